@@ -10,7 +10,7 @@ from enum import Enum
 import numpy as np
 import numpy.typing as npt
 
-from hived.specs import BindInfo, PodRequest
+from hived.specs import BindInfo, PodRequest, WorkTimes
 
 
 class Phase(Enum):
@@ -86,24 +86,40 @@ class ScheduleRequested:
     `suggested` is a bool per node of `Topology.node_names`; None suggests every node. It is heeded as the reference
     does it: the first placement that is found is mapped, or the pod waits. With an `offer`, which stands in its place,
     the search goes on over all other choices of the VC before it gives up.
+
+    `now_s` is the present time, in seconds since 1970; None means unknown, and then nobody's work counts (rule 8.12).
     """
 
     pod: PodRequest
     phase: Phase = Phase.FILTERING
     suggested: npt.NDArray[np.bool_] | None = None
     offer: Offer | None = None
+    now_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PodAllocated:
     """The pod is bound, or its binding is decided: live after `Bind`, and at recovery from its annotations.
 
-    `lazily_preempted` repeats the field of the `Bind` being carried out; it is empty at recovery.
+    `lazily_preempted` repeats the field of the `Bind` being carried out; it is empty at recovery. `times` are those of
+    the pod, if they are known already; otherwise `PodProgressed` tells them later.
     """
 
     pod: PodRequest
     bind_info: BindInfo
     lazily_preempted: tuple[str, ...] = ()
+    times: WorkTimes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PodProgressed:
+    """The pod has started, or has saved its work (rule 8.12). `times` replaces the times that were told before.
+
+    A pod that holds no cells is ignored.
+    """
+
+    pod: PodRequest
+    times: WorkTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,4 +175,13 @@ class LeavesLost:
     known: tuple[int, ...] = ()
 
 
-Event = ScheduleRequested | PodAllocated | PodDeleted | GroupSplit | GroupReserved | NodeHealthChanged | LeavesLost
+Event = (
+    ScheduleRequested
+    | PodAllocated
+    | PodProgressed
+    | PodDeleted
+    | GroupSplit
+    | GroupReserved
+    | NodeHealthChanged
+    | LeavesLost
+)

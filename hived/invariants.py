@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hived.losses import since_of
 from hived.safety import spare_of
-from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
-from hived.state import NO_GROUP, CellState, GroupState, State
+from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, Rules
+from hived.state import NO_GROUP, NO_TIME, CellState, GroupState, State
 from hived.topology import NO_CELL
 from hived.victims import collect_victims
 
@@ -25,7 +26,7 @@ def broken_rule(state: State) -> str | None:
     """The first broken rule, or None if all hold."""
     for check in (
         _check_sums, _check_bindings, _check_free_lists, _check_counts, _check_leaves, _check_groups,
-        _check_bad_cells, _check_lost, _check_doomed, _check_scratch,
+        _check_work, _check_bad_cells, _check_lost, _check_doomed, _check_scratch,
     ):  # fmt: skip
         for found in check(state):
             if isinstance(found, str):
@@ -264,6 +265,24 @@ def _check_groups(state: State) -> Iterator[Finding]:
         yield "groups and group numbers disagree"
     yield from _claims(state, claimed_using, cells.using, "used")
     yield from _claims(state, claimed_reserving, cells.reserving, "reserved")
+
+
+def _check_work(state: State) -> Iterator[Finding]:
+    since = np.full(state.topology.physical_count, NO_TIME, np.int64)
+    leaves = np.zeros(state.topology.physical_count, np.int64)
+    for group in state.groups.values():
+        if not group.times.keys() <= group.slots_of.keys():
+            yield f"group {group.name} knows times of a pod that it does not seat"
+        if group.since_ms != since_of(group):
+            yield f"group {group.name} does not count its work from when its pods say"
+        if group.since_ms != NO_TIME:
+            held = group.physical[group.physical != NO_CELL]
+            since[held], leaves[held] = group.since_ms, len(held)
+    work, every = state.work, np.arange(state.topology.physical_count)
+    if work is not None:
+        yield every, (work.leaf_count != leaves) | (work.since_ms != since), "counts other work than its group's"
+    elif state.spec.rules is Rules.BETTER:
+        yield every, leaves != 0, "counts no work, but its group has some"
 
 
 def _claims(state: State, claimed: AnyArray, known: AnyArray, how: str) -> Iterator[str]:

@@ -28,12 +28,14 @@ from hived.events import (
     Phase,
     PodAllocated,
     PodDeleted,
+    PodProgressed,
     ScheduleRequested,
 )
 from hived.groups import check_members, find_slot, leave_slots, remember_members, remove_group, take_slot
 from hived.health import set_node_health
 from hived.invariants import broken_rule
 from hived.journal import JournalFull, grow_journal, mark, start_recording, stop_recording, undo_changes
+from hived.losses import check_times, forget_times, milliseconds, note_times
 from hived.lost_leaves import exchange_doomed, lose_leaves
 from hived.offers import check_offer
 from hived.preassigned import bind_pinned_cell
@@ -87,7 +89,11 @@ def handle(state: State, event: Event) -> Decision:
             return _while_recording(state, lambda: decide(state, event))
         case PodAllocated():
             check_members(event.pod.spec)
+            check_times(event.times)
             applied = _allocate(state, event)
+        case PodProgressed():
+            check_times(event.times)
+            applied = _progress(state, event)
         case PodDeleted():
             applied = _delete(state, event.pod)
         case GroupSplit():
@@ -116,28 +122,31 @@ def plan_together(
     return decisions
 
 
-def plan_in_turn(state: State, bundles: Sequence[Sequence[Asked]]) -> list[list[Decision] | UserError]:
+def plan_in_turn(
+    state: State, bundles: Sequence[Sequence[Asked]], now_s: float | None = None
+) -> list[list[Decision] | UserError]:
     """The decisions of `handle` in the Filtering phase for bundles of pods, which run whole or not at all (rule 15.5).
     Each pod finds earlier pods that can run in place: pods of its own bundle, and of earlier bundles that can run as a
     whole. Of a bundle with a pod that is refused, the error. For gangs, and to ask without consequences: nothing
-    changes, not even the order of the views. Cost O(cells) of copying, besides the searches.
+    changes, not even the order of the views. `now_s` is as in `ScheduleRequested`. Cost O(cells) of copying, besides
+    the searches.
     """
     order, last_plan = save_order(state.cells), state.last_plan
     try:
-        return _while_recording(state, lambda: _plan(state, bundles))
+        return _while_recording(state, lambda: _plan(state, bundles, now_s))
     finally:
         restore_order(state.cells, order)
         state.last_plan = last_plan
 
 
-def _plan(state: State, bundles: Sequence[Sequence[Asked]]) -> list[list[Decision] | UserError]:
+def _plan(state: State, bundles: Sequence[Sequence[Asked]], now_s: float | None) -> list[list[Decision] | UserError]:
     found: list[list[Decision] | UserError] = []
     for bundle in bundles:
         before = mark(state)
         decisions: list[Decision] = []
         try:
             for asked in bundle:
-                decisions.append(_plan_one(state, asked))
+                decisions.append(_plan_one(state, asked, now_s))
             found.append(decisions)
         except UserError as error:
             found.append(error)
@@ -152,9 +161,9 @@ def _is_whole(found: list[Decision] | UserError) -> bool:
     return not isinstance(found, UserError) and all(isinstance(decision, Bind) for decision in found)
 
 
-def _plan_one(state: State, asked: Asked) -> Decision:
+def _plan_one(state: State, asked: Asked, now_s: float | None) -> Decision:
     pod = asked.pod
-    event = ScheduleRequested(pod, Phase.FILTERING, asked.suggested, asked.offer)
+    event = ScheduleRequested(pod, Phase.FILTERING, asked.suggested, asked.offer, now_s)
     _check_request(state, event)
     if pod.spec.group.name in state.groups:
         remember_members(state, state.groups[pod.spec.group.name])
@@ -173,6 +182,7 @@ def _check_request(state: State, event: ScheduleRequested) -> None:
         if event.suggested is not None:
             raise UserError("suggested nodes and an offer were both given; an offer stands in their place")
         check_offer(event.offer, event.pod.spec.group, len(state.topology.node_names))
+    state.now_ms = milliseconds(event.now_s)
 
 
 def _while_recording(state: State, decide: Callable[[], Result]) -> Result:
@@ -235,6 +245,8 @@ def _allocate(state: State, event: PodAllocated) -> Applied:
         state.victims.pop(group.number, None)
     if take_slot(group, slot, pod):
         note_seats(state, group, pod.uid, (slot,), is_taken=True)
+    if event.times is not None:
+        note_times(state, group, pod.uid, event.times)
     return Applied()
 
 
@@ -245,7 +257,17 @@ def _allocate_first(state: State, event: PodAllocated) -> Applied:
     preempted = _carry_out_lazy_preemptions(state, event) if event.lazily_preempted else []
     group, more, cancelled = restore_group(state, pod, leaves)
     take_slot(group, find_slot(state, group, pod, bind_info) if leaves.slot is None else leaves.slot, pod)
+    if event.times is not None:
+        note_times(state, group, pod.uid, event.times)
     return Applied((*preempted, *more), tuple(cancelled))
+
+
+def _progress(state: State, event: PodProgressed) -> Applied:
+    """The times of a pod that holds cells; of any other they are ignored."""
+    group = state.groups.get(event.pod.spec.group.name)
+    if group is not None and event.pod.uid in group.slots_of:
+        note_times(state, group, event.pod.uid, event.times)
+    return Applied()
 
 
 def _carry_out_lazy_preemptions(state: State, event: PodAllocated) -> list[str]:
@@ -291,6 +313,8 @@ def _delete(state: State, pod: PodRequest) -> Applied:
         return Applied()
     left = leave_slots(group, pod.uid)
     note_seats(state, group, pod.uid, left, is_taken=False)
+    if group.times:
+        forget_times(state, group, pod.uid)
     if left and not group.slots_of:
         release_group(state.arrays, state.cells, group.physical)
         remove_group(state, group)

@@ -10,12 +10,15 @@ from hived.allocation import hand_over
 from hived.checks import differing_field
 from hived.errors import UserError
 from hived.groups import add_group, bind_info_of_slot, leaf_range, placements_of, remove_group, take_slot
+from hived.losses import forget_times, note_times
 from hived.specs import BindInfo, MemberSpec, PodRequest
 from hived.state import Group, GroupState, State
 
 
 def split_group(state: State, name: str, pods: Sequence[PodRequest]) -> None:
     """Give slot i of an allocated group to `pods[i]`, the only one of a new group. Cost O(leaves). Can be undone.
+
+    Each pod keeps its own times (rule 8.12).
 
     Raises UserError if the group is not allocated, a pod asks for other cells than its slot has, or a group name is
     taken. Nothing changes then.
@@ -26,6 +29,9 @@ def split_group(state: State, name: str, pods: Sequence[PodRequest]) -> None:
     _check_pods(state, group, pods)
     infos = [bind_info_of_slot(state, group, slot) for slot in range(len(pods))]
     placements = [placement for member in placements_of(state, group) for placement in member]
+    times = dict(group.times)
+    for uid in times:
+        forget_times(state, group, uid)
     remove_group(state, group)
     for slot, pod in enumerate(pods):
         leaves = leaf_range(group.members, slot)
@@ -35,6 +41,8 @@ def split_group(state: State, name: str, pods: Sequence[PodRequest]) -> None:
         own.lazy_preemptor = group.lazy_preemptor
         hand_over(state.arrays, state.cells, own.physical, own.number, int(pod.spec.elastic))
         take_slot(own, 0, pod)
+        if pod.uid in times:
+            note_times(state, own, pod.uid, times[pod.uid])
 
 
 def _check_pods(state: State, group: Group, pods: Sequence[PodRequest]) -> None:

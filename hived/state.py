@@ -15,10 +15,20 @@ import numpy.typing as npt
 
 from hived.blocks import Block
 from hived.layout import build_topology
-from hived.specs import FREE_PRIORITY, BindInfo, ClusterSpec, MemberSpec, Placements, PodRequest, PodSpec
+from hived.specs import (
+    FREE_PRIORITY,
+    BindInfo,
+    ClusterSpec,
+    MemberSpec,
+    Placements,
+    PodRequest,
+    PodSpec,
+    WorkTimes,
+)
 from hived.topology import NO_CELL, IntArray, Topology, TopologyArrays
 
 NO_GROUP = -1
+NO_TIME = -1  # stands for a time that nobody knows, in milliseconds since 1970
 INITIAL_JOURNAL_LENGTH = 1 << 18
 
 
@@ -128,6 +138,8 @@ class Group:
     is_placed_in_vc: bool = False  # do `placements` have types of preassigned cells?
     first_free: int = 0  # a pod holds each slot before this one
     slots_on: dict[str, list[int]] | None = None  # slots by node, once a pod was looked for there
+    times: dict[str, WorkTimes] = field(default_factory=dict)  # by uid, of pods in slots; changed by `losses`
+    since_ms: int = NO_TIME  # from when on its work would be lost, see losses.since_of
 
     @property
     def members(self) -> tuple[MemberSpec, ...]:
@@ -148,6 +160,18 @@ class Victims:
     seats: dict[str, list[str]]  # node -> uid of the pod in each slot there that is taken
     by_node: dict[str, tuple[str, ...]]  # node, ascending -> uids, ascending, each once
     is_shared: bool = False  # `by_node` was given away, and is to be copied before it is changed
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """The times of groups for kernels, kept by `losses` under better rules; int64, shape (physical cells,).
+
+    For a leaf of a group with known times, all else has `leaf_count` 0:
+    since_ms[leaf] == group.since_ms and leaf_count[leaf] == number of the group's leaves.
+    """
+
+    since_ms: npt.NDArray[np.int64]
+    leaf_count: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,6 +207,8 @@ class State:
     elastic_group_count: int = 0  # groups in the table whose cells are the first that others take
     victims: dict[int, Victims] = field(default_factory=dict)  # of preempting groups, once somebody asked for them
     undo_steps: list[Callable[[], None]] = field(default_factory=list)  # how to take group changes back, see journal
+    work: Work | None = None  # None as long as no decision looks at it
+    now_ms: int = NO_TIME  # of the request that was asked last
 
     def vc_number(self, name: str) -> int:
         """The number of a VC; one that is not configured (any more) is given the next number beyond the others."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from hived.errors import UserError
 from hived.groups import virtual_placement
+from hived.specs import WorkTimes
 from hived.state import CellState, Group, State
 from hived.topology import NO_CELL, IntArray, Topology
 
@@ -244,4 +245,8 @@ def _group_entry(state: State, group: Group) -> Json:
         "allocated": sorted(pod.uid for pod in group.holders if pod is not None),
         "preempting": sorted(group.preempting_pods),
         "lazyPreemptor": group.lazy_preemptor or "",
-    }
+    } | ({"times": {uid: _times(times) for uid, times in sorted(group.times.items())}} if group.times else {})
+
+
+def _times(times: WorkTimes) -> list[float | None]:
+    return [times.started_s, times.saved_s]

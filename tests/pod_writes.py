@@ -18,6 +18,7 @@ from hived_extender.pods.annotations import (
 )
 from hived_extender.pods.asks import DEVICE_REQUESTS, PRIORITY, VIRTUAL_CLUSTER
 from hived_extender.pods.gang_annotations import POD_GANG
+from hived_extender.pods.progress import CHECKPOINTED_AT, MAY_MOVE
 from hived_extender.pods.proofs import PROOF
 from hived_extender.pods.wire import ENABLE_LIMIT
 from hived_extender.service.writes.binding import RETRY_ANNOTATION
@@ -169,6 +170,18 @@ RUNNING = (
         for key in (SCHEDULING_SPEC, PRIORITY)
         for verb, old, text in (("add", {}, "2"), ("change", {key: "1"}, "2"), ("remove", {key: "1"}, None))
         for path in (SUBRESOURCES if key == PRIORITY else ("",))
+    ),
+    *(
+        Case(f"{key} of a bound pod", "", note(key, text), old=pod(BOUND | {key: "1"}), node=NODE)
+        for key in (CHECKPOINTED_AT, MAY_MOVE)
+        for text in ("2", None)
+    ),
+    Case(
+        "a checkpoint and a wish of a bound pod",
+        VIRTUAL_CLUSTER + HAS_NODE,
+        annotate(checkpointed_at="1", virtual_cluster="b"),
+        old=pod(BOUND),
+        node=NODE,
     ),
     Case("the bind info of a bound pod", f"{BIND_INFO}: {KEPT}", note(BIND_INFO, "2"), old=pod(BOUND), node=NODE),
     Case("hived changes a bound pod", "", annotate(pod_bind_info="2", priority="1"), HIVED, old=pod(BOUND), node=NODE),

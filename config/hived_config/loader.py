@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from hived.specs import ClusterSpec
+from hived.specs import ClusterSpec, Rules
 from hived_config.access import Access, AccessRules
 from hived_config.access_reader import (
     ACCESS_KEYS,
@@ -19,6 +19,7 @@ from hived_config.access_reader import (
     read_opportunistic,
 )
 from hived_config.chains import CELL_TYPE, CELL_TYPES, CellTypes
+from hived_config.decision_rules import RULES_KEY
 from hived_config.document import MAX_NODES, gc_paused, read_text
 from hived_config.errors import ConfigError, Mistake
 from hived_config.kinds import Given, Key, Record
@@ -64,6 +65,7 @@ DOCUMENT = Record(
             "by name, what each virtual cluster is promised; may be `{}`",
             is_required=True,
         ),
+        RULES_KEY,
         *ACCESS_KEYS,
         *POD_RULE_KEYS,
         *SETTING_KEYS,
@@ -141,7 +143,8 @@ def _read_cluster(reader: Reader, given: Given) -> tuple[ClusterSpec | None, Pod
     skus = read_sku_types(reader, skus_node, types)
     physical = PhysicalCells(reader, types, cells_node)
     access = given.value("access")
-    virtual = VirtualClusters(reader, physical, virtual_node, access)
+    decides_by = given.value("rules", Rules.HIVED)
+    virtual = VirtualClusters(reader, physical, virtual_node, access, decides_by)
     opportunistic = given.nodes.get("opportunistic")
     access_rules = AccessRules(access or Access.EVERYBODY, virtual.access, read_opportunistic(reader, opportunistic))
     check_opportunists(reader, opportunistic, access_rules)
@@ -155,6 +158,6 @@ def _read_cluster(reader: Reader, given: Given) -> tuple[ClusterSpec | None, Pod
     )
     if types_node is None or cells_node is None or virtual_node is None:
         return None, rules
-    cluster = ClusterSpec(types.specs, physical.cells, virtual.specs, skus.specs)
+    cluster = ClusterSpec(types.specs, physical.cells, virtual.specs, skus.specs, decides_by or Rules.HIVED)
     check_foreign(reader, given.nodes.get("foreignDevices"), rules, cluster)
     return cluster, rules

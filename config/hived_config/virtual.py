@@ -5,11 +5,11 @@ from enum import Enum
 import msgspec
 import yaml
 
-from hived.specs import VirtualCellSpec, VirtualClusterSpec
+from hived.specs import Rules, VirtualCellSpec, VirtualClusterSpec
 from hived_config.access import Access, VirtualClusterAccess
 from hived_config.access_reader import USER_KEYS, NamespaceReader
 from hived_config.chains import Chain, split_by_pins
-from hived_config.kinds import Choice, Integer, Key, ListOf, MapOf, Record, name_text
+from hived_config.kinds import Boolean, Choice, Given, Integer, Key, ListOf, MapOf, Record, name_text
 from hived_config.physical import PhysicalCells
 from hived_config.reader import Reader, closest, shorten
 from hived_config.size import refuse_large_claims
@@ -70,6 +70,20 @@ VIRTUAL_CLUSTER = Record(
             "gangs of other dialects whose pods fill nodes",
             rule="as HiveD does, but gangs of other dialects whose pods fill nodes near together",
         ),
+        Key(
+            "combine",
+            Boolean(),
+            "whether a pod larger than one cell may take several that are one cell physically, such as two pairs of "
+            "one node; only with `rules: 2`",
+            False,
+        ),
+        Key(
+            "sparing",
+            Boolean(),
+            "whether cells that evict nobody go before those that it would take in a cluster of its own, so that its "
+            "jobs may start later than there; only with `rules: 2`",
+            False,
+        ),
     ),
     is_nullable=True,
 )
@@ -92,9 +106,16 @@ class VirtualClusters:
     """The virtual clusters of a file: `specs`, in file order, and `access`, the users of each."""
 
     def __init__(
-        self, reader: Reader, physical: PhysicalCells, node: yaml.Node | None, access: Access | None = Access.EVERYBODY
+        self,
+        reader: Reader,
+        physical: PhysicalCells,
+        node: yaml.Node | None,
+        access: Access | None = Access.EVERYBODY,
+        decides_by: Rules | None = Rules.HIVED,
     ) -> None:
+        """`decides_by` is None where the file's own rules are a mistake already noted."""
         self._reader = reader
+        self._decides_by = decides_by
         self._physical = physical
         self._claims: list[_Claim] = []
         self._pin_users: dict[str, tuple[str, yaml.Node]] = {}
@@ -130,7 +151,17 @@ class VirtualClusters:
             tuple(self._read_cell(vc, cell) for cell in cells),
             tuple(self._read_pin(vc, pin) for pin in pins),
             placement is Placement.TOPOLOGY,
+            self._may(given, "combine"),
+            self._may(given, "sparing"),
         )
+
+    def _may(self, given: Given, key: str) -> bool:
+        """Whether a key of the better rules is true; noted where the file has other rules (rules 18.3 and 18.4)."""
+        is_true = bool(given.value(key))
+        if is_true and self._decides_by is Rules.HIVED:
+            expected = f"{key} only in a file with rules: 2 at its top, or no such key"
+            self._reader.note(given.nodes[key], f"{key}: true with rules: hived", expected)
+        return is_true
 
     def _read_cell(self, vc: str, node: yaml.Node) -> VirtualCellSpec:
         given = VIRTUAL_CELL.given(self._reader, node)

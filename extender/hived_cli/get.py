@@ -1,6 +1,7 @@
 """`hived get`: the service's inspect paths as tables; one row per cell, virtual cluster or group."""
 
 from collections import Counter
+from datetime import UTC, datetime
 from itertools import groupby
 
 import click
@@ -53,6 +54,8 @@ output_option = click.option(
 def cluster(inspector: Inspector, output: str) -> None:
     """Show every node: health, use, and one character per leaf cell.
 
+    The last line names the rules of decisions, if they are others than HiveD's.
+
     \b
     Examples:
       hived get cluster
@@ -82,6 +85,9 @@ def cluster(inspector: Inspector, output: str) -> None:
     columns = [i for i, header in enumerate(headers) if header]
     shown = table([headers[i] for i in columns], [[row[i] for i in columns] for row in rows])
     _show(shown, legend(letter_of))
+    rules = inspector.rules()
+    if rules != "hived":
+        click.echo(click.style(f"rules: {rules}", dim=True))
 
 
 @command.command()
@@ -134,6 +140,8 @@ def vc(inspector: Inspector, name: str | None, output: str) -> None:
 def groups(inspector: Inspector, name: str | None, output: str) -> None:
     """Show the affinity groups (gangs) that hold or await cells.
 
+    LOSS is the work in GPU-hours that is lost if the group has to leave now: since its start, or its last checkpoint.
+
     Each pod of a gang of another dialect, such as a PyTorchJob or a job of Volcano, is a group of one pod with the name
     NAMESPACE/POD once it runs.
 
@@ -147,7 +155,7 @@ def groups(inspector: Inspector, name: str | None, output: str) -> None:
         return _print_json(inspector, group_path(name) if name else GROUPS_PATH)
     found = [inspector.group(name)] if name else sorted(inspector.groups(), key=lambda group: group.name)
     with_devices = output == "wide" or name is not None
-    rows = []
+    rows, now = [], datetime.now(UTC)
     for group in found:
         status = group.status
         pods = f"{len(status.allocated_pods)}"
@@ -161,11 +169,12 @@ def groups(inspector: Inspector, name: str | None, output: str) -> None:
                 click.style(status.state, fg=STATE_COLORS.get(status.state)),
                 pods,
                 _placement(group, with_devices),
+                *([_loss(group, now)] if with_devices else []),
                 _preemptor(group),
             ]
         )
-    place = "PLACEMENT" if with_devices else "NODES"
-    headers = ["GROUP", "VC", ">PRIORITY", "STATE", "PODS", place, "LAZILY PREEMPTED BY"]
+    places = ["PLACEMENT", ">LOSS"] if with_devices else ["NODES"]
+    headers = ["GROUP", "VC", ">PRIORITY", "STATE", "PODS", *places, "LAZILY PREEMPTED BY"]
     click.echo(table(headers, rows) if rows else "No group holds or awaits cells.")
 
 
@@ -234,6 +243,15 @@ def _groups_by_node(found: list[AffinityGroup]) -> dict[str, list[str]]:
         for node in group.status.physical_placement:
             by_node.setdefault(node, []).append(group.name)
     return by_node
+
+
+def _loss(group: AffinityGroup, now: datetime) -> str:
+    """The GPU-hours that are lost if the group leaves now, "-" if its start is unknown."""
+    work = group.status.work
+    if work is None:
+        return "-"
+    hours = max((now - datetime.fromisoformat(work.since)).total_seconds(), 0) / 3600
+    return f"{work.leaf_cells * hours:.1f} GPU-h"
 
 
 def _preemptor(group: AffinityGroup) -> str:

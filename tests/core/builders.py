@@ -167,14 +167,17 @@ def describe_groups(state: State) -> dict[str, Any]:
             [holder and holder.uid for holder in group.holders],
             dict(group.slots_of),
             dict(group.preempting_pods),
+            dict(group.times),
+            group.since_ms,
         )
         for group in state.groups.values()
     }
 
 
 def fingerprint(state: State) -> tuple[bytes, dict[str, Any]]:
-    """The whole state as a value: memory byte for byte, and groups."""
-    return state.cells.memory.tobytes(), describe_groups(state)
+    """The whole state as a value: memory byte for byte, times of leaves, and groups."""
+    times = b"" if state.work is None else state.work.since_ms.tobytes() + state.work.leaf_count.tobytes()
+    return state.cells.memory.tobytes() + times, describe_groups(state)
 
 
 def small_journal(state: State, capacity: int) -> State:

@@ -1,14 +1,16 @@
 """Every rule is checked: break it, and the message says so (rule 4.6)."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 from hived.errors import InvariantError
-from hived.events import Phase
+from hived.events import Phase, PodProgressed
 from hived.invariants import broken_rule
-from hived.scheduler import check_invariants
+from hived.scheduler import check_invariants, handle
+from hived.specs import Rules, WorkTimes
 from hived.state import CellState, Group, GroupState, State
 from hived.topology import NO_CELL
 from hived.victims import victims_of
@@ -488,6 +490,35 @@ def number_of_doomed_cells(state: State) -> None:
 
 
 # --- what is only for the moment -----------------------------------------------------------------------------------
+
+
+def working_state() -> State:
+    """One group that has started, under the rules that look at lost work."""
+    state = healthy_state(replace(rack_cluster(), rules=Rules.BETTER))
+    run(state, pod("gang"))
+    handle(state, PodProgressed(pod("gang"), WorkTimes(5)))
+    return state
+
+
+@breaks("knows times of a pod that it does not seat", working_state)
+def times_of_a_stranger(state: State) -> None:
+    state.groups["gang"].times["stranger"] = WorkTimes(6)
+
+
+@breaks("does not count its work from when its pods say", working_state)
+def time_of_a_group(state: State) -> None:
+    state.groups["gang"].since_ms += 1
+
+
+@breaks("counts other work than its group's", working_state)
+def work_of_a_leaf(state: State) -> None:
+    assert state.work is not None
+    state.work.leaf_count[0] = 1 - state.work.leaf_count[0]
+
+
+@breaks("counts no work, but its group has some", working_state)
+def work_of_all_leaves(state: State) -> None:
+    state.work = None
 
 
 @breaks("marks of a placement being made were left behind")

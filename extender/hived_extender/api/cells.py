@@ -77,6 +77,18 @@ class LazyPreemption(msgspec.Struct, rename="camel"):
     preemption_time: str = ""
 
 
+class GroupWork(msgspec.Struct, rename="camel", omit_defaults=True):
+    """The times of a group, in RFC 3339: the earliest start of its pods, and the latest checkpoint.
+
+    The work since `since` would be lost if the group had to leave: `leaf_cells` times as many GPU-seconds.
+    """
+
+    started_at: str
+    since: str
+    leaf_cells: int
+    checkpointed_at: str = ""
+
+
 class GroupStatus(msgspec.Struct, rename="camel", omit_defaults=True):
     """Where a group is and which pods belong to it.
 
@@ -91,6 +103,7 @@ class GroupStatus(msgspec.Struct, rename="camel", omit_defaults=True):
     allocated_pods: list[str] = []
     preempting_pods: list[str] = []
     lazy_preemption_status: LazyPreemption | None = None
+    work: GroupWork | None = None
 
 
 class GroupMetadata(msgspec.Struct):
@@ -137,6 +150,12 @@ class LostDevices(msgspec.Struct, rename="camel"):
     missing_devices: int
     used_by: list[DeviceUser]
     reason: str
+
+
+class RulesInForce(msgspec.Struct):
+    """The rules of decisions, as a configuration spells them."""
+
+    rules: Literal["hived", 2]
 
 
 class Shortage(msgspec.Struct, rename="camel"):

@@ -15,6 +15,7 @@ PHYSICAL_CLUSTER_PATH = f"{CLUSTER_PATH}/physicalcluster"
 VIRTUAL_CLUSTERS_PATH = f"{CLUSTER_PATH}/virtualclusters/"
 DEVICES_PATH = "/v1/inspect/devices"
 SHORTAGES_PATH = "/v1/inspect/shortages"
+RULES_PATH = "/v1/inspect/rules"
 WHAT_IF_PATH = "/v1/inspect/what-if"
 INPUTS_PATH = "/v1/inspect/inputs"
 

@@ -146,6 +146,7 @@ class PodStatus(msgspec.Struct):
     phase: str | None = None
     conditions: list[PodCondition] | None = None
     nominated_node: str | None = msgspec.field(name="nominatedNodeName", default=None)
+    started: str | None = msgspec.field(name="startTime", default=None)
 
 
 class AskedPod(msgspec.Struct):

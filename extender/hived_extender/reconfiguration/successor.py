@@ -1,4 +1,4 @@
-"""The state of a configuration to come, built beside the present one.
+"""The state of a configuration to come, built beside the present one (rule 18.2 for other rules of decisions).
 
 It is told of all holders of cells like a core at a restart, then of the changes since, as often as need be. So the long
 work is done while the present state answers. Only the few changes of the last round are left for the switch. Not
@@ -50,6 +50,7 @@ class Successor:
         lifted = [name for name, reserved in before.reserved.items() if inputs.reserved.get(name) != reserved]
         made = [name for name, reserved in inputs.reserved.items() if before.reserved.get(name) != reserved]
         turned = sorted((before.healthy_nodes ^ inputs.healthy_nodes) & self.core.state.topology.node_index.keys())
+        moved_on = [uid for uid in sorted((new.keys() & old.keys()) - set(gone)) if new[uid].times != old[uid].times]
         for name in lifted:
             if self.lost.pop(name, None) is None:
                 for pod in before.reserved[name].pods:
@@ -64,6 +65,8 @@ class Successor:
                 self.core.adopt(*placed)
             except UserError as error:
                 self.unaccounted[placed.request.uid] = error
+        for uid in moved_on:
+            self.core.progress(new[uid].request, new[uid].times)
         moved = {old[uid].info.node for uid in gone} | {placed.info.node for placed in come}
         lost = self._catch_up_with_devices(before, inputs, moved)
         for name in sorted(made):
@@ -71,7 +74,7 @@ class Successor:
                 self.core.reserve(*inputs.reserved[name])
             except UserError as error:
                 self.lost[name] = error
-        return len(gone) + len(come) + len(lifted) + len(made) + len(turned) + lost
+        return len(gone) + len(come) + len(moved_on) + len(lifted) + len(made) + len(turned) + lost
 
     def _catch_up_with_devices(self, before: StateInputs, inputs: StateInputs, moved: set[str]) -> int:
         """Tell of lost devices: on nodes whose value has changed, and on nodes where pods `moved`."""

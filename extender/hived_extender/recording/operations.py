@@ -70,7 +70,8 @@ class LoseLeaves(_Op, tag="loseLeaves"):
 class Schedule(_Op, tag="schedule", kw_only=True):
     """Ask where a pod could run; with `commit`, a binding is carried out.
 
-    `annotation` is the scheduling spec verbatim, instead of `spec`. Without an `offer`, any node will do.
+    `annotation` is the scheduling spec verbatim, instead of `spec`. Without an `offer`, any node will do. `now` is the
+    time in seconds since 1970; without it, nobody's work counts.
     """
 
     pod: str
@@ -80,6 +81,15 @@ class Schedule(_Op, tag="schedule", kw_only=True):
     commit: bool = False
     offer: OfferText | msgspec.UnsetType | None = msgspec.UNSET
     annotation: str | msgspec.UnsetType | None = msgspec.UNSET
+    now: float | msgspec.UnsetType = msgspec.UNSET
+
+
+class Progress(_Op, tag="progress", omit_defaults=True):
+    """Report when a pod started and when it last saved its work, in seconds since 1970."""
+
+    pod: str
+    started: float | None = None
+    saved: float | None = None
 
 
 class Delete(_Op, tag="delete"):
@@ -149,6 +159,7 @@ Operation: TypeAlias = (
     | DeleteNode
     | LoseLeaves
     | Schedule
+    | Progress
     | Delete
     | Restart
     | AddBound

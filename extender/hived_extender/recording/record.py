@@ -22,7 +22,7 @@ from typing import BinaryIO
 import msgspec
 
 from hived.events import Offer, Phase
-from hived.specs import PodRequest
+from hived.specs import PodRequest, WorkTimes
 from hived_extender.pods.annotations import spec_fields
 from hived_extender.recording import operations as ops
 from hived_extender.recording.operations import Operation
@@ -56,13 +56,26 @@ class Operations:
         self._write(ops.LoseLeaves(node=node, leaf_type=leaf_type, count=count, known=[*known]))
 
     def scheduled(
-        self, pod: PodRequest, phase: Phase, offer: Offer | None, node_names: Sequence[str], commit: bool
+        self,
+        pod: PodRequest,
+        phase: Phase,
+        offer: Offer | None,
+        node_names: Sequence[str],
+        commit: bool,
+        now_s: float | None = None,
     ) -> None:
         """A pod was to be placed on nodes of `offer`, None for any; `commit` says that a bind was carried out."""
         text = msgspec.UNSET if offer is None else to_text(offer, node_names)
+        now = msgspec.UNSET if now_s is None else now_s
         self._write(
-            ops.Schedule(pod=pod.uid, spec=_spec(pod), phase=phase.value, suggested="all", commit=commit, offer=text)
+            ops.Schedule(
+                pod=pod.uid, spec=_spec(pod), phase=phase.value, suggested="all", commit=commit, offer=text, now=now
+            )
         )
+
+    def progressed(self, uid: str, times: WorkTimes) -> None:
+        """A pod has started, or has saved its work."""
+        self._write(ops.Progress(pod=uid, started=times.started_s, saved=times.saved_s))
 
     def bound(self, pod: PodRequest, node: str, bind_info: str) -> None:
         """A pod was found bound; `bind_info` is its annotation."""
@@ -151,6 +164,11 @@ class Recorder(Operations):
         self._part = 0
         self._file: BinaryIO | None = self._next_part()
         self._write(ops.Header(name=self.run, config=self._config))
+
+    @property
+    def where(self) -> str:
+        """The folder, a slash and the name of the run; "" once the record is given up or finished."""
+        return "" if self._file is None else f"{self._directory.absolute()}/{self.run}"
 
     def close(self) -> None:
         """Finish the run."""

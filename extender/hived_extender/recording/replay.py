@@ -28,9 +28,10 @@ from hived.events import (
     Phase,
     PodAllocated,
     PodDeleted,
+    PodProgressed,
     ScheduleRequested,
 )
-from hived.specs import BindInfo, ClusterSpec, PodRequest
+from hived.specs import NO_TIMES, BindInfo, ClusterSpec, PodRequest, WorkTimes
 from hived.split import split_bind_info
 from hived_extender.pods import annotations
 from hived_extender.pods.bind_info import bind_annotations, bind_info
@@ -151,13 +152,22 @@ class Replay:
         self.scheduler: Scheduler | None = None
         self._pods: dict[str, PodRequest | None] = {}
         self._bound: dict[str, dict[str, str]] = {}
+        self._times: dict[str, WorkTimes] = {}
         self._last: Snapshot = ({}, {}, {})
 
     def placed(self) -> dict[str, tuple[PodRequest, BindInfo]]:
         """The bound pods, by uid: each one's request, and its binding."""
         return {
-            pod: (_request(pod, texts), bind_info(texts)) for pod, texts in self._bound.items() if pod in self._pods
+            pod: (request_of(pod, texts), bind_info(texts)) for pod, texts in self._bound.items() if pod in self._pods
         }
+
+    def request(self, pod: str) -> PodRequest | None:
+        """The request of a pod that was seen and is not gone; None if it was refused, or is unknown."""
+        return self._pods.get(pod)
+
+    def times(self, pod: str) -> WorkTimes:
+        """The times that were told of a pod, by uid, since it came."""
+        return self._times.get(pod, NO_TIMES)
 
     def waiting(self) -> list[PodRequest]:
         """The requests of the other pods that were seen and are not gone."""
@@ -191,7 +201,7 @@ class Replay:
 
     def _apply(self, operation: Operation) -> Json:
         if isinstance(operation, ops.New):
-            self._pods, self._bound = {}, {}
+            self._pods, self._bound, self._times = {}, {}, {}
             self._start(operation.config)
             return {"kind": "ok"}
         if isinstance(operation, ops.Restart):
@@ -201,6 +211,8 @@ class Replay:
         match operation:
             case ops.Schedule():
                 return self._schedule(self.scheduler, operation)
+            case ops.Progress():
+                return self._progress(self.scheduler, operation)
             case ops.Delete():
                 return self._delete(self.scheduler, operation.pod)
             case ops.AddBound():
@@ -249,9 +261,11 @@ class Replay:
         return {"kind": "ok", "errors": errors} if errors else {"kind": "ok"}
 
     def _allocate(self, scheduler: Scheduler, pod: str, texts: dict[str, str]) -> None:
-        request = _request(pod, texts)
+        request = request_of(pod, texts)
         info = bind_info(texts, request.label)
         scheduler.handle(PodAllocated(request, info))
+        if pod in self._times:
+            scheduler.handle(PodProgressed(request, self._times[pod]))
         self._pods[pod] = request
         self._bound[pod] = texts
 
@@ -266,11 +280,11 @@ class Replay:
 
     def _split(self, scheduler: Scheduler, operation: ops.Split) -> Json:
         """The pods that the group had, or the stand-in for them, are forgotten: a restart replays its parts."""
-        parts = _requests(operation.pods)
+        parts = requests_of(operation.pods)
         scheduler.handle(GroupSplit(operation.group, tuple(parts.values())))
         infos: list[BindInfo] = []
         for pod, texts in list(self._bound.items()):
-            if _request(pod, texts).spec.group.name == operation.group:
+            if request_of(pod, texts).spec.group.name == operation.group:
                 infos = split_bind_info(bind_info(texts))
                 self._bound.pop(pod)
                 self._pods.pop(pod, None)
@@ -282,7 +296,7 @@ class Replay:
 
     def _reserve(self, scheduler: Scheduler, operation: ops.Reserve) -> Json:
         """The pods exist, whether or not they get their reservation again."""
-        pods = _requests(operation.pods)
+        pods = requests_of(operation.pods)
         self._pods |= pods
         info = bind_info({annotations.BIND_INFO: operation.bind_info})
         scheduler.handle(GroupReserved(tuple(pods.values()), info))
@@ -290,7 +304,7 @@ class Replay:
 
     def _plan(self, scheduler: Scheduler, operation: ops.Plan) -> Json:
         suggested = suggestion_mask(operation.suggested, scheduler.node_names)
-        decisions = scheduler.plan(list(_requests(operation.pods).values()), suggested)
+        decisions = scheduler.plan(list(requests_of(operation.pods).values()), suggested)
         return {"kind": "plan", "decisions": list(map(decision_result, decisions))}
 
     def _schedule(self, scheduler: Scheduler, operation: ops.Schedule) -> Json:
@@ -298,11 +312,13 @@ class Replay:
         if not isinstance(text, str):
             text = bytes(operation.spec or b"").decode()
         self._pods[operation.pod] = None
-        request = _request(operation.pod, {annotations.SCHEDULING_SPEC: text})
+        request = request_of(operation.pod, {annotations.SCHEDULING_SPEC: text})
         self._pods[operation.pod] = request
         suggested = suggestion_mask(operation.suggested, scheduler.node_names)
         offer = from_text(operation.offer, scheduler.node_names) if operation.offer else None
-        decision = scheduler.handle(ScheduleRequested(request, Phase(operation.phase), suggested, offer))
+        now_s = None if operation.now is msgspec.UNSET else operation.now
+        event = ScheduleRequested(request, Phase(operation.phase), suggested, offer, now_s)
+        decision = scheduler.handle(event)
         result = decision_result(decision)
         if operation.commit and isinstance(decision, Bind):
             try:
@@ -314,11 +330,21 @@ class Replay:
                 self._bound[operation.pod] = spec | bind_annotations(decision.bind_info)
         return result
 
+    def _progress(self, scheduler: Scheduler, operation: ops.Progress) -> Json:
+        request = self._pods.get(operation.pod)
+        if request is None:
+            return {"kind": "unknownPod"}
+        times = WorkTimes(operation.started, operation.saved)
+        scheduler.handle(PodProgressed(request, times))
+        self._times[operation.pod] = times
+        return {"kind": "ok"}
+
     def _delete(self, scheduler: Scheduler, pod: str) -> Json:
         if pod not in self._pods:
             return {"kind": "unknownPod"}
         request = self._pods.pop(pod)
         self._bound.pop(pod, None)
+        self._times.pop(pod, None)
         if request is not None:
             scheduler.handle(PodDeleted(request))
         return {"kind": "ok"}
@@ -336,7 +362,7 @@ class Replay:
         return state
 
 
-def _request(pod: str, texts: dict[str, str]) -> PodRequest:
+def request_of(pod: str, texts: dict[str, str]) -> PodRequest:
     """The request of a pod: its annotation, and the group that the service wants it beside, which has no annotation."""
     request = annotations.pod_request(pod, pod, NAMESPACE, texts, ignores_by_default=True)
     if _BESIDE not in texts[annotations.SCHEDULING_SPEC]:
@@ -347,9 +373,10 @@ def _request(pod: str, texts: dict[str, str]) -> PodRequest:
     return request
 
 
-def _requests(pods: Iterable[ops.NamedPod]) -> dict[str, PodRequest]:
+def requests_of(pods: Iterable[ops.NamedPod]) -> dict[str, PodRequest]:
+    """The requests of several pods, by uid, in their order."""
     texts = {one.pod: {annotations.SCHEDULING_SPEC: bytes(one.spec).decode()} for one in pods}
-    return {pod: _request(pod, text) for pod, text in texts.items()}
+    return {pod: request_of(pod, text) for pod, text in texts.items()}
 
 
 def node_events(operation: Operation, configured: tuple[str, ...]) -> Iterator[NodeHealthChanged | LeavesLost]:

@@ -15,6 +15,7 @@ from hived_extender.kube_rules.demands import RuledPod
 from hived_extender.kube_rules.reader import DemandsReader
 from hived_extender.pods.dialects.description import GangKey, ObjectRef
 from hived_extender.pods.interpreter import Interpreter
+from hived_extender.pods.progress import read_progress
 from hived_extender.pods.proofs import Prover
 from hived_extender.pods.readings import Reading
 from hived_extender.pods.wire import Node, Pod
@@ -54,6 +55,7 @@ class ClusterCache:
         self.pods = PodTable(self._moved)
         self.gangs = Gangs()
         self.growth = Growth(lambda: outbox.now.at)
+        self._outbox = outbox
         self.nodes = ClusterNodes(self.term, retries)
         self.rounds = Rounds(self.pods, self.gangs, self.nodes.offers)
         self.bound = BoundPods(
@@ -125,6 +127,7 @@ class ClusterCache:
         if record.state is not PodState.BINDING:  # what was decided is written, whatever it says since
             record.reading = reading
         record.seen = Seen.of(pod)
+        self.bound.progressed(record, read_progress(pod, self._outbox.now.wall))
         self.pods.hold(record, is_held=pod.is_held)
         if not pod.node:
             record.writing = record.writing.seen(meta.version)

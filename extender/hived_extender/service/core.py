@@ -26,11 +26,12 @@ from hived.events import (
     Phase,
     PodAllocated,
     PodDeleted,
+    PodProgressed,
     ScheduleRequested,
 )
 from hived.groups import bind_info_of_slot
 from hived.scheduler import Asked, check_changed_request, handle, new_state, plan_in_turn
-from hived.specs import BindInfo, ClusterSpec, PodRequest, PodSpec
+from hived.specs import NO_TIMES, BindInfo, ClusterSpec, PodRequest, PodSpec, WorkTimes
 from hived.state import CellState, Group, GroupState, State
 from hived.topology import NO_CELL
 from hived_extender.pods.annotations import BIND_INFO
@@ -54,7 +55,7 @@ class Core:
     Every method that tells or asks raises what `hived.scheduler.handle` raises. `lazy_times` has the moment of each
     lazy preemption by group; `last_event` is what was being handled when something broke, `change_count` grows
     with whatever may change an answer, `version` with whatever may change the state. `number` is another one for each
-    core of the process.
+    core of the process. `now_s` is the present time in seconds since 1970, which the machine sets before it asks.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Core:
         self.change_count = 0
         self.version = 0
         self.number = next(_numbers)
+        self.now_s: float | None = None
         self._tried: dict[PodSpec, Bind | Wait] = {}  # by what was asked for since the last change
         self._recorder = recorder
         self._on_room = on_room
@@ -105,11 +107,24 @@ class Core:
         self._apply(LeavesLost(node, leaf_type, count, tuple(known)))
         self._on_room()
 
-    def adopt(self, request: PodRequest, info: BindInfo) -> None:
+    def adopt(self, request: PodRequest, info: BindInfo, times: WorkTimes = NO_TIMES) -> None:
         """A pod runs where its annotations say. Raises UserError if they cannot be true."""
         if self._recorder is not None:
             self._recorder.bound(request, info.node, bind_annotations(info)[BIND_INFO])
         self._apply(PodAllocated(request, info))
+        if times != NO_TIMES:
+            self.progress(request, times)
+
+    def progress(self, request: PodRequest, times: WorkTimes) -> None:
+        """A pod that holds cells has started, or saved its work; `times` replaces its earlier ones.
+
+        It changes no answer but the choice of victims, so pods that wait are not tried again.
+        """
+        if self._recorder is not None:
+            self._recorder.progressed(request.uid, times)
+        self.last_event = PodProgressed(request, times)
+        self.version += 1
+        handle(self.state, self.last_event)
 
     def reserve(self, pods: Sequence[PodRequest], info: BindInfo) -> None:
         """The group of these pods had reserved the cells of `info` in an earlier term, and waits for their users.
@@ -138,11 +153,11 @@ class Core:
         """Ask where a pod could run, on nodes of `offer` or on any; with `commit`, a bind is carried out at once."""
         is_bind = False
         try:
-            decision = self._apply(ScheduleRequested(request, phase, offer=offer))
+            decision = self._apply(ScheduleRequested(request, phase, offer=offer, now_s=self.now_s))
             is_bind = isinstance(decision, Bind)
         finally:
             if self._recorder is not None:
-                self._recorder.scheduled(request, phase, offer, self.node_names, commit and is_bind)
+                self._recorder.scheduled(request, phase, offer, self.node_names, commit and is_bind, self.now_s)
         if isinstance(decision, Applied):
             raise InvariantError(f"the core answered a request with {decision}")
         if isinstance(decision, Bind) and commit:
@@ -210,7 +225,7 @@ class Core:
         """
         return [
             found if isinstance(found, UserError) else [one for one in found if not isinstance(one, Applied)]
-            for found in plan_in_turn(self.state, bundles)
+            for found in plan_in_turn(self.state, bundles, self.now_s)
         ]
 
     def is_waiting_for_victims(self, request: PodRequest) -> bool:

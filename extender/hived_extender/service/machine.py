@@ -172,6 +172,8 @@ class Machine:
         Raises what shows a bug; the state is of no use then.
         """
         self._outbox.now = now
+        if self.cache.core is not None:
+            self.cache.core.now_s = now.wall
         try:
             answer = self._handlers[type(stimulus)](stimulus)
         except UserError as error:

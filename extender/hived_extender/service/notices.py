@@ -25,7 +25,8 @@ class Reason(Enum):
     """Why an event is written; people see the values.
 
     The text names the victims that have to leave (PREEMPTING) or cannot be evicted (PREEMPTION_BLOCKED). It has the
-    wrong annotation and its rule (INVALID_SPEC), or the reason why nobody may bind the pod (NOT_HANDLED).
+    wrong annotation and its rule (INVALID_SPEC, or IGNORED_ANNOTATION if the pod goes on without it), or the reason why
+    nobody may bind the pod (NOT_HANDLED).
     """
 
     WAITING = "Waiting"
@@ -42,6 +43,7 @@ class Reason(Enum):
     DEVICES_MISSING = "DevicesMissing"
     NOT_HANDLED = "NotHandled"
     FORCED_BINDING = "ForcedBinding"
+    IGNORED_ANNOTATION = "IgnoredAnnotation"
 
     @property
     def event_type(self) -> str:

@@ -27,6 +27,7 @@ from hived_extender.kube_rules.demands import RuledPod
 from hived_extender.pods.asks import Ask
 from hived_extender.pods.dialects.description import Description, GangKey, ObjectRef
 from hived_extender.pods.node_names import Mask
+from hived_extender.pods.progress import UNKNOWN, Progress
 from hived_extender.pods.readings import Reading
 from hived_extender.pods.wire import Owner, Pod
 
@@ -196,7 +197,8 @@ class PodRecord:
 
     `reading` is the annotations' own text until the pod is bound, and `request` the last request seen. The core knows
     of a pod that `is_in_core`, and has to be told of its end. `is_asked`: kube-scheduler has asked about the pod, and
-    since it was last woken. `ruled` is the pod's demands on nodes until it is bound.
+    since it was last woken. `ruled` is the pod's demands on nodes until it is bound. `progress` has its start, its
+    checkpoints and whether it may be moved.
     """
 
     uid: str
@@ -214,6 +216,7 @@ class PodRecord:
     place: Place = NO_PLACE
     writing: Writing = NOT_WRITTEN
     marks: Marks = UNMARKED
+    progress: Progress = field(default=UNKNOWN, repr=False)
 
     @property
     def named(self) -> PodName:

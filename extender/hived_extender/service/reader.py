@@ -7,7 +7,11 @@ from typing import Any, Protocol
 
 from hived import status
 from hived.errors import UserError
+from hived.specs import Rules
+from hived.state import NO_TIME
 from hived.status import CellStatus
+from hived.topology import NO_CELL
+from hived_extender.pods.progress import write_time
 from hived_extender.service.core import Core
 from hived_extender.service.gangs.plans import listed
 from hived_extender.service.runner import BusyError
@@ -93,6 +97,11 @@ class Reader:
     def _version_of(self, core: Core) -> str:
         return f"{self._process}-{core.number}-{core.version}"
 
+    def rules(self) -> Rules:
+        """The rules of decisions of the present state (rule 18.1)."""
+        with self._open_core() as core:
+            return core.state.spec.rules
+
     def snapshot(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         """Cells and groups that differ from their defaults: equal for equal states (`status.snapshot`)."""
         with self._open_core() as core:
@@ -106,4 +115,19 @@ def _group(core: Core, name: str) -> dict[str, Any]:
     if preemptor is not None:
         time = core.lazy_times.get(name, "")
         group["status"]["lazyPreemptionStatus"] = {"preemptor": preemptor, "preemptionTime": time}
-    return group
+    work = _work(core, name)
+    return group | {"status": group["status"] | {"work": work}} if work else group
+
+
+def _work(core: Core, name: str) -> dict[str, Any]:
+    """The times of a group as `api.cells.GroupWork`; nothing if its start is unknown (rule 8.12)."""
+    group = core.state.groups[name]
+    if group.since_ms == NO_TIME:
+        return {}
+    saves = [times.saved_s for times in group.times.values() if times.saved_s is not None]
+    return {
+        "startedAt": write_time(min(times.started_s for times in group.times.values() if times.started_s is not None)),
+        "since": write_time(group.since_ms / 1000),
+        "leafCells": int((group.physical != NO_CELL).sum()),
+        **({"checkpointedAt": write_time(max(saves))} if saves else {}),
+    }

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from hived.groups import bind_info_of_slot
-from hived.specs import BindInfo, Placements, PodRequest
+from hived.specs import NO_TIMES, BindInfo, Placements, PodRequest, WorkTimes
 from hived.state import GroupState, State
 from hived_extender.service.devices.table import NodeDevices, Selector
 
@@ -17,6 +17,7 @@ class Placed(NamedTuple):
 
     request: PodRequest
     info: BindInfo
+    times: WorkTimes = NO_TIMES
 
 
 class Reserved(NamedTuple):
@@ -63,6 +64,6 @@ def in_replay_order(placed: Iterable[Placed]) -> list[Placed]:
 
 
 def _replay_key(placed: Placed) -> tuple[int, bool, str, str]:
-    request, info = placed
+    request, info, _ = placed
     has_place = all(info.members[0][0].preassigned_cell_types)
     return -request.spec.priority, has_place, request.namespace, request.name

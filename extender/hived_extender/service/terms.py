@@ -63,7 +63,7 @@ class Terms:
     def inputs(self) -> StateInputs:
         """The inputs of a state in any configuration. Cost O(pods)."""
         placed = {
-            record.uid: Placed(record.request, record.place.info)
+            record.uid: Placed(record.request, record.place.info, record.progress.times)
             for record in self._cache.pods
             if record.place.info is not None and record.request is not None
         }

@@ -21,14 +21,10 @@ from hived_jobs.records import read_record
 from hived_jobs.roles import JOB
 
 
-class _Status(PodStatus):
-    start_time: datetime | None = msgspec.field(name="startTime", default=None)
-
-
 class ShownPod(Pod):
     """A pod as the API server has it."""
 
-    status: _Status = msgspec.field(default_factory=_Status)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
 
     @property
     def waiting_reason(self) -> str:
@@ -163,5 +159,5 @@ def _update(pod: PodHistory, seen: ShownPod | None, at_s: float) -> None:
     if pod.reason != seen.waiting_reason:
         pod.reason, pod.reason_since_s = seen.waiting_reason, at_s
     pod.node = seen.node
-    pod.started_at = seen.status.start_time
+    pod.started_at = datetime.fromisoformat(seen.status.started) if seen.status.started else None
     pod.state = _PHASES.get(seen.status.phase or "", STARTING) if pod.node else WAITING

@@ -17,6 +17,7 @@ from hived.events import (
     Phase,
     PodAllocated,
     PodDeleted,
+    PodProgressed,
     ScheduleRequested,
 )
 from hived.placement import MOST_COMPARED
@@ -64,6 +65,8 @@ class NaiveScheduler:
                 return Search(self.cluster, event).run()
             case PodAllocated():
                 add_allocated(self.cluster, event.pod, event.bind_info, event.lazily_preempted)
+            case PodProgressed():
+                pass  # no decision of the reference looks at it
             case PodDeleted():
                 delete_pod(self.cluster, event.pod)
             case GroupSplit():

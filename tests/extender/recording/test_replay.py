@@ -282,3 +282,12 @@ def test_a_line_that_is_no_operation_is_named(tmp_path: Path, text: str, problem
 def test_a_missing_scenario_is_named(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match=r"nowhere\.jsonl: No such file"):
         list(read_scenario(tmp_path / "nowhere.jsonl"))
+
+
+def test_times_of_pods_are_kept_over_a_restart_and_end_with_the_pod() -> None:
+    told = {"op": "progress", "pod": "p", "started": 5.0, "saved": 7.5}
+    restart = {"op": "restart", "config": "two", "order": "nodesFirst", "badNodes": [], "pods": ["p"]}
+    records = run(NEW, NODES, schedule("p", now=9.0), told, restart, delete("p"), told, detail=StateDetail.FULL)
+    assert records[3]["state"]["diff"]["g"]["ns/p"]["times"] == {"p": [5.0, 7.5]}
+    assert records[4]["state"]["diff"]["g"]["ns/p"]["times"] == {"p": [5.0, 7.5]}
+    assert records[6]["result"] == {"kind": "unknownPod"}

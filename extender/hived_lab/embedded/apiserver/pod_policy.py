@@ -10,6 +10,7 @@ from hived_extender.pods.admission import VARIABLES
 from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, OLD_LEAF_CELL_ISOLATION, PREFIX
 from hived_extender.pods.asks import DEVICE_REQUESTS
 from hived_extender.pods.gang_annotations import POD_GANG
+from hived_extender.pods.progress import CHECKPOINTED_AT, MAY_MOVE
 from hived_extender.pods.proofs import PROOF
 from hived_extender.pods.wire import ENABLE_LIMIT
 from hived_extender.service.writes.binding import RETRY_ANNOTATION
@@ -26,6 +27,9 @@ WRITTEN_BY_HIVED = (
     DEVICE_REQUESTS,
 )
 """Annotations. The last one is the admission webhook's, which adds it in the name of the user who creates the pod."""
+
+OF_OWNERS = (CHECKPOINTED_AT, MAY_MOVE)
+"""Annotations that the owner of a pod that runs may change."""
 
 PODS, BINDINGS = "hived-pods", "hived-bindings"
 """The names of the policies and of their bindings."""
@@ -91,7 +95,7 @@ def _node_name(write: Write) -> str:
 
 
 def _bound(write: Write) -> str:
-    changed = write.changed("annotations")
+    changed = [key for key in write.changed("annotations") if key not in OF_OWNERS]
     if write.old is None or not write.old["spec"].get("nodeName") or not changed:
         return ""
     return f"{', '.join(changed)}: the pod has a node, and keeps the annotations that it got it by; create another pod"
