@@ -102,7 +102,7 @@ class PodAllocated:
     """The pod is bound, or its binding is decided: live after `Bind`, and at recovery from its annotations.
 
     `lazily_preempted` repeats the field of the `Bind` being carried out; it is empty at recovery. `times` are those of
-    the pod, if they are known already; otherwise `PodProgressed` tells them later.
+    the pod, as far as they are known; `PodProgressed` tells them later. None at all change nothing.
     """
 
     pod: PodRequest

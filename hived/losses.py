@@ -51,6 +51,12 @@ def note_times(state: State, group: Group, uid: str, times: WorkTimes) -> None:
         _put(state, group, uid, times)
 
 
+def note_first_times(state: State, group: Group, uid: str, times: WorkTimes | None) -> None:
+    """The pod takes a slot, or is told again; times that nobody knows replace none that are known."""
+    if times is not None and times != NO_TIMES:
+        note_times(state, group, uid, times)
+
+
 def forget_times(state: State, group: Group, uid: str) -> None:
     """The pod with this uid leaves its slots. Can be undone. Cost as `note_times`."""
     note_times(state, group, uid, NO_TIMES)

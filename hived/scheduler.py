@@ -35,7 +35,7 @@ from hived.groups import check_members, find_slot, leave_slots, remember_members
 from hived.health import set_node_health
 from hived.invariants import broken_rule
 from hived.journal import JournalFull, grow_journal, mark, start_recording, stop_recording, undo_changes
-from hived.losses import check_times, forget_times, milliseconds, note_times
+from hived.losses import check_times, forget_times, milliseconds, note_first_times, note_times
 from hived.lost_leaves import exchange_doomed, lose_leaves
 from hived.offers import check_offer
 from hived.preassigned import bind_pinned_cell
@@ -245,8 +245,7 @@ def _allocate(state: State, event: PodAllocated) -> Applied:
         state.victims.pop(group.number, None)
     if take_slot(group, slot, pod):
         note_seats(state, group, pod.uid, (slot,), is_taken=True)
-    if event.times is not None:
-        note_times(state, group, pod.uid, event.times)
+    note_first_times(state, group, pod.uid, event.times)
     return Applied()
 
 
@@ -257,8 +256,7 @@ def _allocate_first(state: State, event: PodAllocated) -> Applied:
     preempted = _carry_out_lazy_preemptions(state, event) if event.lazily_preempted else []
     group, more, cancelled = restore_group(state, pod, leaves)
     take_slot(group, find_slot(state, group, pod, bind_info) if leaves.slot is None else leaves.slot, pod)
-    if event.times is not None:
-        note_times(state, group, pod.uid, event.times)
+    note_first_times(state, group, pod.uid, event.times)
     return Applied((*preempted, *more), tuple(cancelled))
 
 

@@ -97,7 +97,7 @@ SERVICE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("effects", "gangs.members", "gangs.rounds"),
     ("outbox", "stimuli", "gangs.promises", "writes.binding", "writes.podgroup_status", "writes.telling"),
     ("announcements", "retries", "rewrites", "starts", "statuses", "writes.binding_secret", "writes.statuses"),
-    ("cluster_nodes", "wakes", "devices.keeper", "writes.writer"),
+    ("cluster_nodes", "progress", "wakes", "devices.keeper", "writes.writer"),
     ("bound_pods",),
     ("cluster_cache",),
     ("emptied", "forced", "gang_notices", "preemptions", "terms"),

@@ -11,6 +11,7 @@ from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, PREF
 from hived_extender.pods.asks import DEVICE_REQUESTS, LEAF_CELL_TYPE, PINNED_CELL, PRIORITY, VIRTUAL_CLUSTER
 from hived_extender.pods.dialects import coscheduling_labels, jobset, koordinator, yunikorn
 from hived_extender.pods.gang_annotations import POD_GANG
+from hived_extender.pods.progress import CHECKPOINTED_AT, MAY_MOVE
 from hived_extender.pods.proofs import PROOF
 from hived_extender.pods.wire import ENABLE_LIMIT
 
@@ -18,7 +19,7 @@ Json = dict[str, Any]
 
 KEYS = sorted(
     {SCHEDULING_SPEC, BIND_INFO, LEAF_CELL_ISOLATION, POD_GANG, PROOF, DEVICE_REQUESTS, LEAF_CELL_TYPE, PINNED_CELL}
-    | {PRIORITY, VIRTUAL_CLUSTER, PREFIX + "pod-retry-at"}
+    | {PRIORITY, VIRTUAL_CLUSTER, CHECKPOINTED_AT, MAY_MOVE, PREFIX + "pod-retry-at"}
     | {key for dialect in dialects.DIALECTS for key in dialect.KEYS}
     | {koordinator.PODGROUP_LABEL, yunikorn.APPLICATION, yunikorn.OLD_APPLICATION, coscheduling_labels.GROUP_NAME}
     | {jobset.TOPOLOGY, jobset.BY_NODE_SELECTOR, jobset.COMPLETION_INDEX, jobset.REPLICATED_JOB, jobset.REPLICAS}
@@ -30,7 +31,23 @@ NUMBERS = (
     "0", "1", "-1", "2147483647", "2147483648", "9223372036854775808", "1e3", "1e999", "NaN", "0x7f", "007", "1_0", "٣",
     "1.5",
 )  # fmt: skip
-WORDS = ("a", "evil", "b", "gang", "true", "null", "~", "NODE", "GPU", "default/gang", "Strict", "Any", "10m", "-5s")
+WORDS = (
+    "a",
+    "evil",
+    "b",
+    "gang",
+    "true",
+    "null",
+    "~",
+    "NODE",
+    "GPU",
+    "default/gang",
+    "Strict",
+    "Any",
+    "10m",
+    "-5s",
+    "2026-11-23T15:04:05Z",
+)
 DEEP = "[" * 20_000
 LONG_DIGITS = "9" * 5_000
 MANY_GANGS = json.dumps([f"default/g{number}" for number in range(10_000)])

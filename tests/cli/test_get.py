@@ -4,6 +4,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from urllib.parse import unquote
 
 import pytest
@@ -209,6 +210,17 @@ def test_a_group_is_never_said_to_be_its_own_preemptor(server, monkeypatch):
     monkeypatch.setitem(ANSWERS, "/v1/inspect/affinitygroups/me~idle/default", (200, group))
     [_, row] = lines("get", "groups", "me~idle/default", "--server", server)
     assert row.endswith("   nobody known, its VC has no place for it 2026-11-20T10:00:00Z")
+
+
+def test_the_loss_of_groups_is_shown_with_their_devices(server, monkeypatch):
+    began = datetime.now(UTC) - timedelta(hours=6)
+    work = {"startedAt": "2026-01-01T00:00:00Z", "since": began.isoformat(), "leafCells": 8}
+    group = GANG | {"status": GANG["status"] | {"work": work}}
+    monkeypatch.setitem(ANSWERS, "/v1/inspect/affinitygroups/", (200, {"items": [group, BORROWER]}))
+    head, idle, train = lines("get", "groups", "-o", "wide", "--server", server)
+    assert "LOSS" in head
+    assert float(train.split(" GPU-h")[0].split()[-1]) >= 48
+    assert "GPU-h" not in idle
 
 
 def test_one_group_is_shown_with_its_devices(server):

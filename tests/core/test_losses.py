@@ -149,9 +149,10 @@ def test_a_pod_may_come_with_its_times_and_keeps_them_if_it_is_told_again() -> N
     decision = request(state, pod("p"))
     assert isinstance(decision, Bind)
     handle(state, PodAllocated(pod("p"), decision.bind_info, times=WorkTimes(400)))
-    handle(state, PodAllocated(pod("p"), decision.bind_info))
-    check_invariants(state)
-    assert loss(state, "p") == 2 * 600
+    for times in (None, WorkTimes()):
+        handle(state, PodAllocated(pod("p"), decision.bind_info, times=times))
+        check_invariants(state)
+        assert loss(state, "p") == 2 * 600
 
 
 def test_the_pods_of_a_group_that_is_split_keep_their_own_times() -> None:
@@ -244,7 +245,7 @@ def test_any_order_of_telling_ends_with_the_same_losses(seed: int) -> None:
     source.shuffle(uids)
     for uid in uids:
         one, decision = told[uid]
-        handle(again, PodAllocated(one, decision.bind_info, times=times.get(uid)))
+        handle(again, PodAllocated(one, decision.bind_info, times=times.get(uid, WorkTimes())))
     check_invariants(again)
     for name, group in state.groups.items():
         assert (again.groups[name].times, again.groups[name].since_ms) == (group.times, since_of(group))

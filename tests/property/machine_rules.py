@@ -7,6 +7,7 @@ from hived.specs import BindInfo
 from hived.state import GroupState
 from hived_extender.pods.annotations import BIND_INFO
 from hived_extender.pods.bind_info import bind_info
+from hived_extender.pods.progress import read_progress
 from hived_extender.service import announcements, preemptions, rewrites, wakes
 from hived_extender.service.effects import (
     AnnotatePod,
@@ -89,6 +90,8 @@ def check_rest(machines: Machines, api: Api) -> None:
         raise Broken(f"{unbound} are being bound for ever, {machines.held} held back")
     for record in machine.cache.pods.records(PodState.BOUND):
         info = record.place.info
+        if record.progress.times != read_progress(to_pod(api.pods[record.name]), machines.at).times:
+            raise Broken(f"{record.uid} is known with the times {record.progress.times}")
         if info is not None and not record.marks.is_changed and texts.get(record.uid) != info:
             raise Broken(f"{record.uid} says {texts.get(record.uid)}, and is known at {info}")
 

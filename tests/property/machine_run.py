@@ -10,6 +10,7 @@ from typing import Any
 
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULING_SPEC
+from hived_extender.pods.progress import CHECKPOINTED_AT, MAY_MOVE, write_time
 from hived_extender.pods.wire import BindArgs, FilterResult
 from hived_extender.service.effects import (
     Awaits,
@@ -46,9 +47,9 @@ MOST_PODS = 14
 OPERATIONS = {
     "create": 12, "place": 16, "ask": 14, "foresee": 2, "preempt": 3, "bind": 8, "bind_by_others": 1,
     "hear": 14, "write": 14, "answer": 14,
-    "tick": 8, "try_waiting": 5, "pass_time": 5, "run": 2, "end": 2, "leave": 8, "delete": 2, "touch": 1, "tamper": 1,
-    "gate": 1, "break_node": 1, "repair_node": 5, "cordon": 1, "lose_device": 1, "forget_node": 1, "relist": 1,
-    "push": 1, "depose": 1, "elect": 6,
+    "tick": 8, "try_waiting": 5, "pass_time": 5, "run": 2, "checkpoint": 2, "end": 2, "leave": 8, "delete": 2,
+    "touch": 1, "tamper": 1, "gate": 1, "break_node": 1, "repair_node": 5, "cordon": 1, "lose_device": 1,
+    "forget_node": 1, "relist": 1, "push": 1, "depose": 1, "elect": 6,
 }  # fmt: skip
 
 
@@ -124,7 +125,15 @@ class MachineRun(Surroundings):
 
     def run(self) -> str:
         """A bound pod begins to run."""
-        return self._become("Running", self._bound("Pending"))
+        running = {"phase": "Running", "startTime": write_time(self.machines.at)}
+        return self._change(lambda pod: pod["status"].update(running), self._bound("Pending"))
+
+    def checkpoint(self) -> str:
+        """The owner of a pod says that it has saved its work, or something else."""
+        at_s = self.choices.integer(0, int(self.machines.at))
+        text = self.choices.pick((write_time(at_s), write_time(self.machines.at), "yesterday", ""))
+        notes = {CHECKPOINTED_AT: text, MAY_MOVE: self.choices.pick(("true", "false", "perhaps"))}
+        return self._change(lambda pod: pod["metadata"]["annotations"].update(notes), self.api.pods) + f" {notes}"
 
     def end(self) -> str:
         """A bound pod ends."""

@@ -218,8 +218,9 @@ class KilledService:
             service.sync_nodes(self._kube.list_objects(NODES, Node).items)
             service.sync_pods(self._kube.list_objects(PODS, Pod).items)
             service.lead(lambda: True)
+            groups = list(service.reader.affinity_groups()) or None
             with service._open_core() as core:
-                shown = {GROUPS: status.affinity_groups(core.state), CELLS: status.cluster_status(core.state)}
+                shown = {GROUPS: {"items": groups}, CELLS: status.cluster_status(core.state)}
             return {path: _timeless(json.loads(json.dumps(view))) for path, view in shown.items()}
         finally:
             service.close()

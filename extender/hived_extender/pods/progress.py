@@ -1,8 +1,8 @@
 """How far a bound pod has come, and what its owner allows: its start, its last checkpoint, and whether it may be moved.
 
-The start is what the kubelet reports. The rest are annotations that owners may set while the pod runs, so they are
-untrusted: a mistake in one is said and the annotation is ignored. A checkpoint cannot be later than now, but for
-clocks that differ a little. Reading takes microseconds, whatever the text.
+The start is what the kubelet reports, not before the API server has created the pod. The rest are annotations that
+owners may set while the pod runs, so they are untrusted: a mistake in one is said and the annotation is ignored. A
+checkpoint cannot be later than now, but for clocks that differ a little. Reading takes microseconds, whatever the text.
 """
 
 from datetime import UTC, datetime
@@ -56,7 +56,8 @@ def read_progress(pod: Pod, now_s: float) -> Progress:
             mistakes.append(error.message)
     if moves not in (None, "true", "false"):
         mistakes.append(f"annotation {MAY_MOVE} is ignored: expected true or false, found {_shown(moves)}")
-    return Progress(WorkTimes(_started_at(started), saved_s), moves == "true", tuple(mistakes))
+    started_s = _started_at(started, pod.metadata.created, now_s)
+    return Progress(WorkTimes(started_s, saved_s), moves == "true", tuple(mistakes))
 
 
 def read_time(text: str) -> float:
@@ -77,12 +78,18 @@ def write_time(time_s: float) -> str:
     return datetime.fromtimestamp(int(time_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _started_at(text: str | None) -> float | None:
-    """The start of a pod. The API server has checked it; what it may write otherwise counts as unknown."""
+def _started_at(text: str | None, created: str | None, now_s: float) -> float | None:
+    """The start of a pod, unknown if it is no time, or has not come: somebody else than the kubelet may have set it.
+
+    An early start would protect a pod from being chosen as a victim, so it is not before `created`.
+    """
+    if text is None:
+        return None
     try:
-        return read_time(text) if text is not None else None
+        started_s = max(read_time(text), read_time(created) if created else 0.0)
     except UserError:
         return None
+    return started_s if started_s <= now_s + MOST_AHEAD_S else None
 
 
 def _saved_at(text: str, now_s: float) -> float:

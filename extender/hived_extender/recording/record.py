@@ -22,7 +22,7 @@ from typing import BinaryIO
 import msgspec
 
 from hived.events import Offer, Phase
-from hived.specs import PodRequest, WorkTimes
+from hived.specs import NO_TIMES, PodRequest, WorkTimes
 from hived_extender.pods.annotations import spec_fields
 from hived_extender.recording import operations as ops
 from hived_extender.recording.operations import Operation
@@ -77,9 +77,11 @@ class Operations:
         """A pod has started, or has saved its work."""
         self._write(ops.Progress(pod=uid, started=times.started_s, saved=times.saved_s))
 
-    def bound(self, pod: PodRequest, node: str, bind_info: str) -> None:
+    def bound(self, pod: PodRequest, node: str, bind_info: str, times: WorkTimes = NO_TIMES) -> None:
         """A pod was found bound; `bind_info` is its annotation."""
         self._write(ops.AddBound(pod=pod.uid, node=node, spec=_spec(pod), bind_info=bind_info))
+        if times != NO_TIMES:
+            self.progressed(pod.uid, times)
 
     def split(self, group: str, pods: Sequence[PodRequest]) -> None:
         """The pods of an allocated group go on as groups of their own, one per slot."""

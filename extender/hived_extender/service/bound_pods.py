@@ -18,7 +18,6 @@ from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION
 from hived_extender.pods.bind_info import bind_annotations, isolation_text
 from hived_extender.pods.gang_annotations import annotations_anew
 from hived_extender.pods.interpreter import Interpreter
-from hived_extender.pods.progress import Progress
 from hived_extender.pods.proofs import Prover
 from hived_extender.pods.readings import Reading, ready
 from hived_extender.pods.wire import Pod
@@ -30,7 +29,6 @@ from hived_extender.service.gangs.names import GroupNames, qualified, written_na
 from hived_extender.service.gangs.promises import Promises
 from hived_extender.service.gangs.rounds import Rounds
 from hived_extender.service.gangs.table import Gangs
-from hived_extender.service.notices import Reason
 from hived_extender.service.outbox import Outbox
 from hived_extender.service.pods import NO_PLACE, UNMARKED, Marks, Place, PodRecord, PodState, PodTable
 from hived_extender.service.rewrites import ChangedBindings, Rewrites
@@ -109,15 +107,6 @@ class BoundPods:
             self.release(record)
         record.request, record.is_in_core = request, True
         self._rounds.asked_alone(record)
-
-    def progressed(self, record: PodRecord, progress: Progress) -> None:
-        """A pod has come so far, and its annotations allow so much; the core is told if it knows the pod."""
-        before, record.progress = record.progress, progress
-        if progress.mistakes and progress.mistakes != before.mistakes and self._term.core is not None:
-            self._announcements.say(record, Reason.IGNORED_ANNOTATION, "; ".join(progress.mistakes))
-        core, request = self._term.core, record.request
-        if progress.times != before.times and core is not None and request is not None and self.holds_cells(record.uid):
-            core.progress(request, progress.times)
 
     def holds_cells(self, uid: str) -> bool:
         """Does the core know of cells that this pod has?"""

@@ -15,7 +15,6 @@ from hived_extender.kube_rules.demands import RuledPod
 from hived_extender.kube_rules.reader import DemandsReader
 from hived_extender.pods.dialects.description import GangKey, ObjectRef
 from hived_extender.pods.interpreter import Interpreter
-from hived_extender.pods.progress import read_progress
 from hived_extender.pods.proofs import Prover
 from hived_extender.pods.readings import Reading
 from hived_extender.pods.wire import Node, Pod
@@ -32,6 +31,7 @@ from hived_extender.service.notices import CONDITION_TYPE, Reason
 from hived_extender.service.offers import Offers
 from hived_extender.service.outbox import Outbox
 from hived_extender.service.pods import NO_OFFER, PodRecord, PodState, PodTable, Seen
+from hived_extender.service.progress import Progressing
 from hived_extender.service.retries import Retries
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class ClusterCache:
         self.pods = PodTable(self._moved)
         self.gangs = Gangs()
         self.growth = Growth(lambda: outbox.now.at)
-        self._outbox = outbox
+        self._progress = Progressing(self.term, outbox, announcements)
         self.nodes = ClusterNodes(self.term, retries)
         self.rounds = Rounds(self.pods, self.gangs, self.nodes.offers)
         self.bound = BoundPods(
@@ -127,7 +127,7 @@ class ClusterCache:
         if record.state is not PodState.BINDING:  # what was decided is written, whatever it says since
             record.reading = reading
         record.seen = Seen.of(pod)
-        self.bound.progressed(record, read_progress(pod, self._outbox.now.wall))
+        self._progress.seen(record, pod)
         self.pods.hold(record, is_held=pod.is_held)
         if not pod.node:
             record.writing = record.writing.seen(meta.version)
@@ -281,12 +281,7 @@ class ClusterCache:
 
     def explained(self, record: PodRecord, reason: str) -> str:
         """Why a pod waits, with what its VC lacks of its guarantee because of devices that cannot be had."""
-        if record.request is not None:
-            vc, priority = record.request.spec.virtual_cluster, record.request.spec.priority
-        elif (ask := record.translation.ask) is not None:
-            vc, priority = ask.virtual_cluster, ask.priority
-        else:
-            return reason
+        vc, priority = record.claim
         return self.devices.explained(reason, vc) if priority > OPPORTUNISTIC_PRIORITY else reason
 
 

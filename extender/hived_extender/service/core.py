@@ -33,7 +33,7 @@ from hived.groups import bind_info_of_slot
 from hived.scheduler import Asked, check_changed_request, handle, new_state, plan_in_turn
 from hived.specs import NO_TIMES, BindInfo, ClusterSpec, PodRequest, PodSpec, WorkTimes
 from hived.state import CellState, Group, GroupState, State
-from hived.topology import NO_CELL
+from hived.topology import NO_CELL, IntArray
 from hived_extender.pods.annotations import BIND_INFO
 from hived_extender.pods.bind_info import bind_annotations
 from hived_extender.recording.record import Draft, Operations, Recorder
@@ -47,6 +47,11 @@ class Term(msgspec.Struct):
     """The present term: its core, None while another replica leads."""
 
     core: "Core | None" = None
+
+    def tell_time(self, now_s: float) -> None:
+        """The time in seconds since 1970, for all that the core is asked until the next call."""
+        if self.core is not None:
+            self.core.now_s = now_s
 
 
 class Core:
@@ -110,16 +115,11 @@ class Core:
     def adopt(self, request: PodRequest, info: BindInfo, times: WorkTimes = NO_TIMES) -> None:
         """A pod runs where its annotations say. Raises UserError if they cannot be true."""
         if self._recorder is not None:
-            self._recorder.bound(request, info.node, bind_annotations(info)[BIND_INFO])
-        self._apply(PodAllocated(request, info))
-        if times != NO_TIMES:
-            self.progress(request, times)
+            self._recorder.bound(request, info.node, bind_annotations(info)[BIND_INFO], times)
+        self._apply(PodAllocated(request, info, times=times))
 
     def progress(self, request: PodRequest, times: WorkTimes) -> None:
-        """A pod that holds cells has started, or saved its work; `times` replaces its earlier ones.
-
-        It changes no answer but the choice of victims, so pods that wait are not tried again.
-        """
+        """A pod that holds cells has started, or saved its work. It changes no answer but the choice of victims."""
         if self._recorder is not None:
             self._recorder.progressed(request.uid, times)
         self.last_event = PodProgressed(request, times)
@@ -234,26 +234,20 @@ class Core:
 
     def has_lost_cells(self, request: PodRequest) -> bool:
         """True if the pod's group reserves cells, and not all of them are healthy."""
-        if not self.reserves(request):
-            return False
-        physical = self.state.groups[request.spec.group.name].physical
-        return bool(self.state.cells.bad[physical[physical != NO_CELL]].any())
+        return self.reserves(request) and bool(self.state.cells.bad[_cells_of(self.state, request)].any())
 
     def is_emptied(self, request: PodRequest) -> bool:
         """True if cells are reserved for the pod's group, and nobody uses any of them any more."""
-        if not self.reserves(request):
-            return False
-        physical = self.state.groups[request.spec.group.name].physical
-        return bool((self.state.cells.state[physical[physical != NO_CELL]] == CellState.RESERVED).all())
+        cells = self.state.cells.state
+        return self.reserves(request) and bool((cells[_cells_of(self.state, request)] == CellState.RESERVED).all())
 
     def is_victim(self, request: PodRequest) -> bool:
         """True while somebody reserves a cell of the pod's group: the whole group has to leave (rule 8.1)."""
         group = self.state.groups.get(request.spec.group.name)
         if group is None or group.state is not GroupState.BEING_PREEMPTED:
             return False
-        held = group.physical[group.physical != NO_CELL]
         # A group whose preemptor was cancelled keeps its state, but gets its cells back.
-        return bool((self.state.cells.state[held] == CellState.RESERVING).any())
+        return bool((self.state.cells.state[_cells_of(self.state, request)] == CellState.RESERVING).any())
 
     def take_over(self, successor: "Core") -> None:
         """Go on with the state of another core, which was told of all that holds cells under its configuration.
@@ -261,11 +255,8 @@ class Core:
         Whoever holds on to this core, such as a binding that is being written, holds on to the same term. The log has
         the groups that lose something by it.
         """
-        known = {
-            name: preemptor
-            for name, group in successor.state.groups.items()
-            if group.virtual is None and (preemptor := self.lazy_preemptor(name)) is not None
-        }
+        lazy = [name for name, group in successor.state.groups.items() if group.virtual is None]
+        known = {name: preemptor for name in lazy if (preemptor := self.lazy_preemptor(name)) is not None}
         times = {name: self.lazy_times[name] for name in known if name in self.lazy_times}
         _log(_cancelled(self.state, successor.state), _lazily_preempted(self.state, successor.state))
         self.state, self._lazy_preemptors = successor.state, known
@@ -313,6 +304,13 @@ class Core:
             self.lazy_times[name] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             self._on_lazy(self.state.groups[name])
         return decision
+
+
+def _cells_of(state: State, request: PodRequest) -> IntArray:
+    """The leaves of the pod's group that are configured."""
+    physical = state.groups[request.spec.group.name].physical
+    held: IntArray = physical[physical != NO_CELL]
+    return held
 
 
 def _log(cancelled: Sequence[str], lazily_preempted: Iterable[str]) -> None:

@@ -172,8 +172,7 @@ class Machine:
         Raises what shows a bug; the state is of no use then.
         """
         self._outbox.now = now
-        if self.cache.core is not None:
-            self.cache.core.now_s = now.wall
+        self.cache.term.tell_time(now.wall)
         try:
             answer = self._handlers[type(stimulus)](stimulus)
         except UserError as error:
@@ -250,8 +249,7 @@ class Machine:
         return UserError(f"{effect.pod.key} cannot be bound to {effect.node}: {error}", code=code)
 
     def _time_came(self, _: stimuli.TimeCame) -> None:
-        now = self._outbox.now.at
-        while (key := self._outbox.timers.pop_due(now)) is not None:
+        while (key := self._outbox.timers.pop_due(self._outbox.now.at)) is not None:
             self._timers[key[0]](*key)
             self._follow_up()
 

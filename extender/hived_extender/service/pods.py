@@ -21,7 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from hived.errors import UserError
-from hived.specs import BindInfo, PodRequest, PodSpec
+from hived.specs import OPPORTUNISTIC_PRIORITY, BindInfo, PodRequest, PodSpec
 from hived_extender.kube.versions import is_older
 from hived_extender.kube_rules.demands import RuledPod
 from hived_extender.pods.asks import Ask
@@ -233,6 +233,14 @@ class PodRecord:
         """The gang that a dialect puts it in."""
         description = self.translation.description
         return description.gang if description is not None else None
+
+    @property
+    def claim(self) -> tuple[str, int]:
+        """Its VC and priority; those of opportunistic work of no VC if nobody knows them."""
+        if self.request is not None:
+            return self.request.spec.virtual_cluster, self.request.spec.priority
+        ask = self.translation.ask
+        return ("", OPPORTUNISTIC_PRIORITY) if ask is None else (ask.virtual_cluster, ask.priority)
 
     @property
     def is_cleared(self) -> bool:

@@ -70,8 +70,17 @@ def test_a_checkpoint_cannot_be_in_the_future_but_for_clocks_that_differ() -> No
     assert "2026-11-23T12:00:00Z has not come yet, it is 2026-11-23T11:00:00Z" in found.mistakes[0]
 
 
-def test_a_start_that_is_no_time_is_unknown() -> None:
-    assert read("soon", may_move="true").times == WorkTimes()
+@pytest.mark.parametrize(
+    "text", ["soon", "", "9999-12-31T23:59:59Z", "2026-11-23T12:02:00Z", "9999-12-31T23:59:59-23:59"]
+)
+def test_a_start_that_is_no_time_or_has_not_come_is_unknown(text: str) -> None:
+    assert read(text, may_move="true").times == WorkTimes()
+
+
+def test_a_pod_does_not_start_before_it_is_created() -> None:
+    meta = PodMetadata(created=NOON)
+    early = Pod(meta, status=PodStatus(started="2020-01-01T00:00:00Z"))
+    assert read_progress(early, NOON_S + 5).times == WorkTimes(NOON_S)
 
 
 @pytest.mark.parametrize(("text", "may_move", "count"), [("true", True, 0), ("false", False, 0), ("True", False, 1)])

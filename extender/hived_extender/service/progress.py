@@ -1,0 +1,29 @@
+"""The progress of pods on its way to the core: starts, checkpoints and leave to move. Not thread-safe."""
+
+from hived_extender.pods.progress import read_progress
+from hived_extender.pods.wire import Pod
+from hived_extender.service.announcements import Announcements
+from hived_extender.service.core import Term
+from hived_extender.service.notices import Reason
+from hived_extender.service.outbox import Outbox
+from hived_extender.service.pods import PodRecord
+
+
+class Progressing:
+    """Keeps `PodRecord.progress`, tells the core of times, and owners of mistakes in what they wrote."""
+
+    def __init__(self, term: Term, outbox: Outbox, announcements: Announcements) -> None:
+        self._term = term
+        self._outbox = outbox
+        self._announcements = announcements
+
+    def seen(self, record: PodRecord, pod: Pod) -> None:
+        """A pod was seen like this. A pod that gets its cells later tells its times then."""
+        before, record.progress = record.progress, read_progress(pod, self._outbox.now.wall)
+        times, mistakes, core = record.progress.times, record.progress.mistakes, self._term.core
+        if core is None:
+            return
+        if mistakes and mistakes != before.mistakes:
+            self._announcements.say(record, Reason.IGNORED_ANNOTATION, "; ".join(mistakes))
+        if times != before.times and record.is_in_core and record.request is not None and record.place.info is not None:
+            core.progress(record.request, times)
