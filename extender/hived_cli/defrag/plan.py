@@ -75,6 +75,7 @@ def command(
             inputs=inputs,
             vc=vc,
             shapes=shapes,
+            movable=configuration.rules.moving.movable,
             limits=Limits(options["max_gpu_hours"], options["max_groups"]),
             solver=options["solver"],
             solve=solve,

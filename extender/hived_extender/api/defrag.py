@@ -34,7 +34,8 @@ class InputGroup(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     places : per size of pods, ascending, the place of each pod
     gang : `namespace/name` of the gang of another dialect that the group is one pod of, "" if none
     may_move : the owner lets it be moved
-    started_at, checkpointed_at : seconds since 1970; when it began to run and last saved its work, None if not known
+    started_at, checkpointed_at : seconds since 1970, None if not known; when its first pod began to run, and when its
+        last save was
     is_reserved : it waits for the users of its cells
     """
 

@@ -35,6 +35,7 @@ class Rehearsal:
 
     def __init__(self, copy: Copy) -> None:
         self.state: State = copy.state
+        self._now_s = copy.at
         self.running: dict[str, Running] = dict(copy.running)
 
     def leave(self, name: str) -> None:
@@ -60,7 +61,7 @@ class Rehearsal:
 
     def ask(self, request: PodRequest, offer: Offer | None = None) -> BindInfo | None:
         """Where the group of a pod could be without anybody leaving, None if nowhere."""
-        decision = handle(self.state, ScheduleRequested(request, Phase.FILTERING, offer=offer))
+        decision = handle(self.state, ScheduleRequested(request, Phase.FILTERING, offer=offer, now_s=self._now_s))
         return decision.bind_info if isinstance(decision, Bind) and not decision.lazily_preempted else None
 
     def want(self, shape: Shape, requests: Sequence[PodRequest]) -> WantedOutcome:
@@ -68,14 +69,14 @@ class Rehearsal:
         places: list[PlannedPod] = []
         preempted: list[str] = []
         for request in requests:
-            decision = handle(self.state, ScheduleRequested(request))
+            decision = handle(self.state, ScheduleRequested(request, now_s=self._now_s))
             if isinstance(decision, Preempt):
                 uids = {uid for each in decision.victims_by_node.values() for uid in each}
                 leaving = [name for name, one in self.running.items() if any(pod.uid in uids for pod in one.requests)]
                 for name in leaving:
                     self.leave(name)
                 preempted += leaving
-                decision = handle(self.state, ScheduleRequested(request))
+                decision = handle(self.state, ScheduleRequested(request, now_s=self._now_s))
             if not isinstance(decision, Bind):
                 return WantedOutcome(shape=shape.text, is_met=False)
             handle(self.state, PodAllocated(request, decision.bind_info, decision.lazily_preempted))

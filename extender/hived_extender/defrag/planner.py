@@ -309,10 +309,12 @@ def _allowed(task: Task, copy: Copy) -> dict[str, Allowed]:
 
 
 def lost_of(group: Running, at: float) -> int:
-    """Leaf-seconds that a group would lose: since it began to run, or last saved its work; 0 if neither is known."""
-    times = [each for each in (group.entry.started_at, group.entry.checkpointed_at) if each is not None]
-    leaves = sum(request.spec.leaf_cell_count for request in group.requests)
-    return leaves * max(0, int(at - max(times))) if times else 0
+    """Leaf-seconds that a group would lose: since it began to run, or last saved its work (rule 8.12)."""
+    if group.entry.started_at is None:
+        return 0
+    since = max(group.entry.started_at, group.entry.checkpointed_at or 0.0)
+    leaves = sum(member.pod_count * member.leaf_cell_count for member in group.requests[0].spec.group.members)
+    return leaves * max(0, int(at - since))
 
 
 def _jobs(task: Task) -> dict[str, list[PodRequest]]:
@@ -358,7 +360,7 @@ def _met_at_once(
     for view, shapes in by_view.items():
         requests_of = Requests(task.vc, View(state, view).chain, jobs)
         bundles += [[Asked(each) for each in requests_of(i, shape)] for i, shape in enumerate(shapes)]
-    found = plan_in_turn(state, bundles)
+    found = plan_in_turn(state, bundles, task.inputs.at)
     for one in found:
         if isinstance(one, UserError):
             raise one

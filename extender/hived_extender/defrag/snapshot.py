@@ -4,11 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from hived.specs import BindInfo, PodRequest
 from hived_extender.api.defrag import InputGroup, InputJob, InputLoss, InputPlace, InputPod, Inputs
 from hived_extender.pods.annotations import spec_fields
 from hived_extender.reconfiguration.waiting_jobs import Waiting
-from hived_extender.service.state_inputs import StateInputs
+from hived_extender.service.state_inputs import Placed, StateInputs
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -16,8 +15,6 @@ class Facts(msgspec.Struct, frozen=True):
 
     gang: str = ""
     may_move: bool = False
-    started_at: float | None = None
-    checkpointed_at: float | None = None
 
 
 NO_FACTS = Facts()
@@ -34,13 +31,13 @@ def inputs_of(
     waiting: Iterable[Waiting] = (),
 ) -> Inputs:
     """The inputs as one value that can be written to a file. `facts` are by uid. Cost O(nodes + pods)."""
-    placed: dict[str, list[tuple[PodRequest, BindInfo]]] = {}
-    for request, info in held.placed.values():
-        placed.setdefault(request.spec.group.name, []).append((request, info))
+    placed: dict[str, list[Placed]] = {}
+    for one in held.placed.values():
+        placed.setdefault(one.request.spec.group.name, []).append(one)
     known = facts or {}
     groups = [_group(pods, known) for pods in placed.values()]
     groups += [
-        _group([(pod, reserved.info) for pod in reserved.pods], known, is_reserved=True)
+        _group([Placed(pod, reserved.info) for pod in reserved.pods], known, is_reserved=True)
         for name, reserved in held.reserved.items()
         if name not in placed
     ]
@@ -54,28 +51,26 @@ def inputs_of(
     )
 
 
-def _group(
-    pods: Sequence[tuple[PodRequest, BindInfo]], facts: Mapping[str, Facts], *, is_reserved: bool = False
-) -> InputGroup:
-    """One group. It may move if all its pods may; it has saved its work when the last of them has."""
-    (first, info), known = pods[0], [facts.get(request.uid, NO_FACTS) for request, _ in pods]
-    started = [one.started_at for one in known]
-    saved = [one.checkpointed_at for one in known]
+def _group(pods: Sequence[Placed], facts: Mapping[str, Facts], *, is_reserved: bool = False) -> InputGroup:
+    """One group. It may move if all its pods may; its work is counted as the core does (rule 8.12)."""
+    info, known = pods[0].info, [facts.get(one.request.uid, NO_FACTS) for one in pods]
     return InputGroup(
-        spec=spec_fields(first.spec),
+        spec=spec_fields(pods[0].request.spec),
         chain=info.cell_chain,
         places=[
             [InputPlace(one.node, one.leaf_cell_indices, one.preassigned_cell_types) for one in size]
             for size in info.members
         ],
         pods=[
-            InputPod(request.uid, request.namespace, request.name, own.node, own.leaf_cell_indices)
-            for request, own in pods
+            InputPod(
+                one.request.uid, one.request.namespace, one.request.name, one.info.node, one.info.leaf_cell_indices
+            )
+            for one in pods
         ],
         gang=known[0].gang,
         may_move=all(one.may_move for one in known),
-        started_at=min((each for each in started if each is not None), default=None),
-        checkpointed_at=None if None in saved else min(each for each in saved if each is not None),
+        started_at=min((one.times.started_s for one in pods if one.times.started_s is not None), default=None),
+        checkpointed_at=max((one.times.saved_s for one in pods if one.times.saved_s is not None), default=None),
         is_reserved=is_reserved,
     )
 

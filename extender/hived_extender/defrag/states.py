@@ -8,7 +8,7 @@ import msgspec
 from hived.errors import UserError
 from hived.events import GroupReserved, LeavesLost, NodeHealthChanged, PodAllocated
 from hived.scheduler import handle, new_state
-from hived.specs import BindInfo, ClusterSpec, PodPlacement, PodRequest, PodSpec
+from hived.specs import BindInfo, ClusterSpec, PodPlacement, PodRequest, PodSpec, WorkTimes
 from hived.state import State
 from hived_extender.api.defrag import InputGroup, InputPod, Inputs
 from hived_extender.pods.annotations import read_spec
@@ -25,11 +25,14 @@ class Running(msgspec.Struct, frozen=True):
 
 
 class Copy(msgspec.Struct, frozen=True):
-    """A state of its own, made of inputs. `refused` are groups whose place cannot be, with why; they are left out."""
+    """A state of its own, made of inputs. `refused` are groups whose place cannot be, with why; they are left
+    out. `at` is the time of the inputs.
+    """
 
     state: State
     running: Mapping[str, Running]
     refused: Mapping[str, str]
+    at: float
 
 
 def read_groups(inputs: Inputs) -> dict[str, Running]:
@@ -61,7 +64,7 @@ def copy_of(cluster: ClusterSpec, inputs: Inputs) -> Copy:
     refused: dict[str, str] = {}
     for placed in in_replay_order(_placed(running.values())):
         try:
-            handle(state, PodAllocated(*placed))
+            handle(state, PodAllocated(placed.request, placed.info, times=placed.times))
         except UserError as error:
             refused[placed.request.spec.group.name] = error.message
     for loss in inputs.losses:
@@ -71,13 +74,14 @@ def copy_of(cluster: ClusterSpec, inputs: Inputs) -> Copy:
             handle(state, GroupReserved(running[name].requests, running[name].infos[0]))
         except UserError as error:
             refused[name] = error.message
-    return Copy(state, running, refused)
+    return Copy(state, running, refused, inputs.at)
 
 
 def _placed(groups: Iterable[Running]) -> Iterator[Placed]:
     for group in groups:
         if not group.entry.is_reserved:
-            yield from map(Placed, group.requests, group.infos)
+            times = WorkTimes(group.entry.started_at, group.entry.checkpointed_at)
+            yield from (Placed(*one, times) for one in zip(group.requests, group.infos, strict=True))
 
 
 def _running(spec: PodSpec, entry: InputGroup) -> Running:

@@ -9,6 +9,7 @@ from hived.events import NodeHealthChanged, PodAllocated, PodDeleted, ScheduleRe
 from hived.groups import bind_info_of_slot
 from hived.scheduler import handle, new_state
 from hived.specs import (
+    NO_TIMES,
     BindInfo,
     CellTypeSpec,
     ClusterSpec,
@@ -19,6 +20,7 @@ from hived.specs import (
     PodSpec,
     VirtualCellSpec,
     VirtualClusterSpec,
+    WorkTimes,
 )
 from hived.state import State
 from hived_extender.api.defrag import Inputs
@@ -94,17 +96,14 @@ def random_state(
             continue
         pods = [_pod(request, i) for i in range(request.spec.group.members[0].pod_count)]
         requests[request.spec.group.name] = pods
-        fact = Facts(
-            may_move=random.random() < 0.8,
-            started_at=NOW - random.choice((0, 3600, 7200, 7200, 36000)) if random.random() < 0.8 else None,
-            checkpointed_at=NOW - random.choice((600, 1800)) if random.random() < 0.3 else None,
-        )
-        infos = [decision.bind_info]
+        fact = Facts(may_move=random.random() < 0.8)
+        started = NOW - random.choice((0, 3600, 7200, 7200, 36000)) if random.random() < 0.8 else None
+        saved = NOW - random.choice((600, 1800)) if random.random() < 0.3 else None
         for i, pod in enumerate(pods):
             facts[pod.uid] = fact
             info = decision.bind_info if i == 0 else bind_info_of_slot(state, state.groups[pod.spec.group.name], i)
-            handle(state, PodAllocated(pod, info, decision.lazily_preempted if i == 0 else ()))
-            infos.append(info)
+            preempted = decision.lazily_preempted if i == 0 else ()
+            handle(state, PodAllocated(pod, info, preempted, WorkTimes(started, saved)))
         if random.random() < 0.6:
             gone = random.choice(sorted(requests))
             for pod in requests.pop(gone):
@@ -119,7 +118,7 @@ def placed_in(state: State) -> dict[str, Placed]:
         for slot, pod in enumerate(group.holders):
             if pod is not None:
                 info: BindInfo = bind_info_of_slot(state, group, slot)
-                found[pod.uid] = Placed(pod, info)
+                found[pod.uid] = Placed(pod, info, group.times.get(pod.uid, NO_TIMES))
     return found
 
 
