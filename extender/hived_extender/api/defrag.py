@@ -101,7 +101,9 @@ class Move(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     step : moves of one step leave together before any of them comes back
     gang : the gang of another dialect that the group belongs to, "" if none; it moves as a whole
     is_guaranteed : false for a group in opportunistic use
-    becomes : where it is put; empty if it has to wait, which only an opportunistic group may
+    was : the place of each of its pods
+    becomes : its new places, for each pod that it may have; smaller pods first. Empty if it has to wait, which only an
+        opportunistic group may
     lost_gpu_hours : work since the start or the last checkpoint, times leaf cells; 0 if that is not known
     """
 
@@ -154,3 +156,45 @@ class DefragPlan(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     gap_gpu_hours: float = 0.0
     gap_groups: int = 0
     gap_wanted: int = 0
+
+
+class MoveState(msgspec.Struct, frozen=True, rename="camel"):
+    """How far one move has come.
+
+    `state` is "pending", "leaving" until all pods are gone, "returning" while its new cells are held for it, "done" or
+    "given up".
+    """
+
+    step: int
+    group: str
+    state: str
+
+
+class MovingReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """The moves under way, or the last ones.
+
+    Attributes
+    ----------
+    state : "none" if there were none in this term, "moving", "done" or "stopped"
+    number : counts the plans that were carried out in this term
+    who : who asked for them
+    reason : in words, why they were stopped
+    """
+
+    state: str = "none"
+    number: int = 0
+    who: str = ""
+    vc: str = ""
+    reason: str = ""
+    moves: list[MoveState] = []
+
+
+class DefragArgs(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """A plan to carry out.
+
+    `return_seconds` is how long pods may take to leave, and how long new cells are held for a group until it comes
+    back, for each step.
+    """
+
+    plan: DefragPlan
+    return_seconds: float = 600.0

@@ -199,7 +199,7 @@ def _carry_out(
         for name in names:
             if name in infos:
                 rehearsal.come(name, infos[name])
-            becomes = _places(running[name]) if name in infos else []
+            becomes = places_in(infos[name]) if name in infos else []
             moves.append(_move(number, running[name], was[name], becomes, allowed[name].lost))
     return moves
 
@@ -212,7 +212,7 @@ def _settled(rehearsal: Rehearsal, moves: Sequence[Move]) -> list[Move]:
             info = rehearsal.ask(rehearsal.running[move.group].requests[0])
             if info is not None:
                 rehearsal.come(move.group, info)
-                move = msgspec.structs.replace(move, becomes=_places(rehearsal.running[move.group]))  # noqa: PLW2901
+                move = msgspec.structs.replace(move, becomes=places_in(info))  # noqa: PLW2901
         found.append(move)
     return found
 
