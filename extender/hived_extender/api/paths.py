@@ -17,6 +17,7 @@ DEVICES_PATH = "/v1/inspect/devices"
 SHORTAGES_PATH = "/v1/inspect/shortages"
 RULES_PATH = "/v1/inspect/rules"
 WHAT_IF_PATH = "/v1/inspect/what-if"
+INPUTS_PATH = "/v1/inspect/inputs"
 
 CONFIG_PATH = "/v1/config"
 CONFIG_PLAN_PATH = f"{CONFIG_PATH}/plan"
