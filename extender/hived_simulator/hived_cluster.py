@@ -8,7 +8,7 @@ from hived.decisions import Applied, Bind, Decision, Preempt, Wait
 from hived.errors import UserError
 from hived.events import Event, NodeHealthChanged, Phase, PodAllocated, PodDeleted, PodProgressed, ScheduleRequested
 from hived.scheduler import handle, new_state
-from hived.specs import OPPORTUNISTIC_PRIORITY, BindInfo, ClusterSpec, PodRequest, Rules
+from hived.specs import OPPORTUNISTIC_PRIORITY, BindInfo, ClusterSpec, PodRequest, Rules, WorkTimes
 from hived.state import GroupState, State
 from hived.topology import NO_CELL
 from hived_extender.reconfiguration.successor import Successor
@@ -97,7 +97,7 @@ class HivedCluster:
         if self.state.spec.rules is Rules.BETTER:
             for group in self._saves.due(now_s):
                 for pod in self._holdings[group].pods:
-                    self._handle(PodProgressed(pod, self._saves.times(group)))
+                    self._tell_progress(pod, self._saves.times(group))
 
     def ask(self, task: Task, priority: int) -> Answer:
         """See `Cluster`."""
@@ -267,6 +267,9 @@ class HivedCluster:
     def _delete(self, pod: PodRequest) -> tuple[str, ...]:
         """A pod is gone; returns the same."""
         return self._handle(PodDeleted(pod)).cancelled
+
+    def _tell_progress(self, pod: PodRequest, times: WorkTimes) -> None:
+        self._handle(PodProgressed(pod, times))
 
     def _tell_health(self, node: str, is_healthy: bool) -> None:
         self._handle(NodeHealthChanged(node, is_healthy))
