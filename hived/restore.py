@@ -146,7 +146,9 @@ def preassigned_cells_needed(
         found = found or (doomed_count > 0 and s.vc_claims[slot] < needed[level])
     if count > 0 and not found and s.doomed_total.sum() > 0:
         spare = spare_cells(t, s, t.chain_of_level[t.chain_level[cells[0]]])
-        found = spare.min() < 0 or not keeps_safety(t, s, cells[:count], spare)
+        for level in range(len(spare)):
+            found = found or spare[level] < 0
+        found = found or not keeps_safety(t, s, cells[:count], spare)
     return count, int(found)
 
 
