@@ -188,7 +188,8 @@ def test_a_group_that_leaves_lazily_keeps_its_cells_where_others_are_free() -> N
 
 
 def test_a_search_for_victims_that_is_cut_short_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hived.victim_choice.MOST_SETS", 3)
+    for name in ("FEWEST_SETS", "MOST_SETS"):
+        monkeypatch.setattr(f"hived.victim_choice.{name}", 3)
     state = better(rack_cluster(racks=4))
     for number in range(16):
         run_at(state, pod(f"o{number}", vc="B", priority=-1, members=((1, 1),)), float(number * 5 % 16))
