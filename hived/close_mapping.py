@@ -52,6 +52,8 @@ def map_closely(
         for i in range(len(virtual)):
             wish = leaf_wish[i]
             physical[i] = s.bound[virtual[i]] if wish == NO_WISH else w.match[wish]
+            if most_level > 0 and ancestor_at(t, physical[i], most_level) != ancestor_at(t, physical[0], most_level):
+                return False  # cells that were bound before may be far apart
     return mapped
 
 

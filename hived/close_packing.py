@@ -29,7 +29,7 @@ from hived.view_room import (
     take_room,
     top_level_of,
 )
-from hived.views import least_key, sort_view, used_in_key
+from hived.views import is_bad_as_a_whole, least_key, physical_of, sort_view, used_in_key
 
 _MOST_TESTED = 8  # cells of a level where a gang of several sizes is tried
 _NOT_SUGGESTED_KEY = 1 << 61  # keys of nodes that are bad or not suggested are not less, see views.view_key
@@ -147,6 +147,9 @@ def _best_part(t: TopologyArrays, s: Cells, room: Room, wanted: int, most_level:
                     continue
                 below, span = first_below(t, node, level)
                 for cell in range(below, below + span):
+                    behind = physical_of(t, s, cell)
+                    if behind != NO_CELL and s.bad[behind] == 1 and is_bad_as_a_whole(t, s, behind):
+                        continue
                     free = int(free_leaves(t, s, cell, OPPORTUNISTIC_PRIORITY, False))
                     cost = (exposure(t, s, cell, room.of_free) << 32) + free
                     if (

@@ -105,7 +105,7 @@ class World:
         """Carry a decision out."""
         applied = handle(self.state, PodAllocated(wanted, decision.bind_info, decision.lazily_preempted))
         assert isinstance(applied, Applied)
-        assert applied.lazily_preempted == decision.lazily_preempted
+        assert applied.lazily_preempted == decision.lazily_preempted, (applied, decision)
         for name in applied.lazily_preempted:
             self.facts.leave_vc(name)
         name, spec, info = wanted.spec.group.name, wanted.spec, decision.bind_info

@@ -33,13 +33,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not PHILLY.exists() and not options.quick:
         print(f"without {PHILLY}: tables of the Philly trace are left out", file=sys.stderr)
     results = measure(todo, options.jobs)
-    missed = misses(results) if options.rules != "hived" else []
+    missed = misses(results)
     if options.json:
         print(json.dumps(as_json(results, missed), indent=1))
     else:
         print(tables(results, options.only))
-        if options.rules != "hived":
-            print("\n" + bounds_text(missed))
+        print("\n" + bounds_text(missed))
     return 1 if missed else 0
 
 

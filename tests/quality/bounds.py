@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from hived.specs import Rules
 from tests.quality.exact_measures import Figures
-from tests.quality.plan import Unit
+from tests.quality.plan import CRASHED, Unit
 
 MOST_LATER = 0  # jobs that start later than in their private cluster
 MOST_NEEDLESS = 0  # preemptions although a placement with the same future for the VC evicts nobody
@@ -26,8 +26,15 @@ class Miss:
 
 
 def misses(results: Results) -> list[Miss]:
-    """All bounds missed by what was measured for rules 2; lost hours only where both rules were measured."""
-    found = [miss for unit, figures in results if unit.rules is Rules.BETTER for miss in _misses(unit, figures)]
+    """All bounds missed by what was measured for rules 2, and crashes of either.
+
+    Lost hours are judged only where both rules were measured.
+    """
+    crashed = [Miss("crash", unit.name, 1, 0) for unit, figures in results if figures == CRASHED]
+    results = [(unit, figures) for unit, figures in results if figures != CRASHED]
+    found = crashed + [
+        miss for unit, figures in results if unit.rules is Rules.BETTER for miss in _misses(unit, figures)
+    ]
     for (name, load), figures in near_by_load(results, Rules.BETTER).items():
         for kind, words in (("", "guaranteed"), ("lent_", "opportunistic")):
             gangs, near = figures.get(f"{kind}gangs", 0), figures.get(f"{kind}near", 0)

@@ -1,7 +1,9 @@
 """All measurements: which function with which arguments, at full length and as a test of seconds."""
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from traceback import format_exc
 
 from hived.specs import Rules
 from tests.quality.exact_measures import NEEDLESS_LOADS, WAIT_LOADS, Figures, false_waits, needless
@@ -16,6 +18,7 @@ MEASURES: dict[str, Callable[..., Figures]] = {
 }  # fmt: skip
 SATURATED_DAYS = 3.5  # arrivals of Philly pressed into these are a load of 1.1
 CHECKPOINT_S = 1800.0
+CRASHED: Figures = {"crashed": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +31,12 @@ class Unit:
     tables: frozenset[str]
 
     def run(self) -> Figures:
-        """Measure."""
-        return MEASURES[self.measure](self.rules, *self.arguments)
+        """Measure. An error of the core is a finding: its trace goes to stderr, and the figures are `CRASHED`."""
+        try:
+            return MEASURES[self.measure](self.rules, *self.arguments)
+        except Exception:
+            print(f"{self.name}\n{format_exc()}", file=sys.stderr, flush=True)
+            return CRASHED
 
     @property
     def name(self) -> str:

@@ -43,6 +43,13 @@ def test_more_lost_than_by_the_reference_at_one_load_is_a_miss() -> None:
     assert [miss.table for miss in misses([(hived, {"lost": 5}), (better, {"lost": 6})])] == ["saturation"]
 
 
+def test_a_crash_is_a_finding_and_ends_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    broken = unit("needless", "NODE", "no such load", 0, 9, rules=Rules.HIVED)
+    assert [miss.table for miss in misses([(broken, broken.run())])] == ["crash"]
+    assert "KeyError" in capsys.readouterr().err
+    assert tables([(broken, broken.run())], TABLES) == ""
+
+
 def test_every_table_has_measurements_or_needs_the_trace() -> None:
     for quick in (True, False):
         shown = {table for each in units((Rules.HIVED,), TABLES, quick) for table in each.tables}
