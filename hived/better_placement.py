@@ -9,18 +9,21 @@ from functools import partial
 
 import numpy as np
 
+from hived.assignment import Tries
 from hived.close_mapping import map_closely
 from hived.close_packing import pack_closely
 from hived.decisions import Wait
 from hived.journal import mark, undo_changes
 from hived.like_cells import like_choices
 from hived.nearness import Request
+from hived.offered_placement import fit_idle
 from hived.placement import Placement, fit_in_view
 from hived.preemption import lazy_groups_below, preempt_lazily_for
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived.state import NO_GROUP, State
 from hived.topology import IntArray
 from hived.victim_choice import Candidate, candidates_among, choose_victims
+from hived.victims import has_victims
 from hived.views import chain_of_view
 
 _NOBODY = np.zeros(0, np.int32)
@@ -48,8 +51,16 @@ def _fit(state: State, request: Request, view: int, own_level: int, level: int) 
     if not request.is_guaranteed:
         leaves = _pack(state, request, view, level, _NOBODY)
         return None if leaves is None else Placement(leaves, None)
+    before = mark(state)
     virtual, gave_up = _own_choice(state, request, view, own_level)
-    return None if virtual is None else _map(state, request, virtual, level, gave_up=gave_up)
+    own = None if virtual is None else _map(state, request, virtual, level, gave_up=gave_up)
+    if not state.spec.virtual_clusters[request.pod.spec.virtual_cluster].spares:
+        return own
+    if own is not None and not own.lazily_preempted and not has_victims(state, own.physical):
+        return own
+    undo_changes(state, before)
+    idle = fit_idle(state, request, view, Tries())
+    return idle or (None if virtual is None else _map(state, request, virtual, level, gave_up=gave_up))
 
 
 def _pack(state: State, request: Request, view: int, level: int, pardoned: IntArray) -> IntArray | None:

@@ -16,7 +16,7 @@ from hived.events import Offer
 from hived.journal import mark, undo_changes
 from hived.mixed_sizes import could_hold, place_descending
 from hived.nearness import Request
-from hived.offered_placement import fit_offered
+from hived.offered_placement import fit_offered, offer_to_all
 from hived.offers import allows
 from hived.placement import Placement, fit_in_view, map_placement
 from hived.preassigned import release_idle_doomed
@@ -42,12 +42,12 @@ def fit_completely(
         if _could_hold(state, request, view, combines=False):
             found = _fit_descending(state, request, view) if offer is None else None
             if found is None:
-                offer = offer or _offer_to_all(state, request)
+                offer = offer or offer_to_all(state, request)
                 found = fit_without_doomed(state, request, view, offer, tries)
             if found is not None:
                 return found, False
         if can_combine(state, request, view) and _could_hold(state, request, view, combines=True):
-            before, offer = mark(state), offer or _offer_to_all(state, request)
+            before, offer = mark(state), offer or offer_to_all(state, request)
             found = _fit_combined(state, request, view, offer, tries)
             if found is not None and state.spec.virtual_clusters[request.pod.spec.virtual_cluster].combines:
                 return found, False
@@ -95,14 +95,6 @@ def _fit_below_node(state: State, request: Request, view: int, offer: Offer) -> 
         return found
     undo_changes(state, before)
     return None
-
-
-def _offer_to_all(state: State, request: Request) -> Offer:
-    """The suggested nodes, or all, as an offer to each pod; all rows are one piece of memory."""
-    nodes = len(state.topology.node_names)
-    slots = sum(member.pod_count for member in request.pod.spec.group.members)
-    mask = np.ones(nodes, np.bool_) if request.ignore else request.suggested
-    return Offer(np.broadcast_to(mask, (slots, nodes)), np.broadcast_to(np.zeros(nodes, np.bool_), (slots, nodes)))
 
 
 def _fit_descending(state: State, request: Request, view: int) -> Placement | None:
