@@ -109,7 +109,9 @@ def _count_free(t: TopologyArrays, s: Cells, roots: Roots, suggestion: Suggestio
     base, chain = _first_cell(t, lowest), t.chain_of_level[lowest]
     top = t.level_offset[chain] + t.top_level[chain]
     counts = np.zeros(t.level_base[lowest] + t.level_size[lowest] - base, np.int32)
-    least = roots.leaves.min()
+    least = roots.leaves[0]
+    for leaves in roots.leaves:
+        least = min(least, leaves)
     for level in range(lowest, top + 1):
         if level > lowest and roots.spare[level] == 0:
             break
