@@ -1,7 +1,8 @@
 """Placing a new group in one view under better rules: the VC's own choice of cells, then the hardware (rules 18).
 
-The cells of a VC are chosen by its own state alone, as it would be in a private cluster: that is the guarantee. The
-hardware behind them is chosen so that nobody leaves if that can be, then near together.
+The cells of a VC are chosen by its own state alone, as it would be in a private cluster: that is the guarantee (rule
+18.5). The hardware behind them is chosen so that nobody leaves if that can be, then near together. The VC's key
+`placement` is not asked (rule 18.10).
 """
 
 from dataclasses import replace
