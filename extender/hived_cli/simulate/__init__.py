@@ -18,7 +18,7 @@ class Simulate(LazyGroup):
     ) -> click.Context:
         """Parse the words for the subcommand that the first one names, else for the command itself."""
         if args and args[0] in self.summaries:
-            above = click.Context(self, info_name=info_name, parent=parent)
+            above = click.Context(click.Group(info_name), info_name=info_name, parent=parent)
             found = super().get_command(above, args[0])
             assert found is not None
             return found.make_context(args[0], args[1:], parent=above, **extra)

@@ -151,7 +151,7 @@ def command(ctx: click.Context, /, *, folder: str | None, out: Path | None, **gi
         click.echo(as_json(totals), nl=False)
     else:
         click.echo(_summary(plan, totals))
-        click.echo(f"\nlook at {out / NAME}")
+        click.echo(f"look at {out / NAME}", err=True)
 
 
 def _inputs(folder: str | None, given: dict[str, Any], out: Path | None) -> tuple[Path, Path, Path]:

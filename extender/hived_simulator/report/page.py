@@ -7,7 +7,7 @@ from html import escape
 from typing import NamedTuple
 
 from hived_simulator.report.comparing import Pair
-from hived_simulator.report.figures import Figure, Table
+from hived_simulator.report.parts import Figure, Table
 from hived_simulator.report.svg import swatch
 
 _DARK = (

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hived_simulator.report.comparing import pairs_of
-from hived_simulator.report.figures import MAX_LINES, figures_of, summary_table
+from hived_simulator.report.figures import figures_of
+from hived_simulator.report.line_figures import MAX_LINES
 from hived_simulator.report.numbers import MINUTE_S, short
 from hived_simulator.report.page import Page, html
+from hived_simulator.report.parts import summary_table
 from hived_simulator.report.reading import Result, Simulation, read_simulations
 from hived_simulator.writing import write
 
