@@ -65,8 +65,9 @@ def test_philly_has_the_cluster_that_its_page_says() -> None:
 
 
 def test_on_a_part_of_philly_sharing_makes_nobody_later(tmp_path: Path) -> None:
-    lines = (PHILLY / "trace.csv").read_text().splitlines()
-    (tmp_path / "part.csv").write_text("\n".join([lines[0], *lines[1::8]]))
+    first, *lines = (PHILLY / "trace.csv").read_text().splitlines()
+    chosen = [line for line in lines if line.endswith((",103959", ",e13805", ",2869ce"))]
+    (tmp_path / "part.csv").write_text("\n".join([first, *chosen]))
     plan = make_plan(config_in(PHILLY), tmp_path / "part.csv", Options(against=("private",)))
     campaign = Campaign(plan, tmp_path / "results")
     assert campaign.run(lambda _: None, lambda: False, lambda: 0.0, 1e9)

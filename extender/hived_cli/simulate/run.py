@@ -108,12 +108,12 @@ class Duration(click.ParamType[float]):
 @click.option("--json", "has_json", is_flag=True, help="Print the totals as JSON.")
 @click.pass_context
 def command(ctx: click.Context, /, *, folder: str | None, out: Path | None, **given: Any) -> None:
-    """Run a trace of jobs on this scheduler in virtual time, without Kubernetes, and on others for comparison.
+    """Run a trace of jobs on the scheduler in virtual time, and on others for comparison.
 
-    The scheduler's own core decides, with preemption, bad nodes and changes of the configuration. Jobs of a virtual
-    cluster start in the order in which they were submitted. Results are files in DIR: report.html to look at, run.json,
-    vcs.csv, vcs.json and differences.csv, and for each policy jobs.csv and series.csv. A summary goes to standard
-    output. `hived simulate report DIR...` makes the page anew, also of several simulations.
+    It needs no Kubernetes. The core decides, with preemption, bad nodes and changes of the configuration. Jobs of a
+    virtual cluster start in the order in which they were submitted. Results are files in DIR: report.html to look at,
+    run.json, vcs.csv, vcs.json and differences.csv, and for each policy jobs.csv and series.csv. A summary goes to
+    standard output. `hived simulate report DIR...` makes the page anew, also of several simulations.
 
     FOLDER has a configuration and a trace; `philly` is one that comes with hived.
 
