@@ -18,12 +18,11 @@ AT_ONCE = 1000
 
 
 class Collected(msgspec.Struct, frozen=True):
-    """Inputs, with their configuration read. `version` is that of the core's state before they were collected."""
+    """Inputs, with their configuration read."""
 
     inputs: Inputs
     cluster: ClusterSpec
     moving: Moving
-    version: tuple[int, int]
 
 
 def collect(service: Service, configuration: str) -> Collected:
@@ -34,7 +33,7 @@ def collect(service: Service, configuration: str) -> Collected:
     waiting = waiting_jobs(service)
     with service.runner.exclusive() as machine:
         core = machine.verbs.core
-        version, spec, moving = (core.number, core.version), core.state.spec, machine.interpreter.rules.moving
+        spec, moving = core.state.spec, machine.interpreter.rules.moving
         reserved, healthy, names = reservations(core.state), frozenset(machine.cache.nodes.healthy), core.node_names
         losses = [InputLoss(one.node, one.leaf_type, one.lost_count, one.known) for one in machine.cache.devices.losses]
         records = list(machine.cache.pods)
@@ -56,7 +55,7 @@ def collect(service: Service, configuration: str) -> Collected:
         facts=facts,
         waiting=waiting,
     )
-    return Collected(inputs, spec, moving, version)
+    return Collected(inputs, spec, moving)
 
 
 def _note(record: PodRecord, placed: dict[str, Placed], facts: dict[str, Facts]) -> None:

@@ -5,6 +5,7 @@ that is made of the present state, and by the service before each step.
 """
 
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -20,6 +21,7 @@ from hived_extender.defrag.checking import placement_of, refusals
 from hived_extender.defrag.collecting import Collected, collect
 from hived_extender.defrag.planner import PLAN, Limits, Task, job_shapes, plan
 from hived_extender.defrag.states import read_groups, spec_of
+from hived_extender.service.pods import PodState
 from hived_extender.service.service import Service
 from hived_extender.service.stimuli import MoveOrder, MovesAsked, MovesLookedAt, MovesStopped
 
@@ -51,7 +53,7 @@ class DefragDesk:
         self._clock = clock
         self._busy = threading.Lock()
         self._spent: deque[_Spent] = deque()
-        self._looked: dict[str, tuple[float, tuple[int, int]]] = {}
+        self._looked: dict[str, tuple[float, object]] = {}
         self._is_stopping = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="defrag", daemon=True)
 
@@ -104,12 +106,12 @@ class DefragDesk:
             return made
         automatic = self._service.machine.interpreter.rules.moving.automatic
         for vc in sorted(automatic):
-            now, version = self._clock(), self._version()
-            at, seen = self._looked.get(vc, (-EVERY_S, (0, 0)))
-            if now - at < EVERY_S or seen == version or self.report().state == "moving":
+            now, seen = self._clock(), (self._version(), self._left(vc, automatic[vc]))
+            at, before = self._looked.get(vc, (-math.inf, None))
+            if now - at < EVERY_S or seen == before or self.report().state == "moving":
                 continue
-            self._looked[vc] = now, version
-            if self._make_room(vc, automatic[vc]):
+            self._looked[vc] = now, seen
+            if self._make_room(vc, seen[1]):
                 made.append(vc)
         return made
 
@@ -123,11 +125,10 @@ class DefragDesk:
                 log.critical("plans for moves are not made any more", exc_info=True)
                 return
 
-    def _make_room(self, vc: str, budget: Budget) -> bool:
+    def _make_room(self, vc: str, limits: Limits) -> bool:
         with self._busy:
             collected = self._collect()
             job = _head(collected.inputs, vc)
-            limits = self._left(vc, budget)
             if job is None or limits.groups == 0:
                 return False
             _, shapes = job_shapes(collected.inputs, job)
@@ -162,10 +163,11 @@ class DefragDesk:
     def _collect(self) -> Collected:
         return collect(self._service, self._text())
 
-    def _version(self) -> tuple[int, int]:
+    def _version(self) -> tuple[int, int, int]:
+        """Another one after whatever may let a plan be made: of the state, or of the pods that wait."""
         with self._service.runner.look() as machine:
-            core = machine.cache.core
-            return (core.number, core.version) if core is not None else (0, 0)
+            core, counts = machine.cache.core, machine.cache.pods.counts()
+            return (core.number, core.version, counts[PodState.WAITING.shown]) if core is not None else (0, 0, 0)
 
     def _begin(self, collected: Collected, found: DefragPlan, who: str, return_s: float) -> MovingReport:
         reasons = refusals(collected.cluster, collected.inputs, found, collected.moving.movable)
