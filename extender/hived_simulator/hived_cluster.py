@@ -1,0 +1,328 @@
+"""A cluster under hived: every answer is one of `hived.scheduler.handle`, the code that decides in production."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from hived.decisions import Applied, Bind, Decision, Preempt, Wait
+from hived.errors import UserError
+from hived.events import Event, LeavesLost, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.scheduler import handle, new_state
+from hived.specs import OPPORTUNISTIC_PRIORITY, BindInfo, ClusterSpec, GroupSpec, MemberSpec, PodRequest, PodSpec
+from hived.state import GroupState, State
+from hived.topology import NO_CELL
+from hived_extender.reconfiguration.successor import Successor
+from hived_extender.service.state_inputs import Placed, StateInputs, reservations, without_place
+from hived_simulator.clusters import Answer, Displaced, Leaving, Room, Started, Waits
+from hived_simulator.hardware import best_level, common_level, idle_cells, level_name, nodes_below, promised_leaves
+from hived_simulator.tasks import Cause, Shape, Task
+
+NAMESPACE = "simulated"
+
+
+class Holding(NamedTuple):
+    """The pods of a task that has or reserves cells, and their places: () while it only reserves."""
+
+    task: Task
+    pods: tuple[PodRequest, ...]
+    infos: tuple[BindInfo, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """The part of a cluster's hardware that is there: nodes, and of some of them the devices that are not.
+
+    `lacking` has (leaf cell type, device indices) by node, `leaf_count` is that of all the rest.
+    """
+
+    nodes: frozenset[str]
+    lacking: Mapping[str, tuple[str, tuple[int, ...]]]
+    leaf_count: int
+
+
+class HivedCluster:
+    """See the module. Every node of the configuration is there, and healthy, at first; `owned` limits that.
+
+    `is_lazy`: guaranteed tasks that others of their virtual cluster preempt go on as opportunistic ones.
+    """
+
+    def __init__(self, spec: ClusterSpec, is_lazy: bool = False, owned: Owned | None = None) -> None:
+        """Cost O(cells)."""
+        self.state = new_state(spec)
+        self._is_lazy = is_lazy
+        self._owned = owned
+        self._bad_nodes: set[str] = set()
+        self._holdings: dict[str, Holding] = {}
+        self._usage: defaultdict[str, Counter[int]] = defaultdict(Counter)
+        self._counted: dict[str, tuple[str, int, int]] = {}
+        self._room = 0
+        self._used_count = 0
+        self._empty: State | None = None
+        self._possible: dict[tuple[str, int, Shape], Waits | None] = {}
+        self._best: dict[Shape, int] = {}
+        self._make_healthy(self.state)
+        self._promised = promised_leaves(self.state.topology)
+        self._leaf_count = len(self.state.arrays.node_leaf)
+
+    def _make_healthy(self, state: State) -> None:
+        for node in state.topology.node_names:
+            if self._is_there(node):
+                handle(state, NodeHealthChanged(node, True))
+        self._tell_lacking(state)
+
+    def _is_there(self, node: str) -> bool:
+        return self._owned is None or node in self._owned.nodes
+
+    def _tell_lacking(self, state: State) -> None:
+        if self._owned is not None:
+            for node, (leaf_type, devices) in self._owned.lacking.items():
+                handle(state, LeavesLost(node, leaf_type, len(devices), devices))
+
+    @property
+    def spec(self) -> ClusterSpec:
+        """See `Cluster`."""
+        return self.state.spec
+
+    def room(self, vc: str) -> int:
+        """See `Cluster`."""
+        return self._room
+
+    def pool(self, vc: str) -> str:
+        """See `Cluster`: idle cells are for everybody."""
+        return ""
+
+    def promised(self, vc: str) -> int:
+        """See `Cluster`."""
+        return self._promised.get(vc, 0)
+
+    def can_ever_run(self, task: Task) -> Waits | None:
+        """See `Cluster`. Cost: a search for each kind of task; one more state the first time."""
+        key = (task.vc, task.priority, task.shape)
+        if key not in self._possible:
+            if self._empty is None:
+                self._empty = new_state(self.state.spec)
+                self._make_healthy(self._empty)
+            try:
+                decision = handle(self._empty, ScheduleRequested(_pod(task, self._spec(task, task.priority), 0)))
+                failed = Waits(Cause.REFUSED, decision.reason) if isinstance(decision, Wait) else None
+            except UserError as error:
+                failed = Waits(Cause.REFUSED, str(error))
+            self._possible[key] = failed
+        return self._possible[key]
+
+    def lacks_room(self, task: Task, priority: int) -> Cause | None:
+        """See `Cluster`: the leaf cells that nobody of at least this priority has are fewer than it asks for."""
+        wanted = task.shape.leaf_count
+        if priority == OPPORTUNISTIC_PRIORITY:
+            return Cause.NO_ROOM if self._used_count + wanted > self._leaf_count else None
+        return Cause.FULL if self._used_by(task.vc, priority) + wanted > self.promised(task.vc) else None
+
+    def _used_by(self, vc: str, priority: int) -> int:
+        return sum(count for level, count in self._usage[vc].items() if level >= priority)
+
+    def ask(self, task: Task, priority: int) -> Answer:
+        """See `Cluster`."""
+        pod = _pod(task, self._spec(task, priority), 0)
+        phase = Phase.PREEMPTING if task.group in self._holdings else Phase.FILTERING
+        try:
+            decision = self._handle(ScheduleRequested(pod, phase))
+            if isinstance(decision, Preempt) and phase is Phase.FILTERING:
+                decision = self._handle(ScheduleRequested(pod, Phase.PREEMPTING))
+        except UserError as error:
+            self._forget(task.group)
+            return Waits(Cause.REFUSED, str(error))
+        cancelled = tuple(name for name in decision.cancelled if name != task.group)
+        if cancelled:
+            self._room += 1
+            for name in cancelled:
+                self._forget(name)
+        if isinstance(decision, Bind):
+            return self._start(task, priority, decision, cancelled)
+        if isinstance(decision, Preempt):
+            self._holdings[task.group] = Holding(task, (pod,))
+            self._count(task, priority)
+            victims = {uid.rpartition("/")[0]: None for uids in decision.victims_by_node.values() for uid in uids}
+            return Leaving(tuple(victims), cancelled)
+        assert isinstance(decision, Wait)
+        self._forget(task.group)
+        return Waits(self._cause(task, priority), decision.reason, cancelled)
+
+    def _start(self, task: Task, priority: int, decision: Bind, cancelled: tuple[str, ...]) -> Started:
+        pods: list[PodRequest] = []
+        infos: list[BindInfo] = []
+        chain, members = decision.bind_info.cell_chain, decision.bind_info.members
+        more: list[str] = []
+        for (_, leaves), member in zip(task.shape.pods, members, strict=True):
+            spec = self._spec(task, priority, leaves)
+            for place in member:
+                pods.append(_pod(task, spec, len(pods)))
+                infos.append(BindInfo(place.node, place.leaf_cell_indices, chain, members))
+        first = True
+        for pod, info in zip(pods, infos, strict=True):
+            applied = self._handle(PodAllocated(pod, info, decision.lazily_preempted if first else ()))
+            more += applied.cancelled
+            first = False
+        for name in more:
+            self._forget(name)
+        self._room += bool(more)
+        self._holdings[task.group] = Holding(task, tuple(pods), tuple(infos))
+        self._count(task, priority)
+        self._used_count += task.shape.leaf_count
+        return Started(common_level(self.state.topology, self.state.groups[task.group].physical), (*cancelled, *more))
+
+    def _cause(self, task: Task, priority: int) -> Cause:
+        lacking = self.lacks_room(task, priority)
+        if lacking is not None or priority == OPPORTUNISTIC_PRIORITY:
+            return lacking or Cause.NO_ROOM
+        topology, cells = self.state.topology, self.state.cells
+        vc = topology.vc_index[task.vc]
+        is_leaf = (self.state.arrays.vc == vc) & (self.state.arrays.level == 1)
+        bad = int(np.count_nonzero(cells.bad[is_leaf]))
+        used = self._used_by(task.vc, priority)
+        return Cause.BAD if used + task.shape.leaf_count + bad > self.promised(task.vc) else Cause.FRAGMENTED
+
+    def release(self, task: Task) -> tuple[str, ...]:
+        """See `Cluster`."""
+        holding = self._holdings[task.group]
+        cancelled: list[str] = []
+        if holding.infos:
+            self._used_count -= self._leaves_of(task.group)
+        for pod in holding.pods:
+            cancelled += self._handle(PodDeleted(pod)).cancelled
+        self._forget(task.group)
+        self._room += 1
+        return tuple(name for name in cancelled if name != task.group)
+
+    def _leaves_of(self, group: str) -> int:
+        """How many leaf cells a group has that are configured."""
+        found = self.state.groups.get(group)
+        return 0 if found is None else int(np.count_nonzero(found.physical != NO_CELL))
+
+    def set_health(self, node: str, is_healthy: bool) -> None:
+        """See `Cluster`."""
+        (self._bad_nodes.discard if is_healthy else self._bad_nodes.add)(node)
+        if self._is_there(node):
+            self._handle(NodeHealthChanged(node, is_healthy))
+            self._room += 1
+
+    def groups_on(self, nodes: Sequence[str]) -> list[str]:
+        """See `Cluster`."""
+        wanted = {self.state.topology.node_index[node] for node in nodes if node in self.state.topology.node_index}
+        return [
+            name
+            for name, group in self.state.groups.items()
+            if group.state is not GroupState.PREEMPTING
+            and wanted.intersection(self.state.arrays.node[group.physical[group.physical != NO_CELL]].tolist())
+        ]
+
+    def nodes_of(self, cell: str) -> list[str]:
+        """See `Cluster`."""
+        return nodes_below(self.state.topology, cell)
+
+    def reconfigure(self, spec: ClusterSpec, owned: Owned | None = None) -> Displaced:
+        """See `Cluster`. The new state is told what a restart is told: health, pods with places, reservations."""
+        successor = Successor(spec)
+        self._owned = owned
+        nodes = successor.core.state.topology.node_index.keys() - self._bad_nodes
+        healthy = frozenset(node for node in nodes if self._is_there(node))
+        successor.catch_up(StateInputs(healthy, self._placed(), reservations(self.state)))
+        self._take_over(successor.core.state)
+        evicted = {uid.rpartition("/")[0]: None for uid in sorted(successor.unaccounted)}
+        if owned is not None:
+            gone = [node for node in self.state.topology.node_names if node not in owned.nodes]
+            evicted |= dict.fromkeys(self.groups_on(gone))
+        for name in successor.lost:
+            self._forget(name)
+        return Displaced(tuple(evicted), tuple(sorted(successor.lost)))
+
+    def _placed(self) -> dict[str, Placed]:
+        """Every pod that holds cells by its uid, as its annotations say it."""
+        placed = {}
+        for holding in self._holdings.values():
+            has_place = self._has_place(holding)
+            for pod, info in zip(holding.pods, holding.infos, strict=False):
+                members = info.members if has_place else without_place(info.members)
+                told = BindInfo(info.node, info.leaf_cell_indices, info.cell_chain, members)
+                placed[pod.uid] = Placed(pod, told)
+        return placed
+
+    def _has_place(self, holding: Holding) -> bool:
+        group = self.state.groups.get(holding.task.group)
+        return group is not None and group.virtual is not None
+
+    def _take_over(self, state: State) -> None:
+        self.state = state
+        self._tell_lacking(state)
+        self._promised = promised_leaves(state.topology)
+        self._leaf_count = len(state.arrays.node_leaf)
+        self._used_count = sum(self._leaves_of(name) for name, held in self._holdings.items() if held.infos)
+        self._empty = None
+        self._possible.clear()
+        self._best.clear()
+        self._room += 1
+        for name, holding in self._holdings.items():
+            if not self._has_place(holding):
+                self._uncount(name)
+
+    def dissolve(self) -> Displaced:
+        """Nobody owns this cluster any more: all that run have to leave, and nothing is promised."""
+        self._promised = {}
+        running = [name for name, held in self._holdings.items() if held.infos]
+        reserving = [name for name, held in self._holdings.items() if not held.infos]
+        for name in reserving:
+            self._forget(name)
+        return Displaced(tuple(running), tuple(reserving))
+
+    def measure(self) -> Room:
+        """See `Cluster`."""
+        bad = int(np.count_nonzero(self.state.cells.bad[self.state.arrays.node_leaf]))
+        absent = 0 if self._owned is None else self._leaf_count - self._owned.leaf_count
+        return Room(self._leaf_count - absent, bad - absent, idle_cells(self.state))
+
+    def best_level(self, task: Task) -> int:
+        """See `Cluster`."""
+        shape = task.shape
+        if shape not in self._best:
+            self._best[shape] = best_level(self.state.topology, shape.pods, shape.leaf_type)
+        return self._best[shape]
+
+    def level_name(self, level: int) -> str:
+        """See `Cluster`."""
+        return level_name(self.state.topology, level)
+
+    def _handle(self, event: Event) -> Decision:
+        decision = handle(self.state, event)
+        if isinstance(decision, Applied | Preempt):
+            for name in decision.lazily_preempted:
+                self._uncount(name)
+        return decision
+
+    def _spec(self, task: Task, priority: int, leaf_count: int = 0) -> PodSpec:
+        shape = task.shape
+        members = tuple(MemberSpec(*pods) for pods in shape.pods)
+        return PodSpec(
+            task.vc, priority, leaf_count or shape.pods[0][1], GroupSpec(task.group, members),
+            leaf_cell_type=shape.leaf_type, lazy_preemption=self._is_lazy, within_cell=shape.within_cell,
+            elastic=shape.is_elastic,
+        )  # fmt: skip
+
+    def _count(self, task: Task, priority: int) -> None:
+        if task.group not in self._counted and priority != OPPORTUNISTIC_PRIORITY:
+            self._counted[task.group] = (task.vc, priority, task.shape.leaf_count)
+            self._usage[task.vc][priority] += task.shape.leaf_count
+
+    def _uncount(self, group: str) -> None:
+        if group in self._counted:
+            vc, priority, count = self._counted.pop(group)
+            self._usage[vc][priority] -= count
+
+    def _forget(self, group: str) -> None:
+        self._holdings.pop(group, None)
+        self._uncount(group)
+
+
+def _pod(task: Task, spec: PodSpec, slot: int) -> PodRequest:
+    return PodRequest(f"{task.group}/{slot}", f"{task.group}-{slot}", NAMESPACE, spec)
