@@ -39,7 +39,7 @@ def span_of(ctx: click.Context, param: click.Parameter, value: str | None) -> fl
     return seconds
 
 
-_READING = [
+_READING: list[Callable[..., Any]] = [
     click.option(
         "--format", "name_of_format", type=click.Choice(NAMES), default=None, metavar="NAME",
         help=f"Its format: {', '.join(NAMES)}.  [default: by its text]",
@@ -108,7 +108,7 @@ def write_trace(trace: Trace, source: str, output: Path | None, form: str = "hiv
     pieces = WRITERS[form](trace)
     if output is None:
         for piece in pieces:
-            click.get_binary_stream("stdout").write(piece)
+            click.echo(piece, nl=False)
         return
     if source != "-" and output.exists() and Path(source).exists() and output.samefile(source):
         raise UserError(f"{output}: is the trace itself; name another file")

@@ -14,7 +14,7 @@ SUMMARIES = {
 
 @click.group(cls=LazyGroup, package=__name__, summaries=SUMMARIES)
 def command() -> None:
-    """Read, cut and scale traces of jobs, such as `hived simulate` runs.
+    """Describe, convert, cut and scale traces of jobs.
 
     \b
     Examples:

@@ -15,10 +15,10 @@ SHOWN_SIZES = 6
 
 
 @click.command()
-@click.option("--gpus", type=click.IntRange(1), default=0, metavar="N", help="Show the load on so many GPUs, too.")
+@click.option("--gpus", type=click.IntRange(1), metavar="N", help="Show the load on so many GPUs, too.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON, with all tenants and sizes.")
 @reads_trace
-def command(*, file: str, gpus: int, is_json: bool, **reading: Any) -> None:
+def command(*, file: str, gpus: int | None, is_json: bool, **reading: Any) -> None:
     """Show what a trace is like: span, tenants, sizes, durations, load, and what was left out.
 
     FILE may be packed; - is standard input. The load is what jobs ask for while they arrive, as a share of what the
@@ -31,7 +31,7 @@ def command(*, file: str, gpus: int, is_json: bool, **reading: Any) -> None:
       kubectl get pods -A -o json | hived trace describe -
     """
     name, trace = named_trace_of(file, reading)
-    found = describe(trace, name, gpus)
+    found = describe(trace, name, gpus or 0)
     if is_json:
         click.echo(as_json(found))
         return

@@ -29,6 +29,7 @@ class _Line(msgspec.Struct, rename="camel"):
     spec: msgspec.Raw = msgspec.Raw(b"")
     annotation: str | None = None
     commit: bool = False
+    started: float | None = None
 
 
 class _Life(msgspec.Struct):
@@ -55,6 +56,7 @@ class _Run:
         self.lives: dict[str, _Life] = {}
         self.now: float | None = None
         self._unseen: dict[str, float] = {}
+        self._before: set[str] = set()
 
     def follow(self, line: _Line) -> None:
         """Note what an operation tells. Raises UserError if it has a spec that is none."""
@@ -68,9 +70,13 @@ class _Run:
         elif line.op == "addBound":
             self._unseen.pop(line.pod, None)
             if line.pod not in self.lives:
-                self._draft.remark("pods that ran before the record began, counted from there")
+                self._draft.remark("pods that ran before the record began, counted from their start if that is told")
+                self._before.add(line.pod)
             life = self._life(line, self.now)
             life.started = self.now if life.started is None else life.started
+        elif line.op == "progress" and line.started is not None and line.pod in self._before:
+            life = self._life(line, self.now)
+            life.created = life.started = min(life.created, line.started)
         elif line.op == "schedule":
             for name, gone in self._unseen.items():
                 self._end(name, gone)
