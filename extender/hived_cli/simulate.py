@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from hived.errors import UserError
 from hived_cli.helpers.signals import stop_signal
@@ -51,7 +52,7 @@ class Duration(click.ParamType[float]):
     type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
     help="The jobs, in any format that `hived trace` reads; - is standard input.",
 )  # fmt: skip
-@click.option("--format", "trace_format", type=click.Choice(NAMES), default=None, help="Format of the trace.")
+@click.option("--format", "trace_format", type=click.Choice(NAMES), help="Format of the trace.  [default: recognised]")
 @click.option(
     "--out", required=True, metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
     help="Folder for the results, made if missing.",
@@ -72,27 +73,31 @@ class Duration(click.ParamType[float]):
     "--over-quota", type=click.Choice([each.value for each in OverQuota]), default=OverQuota.WAIT.value,
     show_default=True, help="Guaranteed jobs that have no room in their virtual cluster.",
 )  # fmt: skip
-@click.option("--backfill", is_flag=True, help="Later jobs of a virtual cluster pass those that have no room.")
 @click.option(
-    "--checkpoint", type=Duration(), metavar="TIME",
+    "--backfill", "has_backfill", is_flag=True, help="Later jobs of a virtual cluster pass those that have no room."
+)
+@click.option(
+    "--checkpoint", "checkpoint_s", type=Duration(), metavar="TIME",
     help="Evicted jobs keep their work up to the last multiple of this; 0: nothing.  [default: as the trace says]",
 )  # fmt: skip
 @click.option(
-    "--grace", type=Duration(), default="0s", show_default=True, metavar="TIME",
+    "--grace", "grace_s", type=Duration(), default="0s", show_default=True, metavar="TIME",
     help="From the decision that victims leave until they are gone.",
 )  # fmt: skip
-@click.option("--lazy-preemption", is_flag=True, help="Preempted guaranteed jobs go on as opportunistic ones.")
+@click.option(
+    "--lazy-preemption", "is_lazy", is_flag=True, help="Preempted guaranteed jobs go on as opportunistic ones."
+)
 @click.option(
     "--opportunistic-share", type=float, default=0.0, show_default=True, metavar="SHARE",
     help="Share of the jobs that are made opportunistic, from 0 to 1.",
 )  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything that is drawn.")
 @click.option(
-    "--resample", type=int, default=0, show_default=True, metavar="N",
+    "--resample", "draws", type=int, default=0, show_default=True, metavar="N",
     help="Run N times more with durations drawn from those of each tenant, for confidence intervals.",
 )  # fmt: skip
 @click.option(
-    "--every", type=Duration(), default="10m", show_default=True, metavar="TIME",
+    "--every", "every_s", type=Duration(), default="10m", show_default=True, metavar="TIME",
     help="From one row of series.csv to the next.",
 )  # fmt: skip
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint in DIR; an error if there is none.")
@@ -117,7 +122,8 @@ def command(ctx: click.Context, /, *, config: Path, trace_path: Path, out: Path,
     """
     is_resumed, has_json = given.pop("resume"), given.pop("has_json")
     try:
-        plan = make_plan(config, trace_path, _options(**given))
+        given["trace_format"] = given["trace_format"] or ""
+        plan = make_plan(config, trace_path, msgspec.convert(given, Options, strict=False))
         campaign = Campaign(plan, out)
     except UserError as error:
         raise click.ClickException(str(error)) from error
@@ -135,28 +141,6 @@ def command(ctx: click.Context, /, *, config: Path, trace_path: Path, out: Path,
         click.echo(as_json(totals), nl=False)
     else:
         click.echo(_summary(plan, totals))
-
-
-def _options(
-    *, against: tuple[str, ...], what: tuple[str, ...], tenants: tuple[str, ...], over_quota: str, backfill: bool,
-    checkpoint: float | None, grace: float, lazy_preemption: bool, opportunistic_share: float, seed: int,
-    resample: int, every: float, trace_format: str | None,
-) -> Options:  # fmt: skip
-    return Options(
-        against=against,
-        what=what,
-        tenants=tenants,
-        over_quota=OverQuota(over_quota),
-        checkpoint_s=checkpoint,
-        grace_s=grace,
-        has_backfill=backfill,
-        is_lazy=lazy_preemption,
-        opportunistic_share=opportunistic_share,
-        seed=seed,
-        draws=resample,
-        every_s=every,
-        trace_format=trace_format or "",
-    )
 
 
 def _teller(is_resumed: bool) -> Callable[[Progress], None]:

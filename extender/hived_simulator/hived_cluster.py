@@ -1,9 +1,7 @@
 """A cluster under hived: every answer is one of `hived.scheduler.handle`, the code that decides in production."""
 
-from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -11,24 +9,17 @@ from hived.decisions import Applied, Bind, Decision, Preempt, Wait
 from hived.errors import UserError
 from hived.events import Event, LeavesLost, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
 from hived.scheduler import handle, new_state
-from hived.specs import OPPORTUNISTIC_PRIORITY, BindInfo, ClusterSpec, GroupSpec, MemberSpec, PodRequest, PodSpec
+from hived.specs import OPPORTUNISTIC_PRIORITY, BindInfo, ClusterSpec, PodRequest
 from hived.state import GroupState, State
 from hived.topology import NO_CELL
 from hived_extender.reconfiguration.successor import Successor
-from hived_extender.service.state_inputs import Placed, StateInputs, reservations, without_place
+from hived_extender.service.state_inputs import StateInputs, reservations
 from hived_simulator.clusters import Answer, Displaced, Leaving, Room, Started, Waits
 from hived_simulator.hardware import best_level, common_level, idle_cells, level_name, nodes_below, promised_leaves
+from hived_simulator.holdings import Holding, has_place, placed_pods
+from hived_simulator.occupancy import Occupancy
+from hived_simulator.requests import pod_of, pod_spec
 from hived_simulator.tasks import Cause, Shape, Task
-
-NAMESPACE = "simulated"
-
-
-class Holding(NamedTuple):
-    """The pods of a task that has or reserves cells, and their places: () while it only reserves."""
-
-    task: Task
-    pods: tuple[PodRequest, ...]
-    infos: tuple[BindInfo, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +47,7 @@ class HivedCluster:
         self._owned = owned
         self._bad_nodes: set[str] = set()
         self._holdings: dict[str, Holding] = {}
-        self._usage: defaultdict[str, Counter[int]] = defaultdict(Counter)
-        self._counted: dict[str, tuple[str, int, int]] = {}
+        self._usage = Occupancy()
         self._room = 0
         self._used_count = 0
         self._empty: State | None = None
@@ -106,7 +96,9 @@ class HivedCluster:
                 self._empty = new_state(self.state.spec)
                 self._make_healthy(self._empty)
             try:
-                decision = handle(self._empty, ScheduleRequested(_pod(task, self._spec(task, task.priority), 0)))
+                decision = handle(
+                    self._empty, ScheduleRequested(pod_of(task, pod_spec(task, task.priority, self._is_lazy), 0))
+                )
                 failed = Waits(Cause.REFUSED, decision.reason) if isinstance(decision, Wait) else None
             except UserError as error:
                 failed = Waits(Cause.REFUSED, str(error))
@@ -118,14 +110,11 @@ class HivedCluster:
         wanted = task.shape.leaf_count
         if priority == OPPORTUNISTIC_PRIORITY:
             return Cause.NO_ROOM if self._used_count + wanted > self._leaf_count else None
-        return Cause.FULL if self._used_by(task.vc, priority) + wanted > self.promised(task.vc) else None
-
-    def _used_by(self, vc: str, priority: int) -> int:
-        return sum(count for level, count in self._usage[vc].items() if level >= priority)
+        return Cause.FULL if self._usage.of(task.vc, priority) + wanted > self.promised(task.vc) else None
 
     def ask(self, task: Task, priority: int) -> Answer:
         """See `Cluster`."""
-        pod = _pod(task, self._spec(task, priority), 0)
+        pod = pod_of(task, pod_spec(task, priority, self._is_lazy), 0)
         phase = Phase.PREEMPTING if task.group in self._holdings else Phase.FILTERING
         try:
             decision = self._handle(ScheduleRequested(pod, phase))
@@ -143,7 +132,7 @@ class HivedCluster:
             return self._start(task, priority, decision, cancelled)
         if isinstance(decision, Preempt):
             self._holdings[task.group] = Holding(task, (pod,))
-            self._count(task, priority)
+            self._usage.count(task, priority)
             victims = {uid.rpartition("/")[0]: None for uids in decision.victims_by_node.values() for uid in uids}
             return Leaving(tuple(victims), cancelled)
         assert isinstance(decision, Wait)
@@ -156,9 +145,9 @@ class HivedCluster:
         chain, members = decision.bind_info.cell_chain, decision.bind_info.members
         more: list[str] = []
         for (_, leaves), member in zip(task.shape.pods, members, strict=True):
-            spec = self._spec(task, priority, leaves)
+            spec = pod_spec(task, priority, self._is_lazy, leaves)
             for place in member:
-                pods.append(_pod(task, spec, len(pods)))
+                pods.append(pod_of(task, spec, len(pods)))
                 infos.append(BindInfo(place.node, place.leaf_cell_indices, chain, members))
         first = True
         for pod, info in zip(pods, infos, strict=True):
@@ -169,7 +158,7 @@ class HivedCluster:
             self._forget(name)
         self._room += bool(more)
         self._holdings[task.group] = Holding(task, tuple(pods), tuple(infos))
-        self._count(task, priority)
+        self._usage.count(task, priority)
         self._used_count += task.shape.leaf_count
         return Started(common_level(self.state.topology, self.state.groups[task.group].physical), (*cancelled, *more))
 
@@ -181,7 +170,7 @@ class HivedCluster:
         vc = topology.vc_index[task.vc]
         is_leaf = (self.state.arrays.vc == vc) & (self.state.arrays.level == 1)
         bad = int(np.count_nonzero(cells.bad[is_leaf]))
-        used = self._used_by(task.vc, priority)
+        used = self._usage.of(task.vc, priority)
         return Cause.BAD if used + task.shape.leaf_count + bad > self.promised(task.vc) else Cause.FRAGMENTED
 
     def release(self, task: Task) -> tuple[str, ...]:
@@ -228,7 +217,7 @@ class HivedCluster:
         self._owned = owned
         nodes = successor.core.state.topology.node_index.keys() - self._bad_nodes
         healthy = frozenset(node for node in nodes if self._is_there(node))
-        successor.catch_up(StateInputs(healthy, self._placed(), reservations(self.state)))
+        successor.catch_up(StateInputs(healthy, placed_pods(self._holdings, self.state), reservations(self.state)))
         self._take_over(successor.core.state)
         evicted = {uid.rpartition("/")[0]: None for uid in sorted(successor.unaccounted)}
         if owned is not None:
@@ -237,21 +226,6 @@ class HivedCluster:
         for name in successor.lost:
             self._forget(name)
         return Displaced(tuple(evicted), tuple(sorted(successor.lost)))
-
-    def _placed(self) -> dict[str, Placed]:
-        """Every pod that holds cells by its uid, as its annotations say it."""
-        placed = {}
-        for holding in self._holdings.values():
-            has_place = self._has_place(holding)
-            for pod, info in zip(holding.pods, holding.infos, strict=False):
-                members = info.members if has_place else without_place(info.members)
-                told = BindInfo(info.node, info.leaf_cell_indices, info.cell_chain, members)
-                placed[pod.uid] = Placed(pod, told)
-        return placed
-
-    def _has_place(self, holding: Holding) -> bool:
-        group = self.state.groups.get(holding.task.group)
-        return group is not None and group.virtual is not None
 
     def _take_over(self, state: State) -> None:
         self.state = state
@@ -263,9 +237,9 @@ class HivedCluster:
         self._possible.clear()
         self._best.clear()
         self._room += 1
-        for name, holding in self._holdings.items():
-            if not self._has_place(holding):
-                self._uncount(name)
+        for name in self._holdings:
+            if not has_place(self.state, name):
+                self._usage.uncount(name)
 
     def dissolve(self) -> Displaced:
         """Nobody owns this cluster any more: all that run have to leave, and nothing is promised."""
@@ -297,32 +271,9 @@ class HivedCluster:
         decision = handle(self.state, event)
         if isinstance(decision, Applied | Preempt):
             for name in decision.lazily_preempted:
-                self._uncount(name)
+                self._usage.uncount(name)
         return decision
-
-    def _spec(self, task: Task, priority: int, leaf_count: int = 0) -> PodSpec:
-        shape = task.shape
-        members = tuple(MemberSpec(*pods) for pods in shape.pods)
-        return PodSpec(
-            task.vc, priority, leaf_count or shape.pods[0][1], GroupSpec(task.group, members),
-            leaf_cell_type=shape.leaf_type, lazy_preemption=self._is_lazy, within_cell=shape.within_cell,
-            elastic=shape.is_elastic,
-        )  # fmt: skip
-
-    def _count(self, task: Task, priority: int) -> None:
-        if task.group not in self._counted and priority != OPPORTUNISTIC_PRIORITY:
-            self._counted[task.group] = (task.vc, priority, task.shape.leaf_count)
-            self._usage[task.vc][priority] += task.shape.leaf_count
-
-    def _uncount(self, group: str) -> None:
-        if group in self._counted:
-            vc, priority, count = self._counted.pop(group)
-            self._usage[vc][priority] -= count
 
     def _forget(self, group: str) -> None:
         self._holdings.pop(group, None)
-        self._uncount(group)
-
-
-def _pod(task: Task, spec: PodSpec, slot: int) -> PodRequest:
-    return PodRequest(f"{task.group}/{slot}", f"{task.group}-{slot}", NAMESPACE, spec)
+        self._usage.uncount(group)

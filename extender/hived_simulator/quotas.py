@@ -7,20 +7,18 @@ ones that find no nodes otherwise: on the chosen nodes, the youngest first.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hived.layout import build_topology
 from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
-from hived.topology import LongArray, Topology
+from hived.topology import LongArray
 from hived_simulator.clusters import Answer, Displaced, Leaving, Room, Started, Waits
 from hived_simulator.hardware import best_level, common_level, level_name, nodes_below, promised_leaves
+from hived_simulator.seating import Nodes, Seats, find_seats, nodes_by_type
 from hived_simulator.tasks import Cause, Shape, Task
-
-Seats = tuple[tuple[int, int, int], ...]
-"""(kind of node, node, leaf cells) of each pod."""
 
 
 class Seated(NamedTuple):
@@ -29,39 +27,6 @@ class Seated(NamedTuple):
     task: Task
     priority: int
     seats: Seats
-
-
-class Nodes(NamedTuple):
-    """The nodes that have leaf cells of one type; arrays of shape (node_count,), int64.
-
-    free : leaf cells that nobody has or reserves; below 0 while victims still use reserved ones
-    lent : leaf cells of opportunistic tasks
-    size : all leaf cells; 0 for a bad node, so that nothing fits there
-    first_leaf : the node's first physical leaf
-    """
-
-    names: tuple[str, ...]
-    numbers: dict[str, int]
-    free: LongArray
-    lent: LongArray
-    size: LongArray
-    first_leaf: LongArray
-
-
-def _nodes_by_type(topology: Topology) -> dict[str, Nodes]:
-    arrays = topology.arrays
-    found: dict[str, dict[str, list[int]]] = {}
-    for node, name in enumerate(topology.node_names):
-        for leaf in arrays.node_leaf[arrays.node_leaf_start[node] : arrays.node_leaf_start[node + 1]].tolist():
-            found.setdefault(topology.chain_of(leaf).types[0], {}).setdefault(name, []).append(leaf)
-    by_type = {}
-    for leaf_type in sorted(found):
-        names = tuple(found[leaf_type])
-        size = np.array([len(leaves) for leaves in found[leaf_type].values()], np.int64)
-        first = np.array([leaves[0] for leaves in found[leaf_type].values()], np.int64)
-        numbers = {name: number for number, name in enumerate(names)}
-        by_type[leaf_type] = Nodes(names, numbers, size.copy(), np.zeros_like(size), size, first)
-    return by_type
 
 
 class QuotaCluster:
@@ -81,7 +46,7 @@ class QuotaCluster:
 
     def _read(self) -> None:
         self._topology = build_topology(self._spec)
-        self._types = _nodes_by_type(self._topology)
+        self._types = nodes_by_type(self._topology)
         self._promised = promised_leaves(self._topology)
         self._leaf_count = sum(int(nodes.size.sum()) for nodes in self._types.values())
         self._possible.clear()
@@ -123,8 +88,8 @@ class QuotaCluster:
             return Waits(Cause.REFUSED, f"VC {task.vc} does not exist")
         if not task.is_opportunistic and task.shape.leaf_count > self.promised(task.vc):
             return Waits(Cause.REFUSED, f"VC {task.vc} is promised {self.promised(task.vc)} leaf cells")
-        fresh = _nodes_by_type(self._topology)
-        if self._seats(task.shape, {name: nodes.size for name, nodes in fresh.items()}) is None:
+        fresh = nodes_by_type(self._topology)
+        if self._find(task.shape, {name: nodes.size for name, nodes in fresh.items()}) is None:
             return Waits(Cause.REFUSED, "there are not enough nodes of that size")
         return None
 
@@ -144,13 +109,13 @@ class QuotaCluster:
             return Waits(cause)
         seats = reserved.seats if reserved is not None and self._is_free(reserved.seats) else None
         if seats is None:
-            seats = self._seats(task.shape, {name: nodes.free for name, nodes in self._types.items()})
+            seats = self._find(task.shape, {name: nodes.free for name, nodes in self._types.items()})
         if seats is not None:
             self._take(self._seated, Seated(task, priority, seats))
             return Started(self._level(seats))
         if priority == OPPORTUNISTIC_PRIORITY:
             return Waits(Cause.NO_ROOM)
-        seats = self._seats(task.shape, {name: nodes.free + nodes.lent for name, nodes in self._types.items()})
+        seats = self._find(task.shape, {name: nodes.free + nodes.lent for name, nodes in self._types.items()})
         if seats is None:
             used = sum(self._used.values())
             bad = self._leaf_count - sum(int(nodes.size.sum()) for nodes in self._types.values())
@@ -159,28 +124,8 @@ class QuotaCluster:
         self._take(self._reserved, Seated(task, priority, seats))
         return Leaving(victims)
 
-    def _seats(self, shape: Shape, free: dict[str, LongArray]) -> Seats | None:
-        """A node for each pod, of one leaf type; None if there is no room for all."""
-        for kind, name in enumerate(self._types):
-            if not shape.leaf_type or name == shape.leaf_type:
-                usable = np.where(self._types[name].size > 0, free[name], -1)
-                seats = self._seats_of_type(shape, kind, usable)
-                if seats is not None:
-                    return seats
-        return None
-
-    def _seats_of_type(self, shape: Shape, kind: int, usable: LongArray) -> Seats | None:
-        seats = []
-        for count, leaves in reversed(shape.pods):
-            for _ in range(count):
-                fits = np.flatnonzero(usable >= leaves)
-                if not len(fits):
-                    return None
-                room = usable[fits]
-                node = int(fits[room.argmax() if self._spreads else room.argmin()])
-                usable[node] -= leaves
-                seats.append((kind, node, leaves))
-        return tuple(seats)
+    def _find(self, shape: Shape, free: Mapping[str, LongArray]) -> Seats | None:
+        return find_seats(shape, self._types, free, self._spreads)
 
     def _victims(self, seats: Seats) -> tuple[str, ...]:
         """Opportunistic tasks that have to leave, the youngest of each node first, as many as it takes."""
@@ -237,7 +182,7 @@ class QuotaCluster:
         """See `Cluster`."""
         (self._bad_nodes.discard if is_healthy else self._bad_nodes.add)(node)
         self._room += 1
-        for nodes, fresh in zip(self._types.values(), _nodes_by_type(self._topology).values(), strict=True):
+        for nodes, fresh in zip(self._types.values(), nodes_by_type(self._topology).values(), strict=True):
             number = nodes.numbers.get(node)
             if number is not None:
                 nodes.size[number] = fresh.size[number] if is_healthy else 0
@@ -294,7 +239,7 @@ class QuotaCluster:
         """See `Cluster`. Of cell types it knows nodes only, by the type that the configuration gives them."""
         free: Counter[str] = Counter()
         bad = 0
-        for nodes, whole in zip(self._types.values(), _nodes_by_type(self._topology).values(), strict=True):
+        for nodes, whole in zip(self._types.values(), nodes_by_type(self._topology).values(), strict=True):
             bad += int((whole.size - nodes.size).sum())
             for number in range(len(nodes.names)):
                 chain = self._topology.chain_of(int(nodes.first_leaf[number]))

@@ -1,0 +1,127 @@
+"""Which hardware each virtual cluster would own, and the configuration of a cluster that consists of it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from hived.errors import UserError
+from hived.specs import ClusterSpec, PhysicalCellSpec
+from hived.topology import NO_CELL, Topology
+from hived_simulator.hived_cluster import Owned
+
+
+class Estate(NamedTuple):
+    """The private cluster of one virtual cluster."""
+
+    spec: ClusterSpec
+    owned: Owned
+
+
+def estates(spec: ClusterSpec, topology: Topology) -> dict[str, Estate]:
+    """The private cluster of every virtual cluster: top cells without which it could do are left out.
+
+    UserError if the hardware does not suffice.
+    """
+    found = {}
+    for name, cells in divide(topology).items():
+        tops = sorted({_top(topology, cell) for cell in cells})
+        pinned = {
+            cell: pinned_id
+            for (vc, pinned_id) in topology.pinned_roots
+            if topology.vc_names[vc] == name and (cell := topology.pinned_cells[pinned_id]) is not None
+        }
+        own = tuple(_written(topology, top, pinned) for top in tops)
+        virtual = {name: spec.virtual_clusters[name]}
+        found[name] = Estate(replace(spec, physical_cells=own, virtual_clusters=virtual), _owned(topology, cells))
+    return found
+
+
+def _top(topology: Topology, cell: int) -> int:
+    while (above := int(topology.arrays.parent[cell])) != NO_CELL:
+        cell = above
+    return cell
+
+
+def _written(topology: Topology, cell: int, pinned: dict[int, str]) -> PhysicalCellSpec:
+    """A physical cell with all that the configuration leaves to be inferred, so that it means the same elsewhere."""
+    above = int(topology.arrays.parent[cell])
+    address = topology.address(cell)
+    part = address if above == NO_CELL else address[len(topology.address(above)) + 1 :]
+    below = tuple(_written(topology, child, pinned) for child in topology.children(cell))
+    return PhysicalCellSpec(topology.cell_type(cell), part, pinned.get(cell, ""), below)
+
+
+def _owned(topology: Topology, cells: Sequence[int]) -> Owned:
+    arrays = topology.arrays
+    devices: dict[int, set[int]] = {}
+    for cell in cells:
+        first, count = int(arrays.first_leaf[cell]), int(arrays.leaf_count[arrays.chain_level[cell]])
+        own = slice(first, first + count)
+        for node, device in zip(arrays.node[own].tolist(), arrays.device[own].tolist(), strict=True):
+            devices.setdefault(node, set()).add(device)
+    lacking = {}
+    for node, kept in devices.items():
+        leaves = arrays.node_leaf[arrays.node_leaf_start[node] : arrays.node_leaf_start[node + 1]]
+        others = tuple(device for device in arrays.device[leaves].tolist() if device not in kept)
+        if others:
+            lacking[topology.node_names[node]] = (topology.chain_of(int(leaves[0])).types[0], others)
+    nodes = frozenset(topology.node_names[node] for node in devices)
+    return Owned(nodes, lacking, sum(map(len, devices.values())))
+
+
+def divide(topology: Topology) -> dict[str, list[int]]:
+    """The physical cells that each virtual cluster would own. UserError if there are too few. Cost O(cells)."""
+    arrays = topology.arrays
+    owned: dict[str, list[int]] = {name: [] for name in topology.vc_names}
+    pieces = Pieces(topology)
+    for (vc, pinned_id), _ in sorted(topology.pinned_roots.items()):
+        cell = topology.pinned_cells[pinned_id]
+        owned[topology.vc_names[vc]].append(cell)
+        pieces.take(cell)
+    pinned = set(topology.pinned_roots.values())
+    wanted = [
+        (int(arrays.chain_of_level[arrays.chain_level[root]]), -int(arrays.level[root]), vc)
+        for vc in range(len(topology.vc_names))
+        for root in topology.preassigned[vc]
+        if root not in pinned
+    ]
+    for chain, level, vc in sorted(wanted):
+        found = pieces.first_free(int(arrays.level_offset[chain]) - level)
+        if found is None:
+            raise UserError(f"virtual cluster {topology.vc_names[vc]}: no hardware is left for its cells")
+        owned[topology.vc_names[vc]].append(found)
+        pieces.take(found)
+    return owned
+
+
+class Pieces:
+    """Hardware that is being divided: what is taken as a whole, and what is not whole any more."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._arrays = topology.arrays
+        self._taken: set[int] = set()
+        self._broken: set[int] = set()  # taken cells, and all above them
+        self._next: dict[int, int] = {}
+
+    def take(self, cell: int) -> None:
+        """Somebody owns this cell from now on."""
+        self._taken.add(cell)
+        while cell != NO_CELL and cell not in self._broken:
+            self._broken.add(cell)
+            cell = int(self._arrays.parent[cell])
+
+    def first_free(self, chain_level: int) -> int | None:
+        """The first whole cell of a level. What has been passed once never becomes whole again."""
+        base, size = int(self._arrays.level_base[chain_level]), int(self._arrays.level_size[chain_level])
+        cell = self._next.get(chain_level, base)
+        while cell < base + size and not self._is_whole(cell):
+            cell += 1
+        self._next[chain_level] = cell
+        return cell if cell < base + size else None
+
+    def _is_whole(self, cell: int) -> bool:
+        if cell in self._broken:
+            return False
+        while cell != NO_CELL and cell not in self._taken:
+            cell = int(self._arrays.parent[cell])
+        return cell == NO_CELL

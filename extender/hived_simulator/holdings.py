@@ -1,0 +1,35 @@
+"""Who holds cells, told as a restart is told."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from hived.specs import BindInfo, PodRequest
+from hived.state import State
+from hived_extender.service.state_inputs import Placed, without_place
+from hived_simulator.tasks import Task
+
+
+class Holding(NamedTuple):
+    """The pods of a task that has or reserves cells, and their places: () while it only reserves."""
+
+    task: Task
+    pods: tuple[PodRequest, ...]
+    infos: tuple[BindInfo, ...] = ()
+
+
+def has_place(state: State, group: str) -> bool:
+    """Has a group cells of its virtual cluster, and not only hardware?"""
+    found = state.groups.get(group)
+    return found is not None and found.virtual is not None
+
+
+def placed_pods(holdings: Mapping[str, Holding], state: State) -> dict[str, Placed]:
+    """Every pod that holds cells by its uid, with what its annotations say. Cost O(pods x pods of their group)."""
+    placed = {}
+    for group, holding in holdings.items():
+        keeps_place = has_place(state, group)
+        for pod, info in zip(holding.pods, holding.infos, strict=False):
+            members = info.members if keeps_place else without_place(info.members)
+            told = BindInfo(info.node, info.leaf_cell_indices, info.cell_chain, members)
+            placed[pod.uid] = Placed(pod, told)
+    return placed
