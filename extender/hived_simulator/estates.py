@@ -1,13 +1,16 @@
 """Which hardware each virtual cluster would own, and the configuration of a cluster that consists of it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from hived.errors import UserError
-from hived.specs import ClusterSpec, PhysicalCellSpec
+from hived.specs import ClusterSpec, PhysicalCellSpec, VirtualClusterSpec
 from hived.topology import NO_CELL, Topology
 from hived_simulator.hived_cluster import Owned
+
+OTHERS = "~others"
+"""The virtual cluster of all hardware that the owner of an estate lacks."""
 
 
 class Estate(NamedTuple):
@@ -20,19 +23,24 @@ class Estate(NamedTuple):
 def estates(spec: ClusterSpec, topology: Topology) -> dict[str, Estate]:
     """The private cluster of every virtual cluster: top cells without which it could do are left out.
 
-    UserError if the hardware does not suffice.
+    Hardware of others in the same top cells is pinned to a virtual cluster OTHERS and not there. So it is never chosen,
+    and it makes no cell of the owner bad. UserError if the hardware does not suffice.
     """
     found = {}
     for name, cells in divide(topology).items():
-        tops = sorted({_top(topology, cell) for cell in cells})
-        pinned = {
-            cell: pinned_id
-            for (vc, pinned_id) in topology.pinned_roots
-            if topology.vc_names[vc] == name and (cell := topology.pinned_cells[pinned_id]) is not None
+        own_pins = {
+            topology.pinned_cells[pinned_id]: pinned_id
+            for vc, pinned_id in topology.pinned_roots
+            if topology.vc_names[vc] == name
         }
-        own = tuple(_written(topology, top, pinned) for top in tops)
+        writer = _Writer(topology, set(cells), own_pins)
+        tops = sorted({_top(topology, cell) for cell in cells})
+        physical = tuple(writer.written(top) for top in tops)
         virtual = {name: spec.virtual_clusters[name]}
-        found[name] = Estate(replace(spec, physical_cells=own, virtual_clusters=virtual), _owned(topology, cells))
+        if writer.others:
+            virtual[OTHERS] = VirtualClusterSpec(OTHERS, pinned_cell_ids=tuple(writer.others))
+        estate = replace(spec, physical_cells=physical, virtual_clusters=virtual)
+        found[name] = Estate(estate, _owned(topology, cells))
     return found
 
 
@@ -42,13 +50,39 @@ def _top(topology: Topology, cell: int) -> int:
     return cell
 
 
-def _written(topology: Topology, cell: int, pinned: dict[int, str]) -> PhysicalCellSpec:
-    """A physical cell with all that the configuration leaves to be inferred, so that it means the same elsewhere."""
-    above = int(topology.arrays.parent[cell])
-    address = topology.address(cell)
-    part = address if above == NO_CELL else address[len(topology.address(above)) + 1 :]
-    below = tuple(_written(topology, child, pinned) for child in topology.children(cell))
-    return PhysicalCellSpec(topology.cell_type(cell), part, pinned.get(cell, ""), below)
+class _Writer:
+    """Writes physical cells with all that a configuration leaves to be inferred, so that they mean the same elsewhere.
+
+    `others` has the pinned cells of what is not owned, as large as they can be.
+    """
+
+    def __init__(self, topology: Topology, owned: set[int], own_pins: Mapping[int, str]) -> None:
+        self._topology = topology
+        self._owned = owned
+        self._own_pins = own_pins
+        self._above = {each for cell in owned for each in _path(topology, cell)}
+        self.others: list[str] = []
+
+    def written(self, cell: int, is_decided: bool = False) -> PhysicalCellSpec:
+        """A cell with all below it. `is_decided`: who owns it is known from a cell above."""
+        topology = self._topology
+        above = int(topology.arrays.parent[cell])
+        address = topology.address(cell)
+        part = address if above == NO_CELL else address[len(topology.address(above)) + 1 :]
+        pin = self._own_pins.get(cell, "")
+        if not is_decided and cell not in self._above:
+            pin = f"{OTHERS}-{len(self.others)}"
+            self.others.append(pin)
+        is_decided = is_decided or cell in self._owned or cell not in self._above
+        below = tuple(self.written(child, is_decided) for child in topology.children(cell))
+        return PhysicalCellSpec(topology.cell_type(cell), part, pin, below)
+
+
+def _path(topology: Topology, cell: int) -> Iterator[int]:
+    """A cell and all above it."""
+    while cell != NO_CELL:
+        yield cell
+        cell = int(topology.arrays.parent[cell])
 
 
 def _owned(topology: Topology, cells: Sequence[int]) -> Owned:

@@ -223,6 +223,8 @@ class HivedCluster:
         if owned is not None:
             gone = [node for node in self.state.topology.node_names if node not in owned.nodes]
             evicted |= dict.fromkeys(self.groups_on(gone))
+            lacking = (name for name, group in self.state.groups.items() if (group.physical == NO_CELL).any())
+            evicted |= dict.fromkeys(lacking)
         for name in successor.lost:
             self._forget(name)
         return Displaced(tuple(evicted), tuple(sorted(successor.lost)))

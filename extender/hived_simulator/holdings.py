@@ -24,12 +24,14 @@ def has_place(state: State, group: str) -> bool:
 
 
 def placed_pods(holdings: Mapping[str, Holding], state: State) -> dict[str, Placed]:
-    """Every pod that holds cells by its uid, with what its annotations say. Cost O(pods x pods of their group)."""
+    """Every pod that holds cells by its uid, with what its annotations say. Cost O(pods)."""
     placed = {}
     for group, holding in holdings.items():
-        keeps_place = has_place(state, group)
-        for pod, info in zip(holding.pods, holding.infos, strict=False):
-            members = info.members if keeps_place else without_place(info.members)
-            told = BindInfo(info.node, info.leaf_cell_indices, info.cell_chain, members)
-            placed[pod.uid] = Placed(pod, told)
+        if not holding.infos:
+            continue
+        members = holding.infos[0].members
+        if not has_place(state, group):
+            members = without_place(members)
+        for pod, info in zip(holding.pods, holding.infos, strict=True):
+            placed[pod.uid] = Placed(pod, BindInfo(info.node, info.leaf_cell_indices, info.cell_chain, members))
     return placed

@@ -14,8 +14,9 @@ from hived.errors import UserError
 from hived.layout import build_topology
 from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived_config.loader import load_cluster
-from hived_simulator.changes import Act, Change, parse_changes
+from hived_simulator.changes import Change, parse_changes
 from hived_simulator.clusters import Cluster
+from hived_simulator.hardware import nodes_below
 from hived_simulator.hived_cluster import HivedCluster
 from hived_simulator.loop import Manner
 from hived_simulator.private import PrivateClusters
@@ -144,8 +145,7 @@ def make_plan(config: Path, trace_path: Path, options: Options) -> Plan:
         raise UserError(f"{trace_path}: no job in the trace")
     policies, specs = _policies(spec, main, options)
     changes = parse_changes(options.what)
-    for change in changes:
-        _check_cells(change, spec)
+    _check_cells(changes, spec)
     return Plan(
         options=options,
         policies=policies,
@@ -172,10 +172,17 @@ def _check(options: Options) -> None:
         raise UserError(f"--resample {options.draws}: expected a number from 0 to 10000")
 
 
-def _check_cells(change: Change, spec: ClusterSpec) -> None:
-    """Raise UserError if cells of a change are nowhere, as far as that can be known before."""
-    if change.act is Act.ADD and change.pushed is None and change.added[0].cell_type not in spec.cell_types:
-        raise UserError(f"--what add: {change.added[0].cell_type!r} is no cell type of the configuration")
+def _check_cells(changes: Sequence[Change], spec: ClusterSpec) -> None:
+    """Raise UserError if a change names cells that are not there at its time. Cost O(cells) for each configuration."""
+    topology = build_topology(spec)
+    for change in changes:
+        if change.added and change.added[0].cell_type not in {chain.name for chain in topology.chains}:
+            raise UserError(f"--what {change.text!r}: {change.added[0].cell_type!r} is no type of top cells")
+        for cell in change.cells:
+            nodes_below(topology, cell)
+        present = change.configuration(spec)
+        if present is not None:
+            spec, topology = present, build_topology(present)
 
 
 def _policies(spec: ClusterSpec, main: Input, options: Options) -> tuple[tuple[Policy, ...], dict[str, ClusterSpec]]:

@@ -60,8 +60,9 @@ class PrivateClusters:
 
     def can_ever_run(self, task: Task) -> Waits | None:
         """See `Cluster`."""
-        found = self._clusters.get(task.vc)
-        return Waits(Cause.REFUSED, f"VC {task.vc} does not exist") if found is None else found.can_ever_run(task)
+        if task.vc not in self._spec.virtual_clusters:
+            return Waits(Cause.REFUSED, f"VC {task.vc} does not exist")
+        return self._clusters[task.vc].can_ever_run(task)
 
     def lacks_room(self, task: Task, priority: int) -> Cause | None:
         """See `Cluster`."""

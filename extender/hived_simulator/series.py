@@ -23,7 +23,7 @@ class Row(NamedTuple):
 
 
 class Series:
-    """See the module. Nothing happens between two events, so a row shows the state after all events before it.
+    """See the module. Nothing happens between two events, so a row shows the state after all events up to it.
 
     `every_s` of 0: no rows.
     """
@@ -33,7 +33,7 @@ class Series:
         self._every_s = every_s
 
     def catch_up(self, until_s: float, now: Now, cluster: Cluster) -> None:
-        """Write the rows before `until_s`. Cost O(cells) if there are any."""
+        """Write the rows before `until_s`, the next event. Cost O(cells) if there are any."""
         if not self._every_s or len(self.rows) * self._every_s >= until_s:
             return
         room = cluster.measure()
