@@ -16,6 +16,7 @@ VIRTUAL_CLUSTERS_PATH = f"{CLUSTER_PATH}/virtualclusters/"
 DEVICES_PATH = "/v1/inspect/devices"
 SHORTAGES_PATH = "/v1/inspect/shortages"
 RULES_PATH = "/v1/inspect/rules"
+RECORD_PATH = "/v1/inspect/record"
 WHAT_IF_PATH = "/v1/inspect/what-if"
 
 CONFIG_PATH = "/v1/config"
