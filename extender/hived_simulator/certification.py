@@ -68,7 +68,8 @@ class Wish(msgspec.Struct, frozen=True):
 def described(trace: Trace, name: str, sha256: str = "", days: float = 0.0) -> CertifiedTrace:
     """A trace as a certificate names it; without a SHA-256, that of its jobs as JSON. Cost O(jobs)."""
     digest = sha256 or hashlib.sha256(msgspec.json.encode(trace.jobs)).hexdigest()
-    first, last = (_date(trace.start, seconds) for seconds in (0.0, trace.jobs[-1].submitted_s))
+    last_s = trace.jobs[-1].submitted_s if trace.jobs else 0.0
+    first, last = _date(trace.start, 0.0), _date(trace.start, last_s)
     return CertifiedTrace(name, digest, len(trace.jobs), days, first, last)
 
 
@@ -96,7 +97,7 @@ def certify(
     """
     vc_of = _assigned(trace, old.cluster, new.cluster, wish.tenants, may_leave_out=traced.days > 0)
     jobs = within_bounds([job for job in trace.jobs if job.tenant in vc_of])
-    if not jobs:
+    if not jobs and not traced.days:
         raise UserError(f"{traced.name}: no job is of a virtual cluster of either configuration: nothing to replay")
     manner = Manner(has_backfill=wish.has_backfill)
 
@@ -125,13 +126,12 @@ def compared(before: Sequence[Outcome], after: Sequence[Outcome], private: Seque
     """The guaranteed jobs of each virtual cluster in three runs of the same jobs, ascending by name."""
     triples = [each for each in zip(before, after, private, strict=True) if each[1].priority != OPPORTUNISTIC_PRIORITY]
     triples.sort(key=lambda each: each[1].vc)
-    return [_compared(vc, list(own)) for vc, own in groupby(triples, key=lambda each: each[1].vc)]
+    ends_s = max((one.ended_s or one.submitted_s for run in (before, after) for one in run), default=0.0)
+    return [_compared(vc, list(own), ends_s) for vc, own in groupby(triples, key=lambda each: each[1].vc)]
 
 
-def _compared(vc: str, triples: Sequence[tuple[Outcome, Outcome, Outcome]]) -> CertifiedVc:
-    both = [
-        (old.delay_s, new.delay_s) for old, new, _ in triples if old.delay_s is not None and new.delay_s is not None
-    ]
+def _compared(vc: str, triples: Sequence[tuple[Outcome, Outcome, Outcome]], ends_s: float) -> CertifiedVc:
+    started = [(old, new) for old, new, _ in triples if old.started_s is not None or new.started_s is not None]
     late = [
         new.started_s - own.started_s
         for _, new, own in triples
@@ -143,12 +143,17 @@ def _compared(vc: str, triples: Sequence[tuple[Outcome, Outcome, Outcome]]) -> C
     return CertifiedVc(
         vc=vc,
         jobs=len(triples),
-        old_delay_s=_mean([old for old, _ in both]),
-        new_delay_s=_mean([new for _, new in both]),
+        old_delay_s=_mean([_waited_s(old, ends_s) for old, _ in started]),
+        new_delay_s=_mean([_waited_s(new, ends_s) for _, new in started]),
         later=len(late),
         later_max_s=round(max(late, default=0.0), DIGITS),
         lost=lost,
     )
+
+
+def _waited_s(one: Outcome, ends_s: float) -> float:
+    """From submission to start; to the end of the replay for a job that never starts."""
+    return ends_s - one.submitted_s if one.delay_s is None else one.delay_s
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -49,7 +49,7 @@ class CertifiedVc(msgspec.Struct, frozen=True, rename="camel"):
     ----------
     jobs : how many
     old_delay_s, new_delay_s : mean seconds from submission to start under the configuration in force and under the
-        new one, of the jobs that start under both
+        new one; a job that starts under one of them only has waited to the end of the replay under the other
     later, later_max_s : jobs that start later than in a private cluster of exactly the new cells, and by how much at
         most
     lost : jobs that start under the configuration in force, or in the private cluster, and never under the new one

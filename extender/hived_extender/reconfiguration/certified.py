@@ -39,8 +39,12 @@ def remedy(demand: Demand) -> str:
 
 
 def _wanted(demand: Demand) -> str:
-    what = f"{demand.days} days of its record" if demand.days else f"the trace {demand.trace}"
+    what = f"{_days(demand.days)} of its record" if demand.days else f"the trace {demand.trace}"
     return f"a certificate of {what}: push with {remedy(demand)}"
+
+
+def _days(count: float) -> str:
+    return "a day" if count == 1 else f"{count:g} days"
 
 
 def _misshapen(certificate: Certificate) -> str:
@@ -69,7 +73,7 @@ def _unmet(certificate: Certificate, demand: Demand) -> str:
     trace = certificate.trace
     is_other_trace = bool(demand.trace) and (trace.days > 0 or trace.name != demand.trace)
     if trace.days < demand.days or is_other_trace:
-        found = f"{trace.days:g} days of record" if trace.days else f"the trace {trace.name}"
+        found = f"{_days(trace.days)} of record" if trace.days else f"the trace {trace.name}"
         return f"the certificate is of {found}, and this cluster takes no push without {_wanted(demand)}"
     if demand.sha256 and trace.sha256 != demand.sha256:
         return f"the certificate is of a trace with another SHA-256 than {demand.sha256}, which this cluster demands"

@@ -38,7 +38,8 @@ def drawn(certificate: Certificate) -> str:
 def brief(certificate: Certificate) -> str:
     """A certificate in one line."""
     trace = certificate.trace
-    name = f"{trace.days:g} days of record" if trace.days else printable(trace.name)
+    days = "a day" if trace.days == 1 else f"{trace.days:g} days"
+    name = f"{days} of record" if trace.days else printable(trace.name)
     times = f", {trace.first} to {trace.last}" if trace.first else ""
     return (
         f"{name}, {trace.jobs:,} jobs{times}, SHA-256 {trace.sha256[:12]}, {certificate.percent:g} % allowed, "

@@ -10,11 +10,11 @@ import msgspec
 
 from hived.errors import UserError
 from hived_cli.config.helpers.certificate_text import drawn
-from hived_config.certify import Demand, OnFailure
+from hived_config.certify import OnFailure
 from hived_config.loader import load_text
 from hived_extender.api.certificates import PERCENT, Certificate
 from hived_extender.client.inspection import Inspector
-from hived_extender.reconfiguration.certified import remedy, why_not
+from hived_extender.reconfiguration.certified import why_not
 
 _DAYS = re.compile(r"([0-9]{1,4})d", re.ASCII)
 
@@ -105,8 +105,7 @@ def certified(
     found = replayed(inspector, (in_force, old.cluster), (pushed, new.cluster), wish, percent)
     click.echo(drawn(found), err=is_json)
     if reason := why_not(found, demand, in_force, pushed):
-        hint = "" if demand is None or not _is_other(found, demand) else f"; expected {remedy(demand)}"
-        raise UserError(f"nothing was pushed: {reason}{hint}")
+        raise UserError(f"nothing was pushed: {reason}")
     only_warns = wish.warns or (demand is not None and demand.on_failure is OnFailure.WARN)
     if found.failures() and not only_warns:
         raise UserError(
@@ -114,7 +113,3 @@ def certified(
             "--certify-warn, or allow more with --certify-percent"
         )
     return found
-
-
-def _is_other(found: Certificate, demand: Demand) -> bool:
-    return found.trace.days < demand.days or bool(demand.trace and found.trace.name != demand.trace)

@@ -7,6 +7,7 @@ from tempfile import NamedTemporaryFile
 from typing import BinaryIO
 
 import click
+import msgspec
 
 from hived.errors import UserError
 from hived.specs import ClusterSpec
@@ -29,6 +30,8 @@ from hived_traces.sampling import still_running
 
 INTERRUPTED = 130
 DAY_S = 86_400.0
+BEGINNING = b'{"op":"new",'
+"""Of the first line of a term, which alone says nothing of jobs."""
 
 
 def replayed(
@@ -65,12 +68,18 @@ def _recorded(inspector: Inspector, days: int, folder: Path | None, reading: Rea
     if days > MOST_DAYS:
         raise UserError(f"--certify {days}d: expected at most {MOST_DAYS}d")
     since_s = time.time() - days * DAY_S
-    with NamedTemporaryFile("wb", prefix="hived-record-", suffix=".jsonl") as file:
+    with NamedTemporaryFile("w+b", prefix="hived-record-", suffix=".jsonl") as file:
         _fetch(inspector, since_s, folder, file)  # type: ignore[arg-type]
+        file.seek(0)
+        if all(line.startswith(BEGINNING) for line in file):
+            return Trace("record", (), None, ("nobody has asked for anything in that time",))
+        if folder is None:  # work that is running still has run until now
+            file.write(msgspec.json.encode({"op": "time", "now": time.time()}) + b"\n")
         file.flush()
-        if not Path(file.name).stat().st_size:
-            raise UserError(f"--certify {days}d: the record of that time is empty")
-        trace = read_trace(file.name, "record", reading)
+        try:
+            trace = read_trace(file.name, "record", reading)
+        except UserError as error:
+            raise UserError(error.message.replace(file.name, "record"), error.code) from error
     return still_running(trace, since_s)
 
 
