@@ -46,6 +46,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("hived_extender",),
     ("hived_traces",),
     ("hived_simulator",),
+    ("hived_simulator.report",),
     ("hived_jobs",),
     ("hived_lab.embedded",),
     ("hived_lab",),

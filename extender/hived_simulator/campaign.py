@@ -156,7 +156,7 @@ class Campaign:
 
     def _start(self, policy: Policy, draw: int) -> Run:
         cluster = self.plan.cluster(policy)
-        tasks = self.plan.tasks(self._drawn(draw))
+        tasks = self.plan.tasks(self._drawn(draw), policy)
         loop = Loop(cluster, tasks, self.plan.changes, self.plan.manner(policy), self.plan.options.every_s)
         if draw:
             loop.series = Series(0.0)  # nobody reads it
@@ -192,6 +192,8 @@ class Campaign:
         write(self._out / "vcs.csv", vcs_table(rows))
         write(self._out / "vcs.json", as_json(rows))
         write(self._out / "differences.csv", differences_table(found))
+        if plan.options.draws:
+            write(self._out / "draws.json", as_json({name: all_of[1:] for name, all_of in self._kept.totals.items()}))
         trace = {
             "file": plan.trace_file, "name": plan.trace.name, "jobs": len(plan.trace.jobs),
             "start": plan.trace.start, "submitted_until_s": plan.trace.jobs[-1].submitted_s, "notes": plan.trace.notes,

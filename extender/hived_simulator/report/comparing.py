@@ -5,8 +5,8 @@ from itertools import combinations
 from typing import NamedTuple
 
 from hived_simulator.differences import Difference, differences
-from hived_simulator.report.figures import Table
 from hived_simulator.report.numbers import NONE, percent, short
+from hived_simulator.report.parts import Table
 from hived_simulator.report.reading import Result, Simulation
 from hived_simulator.summaries import Summary
 

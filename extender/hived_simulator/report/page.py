@@ -7,7 +7,7 @@ from html import escape
 from typing import NamedTuple
 
 from hived_simulator.report.comparing import Pair
-from hived_simulator.report.figures import Figure, Table
+from hived_simulator.report.parts import Figure, Table
 from hived_simulator.report.svg import swatch
 
 _DARK = (
@@ -74,7 +74,7 @@ def _body(page: Page) -> Iterator[str]:
     for lead in page.leads:
         yield f'<p class="lead">{escape(lead)}</p>\n'
     names = [figure.heading for figure in page.figures] + ["Differences"] * bool(page.pairs) + ["Inputs"]
-    yield "</header>\n<nav>" + "".join(f'<a href="#{_anchor(name)}">{escape(name)}</a> ' for name in names) + "</nav>\n"
+    yield "</header>\n<nav>" + "".join(f'<a href="#{anchor(name)}">{escape(name)}</a> ' for name in names) + "</nav>\n"
     yield "<main>\n" + _table(page.summary)
     for figure in page.figures:
         yield from _figure(figure)
@@ -90,7 +90,7 @@ def _body(page: Page) -> Iterator[str]:
 
 
 def _figure(figure: Figure) -> Iterator[str]:
-    yield f'<section id="{_anchor(figure.heading)}"><h2>{escape(figure.heading)}</h2>\n<p>{escape(figure.words)}</p>\n'
+    yield f'<section id="{anchor(figure.heading)}"><h2>{escape(figure.heading)}</h2>\n<p>{escape(figure.words)}</p>\n'
     if figure.legend:
         signs = "".join(f"<li>{swatch(stroke, figure.is_area)}{escape(words)}</li>" for words, stroke in figure.legend)
         yield f'<ul class="legend">{signs}</ul>\n'
@@ -125,5 +125,6 @@ def _aligned(is_right: bool) -> str:
     return ' class="n"' if is_right else ""
 
 
-def _anchor(heading: str) -> str:
+def anchor(heading: str) -> str:
+    """The name of a figure in links and files."""
     return heading.lower().replace(" ", "-")

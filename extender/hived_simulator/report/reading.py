@@ -130,19 +130,23 @@ def read_simulations(folders: Sequence[Path]) -> list[Simulation]:
         seen += [(run.trace.file, policy) for policy in own]
         kept.append((folder, run, own))
     names = [policy.name for _, _, own in kept for policy in own]
+    taken: set[str] = set()
     return [
-        Simulation(folder, run, tuple(_results(folder, own, names)))
+        Simulation(folder, run, tuple(_results(folder, own, names, taken)))
         for folder, run, own in kept
         if own
     ]  # fmt: skip
 
 
-def _results(folder: Path, policies: Sequence[PolicyRead], names: Sequence[str]) -> Iterator[Result]:
+def _results(folder: Path, policies: Sequence[PolicyRead], names: Sequence[str], taken: set[str]) -> Iterator[Result]:
+    """Read the files of some policies. `taken` has the labels so far; they are added to it."""
     rows = _decoded(folder / VCS, dict[str, list[Summary]])
     draws = _decoded(folder / DRAWS, dict[str, list[Summary]]) if (folder / DRAWS).exists() else {}
     for policy in policies:
         place = folder / policy.folder
         label = policy.name if names.count(policy.name) == 1 else f"{policy.name} ({folder.resolve().name})"
+        label = next(text for text in (label, *(f"{label} {each}" for each in range(2, 99))) if text not in taken)
+        taken.add(label)
         if not rows.get(policy.name):
             raise UserError(f"{folder / VCS}: has no figures of {policy.name!r}, which {RUN} names; simulate again")
         own = draws.get(policy.name, ())

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import NamedTuple
+from xml.etree import ElementTree
 
 COLOURS = ("#0072b2", "#d55e00", "#00855f", "#b5539a", "#8a6d00", "#3a9bd6", "#6b4fbb", "#707070")
 """Told apart by people who see few colours; `page` has others for dark screens."""
@@ -41,6 +42,28 @@ def drawing(width: float, height: float, title: str, description: str, parts: It
         f'<svg viewBox="0 0 {_n(width)} {_n(height)}" role="img" xmlns="http://www.w3.org/2000/svg"'
         f' font-family="system-ui, sans-serif" font-size="11"><title>{escape(title)}</title>'
         f"<desc>{escape(description)}</desc>{''.join(parts)}</svg>"
+    )
+
+
+def alone(picture: str, legend: Sequence[tuple[str, Stroke]], is_area: bool) -> str:
+    """A drawing as a file of its own: on white, its legend above it. Cost O(length)."""
+    found = ElementTree.fromstring(picture)
+    width, height = (float(each) for each in found.get("viewBox", "").split()[2:])
+    signs, x, y = [], 0.0, 0.0
+    for words, stroke in legend:
+        room = 40 + 6.2 * len(words)
+        if x and x + room > width:
+            x, y = 0.0, y + 17
+        sign = swatch(stroke, is_area) + text(17 if is_area else 28, 10, words)
+        signs.append(f'<g transform="translate({_n(x)} {_n(y)})">{sign}</g>')
+        x += room
+    above = y + 24 if legend else 0.0
+    inner = picture.replace("<svg ", f'<svg y="{_n(above)}" width="{_n(width)}" height="{_n(height)}" ', 1)
+    box = f"-12 -10 {_n(width + 24)} {_n(above + height + 20)}"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" width="640" font-family="system-ui, sans-serif"'
+        ' font-size="11"><rect x="-12" y="-10" width="100%" height="100%" rx="6" fill="#ffffff"/>'
+        f"{''.join(signs)}{inner}</svg>\n"
     )
 
 

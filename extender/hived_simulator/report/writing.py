@@ -4,10 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hived_simulator.report.comparing import pairs_of
-from hived_simulator.report.figures import MAX_LINES, figures_of, summary_table
+from hived_simulator.report.figures import figures_of
+from hived_simulator.report.line_figures import MAX_LINES
 from hived_simulator.report.numbers import MINUTE_S, short
-from hived_simulator.report.page import Page, html
+from hived_simulator.report.page import Page, anchor, html
+from hived_simulator.report.parts import summary_table
 from hived_simulator.report.reading import Result, Simulation, read_simulations
+from hived_simulator.report.svg import alone
 from hived_simulator.writing import write
 
 NAME = "report.html"
@@ -24,6 +27,21 @@ def write_report(folders: Sequence[Path], target: Path) -> None:
     UserError names a file that is missing or damaged; nothing is written then. Cost O(jobs).
     """
     write(target, report(folders))
+
+
+def write_pictures(folders: Sequence[Path], target: Path) -> list[Path]:
+    """Write each plot as a file of its own, with its legend, for other pages; returns their paths.
+
+    UserError names a file that is missing or damaged; nothing is written then. Cost O(jobs).
+    """
+    results = [result for each in read_simulations(folders) for result in each.results]
+    written = []
+    for figure in figures_of(results):
+        for number, picture in enumerate(figure.pictures, 1):
+            more = f"-{number}" if len(figure.pictures) > 1 else ""
+            written.append(target / f"{anchor(figure.heading)}{more}.svg")
+            write(written[-1], alone(picture.svg, figure.legend, figure.is_area))
+    return written
 
 
 def report(folders: Sequence[Path]) -> str:

@@ -37,7 +37,7 @@ def test_it_writes_files_and_a_table(folder: Path) -> None:
     rows = [line.split() for line in result.stdout.splitlines()]
     assert [row[0] for row in rows] == ["POLICY", "private", "hived", "quota-spread"]
     assert set(told(folder / "results")) == {
-        "run.json", "vcs.csv", "vcs.json", "differences.csv",
+        "report.html", "run.json", "vcs.csv", "vcs.json", "differences.csv",
         *(f"{policy}/{name}.csv" for policy in ("private", "hived", "quota-spread") for name in ("jobs", "series")),
     }  # fmt: skip
 
