@@ -67,7 +67,10 @@ class VirtualClusterSpec:
     `packs_by_topology`: gangs that wish for nothing are kept as near together as can be, not as the reference does it.
 
     `combines`: a pod that is larger than one cell of the VC may take several, if they are one cell physically
-    (rules 18).
+    (rule 18.3).
+
+    `spares`: cells that evict nobody go before the cells that the VC would take in a private cluster. So its jobs may
+    start later than in a private cluster (rule 18.4).
     """
 
     name: str
@@ -75,6 +78,7 @@ class VirtualClusterSpec:
     pinned_cell_ids: tuple[str, ...] = ()
     packs_by_topology: bool = False
     combines: bool = False
+    spares: bool = False
 
 
 @dataclass(frozen=True, slots=True)

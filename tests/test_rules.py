@@ -62,7 +62,7 @@ def test_every_rule_is_cited_by_its_own_number_where_the_code_follows_it() -> No
         if path.suffix == ".py" and not path.is_relative_to(ROOT / "tests"):
             for citation in CITATION.finditer(path.read_text()):
                 cited.update(re.findall(NUMBER, citation[1]))
-    differences = f"{CHAPTERS[-1]}."  # from HiveD, in all of the code
+    differences = "17."  # from HiveD, in all of the code
     assert [rule for rule in RULES if rule not in cited and not rule.startswith(differences)] == []
 
 

@@ -11,6 +11,7 @@ from hived.specs import CellTypeSpec, SkuTypeSpec
 from hived.topology import NO_CELL, Topology
 from hived_config.access import AccessRules, VirtualClusterAccess
 from hived_config.changes import CellCount, CellTypeChange, Changes, NamedChanges, SettingChange, Shape
+from hived_config.decision_rules import value_of
 from hived_config.kinds import as_written
 from hived_config.loader import Configuration
 from hived_config.node_changes import Nodes, compare_nodes, is_reordered, read_nodes
@@ -122,7 +123,8 @@ def _virtual_clusters(configuration: Configuration, topology: Topology) -> dict[
         spec = configuration.cluster.virtual_clusters[name]
         count = len(topology.preassigned[vc]) - len(spec.pinned_cell_ids)
         cells = [_type_of_level(topology, slot) for slot in types[list(topology.preassigned[vc][:count])].tolist()]
-        placement = spec.packs_by_topology, name in configuration.rules.packed
+        rules = configuration.rules
+        placement = spec.packs_by_topology, name in rules.packed, spec.combines, spec.spares, rules.moving.of(name)
         clusters[name] = (cells, spec.pinned_cell_ids, _access(configuration, name), placement)
     return clusters
 
@@ -207,6 +209,7 @@ def _values(configuration: Configuration) -> dict[str, Any]:
         ("foreignDevices", rules.foreign_devices),
     )
     return {
+        "rules": value_of(configuration.cluster.rules),
         **{key.name: as_written(value) for key, value in zip(SETTING_KEYS, astuple(settings), strict=True)},
         "schedulerNames": list(rules.scheduler_names),
         **{f"{key}.{name}": as_written(value) for key, values in by_name for name, value in sorted(values.items())},

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from hived.specs import ClusterSpec
+from hived.specs import ClusterSpec, Rules
 from hived_config.access import Access, AccessRules
 from hived_config.access_reader import (
     ACCESS_KEYS,
@@ -19,9 +19,11 @@ from hived_config.access_reader import (
     read_opportunistic,
 )
 from hived_config.chains import CELL_TYPE, CELL_TYPES, CellTypes
+from hived_config.decision_rules import RULES_KEY
 from hived_config.document import MAX_NODES, gc_paused, read_text
 from hived_config.errors import ConfigError, Mistake
 from hived_config.kinds import Given, Key, Record
+from hived_config.moving import DEFRAG
 from hived_config.openpai import open_configuration
 from hived_config.physical import TOP_CELLS, PhysicalCells
 from hived_config.reader import Reader, is_null
@@ -64,14 +66,15 @@ DOCUMENT = Record(
             "by name, what each virtual cluster is promised; may be `{}`",
             is_required=True,
         ),
+        RULES_KEY,
         *ACCESS_KEYS,
         *POD_RULE_KEYS,
         *SETTING_KEYS,
     ),
 )
 RECORDS = (
-    PHYSICAL_CLUSTER, CELL_TYPE, CELL, SKU_TYPE, VIRTUAL_CLUSTER, NAMESPACE, CONDITION, OPPORTUNISTIC, OPPORTUNIST,
-    VIRTUAL_CELL, PINNED_CELL,
+    PHYSICAL_CLUSTER, CELL_TYPE, CELL, SKU_TYPE, VIRTUAL_CLUSTER, DEFRAG, NAMESPACE, CONDITION, OPPORTUNISTIC,
+    OPPORTUNIST, VIRTUAL_CELL, PINNED_CELL,
 )  # fmt: skip
 """The kinds of mappings inside a document."""
 
@@ -141,7 +144,8 @@ def _read_cluster(reader: Reader, given: Given) -> tuple[ClusterSpec | None, Pod
     skus = read_sku_types(reader, skus_node, types)
     physical = PhysicalCells(reader, types, cells_node)
     access = given.value("access")
-    virtual = VirtualClusters(reader, physical, virtual_node, access)
+    decides_by = given.value("rules", Rules.HIVED)
+    virtual = VirtualClusters(reader, physical, virtual_node, access, decides_by)
     opportunistic = given.nodes.get("opportunistic")
     access_rules = AccessRules(access or Access.EVERYBODY, virtual.access, read_opportunistic(reader, opportunistic))
     check_opportunists(reader, opportunistic, access_rules)
@@ -152,9 +156,10 @@ def _read_cluster(reader: Reader, given: Given) -> tuple[ClusterSpec | None, Pod
         node_labels=skus.node_labels,
         access=access_rules,
         packed=frozenset(virtual.packed),
+        moving=virtual.moving,
     )
     if types_node is None or cells_node is None or virtual_node is None:
         return None, rules
-    cluster = ClusterSpec(types.specs, physical.cells, virtual.specs, skus.specs)
+    cluster = ClusterSpec(types.specs, physical.cells, virtual.specs, skus.specs, decides_by or Rules.HIVED)
     check_foreign(reader, given.nodes.get("foreignDevices"), rules, cluster)
     return cluster, rules

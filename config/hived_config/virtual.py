@@ -5,11 +5,12 @@ from enum import Enum
 import msgspec
 import yaml
 
-from hived.specs import VirtualCellSpec, VirtualClusterSpec
+from hived.specs import Rules, VirtualCellSpec, VirtualClusterSpec
 from hived_config.access import Access, VirtualClusterAccess
 from hived_config.access_reader import USER_KEYS, NamespaceReader
 from hived_config.chains import Chain, split_by_pins
-from hived_config.kinds import Choice, Integer, Key, ListOf, MapOf, Record, name_text
+from hived_config.kinds import Boolean, Choice, Given, Integer, Key, ListOf, MapOf, Record, name_text
+from hived_config.moving import MOVING_KEYS, Budget, Moving, read_budget
 from hived_config.physical import PhysicalCells
 from hived_config.reader import Reader, closest, shorten
 from hived_config.size import refuse_large_claims
@@ -70,6 +71,21 @@ VIRTUAL_CLUSTER = Record(
             "gangs of other dialects whose pods fill nodes",
             rule="as HiveD does, but gangs of other dialects whose pods fill nodes near together",
         ),
+        Key(
+            "combine",
+            Boolean(),
+            "whether a pod larger than one cell may take several that are one cell physically, such as two pairs of "
+            "one node; only with `rules: 2`",
+            False,
+        ),
+        Key(
+            "sparing",
+            Boolean(),
+            "whether cells that evict nobody go before those that it would take in a cluster of its own, so that its "
+            "jobs may start later than there; only with `rules: 2`",
+            False,
+        ),
+        *MOVING_KEYS,
     ),
     is_nullable=True,
 )
@@ -92,9 +108,16 @@ class VirtualClusters:
     """The virtual clusters of a file: `specs`, in file order, and `access`, the users of each."""
 
     def __init__(
-        self, reader: Reader, physical: PhysicalCells, node: yaml.Node | None, access: Access | None = Access.EVERYBODY
+        self,
+        reader: Reader,
+        physical: PhysicalCells,
+        node: yaml.Node | None,
+        access: Access | None = Access.EVERYBODY,
+        decides_by: Rules | None = Rules.HIVED,
     ) -> None:
+        """`decides_by` is None where the file's own rules are a mistake already noted."""
         self._reader = reader
+        self._decides_by = decides_by
         self._physical = physical
         self._claims: list[_Claim] = []
         self._pin_users: dict[str, tuple[str, yaml.Node]] = {}
@@ -102,6 +125,8 @@ class VirtualClusters:
         self._lists_all = access is Access.NAMESPACES
         self.access: dict[str, VirtualClusterAccess] = {}
         self.packed: set[str] = set()
+        self._movable: set[str] = set()
+        self._budgets: dict[str, Budget] = {}
         self.specs: dict[str, VirtualClusterSpec] = {}
         for name, _, value in VIRTUAL_CLUSTERS.fields(reader, node):
             self.specs[name] = self._read(name, value)
@@ -111,6 +136,11 @@ class VirtualClusters:
         if physical.is_complete:
             for chain in physical.chains.values():
                 self._refuse_shortage(chain)
+
+    @property
+    def moving(self) -> Moving:
+        """Which of them let groups be moved."""
+        return Moving(frozenset(self._movable), self._budgets)
 
     # ---- reading
 
@@ -122,6 +152,11 @@ class VirtualClusters:
         access = self._namespaces.virtual_cluster(given)
         if self._lists_all or access != VirtualClusterAccess():
             self.access[vc] = access
+        if given.value("movable"):
+            self._movable.add(vc)
+        budget = read_budget(given)
+        if budget is not None:
+            self._budgets[vc] = budget
         placement = given.value("placement")
         if placement is Placement.PACKED:
             self.packed.add(vc)
@@ -130,7 +165,17 @@ class VirtualClusters:
             tuple(self._read_cell(vc, cell) for cell in cells),
             tuple(self._read_pin(vc, pin) for pin in pins),
             placement is Placement.TOPOLOGY,
+            self._may(given, "combine"),
+            self._may(given, "sparing"),
         )
+
+    def _may(self, given: Given, key: str) -> bool:
+        """Whether a key of the better rules is true; noted where the file has other rules (rules 18.3 and 18.4)."""
+        is_true = bool(given.value(key))
+        if is_true and self._decides_by is Rules.HIVED:
+            expected = f"{key} only in a file with rules: 2 at its top, or no such key"
+            self._reader.note(given.nodes[key], f"{key}: true with rules: hived", expected)
+        return is_true
 
     def _read_cell(self, vc: str, node: yaml.Node) -> VirtualCellSpec:
         given = VIRTUAL_CELL.given(self._reader, node)

@@ -54,6 +54,8 @@ output_option = click.option(
 def cluster(inspector: Inspector, output: str) -> None:
     """Show every node: health, use, and one character per leaf cell.
 
+    The last line names the rules of decisions, if they are others than HiveD's.
+
     \b
     Examples:
       hived get cluster
@@ -83,6 +85,9 @@ def cluster(inspector: Inspector, output: str) -> None:
     columns = [i for i, header in enumerate(headers) if header]
     shown = table([headers[i] for i in columns], [[row[i] for i in columns] for row in rows])
     _show(shown, legend(letter_of))
+    rules = inspector.rules()
+    if rules != "hived":
+        click.echo(click.style(f"rules: {rules}", dim=True))
 
 
 @command.command()

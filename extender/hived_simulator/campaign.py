@@ -15,7 +15,7 @@ from hived_simulator.clusters import Cluster
 from hived_simulator.differences import Difference, differences, redrawn
 from hived_simulator.loop import Loop
 from hived_simulator.outcomes import Outcome, excesses, outcomes
-from hived_simulator.plan import FORMAT, Kind, Plan, Policy
+from hived_simulator.plan import FORMAT, Kind, Plan, Policy, Through
 from hived_simulator.series import Series
 from hived_simulator.summaries import Against, Measured, Summary, summaries
 from hived_simulator.writing import (
@@ -95,6 +95,11 @@ class Campaign:
         self._task_count = len(plan.tasks(plan.trace))
 
     @property
+    def can_resume(self) -> bool:
+        """A service is not written to disk, so a simulation of it begins anew."""
+        return self.plan.options.through is Through.CORE
+
+    @property
     def _run_count(self) -> int:
         return len(self.plan.policies) * (1 + self.plan.options.draws)
 
@@ -103,13 +108,13 @@ class Campaign:
     ) -> bool:
         """Work until all is done, or until `must_stop`: then the checkpoint is written, and the answer is False.
 
-        `now_s` is a clock; a checkpoint is written each `save_s` of its seconds.
+        `now_s` is a clock; a checkpoint is written each `save_s` of its seconds, if it `can_resume`.
         """
         saved_s = now_s()
         for progress in self._steps():
             tell(progress)
             is_stopped = must_stop()
-            if is_stopped or now_s() - saved_s >= save_s:
+            if self.can_resume and (is_stopped or now_s() - saved_s >= save_s):
                 checkpoints.save(self._out, self.plan.identity, self._kept)
                 saved_s = now_s()
             if is_stopped:

@@ -15,9 +15,18 @@ from hived.topology import NO_CELL
 from hived_extender.reconfiguration.successor import Successor
 from hived_extender.service.state_inputs import StateInputs, reservations
 from hived_simulator.clusters import Answer, Displaced, Leaving, Room, Started, Waits
-from hived_simulator.hardware import best_level, common_level, idle_cells, level_name, nodes_below, promised_leaves
+from hived_simulator.hardware import (
+    bad_leaves_of,
+    best_level,
+    common_level,
+    idle_cells,
+    level_name,
+    nodes_below,
+    promised_leaves,
+)
 from hived_simulator.holdings import Holding, has_place, placed_pods
 from hived_simulator.occupancy import Occupancy
+from hived_simulator.possible import Possible
 from hived_simulator.requests import pod_of, pod_spec
 from hived_simulator.tasks import Cause, Shape, Task
 
@@ -37,8 +46,11 @@ class Owned:
 class HivedCluster:
     """See the module. Every node of the configuration is there, and healthy, at first; `owned` limits that.
 
-    `is_lazy`: guaranteed tasks that others of their virtual cluster preempt go on as opportunistic ones.
+    `is_lazy`: guaranteed tasks that others of their virtual cluster preempt go on as opportunistic ones. PREFIX begins
+    the core's names of groups; `Task.group` is the rest.
     """
+
+    PREFIX = ""
 
     def __init__(self, spec: ClusterSpec, is_lazy: bool = False, owned: Owned | None = None) -> None:
         """Cost O(cells)."""
@@ -50,8 +62,7 @@ class HivedCluster:
         self._usage = Occupancy()
         self._room = 0
         self._used_count = 0
-        self._empty: State | None = None
-        self._possible: dict[tuple[str, int, Shape], Waits | None] = {}
+        self._possible: Possible | None = None
         self._best: dict[Shape, int] = {}
         self._make_healthy(self.state)
         self._promised = promised_leaves(self.state.topology)
@@ -90,20 +101,11 @@ class HivedCluster:
 
     def can_ever_run(self, task: Task) -> Waits | None:
         """See `Cluster`. Cost: a search for each kind of task; one more state the first time."""
-        key = (task.vc, task.priority, task.shape)
-        if key not in self._possible:
-            if self._empty is None:
-                self._empty = new_state(self.state.spec)
-                self._make_healthy(self._empty)
-            try:
-                decision = handle(
-                    self._empty, ScheduleRequested(pod_of(task, pod_spec(task, task.priority, self._is_lazy), 0))
-                )
-                failed = Waits(Cause.REFUSED, decision.reason) if isinstance(decision, Wait) else None
-            except UserError as error:
-                failed = Waits(Cause.REFUSED, str(error))
-            self._possible[key] = failed
-        return self._possible[key]
+        if self._possible is None:
+            empty = new_state(self.state.spec)
+            self._make_healthy(empty)
+            self._possible = Possible(empty)
+        return self._possible.refusal(task)
 
     def lacks_room(self, task: Task, priority: int) -> Cause | None:
         """See `Cluster`: the leaf cells that nobody of at least this priority has are fewer than it asks for."""
@@ -117,9 +119,7 @@ class HivedCluster:
         pod = pod_of(task, pod_spec(task, priority, self._is_lazy), 0)
         phase = Phase.PREEMPTING if task.group in self._holdings else Phase.FILTERING
         try:
-            decision = self._handle(ScheduleRequested(pod, phase))
-            if isinstance(decision, Preempt) and phase is Phase.FILTERING:
-                decision = self._handle(ScheduleRequested(pod, Phase.PREEMPTING))
+            decision = self._decide(task, pod, phase)
         except UserError as error:
             self._forget(task.group)
             return Waits(Cause.REFUSED, str(error))
@@ -149,27 +149,23 @@ class HivedCluster:
             for place in member:
                 pods.append(pod_of(task, spec, len(pods)))
                 infos.append(BindInfo(place.node, place.leaf_cell_indices, chain, members))
-        first = True
-        for pod, info in zip(pods, infos, strict=True):
-            applied = self._handle(PodAllocated(pod, info, decision.lazily_preempted if first else ()))
-            more += applied.cancelled
-            first = False
+        for slot, (pod, info) in enumerate(zip(pods, infos, strict=True)):
+            more += self._allocate(PodAllocated(pod, info, () if slot else decision.lazily_preempted))
         for name in more:
             self._forget(name)
         self._room += bool(more)
         self._holdings[task.group] = Holding(task, tuple(pods), tuple(infos))
         self._usage.count(task, priority)
         self._used_count += task.shape.leaf_count
-        return Started(common_level(self.state.topology, self.state.groups[task.group].physical), (*cancelled, *more))
+        return Started(
+            common_level(self.state.topology, self.state.groups[self.PREFIX + task.group].physical), (*cancelled, *more)
+        )
 
     def _cause(self, task: Task, priority: int) -> Cause:
         lacking = self.lacks_room(task, priority)
         if lacking is not None or priority == OPPORTUNISTIC_PRIORITY:
             return lacking or Cause.NO_ROOM
-        topology, cells = self.state.topology, self.state.cells
-        vc = topology.vc_index[task.vc]
-        is_leaf = (self.state.arrays.vc == vc) & (self.state.arrays.level == 1)
-        bad = int(np.count_nonzero(cells.bad[is_leaf]))
+        bad = bad_leaves_of(self.state, task.vc)
         used = self._usage.of(task.vc, priority)
         return Cause.BAD if used + task.shape.leaf_count + bad > self.promised(task.vc) else Cause.FRAGMENTED
 
@@ -180,28 +176,28 @@ class HivedCluster:
         if holding.infos:
             self._used_count -= self._leaves_of(task.group)
         for pod in holding.pods:
-            cancelled += self._handle(PodDeleted(pod)).cancelled
+            cancelled += self._delete(pod)
         self._forget(task.group)
         self._room += 1
         return tuple(name for name in cancelled if name != task.group)
 
     def _leaves_of(self, group: str) -> int:
         """How many leaf cells a group has that are configured."""
-        found = self.state.groups.get(group)
+        found = self.state.groups.get(self.PREFIX + group)
         return 0 if found is None else int(np.count_nonzero(found.physical != NO_CELL))
 
     def set_health(self, node: str, is_healthy: bool) -> None:
         """See `Cluster`."""
         (self._bad_nodes.discard if is_healthy else self._bad_nodes.add)(node)
         if self._is_there(node):
-            self._handle(NodeHealthChanged(node, is_healthy))
+            self._tell_health(node, is_healthy)
             self._room += 1
 
     def groups_on(self, nodes: Sequence[str]) -> list[str]:
         """See `Cluster`."""
         wanted = {self.state.topology.node_index[node] for node in nodes if node in self.state.topology.node_index}
         return [
-            name
+            name.removeprefix(self.PREFIX)
             for name, group in self.state.groups.items()
             if group.state is not GroupState.PREEMPTING
             and wanted.intersection(self.state.arrays.node[group.physical[group.physical != NO_CELL]].tolist())
@@ -235,12 +231,11 @@ class HivedCluster:
         self._promised = promised_leaves(state.topology)
         self._leaf_count = len(state.arrays.node_leaf)
         self._used_count = sum(self._leaves_of(name) for name, held in self._holdings.items() if held.infos)
-        self._empty = None
-        self._possible.clear()
+        self._possible = None
         self._best.clear()
         self._room += 1
         for name in self._holdings:
-            if not has_place(self.state, name):
+            if not has_place(self.state, self.PREFIX + name):
                 self._usage.uncount(name)
 
     def dissolve(self) -> Displaced:
@@ -268,6 +263,24 @@ class HivedCluster:
     def level_name(self, level: int) -> str:
         """See `Cluster`."""
         return level_name(self.state.topology, level)
+
+    def _decide(self, task: Task, pod: PodRequest, phase: Phase) -> Decision:
+        """Where a task can run, by its first pod; if others have to leave, its cells are reserved."""
+        decision = self._handle(ScheduleRequested(pod, phase))
+        if isinstance(decision, Preempt) and phase is Phase.FILTERING:
+            decision = self._handle(ScheduleRequested(pod, Phase.PREEMPTING))
+        return decision
+
+    def _allocate(self, event: PodAllocated) -> tuple[str, ...]:
+        """A pod is bound; returns the groups that reserve nothing any more."""
+        return self._handle(event).cancelled
+
+    def _delete(self, pod: PodRequest) -> tuple[str, ...]:
+        """A pod is gone; returns the same."""
+        return self._handle(PodDeleted(pod)).cancelled
+
+    def _tell_health(self, node: str, is_healthy: bool) -> None:
+        self._handle(NodeHealthChanged(node, is_healthy))
 
     def _handle(self, event: Event) -> Decision:
         decision = handle(self.state, event)

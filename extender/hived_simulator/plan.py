@@ -22,6 +22,7 @@ from hived_simulator.hived_cluster import HivedCluster
 from hived_simulator.loop import Manner
 from hived_simulator.private import PrivateClusters
 from hived_simulator.quotas import QuotaCluster
+from hived_simulator.service_cluster import ServiceCluster
 from hived_simulator.tasks import Task, tasks_of
 from hived_simulator.tenants import assigned
 from hived_traces.jobs import Job, Trace
@@ -52,6 +53,13 @@ class OverQuota(StrEnum):
     OPPORTUNISTIC = "opportunistic"
 
 
+class Through(StrEnum):
+    """How much of the scheduler runs."""
+
+    CORE = "core"
+    SERVICE = "service"
+
+
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What a user may choose; lengths of time in seconds.
 
@@ -63,6 +71,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     draws : further runs with durations drawn anew
     every_s : from one row of the series to the next
     trace_format : of the trace's file; "" to recognise it
+    through : decide by the core alone, or by the whole service with pods as Kubernetes has them
     """
 
     against: tuple[str, ...] = ()
@@ -78,6 +87,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     draws: int = 0
     every_s: float = 600.0
     trace_format: str = ""
+    through: Through = Through.CORE
 
 
 class Input(msgspec.Struct, frozen=True):
@@ -125,6 +135,8 @@ class Plan(msgspec.Struct, frozen=True):
         spec = self.specs[policy.name]
         if policy.kind is Kind.PRIVATE:
             return PrivateClusters(spec, self.options.is_lazy)
+        if policy.kind is Kind.HIVED and self.options.through is Through.SERVICE:
+            return ServiceCluster(spec, self.options.is_lazy)
         if policy.kind is Kind.HIVED:
             return HivedCluster(spec, self.options.is_lazy)
         return QuotaCluster(spec, spreads=policy.kind is Kind.QUOTA_SPREAD)

@@ -14,6 +14,8 @@ from hived_traces.options import Options
 MAX_JOBS = 5_000_000
 MAX_NAME = 200
 """Characters of a name; longer ones are cut."""
+REPORTED = 8192
+"""Rows between two reports of progress."""
 SHOWN = 80
 """Characters of a bad field that a message shows."""
 
@@ -23,8 +25,9 @@ Row = TypeVar("Row")
 class Draft:
     """Collects jobs with absolute times. `line` is the place of the present row, for messages."""
 
-    def __init__(self, source: str, options: Options) -> None:
-        self.source, self.options = source, options
+    def __init__(self, source: str, options: Options, progress: Callable[[int], None] = lambda _: None) -> None:
+        """`progress` is told the number of rows from time to time."""
+        self.source, self.options, self.progress = source, options, progress
         self.zone = zone(options.time_zone)
         self.line = 0
         self.unit = "line"
@@ -34,15 +37,13 @@ class Draft:
         self._remarks: Counter[str] = Counter()
         self._notes: dict[str, None] = {}
 
-    def tenant_column(self, usual: str) -> str:
-        """The column that names the tenant: the user's choice, or the one that is usual in the format."""
-        return self.options.tenant_column or usual
-
     def tenant_key(self, usual: str, known: Collection[str]) -> str:
-        """The same for formats in which few keys can name the tenant. Raises UserError for another one."""
+        """The key that names the tenant: the user's choice, or the usual one. Raises UserError for an unknown one."""
         key = self.options.tenant_column or usual
         if key not in known:
-            raise UserError(f"{self.source}: tenants cannot be taken from {shown(key)}; expected {' or '.join(known)}")
+            raise UserError(
+                f"{self.source}: tenants cannot be taken from {shown(key)}; expected {' or '.join(filter(None, known))}"
+            )
         return key
 
     def note_shapes(self) -> None:
@@ -59,7 +60,9 @@ class Draft:
 
         A row whose reader raises Unusable is counted. Raises UserError if there are too many.
         """
-        for row in rows:
+        for number, row in enumerate(rows, 1):
+            if number % REPORTED == 0:
+                self.progress(number)
             try:
                 job = to_job(row)
                 if job is not None:

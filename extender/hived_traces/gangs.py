@@ -47,7 +47,7 @@ def jobs_of(pods: Iterable[SeenPod]) -> Iterator[Job]:
             first.gang or first.name,
             first.tenant,
             first.created_s,
-            max(pod.ended_s for pod in members) - started,
+            round(max(pod.ended_s for pod in members) - started, 6),
             first.shape or _at_once(members),
             user=first.user,
             started_s=started,

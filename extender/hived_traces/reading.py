@@ -1,6 +1,9 @@
 """A file of any known format, read as a trace."""
 
+from collections.abc import Callable
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived_traces.draft import Draft, shown
@@ -25,18 +28,33 @@ def read_trace(path: str | Path, name_of_format: str = "", options: Options | No
     return read_with_format(path, name_of_format, options)[1]
 
 
-def read_with_format(path: str | Path, name_of_format: str = "", options: Options | None = None) -> tuple[str, Trace]:
-    """The same, with the name of the format."""
+def read_with_format(
+    path: str | Path,
+    name_of_format: str = "",
+    options: Options | None = None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> tuple[str, Trace]:
+    """The same, with the name of the format; `progress` is told the number of rows from time to time."""
+    chosen = options or Options()
     source = Source(path)
     try:
         name = name_of_format or recognised(source)
         if name == own.NAME:
-            return name, own.read(source)
-        draft = Draft(source.name, options or Options())
+            return name, _with_tenants(own.read(source), chosen.tenant_column, source.name)
+        draft = Draft(source.name, chosen, progress)
         format_of(name).read(source, draft)
         return name, draft.finish(trace_name(source))
     finally:
         source.close()
+
+
+def _with_tenants(trace: Trace, column: str, name: str) -> Trace:
+    """A trace of ours, of which users may stand for the tenants. Raises UserError for other wishes."""
+    if column in ("", "tenant"):
+        return trace
+    if column != "user":
+        raise UserError(f"{name}: tenants cannot be taken from {shown(column)}; expected tenant or user")
+    return replace(trace, jobs=tuple(replace(job, tenant=job.user) for job in trace.jobs))
 
 
 def recognised(source: Source) -> str:

@@ -10,6 +10,7 @@ import io
 import lzma
 import sys
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, cast
 
@@ -20,7 +21,7 @@ MAX_BYTES = 8 * 1024**3
 """Unpacked bytes of a file that is read line by line."""
 MAX_WHOLE_BYTES = 1024**3
 """Unpacked bytes of a file that has to be in memory as a whole, as JSON has."""
-MAX_LINE_CHARS = 4 * 1024**2
+MAX_LINE_CHARS = 16 * 1024**2
 
 _PACKED = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\x00", lzma.open))
 _UNREADABLE = (
@@ -103,10 +104,16 @@ class Source:
         if not start.strip():
             raise UserError(f"{self.name}: is empty; give the file of a trace")
 
-    def text(self) -> io.TextIOWrapper:
-        """All of it, decoded; may be asked for once."""
+    def lines(self) -> Iterator[str]:
+        """All lines, decoded, with their ends; may be asked for once. Raises UserError at a line without an end."""
         raw = _Bounded(self.name, self._start, self._stream, MAX_BYTES)
-        return io.TextIOWrapper(io.BufferedReader(raw, HEAD_BYTES), self._encoding, "replace", newline="")
+        text = io.TextIOWrapper(io.BufferedReader(raw, HEAD_BYTES), self._encoding, "replace", newline="")
+        number = 0
+        while line := text.readline(MAX_LINE_CHARS):
+            number += 1
+            if len(line) == MAX_LINE_CHARS:
+                raise UserError(f"{self.name}:{number}: a line has over {MAX_LINE_CHARS >> 20} MiB; is this a trace?")
+            yield line
 
     def whole(self) -> bytes:
         """All of it as UTF-8 without a byte order mark; may be asked for once."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from hived.errors import UserError
-from hived_traces.draft import Draft
+from hived_traces.draft import Draft, shown
 from hived_traces.sources import Source
 
 MAX_FIELD = 128 * 1024
@@ -59,6 +59,16 @@ class Table:
         if twice:
             raise UserError(f"{source.name}:1: column {twice[0]} is there twice; remove or rename one of them")
 
+    def tenant_column(self, usual: str) -> str:
+        """The column that names the tenant: the user's choice, or the usual one. Raises UserError if it is missing."""
+        wanted = self._draft.options.tenant_column.lower()
+        if wanted and wanted not in self.columns:
+            raise UserError(
+                f"{self._source.name}:1: column {shown(wanted)} is missing, which was to name the tenants; "
+                f"there are {', '.join(name for name in self.columns if name)[:500]}"
+            )
+        return wanted or usual
+
     def rows(self, *names: str) -> Iterator[Fields]:
         """The fields of these columns of each row, without spaces around them; "" for a column that is not there.
 
@@ -90,6 +100,6 @@ class Table:
 
 def _lines(source: Source) -> Iterator[str]:
     """The lines of a source; without the line `sep=,` of a spreadsheet."""
-    lines = iter(source.text())
+    lines = source.lines()
     first = next(lines, "")
     return lines if first.startswith(SEPARATOR_LINE) else chain((first,), lines)

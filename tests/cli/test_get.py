@@ -153,6 +153,12 @@ def test_a_virtual_cluster_is_told_of_a_shortage_that_it_shares(server, monkeypa
     assert message not in lines("get", "vc", "product", "--server", server)
 
 
+@pytest.mark.parametrize(("rules", "expected"), [(2, True), ("hived", False)])
+def test_the_cluster_is_shown_with_its_rules_if_they_are_not_those_of_hived(server, monkeypatch, rules, expected):
+    monkeypatch.setitem(ANSWERS, "/v1/inspect/rules", (200, {"rules": rules}))
+    assert (lines("get", "cluster", "--server", server)[-1] == "rules: 2") == expected
+
+
 def test_the_cluster_is_a_picture_of_every_leaf(server):
     assert lines("get", "cluster", "--server", server) == [
         "CELL     TYPE   HEALTH    USED   CELLS",

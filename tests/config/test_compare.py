@@ -119,6 +119,18 @@ def test_a_virtual_cluster_is_changed_without_other_cells(line: str) -> None:
     assert after("  a:\n", f"  a:\n{line}") == Changes(virtual_clusters=NamedChanges(changed=("a",)))
 
 
+def test_other_rules_are_a_changed_setting() -> None:
+    assert between(SOUND, "rules: 2\n" + SOUND) == Changes(settings=(SettingChange("rules", "hived", 2),))
+    assert between(SOUND, "rules: hived\n" + SOUND).is_empty
+
+
+@pytest.mark.parametrize("key", ["combine", "sparing"])
+def test_a_virtual_cluster_is_changed_by_a_key_of_the_better_rules(key: str) -> None:
+    better = "rules: 2\n" + SOUND
+    changed_too = better.replace("  a:\n", f"  a:\n    {key}: true\n", 1)
+    assert between(better, changed_too) == Changes(virtual_clusters=NamedChanges(changed=("a",)))
+
+
 def test_a_pin_on_another_node_has_moved() -> None:
     moved = SOUND.replace("      pinnedCellId: pin\n", "", 1).replace(
         "cellAddress: n0", "cellAddress: n0\n      pinnedCellId: pin"

@@ -250,3 +250,39 @@ def test_another_placement_is_a_mistake(written: str, found: str) -> None:
     assert mistakes_of(changed("  a:\n", f"  a:\n    placement: {written}\n")) == [
         f"f:15: virtualClusters.a.placement: found {found}, expected topology or packed, or no such key"
     ]
+
+
+BOTH = "    combine: true\n    sparing: true\n"
+
+
+def with_keys(rules: str, keys: str = BOTH) -> str:
+    return rules + changed("  a:\n", f"  a:\n{keys}")
+
+
+def test_a_virtual_cluster_of_better_rules_may_combine_cells_and_be_sparing() -> None:
+    clusters = cluster_of(with_keys("rules: 2\n")).virtual_clusters
+    assert [(clusters[name].combines, clusters[name].spares) for name in "ab"] == [(True, True), (False, False)]
+
+
+@pytest.mark.parametrize(("rules", "line"), [("", 15), ("rules: hived\n", 16), ("rules:\n", 16)])
+def test_keys_of_the_better_rules_are_mistakes_without_them(rules: str, line: int) -> None:
+    assert mistakes_of(with_keys(rules)) == [
+        f"f:{line + i}: virtualClusters.a.{key}: found {key}: true with rules: hived, expected {key} only in a file "
+        "with rules: 2 at its top, or no such key"
+        for i, key in enumerate(["combine", "sparing"])
+    ]
+
+
+def test_keys_of_the_better_rules_may_be_false_without_them() -> None:
+    clusters = cluster_of(with_keys("", "    combine: false\n    sparing: no\n")).virtual_clusters
+    assert (clusters["a"].combines, clusters["a"].spares) == (False, False)
+
+
+def test_keys_of_the_better_rules_are_true_or_false() -> None:
+    assert mistakes_of(with_keys("rules: 2\n", "    combine: pairs\n")) == [
+        "f:16: virtualClusters.a.combine: found pairs, expected true or false"
+    ]
+
+
+def test_unknown_rules_are_the_only_mistake_of_a_file_that_has_keys_of_the_better_ones() -> None:
+    assert mistakes_of(with_keys("rules: 3\n")) == ["f:1: rules: found 3, expected hived or 2"]

@@ -107,6 +107,18 @@ def _place_by_topology(choices: Choices, document: Document) -> None:
             vc["placement"] = "topology"
 
 
+def _decide_otherwise(choices: Choices, document: Document) -> None:
+    """Other rules; keys that the reference's rules do not have go with the better ones."""
+    if document.pop("rules", None) is None:
+        document["rules"] = 2
+        for vc in vcs(document).values():
+            vc[choices.pick(("combine", "sparing"))] = choices.pick((True, False))
+        return
+    for vc in vcs(document).values():
+        for key in ("combine", "sparing"):
+            vc.pop(key, None)
+
+
 # The rest
 
 
@@ -137,5 +149,5 @@ CHANGES: dict[Make, int] = {
     hardware.count_children: 6, hardware.insert_level: 3, hardware.remove_level: 2, hardware.rename_type: 4,
     hardware.pin: 4, hardware.unpin: 3,
     _add_vc: 4, _remove_vc: 2, _rename_vc: 3, _promise_more: 14, _promise_less: 7, _move_promise: 6, _split_promise: 4,
-    _place_by_topology: 4, _set: 4, _read_pods_otherwise: 3,
+    _place_by_topology: 4, _decide_otherwise: 4, _set: 4, _read_pods_otherwise: 3,
 }  # fmt: skip

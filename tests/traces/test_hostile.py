@@ -107,6 +107,14 @@ def test_what_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest
         read_trace(tmp_path / "a.csv.gz")
 
 
+def test_a_line_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "MAX_LINE_CHARS", 1024**2)
+    for name in ("philly-csv", "record", "hived"):
+        (tmp_path / "a").write_bytes(b"x" * 2 * 1024**2)
+        with pytest.raises(UserError, match="a:1: a line has over 1 MiB"):
+            read_trace(tmp_path / "a", name)
+
+
 def test_too_many_jobs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draft, "MAX_JOBS", 3)
     with pytest.raises(UserError, match=r"a.csv:5: has more than 3 jobs"):

@@ -52,5 +52,5 @@ extenders:
 {{- end }}
 
 {{- define "hived.sampleDigest" -}}
-81dce1ac6b0cdaca
+d032b16c7d2a8683
 {{- end }}

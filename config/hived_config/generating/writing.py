@@ -160,6 +160,7 @@ def document(comment: Iterable[str], machines: Sequence[Machine], tops: Sequence
     types = list(dict.fromkeys(line for shape in shapes for line in type_lines(shape, names)))
     lines = [f"# {line}" for line in comment]
     lines += [
+        "rules: 2",
         "access: namespaces",
         "physicalCluster:",
         "  skuTypes:",

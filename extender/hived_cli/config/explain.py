@@ -5,11 +5,13 @@ from typing import Any
 
 import click
 
+from hived.specs import ClusterSpec, Rules
 from hived_cli.config.helpers.access_tables import access_as_json, draw_access
 from hived_cli.config.helpers.division_tables import draw
 from hived_cli.config.helpers.files import find_file
 from hived_cli.helpers.answers import as_json, format_option
 from hived_cli.helpers.connecting import asks_service
+from hived_config.decision_rules import value_of
 from hived_config.division import DividedChain, divide
 from hived_config.document import read_text
 from hived_config.loader import load_text
@@ -26,8 +28,8 @@ def command(path: Path | None, inspector: Inspector, form: str) -> None:
 
     For every level of a chain: how many cells there are, the leaves below each, how many of them each virtual cluster
     is promised (with * pinned ones), and how many whole cells are spare. A list of who may use each virtual cluster
-    follows. A FILE is a configuration, a DIR one of OpenPAI's with a services-configuration.yaml; without either, the
-    configuration of the running service is drawn.
+    follows, and the rules of decisions if they are others than HiveD's. A FILE is a configuration, a DIR one of
+    OpenPAI's with a services-configuration.yaml; without either, the configuration of the running service is drawn.
 
     \b
     Examples:
@@ -44,6 +46,7 @@ def command(path: Path | None, inspector: Inspector, form: str) -> None:
     if form == "json":
         answer = {
             "source": name,
+            "rules": value_of(configuration.cluster.rules),
             "chains": [_as_json(chain, vcs) for chain in chains],
             "access": access_as_json(configuration.rules.access, vcs),
         }
@@ -51,6 +54,16 @@ def command(path: Path | None, inspector: Inspector, form: str) -> None:
     else:
         click.echo(draw(chains, vcs))
         click.echo("\n" + draw_access(configuration.rules.access, vcs))
+        if configuration.cluster.rules is not Rules.HIVED:
+            click.echo("\n" + _draw_rules(configuration.cluster))
+
+
+def _draw_rules(cluster: ClusterSpec) -> str:
+    """The rules, and the virtual clusters that have the keys of these."""
+    vcs = cluster.virtual_clusters.values()
+    named = {"combine": [vc.name for vc in vcs if vc.combines], "sparing": [vc.name for vc in vcs if vc.spares]}
+    keys = [f"  {key}: {', '.join(names)}" for key, names in named.items() if names]
+    return "\n".join([f"rules: {value_of(cluster.rules)}", *keys])
 
 
 def _read(path: Path | None, inspector: Inspector) -> tuple[str, str]:

@@ -3,10 +3,9 @@
 import gzip
 import os
 import re
+import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any
 
 import click
@@ -19,6 +18,7 @@ from hived_traces.options import Options
 from hived_traces.reading import NAMES, read_with_format
 from hived_traces.writing import WRITERS, losses
 
+PROGRESS_INTERVAL_S = 2.0
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 READING_KEYS = (
     "node_leaf_cells", "time_zone", "tenant_column", "is_as_placed", "steps_per_s", "throughputs", "devices",
@@ -85,7 +85,8 @@ def named_trace_of(file: str, options: dict[str, Any]) -> tuple[str, Trace]:
     """The same, with the name of its format."""
     name = options.pop("name_of_format") or ""
     found = {key: options.pop(key) for key in READING_KEYS}
-    return read_with_format(file, name, Options(**{key: value for key, value in found.items() if value}))
+    options_of_reader = Options(**{key: value for key, value in found.items() if value})
+    return read_with_format(file, name, options_of_reader, _Progress(file))
 
 
 def moment_in(trace: Trace, text: str, time_zone: str, option: str) -> float:
@@ -112,29 +113,40 @@ def write_trace(trace: Trace, source: str, output: Path | None, form: str = "hiv
         return
     if source != "-" and output.exists() and Path(source).exists() and output.samefile(source):
         raise UserError(f"{output}: is the trace itself; name another file")
-    _write(output, pieces)
+    try:
+        _write(output, pieces)
+    except OSError as error:
+        raise UserError(f"{output}: {error.strerror}") from None
     click.echo(f"{output}: {len(trace.jobs)} jobs", err=True)
 
 
 def _write(output: Path, pieces: Iterable[bytes]) -> None:
-    temporary = ""
+    """Beside the file first, unless it is no file but a pipe or a device."""
+    if output.exists() and not output.is_file():
+        with output.open("wb") as file:
+            file.writelines(pieces)
+        return
+    beside = output.with_name(f".{output.name}.{os.getpid()}")
     try:
-        with NamedTemporaryFile(dir=output.parent, prefix=f".{output.name}.", delete=False) as file:
-            temporary = file.name
+        with beside.open("xb") as file:
             if output.suffix == ".gz":
                 with gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
                     packed.writelines(pieces)
             else:
                 file.writelines(pieces)
-        Path(temporary).chmod(0o666 & ~_umask())
-        Path(temporary).replace(output)
-    except OSError as error:
-        with suppress(OSError):
-            Path(temporary or output.with_name(f".{output.name}.none")).unlink()
-        raise UserError(f"{output}: {error.strerror}") from None
+        beside.replace(output)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+class _Progress:
+    """Every two seconds a line on stderr says how far reading is."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._reported = time.monotonic()
+
+    def __call__(self, count: int) -> None:
+        if time.monotonic() - self._reported >= PROGRESS_INTERVAL_S:
+            self._reported = time.monotonic()
+            click.echo(f"{self._name}: {count} rows", err=True)

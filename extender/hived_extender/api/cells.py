@@ -152,6 +152,12 @@ class LostDevices(msgspec.Struct, rename="camel"):
     reason: str
 
 
+class RulesInForce(msgspec.Struct):
+    """The rules of decisions, as a configuration spells them."""
+
+    rules: Literal["hived", 2]
+
+
 class Shortage(msgspec.Struct, rename="camel"):
     """Promises of a chain that can each be kept, but not all together.
 

@@ -60,12 +60,16 @@ class RefusedEdit(msgspec.Struct):
 
 
 class Config(ConfigVersion, kw_only=True, rename="camel"):
-    """The configuration in force. One that is a file of the service is not `is_pushable`."""
+    """The configuration in force. One that is a file of the service is not `is_pushable`.
+
+    `record` is the folder of the service's record, a slash and the name of the run; "" if it keeps none.
+    """
 
     source: str = ""
     cluster_id: str = ""
     is_pushable: bool = True
     refused: RefusedEdit | None = None
+    record: str = ""
 
 
 class ReportedJob(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ import ssl
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -14,7 +14,7 @@ import urllib3
 
 from hived.errors import UserError
 from hived_extender.api import paths
-from hived_extender.api.cells import AffinityGroup, AffinityGroups, Cell, LostDevices, Shortage
+from hived_extender.api.cells import AffinityGroup, AffinityGroups, Cell, LostDevices, RulesInForce, Shortage
 from hived_extender.api.what_if import PodOutcome, WhatIfResult
 
 DEFAULT_SERVER = "http://127.0.0.1:9096"
@@ -140,6 +140,11 @@ class Inspector:
     def shortages(self) -> list[Shortage]:
         """The promises that cannot all be kept; none from a service of an older version."""
         return self._get_if_known(paths.SHORTAGES_PATH, Shortage)
+
+    def rules(self) -> Literal["hived", 2]:
+        """The rules of decisions in force; "hived" from a service of an older version."""
+        status, answer = self.ask(paths.RULES_PATH, expected=(404,))
+        return "hived" if status == 404 else self.decode(paths.RULES_PATH, RulesInForce, answer).rules
 
     def what_if(self, pods: Sequence[Mapping[str, Any]]) -> list[PodOutcome]:
         """The outcome for these pods if they were created together now; nothing is created."""

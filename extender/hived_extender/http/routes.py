@@ -12,9 +12,10 @@ from typing import Any
 
 from hived import __version__
 from hived.errors import HivedError, UserError
+from hived_config.decision_rules import value_of
 from hived_extender.api import paths
 from hived_extender.api.cell_texts import CellTexts
-from hived_extender.api.cells import AffinityGroup, AffinityGroups, Cell, Cluster, LostDevices, Shortage
+from hived_extender.api.cells import AffinityGroup, AffinityGroups, Cell, Cluster, LostDevices, RulesInForce, Shortage
 from hived_extender.api.configuration import (
     Config,
     ConfigPlanArgs,
@@ -150,6 +151,11 @@ def shortages(backend: Backend, question: Question) -> Answer:
     return Answer(encode(backend.service.shortages()))
 
 
+def rules(backend: Backend, question: Question) -> Answer:
+    """The rules of decisions in force."""
+    return Answer(encode(RulesInForce(value_of(backend.service.reader.rules()))))
+
+
 def what_if(backend: Backend, question: Question) -> Answer:
     """The outcome for these pods if they were created now. Nothing is changed."""
     return Answer(encode(WhatIfResult(backend.service.what_if(decode_args(question.body, WhatIfArgs).pods))))
@@ -195,6 +201,7 @@ ROUTES = (
     Route("GET", f"{paths.VIRTUAL_CLUSTERS_PATH}{{name}}", virtual_cluster, list[Cell], errors=(400, 503)),
     Route("GET", paths.DEVICES_PATH, devices, list[LostDevices], errors=(503,)),
     Route("GET", paths.SHORTAGES_PATH, shortages, list[Shortage], errors=(503,)),
+    Route("GET", paths.RULES_PATH, rules, RulesInForce, errors=(503,)),
     Route("POST", paths.WHAT_IF_PATH, what_if, WhatIfResult, WhatIfArgs, (400, 500, 503)),
     Route("GET", paths.HEALTH_PATH, health, Health, fails_alike=(500,)),
     Route("GET", paths.READINESS_PATH, readiness, Readiness, fails_alike=(503,)),

@@ -78,6 +78,9 @@ class Metrics:
         self.config_version = Gauge(
             "hived_config_version", "Version of the configuration in force.", registry=self.registry
         )
+        self.rules = Gauge(
+            "hived_rules", "Rules of decisions in force: 1 for hived, 2 for rules 2.", registry=self.registry
+        )
         self.config_changes = counter(
             "hived_config_changes", "Other configurations, by what became of them.", ["outcome"]
         )

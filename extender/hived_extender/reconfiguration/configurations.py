@@ -105,6 +105,7 @@ class Configurations:
             cluster_id=cluster_id,
             is_pushable=self.store.is_shared,
             refused=None if refused is None else RefusedEdit(refused.reason, refused.when),
+            record=self._in_force.service.record,
         )
 
     def versions(self) -> list[VersionEntry]:

@@ -75,7 +75,7 @@ class InForce:
         self._on_switch = on_switch
         self._relist = relist
         self._tell = tell
-        service.metrics.config_version.set(origin.version.version)
+        self._count_in_force()
 
     def put(
         self, push: ConfigPushArgs, agreed: Agreed | None, snapshot: Snapshot
@@ -213,10 +213,14 @@ class InForce:
         )
         self._tell(NORMAL, "ConfigApplied", f"version {version.version} is in force" + _by(version))
 
+    def _count_in_force(self) -> None:
+        self.service.metrics.config_version.set(self.version.version)
+        self.service.metrics.rules.set(self.configuration.cluster.rules)
+
     def _took_up(self, configuration: Configuration, version: Version) -> None:
         reads_pods_anew = _reading(configuration) != _reading(self.configuration)
         self.configuration, self.version = configuration, version
-        self.service.metrics.config_version.set(version.version)
+        self._count_in_force()
         self._count("applied")
         try:
             self._on_switch(configuration)

@@ -1,7 +1,8 @@
-"""The effects of a configuration on the last state of a recorded run (`hived serve --record`)."""
+"""The effects of a configuration on the last state of a recorded run, and on its decisions (`hived serve --record`)."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -12,10 +13,12 @@ from hived.state import State
 from hived_config.errors import ConfigError
 from hived_config.loader import Configuration, load, load_text
 from hived_extender.api.configuration import ConfigReport
+from hived_extender.api.past import RecordedPast
 from hived_extender.reconfiguration.change import Change
 from hived_extender.reconfiguration.in_force import invalid
 from hived_extender.reconfiguration.waiting_jobs import Waiting
-from hived_extender.recording.operations import Operation, read_scenario
+from hived_extender.recording.operations import New, Operation, read_scenario
+from hived_extender.recording.past import Past, has_other_rules, with_rules_of
 from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
 from hived_extender.service.state_inputs import Placed, StateInputs, reservations, without_place
 
@@ -37,27 +40,69 @@ def plan_recorded(record_dir: Path, text: str, file: str) -> ConfigReport:
     return outcome.report()
 
 
-def _repeat(record_dir: Path) -> tuple[Configuration, Replay, State]:
+def past_under(
+    record_dir: Path, text: str, file: str, run: str = "", tell: Callable[[int], None] = lambda count: None
+) -> RecordedPast | None:
+    """The decisions of a recorded run that the rules of another text would have changed; None if it has the same rules.
+
+    Parameters
+    ----------
+    record_dir, run : the folder, and the name of the run; by default the newest one
+    text, file : a sound configuration and its name
+    tell : called with the number of lines done, for each line
+
+    Only the rules and the keys of VCs that belong to them are taken from the text; the cells are those of the record.
+    Raises UserError if the run does not exist, or cannot be repeated. Cost: that of two replays of the run.
+    """
+    parts = _parts(record_dir, run)
+    new = load_text(text, file, lenient=True).cluster
+
+    @cache
+    def read(name: str) -> ClusterSpec:
+        return load(record_dir / name, lenient=True).cluster
+
+    def lines() -> Iterator[tuple[str, Operation]]:
+        count = 0
+        for part in parts:
+            for number, operation in read_scenario(part):
+                yield f"{part.name}:{number}", operation
+                count += 1
+                tell(count)
+
+    used = [operation.config for part in parts for _, operation in read_scenario(part) if isinstance(operation, New)]
+    if not any(has_other_rules(read(name), new) for name in used):
+        return None
+    return Past(_run_of(parts[0]), read, lambda recorded: with_rules_of(recorded, new)).compare(lines())
+
+
+def _parts(record_dir: Path, run: str = "") -> list[Path]:
+    """The files of a run, by default of the newest one. Raises UserError if there is none."""
     parts = sorted(record_dir.glob("*-[0-9]*.jsonl"))
-    if not parts:
+    run = run or (_run_of(parts[-1]) if parts else "")
+    found = [part for part in parts if _run_of(part) == run]
+    if not found:
         raise UserError(f"{record_dir}: found no record of a run, expected RUN-0001.jsonl as --record writes it")
-    run = parts[-1].name.rpartition("-")[0]
+    return found
+
+
+def _run_of(part: Path) -> str:
+    return part.name.rpartition("-")[0]
+
+
+def _repeat(record_dir: Path) -> tuple[Configuration, Replay, State]:
+    parts = _parts(record_dir)
     used: list[Configuration] = []
 
     def read(name: str) -> ClusterSpec:
         used.append(load(record_dir / name, lenient=True))
         return used[-1].cluster
 
-    def operations() -> Iterator[tuple[int, Operation]]:
-        for part in parts:
-            if part.name.rpartition("-")[0] == run:
-                yield from read_scenario(part)
-
     replay = Replay(CoreScheduler, read, StateDetail.NONE)
-    for _ in replay.run(operations(), run):
-        pass
+    for part in parts:
+        for _ in replay.run(read_scenario(part), str(part)):
+            pass
     if not isinstance(replay.scheduler, CoreScheduler):
-        raise UserError(f"{record_dir}: the run {run} has not begun")
+        raise UserError(f"{record_dir}: the run {_run_of(parts[0])} has not begun")
     return used[-1], replay, replay.scheduler.state
 
 

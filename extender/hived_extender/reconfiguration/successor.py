@@ -1,4 +1,4 @@
-"""The state of a configuration to come, built beside the present one.
+"""The state of a configuration to come, built beside the present one (rule 18.2 for other rules of decisions).
 
 It is told of all holders of cells like a core at a restart, then of the changes since, as often as need be. So the long
 work is done while the present state answers. Only the few changes of the last round are left for the switch. Not

@@ -158,8 +158,12 @@ class Replay:
     def placed(self) -> dict[str, tuple[PodRequest, BindInfo]]:
         """The bound pods, by uid: each one's request, and its binding."""
         return {
-            pod: (_request(pod, texts), bind_info(texts)) for pod, texts in self._bound.items() if pod in self._pods
+            pod: (request_of(pod, texts), bind_info(texts)) for pod, texts in self._bound.items() if pod in self._pods
         }
+
+    def request(self, pod: str) -> PodRequest | None:
+        """The request of a pod that was seen and is not gone; None if it was refused, or is unknown."""
+        return self._pods.get(pod)
 
     def times(self, pod: str) -> WorkTimes:
         """The times that were told of a pod, by uid, since it came."""
@@ -257,7 +261,7 @@ class Replay:
         return {"kind": "ok", "errors": errors} if errors else {"kind": "ok"}
 
     def _allocate(self, scheduler: Scheduler, pod: str, texts: dict[str, str]) -> None:
-        request = _request(pod, texts)
+        request = request_of(pod, texts)
         info = bind_info(texts, request.label)
         scheduler.handle(PodAllocated(request, info))
         if pod in self._times:
@@ -276,11 +280,11 @@ class Replay:
 
     def _split(self, scheduler: Scheduler, operation: ops.Split) -> Json:
         """The pods that the group had, or the stand-in for them, are forgotten: a restart replays its parts."""
-        parts = _requests(operation.pods)
+        parts = requests_of(operation.pods)
         scheduler.handle(GroupSplit(operation.group, tuple(parts.values())))
         infos: list[BindInfo] = []
         for pod, texts in list(self._bound.items()):
-            if _request(pod, texts).spec.group.name == operation.group:
+            if request_of(pod, texts).spec.group.name == operation.group:
                 infos = split_bind_info(bind_info(texts))
                 self._bound.pop(pod)
                 self._pods.pop(pod, None)
@@ -292,7 +296,7 @@ class Replay:
 
     def _reserve(self, scheduler: Scheduler, operation: ops.Reserve) -> Json:
         """The pods exist, whether or not they get their reservation again."""
-        pods = _requests(operation.pods)
+        pods = requests_of(operation.pods)
         self._pods |= pods
         info = bind_info({annotations.BIND_INFO: operation.bind_info})
         scheduler.handle(GroupReserved(tuple(pods.values()), info))
@@ -300,7 +304,7 @@ class Replay:
 
     def _plan(self, scheduler: Scheduler, operation: ops.Plan) -> Json:
         suggested = suggestion_mask(operation.suggested, scheduler.node_names)
-        decisions = scheduler.plan(list(_requests(operation.pods).values()), suggested)
+        decisions = scheduler.plan(list(requests_of(operation.pods).values()), suggested)
         return {"kind": "plan", "decisions": list(map(decision_result, decisions))}
 
     def _schedule(self, scheduler: Scheduler, operation: ops.Schedule) -> Json:
@@ -308,7 +312,7 @@ class Replay:
         if not isinstance(text, str):
             text = bytes(operation.spec or b"").decode()
         self._pods[operation.pod] = None
-        request = _request(operation.pod, {annotations.SCHEDULING_SPEC: text})
+        request = request_of(operation.pod, {annotations.SCHEDULING_SPEC: text})
         self._pods[operation.pod] = request
         suggested = suggestion_mask(operation.suggested, scheduler.node_names)
         offer = from_text(operation.offer, scheduler.node_names) if operation.offer else None
@@ -358,7 +362,7 @@ class Replay:
         return state
 
 
-def _request(pod: str, texts: dict[str, str]) -> PodRequest:
+def request_of(pod: str, texts: dict[str, str]) -> PodRequest:
     """The request of a pod: its annotation, and the group that the service wants it beside, which has no annotation."""
     request = annotations.pod_request(pod, pod, NAMESPACE, texts, ignores_by_default=True)
     if _BESIDE not in texts[annotations.SCHEDULING_SPEC]:
@@ -369,9 +373,10 @@ def _request(pod: str, texts: dict[str, str]) -> PodRequest:
     return request
 
 
-def _requests(pods: Iterable[ops.NamedPod]) -> dict[str, PodRequest]:
+def requests_of(pods: Iterable[ops.NamedPod]) -> dict[str, PodRequest]:
+    """The requests of several pods, by uid, in their order."""
     texts = {one.pod: {annotations.SCHEDULING_SPEC: bytes(one.spec).decode()} for one in pods}
-    return {pod: _request(pod, text) for pod, text in texts.items()}
+    return {pod: request_of(pod, text) for pod, text in texts.items()}
 
 
 def node_events(operation: Operation, configured: tuple[str, ...]) -> Iterator[NodeHealthChanged | LeavesLost]:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from hived import status
 from hived.errors import UserError
+from hived.specs import Rules
 from hived.state import NO_TIME
 from hived.status import CellStatus
 from hived.topology import NO_CELL
@@ -95,6 +96,11 @@ class Reader:
 
     def _version_of(self, core: Core) -> str:
         return f"{self._process}-{core.number}-{core.version}"
+
+    def rules(self) -> Rules:
+        """The rules of decisions of the present state (rule 18.1)."""
+        with self._open_core() as core:
+            return core.state.spec.rules
 
     def snapshot(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         """Cells and groups that differ from their defaults: equal for equal states (`status.snapshot`)."""

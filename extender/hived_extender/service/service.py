@@ -154,6 +154,11 @@ class Service(Intake):
         return self.machine.verbs.verb_settings
 
     @property
+    def record(self) -> str:
+        """Where this run is recorded: `FOLDER/RUN`; "" if it is not, or not any more."""
+        return "" if self._recorder is None else self._recorder.where
+
+    @property
     def is_ready(self) -> bool:
         """True while this replica leads and is healthy."""
         return self.machine.cache.core is not None and self.runner.holds() and not self.fault

@@ -174,7 +174,7 @@ def _read_pods(source: Source, draft: Draft) -> None:
 
 
 def _numbered(table: Table, draft: Draft) -> Iterator[tuple[int, Fields]]:
-    for fields in table.rows(*PODS, "scheduled_time", draft.tenant_column("")):
+    for fields in table.rows(*PODS, "scheduled_time", table.tenant_column("")):
         yield draft.line, fields
 
 
@@ -215,7 +215,7 @@ def _read_spot(source: Source, draft: Draft) -> None:
         )
 
     table = Table(source, draft, SPOT)
-    columns = ("job_name", draft.tenant_column("organization"), *SPOT[2:], "job_type", "type")
+    columns = ("job_name", table.tenant_column("organization"), *SPOT[2:], "job_type", "type")
     draft.take(table.rows(*columns), to_job)
 
 

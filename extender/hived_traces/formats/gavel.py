@@ -74,7 +74,7 @@ def _read(source: Source, draft: Draft) -> None:
     draft.note("tenants are not given")
 
     def to_job(fields: Fields) -> Job:
-        kind, steps, scale, arrival, said = fields
+        kind, steps, scale, arrival, said, tenant = fields
         leaves = count(scale, "scale_factor")
         if rate_of is None:
             ran = duration(said)
@@ -82,7 +82,7 @@ def _read(source: Source, draft: Draft) -> None:
             ran = positive_span(number(steps, "total_steps") / rate_of(kind, leaves), "total_steps")
         return Job(
             f"job-{draft.line:07d}",
-            "",
+            tenant,
             moment(arrival, "arrival_s", draft.zone),
             ran,
             packed(leaves, draft.options.node_leaf_cells),
@@ -91,7 +91,9 @@ def _read(source: Source, draft: Draft) -> None:
     table = Table(source, draft, (), "\t", () if _has_names(first) else layout)
     if "arrival_time" in table.columns:
         table.columns["arrival_s"] = table.columns["arrival_time"]
-    draft.take(table.rows("job_type", "total_steps", "scale_factor", "arrival_s", "duration"), to_job)
+    draft.take(
+        table.rows("job_type", "total_steps", "scale_factor", "arrival_s", "duration", table.tenant_column("")), to_job
+    )
 
 
 def _rates(draft: Draft) -> Callable[[str, int], float]:

@@ -5,8 +5,20 @@ tables, and those that `hived trace convert --to csv` writes.
 """
 
 from hived.errors import UserError
+from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived_traces.draft import Draft
-from hived_traces.fields import NOTHING, Unusable, duration, moment, number, packed, positive_span, rounded_up
+from hived_traces.fields import (
+    NOTHING,
+    Unusable,
+    count,
+    duration,
+    moment,
+    number,
+    packed,
+    positive_span,
+    rounded_up,
+    spread,
+)  # fmt: skip
 from hived_traces.formats.format import Format
 from hived_traces.jobs import Job, Pods
 from hived_traces.shapes import from_text
@@ -28,16 +40,17 @@ SYNONYMS = {
     ),
     "name": ("name", "job_id", "jobid", "job_name", "job", "id"),
     "tenant": (
-        "tenant", "vc", "virtual_cluster", "cluster", "queue", "organization", "account", "project", "team", "group",
+        "tenant", "vc", "virtual_cluster", "cluster", "organization", "account", "project", "team", "group",
         "namespace",
     ),
     "user": ("user", "username", "user_id", "owner"),
     "started": ("started_s", "start_time", "started", "start", "scheduled_time"),
     "ended": ("ended_s", "end_time", "ended", "end", "finish_time", "deletion_time", "completed"),
-    "leaf_type": ("leaf_type", "gpu_type", "gpu_model", "model"),
+    "leaf_type": ("leaf_type", "gpu_type", "gpu_model"),
     "status": ("status", "state"),
     "priority": ("priority",),
     "pods": ("pods",),
+    "nodes": ("nodes", "node_num", "num_nodes", "n_nodes", "nnodes", "node_count"),
 }  # fmt: skip
 """Names of columns in lower case, for each property of a job."""
 
@@ -72,27 +85,27 @@ def _read(source: Source, draft: Draft) -> None:
         )
     names = _names(source.head, delimiter)
     draft.note("columns: " + ", ".join(f"{what} from {name}" for what, name in names.items()))
-    names["tenant"] = draft.tenant_column(names.get("tenant", ""))
-    if "pods" not in names:
+    if not {"pods", "nodes"} & names.keys():
         draft.note_shapes()
 
     def to_job(fields: Fields) -> Job:
-        submitted, ran, gpus, name, tenant, user, start, end, leaf_type, status, priority, pods = fields
+        submitted, ran, gpus, name, tenant, user, start, end, leaf_type, status, priority, pods, nodes = fields
         started = None if start in NOTHING else moment(start, names["started"], draft.zone)
         return Job(
             name or f"job-{draft.line - 1:07d}",
             tenant,
             moment(submitted, names["submitted"], draft.zone),
             _seconds(ran, started, end, names, draft),
-            _shape(gpus, pods, draft),
+            _shape(gpus, pods, nodes, draft),
             user=user,
             started_s=started,
             leaf_type="" if leaf_type in NOTHING else leaf_type,
-            priority=None if priority in NOTHING else int(number(priority, "priority")),
+            priority=_priority(priority, draft),
             status=status,
         )
 
-    table = Table(source, draft, (names["tenant"],) if draft.options.tenant_column else (), delimiter)
+    table = Table(source, draft, (), delimiter)
+    names["tenant"] = table.tenant_column(names.get("tenant", ""))
     draft.take(table.rows(*(names.get(what, "") for what in SYNONYMS)), to_job)
 
 
@@ -104,12 +117,25 @@ def _seconds(ran: str, started: float | None, end: str, names: dict[str, str], d
     return positive_span(moment(end, names["ended"], draft.zone) - started, "end - start")
 
 
-def _shape(gpus: str, pods: str, draft: Draft) -> tuple[Pods, ...]:
+def _priority(text: str, draft: Draft) -> int | None:
+    """A priority of hived: other schedulers' numbers mean something else."""
+    if text in NOTHING:
+        return None
+    value = number(text, "priority")
+    if value in range(OPPORTUNISTIC_PRIORITY, MAX_GUARANTEED_PRIORITY + 1):
+        return int(value)
+    draft.remark("jobs whose priority is none of -1 to 1000, not kept")
+    return None
+
+
+def _shape(gpus: str, pods: str, nodes: str, draft: Draft) -> tuple[Pods, ...]:
     if pods:
         return from_text(pods)
     leaves = rounded_up(gpus, "GPUs", 1.0)
     if leaves != number(gpus, "GPUs"):
         draft.remark("jobs that ask for a part of a GPU, rounded up to a whole one")
+    if nodes not in NOTHING:
+        return spread(leaves, count(nodes, "nodes"))
     return packed(leaves, draft.options.node_leaf_cells)
 
 

@@ -25,16 +25,16 @@ def _is_acme(head: str) -> bool:
 
 def _read_helios(source: Source, draft: Draft) -> None:
     draft.note_zone()
-    _read(source, draft, draft.tenant_column("vc"))
+    _read(source, draft, "vc")
 
 
 def _read_acme(source: Source, draft: Draft) -> None:
     if not draft.options.tenant_column:
         draft.note("tenants are not given: user or type can stand for them")
-    _read(source, draft, draft.options.tenant_column)
+    _read(source, draft, "")
 
 
-def _read(source: Source, draft: Draft, tenant_column: str) -> None:
+def _read(source: Source, draft: Draft, usual_tenant: str) -> None:
     def to_job(fields: Fields) -> Job:
         name, user, gpus, nodes, state, submit, start, end, said, tenant = fields
         leaves = count(gpus, "gpu_num")
@@ -61,8 +61,8 @@ def _read(source: Source, draft: Draft, tenant_column: str) -> None:
             status=state,
         )
 
-    table = Table(source, draft, (*COLUMNS, tenant_column) if tenant_column else COLUMNS)
-    draft.take(table.rows(*COLUMNS, tenant_column), to_job)
+    table = Table(source, draft, COLUMNS)
+    draft.take(table.rows(*COLUMNS, table.tenant_column(usual_tenant)), to_job)
 
 
 HELIOS = Format("helios", "Helios: Venus, Earth, Saturn, Uranus", _is_helios, _read_helios)

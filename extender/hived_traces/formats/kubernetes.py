@@ -123,6 +123,7 @@ def _recognises(head: str) -> bool:
 
 
 def _read(source: Source, draft: Draft) -> None:
+    draft.tenant_key("", ("", "namespace"))
     draft.note(f"GPUs are the devices {', '.join(draft.options.devices)}, or leaf cells by hived's annotation")
     lives: dict[str, _Life] = {}
     latest = _Latest()
@@ -181,22 +182,25 @@ def _note_pod(
     pod: Pod, status: _Status, is_deleted: bool, lives: dict[str, _Life], latest: _Latest, draft: Draft
 ) -> None:
     meta = pod.metadata
-    life = _life(lives, meta.uid, meta.namespace, meta.name, draft)
-    life.pod, life.phase = pod, status.phase
-    life.created = latest.read(meta.created, draft) or life.created
+    created = latest.read(meta.created, draft)
     bound = [each for each in status.conditions or () if each.type == "PodScheduled" and each.status == "True"]
     since = latest.read(bound[0].last_transition_time, draft) if bound else None
-    life.started = since or latest.read(status.start_time, draft) or life.started
+    started = since or latest.read(status.start_time, draft)
+    has_ended = status.phase in ("Succeeded", "Failed")
     ends = [
         end
         for each in status.container_statuses or ()
-        if each.state and each.state.terminated
+        if has_ended and each.state and each.state.terminated
         if (end := latest.read(each.state.terminated.finished_at, draft)) is not None
     ]
-    if status.phase in ("Succeeded", "Failed") and ends:
+    if not ends and (has_ended or is_deleted) and (end := latest.read(meta.deletion_timestamp, draft)) is not None:
+        ends = [end]
+    life = _life(lives, meta.uid, meta.namespace, meta.name, draft)
+    life.pod, life.phase = pod, status.phase
+    life.created = created or life.created
+    life.started = started or life.started
+    if ends:
         life.ended = max(ends)
-    elif (status.phase in ("Succeeded", "Failed") or is_deleted) and life.ended is None:
-        life.ended = latest.read(meta.deletion_timestamp, draft)
 
 
 def _note_event(event: _Event, lives: dict[str, _Life], latest: _Latest, draft: Draft) -> None:
@@ -247,7 +251,7 @@ def _of_events(life: _Life, span: tuple[float, float, float]) -> SeenPod:
 
 
 def _of_pod(life: _Life, pod: Pod, span: tuple[float, float, float], draft: Draft) -> SeenPod:
-    key = draft.tenant_key("", ("", "namespace"))
+    key = draft.options.tenant_column
     name, namespace = f"{life.namespace}/{life.name}", life.namespace
     text = pod.annotations.get(SCHEDULING_SPEC)
     said = dialects.describe(pod, _NoObjects())

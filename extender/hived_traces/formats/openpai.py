@@ -10,7 +10,7 @@ import msgspec
 
 from hived_traces.documents import objects, typed
 from hived_traces.draft import Draft
-from hived_traces.fields import Unusable, bounded, positive_span, spread
+from hived_traces.fields import Unusable, count, positive_span, spread
 from hived_traces.formats.format import Format
 from hived_traces.jobs import Job
 from hived_traces.sources import Source
@@ -18,15 +18,15 @@ from hived_traces.sources import Source
 
 class _Entry(msgspec.Struct, rename="camel"):
     name: str
-    username: str = ""
-    state: str = ""
-    virtual_cluster: str = ""
+    username: str | None = None
+    state: str | None = None
+    virtual_cluster: str | None = None
     submission_time: float | None = None
     created_time: float | None = None
     launched_time: float | None = None
     completed_time: float | None = None
     retries: int | None = None
-    total_gpu_number: int | None = None
+    total_gpu_number: int | str | None = None
     total_task_number: int | None = None
 
 
@@ -50,7 +50,7 @@ def _to_job(draft: Draft, last: float) -> Callable[[tuple[int, _Entry]], Job]:
 
     def to_job(row: tuple[int, _Entry]) -> Job:
         draft.line, entry = row
-        leaves = bounded(entry.total_gpu_number or 0, "totalGpuNumber")
+        leaves = count(str(entry.total_gpu_number or 0), "totalGpuNumber")
         if leaves <= 0:
             raise Unusable("asks for no GPU")
         if not entry.launched_time:
@@ -65,13 +65,13 @@ def _to_job(draft: Draft, last: float) -> Callable[[tuple[int, _Entry]], Job]:
         ran = (entry.completed_time or last) - entry.launched_time
         return Job(
             f"{entry.username}~{entry.name}" if entry.username else entry.name,
-            entry.username if is_tenant_user else entry.virtual_cluster,
+            (entry.username if is_tenant_user else entry.virtual_cluster) or "",
             submitted / 1000,
             positive_span(ran / 1000, "completedTime - launchedTime"),
             spread(leaves, entry.total_task_number or 1),
-            user=entry.username,
+            user=entry.username or "",
             started_s=entry.launched_time / 1000,
-            status=entry.state,
+            status=entry.state or "",
         )
 
     return to_job

@@ -46,8 +46,8 @@ def to_lines(trace: Trace) -> Iterator[bytes]:
 
 def read(source: Source) -> Trace:
     """The trace in a source. Raises UserError with the line that is wrong."""
-    lines = source.text()
-    header = _decoded(_headers, next(iter(lines)), f"{source.name}:1")
+    lines = source.lines()
+    header = _decoded(_headers, next(lines), f"{source.name}:1")
     if header.hived_trace != VERSION:
         raise UserError(f"{source.name}:1: hived_trace: found version {header.hived_trace}, this hived reads {VERSION}")
     jobs: list[Job] = []

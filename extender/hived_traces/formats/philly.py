@@ -40,7 +40,7 @@ def _read_table(source: Source, draft: Draft) -> None:
         )
 
     table = Table(source, draft, COLUMNS)
-    draft.take(table.rows("timestamp", "duration", "num_gpus", draft.tenant_column("cluster")), to_job)
+    draft.take(table.rows("timestamp", "duration", "num_gpus", table.tenant_column("cluster")), to_job)
 
 
 class _Machine(msgspec.Struct):
@@ -58,9 +58,9 @@ class _Attempt(msgspec.Struct):
 class _Entry(msgspec.Struct):
     jobid: str
     submitted_time: str
-    vc: str = ""
-    user: str = ""
-    status: str = ""
+    vc: str | None = None
+    user: str | None = None
+    status: str | None = None
     attempts: list[_Attempt] | None = None
 
 
@@ -87,13 +87,13 @@ def _read_json(source: Source, draft: Draft) -> None:
         leaves = sum(pods.count * pods.leaf_count for pods in shapes[-1])
         return Job(
             entry.jobid,
-            str(getattr(entry, column, "")),
+            getattr(entry, column) or "",
             instant(entry.submitted_time, "submitted_time", draft.zone),
             ran,
             shapes[-1] if draft.options.is_as_placed else packed(leaves, draft.options.node_leaf_cells),
-            user=entry.user,
+            user=entry.user or "",
             started_s=started,
-            status=entry.status,
+            status=entry.status or "",
         )
 
     draft.take(entries, to_job)

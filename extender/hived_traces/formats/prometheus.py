@@ -45,8 +45,10 @@ class _Life(msgspec.Struct):
 
 
 def _recognises(head: str) -> bool:
-    start = head.lstrip()
-    return start[:1] in ("{", "[") and '"metric"' in head and ('"resultType"' in head or '"values"' in head)
+    if head.lstrip()[:1] not in ("{", "["):
+        return False
+    has_series = '"metric"' in head and ('"resultType"' in head or '"values"' in head)
+    return has_series or '"errorType"' in head
 
 
 def _read(source: Source, draft: Draft) -> None:

@@ -58,9 +58,7 @@ def _read(source: Source, draft: Draft) -> None:
     for names in (RESOURCES, ("elapsedraw", "elapsed", "end")):
         if not any(name in table.columns for name in names):
             raise UserError(f"{source.name}:1: expected one of the columns {', '.join(names)}; print it with {FORM}")
-    account = draft.tenant_column("account")
-    if draft.options.tenant_column and account.lower() not in table.columns:
-        raise UserError(f"{source.name}:1: column {account} is missing; it was to name the tenants")
+    account = table.tenant_column("account")
     components: dict[str, list[Job]] = {}
 
     def to_job(fields: Fields) -> Job | None:
@@ -78,7 +76,7 @@ def _read(source: Source, draft: Draft) -> None:
         components.setdefault(whole, []).append(job)
         return None
 
-    draft.take(table.rows(*COLUMNS, account.lower()), to_job)
+    draft.take(table.rows(*COLUMNS, account), to_job)
     draft.take(_whole(components), lambda job: job)
 
 

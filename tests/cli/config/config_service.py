@@ -57,6 +57,7 @@ class Service:
     is_pushable: bool = True
     cluster_id: str = ""
     refused: Json | None = None
+    record: str = ""
     meanwhile: Callable[["Service"], tuple[int, Any] | None] = lambda service: None
     """An action right before a push, and the answer that the push is to get; status 0 is none at all."""
     pushes: list[Json] = field(default_factory=list)
@@ -107,6 +108,7 @@ class Service:
             }
             return 200, current | {
                 "clusterId": self.cluster_id, "isPushable": self.is_pushable, "refused": self.refused,
+                "record": self.record,
             }  # fmt: skip
         numbers = range(self.newest, 0, -1)
         if path == "/v1/config/versions":

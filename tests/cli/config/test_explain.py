@@ -45,8 +45,17 @@ access: namespaces
   genomics                  1000   default, genomics
   default                   1000   default
 opportunistic: every namespace
+
+rules: 2
 """
     )
+
+
+def test_virtual_clusters_with_keys_of_the_better_rules_are_named(tmp_path: Path) -> None:
+    text = (SAMPLES / "two-machines.yaml").read_text()
+    file = tmp_path / "f.yaml"
+    file.write_text(text.replace("  research:\n", "  research:\n    combine: true\n    sparing: true\n"))
+    assert explain(file).output.endswith("\n\nrules: 2\n  combine: research\n  sparing: research\n")
 
 
 RULES = """\
@@ -85,7 +94,7 @@ opportunistic: labs, team in (red,blue)
 
 
 def test_a_file_without_rules_of_access_says_so_in_one_line() -> None:
-    assert explain(SAMPLES / "racks.yaml").output.endswith("\n\naccess: everybody\n")
+    assert explain(SAMPLES / "racks.yaml").output.endswith("\n\naccess: everybody\n\nrules: 2\n")
 
 
 def test_a_virtual_cluster_without_part_of_a_chain_has_no_column() -> None:
@@ -108,6 +117,7 @@ def test_a_folder_without_a_configuration_is_refused(tmp_path: Path) -> None:
 def test_scripts_get_json() -> None:
     answer = json.loads(explain(SAMPLES / "racks.yaml", "--format", "json").output)
     (chain,) = answer["chains"]
+    assert answer["rules"] == 2
     assert (chain["chain"], chain["nodes"], chain["leafCells"]) == ("A100-RACK", 16, 128)
     assert chain["levels"][1] == {
         "level": 4,

@@ -7,7 +7,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hived_cli import main
+from hived_extender.recording.record import Recorder
 from tests.cli.config.config_service import BROKEN, LESS, TEXT, Service, hit, openpai
+from tests.extender.service.small_cluster import CONFIG, SmallCluster, spec_text
 
 
 def plan(service: Service, *words: str | Path) -> Result:
@@ -61,6 +63,96 @@ def test_json_is_the_report(service: Service, less: Path) -> None:
     result = plan(service, less, "--format", "json")
     report = json.loads(result.stdout)
     assert (result.exit_code, report["groups"]["affected"]) == (2, [hit("ns/train")])
+
+
+BETTER = f"rules: 2\n{CONFIG}"
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    """A folder with the record of a run in which one pod waits for another."""
+    folder = tmp_path / "record"
+    small = SmallCluster(recorder=Recorder(folder, CONFIG, run="run"))
+    small.place("one", spec_text("b"))
+    small.filter(small.create("two", spec_text("b")))
+    small.service.close()
+    return folder
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "new.yaml"
+    path.write_text(text)
+    return path
+
+
+SAME_PAST = [
+    "Recorded past with rules 2, instead of hived",
+    "  run run: 7 operations, 2 decisions compared",
+    "  every decision would have been the same",
+]
+
+
+def test_a_plan_of_other_rules_repeats_the_record(service: Service, recorded: Path, tmp_path: Path) -> None:
+    result = plan(service, written(tmp_path, BETTER), "--record", recorded)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert '    rules: "hived" -> 2' in result.stdout.splitlines()
+    assert result.stdout.splitlines()[-3:] == SAME_PAST
+    assert service.requests == []
+
+
+def test_a_plan_of_other_rules_has_the_recorded_past_as_json(service: Service, recorded: Path, tmp_path: Path) -> None:
+    result = plan(service, written(tmp_path, BETTER), "--record", recorded, "--format", "json")
+    report = json.loads(result.stdout)
+    assert report["changes"]["settings"] == [{"key": "rules", "old": "hived", "new": 2, "needsRestart": False}]
+    assert report["recordedPast"] == {
+        "run": "run", "oldRules": "hived", "newRules": 2, "operations": 7, "questions": 2, "decisions": [], "first": [],
+        "earlier": [], "later": [], "evicted": [], "spared": [], "unfollowed": 0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_plan_of_the_same_rules_repeats_no_decisions(
+    service: Service, recorded: Path, tmp_path: Path, form: str
+) -> None:
+    result = plan(service, written(tmp_path, CONFIG + "  c: {}\n"), "--record", recorded, "--format", form)
+    assert result.exit_code == 0
+    assert "ecorded" not in result.stdout
+
+
+def test_keys_of_the_better_rules_are_other_rules_too(recorded: Path, tmp_path: Path, service: Service) -> None:
+    (recorded / "run.yaml").write_text(BETTER)
+    sparing = written(tmp_path, BETTER.replace("  b:\n", "  b:\n    sparing: true\n"))
+    result = plan(service, sparing, "--record", recorded)
+    assert "Recorded past with these keys of rules 2" in result.stdout.splitlines()
+
+
+def test_the_record_of_the_service_is_repeated_where_its_files_are_here(
+    service: Service, recorded: Path, tmp_path: Path
+) -> None:
+    service.texts, service.record = [CONFIG], f"{recorded}/run"
+    assert plan(service, written(tmp_path, BETTER)).stdout.splitlines()[-3:] == SAME_PAST
+
+
+@pytest.mark.parametrize("record", ["", "/nowhere/run"])
+def test_without_its_files_a_plan_of_other_rules_says_how_to_see_the_past(
+    service: Service, tmp_path: Path, record: str
+) -> None:
+    service.texts, service.record = [CONFIG], record
+    result = plan(service, written(tmp_path, BETTER))
+    assert result.exit_code == 0
+    assert "no record of the service is here: `hived config plan --record DIR FILE`" in result.stderr
+    assert "Recorded past" not in result.stdout
+
+
+def test_a_record_of_the_service_that_cannot_be_repeated_does_not_break_the_plan(
+    service: Service, recorded: Path, tmp_path: Path
+) -> None:
+    service.texts, service.record = [CONFIG], f"{recorded}/run"
+    (recorded / "run-0001.jsonl").write_text("{}\n")
+    result = plan(service, written(tmp_path, BETTER))
+    assert result.exit_code == 0
+    assert "the service's record cannot be repeated here: " in result.stderr
+    assert "run-0001.jsonl:1: " in result.stderr
 
 
 def test_a_wrong_command_line_is_told_apart_from_work_that_is_affected() -> None:

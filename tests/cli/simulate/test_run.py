@@ -72,7 +72,7 @@ def test_what_is_wrong_is_told(folder: Path, more: tuple[str, ...], code: int, m
 
 
 def test_it_can_be_interrupted_and_goes_on(folder: Path) -> None:
-    jobs = tuple(random_jobs(1, ("a", "b", "c"), 250))
+    jobs = tuple(random_jobs(1, ("a", "b", "c"), 120))
     (folder / "jobs.csv").write_bytes(b"".join(to_lines(Trace("random", jobs))))
     command = [
         sys.executable,

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -95,7 +96,7 @@ def test_scale_reads_standard_input() -> None:
         (["describe", "none.csv"], 1, "none.csv: No such file"),
         (["describe", HELIOS, "--format", "philly-csv"], 1, "helios.csv:1: column timestamp is missing"),
         (["describe", HELIOS, "--time-zone", "Mars/Olympus"], 1, "time zone 'Mars/Olympus'"),
-        (["describe", HELIOS, "--tenant-column", "colour"], 1, "column colour is missing"),
+        (["describe", HELIOS, "--tenant-column", "colour"], 1, "column 'colour' is missing"),
         (["convert", HELIOS, "--to", "xml"], 2, "'xml' is not one of"),
         (["sample", HELIOS, "--for", "-1d"], 2, "is no span above 0"),
         (["sample", HELIOS, "--from", "soon"], 1, "--from 'soon': expected a date"),
@@ -122,6 +123,36 @@ def test_a_trace_is_not_written_over_itself(tmp_path: Path) -> None:
     result = run("convert", str(path), "-o", str(path))
     assert (result.exit_code, "name another file" in result.stderr) == (1, True)
     assert path.read_bytes() == (SAMPLES / "helios.csv").read_bytes()
+
+
+def test_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    result = run("convert", HELIOS, "-o", os.devnull)
+    assert result.exit_code == 0
+    assert Path(os.devnull).is_char_device()
+
+
+def test_a_write_that_breaks_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", breaks)
+    assert run("convert", HELIOS, "-o", str(tmp_path / "a")).exit_code == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_reading_for_long_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hived_cli.helpers.traces.PROGRESS_INTERVAL_S", 0.0)
+    rows = "".join(f"{second},1,1\n" for second in range(20_000))
+    (tmp_path / "a.csv").write_text("submitted_s,duration_s,gpus\n" + rows)
+    result = run("describe", str(tmp_path / "a.csv"))
+    assert result.stderr == f"{tmp_path}/a.csv: 8192 rows\n{tmp_path}/a.csv: 16384 rows\n"
+
+
+def test_users_of_a_trace_of_ours_can_be_its_tenants(tmp_path: Path) -> None:
+    run("convert", HELIOS, "-o", str(tmp_path / "a"))
+    found = json.loads(run("describe", str(tmp_path / "a"), "--tenant-column", "user", "--json").stdout)
+    assert [row["tenant"] for row in found["tenants"]] == ["ub", "ua"]
+    assert "expected tenant or user" in run("describe", str(tmp_path / "a"), "--tenant-column", "vc").stderr
 
 
 @pytest.mark.parametrize("name", ["", "describe", "convert", "sample", "scale"])

@@ -77,6 +77,7 @@ def test_the_file_is_pleasant_to_read() -> None:
 # Made by `hived config generate` from 2 machines of a layout, grouped by rack.
 # A virtual cluster is for the pods of its `namespaces`: write there who may use it.
 # `hived config sync` keeps the nodes up to date; what virtual clusters are promised stays as written here.
+rules: 2
 access: namespaces
 physicalCluster:
   skuTypes:

@@ -91,6 +91,11 @@ def test_a_new_node_takes_the_place_of_a_gone_one_in_the_way_it_was_written() ->
     assert result.changes == ("n2 takes the place of n1 (DGX)",)
 
 
+def test_rules_stay_as_they_are_written() -> None:
+    text = f"rules:  '2'  # since spring\n{FLAT}"
+    assert difference(text, done(text, nodes("n0", "n2")).text) == ["-    cellAddress: 'n1'", "+    cellAddress: 'n2'"]
+
+
 def test_a_place_where_work_still_counts_is_not_taken() -> None:
     result = done(FLAT, nodes("n0", "n2"), in_use=["n1"])
     assert result.changes == ("a new DGX for n2",)

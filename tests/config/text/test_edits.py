@@ -6,6 +6,7 @@ import time
 import pytest
 
 from hived.errors import UserError
+from hived.specs import Rules
 from hived_config.errors import ConfigError
 from hived_config.promises import counts_of
 from hived_config.text.edits import move_cells, remove_vc, set_vc
@@ -197,6 +198,21 @@ def test_a_virtual_cluster_goes_with_its_lines(before: str, after: str) -> None:
 
 
 TWO = "virtualClusters:\n  a:\n    virtualCells:\n    - {cellType: RACK, cellNumber: 2}\n  b:\n"
+
+
+BETTER = "rules:  '2'  # since spring\n"
+KEYS = "    combine: yes # pairs\n    sparing: true\n"
+
+
+def test_rules_and_their_keys_stay_byte_for_byte() -> None:
+    text = BETTER + HARDWARE + TWO.replace("  b:\n", "  b:\n" + KEYS)
+    moved = move_cells(text, 1, "RACK", "a", "b")
+    for result in (moved, set_vc(text, "b", {"NODE": 1}), remove_vc(moved, "a")):
+        assert result.startswith(BETTER + HARDWARE)
+        assert KEYS in result
+        cluster = cluster_of(result)
+        assert cluster.rules is Rules.BETTER
+        assert (cluster.virtual_clusters["b"].combines, cluster.virtual_clusters["b"].spares) == (True, True)
 
 
 def test_cells_move() -> None:

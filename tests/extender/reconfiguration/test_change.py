@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from hived.errors import UserError
-from hived.specs import GroupSpec, MemberSpec, PodRequest, PodSpec
+from hived.specs import GroupSpec, MemberSpec, PodRequest, PodSpec, Rules
 from hived.state import GroupState
 from hived_config.access import Access, AccessRules, NamespaceEntry, VirtualClusterAccess
 from hived_config.loader import Configuration, load_text
@@ -56,6 +56,22 @@ def test_a_group_whose_vc_loses_its_cells_is_lazily_preempted() -> None:
     assert small.state.groups["ns/p"].virtual is None
     assert small.groups()["ns/p"]["lazyPreemptionStatus"]["preemptor"] == "ns/p"
     assert small.state.groups["ns/q"].virtual is not None
+
+
+def test_other_rules_keep_all_groups_reservations_and_promises() -> None:
+    small = SmallCluster(preemption=BY_SERVICE)
+    small.place("p", spec_text("a"))
+    small.place("q", spec_text("a", priority=-1))
+    small.place("victim", spec_text("b", priority=0))
+    small.service.preempt_victims(preempt_args(small.create("preemptor", spec_text("b", priority=5))))
+    before = small.snapshot()
+    assert small.state.groups["ns/preemptor"].state is GroupState.PREEMPTING
+    for text, rules in ((f"rules: 2\n{CONFIG}", Rules.BETTER), (CONFIG, Rules.HIVED)):
+        one = Change(configuration(), configuration(text), None, 1)
+        assert one.outcome(*one.catch_up_with(small.service)).affected == []
+        one.switch(small.service, {})
+        assert small.state.spec.rules is rules
+        assert small.snapshot() == before
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -113,6 +113,15 @@ def test_an_edited_text_becomes_a_version(stored: Edited) -> None:
     assert stored.metric("hived_config_version") == 2
 
 
+def test_pushed_rules_are_in_force_and_told(stored: Edited) -> None:
+    assert stored.metric("hived_rules") == 1
+    stored.run("p", "a")
+    stored.edit(f"rules: 2\n{CONFIG}")
+    wait_until(lambda: stored.current.version == 2)
+    assert stored.metric("hived_rules") == 2
+    assert stored.place_of("p")["virtualPlacement"]
+
+
 def test_an_unsound_text_is_refused_until_it_is_mended(stored: Edited) -> None:
     stored.edit(BROKEN)
     wait_until(lambda: stored.current.refused)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from hived.errors import UserError
+from hived.specs import Rules
 from hived_config.loader import load, load_text
 from hived_extender.reconfiguration.change import Change
 from hived_extender.reconfiguration.recorded import plan_recorded
@@ -13,6 +14,7 @@ from hived_extender.recording.record import Recorder
 from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
 from tests.extender.service.small_cluster import CONFIG, SmallCluster, preempt_args, spec_text
 
+BETTER = f"rules: 2\n{CONFIG}"
 SHRUNK = CONFIG.replace("[{cellType: RACK.NODE, cellNumber: 2}]", "[]")
 
 
@@ -49,6 +51,17 @@ def test_a_replay_goes_through_the_same_configurations_to_the_same_state(tmp_pat
     assert replayed(tmp_path).snapshot() == small.snapshot()
     names = ["run-0001.jsonl", "run-0002.jsonl", "run-0003.jsonl", "run.2.yaml", "run.3.yaml", "run.yaml"]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
+
+
+def test_a_replay_decides_by_the_rules_that_were_in_force(tmp_path: Path) -> None:
+    small = recorded(tmp_path)
+    small.place("p", spec_text("a"))
+    switch(small, CONFIG, BETTER)
+    small.place("q", spec_text("b"))
+    small.service.close()
+    again = replayed(tmp_path)
+    assert again.state.spec.rules is Rules.BETTER
+    assert again.snapshot() == small.snapshot()
 
 
 def test_a_change_that_does_not_happen_leaves_nothing_in_the_record(tmp_path: Path) -> None:

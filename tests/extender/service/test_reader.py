@@ -1,6 +1,11 @@
 """Readers of long answers: others are served in between."""
 
-from tests.extender.service.small_cluster import SmallCluster
+import pytest
+
+from hived.specs import Rules
+from hived_config.decision_rules import NAMES
+from hived_config.loader import load_text
+from tests.extender.service.small_cluster import CONFIG, SmallCluster
 
 
 def test_groups_are_not_waited_for_while_others_are_served() -> None:
@@ -18,6 +23,12 @@ def test_a_group_is_told_of_once_others_have_been_served() -> None:
     with small.service.runner.look():
         next(groups)
     assert [group["status"]["state"] for group in groups if group] == ["Allocated"]
+
+
+@pytest.mark.parametrize("rules", Rules)
+def test_the_rules_of_the_present_state_are_told(rules: Rules) -> None:
+    small = SmallCluster(spec=load_text(f"rules: {NAMES[rules]}\n{CONFIG}", "f", environ={}).cluster)
+    assert small.service.reader.rules() is rules
 
 
 def test_a_group_that_has_gone_meanwhile_is_left_out() -> None:

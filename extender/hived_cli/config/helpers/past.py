@@ -1,0 +1,110 @@
+"""What other rules would have changed in a recorded run: asked for where a plan has such rules, and as text."""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from hived.errors import UserError
+from hived.specs import Rules
+from hived_cli.config.helpers.files import Source
+from hived_cli.config.helpers.report import LINES, NAMES
+from hived_config.loader import load_text
+from hived_extender.api.configuration import ConfigReport
+from hived_extender.api.past import MovedStart, OtherDecision, RecordedPast
+from hived_extender.client.config_client import ConfigClient
+from hived_extender.client.inspection import Inspector
+from hived_extender.reconfiguration.recorded import past_under
+
+PROGRESS_INTERVAL_S = 2.0
+OPTION = "hived config plan --record DIR FILE"
+
+
+def find_past(report: ConfigReport, source: Source, record: Path | None, inspector: Inspector) -> RecordedPast | None:
+    """The past of a record, or of the service's own one if its files are here; None if the rules stay as they are.
+
+    A record of the service that cannot be read here, or not be repeated, is told on stderr.
+    """
+    rules = load_text(source.text, source.file, lenient=True).cluster.rules
+    is_changed = any(each.key == "rules" for each in report.changes.settings)
+    if report.is_refused or not (is_changed or (rules is Rules.BETTER and report.changes.virtual_clusters.changed)):
+        return None
+    if record is not None:
+        return past_under(record, source.text, source.file, tell=_Progress())
+    kept = ConfigClient(inspector).current().record
+    folder, _, run = kept.rpartition("/")
+    if not kept or not Path(f"{kept}-0001.jsonl").is_file():
+        if is_changed:
+            remedy = f"`{OPTION}` tells what the rules would have changed"
+            click.echo(f"no record of the service is here: {remedy}", err=True)
+        return None
+    try:
+        return past_under(Path(folder), source.text, source.file, run, _Progress())
+    except UserError as error:
+        click.echo(f"the service's record cannot be repeated here: {error.message}", err=True)
+        return None
+
+
+def draw_past(past: RecordedPast, *, full: bool = False) -> str:
+    """The comparison as text; with `full`, no list is shortened."""
+    return "\n".join(_lines(past, full))
+
+
+def _lines(past: RecordedPast, full: bool) -> Iterator[str]:
+    head = f"Recorded past with rules {past.new_rules}, instead of {past.old_rules}"
+    if past.old_rules == past.new_rules:
+        head = f"Recorded past with these keys of rules {past.new_rules}"
+    yield click.style(head, bold=True)
+    yield f"  run {past.run}: {past.operations:,} operations, {past.questions:,} decisions compared"
+    if past.is_equal:
+        yield "  every decision would have been the same"
+        return
+    yield f"  decisions that differ: {sum(each.count for each in past.decisions):,}"
+    yield from (f"    {each.old} -> {each.new}: {each.count:,}" for each in past.decisions)
+    shown = past.first if full else past.first[:LINES]
+    if shown:
+        yield "  the first of them, by pod:"
+        yield from (f"    {_decision(each)}" for each in shown)
+    yield from _groups("would have started earlier", map(_start, past.earlier), full)
+    yield from _groups("would have started later, or not before they ended", map(_start, past.later), full)
+    yield from _groups("would not have had to leave", past.spared, full)
+    yield from _groups("would have had to leave, and did not", past.evicted, full)
+    if past.unfollowed:
+        yield f"  lines of the record that could not be followed: {past.unfollowed:,}"
+
+
+def _groups(what: str, names: Iterable[str], full: bool) -> Iterator[str]:
+    found = list(names)
+    if found:
+        yield f"  groups that {what}: {len(found):,} ({_listed(found, full)})"
+
+
+def _listed(names: Sequence[str], full: bool) -> str:
+    if full or len(names) <= NAMES + 1:
+        return ", ".join(names)
+    return f"{', '.join(names[:NAMES])} and {len(names) - NAMES:,} more"
+
+
+def _decision(each: OtherDecision) -> str:
+    return (
+        f"{each.when or each.place} {each.group} ({each.vc}, pod {each.pod}): {each.old} {each.old_detail} -> "
+        f"{each.new} {each.new_detail}"
+    )
+
+
+def _start(moved: MovedStart) -> str:
+    was, now = moved.old_when or moved.old_place, moved.new_when or moved.new_place
+    return f"{moved.group} {was or 'never'} -> {now or 'never'}"
+
+
+class _Progress:
+    """Tells on stderr, every two seconds, how many lines are done."""
+
+    def __init__(self) -> None:
+        self._told = time.monotonic()
+
+    def __call__(self, count: int) -> None:
+        if time.monotonic() - self._told >= PROGRESS_INTERVAL_S:
+            self._told = time.monotonic()
+            click.echo(f"recorded past: {count:,} operations", err=True)

@@ -1,0 +1,39 @@
+"""A recorded past is told in a few lines, most telling first."""
+
+import click
+
+from hived_cli.config.helpers.past import draw_past
+from hived_extender.api.past import DecisionCount, MovedStart, OtherDecision, RecordedPast
+
+WAITED = "insufficient capacity when scheduling in VC b"
+PAST = RecordedPast(
+    "run", "hived", 2, 12_345, 3_210,
+    [DecisionCount("preempt", "bind", 2), DecisionCount("wait", "bind", 1_000)],
+    [OtherDecision("run-0001.jsonl:7", "uid-two", "ns/two", "b", "wait", "bind", WAITED, "n3")],
+    [MovedStart("ns/two", "b", "run-0001.jsonl:90", "run-0001.jsonl:7")],
+    [MovedStart(f"ns/late-{i}", "b", "run-0001.jsonl:8", "") for i in range(12)],
+    ["ns/victim"], ["ns/spared"], 3,
+)  # fmt: skip
+
+
+def test_differences_are_counted_and_named() -> None:
+    assert click.unstyle(draw_past(PAST)).splitlines() == [
+        "Recorded past with rules 2, instead of hived",
+        "  run run: 12,345 operations, 3,210 decisions compared",
+        "  decisions that differ: 1,002",
+        "    preempt -> bind: 2",
+        "    wait -> bind: 1,000",
+        "  the first of them, by pod:",
+        f"    run-0001.jsonl:7 ns/two (b, pod uid-two): wait {WAITED} -> bind n3",
+        "  groups that would have started earlier: 1 (ns/two run-0001.jsonl:90 -> run-0001.jsonl:7)",
+        "  groups that would have started later, or not before they ended: 12 ("
+        + ", ".join(f"ns/late-{i} run-0001.jsonl:8 -> never" for i in range(8))
+        + " and 4 more)",
+        "  groups that would not have had to leave: 1 (ns/spared)",
+        "  groups that would have had to leave, and did not: 1 (ns/victim)",
+        "  lines of the record that could not be followed: 3",
+    ]
+
+
+def test_all_of_them_are_named_if_asked_for() -> None:
+    assert "ns/late-11 run-0001.jsonl:8 -> never)" in draw_past(PAST, full=True)
