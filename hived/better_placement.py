@@ -1,7 +1,8 @@
 """Placing a new group in one view under better rules: the VC's own choice of cells, then the hardware (rules 18).
 
-The cells of a VC are chosen by its own state alone, as it would be in a private cluster: that is the guarantee. The
-hardware behind them is chosen so that nobody leaves if that can be, then near together.
+The cells of a VC are chosen by its own state alone, as it would be in a private cluster: that is the guarantee (rule
+18.5). The hardware behind them is chosen so that nobody leaves if that can be, then near together. The VC's key
+`placement` is not asked (rule 18.10).
 """
 
 from dataclasses import replace
@@ -22,7 +23,7 @@ from hived.preemption import lazy_groups_below, preempt_lazily_for
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived.state import NO_GROUP, State
 from hived.topology import IntArray
-from hived.victim_choice import Candidate, candidates_among, choose_victims
+from hived.victim_choice import Candidates, candidates_among, choose_victims
 from hived.victims import has_victims
 from hived.views import chain_of_view
 
@@ -83,16 +84,11 @@ def _own_choice(state: State, request: Request, view: int, level: int) -> tuple[
     leaves = _pack(state, request, view, level, _NOBODY)
     if leaves is not None or request.pod.spec.priority <= MIN_GUARANTEED_PRIORITY:
         return leaves, False
-    candidates = _own_candidates(state, request, view)
-    if not candidates:
-        return None, False
-    victims = choose_victims(candidates, lambda more: _pack(state, request, view, level, more) is not None)
-    if victims is None:
-        return None, False
-    return _pack(state, request, view, level, victims.leaves), victims.gave_up
+    found = choose_victims(_own_candidates(state, request, view), lambda more: _pack(state, request, view, level, more))
+    return (None, False) if found is None else (found.taken, found.gave_up)
 
 
-def _own_candidates(state: State, request: Request, view: int) -> list[Candidate]:
+def _own_candidates(state: State, request: Request, view: int) -> Candidates:
     """The groups of lower priority in a view, with their virtual leaves. Cost O(leaves of the VC), in numpy."""
     arrays, cells = state.arrays, state.cells
     nodes = arrays.view_cell[arrays.view_start[view] : arrays.view_start[view + 1]]
@@ -103,7 +99,7 @@ def _own_candidates(state: State, request: Request, view: int) -> list[Candidate
     physical = cells.bound[leaves]
     reserving = cells.reserving[physical]
     holders = np.where(reserving != NO_GROUP, reserving, cells.using[physical])
-    return candidates_among(state, physical, holders, leaves)
+    return candidates_among(state, physical, holders, leaves, int(ends[-1]))
 
 
 def _map(state: State, request: Request, virtual: IntArray, level: int, *, gave_up: bool) -> Placement | None:
@@ -145,30 +141,25 @@ def _hardware(
     return physical if is_found else None
 
 
-def _is_enough(state: State, request: Request, virtual: IntArray, level: int, pardoned: IntArray) -> bool:
-    return _hardware(state, request, virtual, level, pardoned) is not None
-
-
 def _with_victims(state: State, request: Request, choices: list[IntArray], level: int) -> Placement | None:
     """The choice of virtual leaves, and hardware behind it, where opportunistic groups lose least (rule 18.9)."""
     lent = _lent(state, int(choices[0][0]))
     best, least, gave_up = None, None, False
     for virtual in choices:
-        victims = choose_victims(lent, partial(_is_enough, state, request, virtual, level))
-        if victims is None:
+        found = choose_victims(lent, partial(_hardware, state, request, virtual, level))
+        if found is None:
             continue
-        gave_up = gave_up or victims.gave_up
-        physical = _hardware(state, request, virtual, level, victims.leaves)
-        if physical is not None and (least is None or victims.cost < least):
-            best, least = Placement(physical, virtual), victims.cost
+        gave_up = gave_up or found.gave_up
+        if least is None or found.cost < least:
+            best, least = Placement(found.taken, virtual), found.cost
     return None if best is None else replace(best, gave_up=gave_up)
 
 
-def _lent(state: State, cell: int) -> list[Candidate]:
+def _lent(state: State, cell: int) -> Candidates:
     """The opportunistic groups on the hardware of a cell's chain. Cost O(leaves of the chain), in numpy."""
     arrays, cells = state.arrays, state.cells
     leaf_level = int(arrays.level_offset[arrays.chain_of_level[arrays.chain_level[cell]]]) + 1
     base = int(arrays.level_base[leaf_level])
     priority = cells.priority[base : base + int(arrays.level_size[leaf_level])]
     leaves = (base + np.flatnonzero(priority == OPPORTUNISTIC_PRIORITY)).astype(np.int32)
-    return candidates_among(state, leaves, cells.using[leaves], leaves)
+    return candidates_among(state, leaves, cells.using[leaves], leaves, len(priority))

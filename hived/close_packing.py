@@ -151,7 +151,7 @@ def _best_part(t: TopologyArrays, s: Cells, room: Room, wanted: int, most_level:
                     if behind != NO_CELL and s.bad[behind] == 1 and is_bad_as_a_whole(t, s, behind):
                         continue
                     free = int(free_leaves(t, s, cell, OPPORTUNISTIC_PRIORITY, False))
-                    cost = (exposure(t, s, cell) << 32) + free
+                    cost = (exposure(t, s, cell, room.of_free) << 32) + free
                     if (
                         free >= wanted
                         and (best == NO_CELL or cost <= least)
@@ -346,11 +346,17 @@ def _unmarked(t: TopologyArrays, s: Cells, cell: int) -> int:
 
 @kernel
 def _is_tighter(t: TopologyArrays, s: Cells, one: int, other: int, node: int) -> bool:
-    """Is one cell of a node less exposed than another, or else fuller, or else below fuller cells?"""
+    """Does one cell of a node come before another: physical ones that no VC has, the fullest, below the fullest?"""
     while one != other:
-        cost = (exposure(t, s, one) << 32) + _unmarked(t, s, one)
-        cost_there = (exposure(t, s, other) << 32) + _unmarked(t, s, other)
+        cost = (int(_is_owned(t, s, one)) << 32) + _unmarked(t, s, one)
+        cost_there = (int(_is_owned(t, s, other)) << 32) + _unmarked(t, s, other)
         if cost != cost_there or one == node:
             return bool(cost < cost_there)
         one, other = t.parent[one], t.parent[other]
     return False
+
+
+@kernel
+def _is_owned(t: TopologyArrays, s: Cells, cell: int) -> bool:
+    """Does a VC use this physical cell?"""
+    return bool(t.vc[cell] == NO_CELL and s.bound[cell] != NO_CELL)

@@ -18,7 +18,7 @@ from hived.health import bind_doomed_in_chain, catch_up_after_plan
 from hived.jit import entry_kernel, kernel
 from hived.preassigned import release_doomed, release_idle_doomed
 from hived.preemption import cancel_preemption, find_preemptors, preempt_lazily
-from hived.safety import keeps_safety, note_strain, spare_cells
+from hived.safety import is_safe, keeps_safety, note_strain, spare_cells
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, PodRequest, Rules
 from hived.state import NO_GROUP, Cells, CellState, Group, GroupState, State
 from hived.topology import NO_CELL, IntArray, TopologyArrays
@@ -142,11 +142,14 @@ def preassigned_cells_needed(
         s.mark[cells[i]] = 0
     for level in range(len(needed)):
         slot = vc * len(t.child_count) + level
-        doomed_count = s.doomed_count[slot] if needed[level] > 0 else 0
-        found = found or (doomed_count > 0 and s.vc_claims[slot] < needed[level])
-    if count > 0 and not found and s.doomed_total.sum() > 0:
-        spare = spare_cells(t, s, t.chain_of_level[t.chain_level[cells[0]]])
-        found = spare.min() < 0 or not keeps_safety(t, s, cells[:count], spare)
+        found = found or (s.doomed_count[slot] > 0 and needed[level] > s.vc_claims[slot])
+    if count > 0 and not found:
+        doomed_count = 0
+        chain = t.chain_of_level[t.chain_level[cells[0]]]
+        for level in range(t.level_offset[chain] + 1, t.level_offset[chain] + t.top_level[chain] + 1):
+            doomed_count += s.doomed_total[level]
+        if doomed_count > 0:
+            found = not is_safe(t, s, chain) or not keeps_safety(t, s, cells[:count], spare_cells(t, s, chain))
     return count, int(found)
 
 

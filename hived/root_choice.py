@@ -47,7 +47,9 @@ def order_roots(t: TopologyArrays, s: Cells, w: Wishes, wishes: IntArray, virtua
     keys = np.empty(count, np.int64)
     for i in range(count):
         keys[i] = -t.level[w.cell[wishes[i]]]
-    order = wishes[np.argsort(keys, kind="mergesort")]
+    order = np.empty(count, np.int32)
+    for i, place in enumerate(np.argsort(keys, kind="mergesort")):
+        order[i] = wishes[place]
     chain_levels, leaves = np.empty(count, np.int32), np.zeros(count, np.int32)
     for i in range(count):
         chain_levels[i] = t.chain_level[w.cell[order[i]]]
@@ -109,7 +111,9 @@ def _count_free(t: TopologyArrays, s: Cells, roots: Roots, suggestion: Suggestio
     base, chain = _first_cell(t, lowest), t.chain_of_level[lowest]
     top = t.level_offset[chain] + t.top_level[chain]
     counts = np.zeros(t.level_base[lowest] + t.level_size[lowest] - base, np.int32)
-    least = roots.leaves.min()
+    least = roots.leaves[0]
+    for leaves in roots.leaves:
+        least = min(least, leaves)
     for level in range(lowest, top + 1):
         if level > lowest and roots.spare[level] == 0:
             break

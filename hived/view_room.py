@@ -17,18 +17,21 @@ from hived.views import is_bad_as_a_whole, physical_of
 
 _EXPOSED_SHIFT = 40  # of how exposed a cell is, above its number of free leaves
 _PARTS = 1024  # exposure is counted in parts of one leaf
+_CLAIMED, _SOON, _BESIDE, _USED = range(1, 5)
 
 
 class Room(NamedTuple):
     """What a search knows of the cells of a view at node level and above; index is the cell minus `base`.
 
     tops : first cell, number and level of each row of top cells, shape (rows, 3)
+    of_free : how exposed free cells of each chain level are, see `exposures_of_free`
     free : leaves that may be taken; free[c] == sum(free[children])
     cost : the cell of least cost is the first choice: the fullest one, of physical cells the least exposed one
     """
 
     base: int
     tops: IntArray
+    of_free: IntArray
     free: LongArray
     cost: LongArray
 
@@ -45,20 +48,44 @@ def may_use(t: TopologyArrays, s: Cells, cell: int, suggested: BoolArray, ignore
 
 
 @kernel
-def exposure(t: TopologyArrays, s: Cells, cell: int) -> int:
-    """How soon an owner comes to the rest of a physical cell: 2 if he uses it, 1 if he uses cells beside it, else 0."""
+def exposures_of_free(t: TopologyArrays, s: Cells, chain: int) -> IntArray:
+    """How soon a VC comes to cells in the free list of each chain level: 0 if some are left over when all claims are
+    met, 1 if VCs claim them as a whole, 2 if they claim nodes, or have to split them. Cost O(levels).
+
+    As a whole is later than in parts: in a cell that it has taken, a VC uses first what is not lent.
+    """
+    bottom, top = t.level_offset[chain] + 1, t.level_offset[chain] + t.top_level[chain]
+    found = np.zeros(top + 1, np.int32)
+    splits = 0  # cells of the level that claims below make necessary
+    for level in range(bottom, top + 1):
+        left = int(s.free_count[level]) - int(s.claims[level]) - splits
+        if left <= 0:
+            is_whole = splits == 0 and level - t.level_offset[chain] > t.node_level[chain]
+            found[level] = _CLAIMED if is_whole else _SOON
+        if level < top:
+            span = t.child_count[level + 1]
+            splits = (max(-left, 0) + span - 1) // span
+    return found
+
+
+@kernel
+def exposure(t: TopologyArrays, s: Cells, cell: int, of_free: IntArray) -> int:
+    """How soon an owner comes to the rest of a physical cell: 4 if he uses it, 3 if he uses cells beside it, else as
+    `exposures_of_free` has it. 0 for virtual cells. Cost O(height).
+    """
     if t.vc[cell] != NO_CELL:
         return 0
     if s.bound[cell] != NO_CELL:
-        return 2
+        return _USED
     if s.split[cell] == 1:
-        return 1
-    cell = t.parent[cell]
+        return _BESIDE
     while cell != NO_CELL:
+        if s.free_position[cell] != NO_CELL:
+            return int(of_free[t.chain_level[cell]])
         if s.bound[cell] != NO_CELL:
-            return 1
+            return _BESIDE
         cell = t.parent[cell]
-    return 0
+    return _BESIDE
 
 
 @kernel
@@ -114,7 +141,8 @@ def survey(t: TopologyArrays, s: Cells, view: int, suggested: BoolArray, ignore_
     for row in range(len(tops)):
         first, count = cells_at(t, tops, row, node_level)
         base, end = min(base, tops[row, 0]), max(end, first + count)
-    room = Room(base, tops, np.empty(end - base, np.int64), np.empty(end - base, np.int64))
+    of_free = exposures_of_free(t, s, t.chain_of_level[t.chain_level[tops[0, 0]]])
+    room = Room(base, tops, of_free, np.empty(end - base, np.int64), np.empty(end - base, np.int64))
     for row in range(len(tops)):
         first, count = cells_at(t, tops, row, node_level)
         for cell in range(first, first + count):
@@ -122,7 +150,7 @@ def survey(t: TopologyArrays, s: Cells, view: int, suggested: BoolArray, ignore_
             if may_use(t, s, cell, suggested, ignore_suggested):
                 free = int(free_leaves(t, s, cell, OPPORTUNISTIC_PRIORITY, False))
             room.free[cell - base] = free
-            room.cost[cell - base] = (exposure(t, s, cell) * _PARTS << _EXPOSED_SHIFT) + free
+            room.cost[cell - base] = (exposure(t, s, cell, of_free) * _PARTS << _EXPOSED_SHIFT) + free
     _sum_up_all(t, room)
     return room
 
@@ -133,7 +161,7 @@ def room_of_empty(t: TopologyArrays, s: Cells, room: Room) -> Room:
 
     Cost O(nodes).
     """
-    empty = Room(room.base, room.tops, room.free.copy(), room.cost.copy())
+    empty = Room(room.base, room.tops, room.of_free, room.free.copy(), room.cost.copy())
     for row in range(len(room.tops)):
         for top in range(room.tops[row, 0], room.tops[row, 0] + room.tops[row, 1]):
             if s.used[top] == 0 and s.bound[top] == NO_CELL:

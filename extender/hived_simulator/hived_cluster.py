@@ -1,15 +1,14 @@
 """A cluster under hived: every answer is one of `hived.scheduler.handle`, the code that decides in production."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
 from hived.decisions import Applied, Bind, Decision, Preempt, Wait
 from hived.errors import UserError
-from hived.events import Event, LeavesLost, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.events import Event, NodeHealthChanged, Phase, PodAllocated, PodDeleted, PodProgressed, ScheduleRequested
 from hived.scheduler import handle, new_state
-from hived.specs import OPPORTUNISTIC_PRIORITY, BindInfo, ClusterSpec, PodRequest
+from hived.specs import OPPORTUNISTIC_PRIORITY, BindInfo, ClusterSpec, PodRequest, Rules
 from hived.state import GroupState, State
 from hived.topology import NO_CELL
 from hived_extender.reconfiguration.successor import Successor
@@ -26,21 +25,11 @@ from hived_simulator.hardware import (
 )
 from hived_simulator.holdings import Holding, has_place, placed_pods
 from hived_simulator.occupancy import Occupancy
+from hived_simulator.owned import Owned, is_there, make_healthy, tell_lacking
 from hived_simulator.possible import Possible
 from hived_simulator.requests import pod_of, pod_spec
+from hived_simulator.saves import Saves
 from hived_simulator.tasks import Cause, Shape, Task
-
-
-@dataclass(frozen=True, slots=True)
-class Owned:
-    """The part of a cluster's hardware that is there: nodes, and of some of them the devices that are not.
-
-    `lacking` has (leaf cell type, device indices) by node, `leaf_count` is that of all the rest.
-    """
-
-    nodes: frozenset[str]
-    lacking: Mapping[str, tuple[str, tuple[int, ...]]]
-    leaf_count: int
 
 
 class HivedCluster:
@@ -63,24 +52,12 @@ class HivedCluster:
         self._room = 0
         self._used_count = 0
         self._possible: Possible | None = None
+        self._now_s = 0.0
+        self._saves = Saves()
         self._best: dict[Shape, int] = {}
-        self._make_healthy(self.state)
+        make_healthy(self.state, owned)
         self._promised = promised_leaves(self.state.topology)
         self._leaf_count = len(self.state.arrays.node_leaf)
-
-    def _make_healthy(self, state: State) -> None:
-        for node in state.topology.node_names:
-            if self._is_there(node):
-                handle(state, NodeHealthChanged(node, True))
-        self._tell_lacking(state)
-
-    def _is_there(self, node: str) -> bool:
-        return self._owned is None or node in self._owned.nodes
-
-    def _tell_lacking(self, state: State) -> None:
-        if self._owned is not None:
-            for node, (leaf_type, devices) in self._owned.lacking.items():
-                handle(state, LeavesLost(node, leaf_type, len(devices), devices))
 
     @property
     def spec(self) -> ClusterSpec:
@@ -103,7 +80,7 @@ class HivedCluster:
         """See `Cluster`. Cost: a search for each kind of task; one more state the first time."""
         if self._possible is None:
             empty = new_state(self.state.spec)
-            self._make_healthy(empty)
+            make_healthy(empty, self._owned)
             self._possible = Possible(empty)
         return self._possible.refusal(task)
 
@@ -113,6 +90,14 @@ class HivedCluster:
         if priority == OPPORTUNISTIC_PRIORITY:
             return Cause.NO_ROOM if self._used_count + wanted > self._leaf_count else None
         return Cause.FULL if self._usage.of(task.vc, priority) + wanted > self.promised(task.vc) else None
+
+    def tell_time(self, now_s: float) -> None:
+        """See `Cluster`. Better rules choose victims by lost work, so the core hears of work that was saved since."""
+        self._now_s = now_s
+        if self.state.spec.rules is Rules.BETTER:
+            for group in self._saves.due(now_s):
+                for pod in self._holdings[group].pods:
+                    self._handle(PodProgressed(pod, self._saves.times(group)))
 
     def ask(self, task: Task, priority: int) -> Answer:
         """See `Cluster`."""
@@ -149,8 +134,9 @@ class HivedCluster:
             for place in member:
                 pods.append(pod_of(task, spec, len(pods)))
                 infos.append(BindInfo(place.node, place.leaf_cell_indices, chain, members))
+        times = self._saves.started(task, self._now_s) if self.state.spec.rules is Rules.BETTER else None
         for slot, (pod, info) in enumerate(zip(pods, infos, strict=True)):
-            more += self._allocate(PodAllocated(pod, info, () if slot else decision.lazily_preempted))
+            more += self._allocate(PodAllocated(pod, info, () if slot else decision.lazily_preempted, times))
         for name in more:
             self._forget(name)
         self._room += bool(more)
@@ -189,7 +175,7 @@ class HivedCluster:
     def set_health(self, node: str, is_healthy: bool) -> None:
         """See `Cluster`."""
         (self._bad_nodes.discard if is_healthy else self._bad_nodes.add)(node)
-        if self._is_there(node):
+        if is_there(node, self._owned):
             self._tell_health(node, is_healthy)
             self._room += 1
 
@@ -212,8 +198,10 @@ class HivedCluster:
         successor = Successor(spec)
         self._owned = owned
         nodes = successor.core.state.topology.node_index.keys() - self._bad_nodes
-        healthy = frozenset(node for node in nodes if self._is_there(node))
-        successor.catch_up(StateInputs(healthy, placed_pods(self._holdings, self.state), reservations(self.state)))
+        healthy = frozenset(node for node in nodes if is_there(node, self._owned))
+        successor.catch_up(
+            StateInputs(healthy, placed_pods(self._holdings, self.state, self._saves), reservations(self.state))
+        )
         self._take_over(successor.core.state)
         evicted = {uid.rpartition("/")[0]: None for uid in sorted(successor.unaccounted)}
         if owned is not None:
@@ -227,7 +215,7 @@ class HivedCluster:
 
     def _take_over(self, state: State) -> None:
         self.state = state
-        self._tell_lacking(state)
+        tell_lacking(state, self._owned)
         self._promised = promised_leaves(state.topology)
         self._leaf_count = len(state.arrays.node_leaf)
         self._used_count = sum(self._leaves_of(name) for name, held in self._holdings.items() if held.infos)
@@ -266,9 +254,10 @@ class HivedCluster:
 
     def _decide(self, task: Task, pod: PodRequest, phase: Phase) -> Decision:
         """Where a task can run, by its first pod; if others have to leave, its cells are reserved."""
-        decision = self._handle(ScheduleRequested(pod, phase))
+        now_s = self._now_s if self.state.spec.rules is Rules.BETTER else None
+        decision = self._handle(ScheduleRequested(pod, phase, now_s=now_s))
         if isinstance(decision, Preempt) and phase is Phase.FILTERING:
-            decision = self._handle(ScheduleRequested(pod, Phase.PREEMPTING))
+            decision = self._handle(ScheduleRequested(pod, Phase.PREEMPTING, now_s=now_s))
         return decision
 
     def _allocate(self, event: PodAllocated) -> tuple[str, ...]:
@@ -291,4 +280,5 @@ class HivedCluster:
 
     def _forget(self, group: str) -> None:
         self._holdings.pop(group, None)
+        self._saves.ended(group)
         self._usage.uncount(group)

@@ -160,7 +160,7 @@ def make_plan(config: Path, trace_path: Path, options: Options) -> Plan:
     """Read all files and check the options. UserError says what is wrong, and where."""
     _check(options)
     spec, main = load_cluster(config), _input(config)
-    trace = read_trace(trace_path, options.trace_format, Reading(node_leaf_cells=_node_size(spec)))
+    trace = read_trace(trace_path, options.trace_format, Reading(node_leaf_cells=node_size(spec)))
     if not trace.jobs:
         raise UserError(f"{trace_path}: no job in the trace")
     policies, specs = _policies(spec, main, options)
@@ -178,7 +178,7 @@ def make_plan(config: Path, trace_path: Path, options: Options) -> Plan:
     )
 
 
-def _node_size(spec: ClusterSpec) -> int:
+def node_size(spec: ClusterSpec) -> int:
     """Leaf cells of the largest node: it shapes gangs of which a trace tells the sum only."""
     return max(chain.leaf_count(chain.node_level) for chain in build_topology(spec).chains)
 

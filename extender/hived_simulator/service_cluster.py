@@ -56,7 +56,8 @@ from hived_extender.service.stimuli import (
     Wrote,
 )
 from hived_simulator.clusters import Displaced
-from hived_simulator.hived_cluster import HivedCluster, Owned
+from hived_simulator.hived_cluster import HivedCluster
+from hived_simulator.owned import Owned
 from hived_simulator.requests import NAMESPACE, pod_of, pod_spec
 from hived_simulator.tasks import Task
 

@@ -29,6 +29,22 @@ def first_part(trace: Trace, span_s: float) -> Trace:
     return _part(trace, jobs, f"of {len(trace.jobs)} jobs those of the first {span_s:.10g} s")
 
 
+def still_running(trace: Trace, since: float) -> Trace:
+    """The jobs that run or wait after `since` (seconds since 1970), as far as the trace tells; all without dates.
+
+    Raises UserError if there are none.
+    """
+    start = trace.start
+    if start is None:
+        return trace
+    jobs = [
+        job
+        for job in trace.jobs
+        if start + (job.submitted_s if job.started_s is None else job.started_s) + job.duration_s > since
+    ]
+    return _part(trace, jobs, f"of {len(trace.jobs)} jobs those that ran after {_when(trace, since - start)}")
+
+
 def of_tenants(trace: Trace, tenants: Collection[str]) -> Trace:
     """The jobs of some tenants. Raises UserError for a tenant that has none."""
     known = {job.tenant for job in trace.jobs}

@@ -12,6 +12,11 @@ def test_no_group_waits_although_a_placement_exists(seed: int) -> None:
     assert counts.findings == []
 
 
+@pytest.mark.parametrize("seed", [14, 52, 65, 265, 280, 355, 812, 1638, 1640, 2554, 6698, 7430])
+def test_clusters_that_once_had_a_false_wait_or_a_restart_that_cost_a_place(seed: int) -> None:
+    assert run_world(seed, 30, by_offer=seed % 7 == 0).findings == []
+
+
 def test_the_judge_finds_false_waits_of_the_reference() -> None:
     counts = [run_world(seed, 30, Rules.HIVED) for seed in range(24)]
     assert sum(len(each.findings) for each in counts) >= 10

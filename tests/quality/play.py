@@ -8,9 +8,8 @@ import numpy as np
 from hived.decisions import Bind, Decision, Preempt, Wait
 from hived.events import NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
 from hived.groups import bind_info_for
-from hived.invariants import broken_rule
 from hived.scheduler import handle, new_state
-from hived.specs import ClusterSpec, GroupSpec, MemberSpec, PodRequest, PodSpec
+from hived.specs import ClusterSpec, GroupSpec, MemberSpec, PodRequest, PodSpec, WorkTimes
 from tests.quality.exhaustive import Wanted
 from tests.quality.plain import Facts, Plain, Running
 
@@ -45,29 +44,27 @@ class Play:
             self.facts.bad.add(node)
         handle(self.state, NodeHealthChanged(node, is_healthy))
 
-    def ask(self, wanted: Wanted, now: float = 0.0, *, may_preempt: bool = True) -> Answer:
+    def ask(self, wanted: Wanted, now: float = 0.0) -> Answer:
         """Ask about a group as the service does, let its victims leave, and start it.
 
-        Without `may_preempt` an answer that names victims changes nothing, and names no placement.
+        `now`, in seconds, is when its work begins, and when that of others is lost.
         """
         pods = _requests(wanted)
-        first = self._decide(wanted, pods[0], Phase.FILTERING)
+        first = self._decide(wanted, pods[0], Phase.FILTERING, now)
         if isinstance(first, Wait):
             return Answer("wait", reason=first.reason)
         if isinstance(first, Bind):
             return Answer("bind", self._start(wanted, pods, first, now))
         assert isinstance(first, Preempt)
         victims = self._victims(first)
-        if not may_preempt:
-            return Answer("preempt", victims=victims)
-        reserved = self._decide(wanted, pods[0], Phase.PREEMPTING)
+        reserved = self._decide(wanted, pods[0], Phase.PREEMPTING, now)
         assert isinstance(reserved, Preempt), reserved
         assert self._victims(reserved) == victims, "victims differ between the phases"
         for name in reserved.lazily_preempted:
             self.facts.leave_vc(name)
         for victim in victims:
             self.end(victim.name)
-        last = self._decide(wanted, pods[0], Phase.FILTERING)
+        last = self._decide(wanted, pods[0], Phase.FILTERING, now)
         assert isinstance(last, Bind), last
         return Answer("preempt", self._start(wanted, pods, last, now), victims)
 
@@ -78,15 +75,11 @@ class Play:
             del self._group_of[pod.uid]
         return self.facts.remove(name)
 
-    def broken_rule(self) -> str:
-        """The first rule that the core's state breaks, "" for none. Cost O(cells)."""
-        return broken_rule(self.state) or ""
-
-    def _decide(self, wanted: Wanted, pod: PodRequest, phase: Phase) -> Decision:
+    def _decide(self, wanted: Wanted, pod: PodRequest, phase: Phase, now: float) -> Decision:
         suggested = None
         if wanted.nodes is not None:
             suggested = np.array([name in wanted.nodes for name in self.state.topology.node_names])
-        return handle(self.state, ScheduleRequested(pod, phase, suggested))
+        return handle(self.state, ScheduleRequested(pod, phase, suggested, now_s=now))
 
     def _victims(self, decision: Preempt) -> tuple[Running, ...]:
         names = {self._group_of[uid] for uids in decision.victims_by_node.values() for uid in uids}
@@ -96,7 +89,7 @@ class Play:
         placements, chain = bind.bind_info.members, bind.bind_info.cell_chain
         lazily = bind.lazily_preempted
         for slot, pod in enumerate(pods):
-            handle(self.state, PodAllocated(pod, bind_info_for(placements, slot, chain), lazily))
+            handle(self.state, PodAllocated(pod, bind_info_for(placements, slot, chain), lazily, WorkTimes(now)))
             self._group_of[pod.uid] = wanted.name
             lazily = ()
         for name in bind.lazily_preempted:

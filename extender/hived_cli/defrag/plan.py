@@ -8,11 +8,12 @@ import click
 from hived.errors import UserError
 from hived_cli.defrag.helpers.asking import read_inputs
 from hived_cli.defrag.helpers.drawing import draw
+from hived_cli.defrag.helpers.following import begin, follow, return_option, tell
 from hived_cli.helpers.answers import as_json, format_option
 from hived_cli.helpers.connecting import asks_service
 from hived_config.loader import load_text
 from hived_extender.client.inspection import Inspector
-from hived_extender.defrag.planner import NOTHING_NEEDED, NOTHING_POSSIBLE, Limits, Task, job_shapes, plan
+from hived_extender.defrag.planner import NOTHING_NEEDED, NOTHING_POSSIBLE, PLAN, Limits, Task, job_shapes, plan
 from hived_extender.defrag.solvers import SOLVERS, solver
 from hived_extender.defrag.wants import read_wants
 
@@ -36,13 +37,15 @@ EXIT_CODES = {NOTHING_POSSIBLE: 3, NOTHING_NEEDED: 4}
     "--solver", type=click.Choice(SOLVERS), default=SOLVERS[0], show_default=True,
     help="cp-sat needs the extra `opt` of the package.",
 )  # fmt: skip
+@click.option("--apply", "is_applied", is_flag=True, help="Carry the plan out, as `hived defrag apply` does.")
+@return_option
 @format_option
 @click.option("--json", "is_json", is_flag=True, help="The same as --format json.")
 @asks_service
 def command(
     inspector: Inspector, vc: str, wants: tuple[str, ...], job: str, state_file: Path | None, form: str, **options: Any
 ) -> None:
-    """Show which groups to move so that wanted cells become free, and change nothing.
+    """Show which groups to move so that wanted cells become free, and change nothing, unless told to by --apply.
 
     Only groups that allow it are moved: their pods say may-move, or their virtual cluster is `movable`. A plan loses as
     little work as possible, then moves as few groups as possible; each move is tried in a copy of the scheduler first.
@@ -52,11 +55,13 @@ def command(
     Examples:
       hived defrag plan --vc research --want 2xNODE
       hived defrag plan --vc research --want 1xRACK --want 4x8 --max-gpu-hours 20
-      hived defrag plan --job team/training
+      hived defrag plan --job team:training --apply
       hived defrag inputs > inputs.json; hived defrag plan --vc research --want 2xNODE --state inputs.json --json
     """
     if bool(job) == bool(wants):
         raise click.UsageError("name what is wanted: --vc NAME with --want SHAPE, or --job NAME")
+    if options["is_applied"] and state_file is not None:
+        raise click.UsageError("--apply and --state exclude each other: a file may be out of date")
     if wants and not vc:
         raise click.UsageError("--want needs --vc: which virtual cluster wants it?")
     shapes = read_wants(wants)
@@ -82,4 +87,8 @@ def command(
         )
     )
     click.echo(as_json(found) if options["is_json"] or form == "json" else draw(found))
+    if options["is_applied"] and found.outcome == PLAN:
+        report = follow(inspector, begin(inspector, found, options["return_seconds"]))
+        click.echo(tell(report), err=True)
+        raise SystemExit(1 if report.state == "stopped" else 0)
     raise SystemExit(EXIT_CODES.get(found.outcome, 0))

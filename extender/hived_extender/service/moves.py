@@ -324,8 +324,7 @@ class Moves:
         self._outbox.timers.drop((DEADLINE, ""))
         for move in self._moves:
             self._drop_timers(move)
-        fields = {"number": self._number, "groups": len(self._moves), "reason": reason}
-        log.info("moves are over", extra={"fields": fields})
+        log.info("moves are over", extra={"fields": {"groups": len(self._moves), "reason": reason}})
 
     def _drop_timers(self, move: _Move) -> None:
         for uid in move.left:
