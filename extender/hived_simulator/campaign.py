@@ -42,25 +42,17 @@ class Progress(msgspec.Struct, frozen=True):
     total: int
 
 
-class Run(msgspec.Struct):
-    """One run: its loop, and the leaf cells at its start."""
-
-    loop: Loop
-    promised: dict[str, int]
-    leaf_count: int
-
-
 class Kept(msgspec.Struct):
     """What a campaign knows of its runs so far; this is written to disk.
 
     number : of the present run, counted over all policies and draws
-    run : the present run; None before it starts
+    loop : that of the present run; None before it starts
     totals, rows : of finished runs, by policy: all virtual clusters together for each draw; every one for the trace
     private : the outcomes in the private clusters on the present draw
     """
 
     number: int = 0
-    run: Run | None = None
+    loop: Loop | None = None
     totals: dict[str, list[Summary]] = msgspec.field(default_factory=dict)
     rows: dict[str, list[Summary]] = msgspec.field(default_factory=dict)
     private: list[Outcome] | None = None
@@ -132,9 +124,9 @@ class Campaign:
         while kept.number < self._run_count:
             draw, place = divmod(kept.number, len(self.plan.policies))
             policy = self.plan.policies[place]
-            if kept.run is None:
-                kept.run = self._start(policy, draw)
-            loop = kept.run.loop
+            if kept.loop is None:
+                kept.loop = self._start(policy, draw)
+            loop = kept.loop
             while not loop.is_over:
                 for _ in range(STEPS_PER_LOOK):
                     if loop.is_over:
@@ -145,8 +137,8 @@ class Campaign:
                 total = self._run_count * self._task_count
                 yield Progress(policy.name, draw, loop.now.at_s, before + done, total)
             loop.finish()
-            self._end(policy, draw, kept.run)
-            kept.number, kept.run = kept.number + 1, None
+            self._end(policy, draw, loop)
+            kept.number, kept.loop = kept.number + 1, None
 
     def _drawn(self, draw: int) -> Trace:
         if self._trace_of_draw != draw:
@@ -154,17 +146,17 @@ class Campaign:
             self._trace_of_draw = draw
         return self._trace
 
-    def _start(self, policy: Policy, draw: int) -> Run:
-        cluster = self.plan.cluster(policy)
+    def _start(self, policy: Policy, draw: int) -> Loop:
         tasks = self.plan.tasks(self._drawn(draw), policy)
-        loop = Loop(cluster, tasks, self.plan.changes, self.plan.manner(policy), self.plan.options.every_s)
+        loop = Loop(
+            self.plan.cluster(policy), tasks, self.plan.changes, self.plan.manner(policy), self.plan.options.every_s
+        )
         if draw:
             loop.series = Series(0.0)  # nobody reads it
-        promised = {vc: cluster.promised(vc) for vc in self.plan.specs[policy.name].virtual_clusters}
-        return Run(loop, promised, cluster.measure().leaf_count)
+        return loop
 
-    def _end(self, policy: Policy, draw: int, run: Run) -> None:
-        loop, kept = run.loop, self._kept
+    def _end(self, policy: Policy, draw: int, loop: Loop) -> None:
+        kept = self._kept
         found = outcomes(loop.tasks, [loop.cluster.best_level(task) for task in loop.tasks])
         if policy.kind is Kind.PRIVATE:
             kept.private = found
@@ -172,7 +164,7 @@ class Campaign:
         if kept.private is not None and policy.kind is not Kind.PRIVATE:
             against = Against(kept.private, list(excesses(found, kept.private)))
         window_s = loop.window_s if loop.window_s != float("inf") else loop.now.at_s
-        rows = summaries(found, Measured(run.promised, loop.usage, run.leaf_count, window_s), against)
+        rows = summaries(found, Measured(loop.promises, loop.usage, window_s), against)
         kept.totals.setdefault(policy.name, []).append(rows[0])
         if not draw:
             kept.rows[policy.name] = rows

@@ -1,4 +1,7 @@
-"""The door between the event loop and a scheduler of any kind: questions and answers."""
+"""The door between the event loop and a scheduler of any kind: questions and answers.
+
+In answers, `cancelled` groups reserve cells no more, and `lent` ones go on as opportunistic ones.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -12,6 +15,7 @@ class Started(NamedTuple):
 
     level: int
     cancelled: tuple[str, ...] = ()
+    lent: tuple[str, ...] = ()
 
 
 class Leaving(NamedTuple):
@@ -19,6 +23,7 @@ class Leaving(NamedTuple):
 
     victims: tuple[str, ...]
     cancelled: tuple[str, ...] = ()
+    lent: tuple[str, ...] = ()
 
 
 class Waits(NamedTuple):
@@ -27,6 +32,7 @@ class Waits(NamedTuple):
     cause: Cause
     reason: str = ""
     cancelled: tuple[str, ...] = ()
+    lent: tuple[str, ...] = ()
 
 
 Answer = Started | Leaving | Waits
@@ -45,6 +51,7 @@ class Displaced(NamedTuple):
 
     evicted: tuple[str, ...] = ()
     unreserved: tuple[str, ...] = ()
+    lent: tuple[str, ...] = ()
 
 
 class Cluster(Protocol):

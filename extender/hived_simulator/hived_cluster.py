@@ -54,6 +54,8 @@ class HivedCluster:
         self._possible: Possible | None = None
         self._now_s = 0.0
         self._saves = Saves()
+        self._lent: list[str] = []
+        """Groups that go on as opportunistic ones since the last answer."""
         self._best: dict[Shape, int] = {}
         make_healthy(self.state, owned)
         self._promised = promised_leaves(self.state.topology)
@@ -119,7 +121,7 @@ class HivedCluster:
             self._holdings[task.group] = Holding(task, (pod,))
             self._usage.count(task, priority)
             victims = {uid.rpartition("/")[0]: None for uids in decision.victims_by_node.values() for uid in uids}
-            return Leaving(tuple(victims), cancelled)
+            return Leaving(tuple(victims), cancelled, self._take_lent())
         assert isinstance(decision, Wait)
         self._forget(task.group)
         return Waits(self._cause(task, priority), decision.reason, cancelled)
@@ -144,8 +146,15 @@ class HivedCluster:
         self._usage.count(task, priority)
         self._used_count += task.shape.leaf_count
         return Started(
-            common_level(self.state.topology, self.state.groups[self.PREFIX + task.group].physical), (*cancelled, *more)
+            common_level(self.state.topology, self.state.groups[self.PREFIX + task.group].physical),
+            (*cancelled, *more),
+            self._take_lent(),
         )
+
+    def _take_lent(self) -> tuple[str, ...]:
+        lent = tuple(self._lent)
+        self._lent.clear()
+        return lent
 
     def _cause(self, task: Task, priority: int) -> Cause:
         lacking = self.lacks_room(task, priority)
@@ -211,7 +220,7 @@ class HivedCluster:
             evicted |= dict.fromkeys(lacking)
         for name in successor.lost:
             self._forget(name)
-        return Displaced(tuple(evicted), tuple(sorted(successor.lost)))
+        return Displaced(tuple(evicted), tuple(sorted(successor.lost)), self._take_lent())
 
     def _take_over(self, state: State) -> None:
         self.state = state
@@ -222,9 +231,13 @@ class HivedCluster:
         self._possible = None
         self._best.clear()
         self._room += 1
+        self._note_lent()
+
+    def _note_lent(self) -> None:
+        """Look for groups that have lost their place in their virtual cluster. Cost O(groups)."""
         for name in self._holdings:
-            if not has_place(self.state, self.PREFIX + name):
-                self._usage.uncount(name)
+            if not has_place(self.state, self.PREFIX + name) and self._usage.uncount(name):
+                self._lent.append(name)
 
     def dissolve(self) -> Displaced:
         """Nobody owns this cluster any more: all that run have to leave, and nothing is promised."""
@@ -279,6 +292,7 @@ class HivedCluster:
         if isinstance(decision, Applied | Preempt):
             for name in decision.lazily_preempted:
                 self._usage.uncount(name)
+                self._lent.append(name)
         return decision
 
     def _forget(self, group: str) -> None:

@@ -13,7 +13,7 @@ from hived_simulator.changes import Act, Change
 from hived_simulator.clusters import Answer, Cluster, Leaving, Started, Waits
 from hived_simulator.lanes import Lanes
 from hived_simulator.series import Series
-from hived_simulator.summaries import Usage
+from hived_simulator.summaries import Promises, Usage
 from hived_simulator.tasks import Cause, Phase, Task
 
 
@@ -46,7 +46,7 @@ class Loop:
     """One run of a trace on a cluster. `step` goes on; afterwards the tasks and the series have the results.
 
     `usage` has by virtual cluster the leaf-seconds until `window_s`, the last submission; all of them if all tasks are
-    submitted at the start.
+    submitted at the start. `promises` has an element for each configuration.
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class Loop:
         self.now = Now(open_count=len(tasks))
         self.series = Series(every_s)
         self.usage: dict[str, Usage] = {}
+        self.promises: list[Promises] = []
         self.window_s = max((task.submitted_s for task in tasks), default=0.0) or float("inf")
         self._manner = manner
         self._changes = changes
@@ -68,6 +69,7 @@ class Loop:
         self._refused_count = 0
         self._victims: dict[str, set[str]] = {}
         """Who still has to leave, by the group that reserves their cells."""
+        self._read_promises()
         for number, task in enumerate(tasks):
             self._agenda.add(task.submitted_s, Kind.SUBMIT, number)
         for number, change in enumerate(changes):
@@ -160,6 +162,7 @@ class Loop:
     def _ask(self, task: Task, priority: int) -> None:
         answer = self.cluster.ask(task, priority)
         self._take_back(answer.cancelled)
+        self._lend(answer.lent)
         if isinstance(answer, Started):
             self._start(task, priority, answer)
         elif isinstance(answer, Leaving):
@@ -220,16 +223,17 @@ class Loop:
 
     def _account(self, task: Task) -> None:
         """Count the leaf-seconds of a run that is over, as far as they lie before the last submission."""
-        used_s = max(0.0, min(self.now.at_s, self.window_s) - task.started_s) * task.shape.leaf_count
+        until_s, leaves = min(self.now.at_s, self.window_s), task.shape.leaf_count
         usage = self.usage.setdefault(task.vc, Usage())
-        usage.used_s += used_s
+        usage.used_s += max(0.0, until_s - task.started_s) * leaves
         if task.runs_as == OPPORTUNISTIC_PRIORITY:
-            usage.lent_s += used_s
+            usage.lent_s += max(0.0, until_s - task.lent_from_s) * leaves
 
     def _ask_again(self, task: Task) -> None:
         """All victims of a task have left."""
         answer: Answer = self.cluster.ask(task, task.priority)
         self._take_back(answer.cancelled)
+        self._lend(answer.lent)
         if isinstance(answer, Started):
             self._start(task, task.priority, answer)
         elif isinstance(answer, Leaving):
@@ -242,6 +246,8 @@ class Loop:
         spec = change.configuration(self.cluster.spec)
         if spec is not None:
             displaced = self.cluster.reconfigure(spec)
+            self._read_promises()
+            self._lend(displaced.lent)
             self._take_back(displaced.unreserved)
             self._evict_all(displaced.evicted)
             self._line_up_anew()
@@ -255,6 +261,17 @@ class Loop:
             for name in self.cluster.groups_on(nodes):
                 task = self.tasks[self._number[name]]
                 self._agenda.add(self.now.at_s + self._manner.grace_s, Kind.LEAVE, self._number[name], task.run)
+
+    def _read_promises(self) -> None:
+        promised = {vc: self.cluster.promised(vc) for vc in self.cluster.spec.virtual_clusters}
+        self.promises.append(Promises(self.now.at_s, self.cluster.measure().leaf_count, promised))
+
+    def _lend(self, groups: Sequence[str]) -> None:
+        """These groups go on as opportunistic ones: they have lost the cells of their virtual cluster."""
+        for name in groups:
+            task = self.tasks[self._number[name]]
+            if task.lend(self.now.at_s):
+                self.now.lent_count += task.shape.leaf_count
 
     def _evict_all(self, groups: Sequence[str]) -> None:
         for name in groups:

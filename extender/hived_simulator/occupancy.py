@@ -23,8 +23,10 @@ class Occupancy:
             self._counted[task.group] = (task.vc, priority, task.shape.leaf_count)
             self._by_vc[task.vc][priority] += task.shape.leaf_count
 
-    def uncount(self, group: str) -> None:
-        """A group has none any more."""
-        if group in self._counted:
-            vc, priority, count = self._counted.pop(group)
-            self._by_vc[vc][priority] -= count
+    def uncount(self, group: str) -> bool:
+        """A group has none any more; returns whether it had some."""
+        if group not in self._counted:
+            return False
+        vc, priority, count = self._counted.pop(group)
+        self._by_vc[vc][priority] -= count
+        return True

@@ -6,6 +6,7 @@ of the file, each in the first place that is left. So the cells of one virtual c
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from hived.layout import build_topology
@@ -98,8 +99,7 @@ class PrivateClusters:
     def reconfigure(self, spec: ClusterSpec) -> Displaced:
         """See `Cluster`: the hardware is divided anew, and work leaves machines that its owner loses."""
         self._spec, self._topology = spec, build_topology(spec)
-        evicted: list[str] = []
-        unreserved: list[str] = []
+        displaced: list[Displaced] = []
         for name, estate in estates(spec, self._topology).items():
             cluster = self._clusters.get(name)
             if cluster is None:
@@ -107,15 +107,10 @@ class PrivateClusters:
                 for node in sorted(self._bad_nodes):
                     cluster.set_health(node, False)
             else:
-                displaced = cluster.reconfigure(estate.spec, estate.owned)
-                evicted += displaced.evicted
-                unreserved += displaced.unreserved
-        for name, cluster in self._clusters.items():
-            if name not in spec.virtual_clusters:
-                displaced = cluster.dissolve()
-                evicted += displaced.evicted
-                unreserved += displaced.unreserved
-        return Displaced(tuple(evicted), tuple(unreserved))
+                displaced.append(cluster.reconfigure(estate.spec, estate.owned))
+        gone = [cluster for name, cluster in self._clusters.items() if name not in spec.virtual_clusters]
+        displaced += [cluster.dissolve() for cluster in gone]
+        return Displaced(*(tuple(chain.from_iterable(each)) for each in zip(*displaced, strict=True)))
 
     def measure(self) -> Room:
         """See `Cluster`."""

@@ -228,7 +228,12 @@ class ServiceCluster(HivedCluster):
             holding = self._holdings[name]
             self._drop(holding.task, holding.pods[0].spec.priority)
             self._forget(name)
-        return Displaced(tuple(evicted), tuple(lost))
+        return Displaced(tuple(evicted), tuple(lost), self._take_lent())
+
+    def _take_lent(self) -> tuple[str, ...]:
+        if self._is_lazy:
+            self._note_lent()  # the service does not say whom it has preempted lazily
+        return super()._take_lent()
 
 
 class _NoObjects:

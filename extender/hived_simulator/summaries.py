@@ -78,6 +78,14 @@ class Usage(msgspec.Struct):
     lent_s: float = 0.0
 
 
+class Promises(msgspec.Struct, frozen=True):
+    """Leaf cells of the cluster from `at_s` on, and promised ones by virtual cluster."""
+
+    at_s: float
+    leaf_count: int
+    promised: dict[str, int]
+
+
 def delays(values: Sequence[float]) -> Delays:
     """The figures of some delays."""
     if not values:
@@ -123,35 +131,44 @@ class Against(msgspec.Struct, frozen=True):
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """What a run tells beside its jobs: leaf cells promised, used until `window_s`, and of the whole cluster."""
+    """Beside its jobs a run tells the leaf cells that were there, ascending by time, and their use until `window_s`."""
 
-    promised: dict[str, int]
+    promises: Sequence[Promises]
     usage: dict[str, Usage]
-    leaf_count: int
     window_s: float
+
+    def there_s(self, vc: str | None = None) -> float:
+        """Leaf-seconds that were promised to a virtual cluster until `window_s`; without one, that the cluster had."""
+        ends_s = [each.at_s for each in self.promises[1:]] + [self.window_s]
+        return sum(
+            (each.leaf_count if vc is None else each.promised.get(vc, 0))
+            * max(0.0, min(end_s, self.window_s) - each.at_s)
+            for each, end_s in zip(self.promises, ends_s, strict=True)
+        )
 
 
 def summaries(found: Sequence[Outcome], measured: Measured, against: Against | None) -> list[Summary]:
     """Of all jobs together, then of each virtual cluster by name."""
-    by_vc: dict[str, list[Outcome]] = {vc: [] for vc in sorted({*measured.promised, *(one.vc for one in found)})}
+    first = measured.promises[0]
+    named = {vc for each in measured.promises for vc in each.promised}
+    by_vc: dict[str, list[Outcome]] = {vc: [] for vc in sorted({*named, *(one.vc for one in found)})}
     for one in found:
         by_vc[one.vc].append(one)
     total = Usage(
         sum(usage.used_s for usage in measured.usage.values()), sum(usage.lent_s for usage in measured.usage.values())
     )
-    rows = [_summary(ALL, found, measured.leaf_count, total, measured.window_s, against)]
+    rows = [_summary(ALL, found, first.leaf_count, total, measured.there_s(), against)]
     for vc, own in by_vc.items():
         usage = measured.usage.get(vc, Usage())
-        rows.append(_summary(vc, own, measured.promised.get(vc, 0), usage, measured.window_s, against))
+        rows.append(_summary(vc, own, first.promised.get(vc, 0), usage, measured.there_s(vc), against))
     return rows
 
 
 def _summary(
-    vc: str, found: Sequence[Outcome], leaf_count: int, usage: Usage, window_s: float, against: Against | None
+    vc: str, found: Sequence[Outcome], leaf_count: int, usage: Usage, there_s: float, against: Against | None
 ) -> Summary:
     guaranteed = [one for one in found if one.priority != OPPORTUNISTIC_PRIORITY]
     gangs = [one for one in found if one.is_gang and one.level]
-    there_s = leaf_count * window_s
     pairs = (
         [] if against is None else [(one, against.excesses[one.job], against.outcomes[one.job]) for one in guaranteed]
     )

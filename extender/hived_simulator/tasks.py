@@ -64,12 +64,13 @@ class Task:
     priority : as asked for; `runs_as` is the priority that it runs with now
     saved_s : work that a restart need not do again; done_s is `saved_s` when the present run began
     lost_s : work that evictions undid
+    lent_from_s : since when the present run is opportunistic
     waited_s : seconds by cause
     """
 
     __slots__ = (
         "cause", "checkpoint_s", "duration_s", "ended_s", "eviction_count", "first_s", "group", "is_guaranteed_start",
-        "lent_s", "level", "lost_s", "phase", "place", "priority", "ran_s", "reason", "run", "runs_as", "saved_s",
+        "lent_from_s", "level", "lost_s", "phase", "place", "priority", "reason", "run", "runs_as", "saved_s",
         "shape", "since_s", "started_s", "submitted_s", "ticket", "vc", "waited_s",
     )  # fmt: skip
 
@@ -88,7 +89,8 @@ class Task:
         self.ticket = 0
         self.first_s = self.started_s = self.ended_s = NEVER
         self.is_guaranteed_start = False
-        self.saved_s = self.lost_s = self.ran_s = self.lent_s = 0.0
+        self.lent_from_s = NEVER
+        self.saved_s = self.lost_s = 0.0
         self.eviction_count = 0
         self.level = 0
         self.cause = Cause.BEHIND
@@ -119,31 +121,30 @@ class Task:
             self.first_s, self.level = now_s, level
             self.is_guaranteed_start = priority != OPPORTUNISTIC_PRIORITY
         self.phase, self.runs_as = Phase.RUNNING, priority
+        self.lent_from_s = now_s
         self.run += 1
         return now_s + self.duration_s - self.saved_s
 
+    def lend(self, now_s: float) -> bool:
+        """It goes on as an opportunistic one; returns whether it was none before."""
+        if self.phase is not Phase.RUNNING or self.runs_as == OPPORTUNISTIC_PRIORITY:
+            return False
+        self.runs_as, self.lent_from_s = OPPORTUNISTIC_PRIORITY, now_s
+        return True
+
     def end(self, now_s: float) -> None:
         """It is done."""
-        self._account(now_s)
         self.phase, self.ended_s = Phase.ENDED, now_s
 
     def evict(self, now_s: float) -> None:
         """It has to start again, from its last checkpoint or from the beginning."""
-        ran_s = self._account(now_s)
-        done_s = self.saved_s + ran_s
+        done_s = self.saved_s + now_s - self.started_s
         saved_s = done_s // self.checkpoint_s * self.checkpoint_s if self.checkpoint_s > 0 else 0.0
         self.lost_s += done_s - saved_s
         self.saved_s = saved_s
         self.eviction_count += 1
         self.phase, self.cause, self.since_s = Phase.WAITING, Cause.BEHIND, now_s
         self.run += 1
-
-    def _account(self, now_s: float) -> float:
-        ran_s = now_s - self.started_s
-        self.ran_s += ran_s
-        if self.runs_as == OPPORTUNISTIC_PRIORITY:
-            self.lent_s += ran_s
-        return ran_s
 
 
 def tasks_of(job: Job, number: int, vc: str) -> list[Task]:

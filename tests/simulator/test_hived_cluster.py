@@ -8,6 +8,7 @@ from hived_simulator.changes import Act, Change
 from hived_simulator.clusters import Leaving, Started, Waits
 from hived_simulator.hived_cluster import HivedCluster
 from hived_simulator.loop import Loop, Manner
+from hived_simulator.service_cluster import ServiceCluster
 from hived_simulator.tasks import Cause
 from tests.simulator.builders import NODE, PAIR, RACK, cluster_of, job, random_jobs, run, tasks
 
@@ -96,6 +97,20 @@ def test_lazily_preempted_work_goes_on() -> None:
     jobs = [job("low", "c", 0, 100, (1, 4)), job("high", "c", 10, 20, (1, 4), priority=9)]
     low, high = run(HivedCluster(SPEC, is_lazy=True), jobs)
     assert (low.eviction_count, low.ended_s, high.first_s) == (0, 100, 10)
+
+
+@pytest.mark.parametrize("kind", [HivedCluster, ServiceCluster])
+def test_lazily_preempted_work_counts_as_lent_from_then_on(kind: type[HivedCluster]) -> None:
+    jobs = [
+        job("low", "c", 0, 100, (1, 4)),
+        job("high", "c", 10, 20, (1, 4), priority=9),
+        job("next", "c", 40, 50, (1, 4)),
+    ]
+    loop = Loop(kind(SPEC, is_lazy=True), tasks(jobs), (), Manner(), 20.0)
+    while not loop.is_over:
+        loop.step()
+    assert [row.lent_count for row in loop.series.rows] == [0, 4, 4, 4, 4]
+    assert (loop.usage["c"].used_s, loop.usage["c"].lent_s, loop.tasks[2].first_s) == (240, 120, 40)
 
 
 def test_a_push_keeps_running_work_and_reservations() -> None:

@@ -10,7 +10,7 @@ from hived_simulator.campaign import Campaign
 from hived_simulator.differences import confidence, differences, redrawn
 from hived_simulator.outcomes import excesses, outcomes
 from hived_simulator.plan import Options, make_plan
-from hived_simulator.summaries import Against, Measured, Summary, Usage, delays, summaries
+from hived_simulator.summaries import Against, Measured, Promises, Summary, Usage, delays, summaries
 from hived_simulator.tasks import NEVER, Phase, Task
 from hived_simulator.writing import number
 from hived_traces.jobs import Trace
@@ -24,6 +24,13 @@ def ended(task: Task, first_s: float, ended_s: float, lost_s: float = 0.0) -> Ta
     task.end(ended_s)
     task.lost_s = lost_s
     return task
+
+
+def measured(
+    promised: dict[str, int], leaf_count: int, window_s: float, usage: dict[str, Usage] | None = None
+) -> Measured:
+    """A run under one configuration."""
+    return Measured([Promises(0.0, leaf_count, promised)], usage or {}, window_s)
 
 
 def test_an_elastic_job_starts_with_its_first_pod_and_ends_with_its_last() -> None:
@@ -52,7 +59,7 @@ def test_the_sharing_anomaly_is_counted_by_how_late() -> None:
             ended(task, first_s, first_s + 10)
     found = outcomes(own, [1] * 5)
     against = Against(private, list(excesses(found, private)))
-    later = summaries(found, Measured({"a": 4}, {}, 4, 100.0), against)[0].later
+    later = summaries(found, measured({"a": 4}, 4, 100.0), against)[0].later
     assert later is not None
     assert (later.count, later.over_60_min, later.over_600_min, later.never, later.earlier) == (3, 2, 1, 1, 0)
     assert (later.max_s, later.mean_s, later.ends) == (40000, 44060 / 3, 3)
@@ -61,14 +68,21 @@ def test_the_sharing_anomaly_is_counted_by_how_late() -> None:
 def test_use_is_told_for_each_virtual_cluster_and_for_all() -> None:
     found = outcomes([ended(task, 0, 10) for task in tasks([job("1", "a", 0, 10, (1, 4))])], [2])
     usage = {"a": Usage(40.0, 10.0)}
-    whole, a, b = summaries(found, Measured({"a": 4, "b": 4}, usage, 16, 10.0), None)
+    whole, a, b = summaries(found, measured({"a": 4, "b": 4}, 16, 10.0, usage), None)
     assert (whole.utilisation, a.utilisation, b.utilisation, a.lent_share) == (0.25, 1.0, 0.0, 0.25)
     assert (whole.vc, whole.leaf_cells, a.jobs, b.jobs, whole.later) == ("all", 16, 1, 0, None)
 
 
+def test_use_is_of_the_leaf_cells_that_were_there_at_the_time() -> None:
+    found = outcomes([ended(task, 0, 10) for task in tasks([job("1", "a", 0, 10, (1, 4))])], [2])
+    promises = [Promises(0.0, 16, {"a": 4}), Promises(5.0, 48, {"a": 12}), Promises(20.0, 99, {"a": 99})]
+    whole, a = summaries(found, Measured(promises, {"a": Usage(40.0)}, 10.0), None)
+    assert (whole.utilisation, a.utilisation, whole.leaf_cells, a.leaf_cells) == (40 / 320, 40 / 80, 16, 4)
+
+
 def test_gangs_in_the_best_cell_are_counted() -> None:
     found = outcomes([ended(task, 0, 10) for task in tasks([job(str(n), "a", 0, 10, (2, 1)) for n in (0, 1)])], [2, 1])
-    whole = summaries(found, Measured({"a": 4}, {}, 4, 10.0), None)[0]
+    whole = summaries(found, measured({"a": 4}, 4, 10.0), None)[0]
     assert (whole.gangs, whole.optimal_gangs) == (2, 1)
 
 
@@ -103,7 +117,7 @@ def test_a_draw_keeps_long_durations_with_large_jobs() -> None:
 
 def test_differences_are_of_pairs_and_draws() -> None:
     def total(mean: float) -> Summary:
-        usual = summaries([], Measured({}, {}, 0, 0.0), None)[0]
+        usual = summaries([], measured({}, 0, 0.0), None)[0]
         return type(usual)(**{**{name: getattr(usual, name) for name in usual.__struct_fields__}, "evictions": mean})
 
     found = differences({"x": [total(5), total(1), total(2)], "y": [total(6), total(3), total(6)]})
