@@ -18,6 +18,7 @@ from hived_simulator.hardware import (
     bad_leaves_of,
     best_level,
     common_level,
+    configured_leaves,
     idle_cells,
     level_name,
     nodes_below,
