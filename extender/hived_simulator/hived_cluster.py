@@ -18,6 +18,7 @@ from hived_simulator.hardware import (
     bad_leaves_of,
     best_level,
     common_level,
+    configured_leaves,
     idle_cells,
     level_name,
     nodes_below,
@@ -169,17 +170,12 @@ class HivedCluster:
         holding = self._holdings[task.group]
         cancelled: list[str] = []
         if holding.infos:
-            self._used_count -= self._leaves_of(task.group)
+            self._used_count -= configured_leaves(self.state, self.PREFIX + task.group)
         for pod in holding.pods:
             cancelled += self._delete(pod)
         self._forget(task.group)
         self._room += 1
         return tuple(name for name in cancelled if name != task.group)
-
-    def _leaves_of(self, group: str) -> int:
-        """How many leaf cells a group has that are configured."""
-        found = self.state.groups.get(self.PREFIX + group)
-        return 0 if found is None else int(np.count_nonzero(found.physical != NO_CELL))
 
     def set_health(self, node: str, is_healthy: bool) -> None:
         """See `Cluster`."""
@@ -227,7 +223,9 @@ class HivedCluster:
         tell_lacking(state, self._owned)
         self._promised = promised_leaves(state.topology)
         self._leaf_count = len(state.arrays.node_leaf)
-        self._used_count = sum(self._leaves_of(name) for name, held in self._holdings.items() if held.infos)
+        self._used_count = sum(
+            configured_leaves(self.state, self.PREFIX + name) for name, held in self._holdings.items() if held.infos
+        )
         self._possible = None
         self._best.clear()
         self._room += 1
