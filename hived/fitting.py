@@ -24,7 +24,10 @@ from hived.specs import OPPORTUNISTIC_PRIORITY
 from hived.state import State
 from hived.views import chain_of_view, first_cell
 
-GIVEN_UP = f"; the search was given up after {MOST_TRIED} tries"
+MOST_SWEPT = 1 << 17
+"""Nodes times tries of one decision without an offer: each try sweeps all nodes. At least LEAST_TRIED are made."""
+
+LEAST_TRIED = 32
 
 
 def fit_completely(
@@ -56,13 +59,21 @@ def fit_completely(
     return None, would_combine
 
 
+def tries_for(state: State) -> Tries:
+    """The tries of a decision without an offer, fewer in large clusters (rule 19.7)."""
+    return Tries(max(LEAST_TRIED, min(MOST_TRIED, MOST_SWEPT // len(state.topology.node_names))))
+
+
+def given_up(tries: Tries) -> str:
+    """What a reason says where a search was given up; "" else."""
+    return f"; the search was given up after {tries.most} tries" if tries.gave_up else ""
+
+
 def explain(reason: str, tries: Tries, *, would_combine: bool) -> Wait:
     """A reason to wait, with all that would change the answer."""
     if would_combine:
         reason += "; several cells of the VC on one node have the room together: set combine: true for the VC"
-    if tries.gave_up and not reason.endswith(GIVEN_UP):
-        reason += GIVEN_UP
-    return Wait(reason)
+    return Wait(reason.removesuffix(given_up(tries)) + given_up(tries))
 
 
 def fit_without_doomed(state: State, request: Request, view: int, offer: Offer, tries: Tries) -> Placement | None:

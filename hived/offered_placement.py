@@ -29,6 +29,7 @@ from hived.views import chain_of_view
 from hived.virtual_leaves import choose_virtual
 
 _ANYWHERE = 0  # in place of a level
+_NO_RANK = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,18 +51,25 @@ def fit_offered(state: State, request: Request, view: int, offer: Offer, tries: 
     """
     problem = Problem(request, view, offer, find_pod_classes(request.pod.spec.group.members, offer), tries)
     priority = request.pod.spec.priority
-    capacity = Capacity(state, view, priority)
+    capacity, last = Capacity(state, view, priority), _NO_RANK
     for rank in _ranks(state, request):
-        found = _fit(state, problem, capacity, rank)
+        found = _fit(state, problem, capacity, rank) if _are_more(state, capacity, last, rank) else None
         if found is not None:
             return found
+        last = rank
     if priority <= MIN_GUARANTEED_PRIORITY:
         return None
     return (
         _fit_beside_lazy(state, problem, LENT)
-        or _fit(state, problem, capacity, LOWER)
+        or (_fit(state, problem, capacity, LOWER) if _are_more(state, capacity, last, LOWER) else None)
         or _fit_beside_lazy(state, problem, LOWER)
     )
+
+
+def _are_more(state: State, capacity: Capacity, last: int, rank: int) -> bool:
+    """Has a view leaves above the last rank, up to the next? If not, a search ends as the one before (rules 19)."""
+    is_new = (capacity.rank > last) & (capacity.rank <= rank)
+    return state.spec.rules is Rules.HIVED or last == _NO_RANK or bool(is_new.any())
 
 
 def fit_idle(state: State, request: Request, view: int, tries: Tries) -> Placement | None:

@@ -14,7 +14,7 @@ from hived.capacity import Capacity
 from hived.checks import check_request
 from hived.decisions import Wait
 from hived.events import Offer
-from hived.fitting import GIVEN_UP, explain, fit_completely
+from hived.fitting import explain, fit_completely, given_up, tries_for
 from hived.journal import mark, undo_changes
 from hived.nearness import Request
 from hived.offered_placement import fit_offered
@@ -40,7 +40,7 @@ def search(state: State, pod: PodRequest, suggested: BoolArray | None) -> Placem
     found = _first_fit(state, request, {})
     if isinstance(found, Placement) or state.spec.rules is Rules.HIVED:
         return found
-    tries = Tries()
+    tries = tries_for(state)
     complete, would_combine = fit_completely(state, request, _views(state, pod), None, tries)
     return complete or explain(found.reason, tries, would_combine=would_combine)
 
@@ -148,9 +148,7 @@ def _reason(state: State, request: Request, offer: Offer, tries: Tries) -> str:
         reason = f"the nodes of {where} that Kubernetes offers have no room for pods of {pods} {leaf}s{obstacle}"
         if offer.rules:
             reason += " where the pods' rules about each other hold"
-    if tries.gave_up:
-        reason += GIVEN_UP
-    return reason
+    return reason + given_up(tries)
 
 
 def _are_rules_in_the_way(state: State, request: Request, offer: Offer) -> bool:
