@@ -210,6 +210,7 @@ def _values(configuration: Configuration) -> dict[str, Any]:
     )
     return {
         "rules": value_of(configuration.cluster.rules),
+        **({} if configuration.certify is None else {"certify": configuration.certify.as_json()}),
         **{key.name: as_written(value) for key, value in zip(SETTING_KEYS, astuple(settings), strict=True)},
         "schedulerNames": list(rules.scheduler_names),
         **{f"{key}.{name}": as_written(value) for key, values in by_name for name, value in sorted(values.items())},

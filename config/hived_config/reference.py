@@ -16,6 +16,7 @@ from hived_config.loader import DOCUMENT, RECORDS
 
 TITLES = {
     "document": "The document",
+    "certify": "certify",
     "physicalCluster": "physicalCluster",
     "cellType": "A cell type",
     "physicalCell": "A physical cell",

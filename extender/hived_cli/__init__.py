@@ -24,6 +24,8 @@ SUMMARIES = {
     "defrag": "Make room in a virtual cluster whose free cells are scattered, by moving groups that allow it.",
     "certificates": "Make certificates for TLS between kube-scheduler and the extender.",
     "manifests": "Print the manifests that install hived in a cluster, with your configuration.",
+    "simulate": "Run a trace of jobs on the scheduler in virtual time, and on others for comparison.",
+    "trace": "Describe, convert, cut and scale traces of jobs.",
     "replay": "Feed a log of operations to the scheduler core and write one record per operation.",
     "version": "Show the version of hived and of what it runs on.",
     "completion": "Print the script that completes hived in your shell.",

@@ -76,6 +76,7 @@ def _view(handler: Handler, backend: Backend) -> Callable[..., Response]:
             g.caller,
             "Origin" in request.headers,
             if_none_match=request.headers.get("If-None-Match", ""),
+            query=request.query_string.decode("latin-1"),
             takes_gzip=request.accept_encodings["gzip"] > 0,
         )
         return _respond(answer(handler, backend, question))
