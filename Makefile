@@ -9,7 +9,7 @@ WORKERS ?= 4
 DELIVER := PYTHONPATH=.ci $(BIN)/python -m delivery
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-dialects test test-jit test-nojit test-image test-chart lock advisories docs test-docs e2e e2e-versions e2e-controllers e2e-failures e2e-mixed check sbom wheel chart bench soak storm attacks clean
+.PHONY: help setup kernels demo demo-dialects test test-jit test-nojit test-image test-chart lock advisories docs test-docs e2e e2e-versions e2e-controllers e2e-failures e2e-mixed check sbom wheel chart bench quality soak storm attacks clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -112,10 +112,16 @@ chart: $(READY) ## remake the Helm chart from config/deploy, and package it into
 bench: $(READY) ## how fast it is, from 128 to 16,384 nodes, and which targets are missed
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.benchmarks --cold
 
+# Ten minutes or so on an idle machine, half of that with JOBS=2. Exit code 1: rules 2 miss a bound.
+quality: kernels ## how good the decisions are, by both rules: ONLY=needless,locality RULES=2 JOBS=2
+	@$(BIN)/python -m tests.quality --jobs $(or $(JOBS),1) $(if $(ONLY),--only $(ONLY)) $(if $(RULES),--rules $(RULES))
+
 soak: $(READY) ## 200,000 random operations, with every invariant checked after each, and whatever else is random, at length
 	$(BIN)/python -m tests.property.soak --ops 200000
+	$(BIN)/python -m tests.property.false_waits --states 100000
 	HIVED_EDITS=20000 $(BIN)/python -m pytest tests/config/text/test_any_edit.py
 	HIVED_SYNCS=3000 $(BIN)/python -m pytest tests/config/generating/test_sync.py
+	HIVED_EXAMPLES=5 $(BIN)/python -m pytest tests/extender/defrag
 	HIVED_CAPACITIES=1 $(BIN)/python -m pytest tests/core/test_journal.py
 	HIVED_EXAMPLES=10 $(BIN)/python -m pytest $$(grep -rl 'examples(' tests --include='test_*.py')
 

@@ -38,13 +38,14 @@ _MOST_SPREAD = (1 << (_VICTIM - _SPREAD)) - 1
 class Budget:
     """How many choices of a kind failed in a decision, and whether a search was given up for it (rule 12.8)."""
 
+    most: int
     count: int = 0
     end: int = 0
     gave_up: bool = False
 
     def start(self) -> None:
         """Begin another search."""
-        self.end = min(self.count + MOST_IN_A_SEARCH, MOST_TRIED)
+        self.end = min(self.count + MOST_IN_A_SEARCH, self.most)
 
     def are_over(self) -> bool:
         """Is this search to be given up?"""
@@ -53,11 +54,12 @@ class Budget:
 
 
 class Tries:
-    """The tries of one decision."""
+    """The tries of one decision, at most so many of each kind."""
 
-    def __init__(self) -> None:
-        self.pods = Budget()  # places of pods
-        self.domains = Budget()  # domains of `Together` rules, each tried with all that follows
+    def __init__(self, most: int = MOST_TRIED) -> None:
+        self.most = most
+        self.pods = Budget(most)  # places of pods
+        self.domains = Budget(most)  # domains of `Together` rules, each tried with all that follows
 
     @property
     def gave_up(self) -> bool:

@@ -10,6 +10,7 @@ from hived.topology import NO_CELL, IntArray, TopologyArrays
 from hived.views import note_change
 
 _FREE = int(CellState.FREE)
+_EVERYTHING = 1 << 20  # more placements than are ever being made at once
 
 
 @kernel
@@ -153,11 +154,19 @@ def plan_placement(t: TopologyArrays, s: Cells, physical: IntArray, virtual: Int
     put(s, s.planned_total, 0, s.planned_total[0] + change)
 
 
+@entry_kernel
+def plan_everything(s: Cells, change: int) -> None:
+    """Mark (change = 1) or unmark (-1) all cells as part of a placement being made: nothing is doomed meanwhile."""
+    put(s, s.planned_total, 0, s.planned_total[0] + change * _EVERYTHING)
+
+
 @kernel
 def overlaps_plan(t: TopologyArrays, s: Cells, cell: int) -> bool:
     """Is the cell, one above it or one below it planned?"""
     if s.planned_total[0] == 0:
         return False
+    if s.planned_total[0] >= _EVERYTHING:
+        return True
     if s.planned_below[cell] > 0:
         return True
     while cell != NO_CELL:

@@ -12,7 +12,7 @@ from hived.journal import put
 from hived.safety import spare_cells
 from hived.state import Cells
 from hived.topology import NO_CELL, IntArray, TopologyArrays
-from hived.tree import descend
+from hived.tree import descend, overlap
 from hived.wish_matching import assign
 from hived.wishes import Suggestion, Wishes, is_usable, rank_of
 
@@ -120,21 +120,21 @@ def split_relaxed(t: TopologyArrays, s: Cells, w: Wishes, root: int, chain_level
 
 @kernel
 def _heads(t: TopologyArrays, s: Cells, level: int, count: int, suggestion: Suggestion) -> IntArray:
-    """Take this many cells out of a level's free list, or the one that is at or above the cell to stay within."""
-    heads = np.empty(count, np.int32)
-    if suggestion.within != NO_CELL:
-        head = suggestion.within
-        while head != NO_CELL and t.chain_level[head] < level:
-            head = t.parent[head]
-        if count == 0 or head == NO_CELL or t.chain_level[head] != level or s.free_position[head] == NO_CELL:
-            return heads[:0]
-        heads[0] = head
+    """Take up to this many cells out of a level's free list, first ones first.
+
+    With a cell to stay within, only listed cells below it, or the one that is at or above it. Cost O(list) then.
+    """
+    heads, within = np.empty(count, np.int32), suggestion.within
+    taken, position = 0, 0
+    while taken < count and position < s.free_count[level]:
+        head = s.free_list[t.level_base[level] + position]
+        if within != NO_CELL and not overlap(t, head, within):
+            position += 1
+            continue
+        heads[taken] = head
+        taken += 1
         remove_free(t, s, head)
-        return heads[:1]
-    for i in range(count):
-        heads[i] = s.free_list[t.level_base[level]]
-        remove_free(t, s, heads[i])
-    return heads
+    return heads[:taken]
 
 
 @kernel

@@ -104,10 +104,10 @@ def _decide_new(state: State, event: ScheduleRequested) -> Bind | Preempt | Wait
     if event.phase is Phase.FILTERING:
         victims = find_victims(state, found.physical)
         undo_changes(state, before)
-        return Preempt(victims)
+        return Preempt(victims, gave_up=found.gave_up)
     cancelled = start_preemption(state, pod, found.physical, found.virtual)
     victims = victims_of(state, state.groups[pod.spec.group.name])
-    return Preempt(victims, cancelled, found.lazily_preempted)
+    return Preempt(victims, cancelled, found.lazily_preempted, found.gave_up)
 
 
 def _bind_new(state: State, pod: PodRequest, found: Placement) -> Bind:
@@ -117,4 +117,4 @@ def _bind_new(state: State, pod: PodRequest, found: Placement) -> Bind:
     slot = member_slots(members, pod.spec.leaf_cell_count).start
     bind_info = bind_info_for(placements, slot, chain)
     state.last_bind = DecidedBind(bind_info, pod.spec, slot, found.physical, found.virtual)
-    return Bind(bind_info, found.lazily_preempted)
+    return Bind(bind_info, found.lazily_preempted, gave_up=found.gave_up)

@@ -11,23 +11,29 @@ from hived.specs import BindInfo
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """The pod can run here now. Carried out by feeding `PodAllocated(pod, bind_info, lazily_preempted)` back."""
+    """The pod can run here now. Carried out by feeding `PodAllocated(pod, bind_info, lazily_preempted)` back.
+
+    `gave_up` is as in `Preempt`, for groups that leave lazily.
+    """
 
     bind_info: BindInfo
     lazily_preempted: tuple[str, ...] = ()
     cancelled: tuple[str, ...] = ()
+    gave_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Preempt:
     """Cells are chosen, but these pods (uids, ascending, by node name, ascending) must leave first.
 
-    `lazily_preempted` names the groups that had to leave their VC when the cells were reserved.
+    `lazily_preempted` names the groups that had to leave their VC when the cells were reserved. `gave_up`: others might
+    lose less work, as too many sets of groups would have had to be tried (rule 18.9).
     """
 
     victims_by_node: Mapping[str, tuple[str, ...]]
     cancelled: tuple[str, ...] = ()
     lazily_preempted: tuple[str, ...] = ()
+    gave_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)

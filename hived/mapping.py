@@ -15,7 +15,7 @@ from hived.state import Cells
 from hived.topology import BoolArray, IntArray, TopologyArrays
 from hived.tree import children_of
 from hived.wish_matching import assign
-from hived.wishes import NO_WISH, Suggestion, Wishes, collect_wishes
+from hived.wishes import NO_WISH, Suggestion, Wishes, collect_wishes, no_wishes
 
 
 @entry_kernel
@@ -32,18 +32,13 @@ def map_leaves(
     Must run while the journal records; its changes on the way are undone. Cost O(leaves x height) when the first
     candidates fit.
     """
-    size = 0
-    for leaf in virtual:
-        size += t.level[t.root[leaf]]
-    w = Wishes(
-        np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.int32),
-        np.empty(size, np.int32), np.empty(size, np.int32), np.zeros(1, np.int32),
-    )  # fmt: skip
+    w = no_wishes(t, virtual)
     tops = np.empty(len(virtual), np.int32)
     leaf_wish = np.full(len(virtual), NO_WISH, np.int32)
     preassigned, below_bound = collect_wishes(t, s, virtual, leaf_wish, w, tops)
     mark = s.journal_control[1]
-    mapped = _place_wishes(t, s, w, tops, preassigned, below_bound, Suggestion(suggested, ignore_suggested, within))
+    suggestion = Suggestion(suggested, ignore_suggested, within, False)
+    mapped = _place_wishes(t, s, w, tops, preassigned, below_bound, suggestion)
     undo_writes(s, mark)
     if mapped:
         for i in range(len(virtual)):
@@ -70,6 +65,17 @@ def _place_wishes(
             taken[i] = w.match[tops[i]]
         if not keeps_safety(t, s, taken, spare):
             return False
+    return place_below_bound(t, s, w, tops, below_bound, suggestion)
+
+
+@kernel
+def place_below_bound(
+    t: TopologyArrays, s: Cells, w: Wishes, tops: IntArray, below_bound: int, suggestion: Suggestion
+) -> bool:
+    """Match the wishes below each bound parent with the children of its physical cell (rule 7.8).
+
+    tops : as of `collect_wishes`; fills `w.match`
+    """
     for i in range(len(tops) - 1, len(tops) - 1 - below_bound, -1):
         count, wish = 0, tops[i]
         while wish != NO_WISH:

@@ -22,13 +22,14 @@ from hived.offers import slot_sizes
 from hived.placement import Placement
 from hived.pod_classes import PodClass, find_pod_classes
 from hived.preemption import preempt_lazily_for
-from hived.specs import MIN_GUARANTEED_PRIORITY
+from hived.specs import MIN_GUARANTEED_PRIORITY, Rules
 from hived.state import NO_GROUP, Group, State
 from hived.topology import NO_CELL, BoolArray
 from hived.views import chain_of_view
 from hived.virtual_leaves import choose_virtual
 
 _ANYWHERE = 0  # in place of a level
+_NO_RANK = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,18 +51,43 @@ def fit_offered(state: State, request: Request, view: int, offer: Offer, tries: 
     """
     problem = Problem(request, view, offer, find_pod_classes(request.pod.spec.group.members, offer), tries)
     priority = request.pod.spec.priority
-    capacity = Capacity(state, view, priority)
+    capacity, last = Capacity(state, view, priority), _NO_RANK
     for rank in _ranks(state, request):
-        found = _fit(state, problem, capacity, rank)
+        found = _fit(state, problem, capacity, rank) if _are_more(state, capacity, last, rank) else None
         if found is not None:
             return found
+        last = rank
     if priority <= MIN_GUARANTEED_PRIORITY:
         return None
     return (
         _fit_beside_lazy(state, problem, LENT)
-        or _fit(state, problem, capacity, LOWER)
+        or (_fit(state, problem, capacity, LOWER) if _are_more(state, capacity, last, LOWER) else None)
         or _fit_beside_lazy(state, problem, LOWER)
     )
+
+
+def _are_more(state: State, capacity: Capacity, last: int, rank: int) -> bool:
+    """Has a view leaves above the last rank, up to the next? If not, a search ends as the one before (rules 19)."""
+    is_new = (capacity.rank > last) & (capacity.rank <= rank)
+    return state.spec.rules is Rules.HIVED or last == _NO_RANK or bool(is_new.any())
+
+
+def fit_idle(state: State, request: Request, view: int, tries: Tries) -> Placement | None:
+    """A placement in one view, without an offer, on cells that nobody uses, lends or reserves; as near as can be.
+
+    Complete but for the bound on tries (rule 12.8). Cost as `fit_offered`, of one step.
+    """
+    offer = offer_to_all(state, request)
+    problem = Problem(request, view, offer, find_pod_classes(request.pod.spec.group.members, offer), tries)
+    return _fit(state, problem, Capacity(state, view, request.pod.spec.priority), IDLE)
+
+
+def offer_to_all(state: State, request: Request) -> Offer:
+    """The suggested nodes, or all, as an offer to each pod; all rows are one piece of memory."""
+    nodes = len(state.topology.node_names)
+    slots = sum(member.pod_count for member in request.pod.spec.group.members)
+    mask = np.ones(nodes, np.bool_) if request.ignore else request.suggested
+    return Offer(np.broadcast_to(mask, (slots, nodes)), np.broadcast_to(np.zeros(nodes, np.bool_), (slots, nodes)))
 
 
 def _ranks(state: State, request: Request) -> list[int]:
@@ -147,7 +173,7 @@ def _levels(state: State, problem: Problem) -> Iterator[int]:
             levels = [lowest] if lowest >= chain.node_level else []
         else:
             levels = [*range(max(lowest, chain.node_level), chain.top_level + 1), _ANYWHERE] if lowest else []
-    elif state.spec.virtual_clusters[spec.virtual_cluster].packs_by_topology:
+    elif state.spec.rules is Rules.BETTER or state.spec.virtual_clusters[spec.virtual_cluster].packs_by_topology:
         levels = [*range(chain.node_level, chain.top_level + 1), _ANYWHERE]
     else:
         levels = [_ANYWHERE]

@@ -98,7 +98,7 @@ def pick_nodes(
 
 
 @kernel
-def _skip_full(t: TopologyArrays, s: Cells, view: int, size: int) -> int:
+def skip_full(t: TopologyArrays, s: Cells, view: int, size: int) -> int:
     """The first place in a sorted view where a pod of the smallest size finds free leaves; only keys are read.
 
     Cost O(log nodes) in a VC, where the fullest nodes come first; O(nodes) in the opportunistic view.
@@ -212,7 +212,7 @@ def place_group(
         if attempt == 1 and not has_elastic:
             continue
         below = OPPORTUNISTIC_PRIORITY if attempt == 0 else priority
-        position = _skip_full(t, s, view, sizes[0]) if below == OPPORTUNISTIC_PRIORITY else 0
+        position = skip_full(t, s, view, sizes[0]) if below == OPPORTUNISTIC_PRIORITY else 0
         outcome, blocker = pick_nodes(
             t, s, order, position, below, attempt == 1, sizes, counts, suggested, ignore_suggested, nodes
         )  # fmt: skip

@@ -39,6 +39,7 @@ class Placement:
     physical: IntArray
     virtual: IntArray | None
     lazily_preempted: tuple[str, ...] = ()
+    gave_up: bool = False  # might other victims lose less? Too many sets of them were tried (rule 18.9)
 
 
 def no_capacity(request: Request) -> Wait:

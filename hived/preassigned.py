@@ -46,6 +46,7 @@ from hived.free_lists import append_bad, give_free_cell, remove_bad, take_free_c
 from hived.jit import entry_kernel, kernel, shared_kernel
 from hived.journal import put
 from hived.safety import holds_at, note_strain
+from hived.specs import MIN_GUARANTEED_PRIORITY
 from hived.state import Cells
 from hived.topology import NO_CELL, IntArray, TopologyArrays
 from hived.tree import ancestor_at, first_below
@@ -225,6 +226,28 @@ def release_doomed(t: TopologyArrays, s: Cells, slot: int, cell: int) -> None:
     unbind_cell(t, s, cell)
     remove_doomed(t, s, slot, cell)
     settle(t, s, RELEASE, cell, vc, 1)
+
+
+@entry_kernel
+def release_idle_doomed(t: TopologyArrays, s: Cells, chain: int) -> bool:
+    """Take all doomed cells of a chain that no guaranteed pod uses from their VCs; returns whether there were any.
+
+    The chain is to be caught up with (rule 10.13). Cost O(levels x VCs) if there are none.
+    """
+    levels, is_any = len(t.child_count), False
+    for level in range(t.level_offset[chain] + t.top_level[chain], t.level_offset[chain], -1):
+        if s.doomed_total[level] == 0:
+            continue
+        for owner in range(len(s.doomed_count) // levels):
+            slot = owner * levels + level
+            base = t.root_base[slot]
+            for cell in s.doomed_list[base : base + s.doomed_count[slot]].copy():
+                if s.doomed_position[cell] != NO_CELL and s.priority[cell] < MIN_GUARANTEED_PRIORITY:
+                    release_doomed(t, s, slot, cell)
+                    is_any = True
+    if is_any:
+        put(s, s.left_out, chain, 1)
+    return is_any
 
 
 @entry_kernel

@@ -10,15 +10,16 @@ import numpy as np
 
 from hived.allocation import allocate_leaf, set_state, use_leaf
 from hived.bind_info import NamedLeaves
+from hived.binding import plan_everything
 from hived.doomed import worst_idle_doomed
 from hived.free_lists import is_free
 from hived.groups import add_group
-from hived.health import bind_doomed_in_chain
+from hived.health import bind_doomed_in_chain, catch_up_after_plan
 from hived.jit import entry_kernel, kernel
-from hived.preassigned import release_doomed
+from hived.preassigned import release_doomed, release_idle_doomed
 from hived.preemption import cancel_preemption, find_preemptors, preempt_lazily
-from hived.safety import note_strain
-from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, PodRequest
+from hived.safety import is_safe, keeps_safety, note_strain, spare_cells
+from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, PodRequest, Rules
 from hived.state import NO_GROUP, Cells, CellState, Group, GroupState, State
 from hived.topology import NO_CELL, IntArray, TopologyArrays
 from hived.tree import ancestor_at, overlap
@@ -67,6 +68,7 @@ def _allocate(state: State, group: Group, virtual: IntArray, leaves: NamedLeaves
     progress[_CHOSEN] = NO_CELL
     priority = group.priority if group.virtual is not None else OPPORTUNISTIC_PRIORITY
     preempted: list[str] = []
+    makes_room = group.virtual is not None and state.spec.rules is Rules.BETTER and _makes_room(state, group, levels)
     while True:
         root = restore_leaves(
             arrays, cells, group.physical, virtual, levels, leaves.order, group.vc, priority, pinned_root,
@@ -76,13 +78,79 @@ def _allocate(state: State, group: Group, virtual: IntArray, leaves: NamedLeaves
             break
         preempted.extend(_preempt_below(state, root, group.name))
     done = progress.tolist()
+    if makes_room:
+        plan_everything(cells, -1)
     if group.virtual is not None and done[_IS_LAZY]:
         preempt_lazily(state, [group], group.name)
         preempted.append(group.name)
+    if makes_room:
+        catch_up_after_plan(arrays, cells)
     for chain, is_released in enumerate(done[_RELEASED_IN:]):
         if is_released:
             bind_doomed_in_chain(arrays, cells, chain)
     return preempted
+
+
+def _makes_room(state: State, group: Group, levels: IntArray) -> bool:
+    """Doom nothing until a group has all preassigned cells that it needs; returns whether that is to be ended (rule
+    19.3).
+
+    One leaf after the other, as the reference does it, a later cell could be doomed, or be missing when an earlier leaf
+    asks for VC safety. Idle doomed cells are released if they keep the group from its cells.
+    """
+    arrays, cells = state.arrays, state.cells
+    if group.vc >= len(state.topology.vc_names) or not (cells.doomed_total.any() or cells.bad_count.any()):
+        return False
+    needed, is_in_the_way = preassigned_cells_needed(arrays, cells, group.physical, levels, group.vc)
+    if is_in_the_way:
+        held = group.physical[(group.physical != NO_CELL) & (levels > 0)]
+        for chain in np.unique(arrays.chain_of_level[arrays.chain_level[held]]).tolist():
+            release_idle_doomed(arrays, cells, chain)
+    elif needed < 2:
+        return False
+    plan_everything(cells, 1)
+    return True
+
+
+@entry_kernel
+def preassigned_cells_needed(
+    t: TopologyArrays, s: Cells, physical: IntArray, levels: IntArray, vc: int
+) -> tuple[int, int]:  # fmt: skip
+    """How many preassigned cells a group takes that its VC has not bound there; and 1 if doomed cells are in the way.
+
+    They are if they overlap one, if the VC has too few left beside its doomed ones, or if VC safety would break beside
+    doomed cells.
+
+    physical, levels : as in `restore_leaves`. Cost O(leaves x height).
+    """
+    needed = np.zeros(len(t.child_count), np.int32)
+    cells = np.empty(len(physical), np.int32)
+    found, count = False, 0
+    for i in range(len(physical)):
+        if physical[i] == NO_CELL or levels[i] == 0:
+            continue
+        cell = ancestor_at(t, physical[i], levels[i])
+        is_own = s.bound[cell] != NO_CELL and t.vc[s.bound[cell]] == vc and t.parent[s.bound[cell]] == NO_CELL
+        if is_own or s.mark[cell] == 1:
+            continue
+        s.mark[cell] = 1
+        cells[count] = cell
+        count += 1
+        needed[t.chain_level[cell]] += 1
+        found = found or _meets_doomed(t, s, cell)
+    for i in range(count):
+        s.mark[cells[i]] = 0
+    for level in range(len(needed)):
+        slot = vc * len(t.child_count) + level
+        found = found or (s.doomed_count[slot] > 0 and needed[level] > s.vc_claims[slot])
+    if count > 0 and not found:
+        doomed_count = 0
+        chain = t.chain_of_level[t.chain_level[cells[0]]]
+        for level in range(t.level_offset[chain] + 1, t.level_offset[chain] + t.top_level[chain] + 1):
+            doomed_count += s.doomed_total[level]
+        if doomed_count > 0:
+            found = not is_safe(t, s, chain) or not keeps_safety(t, s, cells[:count], spare_cells(t, s, chain))
+    return count, int(found)
 
 
 def _preempt_below(state: State, root: int, preemptor: str) -> list[str]:

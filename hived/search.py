@@ -8,17 +8,19 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hived.assignment import MOST_TRIED, Tries
+from hived.assignment import Tries
+from hived.better_placement import fit_better
 from hived.capacity import Capacity
 from hived.checks import check_request
 from hived.decisions import Wait
 from hived.events import Offer
+from hived.fitting import explain, fit_completely, given_up, tries_for
 from hived.journal import mark, undo_changes
 from hived.nearness import Request
 from hived.offered_placement import fit_offered
 from hived.offers import allows
 from hived.placement import Placement, fit_in_view, no_capacity
-from hived.specs import PodRequest
+from hived.specs import PodRequest, Rules
 from hived.state import State
 from hived.topology import BoolArray
 from hived.views import chain_of_view, views_to_try
@@ -34,7 +36,13 @@ def search(state: State, pod: PodRequest, suggested: BoolArray | None) -> Placem
     Raises UserError for a request that this cluster can never meet (rule 5.7).
     """
     check_request(state, pod)
-    return _first_fit(state, _request(pod, suggested), {})
+    request = _request(pod, suggested)
+    found = _first_fit(state, request, {})
+    if isinstance(found, Placement) or state.spec.rules is Rules.HIVED:
+        return found
+    tries = tries_for(state)
+    complete, would_combine = fit_completely(state, request, _views(state, pod), None, tries)
+    return complete or explain(found.reason, tries, would_combine=would_combine)
 
 
 def search_offered(state: State, pod: PodRequest, offer: Offer) -> Placement | Wait:
@@ -57,6 +65,10 @@ def search_offered(state: State, pod: PodRequest, offer: Offer) -> Placement | W
             break
         found = _first_fit(state, request._replace(suggested=mask, ignore=False, explains=False), {})
     tries = Tries()
+    if state.spec.rules is Rules.BETTER:
+        complete, would_combine = fit_completely(state, request, _views(state, pod), offer, tries)
+        reason = first.reason if isinstance(first, Wait) else _reason(state, request, offer, tries)
+        return complete or explain(reason, tries, would_combine=would_combine)
     for view in _views(state, pod):
         # without room for pods of one size in the VC itself, nothing behind it can help
         if len(request.sizes) > 1 or refused.get(view) != no_capacity(request):
@@ -83,11 +95,12 @@ def _first_fit(state: State, request: Request, refused: dict[int, Wait]) -> Plac
 
     `refused` is told why each one before has none.
     """
+    fit = fit_better if state.spec.rules is Rules.BETTER else fit_in_view
     reason = ""
     for views in views_to_try(state, request.pod.spec):
         last = ""
         for view in views:
-            found = fit_in_view(state, request, view)
+            found = fit(state, request, view)
             if isinstance(found, Placement):
                 return found
             refused[view] = found
@@ -135,9 +148,7 @@ def _reason(state: State, request: Request, offer: Offer, tries: Tries) -> str:
         reason = f"the nodes of {where} that Kubernetes offers have no room for pods of {pods} {leaf}s{obstacle}"
         if offer.rules:
             reason += " where the pods' rules about each other hold"
-    if tries.gave_up:
-        reason += f"; the search was given up after {MOST_TRIED} tries"
-    return reason
+    return reason + given_up(tries)
 
 
 def _are_rules_in_the_way(state: State, request: Request, offer: Offer) -> bool:

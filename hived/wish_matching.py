@@ -4,7 +4,8 @@ Each level is a bipartite matching, first in lexicographic order, so the search 
 
 A cell that is usable at or below node level has only usable cells below it, unless some of its leaves are lost: an
 unbound cell has no bound descendants, and a node is healthy and suggested as a whole. So fitting needs a proof above
-node level, and below it for cells with lost leaves, which are the last choice.
+node level, and below it for cells with lost leaves, which are the last choice. The same holds for leaves in
+opportunistic use where these are left alone (rule 18.6).
 """
 
 import numpy as np
@@ -14,7 +15,7 @@ from hived.matching import match_first
 from hived.state import Cells
 from hived.topology import NO_CELL, IntArray, TopologyArrays
 from hived.tree import children_of, descend
-from hived.wishes import NO_WISH, Suggestion, Wishes, is_usable, order_candidates
+from hived.wishes import NO_WISH, Suggestion, Wishes, is_usable, is_whole, order_candidates
 
 
 @kernel
@@ -59,7 +60,7 @@ def _assign_level(
     if usable < len(wishes):
         return False
     preferred = candidates[ordered[:usable]]
-    if t.node[candidates[0]] != NO_CELL and s.lost[preferred[len(wishes) - 1]] == 0:
+    if t.node[candidates[0]] != NO_CELL and _are_whole(s, preferred[: len(wishes)], suggestion):
         for i in range(len(wishes)):
             w.match[wishes[i]] = preferred[i]
         return True
@@ -68,6 +69,14 @@ def _assign_level(
         return False
     for i in range(len(wishes)):
         w.match[wishes[i]] = preferred[match[i]]
+    return True
+
+
+@kernel
+def _are_whole(s: Cells, cells: IntArray, suggestion: Suggestion) -> bool:
+    for cell in cells:
+        if not is_whole(s, cell, suggestion):
+            return False
     return True
 
 
@@ -86,7 +95,7 @@ def fit_matrix(
     rows, cells = wish_lists[wish_starts[depth] : wish_starts[depth + 1]], descend(t, candidates, depth)
     fits = _fit_usable(t, s, rows, cells, suggestion)
     for column in range(len(cells)):
-        if s.lost[cells[column]] > 0 and t.level[cells[column]] > 1:
+        if t.level[cells[column]] > 1 and not is_whole(s, cells[column], suggestion):
             for row in range(len(rows)):
                 if fits[row, column] == 1:
                     fits[row, column] = _fits_in_part(t, s, w, rows[row], cells[column], suggestion)
@@ -109,7 +118,7 @@ def _fit_usable(t: TopologyArrays, s: Cells, rows: IntArray, cells: IntArray, su
 
 @kernel
 def _fits_in_part(t: TopologyArrays, s: Cells, w: Wishes, wish: int, cell: int, suggestion: Suggestion) -> int:
-    """1 if the tree below a wish fits below a cell at or below node level that has lost leaves.
+    """1 if the tree below a wish fits below a cell at or below node level of which not all leaves are usable.
 
     Cost O(leaves of the cell^2 x levels), as a rule.
     """

@@ -6,6 +6,8 @@ is a preassigned cell, or a child of a bound cell.
 
 from typing import NamedTuple
 
+import numpy as np
+
 from hived.jit import kernel
 from hived.state import Cells
 from hived.topology import NO_CELL, BoolArray, IntArray, TopologyArrays
@@ -30,11 +32,27 @@ class Wishes(NamedTuple):
 
 
 class Suggestion(NamedTuple):
-    """Which nodes may be used, and the cell below or above which all that is bound shall be; NO_CELL: anywhere."""
+    """Which nodes may be used, and the cell below or above which all that is bound shall be; NO_CELL: anywhere.
+
+    spares : shall leaves in opportunistic use be left alone?
+    """
 
     suggested: BoolArray
     ignore: bool
     within: int
+    spares: bool
+
+
+@kernel
+def no_wishes(t: TopologyArrays, virtual: IntArray) -> Wishes:
+    """No wishes yet, with room for those of some virtual leaves."""
+    size = 0
+    for leaf in virtual:
+        size += t.level[t.root[leaf]]
+    return Wishes(
+        np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.int32),
+        np.empty(size, np.int32), np.empty(size, np.int32), np.zeros(1, np.int32),
+    )  # fmt: skip
 
 
 @kernel
@@ -118,6 +136,8 @@ def is_usable(t: TopologyArrays, s: Cells, cell: int, suggestion: Suggestion) ->
         return False
     if suggestion.within != NO_CELL and not overlap(t, cell, suggestion.within):
         return False
+    if suggestion.spares and t.level[cell] == 1 and s.opportunistic_used[cell] > 0:
+        return False
     if t.node[cell] != NO_CELL:
         is_bad = s.bad[cell] == 1 and is_bad_as_a_whole(t, s, cell)
         return not is_bad and (suggestion.ignore or suggestion.suggested[t.node[cell]])
@@ -131,6 +151,12 @@ def is_usable(t: TopologyArrays, s: Cells, cell: int, suggestion: Suggestion) ->
         if suggestion.suggested[t.node[node_cell]]:
             return True
     return False
+
+
+@kernel
+def is_whole(s: Cells, cell: int, suggestion: Suggestion) -> bool:
+    """Is every leaf below a usable cell at or below node level usable?"""
+    return bool(s.lost[cell] == 0 and not (suggestion.spares and s.opportunistic_used[cell] > 0))
 
 
 @kernel

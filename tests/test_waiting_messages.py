@@ -14,8 +14,8 @@ from tests.places import ROOT
 PAGE = (ROOT / "docs/waiting.md").read_text()
 PACKAGE = ROOT / "extender/hived_extender"
 CORE = (
-    "bind_info", "checks", "deciding", "groups", "offered_placement", "packing", "packing_below", "placement",
-    "scheduler", "search", "views",
+    "bind_info", "checks", "deciding", "fitting", "groups", "offered_placement", "packing", "packing_below",
+    "placement", "scheduler", "search", "views",
 )  # fmt: skip
 SERVICE = (
     "acceptance", "bound_pods", "cluster_cache", "cluster_nodes", "forced", "gang_notices", "offers", "pods",

@@ -123,7 +123,8 @@ def _virtual_clusters(configuration: Configuration, topology: Topology) -> dict[
         spec = configuration.cluster.virtual_clusters[name]
         count = len(topology.preassigned[vc]) - len(spec.pinned_cell_ids)
         cells = [_type_of_level(topology, slot) for slot in types[list(topology.preassigned[vc][:count])].tolist()]
-        placement = spec.packs_by_topology, name in configuration.rules.packed, spec.combines, spec.spares
+        rules = configuration.rules
+        placement = spec.packs_by_topology, name in rules.packed, spec.combines, spec.spares, rules.moving.of(name)
         clusters[name] = (cells, spec.pinned_cell_ids, _access(configuration, name), placement)
     return clusters
 

@@ -25,6 +25,7 @@ from hived_config.decision_rules import RULES_KEY
 from hived_config.document import MAX_NODES, gc_paused, read_text
 from hived_config.errors import ConfigError, Mistake
 from hived_config.kinds import Given, Key, Record
+from hived_config.moving import DEFRAG
 from hived_config.openpai import open_configuration
 from hived_config.physical import TOP_CELLS, PhysicalCells
 from hived_config.reader import Reader, is_null
@@ -75,7 +76,7 @@ DOCUMENT = Record(
     ),
 )
 RECORDS = (
-    CERTIFY, PHYSICAL_CLUSTER, CELL_TYPE, CELL, SKU_TYPE, VIRTUAL_CLUSTER, NAMESPACE, CONDITION, OPPORTUNISTIC,
+    CERTIFY, PHYSICAL_CLUSTER, CELL_TYPE, CELL, SKU_TYPE, VIRTUAL_CLUSTER, DEFRAG, NAMESPACE, CONDITION, OPPORTUNISTIC,
     OPPORTUNIST, VIRTUAL_CELL, PINNED_CELL,
 )  # fmt: skip
 """The kinds of mappings inside a document."""
@@ -164,6 +165,7 @@ def _read_cluster(reader: Reader, given: Given) -> tuple[ClusterSpec | None, Pod
         node_labels=skus.node_labels,
         access=access_rules,
         packed=frozenset(virtual.packed),
+        moving=virtual.moving,
     )
     if types_node is None or cells_node is None or virtual_node is None:
         return None, rules

@@ -22,6 +22,7 @@ TITLES = {
     "physicalCell": "A physical cell",
     "skuType": "A SKU type",
     "virtualCluster": "A virtual cluster",
+    "defrag": "defrag of a virtual cluster",
     "namespace": "A namespace of a virtual cluster",
     "condition": "A condition on a label",
     "virtualCell": "A virtual cell",

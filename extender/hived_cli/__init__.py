@@ -21,6 +21,7 @@ SUMMARIES = {
     "resume": "Create the pods of a job that was submitted suspended, or that was aborted.",
     "get": "Show the cluster, the virtual clusters or the affinity groups.",
     "config": "Check, explain and change configurations.",
+    "defrag": "Make room in a virtual cluster whose free cells are scattered, by moving groups that allow it.",
     "certificates": "Make certificates for TLS between kube-scheduler and the extender.",
     "manifests": "Print the manifests that install hived in a cluster, with your configuration.",
     "simulate": "Run a trace of jobs on the scheduler in virtual time, and on others for comparison.",

@@ -15,7 +15,7 @@ from hived_simulator.clusters import Cluster
 from hived_simulator.differences import Difference, differences, redrawn
 from hived_simulator.loop import Loop
 from hived_simulator.outcomes import Outcome, excesses, outcomes
-from hived_simulator.plan import FORMAT, Kind, Plan, Policy
+from hived_simulator.plan import FORMAT, Kind, Plan, Policy, Through
 from hived_simulator.series import Series
 from hived_simulator.summaries import Against, Measured, Summary, summaries
 from hived_simulator.writing import (
@@ -95,6 +95,11 @@ class Campaign:
         self._task_count = len(plan.tasks(plan.trace))
 
     @property
+    def can_resume(self) -> bool:
+        """A service is not written to disk, so a simulation of it begins anew."""
+        return self.plan.options.through is Through.CORE
+
+    @property
     def _run_count(self) -> int:
         return len(self.plan.policies) * (1 + self.plan.options.draws)
 
@@ -103,13 +108,13 @@ class Campaign:
     ) -> bool:
         """Work until all is done, or until `must_stop`: then the checkpoint is written, and the answer is False.
 
-        `now_s` is a clock; a checkpoint is written each `save_s` of its seconds.
+        `now_s` is a clock; a checkpoint is written each `save_s` of its seconds, if it `can_resume`.
         """
         saved_s = now_s()
         for progress in self._steps():
             tell(progress)
             is_stopped = must_stop()
-            if is_stopped or now_s() - saved_s >= save_s:
+            if self.can_resume and (is_stopped or now_s() - saved_s >= save_s):
                 checkpoints.save(self._out, self.plan.identity, self._kept)
                 saved_s = now_s()
             if is_stopped:
@@ -151,7 +156,7 @@ class Campaign:
 
     def _start(self, policy: Policy, draw: int) -> Run:
         cluster = self.plan.cluster(policy)
-        tasks = self.plan.tasks(self._drawn(draw))
+        tasks = self.plan.tasks(self._drawn(draw), policy)
         loop = Loop(cluster, tasks, self.plan.changes, self.plan.manner(policy), self.plan.options.every_s)
         if draw:
             loop.series = Series(0.0)  # nobody reads it
@@ -187,6 +192,8 @@ class Campaign:
         write(self._out / "vcs.csv", vcs_table(rows))
         write(self._out / "vcs.json", as_json(rows))
         write(self._out / "differences.csv", differences_table(found))
+        if plan.options.draws:
+            write(self._out / "draws.json", as_json({name: all_of[1:] for name, all_of in self._kept.totals.items()}))
         trace = {
             "file": plan.trace_file, "name": plan.trace.name, "jobs": len(plan.trace.jobs),
             "start": plan.trace.start, "submitted_until_s": plan.trace.jobs[-1].submitted_s, "notes": plan.trace.notes,

@@ -55,6 +55,10 @@ class Cluster(Protocol):
         """The configuration in force."""
         ...
 
+    def tell_time(self, now_s: float) -> None:
+        """It is so late; told before anything that happens then."""
+        ...
+
     def room(self, vc: str) -> int:
         """A number that grows whenever a task of this virtual cluster that was refused may fit."""
         ...

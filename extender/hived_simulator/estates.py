@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hived.errors import UserError
 from hived.specs import ClusterSpec, PhysicalCellSpec, VirtualClusterSpec
 from hived.topology import NO_CELL, Topology
-from hived_simulator.hived_cluster import Owned
+from hived_simulator.owned import Owned
 
 OTHERS = "~others"
 """The virtual cluster of all hardware that the owner of an estate lacks."""

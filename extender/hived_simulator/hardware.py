@@ -77,6 +77,12 @@ def level_name(topology: Topology, level: int) -> str:
     return chain.types[level - 1] if level <= chain.top_level else ACROSS
 
 
+def bad_leaves_of(state: State, vc: str) -> int:
+    """Leaf cells of a virtual cluster that are bound to bad ones."""
+    is_leaf = (state.arrays.vc == state.topology.vc_index[vc]) & (state.arrays.level == 1)
+    return int(np.count_nonzero(state.cells.bad[is_leaf]))
+
+
 def idle_cells(state: State) -> dict[str, int]:
     """By cell type, lowest first: physical cells of which every leaf is healthy, and neither used nor reserved."""
     arrays, cells, found = state.arrays, state.cells, Counter[str]()

@@ -1,44 +1,45 @@
 """A cluster under hived: every answer is one of `hived.scheduler.handle`, the code that decides in production."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
 from hived.decisions import Applied, Bind, Decision, Preempt, Wait
 from hived.errors import UserError
-from hived.events import Event, LeavesLost, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.events import Event, NodeHealthChanged, Phase, PodAllocated, PodDeleted, PodProgressed, ScheduleRequested
 from hived.scheduler import handle, new_state
-from hived.specs import OPPORTUNISTIC_PRIORITY, BindInfo, ClusterSpec, PodRequest
+from hived.specs import OPPORTUNISTIC_PRIORITY, BindInfo, ClusterSpec, PodRequest, Rules
 from hived.state import GroupState, State
 from hived.topology import NO_CELL
 from hived_extender.reconfiguration.successor import Successor
 from hived_extender.service.state_inputs import StateInputs, reservations
 from hived_simulator.clusters import Answer, Displaced, Leaving, Room, Started, Waits
-from hived_simulator.hardware import best_level, common_level, idle_cells, level_name, nodes_below, promised_leaves
+from hived_simulator.hardware import (
+    bad_leaves_of,
+    best_level,
+    common_level,
+    idle_cells,
+    level_name,
+    nodes_below,
+    promised_leaves,
+)
 from hived_simulator.holdings import Holding, has_place, placed_pods
 from hived_simulator.occupancy import Occupancy
+from hived_simulator.owned import Owned, is_there, make_healthy, tell_lacking
+from hived_simulator.possible import Possible
 from hived_simulator.requests import pod_of, pod_spec
+from hived_simulator.saves import Saves
 from hived_simulator.tasks import Cause, Shape, Task
-
-
-@dataclass(frozen=True, slots=True)
-class Owned:
-    """The part of a cluster's hardware that is there: nodes, and of some of them the devices that are not.
-
-    `lacking` has (leaf cell type, device indices) by node, `leaf_count` is that of all the rest.
-    """
-
-    nodes: frozenset[str]
-    lacking: Mapping[str, tuple[str, tuple[int, ...]]]
-    leaf_count: int
 
 
 class HivedCluster:
     """See the module. Every node of the configuration is there, and healthy, at first; `owned` limits that.
 
-    `is_lazy`: guaranteed tasks that others of their virtual cluster preempt go on as opportunistic ones.
+    `is_lazy`: guaranteed tasks that others of their virtual cluster preempt go on as opportunistic ones. PREFIX begins
+    the core's names of groups; `Task.group` is the rest.
     """
+
+    PREFIX = ""
 
     def __init__(self, spec: ClusterSpec, is_lazy: bool = False, owned: Owned | None = None) -> None:
         """Cost O(cells)."""
@@ -50,26 +51,13 @@ class HivedCluster:
         self._usage = Occupancy()
         self._room = 0
         self._used_count = 0
-        self._empty: State | None = None
-        self._possible: dict[tuple[str, int, Shape], Waits | None] = {}
+        self._possible: Possible | None = None
+        self._now_s = 0.0
+        self._saves = Saves()
         self._best: dict[Shape, int] = {}
-        self._make_healthy(self.state)
+        make_healthy(self.state, owned)
         self._promised = promised_leaves(self.state.topology)
         self._leaf_count = len(self.state.arrays.node_leaf)
-
-    def _make_healthy(self, state: State) -> None:
-        for node in state.topology.node_names:
-            if self._is_there(node):
-                handle(state, NodeHealthChanged(node, True))
-        self._tell_lacking(state)
-
-    def _is_there(self, node: str) -> bool:
-        return self._owned is None or node in self._owned.nodes
-
-    def _tell_lacking(self, state: State) -> None:
-        if self._owned is not None:
-            for node, (leaf_type, devices) in self._owned.lacking.items():
-                handle(state, LeavesLost(node, leaf_type, len(devices), devices))
 
     @property
     def spec(self) -> ClusterSpec:
@@ -90,20 +78,11 @@ class HivedCluster:
 
     def can_ever_run(self, task: Task) -> Waits | None:
         """See `Cluster`. Cost: a search for each kind of task; one more state the first time."""
-        key = (task.vc, task.priority, task.shape)
-        if key not in self._possible:
-            if self._empty is None:
-                self._empty = new_state(self.state.spec)
-                self._make_healthy(self._empty)
-            try:
-                decision = handle(
-                    self._empty, ScheduleRequested(pod_of(task, pod_spec(task, task.priority, self._is_lazy), 0))
-                )
-                failed = Waits(Cause.REFUSED, decision.reason) if isinstance(decision, Wait) else None
-            except UserError as error:
-                failed = Waits(Cause.REFUSED, str(error))
-            self._possible[key] = failed
-        return self._possible[key]
+        if self._possible is None:
+            empty = new_state(self.state.spec)
+            make_healthy(empty, self._owned)
+            self._possible = Possible(empty)
+        return self._possible.refusal(task)
 
     def lacks_room(self, task: Task, priority: int) -> Cause | None:
         """See `Cluster`: the leaf cells that nobody of at least this priority has are fewer than it asks for."""
@@ -112,14 +91,20 @@ class HivedCluster:
             return Cause.NO_ROOM if self._used_count + wanted > self._leaf_count else None
         return Cause.FULL if self._usage.of(task.vc, priority) + wanted > self.promised(task.vc) else None
 
+    def tell_time(self, now_s: float) -> None:
+        """See `Cluster`. Better rules choose victims by lost work, so the core hears of work that was saved since."""
+        self._now_s = now_s
+        if self.state.spec.rules is Rules.BETTER:
+            for group in self._saves.due(now_s):
+                for pod in self._holdings[group].pods:
+                    self._handle(PodProgressed(pod, self._saves.times(group)))
+
     def ask(self, task: Task, priority: int) -> Answer:
         """See `Cluster`."""
         pod = pod_of(task, pod_spec(task, priority, self._is_lazy), 0)
         phase = Phase.PREEMPTING if task.group in self._holdings else Phase.FILTERING
         try:
-            decision = self._handle(ScheduleRequested(pod, phase))
-            if isinstance(decision, Preempt) and phase is Phase.FILTERING:
-                decision = self._handle(ScheduleRequested(pod, Phase.PREEMPTING))
+            decision = self._decide(task, pod, phase)
         except UserError as error:
             self._forget(task.group)
             return Waits(Cause.REFUSED, str(error))
@@ -149,27 +134,24 @@ class HivedCluster:
             for place in member:
                 pods.append(pod_of(task, spec, len(pods)))
                 infos.append(BindInfo(place.node, place.leaf_cell_indices, chain, members))
-        first = True
-        for pod, info in zip(pods, infos, strict=True):
-            applied = self._handle(PodAllocated(pod, info, decision.lazily_preempted if first else ()))
-            more += applied.cancelled
-            first = False
+        times = self._saves.started(task, self._now_s) if self.state.spec.rules is Rules.BETTER else None
+        for slot, (pod, info) in enumerate(zip(pods, infos, strict=True)):
+            more += self._allocate(PodAllocated(pod, info, () if slot else decision.lazily_preempted, times))
         for name in more:
             self._forget(name)
         self._room += bool(more)
         self._holdings[task.group] = Holding(task, tuple(pods), tuple(infos))
         self._usage.count(task, priority)
         self._used_count += task.shape.leaf_count
-        return Started(common_level(self.state.topology, self.state.groups[task.group].physical), (*cancelled, *more))
+        return Started(
+            common_level(self.state.topology, self.state.groups[self.PREFIX + task.group].physical), (*cancelled, *more)
+        )
 
     def _cause(self, task: Task, priority: int) -> Cause:
         lacking = self.lacks_room(task, priority)
         if lacking is not None or priority == OPPORTUNISTIC_PRIORITY:
             return lacking or Cause.NO_ROOM
-        topology, cells = self.state.topology, self.state.cells
-        vc = topology.vc_index[task.vc]
-        is_leaf = (self.state.arrays.vc == vc) & (self.state.arrays.level == 1)
-        bad = int(np.count_nonzero(cells.bad[is_leaf]))
+        bad = bad_leaves_of(self.state, task.vc)
         used = self._usage.of(task.vc, priority)
         return Cause.BAD if used + task.shape.leaf_count + bad > self.promised(task.vc) else Cause.FRAGMENTED
 
@@ -180,28 +162,28 @@ class HivedCluster:
         if holding.infos:
             self._used_count -= self._leaves_of(task.group)
         for pod in holding.pods:
-            cancelled += self._handle(PodDeleted(pod)).cancelled
+            cancelled += self._delete(pod)
         self._forget(task.group)
         self._room += 1
         return tuple(name for name in cancelled if name != task.group)
 
     def _leaves_of(self, group: str) -> int:
         """How many leaf cells a group has that are configured."""
-        found = self.state.groups.get(group)
+        found = self.state.groups.get(self.PREFIX + group)
         return 0 if found is None else int(np.count_nonzero(found.physical != NO_CELL))
 
     def set_health(self, node: str, is_healthy: bool) -> None:
         """See `Cluster`."""
         (self._bad_nodes.discard if is_healthy else self._bad_nodes.add)(node)
-        if self._is_there(node):
-            self._handle(NodeHealthChanged(node, is_healthy))
+        if is_there(node, self._owned):
+            self._tell_health(node, is_healthy)
             self._room += 1
 
     def groups_on(self, nodes: Sequence[str]) -> list[str]:
         """See `Cluster`."""
         wanted = {self.state.topology.node_index[node] for node in nodes if node in self.state.topology.node_index}
         return [
-            name
+            name.removeprefix(self.PREFIX)
             for name, group in self.state.groups.items()
             if group.state is not GroupState.PREEMPTING
             and wanted.intersection(self.state.arrays.node[group.physical[group.physical != NO_CELL]].tolist())
@@ -216,8 +198,10 @@ class HivedCluster:
         successor = Successor(spec)
         self._owned = owned
         nodes = successor.core.state.topology.node_index.keys() - self._bad_nodes
-        healthy = frozenset(node for node in nodes if self._is_there(node))
-        successor.catch_up(StateInputs(healthy, placed_pods(self._holdings, self.state), reservations(self.state)))
+        healthy = frozenset(node for node in nodes if is_there(node, self._owned))
+        successor.catch_up(
+            StateInputs(healthy, placed_pods(self._holdings, self.state, self._saves), reservations(self.state))
+        )
         self._take_over(successor.core.state)
         evicted = {uid.rpartition("/")[0]: None for uid in sorted(successor.unaccounted)}
         if owned is not None:
@@ -231,16 +215,15 @@ class HivedCluster:
 
     def _take_over(self, state: State) -> None:
         self.state = state
-        self._tell_lacking(state)
+        tell_lacking(state, self._owned)
         self._promised = promised_leaves(state.topology)
         self._leaf_count = len(state.arrays.node_leaf)
         self._used_count = sum(self._leaves_of(name) for name, held in self._holdings.items() if held.infos)
-        self._empty = None
-        self._possible.clear()
+        self._possible = None
         self._best.clear()
         self._room += 1
         for name in self._holdings:
-            if not has_place(self.state, name):
+            if not has_place(self.state, self.PREFIX + name):
                 self._usage.uncount(name)
 
     def dissolve(self) -> Displaced:
@@ -269,6 +252,25 @@ class HivedCluster:
         """See `Cluster`."""
         return level_name(self.state.topology, level)
 
+    def _decide(self, task: Task, pod: PodRequest, phase: Phase) -> Decision:
+        """Where a task can run, by its first pod; if others have to leave, its cells are reserved."""
+        now_s = self._now_s if self.state.spec.rules is Rules.BETTER else None
+        decision = self._handle(ScheduleRequested(pod, phase, now_s=now_s))
+        if isinstance(decision, Preempt) and phase is Phase.FILTERING:
+            decision = self._handle(ScheduleRequested(pod, Phase.PREEMPTING, now_s=now_s))
+        return decision
+
+    def _allocate(self, event: PodAllocated) -> tuple[str, ...]:
+        """A pod is bound; returns the groups that reserve nothing any more."""
+        return self._handle(event).cancelled
+
+    def _delete(self, pod: PodRequest) -> tuple[str, ...]:
+        """A pod is gone; returns the same."""
+        return self._handle(PodDeleted(pod)).cancelled
+
+    def _tell_health(self, node: str, is_healthy: bool) -> None:
+        self._handle(NodeHealthChanged(node, is_healthy))
+
     def _handle(self, event: Event) -> Decision:
         decision = handle(self.state, event)
         if isinstance(decision, Applied | Preempt):
@@ -278,4 +280,5 @@ class HivedCluster:
 
     def _forget(self, group: str) -> None:
         self._holdings.pop(group, None)
+        self._saves.ended(group)
         self._usage.uncount(group)

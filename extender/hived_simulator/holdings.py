@@ -6,6 +6,7 @@ from typing import NamedTuple
 from hived.specs import BindInfo, PodRequest
 from hived.state import State
 from hived_extender.service.state_inputs import Placed, without_place
+from hived_simulator.saves import Saves
 from hived_simulator.tasks import Task
 
 
@@ -23,7 +24,7 @@ def has_place(state: State, group: str) -> bool:
     return found is not None and found.virtual is not None
 
 
-def placed_pods(holdings: Mapping[str, Holding], state: State) -> dict[str, Placed]:
+def placed_pods(holdings: Mapping[str, Holding], state: State, saves: Saves) -> dict[str, Placed]:
     """Every pod that holds cells by its uid, with what its annotations say. Cost O(pods)."""
     placed = {}
     for group, holding in holdings.items():
@@ -33,5 +34,6 @@ def placed_pods(holdings: Mapping[str, Holding], state: State) -> dict[str, Plac
         if not has_place(state, group):
             members = without_place(members)
         for pod, info in zip(holding.pods, holding.infos, strict=True):
-            placed[pod.uid] = Placed(pod, BindInfo(info.node, info.leaf_cell_indices, info.cell_chain, members))
+            told = BindInfo(info.node, info.leaf_cell_indices, info.cell_chain, members)
+            placed[pod.uid] = Placed(pod, told, saves.times(group))
     return placed

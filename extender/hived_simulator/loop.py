@@ -91,6 +91,7 @@ class Loop:
         self.series.catch_up(self._agenda.next_s, self.now, self.cluster)
         due = self._agenda.due()
         self.now.at_s = due[0].at_s
+        self.cluster.tell_time(self.now.at_s)
         for entry in due:
             self._take(entry)
         self._try_waiting()

@@ -16,11 +16,13 @@ from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, Cluster
 from hived_config.loader import load_cluster
 from hived_simulator.changes import Change, parse_changes
 from hived_simulator.clusters import Cluster
+from hived_simulator.durations import parse_duration
 from hived_simulator.hardware import nodes_below
 from hived_simulator.hived_cluster import HivedCluster
 from hived_simulator.loop import Manner
 from hived_simulator.private import PrivateClusters
 from hived_simulator.quotas import QuotaCluster
+from hived_simulator.service_cluster import ServiceCluster
 from hived_simulator.tasks import Task, tasks_of
 from hived_simulator.tenants import assigned
 from hived_traces.jobs import Job, Trace
@@ -40,6 +42,8 @@ class Kind(StrEnum):
 
 
 BASELINES = (Kind.PRIVATE, Kind.QUOTA_BEST_FIT, Kind.QUOTA_SPREAD)
+LENDING = "over-quota"
+"""The configuration with OverQuota.OPPORTUNISTIC; with `:30m`, evicted jobs keep what they had each 30 minutes."""
 
 
 class OverQuota(StrEnum):
@@ -49,10 +53,17 @@ class OverQuota(StrEnum):
     OPPORTUNISTIC = "opportunistic"
 
 
+class Through(StrEnum):
+    """How much of the scheduler runs."""
+
+    CORE = "core"
+    SERVICE = "service"
+
+
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What a user may choose; lengths of time in seconds.
 
-    against : policies beside the configuration: names of baselines, or files of other configurations
+    against : policies beside the configuration: names of baselines, LENDING, or files of other configurations
     what : changes of the cluster, as on the command line
     tenants : TENANT=VC pairs, or `auto`; none if tenants are named as virtual clusters
     checkpoint_s : what an evicted job keeps: its work up to the last multiple of this; None as the trace says
@@ -60,6 +71,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     draws : further runs with durations drawn anew
     every_s : from one row of the series to the next
     trace_format : of the trace's file; "" to recognise it
+    through : decide by the core alone, or by the whole service with pods as Kubernetes has them
     """
 
     against: tuple[str, ...] = ()
@@ -75,6 +87,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     draws: int = 0
     every_s: float = 600.0
     trace_format: str = ""
+    through: Through = Through.CORE
 
 
 class Input(msgspec.Struct, frozen=True):
@@ -85,7 +98,7 @@ class Input(msgspec.Struct, frozen=True):
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """A scheduler that the trace runs on."""
+    """A scheduler that the trace runs on. `checkpoint_s`: of its jobs; None as for all policies."""
 
     name: str
     kind: Kind
@@ -93,6 +106,7 @@ class Policy(msgspec.Struct, frozen=True):
     rules: int
     has_backfill: bool
     over_quota: OverQuota
+    checkpoint_s: float | None = None
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -121,6 +135,8 @@ class Plan(msgspec.Struct, frozen=True):
         spec = self.specs[policy.name]
         if policy.kind is Kind.PRIVATE:
             return PrivateClusters(spec, self.options.is_lazy)
+        if policy.kind is Kind.HIVED and self.options.through is Through.SERVICE:
+            return ServiceCluster(spec, self.options.is_lazy)
         if policy.kind is Kind.HIVED:
             return HivedCluster(spec, self.options.is_lazy)
         return QuotaCluster(spec, spreads=policy.kind is Kind.QUOTA_SPREAD)
@@ -129,11 +145,15 @@ class Plan(msgspec.Struct, frozen=True):
         """How a policy queues and evicts tasks."""
         return Manner(self.options.grace_s, policy.has_backfill, policy.over_quota is OverQuota.OPPORTUNISTIC)
 
-    def tasks(self, trace: Trace) -> list[Task]:
-        """Fresh tasks of a trace's jobs, ascending by place."""
-        return [
+    def tasks(self, trace: Trace, policy: Policy | None = None) -> list[Task]:
+        """Fresh tasks of a trace's jobs, ascending by place; with the checkpoints of a policy that has its own."""
+        found = [
             task for number, job in enumerate(trace.jobs) for task in tasks_of(job, number, self.tenants[job.tenant])
         ]
+        if policy is not None and policy.checkpoint_s is not None:
+            for task in found:
+                task.checkpoint_s = policy.checkpoint_s
+        return found
 
 
 def make_plan(config: Path, trace_path: Path, options: Options) -> Plan:
@@ -189,6 +209,10 @@ def _policies(spec: ClusterSpec, main: Input, options: Options) -> tuple[tuple[P
     policies = [_policy("hived", Kind.HIVED, main, spec, options)]
     specs = {"hived": spec}
     for text in dict.fromkeys(options.against):
+        if text.partition(":")[0] == LENDING:
+            policies.append(_lending(text, main, spec, options))
+            specs[policies[-1].name] = spec
+            continue
         if text in set(BASELINES):
             name, kind, configuration, own = text, Kind(text), main, spec
         elif Path(text).is_file():
@@ -199,7 +223,8 @@ def _policies(spec: ClusterSpec, main: Input, options: Options) -> tuple[tuple[P
                 load_cluster(text),
             )
         else:
-            raise UserError(f"--against {text!r}: expected {', '.join(BASELINES)} or the file of a configuration")
+            known = ", ".join((*BASELINES, LENDING))
+            raise UserError(f"--against {text!r}: expected {known} or the file of a configuration")
         policies.append(_policy(name, kind, configuration, own, options))
         specs[name] = own
     policies.sort(key=lambda policy: policy.kind is not Kind.PRIVATE)
@@ -211,10 +236,18 @@ def _policy(name: str, kind: Kind, configuration: Input, spec: ClusterSpec, opti
     return Policy(name, kind, configuration, int(spec.rules), options.has_backfill, over_quota)
 
 
+def _lending(text: str, main: Input, spec: ClusterSpec, options: Options) -> Policy:
+    """The configuration, its guaranteed jobs over quota on idle cells of others."""
+    _, has_checkpoints, words = text.partition(":")
+    checkpoint_s = parse_duration(words, f"--against {text}") if has_checkpoints else None
+    policy = _policy(text.replace(":", "-"), Kind.HIVED, main, spec, options)
+    return replace(policy, over_quota=OverQuota.OPPORTUNISTIC, checkpoint_s=checkpoint_s)
+
+
 def _free_name(path: Path, taken: dict[str, ClusterSpec]) -> str:
     stem = "".join(sign if sign.isalnum() or sign in "-_." else "-" for sign in path.stem) or "other"
     name, number = stem, 2
-    while name in taken or name in set(BASELINES):
+    while name in taken or name in set(BASELINES) or name.startswith(LENDING):
         name, number = f"{stem}-{number}", number + 1
     return name
 

@@ -44,6 +44,11 @@ class PrivateClusters:
         """See `Cluster`."""
         return self._spec
 
+    def tell_time(self, now_s: float) -> None:
+        """See `Cluster`."""
+        for cluster in self._clusters.values():
+            cluster.tell_time(now_s)
+
     def room(self, vc: str) -> int:
         """See `Cluster`."""
         found = self._clusters.get(vc)

@@ -64,6 +64,9 @@ class QuotaCluster:
         """See `Cluster`."""
         return self._spec
 
+    def tell_time(self, now_s: float) -> None:
+        """See `Cluster`: quotas do not look at it."""
+
     def room(self, vc: str) -> int:
         """See `Cluster`."""
         return self._room

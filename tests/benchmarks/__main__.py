@@ -20,7 +20,7 @@ from tests.benchmarks.first_start import first_start_s
 from tests.benchmarks.machine import describe_machine
 from tests.benchmarks.reference import Reference, ReferenceError, read_reference
 from tests.benchmarks.report import reference_table, row_names, table, target_table
-from tests.benchmarks.run import CLOCKS
+from tests.benchmarks.run import CLOCKS, RULES
 from tests.benchmarks.targets import missed
 from tests.benchmarks.web import START_REPEATS
 
@@ -33,6 +33,7 @@ def measure(part: str, node_count: int, options: argparse.Namespace) -> dict[str
     """Run one part in a process of its own; exits with a message if it fails."""
     command = [sys.executable, "-m", "tests.benchmarks.run", part, "--nodes", str(node_count)]
     command += ["--seed", str(options.seed), "--clock", options.clock, "--starts", str(options.starts)]
+    command += ["--rules", options.rules]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
     if done.returncode:
         sys.exit(f"measuring {part} at {node_count} nodes failed")
@@ -95,6 +96,7 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--nodes", type=_sizes, default=sizes, help="sizes, multiples of 128, with commas [default: %(default)s]"
     )
+    parser.add_argument("--rules", choices=RULES, default="hived", help="of decisions [default: %(default)s]")
     parser.add_argument("--seed", type=int, default=1, help="of the load [default: %(default)s]")
     parser.add_argument(
         "--clock", choices=CLOCKS, default="wall",
@@ -127,7 +129,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     sizes, old = options.nodes, options.compare
     parts = ["profile"] if options.profile else ["core"] if options.no_http else ["core", "web", "switch"]
-    report: dict[str, Any] = {"machine": describe_machine(), "seed": options.seed, "clock": options.clock}
+    report: dict[str, Any] = {
+        "machine": describe_machine(),
+        "seed": options.seed,
+        "clock": options.clock,
+        "rules": options.rules,
+    }
     figures: dict[int, dict[str, Summary]] = {size: {} for size in sizes}
     if options.cold:
         figures[min(sizes)]["process/first"] = {"value": first_start_s(min(sizes))}

@@ -8,7 +8,7 @@ promised as racks and one quarter as single nodes. `SHARES` says who gets how mu
 
 from collections.abc import Iterator
 
-from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, VirtualCellSpec, VirtualClusterSpec
+from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, Rules, VirtualCellSpec, VirtualClusterSpec
 
 GPUS_PER_NODE = 8
 NODES_PER_RACK = 16
@@ -55,7 +55,7 @@ def promised_cells(node_count: int) -> dict[str, dict[str, int]]:
     return promised
 
 
-def cluster_spec(node_count: int) -> ClusterSpec:
+def cluster_spec(node_count: int, rules: Rules = Rules.HIVED) -> ClusterSpec:
     """The cluster as the configuration's loader would give it."""
     pools = tuple(
         PhysicalCellSpec("POOL", pool, children=tuple(
@@ -71,12 +71,14 @@ def cluster_spec(node_count: int) -> ClusterSpec:
             vc: VirtualClusterSpec(vc, tuple(VirtualCellSpec(*promise) for promise in cells.items()))
             for vc, cells in promised_cells(node_count).items()
         },
+        rules=rules,
     )
 
 
-def config_text(node_count: int) -> str:
+def config_text(node_count: int, rules: Rules = Rules.HIVED) -> str:
     """The same cluster as a configuration file that spells out every node."""
-    lines = ["physicalCluster:", "  cellTypes:"]
+    lines = ["rules: 2"] if rules is Rules.BETTER else []
+    lines += ["physicalCluster:", "  cellTypes:"]
     for cell_type in CELL_TYPES:
         lines += [f"    {cell_type.name}:", f"      childCellType: {cell_type.child_type}"]
         lines += [f"      childCellNumber: {cell_type.child_count}"]

@@ -14,7 +14,7 @@ from time import perf_counter_ns
 from hived.decisions import Wait
 from hived.events import NodeHealthChanged, PodAllocated
 from hived.scheduler import check_invariants, handle, new_state
-from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
+from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, Rules
 from hived.state import State
 from hived_extender.http.server import settle_process, tune_process
 from tests.benchmarks.clusters import GPUS_PER_NODE, VC_NAMES, cluster_spec
@@ -44,8 +44,10 @@ class Measurement:
     """One cluster on its way from start to full and back to empty."""
 
     def __init__(
-        self, node_count: int, seed: int, progress: Callable[[str], None], clock: Callable[[], int] = perf_counter_ns
-    ) -> None:
+        self, node_count: int, seed: int, progress: Callable[[str], None], clock: Callable[[], int] = perf_counter_ns,
+        rules: Rules = Rules.HIVED,
+    ) -> None:  # fmt: skip
+        self.rules = rules
         self.node_count = node_count
         self.figures = Figures()
         self.source = JobSource(seed)
@@ -83,7 +85,7 @@ class Measurement:
         """From nothing to a cluster whose nodes are all healthy."""
         self._progress("start")
         started = self._clock()
-        spec = cluster_spec(self.node_count)
+        spec = cluster_spec(self.node_count, self.rules)
         built = self._clock()
         state = new_state(spec)
         made = self._clock()

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 
+from hived.specs import Rules
 from hived_extender.warm import compile_kernels
 from tests.benchmarks.clusters import GPUS_PER_NODE
 from tests.benchmarks.measure import Measurement
@@ -18,6 +19,7 @@ from tests.benchmarks.switching import SwitchMeasurement
 from tests.benchmarks.web import START_REPEATS, WebMeasurement
 
 CLOCKS = {"wall": time.perf_counter_ns, "cpu": time.thread_time_ns}
+RULES = {"hived": Rules.HIVED, "2": Rules.BETTER}
 PARTS = ("core", "web", "switch", "profile")
 PROFILE_LINES = 30
 
@@ -42,16 +44,17 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
     parser.add_argument("--starts", type=int, default=START_REPEATS, help="fresh processes")
+    parser.add_argument("--rules", choices=RULES, default="hived", help="of decisions")
     options = parser.parse_args()
     compile_kernels()
-    progress = progress_of(options.nodes)
+    progress, rules = progress_of(options.nodes), RULES[options.rules]
     summaries = {}
     if options.part == "web":
-        summaries = WebMeasurement(options.nodes, options.seed, progress, options.starts).run().summaries()
+        summaries = WebMeasurement(options.nodes, options.seed, progress, options.starts, rules).run().summaries()
     elif options.part == "switch":
-        summaries = SwitchMeasurement(options.nodes, options.seed, progress).run().summaries()
+        summaries = SwitchMeasurement(options.nodes, options.seed, progress, rules).run().summaries()
     else:
-        measurement = Measurement(options.nodes, options.seed, progress, CLOCKS[options.clock])
+        measurement = Measurement(options.nodes, options.seed, progress, CLOCKS[options.clock], rules)
         if options.part == "core":
             summaries = measurement.run().summaries()
         else:

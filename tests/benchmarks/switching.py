@@ -11,7 +11,7 @@ from time import perf_counter_ns, sleep
 
 import msgspec
 
-from hived.specs import PodRequest
+from hived.specs import PodRequest, Rules
 from hived_config.loader import load_text
 from hived_extender.http.server import settle_process, tune_process
 from hived_extender.pods.wire import FilterArgs, Pod, decode_args
@@ -45,11 +45,11 @@ LOADS = {"8-GPU": next(kind for kind in KINDS if kind.label == "1x8"), "1-GPU": 
 class SwitchMeasurement:
     """A service of so many nodes, filled twice."""
 
-    def __init__(self, node_count: int, seed: int, progress: Callable[[str], None]) -> None:
+    def __init__(self, node_count: int, seed: int, progress: Callable[[str], None], rules: Rules = Rules.HIVED) -> None:
         self._node_count = node_count
         self._seed = seed
         self._progress = progress
-        text = NOBODY_BINDS + config_text(node_count)
+        text = NOBODY_BINDS + config_text(node_count, rules)
         self._configurations = tuple(load_text(each, "bench.yaml") for each in (text, with_rack_moved(text)))
         self.figures = Figures()
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from time import perf_counter_ns, sleep
 from typing import Any, Self
 
-from hived.specs import BindInfo, PodRequest
+from hived.specs import BindInfo, PodRequest, Rules
 from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_extender.pods.bind_info import bind_annotations
 from hived_extender.pods.wire import ENABLE_LIMIT
@@ -105,10 +105,11 @@ class WebMeasurement:
     """Start, recovery, filter calls and memory of the service, each in a process of its own."""
 
     def __init__(
-        self, node_count: int, seed: int, progress: Callable[[str], None], start_count: int = START_REPEATS
-    ) -> None:
+        self, node_count: int, seed: int, progress: Callable[[str], None], start_count: int = START_REPEATS,
+        rules: Rules = Rules.HIVED,
+    ) -> None:  # fmt: skip
         self._start_count = start_count
-        self._load = Measurement(node_count, seed, progress)
+        self._load = Measurement(node_count, seed, progress, rules=rules)
         self._progress = progress
         self._calls = {name: count * min(4, node_count // 128) for name, count in CALLS.items()}
         self._beside_status = MOST_BESIDE_STATUS * min(32, node_count // 128)
@@ -118,7 +119,7 @@ class WebMeasurement:
         """Raises RuntimeError if the server does not do what the load relies on."""
         with tempfile.TemporaryDirectory(prefix="hived-bench-") as folder:
             config, half, busy, full = (Path(folder, name) for name in ("config", "half", "busy", "full"))
-            config.write_text(config_text(self._load.node_count))
+            config.write_text(config_text(self._load.node_count, self._load.rules))
             self.starts(config)
             waiting = self.write_loads(half, busy, full)
             with Server.running(config, half) as server:

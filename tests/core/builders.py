@@ -20,6 +20,7 @@ from hived.specs import (
     PodPlacement,
     PodRequest,
     PodSpec,
+    Rules,
     VirtualCellSpec,
     VirtualClusterSpec,
 )
@@ -102,6 +103,18 @@ def pods_of_racks(*, packs: bool = False) -> State:
     cells = tuple(PhysicalCellSpec("POD", f"p{number}", children=own) for number, own in enumerate(pods))
     vc = replace(quota("A", {"POD": 10}), packs_by_topology=packs)
     return healthy_state(ClusterSpec({each.name: each for each in types}, cells, {"A": vc}))
+
+
+def pairs(nodes: int = 2, *, combines: bool = True, rules: Rules = Rules.BETTER, **promises: dict[str, int]) -> State:
+    """Nodes a, b, ... of two pairs of two GPUs each; A is promised all pairs unless told."""
+    vcs = {name: quota(name, cells) for name, cells in (promises or {"A": {"NODE.PAIR": 2 * nodes}}).items()}
+    spec = ClusterSpec(
+        {"NODE": CellTypeSpec("NODE", "PAIR", 2, is_node_level=True), "PAIR": CellTypeSpec("PAIR", "GPU", 2)},
+        tuple(PhysicalCellSpec("NODE", address="abcdef"[number]) for number in range(nodes)),
+        {name: replace(vc, combines=combines) for name, vc in vcs.items()},
+        rules=rules,
+    )
+    return healthy_state(spec)
 
 
 def node_mask(state: State, names: Sequence[str]) -> BoolArray:

@@ -70,6 +70,27 @@ def test_a_gang_goes_below_one_rack_whatever_its_vc_is_promised(promise: dict[st
     assert racks_of(state, "gang") != racks_of(state, "x")
 
 
+def two_rows() -> State:
+    """Two rows of three racks of two nodes of two GPUs; VC A is promised the nodes one by one."""
+    nodes = [PhysicalCellSpec(address=f"n{number}") for number in range(12)]
+    racks = [PhysicalCellSpec(children=tuple(nodes[first : first + 2])) for first in range(0, 12, 2)]
+    types = (CellTypeSpec("ROW", "RACK", 3), CellTypeSpec("RACK", "NODE", 2), CellTypeSpec("NODE", "GPU", 2, True))
+    rows = tuple(PhysicalCellSpec("ROW", f"r{row}", children=tuple(racks[3 * row : 3 * row + 3])) for row in range(2))
+    return healthy_state(
+        ClusterSpec({each.name: each for each in types}, rows, {"A": quota("A", {"ROW.RACK.NODE": 12})})
+    )
+
+
+def test_a_gang_gets_whole_free_cells_below_the_one_that_it_is_within() -> None:
+    state = two_rows()
+    run(state, pod("five", members=((5, 2),), within_cell="ROW"))
+    run(state, pod("two", members=((2, 2),), within_cell="RACK"))
+    assert set(held_nodes(state, "five") + held_nodes(state, "two")) == {f"n{i}" for i in (0, 1, 2, 4, 5, 6, 7)}
+    run(state, pod("three", members=((3, 2),), within_cell="ROW"))
+    check_invariants(state)
+    assert set(held_nodes(state, "three")) < {"n8", "n9", "n10", "n11"}
+
+
 def test_without_the_wish_it_would_be_spread() -> None:
     state = three_racks()
     run(state, pod("x", members=((1, 2),)))

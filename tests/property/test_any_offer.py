@@ -1,5 +1,6 @@
 """With an offer a group waits only if brute force finds no place either, and what it gets keeps to the offer."""
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -9,12 +10,12 @@ import pytest
 from hived.decisions import Bind, Decision, Preempt, Wait
 from hived.events import LeavesLost, Limit, Offer, Phase, PodAllocated, ScheduleRequested, Spread, Together
 from hived.scheduler import check_invariants, handle
-from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, PodRequest
+from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, PodRequest, Rules
 from hived.state import NO_GROUP, GroupState, State
 from tests.core.brute import has_place, is_allowed, is_near
 from tests.core.builders import delete, fingerprint, healthy_state, pod, quota, rack_cluster, set_nodes
 
-SEEDS = range(120)
+SEEDS = range(90)
 
 
 def small_cluster(source: Random) -> ClusterSpec:
@@ -48,10 +49,9 @@ def small_cluster(source: Random) -> ClusterSpec:
     )
 
 
-def busy(source: Random) -> State:
+def busy(source: Random, rules: Rules) -> State:
     """A small cluster in use; some nodes may be bad."""
-    spec = small_cluster(source)
-    state = healthy_state(spec)
+    state = healthy_state(replace(small_cluster(source), rules=rules))
     for number in range(source.randint(0, 7)):
         one = pod(
             f"p{number}",
@@ -133,10 +133,11 @@ def random_gang(source: Random, name: str = "new", **spec: Any) -> PodRequest:
     )
 
 
+@pytest.mark.parametrize("rules", Rules)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_group_waits_only_if_there_is_no_place_at_all(seed: int) -> None:
+def test_a_group_waits_only_if_there_is_no_place_at_all(seed: int, rules: Rules) -> None:
     source = Random(seed)
-    state = busy(source)
+    state = busy(source, rules)
     one = random_gang(source)
     offer = random_offer(state, one, source)
     before, users = fingerprint(state), state.cells.using.copy()

@@ -39,6 +39,7 @@ class NaiveLoop:
             if not moments or not (is_open or self.changes):
                 break
             self.now_s = min(moments)
+            self.cluster.tell_time(self.now_s)
             self.happen()
             self.attempt()
         return self.tasks

@@ -17,6 +17,7 @@ from hived_traces.jobs import Trace
 from tests.simulator.builders import NODE, cluster_of, random_jobs
 
 CONFIG = """
+rules: 2
 physicalCluster:
   cellTypes:
     PAIR: {childCellType: GPU, childCellNumber: 2}

@@ -1,7 +1,10 @@
 """The event loop equals the naive one, is deterministic, and keeps its rules."""
 
+from dataclasses import replace
+
 import pytest
 
+from hived.specs import Rules
 from hived_simulator.changes import Act, Change
 from hived_simulator.clusters import Cluster
 from hived_simulator.hived_cluster import HivedCluster
@@ -33,13 +36,15 @@ CHANGES = (
 def made(kind: str) -> Cluster:
     if kind == "hived":
         return HivedCluster(SPEC)
+    if kind == "better":
+        return HivedCluster(replace(SPEC, rules=Rules.BETTER))
     if kind == "private":
         return PrivateClusters(SPEC)
     return QuotaCluster(SPEC, spreads=kind == "spread")
 
 
 @pytest.mark.parametrize("manner", MANNERS)
-@pytest.mark.parametrize("kind", ["hived", "private", "best fit", "spread"])
+@pytest.mark.parametrize("kind", ["hived", "better", "private", "best fit", "spread"])
 @pytest.mark.parametrize("seed", range(3))
 def test_it_equals_the_naive_loop(kind: str, manner: str, seed: int) -> None:
     changes = CHANGES if seed else ()
@@ -116,6 +121,18 @@ def test_higher_priorities_come_first_and_preempt() -> None:
     ]
     low, lower, high = run(HivedCluster(SPEC), jobs)
     assert (high.first_s, low.eviction_count, low.ended_s, lower.first_s) == (10, 1, 130, 130)
+
+
+def test_better_rules_evict_those_who_lose_least() -> None:
+    spec = replace(cluster_of(1, a={NODE: 2}), rules=Rules.BETTER)
+    jobs = [
+        job("unsaved", "a", 0, 5000, (1, 4), priority=-1),
+        job("saved", "a", 0, 5000, (1, 4), priority=-1, checkpoint_s=600.0),
+        job("owner", "a", 1230, 10, (1, 4)),
+    ]
+    for order in (jobs, [jobs[1], jobs[0], jobs[2]]):
+        lost = {task.checkpoint_s: task.lost_s for task in run(HivedCluster(spec), order)[:2]}
+        assert lost == {0.0: 0.0, 600.0: 30.0}
 
 
 def test_causes_of_waits_are_told() -> None:

@@ -23,7 +23,10 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (Options(against=("privat",)), "--against 'privat': expected private, quota-bestfit, quota-spread or the file"),
+        (
+            Options(against=("privat",)),
+            "--against 'privat': expected private, quota-bestfit, quota-spread, over-quota or the",
+        ),
         (Options(opportunistic_share=1.5), "--opportunistic-share 1.5: expected a number from 0 to 1"),
         (Options(draws=-1), "--resample -1"),
         (Options(every_s=0.0), "--every"),

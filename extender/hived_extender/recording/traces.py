@@ -33,7 +33,8 @@ def decision_result(decision: Decision) -> Json:
         case Preempt():
             by_node = {node: sorted(victims) for node, victims in decision.victims_by_node.items()}
             node = min(by_node)
-            return {"kind": "preempt", "victimsByNode": by_node, "node": node, "victims": by_node[node]}
+            found = {"kind": "preempt", "victimsByNode": by_node, "node": node, "victims": by_node[node]}
+            return found | {"gaveUp": True} if decision.gave_up else found
         case Wait():
             return {"kind": "wait", "reason": decision.reason}
         case Applied():

@@ -299,7 +299,7 @@ class Core:
             self._on_room()
         preempted = decision.lazily_preempted if isinstance(decision, Applied | Preempt) else ()  # not yet: a Bind's
         if not self._is_successor:
-            _log(decision.cancelled, preempted)
+            _log(decision.cancelled, preempted, gave_up=isinstance(decision, Preempt) and decision.gave_up)
         for name in preempted:
             self.lazy_times[name] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             self._on_lazy(self.state.groups[name])
@@ -313,7 +313,9 @@ def _cells_of(state: State, request: PodRequest) -> IntArray:
     return held
 
 
-def _log(cancelled: Sequence[str], lazily_preempted: Iterable[str]) -> None:
+def _log(cancelled: Sequence[str], lazily_preempted: Iterable[str], *, gave_up: bool = False) -> None:
+    if gave_up:
+        log.info("other victims may lose less work; the search for them was given up")
     if cancelled:
         log.info("preemption cancelled", extra={"fields": {"groups": cancelled}})
     for name in lazily_preempted:

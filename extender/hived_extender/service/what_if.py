@@ -195,6 +195,8 @@ class WhatIf:
         if isinstance(decision, Preempt):
             count = sum(map(len, decision.victims_by_node.values()))
             reason = f"{count} pods have to leave first, on {listed(list(decision.victims_by_node))}"
+            if decision.gave_up:
+                reason += "; other victims may lose less work, the search for them was given up"
         else:
             reason = decision.reason or NO_CHAIN_REASON
         for record in records:

@@ -187,13 +187,9 @@ def relaxed_split(
         if spare[level] == 0:
             return None
         pieces: list[PhysicalCell] = []
-        heads = min(spare[level], len(free[level]))
-        if suggestions.within is not None:
-            heads = sum(suggestions.within in cell.subtree() for cell in free[level])
-        for _ in range(heads):
-            head = free[level][0]
-            if suggestions.within is not None:
-                head = next(cell for cell in free[level] if suggestions.within in cell.subtree())
+        inside = [cell for cell in free[level] if _meets(cell, suggestions.within)]
+        for _ in range(min(spare[level], len(inside))):
+            head = next(cell for cell in free[level] if cell in inside)
             swap_remove(free[level], head)
             pieces += [cell for cell in head.subtree() if cell.level == root.level]
         free[root.level][:0] = pieces
@@ -201,3 +197,8 @@ def relaxed_split(
         if found is not None:
             return found
     return None
+
+
+def _meets(cell: PhysicalCell, within: PhysicalCell | None) -> bool:
+    """Is a cell at, above or below the one that all that is bound is to be within?"""
+    return within is None or cell in within.subtree() or within in cell.subtree()

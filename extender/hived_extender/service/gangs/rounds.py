@@ -263,5 +263,6 @@ def merged(decisions: list[Bind | Preempt | Wait]) -> Bind | Preempt | Wait | No
             for node, uids in decision.victims_by_node.items():
                 victims[node] = tuple(sorted({*victims.get(node, ()), *uids}))
     if victims:
-        return Preempt(dict(sorted(victims.items())))
+        gave_up = any(isinstance(decision, Preempt) and decision.gave_up for decision in decisions)
+        return Preempt(dict(sorted(victims.items())), gave_up=gave_up)
     return decisions[0] if decisions else None

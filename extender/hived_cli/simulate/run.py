@@ -15,7 +15,9 @@ from hived_cli.helpers.tables import table
 from hived_extender.warm import load_kernels
 from hived_simulator.campaign import Campaign, Progress
 from hived_simulator.durations import parse_duration
-from hived_simulator.plan import BASELINES, Options, OverQuota, Plan, make_plan
+from hived_simulator.examples import AGAINST, CONFIG, config_in, folder_of, trace_in
+from hived_simulator.plan import BASELINES, LENDING, Options, OverQuota, Plan, Through, make_plan
+from hived_simulator.report.writing import NAME, write_report
 from hived_simulator.summaries import Summary
 from hived_simulator.writing import as_json
 from hived_traces.reading import NAMES
@@ -43,23 +45,25 @@ class Duration(click.ParamType[float]):
 
 
 @click.command()
+@click.argument("folder", required=False)
 @click.option(
-    "--config", required=True, metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The configuration: the cluster and its virtual clusters.",
+    "--config", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help=f"The configuration: the cluster and its virtual clusters.  [default: {CONFIG} of FOLDER]",
 )  # fmt: skip
 @click.option(
-    "--trace", "trace_path", required=True, metavar="FILE",
+    "--trace", "trace_path", metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
-    help="The jobs, in any format that `hived trace` reads; - is standard input.",
+    help="The jobs, in any format that `hived trace` reads; - is standard input.  [default: trace.* of FOLDER]",
 )  # fmt: skip
 @click.option("--format", "trace_format", type=click.Choice(NAMES), help="Format of the trace.  [default: recognised]")
 @click.option(
-    "--out", required=True, metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for the results, made if missing.",
+    "--out", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for the results, made if missing.  [default: the name of FOLDER with -results]",
 )  # fmt: skip
 @click.option(
     "--against", multiple=True, metavar="POLICY",
-    help=f"Another scheduler on the same trace: {', '.join(BASELINES)}, or the FILE of another configuration.",
+    help=f"Another scheduler on the same trace: {', '.join(BASELINES)}, {LENDING}, {LENDING}:30m with checkpoints, or"
+    " the FILE of another configuration.  [default: with FOLDER all of these]",
 )  # fmt: skip
 @click.option(
     "--what", multiple=True, metavar="CHANGE",
@@ -100,21 +104,29 @@ class Duration(click.ParamType[float]):
     "--every", "every_s", type=Duration(), default="10m", show_default=True, metavar="TIME",
     help="From one row of series.csv to the next.",
 )  # fmt: skip
+@click.option(
+    "--through", type=click.Choice([each.value for each in Through]), default=Through.CORE.value, show_default=True,
+    help="Decide by the core alone, or by the whole service with pods of Kubernetes: slower, the same decisions.",
+)  # fmt: skip
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint in DIR; an error if there is none.")
 @click.option("--json", "has_json", is_flag=True, help="Print the totals as JSON.")
 @click.pass_context
-def command(ctx: click.Context, /, *, config: Path, trace_path: Path, out: Path, **given: Any) -> None:
-    """Run a trace of jobs on this scheduler in virtual time, without Kubernetes, and on others for comparison.
+def command(ctx: click.Context, /, *, folder: str | None, out: Path | None, **given: Any) -> None:
+    """Run a trace of jobs on the scheduler in virtual time, and on others for comparison.
 
-    The scheduler's own core decides, with preemption, bad nodes and changes of the configuration. Jobs of a virtual
-    cluster start in the order in which they were submitted. Results are files in DIR: run.json, vcs.csv, vcs.json and
-    differences.csv, and for each policy jobs.csv and series.csv. A summary goes to standard output.
+    It needs no Kubernetes. The core decides, with preemption, bad nodes and changes of the configuration. Jobs of a
+    virtual cluster start in the order in which they were submitted. Results are files in DIR: report.html to look at,
+    run.json, vcs.csv, vcs.json and differences.csv, and for each policy jobs.csv and series.csv. A summary goes to
+    standard output. `hived simulate report DIR...` makes the page anew, also of several simulations.
+
+    FOLDER has a configuration and a trace; `philly` is one that comes with hived.
 
     Ctrl-C writes a checkpoint, as each minute does; the same command goes on from it. The exit code is 0 if all is
     done, 130 if it was interrupted, 1 for files that cannot be used, 2 for a wrong command line.
 
     \b
     Examples:
+      hived simulate philly
       hived simulate --config hivedscheduler.yaml --trace jobs.csv --against private --out results
       hived simulate --config now.yaml --trace jobs.csv --against next.yaml --resample 20 --out results
       hived simulate --config now.yaml --trace jobs.csv --what drain=rack-3@2h --what push=next.yaml@1d --out results
@@ -123,6 +135,7 @@ def command(ctx: click.Context, /, *, config: Path, trace_path: Path, out: Path,
     is_resumed, has_json = given.pop("resume"), given.pop("has_json")
     try:
         given["trace_format"] = given["trace_format"] or ""
+        config, trace_path, out = _inputs(folder, given, out)
         plan = make_plan(config, trace_path, msgspec.convert(given, Options, strict=False))
         campaign = Campaign(plan, out)
     except UserError as error:
@@ -134,13 +147,30 @@ def command(ctx: click.Context, /, *, config: Path, trace_path: Path, out: Path,
     with stop_signal() as stop:
         is_done = campaign.run(_teller(campaign.is_resumed), stop.is_set, time.monotonic, SAVE_S)
     if not is_done:
-        click.echo(f"interrupted; the same command goes on from the checkpoint in {out}", err=True)
+        how = f"goes on from the checkpoint in {out}" if campaign.can_resume else "begins anew, with --through service"
+        click.echo(f"interrupted; the same command {how}", err=True)
         ctx.exit(INTERRUPTED)
+    write_report([out], out / NAME)
     totals = campaign.totals()
     if has_json:
         click.echo(as_json(totals), nl=False)
     else:
         click.echo(_summary(plan, totals))
+        click.echo(f"look at {out / NAME}", err=True)
+
+
+def _inputs(folder: str | None, given: dict[str, Any], out: Path | None) -> tuple[Path, Path, Path]:
+    """Configuration, trace and folder of results, which FOLDER has unless options name them; they leave `given`."""
+    config, trace = given.pop("config"), given.pop("trace_path")
+    if folder is not None:
+        found = folder_of(folder)
+        config, trace = config or config_in(found), trace or trace_in(found)
+        out = out or Path(f"{found.resolve().name}-results")
+        given["against"] = given["against"] or AGAINST
+    missing = [name for name, value in (("--config", config), ("--trace", trace), ("--out", out)) if value is None]
+    if missing or out is None:
+        raise click.UsageError(f"missing {', '.join(missing)}; or name a FOLDER that has a configuration and a trace")
+    return config, trace, out
 
 
 def _teller(is_resumed: bool) -> Callable[[Progress], None]:

@@ -37,7 +37,7 @@ def test_it_writes_files_and_a_table(folder: Path) -> None:
     rows = [line.split() for line in result.stdout.splitlines()]
     assert [row[0] for row in rows] == ["POLICY", "private", "hived", "quota-spread"]
     assert set(told(folder / "results")) == {
-        "run.json", "vcs.csv", "vcs.json", "differences.csv",
+        "report.html", "run.json", "vcs.csv", "vcs.json", "differences.csv",
         *(f"{policy}/{name}.csv" for policy in ("private", "hived", "quota-spread") for name in ("jobs", "series")),
     }  # fmt: skip
 
@@ -72,7 +72,7 @@ def test_what_is_wrong_is_told(folder: Path, more: tuple[str, ...], code: int, m
 
 
 def test_it_can_be_interrupted_and_goes_on(folder: Path) -> None:
-    jobs = tuple(random_jobs(1, ("a", "b", "c"), 250))
+    jobs = tuple(random_jobs(1, ("a", "b", "c"), 120))
     (folder / "jobs.csv").write_bytes(b"".join(to_lines(Trace("random", jobs))))
     command = [
         sys.executable,

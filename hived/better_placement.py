@@ -1,0 +1,165 @@
+"""Placing a new group in one view under better rules: the VC's own choice of cells, then the hardware (rules 18).
+
+The cells of a VC are chosen by its own state alone, as it would be in a private cluster: that is the guarantee (rule
+18.5). The hardware behind them is chosen so that nobody leaves if that can be, then near together. The VC's key
+`placement` is not asked (rule 18.10).
+"""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from hived.assignment import Tries
+from hived.close_mapping import map_closely
+from hived.close_packing import pack_closely
+from hived.decisions import Wait
+from hived.journal import mark, undo_changes
+from hived.like_cells import like_choices
+from hived.nearness import Request
+from hived.offered_placement import fit_idle
+from hived.placement import Placement, fit_in_view
+from hived.preemption import lazy_groups_below, preempt_lazily_for
+from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
+from hived.state import NO_GROUP, State
+from hived.topology import IntArray
+from hived.victim_choice import Candidates, candidates_among, choose_victims
+from hived.victims import has_victims
+from hived.views import chain_of_view
+
+_NOBODY = np.zeros(0, np.int32)
+_ANYWHERE = 0  # in place of a level
+
+
+def fit_better(state: State, request: Request, view: int) -> Placement | Wait:
+    """A place in one view, or why there is none; stands in for `placement.fit_in_view` under `rules: 2`."""
+    spec = request.pod.spec
+    if not spec.beside:
+        found = None
+        if not spec.within_cell or not spec.within_is_required:
+            found = _fit(state, request, view, _ANYWHERE, _ANYWHERE)
+        else:
+            level = chain_of_view(state, view).type_levels.get(spec.within_cell, 0)
+            if level:
+                found = _fit(state, request, view, level, level) or _fit(state, request, view, _ANYWHERE, level)
+        if found is not None:
+            return found
+    return fit_in_view(state, request, view)
+
+
+def _fit(state: State, request: Request, view: int, own_level: int, level: int) -> Placement | None:
+    """Below one cell of the view, and below one physical cell, of these levels at most; or anywhere."""
+    if not request.is_guaranteed:
+        leaves = _pack(state, request, view, level, _NOBODY)
+        return None if leaves is None else Placement(leaves, None)
+    before = mark(state)
+    virtual, gave_up = _own_choice(state, request, view, own_level)
+    own = None if virtual is None else _map(state, request, virtual, level, gave_up=gave_up)
+    if not state.spec.virtual_clusters[request.pod.spec.virtual_cluster].spares:
+        return own
+    if own is not None and not own.lazily_preempted and not has_victims(state, own.physical):
+        return own
+    undo_changes(state, before)
+    idle = fit_idle(state, request, view, Tries())
+    return idle or (None if virtual is None else _map(state, request, virtual, level, gave_up=gave_up))
+
+
+def _pack(state: State, request: Request, view: int, level: int, pardoned: IntArray) -> IntArray | None:
+    """Leaves of a view that are free or pardoned."""
+    if request.wanted > state.topology.view_leaf_counts[view]:
+        return None
+    leaves = np.empty(request.wanted, np.int32)
+    is_found = pack_closely(
+        state.arrays, state.cells, view, request.sizes, request.counts, request.suggested, request.ignore, level,
+        pardoned, leaves,
+    )  # fmt: skip
+    return leaves if is_found else None
+
+
+def _own_choice(state: State, request: Request, view: int, level: int) -> tuple[IntArray | None, bool]:
+    """The virtual leaves that a VC would take in a private cluster; and whether the search for victims was cut short.
+
+    Lower priorities of the VC are preempted only if need be, those that lose least work (rule 18.9).
+    """
+    leaves = _pack(state, request, view, level, _NOBODY)
+    if leaves is not None or request.pod.spec.priority <= MIN_GUARANTEED_PRIORITY:
+        return leaves, False
+    found = choose_victims(_own_candidates(state, request, view), lambda more: _pack(state, request, view, level, more))
+    return (None, False) if found is None else (found.taken, found.gave_up)
+
+
+def _own_candidates(state: State, request: Request, view: int) -> Candidates:
+    """The groups of lower priority in a view, with their virtual leaves. Cost O(leaves of the VC), in numpy."""
+    arrays, cells = state.arrays, state.cells
+    nodes = arrays.view_cell[arrays.view_start[view] : arrays.view_start[view + 1]]
+    spans = arrays.leaf_count[arrays.chain_level[nodes]]
+    ends = np.cumsum(spans)
+    leaves = (np.repeat(arrays.first_leaf[nodes] - ends + spans, spans) + np.arange(ends[-1])).astype(np.int32)
+    leaves = leaves[(cells.priority[leaves] > FREE_PRIORITY) & (cells.priority[leaves] < request.pod.spec.priority)]
+    physical = cells.bound[leaves]
+    reserving = cells.reserving[physical]
+    holders = np.where(reserving != NO_GROUP, reserving, cells.using[physical])
+    return candidates_among(state, physical, holders, leaves, int(ends[-1]))
+
+
+def _map(state: State, request: Request, virtual: IntArray, level: int, *, gave_up: bool) -> Placement | None:
+    """Hardware behind virtual leaves, below one physical cell of a level at most; None, with nothing changed, if none.
+
+    Groups that leave lazily do so first (rule 8.7). Then nobody leaves if that can be, also with other virtual leaves
+    that are like these; else those that lose least.
+    """
+    before, pod = mark(state), request.pod
+    lazy, preempted = lazy_groups_below(state, virtual), list[str]()
+    state.last_plan = None
+    if lazy:
+        behind = state.cells.bound[state.arrays.root[virtual]]
+        state.last_plan = (pod.spec.group.name, behind, virtual)
+        preempted = preempt_lazily_for(state, lazy, behind, virtual, pod.spec.group.name)
+    physical = _hardware(state, request, virtual, level, _NOBODY)
+    if physical is not None:
+        return Placement(physical, virtual, tuple(preempted), gave_up)
+    likes = [] if lazy else like_choices(state, virtual)
+    for other in likes:
+        physical = _hardware(state, request, other, level, _NOBODY)
+        if physical is not None:
+            return Placement(physical, other, (), gave_up)
+    found = _with_victims(state, request, [virtual, *likes], level)
+    if found is None:
+        undo_changes(state, before)
+        return None
+    return replace(found, lazily_preempted=tuple(preempted), gave_up=gave_up or found.gave_up)
+
+
+def _hardware(
+    state: State, request: Request, virtual: IntArray, level: int, pardoned: IntArray
+) -> IntArray | None:  # fmt: skip
+    """Physical leaves behind virtual ones, none of them in use unless it is pardoned."""
+    physical = np.empty(len(virtual), np.int32)
+    is_found = map_closely(
+        state.arrays, state.cells, virtual, request.suggested, request.ignore, level, pardoned, physical
+    )
+    return physical if is_found else None
+
+
+def _with_victims(state: State, request: Request, choices: list[IntArray], level: int) -> Placement | None:
+    """The choice of virtual leaves, and hardware behind it, where opportunistic groups lose least (rule 18.9)."""
+    lent = _lent(state, int(choices[0][0]))
+    best, least, gave_up = None, None, False
+    for virtual in choices:
+        found = choose_victims(lent, partial(_hardware, state, request, virtual, level))
+        if found is None:
+            continue
+        gave_up = gave_up or found.gave_up
+        if least is None or found.cost < least:
+            best, least = Placement(found.taken, virtual), found.cost
+    return None if best is None else replace(best, gave_up=gave_up)
+
+
+def _lent(state: State, cell: int) -> Candidates:
+    """The opportunistic groups on the hardware of a cell's chain. Cost O(leaves of the chain), in numpy."""
+    arrays, cells = state.arrays, state.cells
+    leaf_level = int(arrays.level_offset[arrays.chain_of_level[arrays.chain_level[cell]]]) + 1
+    base = int(arrays.level_base[leaf_level])
+    priority = cells.priority[base : base + int(arrays.level_size[leaf_level])]
+    leaves = (base + np.flatnonzero(priority == OPPORTUNISTIC_PRIORITY)).astype(np.int32)
+    return candidates_among(state, leaves, cells.using[leaves], leaves, len(priority))

@@ -1,0 +1,400 @@
+"""Hardware for preassigned cells: near together, and breaking no more than need be (rules 18.6, 18.7).
+
+Any free cells of the right levels may be taken, as long as no level is split more often than VC safety leaves it spare
+(rule 4.3). Splits are made on the free lists on the way; the caller undoes them.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hived.free_lists import take_free_cell
+from hived.jit import kernel
+from hived.journal import undo_writes
+from hived.safety import spare_cells
+from hived.state import Cells
+from hived.topology import NO_CELL, IntArray, LongArray, TopologyArrays
+from hived.tree import first_below
+from hived.wish_matching import assign
+from hived.wishes import Suggestion, Wishes, is_usable
+
+_MOST_AREAS = 16  # cells of a level that are tried as the place for a whole group
+_UNKNOWN = -1
+_USED_BITS = 20
+
+
+class Roots(NamedTuple):
+    """The preassigned wishes of a group, higher levels first.
+
+    wish : number of the wish
+    chain_level : its level
+    leaves : how many leaves below it are wanted
+    spare : splits that VC safety leaves to each chain level; negative where it does not hold anyway
+    promised : 1 for chain levels of which any VC is promised a cell
+    """
+
+    wish: IntArray
+    chain_level: IntArray
+    leaves: IntArray
+    spare: LongArray
+    promised: IntArray
+
+
+@kernel
+def order_roots(t: TopologyArrays, s: Cells, w: Wishes, wishes: IntArray, virtual: IntArray) -> Roots:
+    """The preassigned wishes of some virtual leaves. Cost O(leaves + VCs x levels)."""
+    count = len(wishes)
+    keys = np.empty(count, np.int64)
+    for i in range(count):
+        keys[i] = -t.level[w.cell[wishes[i]]]
+    order = np.empty(count, np.int32)
+    for i, place in enumerate(np.argsort(keys, kind="mergesort")):
+        order[i] = wishes[place]
+    chain_levels, leaves = np.empty(count, np.int32), np.zeros(count, np.int32)
+    for i in range(count):
+        chain_levels[i] = t.chain_level[w.cell[order[i]]]
+        s.mark[w.cell[order[i]]] = i + 1
+    for leaf in virtual:
+        if s.mark[t.root[leaf]] > 0:
+            leaves[s.mark[t.root[leaf]] - 1] += 1
+    for wish in order:
+        s.mark[w.cell[wish]] = 0
+    promised = np.zeros(len(t.child_count), np.int32)
+    for level in range(len(promised)):
+        promised[level] = t.most_roots[level] > 0
+    return Roots(order, chain_levels, leaves, spare_cells(t, s, t.chain_of_level[chain_levels[0]]), promised)
+
+
+@kernel
+def place_roots(
+    t: TopologyArrays, s: Cells, w: Wishes, roots: Roots, anchor: int, most_level: int, suggestion: Suggestion
+) -> bool:
+    """Find a physical cell for each preassigned wish, and the cells below it; fills `w.match`.
+
+    anchor : the lowest cell that has what the group takes of bound cells, NO_CELL if it takes none
+
+    most_level : all shall be below one cell of this level at most, together with the anchor; 0: anywhere
+
+    The lowest level is tried first at which one cell has room, at last the whole chain. Cost O(cells of the wishes'
+    levels) for each level, for a single wish O(free list) as a rule.
+    """
+    lowest, chain = roots.chain_level[0], t.chain_of_level[roots.chain_level[0]]
+    top = t.level_offset[chain] + t.top_level[chain]
+    limit = top if most_level == 0 else min(top, t.level_offset[chain] + most_level)
+    if len(roots.wish) > 1 or anchor != NO_CELL:
+        free = _count_free(t, s, roots, suggestion)
+        for level in range(lowest, limit + 1):
+            if _place_at(t, s, w, roots, free, anchor, level, suggestion):
+                return True
+        if most_level > 0:
+            return False
+    elif most_level > 0 and lowest > limit:
+        return False
+    return _place_in(t, s, w, roots, NO_CELL, suggestion)
+
+
+@kernel
+def _first_cell(t: TopologyArrays, chain_level: int) -> int:
+    """The first physical cell of a chain level's chain; cells of a chain are numbered level by level from the top."""
+    chain = t.chain_of_level[chain_level]
+    return int(t.level_base[t.level_offset[chain] + t.top_level[chain]])
+
+
+@kernel
+def _count_free(t: TopologyArrays, s: Cells, roots: Roots, suggestion: Suggestion) -> IntArray:
+    """How many free cells of the lowest wished level each cell has below it that may have room; index from the first
+    cell of the chain.
+
+    A cell that could only be had by a split that VC safety forbids does not count.
+    """
+    lowest = roots.chain_level[len(roots.chain_level) - 1]
+    base, chain = _first_cell(t, lowest), t.chain_of_level[lowest]
+    top = t.level_offset[chain] + t.top_level[chain]
+    counts = np.zeros(t.level_base[lowest] + t.level_size[lowest] - base, np.int32)
+    least = roots.leaves[0]
+    for leaves in roots.leaves:
+        least = min(least, leaves)
+    for level in range(lowest, top + 1):
+        if level > lowest and roots.spare[level] == 0:
+            break
+        for position in range(s.free_count[level]):
+            listed = s.free_list[t.level_base[level] + position]
+            first, count = first_below(t, listed, t.level[listed] - level + lowest)
+            for cell in range(first, first + count):
+                counts[cell - base] = _may_hold(t, s, cell, least, suggestion)
+    for level in range(lowest + 1, top + 1):
+        for cell in range(t.level_base[level], t.level_base[level] + t.level_size[level]):
+            for child in range(t.first_child[cell], t.first_child[cell] + t.child_count[level]):
+                counts[cell - base] += counts[child - base]
+    return counts
+
+
+@kernel
+def _may_hold(t: TopologyArrays, s: Cells, cell: int, wanted: int, suggestion: Suggestion) -> int:
+    """1 if a free cell is usable and might have so many leaves for a group."""
+    had = t.leaf_count[t.chain_level[cell]] - s.lost[cell]
+    if suggestion.spares:
+        had -= s.opportunistic_used[cell]
+    return int(had >= wanted and is_usable(t, s, cell, suggestion))
+
+
+@kernel
+def _place_at(
+    t: TopologyArrays, s: Cells, w: Wishes, roots: Roots, free: IntArray, anchor: int, level: int,
+    suggestion: Suggestion,
+) -> bool:  # fmt: skip
+    """Place all wishes below one cell of a level: the one where fewest free cells are left over, of those that break
+    fewest promised cells.
+    """
+    if anchor != NO_CELL:
+        while anchor != NO_CELL and t.chain_level[anchor] < level:
+            anchor = t.parent[anchor]
+        is_there = anchor != NO_CELL and t.chain_level[anchor] == level
+        return is_there and _place_in(t, s, w, roots, anchor, suggestion)
+    base, needed = _first_cell(t, level), 0
+    lowest = roots.chain_level[len(roots.chain_level) - 1]
+    for chain_level in roots.chain_level:
+        needed += t.leaf_count[chain_level] // t.leaf_count[lowest]
+    if needed > t.leaf_count[level] // t.leaf_count[lowest]:
+        return False
+    first, size = t.level_base[level], t.level_size[level]
+    keys = np.full(size, _UNKNOWN, np.int64)
+    for cell in range(first, first + size):
+        if free[cell - base] >= needed:
+            keys[cell - first] = (_breaks(t, s, roots, cell, lowest) << 32) + int(free[cell - base])
+    for _ in range(_MOST_AREAS):
+        best = NO_CELL
+        for i in range(size):
+            if keys[i] != _UNKNOWN and (best == NO_CELL or keys[i] < keys[best]):
+                best = i
+        if best == NO_CELL:
+            return False
+        if _place_in(t, s, w, roots, first + best, suggestion):
+            return True
+        keys[best] = _UNKNOWN
+    return False
+
+
+@kernel
+def _breaks(t: TopologyArrays, s: Cells, roots: Roots, cell: int, lowest: int) -> int:
+    """How many promised levels are broken if only some of the cells below a free cell are taken; 0 if it is split."""
+    listed = cell
+    while listed != NO_CELL and s.free_position[listed] == NO_CELL:
+        listed = t.parent[listed]
+    broken = 0
+    if listed != NO_CELL:
+        for level in range(lowest + 1, t.chain_level[listed] + 1):
+            broken += int(roots.promised[level])
+    return broken
+
+
+@kernel
+def _place_in(t: TopologyArrays, s: Cells, w: Wishes, roots: Roots, area: int, suggestion: Suggestion) -> bool:
+    """Place all wishes below one cell, or anywhere; a failure changes nothing."""
+    mark, spare = s.journal_control[1], roots.spare.copy()
+    filled = 0
+    while filled < len(roots.wish):
+        end = filled
+        while end < len(roots.wish) and roots.chain_level[end] == roots.chain_level[filled]:
+            end += 1
+        filled = _place_level(t, s, w, roots, filled, end, area, suggestion)
+        if filled < end:
+            undo_writes(s, mark)
+            for level in range(len(spare)):
+                roots.spare[level] = spare[level]
+            return False
+    return True
+
+
+@kernel
+def _place_level(
+    t: TopologyArrays, s: Cells, w: Wishes, roots: Roots, filled: int, end: int, area: int, suggestion: Suggestion
+) -> int:
+    """Place the wishes from `filled` to `end`, of one level: with fewest promised levels broken, then on cells of which
+    nothing is lent. Returns the first one that has no place.
+    """
+    level = roots.chain_level[filled]
+    chain = t.chain_of_level[level]
+    top = t.level_offset[chain] + t.top_level[chain]
+    highest = level
+    while filled < end:
+        while highest < top and roots.promised[highest + 1] == 0:
+            highest += 1
+        for is_whole_wanted in (True, False):
+            if filled < end:
+                filled = _take_up_to(t, s, w, roots, filled, end, area, highest, is_whole_wanted, suggestion)
+        if highest == top:
+            break
+        highest += 1
+    return filled
+
+
+@kernel
+def _take_up_to(
+    t: TopologyArrays, s: Cells, w: Wishes, roots: Roots, filled: int, end: int, area: int, highest: int,
+    is_whole_wanted: bool, suggestion: Suggestion,
+) -> int:  # fmt: skip
+    """Place wishes on listed cells, then on cells below others up to a level, which are split one by one."""
+    level = roots.chain_level[filled]
+    tried = np.empty(t.level_size[level] + 1, np.int32)
+    count = 0
+    while filled < end:
+        filled = _take_listed(t, s, w, roots, filled, end, area, is_whole_wanted, suggestion)
+        if filled == end:
+            break
+        source = _source(t, s, roots, filled, end, area, highest, is_whole_wanted, suggestion)
+        if source == NO_CELL:
+            break
+        before = filled
+        filled = _take_below(t, s, w, roots, filled, end, area, source, is_whole_wanted, suggestion)
+        if filled == before:  # its cells seemed to have room; leave them out
+            s.mark[source] = 1
+            tried[count] = source
+            count += 1
+    for i in range(count):
+        s.mark[tried[i]] = 0
+    return filled
+
+
+@kernel
+def _is_candidate(
+    t: TopologyArrays, s: Cells, cell: int, wanted: int, is_whole_wanted: bool, suggestion: Suggestion
+) -> bool:
+    """Might a free cell hold a wish? If a whole one is wanted, one of which nothing is lent, lost or bad."""
+    if is_whole_wanted and (s.opportunistic_used[cell] > 0 or s.lost[cell] > 0 or s.bad[cell] == 1):
+        return False
+    return _may_hold(t, s, cell, wanted, suggestion) == 1
+
+
+@kernel
+def _take_listed(
+    t: TopologyArrays, s: Cells, w: Wishes, roots: Roots, filled: int, end: int, area: int, is_whole_wanted: bool,
+    suggestion: Suggestion,
+) -> int:  # fmt: skip
+    """Place wishes on listed cells of their level, those of which least is lent and whose parents are fullest first."""
+    level = roots.chain_level[filled]
+    tried = np.empty(s.free_count[level], np.int32)
+    count = 0
+    while filled < end:
+        best, least = NO_CELL, 0
+        for position in range(s.free_count[level]):
+            cell = s.free_list[t.level_base[level] + position]
+            if s.mark[cell] == 1 or not _is_below(t, cell, area):
+                continue
+            cost = _cost(t, s, cell)
+            if (best == NO_CELL or cost < least) and _is_candidate(
+                t, s, cell, roots.leaves[filled], is_whole_wanted, suggestion
+            ):
+                best, least = cell, cost
+        if best == NO_CELL:
+            break
+        if _try(t, s, w, roots, filled, best, suggestion):
+            filled += 1
+        else:
+            s.mark[best] = 1
+            tried[count] = best
+            count += 1
+    for i in range(count):
+        s.mark[tried[i]] = 0
+    return filled
+
+
+@kernel
+def _is_below(t: TopologyArrays, cell: int, area: int) -> bool:
+    """Is a cell below an area, or the area itself? Everything is below NO_CELL."""
+    if area == NO_CELL:
+        return True
+    first = t.first_leaf[area]
+    return bool(first <= t.first_leaf[cell] < first + t.leaf_count[t.chain_level[area]])
+
+
+@kernel
+def _cost(t: TopologyArrays, s: Cells, cell: int) -> int:
+    """The order of listed cells: least lent first, then those below the parent and grandparent that VCs use most."""
+    cost, above = int(s.opportunistic_used[cell]), t.parent[cell]
+    for _ in range(2):
+        cost <<= _USED_BITS
+        if above != NO_CELL:
+            cost -= min(int(s.used[above]) - int(s.opportunistic_used[above]), (1 << _USED_BITS) - 1)
+            above = t.parent[above]
+    return cost
+
+
+@kernel
+def _source(
+    t: TopologyArrays, s: Cells, roots: Roots, filled: int, end: int, area: int, highest: int, is_whole_wanted: bool,
+    suggestion: Suggestion,
+) -> int:  # fmt: skip
+    """The listed cell to split next: of the lowest level where one has candidates for all wishes, the one with fewest.
+
+    If there is none, the one with most candidates. NO_CELL if none has any, or VC safety forbids the split.
+    """
+    level, left = roots.chain_level[filled], end - filled
+    best, most = NO_CELL, 0
+    for above in range(level + 1, highest + 1):
+        if roots.spare[above] == 0:
+            break
+        enough, least = NO_CELL, 0
+        for position in range(s.free_count[above]):
+            listed = s.free_list[t.level_base[above] + position]
+            inner = area if area != NO_CELL and t.chain_level[area] < above else listed
+            outer = listed if inner == area else area
+            if s.mark[listed] == 1 or not _is_below(t, inner, outer):
+                continue
+            count = _count_candidates(t, s, inner, level, roots.leaves[filled], is_whole_wanted, suggestion)
+            if count > most:
+                best, most = listed, count
+            if count >= left and (enough == NO_CELL or count < least):
+                enough, least = listed, count
+        if enough != NO_CELL:
+            return enough
+    return best
+
+
+@kernel
+def _count_candidates(
+    t: TopologyArrays, s: Cells, area: int, level: int, wanted: int, is_whole_wanted: bool, suggestion: Suggestion
+) -> int:
+    """How many cells of a chain level below an area might hold a wish. Cost O(these cells)."""
+    first, span = first_below(t, area, t.level[area] - t.chain_level[area] + level)
+    count = 0
+    for cell in range(first, first + span):
+        count += int(_is_candidate(t, s, cell, wanted, is_whole_wanted, suggestion))
+    return count
+
+
+@kernel
+def _take_below(
+    t: TopologyArrays, s: Cells, w: Wishes, roots: Roots, filled: int, end: int, area: int, source: int,
+    is_whole_wanted: bool, suggestion: Suggestion,
+) -> int:  # fmt: skip
+    """Place as many wishes as can be below a listed cell, and the area."""
+    level = roots.chain_level[filled]
+    inner = area if area != NO_CELL and t.chain_level[area] < t.chain_level[source] else source
+    first, span = first_below(t, inner, t.level[inner] - t.chain_level[inner] + level)
+    for cell in range(first, first + span):
+        if filled == end:
+            break
+        is_candidate = _is_candidate(t, s, cell, roots.leaves[filled], is_whole_wanted, suggestion)
+        if is_candidate and _try(t, s, w, roots, filled, cell, suggestion):
+            filled += 1
+    return filled
+
+
+@kernel
+def _try(t: TopologyArrays, s: Cells, w: Wishes, roots: Roots, number: int, cell: int, suggestion: Suggestion) -> bool:
+    """Take a cell for a wish if it is free, VC safety allows the splits above it, and all below the wish fits."""
+    listed = cell
+    while s.free_position[listed] == NO_CELL:
+        listed = t.parent[listed]
+        if listed == NO_CELL or roots.spare[t.chain_level[listed]] == 0:
+            return False
+    wishes, candidates = np.empty(1, np.int32), np.empty(1, np.int32)
+    wishes[0], candidates[0] = roots.wish[number], cell
+    if not assign(t, s, w, wishes, candidates, suggestion):
+        return False
+    take_free_cell(t, s, cell)
+    for level in range(t.chain_level[cell] + 1, t.chain_level[listed] + 1):
+        if roots.spare[level] > 0:
+            roots.spare[level] -= 1
+    return True

@@ -1,0 +1,170 @@
+"""Which groups leave for a new one: those that lose least work, then fewest groups, then lowest priority (rule 18.9).
+
+Whether a set of groups is enough is asked of a search for cells, and more groups are never worse. So the best set is
+found by branch and bound over its most expensive members. Each answer names the cells that would be taken, and so a set
+that may be smaller than the one that was asked about. The search is exact unless too many sets have to be asked about.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hived.losses import losses_of_leaves
+from hived.specs import OPPORTUNISTIC_PRIORITY
+from hived.state import NO_TIME, State
+from hived.topology import BoolArray, IntArray
+
+FEWEST_SETS, MOST_SETS = 24, 256
+"""Sets of groups that are asked about for one decision: fewer in a large cluster, where an answer takes longer."""
+
+_LEAVES_ASKED = 1 << 16  # leaves of the cluster times sets
+_NOBODY = -1
+
+Cost = tuple[int, int, int, int]
+"""Lost leaf-milliseconds, groups, sum of priorities from the opportunistic one up, leaves.
+
+Costs of sets are sums, and compared in this order.
+"""
+
+Search = Callable[[IntArray], IntArray | None]
+"""The leaves that a new group would take if it may take these, or None."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """Groups that could leave, least cost first.
+
+    costs : shape (groups, 4), see `Cost`
+    leaves : those of the first group, of the second one, and so on; group i ends before ends[i]
+    elastic : shape (groups,)
+    leaf_count : leaves among which the new group is placed
+    """
+
+    costs: npt.NDArray[np.int64]
+    leaves: IntArray
+    ends: npt.NDArray[np.int64]
+    elastic: BoolArray
+    leaf_count: int
+
+    def some(self, chosen: BoolArray) -> "Candidates":
+        """Only these groups."""
+        sizes = np.diff(self.ends, prepend=0)
+        leaves = self.leaves[np.repeat(chosen, sizes)]
+        return Candidates(self.costs[chosen], leaves, np.cumsum(sizes[chosen]), self.elastic[chosen], self.leaf_count)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """The leaves that the new group takes, and the cost of their users; `gave_up` if a better set may exist."""
+
+    taken: IntArray
+    cost: Cost
+    gave_up: bool
+
+
+def candidates_among(
+    state: State, physical: IntArray, holders: IntArray, leaves: IntArray, leaf_count: int
+) -> Candidates:
+    """The holders of some leaves.
+
+    physical, holders, leaves : shape (n,); physical leaf, number of its group, and the leaf that the group would leave,
+    which may be a virtual one
+
+    If the time is unknown, all leaves count as busy for equally long. Cost O(n log n), in numpy.
+    """
+    order = np.lexsort((leaves, holders))
+    _, first, sizes = np.unique(holders[order], return_index=True, return_counts=True)
+    leading = physical[order][first]
+    lost = losses_of_leaves(state, leading, state.now_ms) if state.now_ms != NO_TIME else sizes
+    priorities = np.maximum(state.cells.priority[leading], OPPORTUNISTIC_PRIORITY) - OPPORTUNISTIC_PRIORITY
+    costs = np.stack((lost, np.ones(len(first), np.int64), priorities, sizes), axis=1).astype(np.int64)
+    by_cost = np.lexsort((leading, costs[:, 3], costs[:, 2], costs[:, 0]))
+    ends = np.cumsum(sizes[by_cost])
+    places = np.repeat(first[by_cost] - ends + sizes[by_cost], sizes[by_cost]) + np.arange(len(leaves))
+    elastic = state.cells.elastic[leading[by_cost]] == 1
+    return Candidates(costs[by_cost], leaves[order][places], ends, elastic, leaf_count)
+
+
+def choose_victims(candidates: Candidates, search: Search) -> Choice | None:
+    """The best set of groups that lets a new one in, elastic groups alone if these are enough (rule 15.1).
+
+    None if not even all groups are enough. Cost: at most MOST_SETS calls of `search`; without a rival set
+    O(victims x log(groups)).
+    """
+    if len(candidates.ends) == 0:
+        return None
+    if candidates.elastic.any() and not candidates.elastic.all():
+        elastic = candidates.some(candidates.elastic)
+        taken = search(elastic.leaves)
+        if taken is not None:
+            return _Search(elastic, search, taken).best()
+    taken = search(candidates.leaves)
+    return None if taken is None else _Search(candidates, search, taken).best()
+
+
+class _Search:
+    """Branch and bound: a set is extended by its most expensive members first.
+
+    taken : what the new group would take if all candidates left
+    """
+
+    def __init__(self, candidates: Candidates, search: Search, taken: IntArray) -> None:
+        self._own, self._search = candidates, search
+        self._left = max(FEWEST_SETS, min(MOST_SETS, _LEAVES_ASKED // candidates.leaf_count))
+        self._base = int(candidates.leaves.min())
+        self._owner = np.full(int(candidates.leaves.max()) - self._base + 1, _NOBODY)  # by leaf from the first one
+        sizes = np.diff(candidates.ends, prepend=0)
+        self._owner[candidates.leaves - self._base] = np.repeat(np.arange(len(sizes)), sizes)
+        self._best, self._least = taken, self._cost(self._users(taken))
+
+    def best(self) -> Choice:
+        """The best set that was found."""
+        self._extend([], len(self._own.ends))
+        return Choice(self._best, self._least, self._left <= 0)
+
+    def _extend(self, chosen: list[int], end: int) -> None:
+        """Look for better sets of `chosen` and candidates before `end`; together with all of these it is enough."""
+        if self._cost(chosen) >= self._least:
+            return
+        for place in range(self._shortest(chosen, end) - 1, end):
+            if self._left <= 0 or self._cost([*chosen, place]) >= self._least:
+                return
+            self._extend([*chosen, place], place)
+
+    def _shortest(self, chosen: list[int], end: int) -> int:
+        """The least number n > 0 so that `chosen` and the first n candidates are enough; `end` is.
+
+        `end` + 1 if `chosen` is enough without them: then nothing is to be added.
+        """
+        if chosen and self._are_enough(chosen, 0):
+            return end + 1
+        low, high = 0, end  # too few, enough
+        while high - low > 1 and self._left > 0:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._are_enough(chosen, middle) else (middle, high)
+        return high
+
+    def _are_enough(self, chosen: list[int], count: int) -> bool:
+        self._left -= 1
+        own = self._own
+        parts = [own.leaves[(own.ends[place - 1] if place else 0) : own.ends[place]] for place in chosen]
+        first = own.leaves[: own.ends[count - 1]] if count else own.leaves[:0]
+        taken = self._search(np.concatenate([first, *parts]) if parts else first)
+        if taken is None:
+            return False
+        cost = self._cost(self._users(taken))
+        if cost < self._least:
+            self._best, self._least = taken, cost
+        return True
+
+    def _users(self, taken: IntArray) -> npt.NDArray[np.int64]:
+        """The groups that would have to leave these leaves."""
+        places = taken - self._base
+        users = self._owner[places[(places >= 0) & (places < len(self._owner))]]
+        return np.unique(users[users != _NOBODY])
+
+    def _cost(self, places: npt.NDArray[np.int64] | list[int]) -> Cost:
+        lost, groups, priorities, leaves = self._own.costs[places].sum(axis=0).tolist() if len(places) else (0, 0, 0, 0)
+        return lost, groups, priorities, leaves

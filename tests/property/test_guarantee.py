@@ -1,0 +1,103 @@
+"""The guarantee and its price under better rules, on small random clusters.
+
+Groups of a virtual cluster start at the same moments as if it were alone on its cells, whatever others do. Nobody is
+evicted where an equal choice evicts nobody, nor a group that loses more than another one would.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from hived.specs import ClusterSpec, Rules
+from tests.quality.exhaustive import Found, Wanted, cheapest_victims, exists, own_form, placements
+from tests.quality.plain import OPPORTUNISTIC, Facts, Running
+from tests.quality.play import Play
+from tests.quality.small import KINDS, Load, small_cluster, walk
+from tests.quality.small import _group as random_group
+
+SEEDS = range(14)
+
+
+def leaf_count(group: Running) -> float:
+    return float(group.leaf_count)
+
+
+class Queue:
+    """The groups of one virtual cluster that wait, in order; the first one that fits not lets none pass."""
+
+    def __init__(self, play: Play) -> None:
+        self.play = play
+        self.waiting: list[Wanted] = []
+
+    def serve(self) -> Iterator[str]:
+        while self.waiting and self.play.ask(self.waiting[0]).kind != "wait":
+            yield self.waiting.pop(0).name
+
+
+def alone(spec: ClusterSpec, vc: str) -> ClusterSpec:
+    """The cluster as it would be without the other virtual clusters."""
+    return replace(spec, virtual_clusters={vc: spec.virtual_clusters[vc]})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_groups_start_when_they_would_in_a_private_cluster(kind: str, seed: int) -> None:
+    source = Random(f"{kind} {seed}")
+    spec = small_cluster(kind, Rules.BETTER, source)
+    shared, private = Play(spec), Play(alone(spec, "A"))
+    queue, own = Queue(shared), Queue(private)
+    for step in range(40):
+        wanted = random_group(f"g{step}", spec, Load(opportunistic=40, mixed=20), source, shared.facts)
+        if source.random() < 0.65:
+            if wanted.vc == "A" and wanted.priority > OPPORTUNISTIC:
+                queue.waiting.append(wanted)
+                own.waiting.append(wanted)
+            else:
+                shared.ask(wanted)
+        elif shared.facts.groups:
+            name = source.choice(sorted(shared.facts.groups))
+            shared.end(name)
+            if name in private.facts.groups:
+                private.end(name)
+        assert list(queue.serve()) == list(own.serve())
+        assert not shared.broken_rule()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nobody_leaves_for_a_choice_that_is_equal_to_another_one(kind: str, seed: int) -> None:
+    for asked in walk(kind, Rules.BETTER, Load(), seed, 25):
+        assert not asked.play.broken_rule()
+        if asked.answer.kind == "wait":
+            assert not exists(asked.before, asked.wanted)
+        if asked.answer.kind == "preempt" and asked.answer.running is not None:
+            check_victims(asked.before, asked.wanted, asked.answer.running, asked.answer.victims)
+
+
+def check_victims(before: Facts, wanted: Wanted, running: Running, victims: tuple[Running, ...]) -> None:
+    """No choice with the same future of the VC evicts nobody, or groups with fewer leaves."""
+    gone = frozenset(victim.name for victim in victims)
+    form = own_form(before, wanted, Found(running.pods, running.roots), gone)
+    assert all(own_form(before, wanted, found) != form for found in placements(before, wanted))
+    best = cheapest_victims(before, wanted, leaf_count, lambda found: own_form(before, wanted, found) == form)
+    assert best is not None
+    assert sum(map(leaf_count, victims)) <= best[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(8))
+def test_a_sparing_vc_evicts_only_if_no_placement_at_all_evicts_nobody(kind: str, seed: int) -> None:
+    source = Random(f"{kind} {seed}")
+    spec = small_cluster(kind, Rules.BETTER, source)
+    vcs = {name: replace(vc, spares=True) for name, vc in spec.virtual_clusters.items()}
+    play = Play(replace(spec, virtual_clusters=vcs))
+    for step in range(25):
+        if play.facts.groups and source.random() < 0.4:
+            play.end(source.choice(sorted(play.facts.groups)))
+            continue
+        wanted = random_group(f"g{step}", spec, Load(), source, play.facts)
+        has_place = exists(play.facts, wanted)
+        answer = play.ask(wanted)
+        assert (answer.kind == "bind") == has_place

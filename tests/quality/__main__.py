@@ -1,0 +1,113 @@
+"""How good the decisions are, by both rules: `python -m tests.quality`, or `make quality`.
+
+Progress goes to stderr, tables or JSON to stdout. docs/quality.md explains them. Exit code 1: rules 2 miss a bound.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from time import monotonic
+
+from hived.specs import Rules
+from tests.quality.bounds import Results, misses
+from tests.quality.exact_measures import Figures
+from tests.quality.jobs import PHILLY
+from tests.quality.plan import TABLES, Unit, units
+from tests.quality.report import RULES_NAMES, bounds_text, tables
+
+RULES = {"hived": (Rules.HIVED,), "2": (Rules.BETTER,), "both": (Rules.HIVED, Rules.BETTER)}
+_EXAMPLES = """examples:
+  python -m tests.quality --quick                        a test of seconds
+  python -m tests.quality --jobs 2 > quality.txt         all of it on two cores
+  python -m tests.quality --only needless,locality --rules 2
+  python -m tests.quality --json > quality.json          figures for scripts
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print; returns the exit code."""
+    options = parse_options(arguments)
+    todo = units(RULES[options.rules], options.only, options.quick)
+    if not PHILLY.exists() and not options.quick:
+        print(f"without {PHILLY}: tables of the Philly trace are left out", file=sys.stderr)
+    results = measure(todo, options.jobs)
+    missed = misses(results)
+    if options.json:
+        print(json.dumps(as_json(results, missed), indent=1))
+    else:
+        print(tables(results, options.only))
+        print("\n" + bounds_text(missed))
+    return 1 if missed else 0
+
+
+def measure(todo: Sequence[Unit], jobs: int) -> Results:
+    """All measurements in the order given, however many processes take part."""
+    results: Results = []
+    started = monotonic()
+    for number, (unit, figures) in enumerate(zip(todo, _run_all(todo, jobs), strict=True), 1):
+        results.append((unit, figures))
+        print(f"{monotonic() - started:6.0f} s  {number}/{len(todo)}  {unit.name}", file=sys.stderr, flush=True)
+    return results
+
+
+def _run_all(todo: Sequence[Unit], jobs: int) -> Iterator[Figures]:
+    if jobs == 1:
+        yield from map(Unit.run, todo)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from pool.map(Unit.run, todo)
+
+
+def as_json(results: Results, missed: Sequence[object]) -> dict[str, object]:
+    """All figures, in order, and the bounds that rules 2 miss."""
+    figures = [
+        {"measure": unit.measure, "rules": RULES_NAMES[unit.rules], "arguments": list(unit.arguments), "figures": own}
+        for unit, own in results
+    ]
+    return {"measured": figures, "missed": [{name: getattr(miss, name) for name in _MISS} for miss in missed]}
+
+
+_MISS = ("table", "what", "figure", "bound")
+
+
+def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.quality", description=(__doc__ or "").splitlines()[0], epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument(
+        "--only", type=_tables, default=TABLES, metavar="TABLES",
+        help=f"tables, with commas, of {', '.join(TABLES)} [default: all]",
+    )  # fmt: skip
+    parser.add_argument("--rules", choices=RULES, default="both", help="[default: %(default)s]")
+    parser.add_argument("--quick", action="store_true", help="a little of everything, in seconds; without Philly")
+    parser.add_argument(
+        "--jobs", type=_count, default=1, help="processes; figures are the same for any number [default: %(default)s]"
+    )
+    parser.add_argument("--json", action="store_true", help="print figures as JSON instead of tables")
+    return parser.parse_args(arguments)
+
+
+def _tables(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    unknown = [name for name in names if name not in TABLES]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is no table; tables are {', '.join(TABLES)}")
+    return names
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of processes: expected 1 or more")
+    return int(text)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,83 @@
+"""All measurements: which function with which arguments, at full length and as a test of seconds."""
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from traceback import format_exc
+
+from hived.specs import Rules
+from tests.quality.exact_measures import NEEDLESS_LOADS, WAIT_LOADS, Figures, false_waits, needless
+from tests.quality.jobs import PHILLY
+from tests.quality.large_measures import crowd, guarantee
+from tests.quality.philly_measures import DAYS, philly
+from tests.quality.small import KINDS, PINNED
+
+TABLES = ("guarantee", "needless", "locality", "fragmentation", "completeness", "saturation")
+MEASURES: dict[str, Callable[..., Figures]] = {
+    "guarantee": guarantee, "crowd": crowd, "philly": philly, "needless": needless, "false_waits": false_waits,
+}  # fmt: skip
+SATURATED_DAYS = 3.5  # arrivals of Philly pressed into these are a load of 1.1
+CHECKPOINT_S = 1800.0
+CRASHED: Figures = {"crashed": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One measurement, which several tables may show: `arguments` follow the rules."""
+
+    measure: str
+    rules: Rules
+    arguments: tuple[bool | int | float | str, ...]
+    tables: frozenset[str]
+
+    def run(self) -> Figures:
+        """Measure. An error of the core is a finding: its trace goes to stderr, and the figures are `CRASHED`."""
+        try:
+            return MEASURES[self.measure](self.rules, *self.arguments)
+        except Exception:
+            print(f"{self.name}\n{format_exc()}", file=sys.stderr, flush=True)
+            return CRASHED
+
+    @property
+    def name(self) -> str:
+        """The measurement as progress shows it."""
+        return f"{self.measure} {self.rules.name.lower()} {' '.join(map(str, self.arguments))}"
+
+
+def units(rules: tuple[Rules, ...], tables: tuple[str, ...], quick: bool) -> list[Unit]:
+    """All measurements of these tables, in the order in which they are shown."""
+    return [unit for each in rules for unit in _units(each, quick) if unit.tables.intersection(tables)]
+
+
+def _units(rules: Rules, quick: bool) -> Iterator[Unit]:
+    def unit(measure: str, tables: str, *arguments: bool | float | str) -> Unit:
+        return Unit(measure, rules, arguments, frozenset(tables.split()))
+
+    jobs = 40 if quick else 1500
+    for cells in "R" if quick else "NRP":
+        for topology in (False, True):
+            for share, bad in ((0.0, False), (0.2, False), (0.5, False), (0.3, True)):
+                if not quick or share == 0.3:
+                    yield unit("guarantee", "guarantee", cells, topology, share, bad, jobs, 1)
+    if PHILLY.exists() and not quick:
+        yield unit("philly", "guarantee fragmentation", "N", False, False, 0.0, DAYS)
+        yield unit("philly", "guarantee", "R", False, False, 0.0, DAYS)
+        yield unit("philly", "guarantee", "R", True, False, 0.0, DAYS)
+        for days in (DAYS, SATURATED_DAYS):
+            for checkpoint_s in (0.0, CHECKPOINT_S):
+                table = "guarantee" if days == DAYS else "saturation"
+                yield unit("philly", table, "N", False, True, checkpoint_s, days)
+        yield unit("philly", "saturation", "R", False, True, 0.0, SATURATED_DAYS)
+    for kind in KINDS:
+        for name in NEEDLESS_LOADS:
+            yield unit("needless", "needless", kind, name, 0, 40 if quick else 8000)
+    for cells in "R" if quick else "NRP":
+        for load in (0.9,) if quick else (0.3, 0.5, 0.7, 0.9, 1.1):
+            for share in (0.2, 0.5):
+                yield unit("crowd", "needless locality", cells, False, load, share, False, jobs)
+        for load in (0.9,) if quick else (0.5, 0.9):
+            yield unit("crowd", "locality", cells, True, load, 0.2, False, jobs)
+            yield unit("crowd", "locality", cells, False, load, 0.2, True, jobs)
+    for kind in (*KINDS, PINNED):
+        for name in WAIT_LOADS:
+            yield unit("false_waits", "completeness", kind, name, 0, 12 if quick else 2900)

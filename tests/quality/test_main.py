@@ -1,0 +1,82 @@
+"""The command: the same figures however many processes, bounds, and wrong words."""
+
+import json
+
+import pytest
+
+from hived.specs import Rules
+from tests.quality.__main__ import main
+from tests.quality.bounds import misses
+from tests.quality.exact_measures import Figures
+from tests.quality.plan import TABLES, Unit, units
+from tests.quality.report import bounds_text, tables
+
+
+def unit(measure: str, *arguments: bool | float | str, rules: Rules = Rules.BETTER) -> Unit:
+    return Unit(measure, rules, arguments, frozenset(TABLES))
+
+
+BAD: list[tuple[str, Unit, Figures]] = [
+    ("guarantee", unit("guarantee", "N", False, 0.2, False, 9, 1), {"later": 1}),
+    ("guarantee", unit("philly", "N", False, False, 0.0, 1.5), {"later": 1}),
+    ("needless", unit("needless", "NODE", "plain", 0, 9), {"equal": 1}),
+    ("needless", unit("crowd", "N", False, 0.9, 0.2, False, 9), {"equal": 1, "lost": 0}),
+    ("locality", unit("crowd", "N", False, 0.9, 0.2, False, 9), {"gangs": 20, "near": 18, "lost": 0}),
+    ("locality", unit("crowd", "N", False, 0.9, 0.2, False, 9), {"lent_gangs": 20, "lent_near": 18, "lost": 0}),
+    ("completeness", unit("false_waits", "NODE", "plain", 0, 9), {"false": 1}),
+]
+
+
+@pytest.mark.parametrize(("table", "measured", "figures"), BAD)
+def test_each_bound_is_missed_by_a_worse_figure_and_only_by_rules_2(
+    table: str, measured: Unit, figures: Figures
+) -> None:
+    assert [miss.table for miss in misses([(measured, figures)])] == [table]
+    assert not misses([(Unit(measured.measure, Rules.HIVED, measured.arguments, measured.tables), figures)])
+    assert table in bounds_text(misses([(measured, figures)]))
+
+
+def test_more_lost_than_by_the_reference_at_one_load_is_a_miss() -> None:
+    words = ("N", False, 0.9, 0.2, False, 9)
+    hived, better = unit("crowd", *words, rules=Rules.HIVED), unit("crowd", *words)
+    assert not misses([(hived, {"lost": 5}), (better, {"lost": 5})])
+    assert [miss.table for miss in misses([(hived, {"lost": 5}), (better, {"lost": 6})])] == ["saturation"]
+
+
+def test_a_crash_is_a_finding_and_ends_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    broken = unit("needless", "NODE", "no such load", 0, 9, rules=Rules.HIVED)
+    assert [miss.table for miss in misses([(broken, broken.run())])] == ["crash"]
+    assert "KeyError" in capsys.readouterr().err
+    assert tables([(broken, broken.run())], TABLES) == ""
+
+
+def test_every_table_has_measurements_or_needs_the_trace() -> None:
+    for quick in (True, False):
+        shown = {table for each in units((Rules.HIVED,), TABLES, quick) for table in each.tables}
+        assert shown >= {"guarantee", "needless", "locality", "completeness"}
+
+
+def test_processes_do_not_change_a_figure(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--quick", "--only", "needless", "--rules", "hived", "--json"]
+    outputs = []
+    for jobs in ("1", "2"):
+        assert main([*words, "--jobs", jobs]) == 0
+        outputs.append(capsys.readouterr().out)
+    assert outputs[0] == outputs[1]
+    assert json.loads(outputs[0])["measured"][0]["figures"]
+
+
+def test_tables_are_printed_for_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--quick", "--only", "completeness", "--rules", "hived"]) == 0
+    seen = capsys.readouterr()
+    assert "Completeness" in seen.out
+    assert "false_waits hived NODE plain" in seen.err
+    assert tables([], TABLES) == ""
+
+
+@pytest.mark.parametrize("words", [["--only", "speed"], ["--jobs", "0"], ["--rules", "3"]])
+def test_wrong_words_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    assert end.value.code == 2
+    assert words[1] in capsys.readouterr().err
