@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from hived.errors import UserError
 from hived_cli.config.helpers.editing import replace_file
 from hived_cli.helpers.answers import as_json, difference
 from hived_cli.helpers.progress import Bar
@@ -87,6 +88,8 @@ def command(
     config, tenants = given["config"], given["tenants"]
     if (config is None) == (given["nodes"] is None):
         raise click.UsageError("expected either --config FILE, or --nodes N for a new configuration")
+    if output is not None and not output.parent.is_dir():  # a search takes a while
+        raise UserError(f"cannot write {output}: there is no folder {output.parent}")
     trace, text, file = _inputs(trace_path, trace_format or "", config, Hardware(*_hardware(given)))
     cluster = load_text(text, file, lenient=True, environ={}).cluster
     vc_of = assigned(trace, cluster, tenants)
@@ -102,7 +105,7 @@ def command(
             click.echo("interrupted: nothing was written", err=True)
             raise SystemExit(INTERRUPTED) from None
     if output is not None:
-        replace_file(output, found.text)
+        _write(output, found.text)
     if is_json:
         click.echo(as_json(found))
         return
@@ -113,6 +116,16 @@ def command(
         click.echo(found.text, nl=False)
     else:
         click.echo("\n".join(difference(text, found.text, file, f"{file}, suggested")))
+
+
+def _write(output: Path, text: str) -> None:
+    if output.exists():
+        replace_file(output, text)
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write {output}: {error.strerror}") from error
 
 
 def _hardware(given: dict[str, Any]) -> tuple[int, int, int]:
