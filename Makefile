@@ -121,6 +121,7 @@ soak: $(READY) ## 200,000 random operations, with every invariant checked after 
 	$(BIN)/python -m tests.property.false_waits --states 100000
 	HIVED_EDITS=20000 $(BIN)/python -m pytest tests/config/text/test_any_edit.py
 	HIVED_SYNCS=3000 $(BIN)/python -m pytest tests/config/generating/test_sync.py
+	HIVED_EXAMPLES=5 $(BIN)/python -m pytest tests/extender/defrag
 	HIVED_CAPACITIES=1 $(BIN)/python -m pytest tests/core/test_journal.py
 	HIVED_EXAMPLES=10 $(BIN)/python -m pytest $$(grep -rl 'examples(' tests --include='test_*.py')
 

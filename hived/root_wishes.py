@@ -36,7 +36,9 @@ def order_roots(t: TopologyArrays, s: Cells, w: Wishes, wishes: IntArray, virtua
     keys = np.empty(count, np.int64)
     for i in range(count):
         keys[i] = -int(t.level[w.cell[wishes[i]]])
-    order = wishes[np.argsort(keys, kind="mergesort")]
+    order = np.empty(count, np.int32)
+    for i, place in enumerate(np.argsort(keys, kind="mergesort")):
+        order[i] = wishes[place]
     chain_levels, leaves = np.empty(count, np.int32), np.zeros(count, np.int32)
     for i in range(count):
         chain_levels[i] = t.chain_level[w.cell[order[i]]]

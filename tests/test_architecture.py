@@ -41,10 +41,12 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("hived_extender.kube_rules", "hived_extender.recording", "hived_extender.client"),
     ("hived_extender.service",),
     ("hived_extender.reconfiguration",),
+    ("hived_extender.defrag",),
     ("hived_extender.http",),
     ("hived_extender",),
     ("hived_traces",),
     ("hived_simulator",),
+    ("hived_simulator.report",),
     ("hived_jobs",),
     ("hived_lab.embedded",),
     ("hived_lab",),
@@ -101,7 +103,7 @@ SERVICE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("cluster_nodes", "progress", "wakes", "devices.keeper", "writes.writer"),
     ("bound_pods",),
     ("cluster_cache",),
-    ("emptied", "forced", "gang_notices", "preemptions", "terms"),
+    ("emptied", "forced", "gang_notices", "moves", "preemptions", "terms"),
     ("acceptance",),
     ("waiting",),
     ("what_if",),
@@ -136,7 +138,11 @@ ONLY_IN = {
     "numba": {f"hived.compiling.{name}" for name in COMPILING},
     "llvmlite": {f"hived.compiling.{name}" for name in ("block_types", "kernel_cache", "object_code", "shared")},
     "cryptography": {"hived_extender.deploy.certificates"},
+    "ortools": {"hived_extender.defrag.cp_sat"},
 }
+
+# Extras of the package, whose libraries only modules of `ONLY_IN` import.
+EXTRAS = ("opt",)
 
 # What we use of libraries beside their public interface, all of it. Another version may lack it, so pyproject.toml has
 # an upper bound for each. Attributes that no import shows, all in hived.compiling: `_cache`, `overloads` and the
@@ -351,7 +357,8 @@ def test_a_library_is_imported_only_where_it_is_wrapped(room: str) -> None:
 
 def test_every_library_that_is_imported_is_a_declared_dependency() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    declared = {re.split(r"[\[<>=!~ ]", each)[0].lower() for each in project["dependencies"]}
+    extras = [each for extra in EXTRAS for each in project["optional-dependencies"][extra]]
+    declared = {re.split(r"[\[<>=!~ ]", each)[0].lower() for each in (*project["dependencies"], *extras)}
     imported = {name.split(".")[0] for module in MODULES for name, _ in imports(module)}
     libraries = imported - sys.stdlib_module_names - PACKAGES.keys()
     assert {DISTRIBUTION_OF.get(name, name).lower() for name in libraries} <= declared

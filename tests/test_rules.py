@@ -15,7 +15,7 @@ RULES = [number for number, _ in DEFINED]
 CHAPTERS = re.findall(r"^## (\d+) ", TEXT, re.MULTILINE)
 NUMBER = r"\d+(?:\.\d+)?"
 CITATION = re.compile(rf"\brules?\s+({NUMBER}(?:(?:,\s+|\s+to\s+|\s+and\s+){NUMBER})*)", re.IGNORECASE)
-FORMER = re.compile(r"\b(?:SEMANTICS|FORMAT)\b|\(\d[a-h](?:\.\d+)?\)|\b4[a-h]\.\d|\b5a:|\bC[1-6] ?[a-i]\b")
+FORMER = re.compile(r"\b(?:SEMANTICS|FORMAT\.md)\b|\(\d[a-h](?:\.\d+)?\)|\b4[a-h]\.\d|\b5a:|\bC[1-6] ?[a-i]\b")
 SKIPPED = {".git", ".venv", "build", "node_modules", "out"}
 
 

@@ -123,7 +123,8 @@ def _virtual_clusters(configuration: Configuration, topology: Topology) -> dict[
         spec = configuration.cluster.virtual_clusters[name]
         count = len(topology.preassigned[vc]) - len(spec.pinned_cell_ids)
         cells = [_type_of_level(topology, slot) for slot in types[list(topology.preassigned[vc][:count])].tolist()]
-        placement = spec.packs_by_topology, name in configuration.rules.packed, spec.combines, spec.spares
+        rules = configuration.rules
+        placement = spec.packs_by_topology, name in rules.packed, spec.combines, spec.spares, rules.moving.of(name)
         clusters[name] = (cells, spec.pinned_cell_ids, _access(configuration, name), placement)
     return clusters
 
@@ -209,6 +210,7 @@ def _values(configuration: Configuration) -> dict[str, Any]:
     )
     return {
         "rules": value_of(configuration.cluster.rules),
+        **({} if configuration.certify is None else {"certify": configuration.certify.as_json()}),
         **{key.name: as_written(value) for key, value in zip(SETTING_KEYS, astuple(settings), strict=True)},
         "schedulerNames": list(rules.scheduler_names),
         **{f"{key}.{name}": as_written(value) for key, values in by_name for name, value in sorted(values.items())},

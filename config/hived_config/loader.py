@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -18,11 +19,13 @@ from hived_config.access_reader import (
     check_opportunists,
     read_opportunistic,
 )
+from hived_config.certify import CERTIFY, CERTIFY_KEY, Demand
 from hived_config.chains import CELL_TYPE, CELL_TYPES, CellTypes
 from hived_config.decision_rules import RULES_KEY
 from hived_config.document import MAX_NODES, gc_paused, read_text
 from hived_config.errors import ConfigError, Mistake
 from hived_config.kinds import Given, Key, Record
+from hived_config.moving import DEFRAG
 from hived_config.openpai import open_configuration
 from hived_config.physical import TOP_CELLS, PhysicalCells
 from hived_config.reader import Reader, is_null
@@ -66,25 +69,32 @@ DOCUMENT = Record(
             is_required=True,
         ),
         RULES_KEY,
+        CERTIFY_KEY,
         *ACCESS_KEYS,
         *POD_RULE_KEYS,
         *SETTING_KEYS,
     ),
 )
 RECORDS = (
-    PHYSICAL_CLUSTER, CELL_TYPE, CELL, SKU_TYPE, VIRTUAL_CLUSTER, NAMESPACE, CONDITION, OPPORTUNISTIC, OPPORTUNIST,
-    VIRTUAL_CELL, PINNED_CELL,
+    CERTIFY, PHYSICAL_CLUSTER, CELL_TYPE, CELL, SKU_TYPE, VIRTUAL_CLUSTER, DEFRAG, NAMESPACE, CONDITION, OPPORTUNISTIC,
+    OPPORTUNIST, VIRTUAL_CELL, PINNED_CELL,
 )  # fmt: skip
 """The kinds of mappings inside a document."""
 
 
 class Configuration(msgspec.Struct, frozen=True):
-    """A sound configuration file: the cluster, the server's settings, how pods are read, and oddities."""
+    """A sound configuration file: the cluster, the server's settings, how pods are read, oddities, and the certificate
+    that another configuration has to bring, None if it needs none.
+    """
 
     cluster: ClusterSpec
     settings: Settings
     rules: PodRules = msgspec.field(default_factory=PodRules)
     warnings: tuple[Mistake, ...] = ()
+    certify: Demand | None = None
+
+
+_Read: TypeAlias = tuple[ClusterSpec | None, Settings, PodRules, Demand | None, list[Mistake]]
 
 
 def load(path: str | Path, lenient: bool = False, environ: Mapping[str, str] | None = None) -> Configuration:
@@ -108,11 +118,11 @@ def load_text(
     """As `load`, for the text of a file; messages name it `file`. It may have at most so many nodes of YAML."""
     with gc_paused():
         reader = open_configuration(text, file, lenient, most_nodes)
-        cluster, settings, rules, noted = _read(reader, os.environ if environ is None else environ)
+        cluster, settings, rules, certify, noted = _read(reader, os.environ if environ is None else environ)
         del reader
     if cluster is None or not all(mistake.is_warning for mistake in noted):
         raise ConfigError(noted)
-    return Configuration(cluster, settings, rules, tuple(noted))
+    return Configuration(cluster, settings, rules, tuple(noted), certify)
 
 
 def load_cluster(path: str | Path, lenient: bool = False) -> ClusterSpec:
@@ -120,14 +130,14 @@ def load_cluster(path: str | Path, lenient: bool = False) -> ClusterSpec:
     return load(path, lenient).cluster
 
 
-def _read(reader: Reader, environ: Mapping[str, str]) -> tuple[ClusterSpec | None, Settings, PodRules, list[Mistake]]:
+def _read(reader: Reader, environ: Mapping[str, str]) -> _Read:
     """The parts of `load`'s result, and the mistakes noted."""
     if is_null(reader.root):
         reader.note(reader.root, "nothing", DOCUMENT.what)
     given = DOCUMENT.given(reader, reader.root)
     settings = read_settings(given, environ)
     cluster, rules = _read_cluster(reader, given)
-    return cluster, settings, rules, reader.mistakes()
+    return cluster, settings, rules, given.value("certify"), reader.mistakes()
 
 
 def _read_cluster(reader: Reader, given: Given) -> tuple[ClusterSpec | None, PodRules]:
@@ -155,6 +165,7 @@ def _read_cluster(reader: Reader, given: Given) -> tuple[ClusterSpec | None, Pod
         node_labels=skus.node_labels,
         access=access_rules,
         packed=frozenset(virtual.packed),
+        moving=virtual.moving,
     )
     if types_node is None or cells_node is None or virtual_node is None:
         return None, rules

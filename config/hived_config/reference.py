@@ -16,11 +16,13 @@ from hived_config.loader import DOCUMENT, RECORDS
 
 TITLES = {
     "document": "The document",
+    "certify": "certify",
     "physicalCluster": "physicalCluster",
     "cellType": "A cell type",
     "physicalCell": "A physical cell",
     "skuType": "A SKU type",
     "virtualCluster": "A virtual cluster",
+    "defrag": "defrag of a virtual cluster",
     "namespace": "A namespace of a virtual cluster",
     "condition": "A condition on a label",
     "virtualCell": "A virtual cell",

@@ -10,6 +10,7 @@ from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, Cluster
 from hived_config.access import AccessRules
 from hived_config.chains import CellTypes
 from hived_config.kinds import Choice, Given, Integer, Key, ListOf, MapOf, Schema, Text, ValueKind, name_text
+from hived_config.moving import Moving
 from hived_config.reader import Reader, closest, shorten
 from hived_config.skus import GPU_DEVICE_CLASS, GPU_RESOURCE, RESOURCE
 
@@ -101,6 +102,7 @@ class PodRules(msgspec.Struct, frozen=True):
     node_labels : by leaf cell type, labels that its nodes have and that pods choose it by
     access : who may use which VC, and which VC the pods of a namespace are of unless they say otherwise
     packed : VCs whose gangs are not kept near together unless they say so
+    moving : VCs whose groups may be moved to make room
     priority_classes : by PriorityClass, the priority
     topology_levels : by the name of a level in topology wishes (a node label, "volcano-tier-2"), the cell type
     scheduler_names : the schedulerName of pods that are for us; with {vc} in it, one name for each VC
@@ -112,6 +114,7 @@ class PodRules(msgspec.Struct, frozen=True):
     node_labels: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=dict)
     access: AccessRules = msgspec.field(default_factory=AccessRules)
     packed: frozenset[str] = frozenset()
+    moving: Moving = msgspec.field(default_factory=Moving)
     priority_classes: Mapping[str, int] = msgspec.field(default_factory=dict)
     topology_levels: Mapping[str, str] = msgspec.field(default_factory=dict)
     scheduler_names: tuple[str, ...] = SCHEDULER_NAMES

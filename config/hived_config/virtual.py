@@ -10,6 +10,7 @@ from hived_config.access import Access, VirtualClusterAccess
 from hived_config.access_reader import USER_KEYS, NamespaceReader
 from hived_config.chains import Chain, split_by_pins
 from hived_config.kinds import Boolean, Choice, Given, Integer, Key, ListOf, MapOf, Record, name_text
+from hived_config.moving import MOVING_KEYS, Budget, Moving, read_budget
 from hived_config.physical import PhysicalCells
 from hived_config.reader import Reader, closest, shorten
 from hived_config.size import refuse_large_claims
@@ -84,6 +85,7 @@ VIRTUAL_CLUSTER = Record(
             "jobs may start later than there; only with `rules: 2`",
             False,
         ),
+        *MOVING_KEYS,
     ),
     is_nullable=True,
 )
@@ -123,6 +125,8 @@ class VirtualClusters:
         self._lists_all = access is Access.NAMESPACES
         self.access: dict[str, VirtualClusterAccess] = {}
         self.packed: set[str] = set()
+        self._movable: set[str] = set()
+        self._budgets: dict[str, Budget] = {}
         self.specs: dict[str, VirtualClusterSpec] = {}
         for name, _, value in VIRTUAL_CLUSTERS.fields(reader, node):
             self.specs[name] = self._read(name, value)
@@ -132,6 +136,11 @@ class VirtualClusters:
         if physical.is_complete:
             for chain in physical.chains.values():
                 self._refuse_shortage(chain)
+
+    @property
+    def moving(self) -> Moving:
+        """Which of them let groups be moved."""
+        return Moving(frozenset(self._movable), self._budgets)
 
     # ---- reading
 
@@ -143,6 +152,11 @@ class VirtualClusters:
         access = self._namespaces.virtual_cluster(given)
         if self._lists_all or access != VirtualClusterAccess():
             self.access[vc] = access
+        if given.value("movable"):
+            self._movable.add(vc)
+        budget = read_budget(given)
+        if budget is not None:
+            self._budgets[vc] = budget
         placement = given.value("placement")
         if placement is Placement.PACKED:
             self.packed.add(vc)

@@ -17,6 +17,7 @@ OUT = ROOT / "out"
 SOURCE = OUT / "docs-source"
 TARGET = OUT / "docs"
 INDEX = "docs/index.md"
+_PICTURES = {".svg", ".png"}
 _LANGUAGES = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".py": "python", ".toml": "toml"}
 
 
@@ -58,6 +59,8 @@ def place_of(path: str) -> str:
     """Where a file of the checkout stands in the site, as the path of a page: docs/ at the top, all else below it."""
     if path == INDEX or path.startswith("docs/"):
         return path.removeprefix("docs/")
+    if PurePosixPath(path).suffix in _PICTURES:
+        return f"repository/{path}"
     return f"repository/{path}" + ("" if path.endswith(".md") else ".md")
 
 
@@ -83,7 +86,9 @@ def _relative(source: str, target: str) -> str:
 def _write(page: Page, targets: dict[str, str]) -> None:
     place = SOURCE / place_of(page.path)
     place.parent.mkdir(parents=True, exist_ok=True)
-    if page.path.endswith(".md"):
+    if PurePosixPath(page.path).suffix in _PICTURES:
+        shutil.copy(ROOT / page.path, place)
+    elif page.path.endswith(".md"):
         place.write_text(page.with_targets(targets), encoding="utf-8")
     elif (ROOT / page.path).is_dir():
         names = [path.name + "/" * path.is_dir() for path in sorted((ROOT / page.path).iterdir())]

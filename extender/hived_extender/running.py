@@ -18,6 +18,7 @@ from hived.errors import UserError
 from hived.jit import kernels_in_use
 from hived_config.loader import Configuration
 from hived_extender.changeover import Changeover
+from hived_extender.defrag.desk import DefragDesk
 from hived_extender.http import server
 from hived_extender.http.access import Security
 from hived_extender.http.config_pushes import ConfigPushes
@@ -176,7 +177,8 @@ class Extender:
         config_pushes = ConfigPushes(
             self.configurations, gate.may_do if gate.knows_callers else None, is_private=is_private
         )
-        app = LateApp(self.service, gate, config_pushes)
+        self.defrag = DefragDesk(self.service, lambda: self.configurations.in_force.text)
+        app = LateApp(self.service, gate, config_pushes, self.defrag)
         self._server = HttpServer(Shim(app, self.service), listener, security.tls)
         self._servers = [self._server] if webhook is None else [self._server, webhook]
         for each in self._servers:
@@ -233,6 +235,7 @@ class Extender:
             self._changeover.stop()
         if self._node_sync is not None:
             self._node_sync.stop()
+        self.defrag.stop()
         self.configurations.stop()
         self._leadership.stop()
         for each in self._servers:
@@ -257,6 +260,7 @@ class Extender:
                 self._await_namespaces()
                 self._leadership.start()
                 self.configurations.start()
+                self.defrag.start()
                 if self._node_sync is not None:
                     self._node_sync.start()
         except Exception:

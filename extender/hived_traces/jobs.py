@@ -10,7 +10,7 @@ class Pods(msgspec.Struct, frozen=True):
     leaf_count: int
 
 
-class Job(msgspec.Struct, frozen=True):
+class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     """One job of a trace.
 
     tenant : virtual cluster, queue or team, as the trace names it; "" if it names none

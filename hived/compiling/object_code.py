@@ -139,7 +139,10 @@ def translate(entries: list[Callable[..., Any]], tell: Callable[[int, int], None
 
 
 def emit(translation: Translation, target: Target) -> bytes:
-    """Optimize kernels for a CPU, and return them as an object file. Its entry points end with the target's name."""
+    """Optimize kernels for a CPU, and return them as an object file. Its entry points end with the target's name.
+
+    Raises ValueError if a kernel uses a part of numpy that needs numba where it runs, such as `array.min()`.
+    """
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     machine = llvm.Target.from_triple(target.triple).create_target_machine(
@@ -166,6 +169,9 @@ def emit(translation: Translation, target: Target) -> bytes:
             passes.add_jump_threading_pass()
         passes.add_refprune_pass()
         passes.run(module, builder)
+    missing = sorted(each.name for each in module.functions if each.is_declaration and each.name.startswith("numba_"))
+    if missing:
+        raise ValueError(f"kernels call functions of numba that no library has: {', '.join(missing)}")
     code: bytes = machine.emit_object(module)
     return code
 

@@ -2,6 +2,7 @@
 
 import click
 
+from hived_cli.config.helpers.certificate_text import brief
 from hived_cli.helpers.answers import as_json, format_option
 from hived_cli.helpers.connecting import asks_service
 from hived_cli.helpers.tables import table
@@ -17,6 +18,8 @@ from hived_extender.client.inspection import Inspector
 def command(inspector: Inspector, form: str) -> None:
     """List the versions of the configuration that are kept, newest first: when, who and why.
 
+    Versions that were pushed with a certificate have it below the list.
+
     \b
     Examples:
       hived config history
@@ -26,7 +29,7 @@ def command(inspector: Inspector, form: str) -> None:
         click.echo(as_json(inspector.fetch(CONFIG_VERSIONS_PATH)))
         return
     service = ConfigClient(inspector)
-    current = service.current()
+    current, versions = service.current(), service.versions()
     rows = [
         [
             str(each.version),
@@ -35,9 +38,19 @@ def command(inspector: Inspector, form: str) -> None:
             printable(each.who) or "-",
             printable(each.why),
         ]
-        for each in service.versions()
+        for each in versions
     ]
     click.echo(table([">VERSION", "", "WHEN", "WHO", "WHY"], rows))
+    certified = [(each.version, each.certificate) for each in versions if each.certificate is not None]
+    if certified:
+        click.echo("\n" + click.style("Certificates", bold=True))
+    for number, certificate in certified:
+        color = "red" if certificate.verdict == "broken" else None
+        click.echo(
+            f"  {number}: " + click.style(f"promises {certificate.verdict}", fg=color) + f": {brief(certificate)}"
+        )
+        for failure in certificate.failures():
+            click.echo(f"     {failure}")
     click.echo("\n" + click.style(f"* in force, from {current.source}", dim=True))
     if current.refused is not None:
         refused = current.refused

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from hived.errors import UserError
+from hived_cli.config.helpers.certificate_text import drawn
 from hived_cli.config.helpers.files import PULLED
 from hived_cli.helpers.connecting import asks_service
 from hived_extender.client.config_client import ConfigClient
@@ -21,6 +22,8 @@ from hived_extender.client.inspection import Inspector
 def command(inspector: Inspector, path: Path | None, force: bool) -> None:
     """Print the configuration in force, as it was pushed, or write it to a file.
 
+    The certificate with which it was pushed goes to standard error.
+
     A file that is there and differs may have changes of yours: it is replaced with --force only.
 
     \b
@@ -31,6 +34,8 @@ def command(inspector: Inspector, path: Path | None, force: bool) -> None:
       hived config pull -o hivedscheduler.yaml --force
     """
     current = ConfigClient(inspector).current()
+    if current.certificate is not None:
+        click.echo(drawn(current.certificate), err=True)
     if path is None:
         click.echo(current.text, nl=False)
         return

@@ -3,6 +3,7 @@
 import msgspec
 
 from hived_config.changes import Changes
+from hived_extender.api.certificates import Certificate
 
 
 class ConfigPlanArgs(msgspec.Struct):
@@ -18,6 +19,7 @@ class ConfigPushArgs(msgspec.Struct, frozen=True, rename="camel"):
     `baseVersion` is the version that it was made from, 0 for whichever is in force. `agreed` has the accepted verdict
     of each affinity group, by its name, in the words of a plan; `who` counts only where callers are not known. With
     `allowDowngrade` running guaranteed work may lose its guarantee; `clusterId` is "" for whichever cluster answers.
+    `certificate` is of this text and the one in force.
     """
 
     text: str
@@ -28,16 +30,18 @@ class ConfigPushArgs(msgspec.Struct, frozen=True, rename="camel"):
     agreed: dict[str, str] = {}
     allow_downgrade: bool = False
     cluster_id: str = ""
+    certificate: Certificate | None = None
 
 
 class VersionEntry(msgspec.Struct, kw_only=True):
-    """A version of the configuration: when it was pushed (RFC 3339, UTC), by whom and why."""
+    """A version of the configuration: when it was pushed (RFC 3339, UTC), by whom, why and with which certificate."""
 
     version: int
     when: str = ""
     who: str = ""
     why: str = ""
     sha256: str = ""
+    certificate: Certificate | None = None
 
 
 class VersionList(msgspec.Struct):

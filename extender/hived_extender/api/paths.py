@@ -16,7 +16,13 @@ VIRTUAL_CLUSTERS_PATH = f"{CLUSTER_PATH}/virtualclusters/"
 DEVICES_PATH = "/v1/inspect/devices"
 SHORTAGES_PATH = "/v1/inspect/shortages"
 RULES_PATH = "/v1/inspect/rules"
+RECORD_PATH = "/v1/inspect/record"
 WHAT_IF_PATH = "/v1/inspect/what-if"
+INPUTS_PATH = "/v1/inspect/inputs"
+MOVES_PATH = "/v1/inspect/defrag"
+
+DEFRAG_PATH = "/v1/defrag"
+DEFRAG_STOP_PATH = f"{DEFRAG_PATH}/stop"
 
 CONFIG_PATH = "/v1/config"
 CONFIG_PLAN_PATH = f"{CONFIG_PATH}/plan"

@@ -5,7 +5,7 @@ import ssl
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, BinaryIO, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -22,6 +22,8 @@ TIMEOUT_S = 30.0
 
 _RETRIES = urllib3.Retry(connect=False, read=False, other=False, redirect=10, respect_retry_after_header=False)
 """Redirects alone are followed; a token goes to no other server."""
+
+_PIECE = 64 * 1024
 
 _NO_TLS = "WRONG_VERSION_NUMBER"
 """OpenSSL's reason where the other side answers in clear text."""
@@ -182,6 +184,26 @@ class Inspector:
             )
             if 200 <= response.status < 300 or response.status in expected:
                 return response.status, response.data
+        except urllib3.exceptions.HTTPError as error:
+            raise self._broken(error) from error
+        raise UserError(_refusal(response, self.server + path), response.status)
+
+    def download(self, path: str, target: BinaryIO, most_bytes: int) -> int:
+        """Write the answer of a path, unpacked, to a file; returns its bytes. Raises UserError beyond `most_bytes`."""
+        count = 0
+        headers = self._headers | {"Accept": "*/*", "Accept-Encoding": "gzip"}
+        try:
+            response = self._pool.request(
+                "GET", self.server + path, headers=headers, timeout=TIMEOUT_S, retries=_RETRIES, preload_content=False
+            )
+            if response.status == 200:
+                for piece in response.stream(_PIECE, decode_content=True):
+                    count += len(piece)
+                    if count > most_bytes:
+                        response.close()
+                        raise UserError(f"{self.server}{path} has more than {most_bytes >> 20} MiB", 413)
+                    target.write(piece)
+                return count
         except urllib3.exceptions.HTTPError as error:
             raise self._broken(error) from error
         raise UserError(_refusal(response, self.server + path), response.status)

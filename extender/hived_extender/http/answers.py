@@ -14,7 +14,7 @@ class Question(msgspec.Struct, frozen=True):
 
     `is_from_page`: a page in a browser asks, from any site. `wait_s` is how long the call may wait for others to be
     served, None for as long as they take; on the event loop that is little. `if_none_match` has the tags of answers
-    that the caller has already, as in the header.
+    that the caller has already, as in the header. `query` is what stands behind the path, as it was sent.
     """
 
     body: bytes = b""
@@ -23,6 +23,7 @@ class Question(msgspec.Struct, frozen=True):
     is_from_page: bool = False
     wait_s: float | None = None
     if_none_match: str = ""
+    query: str = ""
     takes_gzip: bool = False
 
 

@@ -11,7 +11,8 @@ from flask import Flask, Response, current_app, g, request
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import PathConverter
 
-from hived_extender.api.paths import CONFIG_PATH
+from hived_extender.api.paths import CONFIG_PATH, DEFRAG_PATH, INPUTS_PATH, MOVES_PATH
+from hived_extender.defrag.desk import DefragDesk
 from hived_extender.http.access import Gate
 from hived_extender.http.answers import JSON, Answer, Question
 from hived_extender.http.callers import CALLER, Call
@@ -30,10 +31,15 @@ class _RestOfPath(PathConverter):
     part_isolating = False
 
 
-def create_app(service: Service, gate: Gate | None = None, config_pushes: ConfigPushes | None = None) -> Flask:
+def create_app(
+    service: Service,
+    gate: Gate | None = None,
+    config_pushes: ConfigPushes | None = None,
+    defrag: DefragDesk | None = None,
+) -> Flask:
     """An application that serves `service` to callers whom `gate` lets in; without one, to everybody. Cheap.
 
-    `config_pushes` answers for its configuration; without one, those paths do not exist.
+    `config_pushes` answers for its configuration, `defrag` for moves; without these, their paths do not exist.
     """
     app = Flask(__name__, static_folder=None)
     app.extensions[GATE] = gate or Gate()
@@ -42,9 +48,11 @@ def create_app(service: Service, gate: Gate | None = None, config_pushes: Config
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
     app.url_map.converters["rest"] = _RestOfPath
-    backend = Backend(service, config_pushes)
+    backend = Backend(service, config_pushes, defrag)
     for route in ROUTES:
-        if config_pushes is not None or not route.path.startswith(CONFIG_PATH):
+        is_about_moves = route.path.startswith((DEFRAG_PATH, INPUTS_PATH, MOVES_PATH))
+        has_part = defrag is not None if is_about_moves else config_pushes is not None
+        if has_part or not (is_about_moves or route.path.startswith(CONFIG_PATH)):
             rule, view = route.path.replace("{name}", "<rest:name>"), _view(route.handler, backend)
             app.add_url_rule(rule, f"{route.method} {rule}", view, methods=[route.method])
     app.register_error_handler(HTTPException, _http_error)
@@ -68,6 +76,7 @@ def _view(handler: Handler, backend: Backend) -> Callable[..., Response]:
             g.caller,
             "Origin" in request.headers,
             if_none_match=request.headers.get("If-None-Match", ""),
+            query=request.query_string.decode("latin-1"),
             takes_gzip=request.accept_encodings["gzip"] > 0,
         )
         return _respond(answer(handler, backend, question))

@@ -41,7 +41,8 @@ class ConfigPushes:
         """
         return self.configurations.push(self._signed(push, caller))
 
-    def _signed(self, push: ConfigPushArgs, caller: Identity | None) -> ConfigPushArgs:
+    def name_of(self, caller: Identity | None) -> str:
+        """The name of a caller who may push, "" where nobody is asked. Raises UserError (403) for any other."""
         store = self.configurations.store
         if self._may_do is None:
             if not self._is_private:
@@ -50,12 +51,16 @@ class ConfigPushes:
                     f"change the {store.source} with kubectl",
                     403,
                 )
-            return push
+            return ""
         if caller is None:
             raise UserError("nobody is known to call", 403)
         if isinstance(store, ConfigMapStore):
             self._check_right(caller, store, self._may_do)
-        return msgspec.structs.replace(push, who=caller.name)
+        return caller.name
+
+    def _signed(self, push: ConfigPushArgs, caller: Identity | None) -> ConfigPushArgs:
+        name = self.name_of(caller)
+        return msgspec.structs.replace(push, who=name) if self._may_do is not None else push
 
     def _check_right(self, caller: Identity, store: ConfigMapStore, may_do: MayDo) -> None:
         """A push needs the right to change the ConfigMap."""

@@ -1,6 +1,7 @@
 """The paths of the configuration: show, plan, push."""
 
 from hived.errors import UserError
+from hived_extender.api.certificates import SIZE_LIMIT
 from hived_extender.api.configuration import ConfigPlanArgs, ConfigPushArgs, ConfigPushResult, Refusal, VersionList
 from hived_extender.http.answers import Answer, Question
 from hived_extender.http.routing import Backend
@@ -10,8 +11,8 @@ from hived_extender.reconfiguration.in_force import Refused
 CONFIG_TEXT_LIMIT = 1024 * 1024
 """Bytes. A ConfigMap holds no more."""
 
-CONFIG_BODY_LIMIT = 2 * CONFIG_TEXT_LIMIT
-"""In JSON a text is longer: line breaks and quotes are escaped."""
+CONFIG_BODY_LIMIT = 2 * (CONFIG_TEXT_LIMIT + SIZE_LIMIT)
+"""In JSON a text is longer: line breaks and quotes are escaped. A push may have a certificate too."""
 
 
 def config(backend: Backend, question: Question) -> Answer:

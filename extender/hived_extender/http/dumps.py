@@ -36,6 +36,14 @@ def dump(question: Question, version: str, parts: Iterable[bytes]) -> Answer:
     return Answer(pieces, headers=headers)
 
 
+def stream(question: Question, parts: Iterable[bytes], content_type: str) -> Answer:
+    """The same for an answer that is never asked for again, in another format than JSON."""
+    pieces, vary = _pieces(parts), ("Vary", "Accept-Encoding")
+    if question.takes_gzip:
+        return Answer(_compressed(pieces), content_type=content_type, headers=(vary, ("Content-Encoding", "gzip")))
+    return Answer(pieces, content_type=content_type, headers=(vary,))
+
+
 def _headers(version: str) -> tuple[tuple[str, str], ...]:
     """The version is the same in either encoding, so the tag is a weak one."""
     return ("ETag", f'W/"{version}"'), ("Vary", "Accept-Encoding")

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hived_extender.defrag.desk import DefragDesk
 from hived_extender.http.access import Gate
 from hived_extender.http.config_pushes import ConfigPushes
 from hived_extender.service.service import Service
@@ -38,10 +39,17 @@ class GatedApp(Protocol):
 class LateApp:
     """As `create_app` makes it, from the same arguments, but only once it is called. Thread-safe."""
 
-    def __init__(self, service: Service, gate: Gate | None = None, config_pushes: ConfigPushes | None = None) -> None:
+    def __init__(
+        self,
+        service: Service,
+        gate: Gate | None = None,
+        config_pushes: ConfigPushes | None = None,
+        defrag: DefragDesk | None = None,
+    ) -> None:
         self.extensions: dict[str, Any] = {GATE: gate or Gate()}
         self._service = service
         self._config_pushes = config_pushes
+        self._defrag = defrag
         self._lock = threading.Lock()
         self._app: Flask | None = None
 
@@ -54,7 +62,7 @@ class LateApp:
             if self._app is None:
                 from hived_extender.http.app import create_app  # noqa: PLC0415  # imports Flask, see above
 
-                self._app = create_app(self._service, gate_of(self), self._config_pushes)
+                self._app = create_app(self._service, gate_of(self), self._config_pushes, self._defrag)
             return self._app
 
 

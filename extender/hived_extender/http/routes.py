@@ -25,12 +25,15 @@ from hived_extender.api.configuration import (
     ConfigVersion,
     VersionList,
 )
+from hived_extender.api.defrag import DefragArgs, Inputs, MovingReport
 from hived_extender.api.service import Health, Paths, Readiness
 from hived_extender.api.what_if import WhatIfArgs, WhatIfResult
+from hived_extender.http import defrag_routes
 from hived_extender.http.answers import Answer, Question
 from hived_extender.http.config_routes import config, plan, push, version, versions
 from hived_extender.http.dumps import dump, unchanged
 from hived_extender.http.openapi import openapi_document
+from hived_extender.http.record_route import record
 from hived_extender.http.routing import Backend, Handler, Route
 from hived_extender.kube import metrics
 from hived_extender.pods.wire import (
@@ -202,7 +205,12 @@ ROUTES = (
     Route("GET", paths.DEVICES_PATH, devices, list[LostDevices], errors=(503,)),
     Route("GET", paths.SHORTAGES_PATH, shortages, list[Shortage], errors=(503,)),
     Route("GET", paths.RULES_PATH, rules, RulesInForce, errors=(503,)),
+    Route("GET", paths.RECORD_PATH, record, errors=(400, 404, 413, 503)),
     Route("POST", paths.WHAT_IF_PATH, what_if, WhatIfResult, WhatIfArgs, (400, 500, 503)),
+    Route("GET", paths.INPUTS_PATH, defrag_routes.inputs, Inputs, errors=(503,)),
+    Route("GET", paths.MOVES_PATH, defrag_routes.moves, MovingReport, errors=(503,)),
+    Route("POST", paths.DEFRAG_PATH, defrag_routes.apply, MovingReport, DefragArgs, (400, 401, 403, 409, 500, 503)),
+    Route("POST", paths.DEFRAG_STOP_PATH, defrag_routes.stop, MovingReport, errors=(401, 403, 503)),
     Route("GET", paths.HEALTH_PATH, health, Health, fails_alike=(500,)),
     Route("GET", paths.READINESS_PATH, readiness, Readiness, fails_alike=(503,)),
     Route("GET", paths.METRICS_PATH, metrics_text),

@@ -5,22 +5,30 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from hived_extender.defrag.desk import DefragDesk
 from hived_extender.http.answers import Answer, Question
 from hived_extender.http.config_pushes import ConfigPushes
 from hived_extender.service.service import Service
 
 
 class Backend(msgspec.Struct, frozen=True):
-    """A service, and the pushes of its configurations; without one, those paths do not exist."""
+    """A service, the pushes of its configurations, and its plans for moves; without these, their paths do not exist."""
 
     service: Service
     config_desk: ConfigPushes | None = None
+    defrag_desk: DefragDesk | None = None
 
     @property
     def config_pushes(self) -> ConfigPushes:
         """The pushes, on paths that exist only with one."""
         assert self.config_desk is not None
         return self.config_desk
+
+    @property
+    def defrag(self) -> DefragDesk:
+        """The plans for moves, on paths that exist only with them."""
+        assert self.defrag_desk is not None
+        return self.defrag_desk
 
 
 Handler: TypeAlias = Callable[[Backend, Question], Answer]

@@ -185,7 +185,7 @@ class _Shares:
             return BODY_LIMIT, self._verbs
         if path in {paths.HEALTH_PATH, paths.READINESS_PATH}:
             return SMALL_VERB, self._verbs
-        if path in {paths.CONFIG_PATH, paths.CONFIG_PLAN_PATH}:
+        if path in {paths.CONFIG_PATH, paths.CONFIG_PLAN_PATH, paths.DEFRAG_PATH}:
             return CONFIG_BODY_LIMIT, self._configs
         return WHAT_IF_LIMIT if path == paths.WHAT_IF_PATH else SMALL_LIMIT, self._others
 

@@ -20,6 +20,7 @@ from hived_config.errors import ConfigError
 from hived_config.loader import Configuration, load_text
 from hived_extender.api.configuration import UNKNOWN_CHANGES, ConfigPushArgs, ConfigReport
 from hived_extender.kube.events import NORMAL, WARNING
+from hived_extender.reconfiguration.certified import why_not
 from hived_extender.reconfiguration.change import DOWNGRADE_REMEDY, Agreed, Change, Disagreement, Outcome, check_agreed
 from hived_extender.reconfiguration.origins import Origin
 from hived_extender.reconfiguration.present import configure, tell_affected
@@ -104,6 +105,7 @@ class InForce:
             configuration = self.read(push.text, push.file)
         except ConfigError as error:
             raise Refused(str(error), REFUSED, invalid(error, self.version.version)) from error
+        self._check_certificate(push, snapshot.stored)
         if not self.store.is_shared and configure(self.service, configuration, push.text):
             stored = self._next(snapshot.stored, push)  # another replica leads, and has a file of its own
             self.store.commit(snapshot, stored)
@@ -140,6 +142,19 @@ class InForce:
             tell_affected(self.service, outcome.affected)
         return self.version, outcome.report()
 
+    def _check_certificate(self, push: ConfigPushArgs, stored: Stored) -> None:
+        """Raise Refused for a push without the certificate that is demanded, or with one that is of no use.
+
+        A file is its owner's, who can show none.
+        """
+        if not self.store.is_shared or (push.certificate is None and stored.may_lack_certificate):
+            return
+        reason = why_not(push.certificate, self.configuration.certify, self.newest(stored).text, push.text)
+        if reason and push.certificate is None:
+            reason += f", or {self.store.certificate_remedy}"
+        if reason:
+            raise Refused(reason, REFUSED)
+
     def _judge(self, push: ConfigPushArgs, agreed: Agreed | None, outcome: Outcome, present: State) -> None:
         """Raise Refused if the change must not happen."""
         if outcome.locked_out and not push.allow_downgrade:
@@ -155,7 +170,10 @@ class InForce:
         """The next content of the store. Versions that the object has lost are restored from this replica's memory."""
         known = stored if stored.versions else replace(stored, versions=(self.version,))
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        return with_version(known, push.text, who=push.who, when=now, why=push.message, cluster_id=push.cluster_id)
+        return with_version(
+            known, push.text, who=push.who, when=now, why=push.message, cluster_id=push.cluster_id,
+            certificate=push.certificate,
+        )  # fmt: skip
 
     def newest(self, stored: Stored) -> Version:
         """The newest version that is stored; the one in force until the leader has written that, at its first start."""

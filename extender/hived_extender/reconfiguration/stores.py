@@ -18,7 +18,15 @@ from hived_config.openpai import inner_text, is_plainly_own
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.metrics import Metrics
 from hived_extender.kube.watch import Reflector, Resource
-from hived_extender.reconfiguration.versions import ALLOW_DOWNGRADE, PREFIX, TEXT_KEY, Stored, decode, encode
+from hived_extender.reconfiguration.versions import (
+    ALLOW_DOWNGRADE,
+    ALLOW_UNCERTIFIED,
+    PREFIX,
+    TEXT_KEY,
+    Stored,
+    decode,
+    encode,
+)
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +74,8 @@ class Store(Protocol):
     """Its name in messages."""
     downgrade_remedy: str
     """How to allow a text to lock out running guaranteed work, besides a push that says so."""
+    certificate_remedy: str
+    """How to do without a certificate that is demanded."""
     is_shared: bool
     """Whether other replicas read the same, so that only the leader writes, and pushes can be stored."""
 
@@ -102,6 +112,7 @@ class ConfigMapStore:
         self.uid = ""
         self.source = f"ConfigMap {namespace}/{name}"
         self.downgrade_remedy = f"annotate the {self.source} with {ALLOW_DOWNGRADE}=true"
+        self.certificate_remedy = f"annotate the {self.source} with {ALLOW_UNCERTIFIED}=true to do without once"
         self._kube = kube
         self._metrics = metrics
         self._collection = f"/api/v1/namespaces/{namespace}/configmaps"
@@ -241,6 +252,7 @@ class FileStore:
 
     is_shared = False
     downgrade_remedy = "restart the service, which takes the file as it is"
+    certificate_remedy = ""
 
     def __init__(self, path: Path) -> None:
         self.source = f"file {path}"

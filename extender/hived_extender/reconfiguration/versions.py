@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from hived.errors import UserError
+from hived_extender.api.certificates import Certificate
 from hived_extender.api.configuration import ConfigVersion, VersionEntry
 
 TEXT_KEY = "hivedscheduler.yaml"
@@ -32,25 +33,37 @@ REFUSED = PREFIX + "refused"
 REFUSED_TEXT = PREFIX + "refused-sha256"
 REFUSED_WHEN = PREFIX + "refused-when"
 ALLOW_DOWNGRADE = PREFIX + "allow-downgrade"
-"""Annotations. The last one is for those who edit the text: it may lock out running guaranteed work, once."""
+ALLOW_UNCERTIFIED = PREFIX + "allow-uncertified"
+"""Annotations. The last two are for those who edit the text: it may lock out running guaranteed work, or come without a
+certificate that is demanded, once.
+"""
 
+ALLOWANCES = (ALLOW_DOWNGRADE, ALLOW_UNCERTIFIED)
 VERSION_LIMIT = 2**53
 UNPACKED_LIMIT = 64 * 1024 * 1024
 """Bytes of all versions."""
 
 
 class Version(msgspec.Struct, frozen=True):
-    """A configuration that is or was in force: its text, author, time (RFC 3339, UTC) and message."""
+    """A configuration that is or was in force: its text, author, time (RFC 3339, UTC), message and certificate."""
 
     version: Annotated[int, msgspec.Meta(ge=1, le=VERSION_LIMIT)]
     when: str
     who: str
     why: str
     text: str
+    certificate: Certificate | None = None
 
     def entry(self) -> VersionEntry:
         """The version without its text, as the HTTP API lists it."""
-        return VersionEntry(version=self.version, when=self.when, who=self.who, why=self.why, sha256=digest(self.text))
+        return VersionEntry(
+            version=self.version,
+            when=self.when,
+            who=self.who,
+            why=self.why,
+            sha256=digest(self.text),
+            certificate=self.certificate,
+        )
 
     def shown(self) -> ConfigVersion:
         """The version with its text, as the HTTP API shows it."""
@@ -75,6 +88,7 @@ class Stored(msgspec.Struct, frozen=True):
     cluster_id: str = ""
     refused: Refusal | None = None
     may_downgrade: bool = False
+    may_lack_certificate: bool = False
 
     @property
     def newest(self) -> Version | None:
@@ -83,8 +97,9 @@ class Stored(msgspec.Struct, frozen=True):
 
     @property
     def sha256(self) -> str:
-        """Of the wish: the text, and whether it may lock out running guaranteed work."""
-        return digest(self.text + "\0" + ALLOW_DOWNGRADE if self.may_downgrade else self.text)
+        """Of the wish: the text, and what it may do or lack."""
+        marks = ((ALLOW_DOWNGRADE, self.may_downgrade), (ALLOW_UNCERTIFIED, self.may_lack_certificate))
+        return digest("\0".join([self.text, *(mark for mark, is_set in marks if is_set)]))
 
 
 def digest(text: str) -> str:
@@ -105,7 +120,9 @@ def decode(config_map: Mapping[str, Any]) -> Stored:
     refused = None
     if marks.get(REFUSED):
         refused = Refusal(marks[REFUSED], marks.get(REFUSED_WHEN, ""), marks.get(REFUSED_TEXT, ""))
-    return Stored(text, versions, marks.get(CLUSTER_ID, ""), refused, marks.get(ALLOW_DOWNGRADE) == "true")
+    return Stored(
+        text, versions, marks.get(CLUSTER_ID, ""), refused, *(marks.get(each) == "true" for each in ALLOWANCES)
+    )
 
 
 def encode(config_map: Mapping[str, Any], stored: Stored) -> dict[str, Any]:
@@ -122,10 +139,11 @@ def encode(config_map: Mapping[str, Any], stored: Stored) -> dict[str, Any]:
     result["binaryData"] = dict(config_map.get("binaryData") or {}) | {VERSIONS_KEY: packed}
     metadata = result["metadata"] = dict(config_map.get("metadata") or {})
     marks = metadata["annotations"] = dict(metadata.get("annotations") or {})
-    for mark in (REFUSED, REFUSED_WHEN, REFUSED_TEXT, CLUSTER_ID, ALLOW_DOWNGRADE):
+    for mark in (REFUSED, REFUSED_WHEN, REFUSED_TEXT, CLUSTER_ID, *ALLOWANCES):
         marks.pop(mark, None)
-    if stored.may_downgrade:
-        marks[ALLOW_DOWNGRADE] = "true"
+    for mark, is_set in zip(ALLOWANCES, (stored.may_downgrade, stored.may_lack_certificate), strict=True):
+        if is_set:
+            marks[mark] = "true"
     if stored.refused is not None:
         marks |= {
             REFUSED: stored.refused.reason,
@@ -137,12 +155,21 @@ def encode(config_map: Mapping[str, Any], stored: Stored) -> dict[str, Any]:
     return result
 
 
-def with_version(stored: Stored, text: str, *, who: str, when: str, why: str, cluster_id: str = "") -> Stored:
-    """Another text in force; the next one needs leave of its own to lock anybody out."""
+def with_version(
+    stored: Stored, text: str, *, who: str, when: str, why: str, cluster_id: str = "",
+    certificate: Certificate | None = None,
+) -> Stored:  # fmt: skip
+    """Another text in force; the next one needs leave of its own to lock anybody out, or to lack a certificate."""
     number = stored.newest.version + 1 if stored.newest is not None else 1
-    versions = (*stored.versions, Version(number, when, who, why, text))[-KEPT:]
-    known_as = stored.cluster_id or cluster_id
-    return replace(stored, text=text, versions=versions, refused=None, may_downgrade=False, cluster_id=known_as)
+    return replace(
+        stored,
+        text=text,
+        versions=(*stored.versions, Version(number, when, who, why, text, certificate))[-KEPT:],
+        refused=None,
+        may_downgrade=False,
+        may_lack_certificate=False,
+        cluster_id=stored.cluster_id or cluster_id,
+    )
 
 
 def _pack_last(versions: Sequence[Version], limit: int) -> str | None:

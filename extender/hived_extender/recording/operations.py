@@ -93,9 +93,10 @@ class Progress(_Op, tag="progress", omit_defaults=True):
 
 
 class Delete(_Op, tag="delete"):
-    """Report that a pod is gone."""
+    """Report that a pod is gone. `now` is for traces: no decision depends on it."""
 
     pod: str
+    now: float | msgspec.UnsetType = msgspec.UNSET
 
 
 class Restart(_Op, tag="restart"):

@@ -92,9 +92,9 @@ class Operations:
         waiting = [ops.NamedPod(pod.uid, _spec(pod)) for pod in pods]
         self._write(ops.Reserve(pods=waiting, node=node, bind_info=bind_info))
 
-    def deleted(self, uid: str) -> None:
-        """A pod is gone."""
-        self._write(ops.Delete(pod=uid))
+    def deleted(self, uid: str, now_s: float | None = None) -> None:
+        """A pod is gone; `now_s` is in seconds since 1970."""
+        self._write(ops.Delete(pod=uid, now=msgspec.UNSET if now_s is None else now_s))
 
 
 def _spec(pod: PodRequest) -> msgspec.Raw:

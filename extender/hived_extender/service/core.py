@@ -138,7 +138,7 @@ class Core:
     def delete(self, request: PodRequest) -> None:
         """A pod that was told or asked about is gone."""
         if self._recorder is not None:
-            self._recorder.deleted(request.uid)
+            self._recorder.deleted(request.uid, self.now_s)
         self._apply(PodDeleted(request))
         self._on_room()
         if request.spec.group.name not in self.state.groups:

@@ -49,10 +49,11 @@ class AnnotatePod(msgspec.Struct, frozen=True):
 
 
 class EvictPod(msgspec.Struct, frozen=True):
-    """Make a pod leave; `by_force` deletes it whatever disruption budgets say."""
+    """Make a pod leave; `by_force` deletes it whatever disruption budgets say. `is_move`: its group is being moved."""
 
     pod: PodName
     by_force: bool
+    is_move: bool = False
 
 
 class Announce(msgspec.Struct, frozen=True):

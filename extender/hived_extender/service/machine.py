@@ -28,6 +28,7 @@ from hived_extender.service import (
     announcements,
     emptied,
     gang_notices,
+    moves,
     preemptions,
     retries,
     rewrites,
@@ -79,8 +80,7 @@ class Machine:
         """`pace` says how soon and how often people are told of pods. `prover` proves bindings."""
         verb_settings = verb_settings or VerbSettings()
         self.term = 0
-        self.interpreter = interpreter
-        self.recorder = recorder
+        self.interpreter, self.recorder = interpreter, recorder
         outbox = self._outbox = Outbox(metrics)
         self._retries = retries.Retries(outbox, verb_settings.wake_delay_s)
         self.announcements = announcements.Announcements(outbox, pace=pace)
@@ -92,6 +92,7 @@ class Machine:
         )
         self._acceptance = acceptance.Acceptance(cache, outbox, self.announcements, self._retries, self._wakes)
         self._acceptance.force_bind_threshold = verb_settings.force_bind_threshold
+        self.moves = moves.Moves(cache, outbox, self.announcements)
         self._gang_notices = gang_notices.GangNotices(cache, outbox, self.announcements)
         self._waiting = waiting.WaitingPods(
             cache,
@@ -101,6 +102,7 @@ class Machine:
             self.announcements,
             self._retries,
             self._wakes,
+            self.moves,
         )
         self.verbs = Verbs(
             verb_settings,
@@ -131,6 +133,7 @@ class Machine:
             stimuli.PreemptAsked: self.verbs.preempt_victims,
             stimuli.BindAsked: self.verbs.bind_pod,
             stimuli.WhatIfAsked: self.verbs.what_if,
+            **self.moves.handlers(),
             stimuli.Wrote: self._wrote,
             stimuli.TimeCame: self._time_came,
             stimuli.TryWaiting: lambda one: self._waiting.try_some(),
@@ -139,7 +142,7 @@ class Machine:
             stimuli.Deposed: self._deposed,
             stimuli.Configured: self._configured,
             stimuli.Switched: self._switched,
-            stimuli.Reconfigured: self._reconfigured,
+            stimuli.Reconfigured: lambda one: _tell_affected(one, self.cache, self.announcements),
         }
 
     def _by_timer(self) -> dict[str, Callable[[str, Any], None]]:
@@ -152,6 +155,7 @@ class Machine:
             retries.TIMER: self._retries.time_came,
             announcements.TIMER: self.announcements.time_came,
             preemptions.TIMER: self._preemptions.time_came,
+            **dict.fromkeys(moves.TIMERS, self.moves.time_came),
             rewrites.TIMER: self.cache.bound.rewrites.time_came,
             rewrites.KEEP_TIMER: self.cache.bound.kept.time_came,
         }
@@ -184,6 +188,7 @@ class Machine:
         """Tell the parts that look at pods and gangs from outside what has become of these."""
         for uid in self.cache.take_removed():
             self._preemptions.gone(uid)
+        self.moves.look()
         if keys := self.cache.gangs.take_changed():
             self._statuses.changed(keys)
 
@@ -229,7 +234,7 @@ class Machine:
             case AnnotatePod():
                 self.cache.bound.rewrites.wrote(effect, error)
             case EvictPod():
-                self._preemptions.wrote(effect, error, is_current=is_current)
+                (self.moves if effect.is_move else self._preemptions).wrote(effect, error, is_current=is_current)
             case Announce():
                 self.announcements.wrote(effect, wrote.found)
             case KeepChanged():
@@ -273,6 +278,7 @@ class Machine:
         self.term += 1
         self._acceptance.forget_all()
         self._preemptions.forget_all()
+        self.moves.forget_all("this replica does not lead any more")
         self._wakes.forget_all()
         self._statuses.lead(False)
         self.terms.end()
@@ -289,6 +295,7 @@ class Machine:
     def _switched(self, switched: stimuli.Switched) -> None:
         core = self.verbs.core
         are_other_nodes = core.node_names != switched.core.node_names
+        self.moves.forget_all("another configuration came into force")
         core.take_over(switched.core)
         self._take_up(switched.configuration)
         self.cache.devices.take_over(switched.losses)
@@ -303,8 +310,10 @@ class Machine:
         self._acceptance.force_bind_threshold = verb_settings.force_bind_threshold
         self._preemptions.policy = PreemptionPolicy.of(configuration.settings)
 
-    def _reconfigured(self, reconfigured: stimuli.Reconfigured) -> None:
-        for uids, told in reconfigured.news:
-            for record in filter(None, map(self.cache.pods.get, uids)):
-                if record.state.has_node:
-                    self.announcements.say(record, *told)
+
+def _tell_affected(reconfigured: stimuli.Reconfigured, cache: ClusterCache, tell: announcements.Announcements) -> None:
+    """Tell the owners of running pods what has become of them."""
+    for uids, told in reconfigured.news:
+        for record in filter(None, map(cache.pods.get, uids)):
+            if record.state.has_node:
+                tell.say(record, *told)

@@ -38,6 +38,7 @@ class Reason(Enum):
     UNACCOUNTED = "Unaccounted"
     RESTORED = "Restored"
     PREEMPTED = "Preempted"
+    MOVED = "Moved"
     GANG_TIMED_OUT = "GangTimedOut"
     FOREIGN_DEVICES = "ForeignDevices"
     DEVICES_MISSING = "DevicesMissing"
@@ -61,7 +62,7 @@ class Reason(Enum):
         return self in _PENDING
 
 
-_ORDINARY = frozenset({Reason.WAITING, Reason.PREEMPTING, Reason.SCHEDULED, Reason.RESTORED})
+_ORDINARY = frozenset({Reason.WAITING, Reason.PREEMPTING, Reason.SCHEDULED, Reason.RESTORED, Reason.MOVED})
 _PENDING = frozenset(
     {
         Reason.WAITING,

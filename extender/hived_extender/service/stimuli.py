@@ -6,7 +6,9 @@ from typing import Any
 import msgspec
 
 from hived.errors import HivedError, UserError
+from hived.specs import BindInfo
 from hived_config.loader import Configuration
+from hived_extender.api.defrag import PlannedPod
 from hived_extender.pods.dialects.description import ObjectRef
 from hived_extender.pods.readings import Reading
 from hived_extender.pods.wire import BindArgs, FilterArgs, Node, Pod, PreemptArgs
@@ -109,6 +111,42 @@ class WhatIfAsked(msgspec.Struct, frozen=True):
     pods: tuple[tuple[Pod, Reading], ...]
 
 
+# Moves
+
+
+class MoveOrder(msgspec.Struct, frozen=True):
+    """One group that is to move in a step. `becomes` is the new placement of all its pods; None if it has none yet."""
+
+    step: int
+    group: str
+    gang: str
+    was: tuple[PlannedPod, ...]
+    becomes: BindInfo | None
+
+
+class MovesAsked(msgspec.Struct, frozen=True):
+    """Move these groups, for `who`, in favour of a VC. Answer: MovingReport.
+
+    Pods have `return_s` to leave in each step, and as long to come back. Groups of `movable` VCs need not allow it.
+    """
+
+    orders: tuple[MoveOrder, ...]
+    who: str
+    vc: str
+    return_s: float
+    movable: frozenset[str] = frozenset()
+
+
+class MovesStopped(msgspec.Struct, frozen=True):
+    """Move nobody else. Answer: MovingReport."""
+
+    reason: str
+
+
+class MovesLookedAt(msgspec.Struct, frozen=True):
+    """How far have the moves come? Answer: MovingReport."""
+
+
 # Results and time
 
 
@@ -189,6 +227,9 @@ Stimulus = (
     | PreemptAsked
     | BindAsked
     | WhatIfAsked
+    | MovesAsked
+    | MovesStopped
+    | MovesLookedAt
     | Wrote
     | TimeCame
     | TryWaiting

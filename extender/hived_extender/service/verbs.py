@@ -86,8 +86,7 @@ class Verbs:
         self.standing = RECOVERING
         self.node_names = NodeNames({})
         self._interpreter = cache.interpreter
-        self._cache = cache
-        self._pods = cache.pods
+        self._cache, self._pods = cache, cache.pods
         self._preemptions = preemptions
         self._acceptance = acceptance
         self._waiting = waiting
@@ -289,7 +288,8 @@ class Verbs:
         if is_filtering and core.has_lost_cells(request):
             # In this phase the core would bind to a bad node; in the other it looks for a place anew.
             core.decide(request, Phase.PREEMPTING, offer, commit=False)
-        decision = core.decide(request, phase, offer, commit=is_filtering)
+        held = self._waiting.moves.answer(core, record, request, offer, commit=is_filtering)
+        decision = held or core.decide(request, phase, offer, commit=is_filtering)
         is_emptied = isinstance(decision, Wait) and decision.is_emptied
         if is_emptied and self._acceptance.emptied.are_refused(core, record, [request]):
             offer = self._cache.offers.of(request, slots, exact=record)

@@ -14,6 +14,7 @@ from hived_extender.service.core import Core
 from hived_extender.service.gang_notices import GangNotices
 from hived_extender.service.gangs.plans import Round, listed
 from hived_extender.service.gangs.rounds import Alone, merged
+from hived_extender.service.moves import Moves
 from hived_extender.service.notices import Reason
 from hived_extender.service.pods import PodRecord, PodState
 from hived_extender.service.preemptions import Preemptions
@@ -38,6 +39,7 @@ class WaitingPods:
         announcements: Announcements,
         retries: Retries,
         wakes: Wakes,
+        moves: Moves,
     ) -> None:
         self._cache = cache
         self._preemptions = preemptions
@@ -46,6 +48,7 @@ class WaitingPods:
         self._retries = retries
         self._wakes = wakes
         self.gang_notices = gang_notices
+        self.moves = moves
 
     def try_some(self) -> None:
         """Try the next few of those that are to be tried again: preempt for some, wake those that could run.
@@ -84,6 +87,9 @@ class WaitingPods:
 
         Returns what is to be said of the pod now. None: it has started, and none of its pods takes cells.
         """
+        if (leaving := self.moves.refusal(asker, None)) is not None:
+            return leaving
+        self.moves.give_to_gang(core, round_.key)
         self._prepare(asker, round_)
         if phase is Phase.FILTERING and round_.doubted and self._has_room(core, round_):
             return self._wait_for_doubted(round_)
@@ -168,6 +174,10 @@ class WaitingPods:
 
     def _could_run(self, core: Core, record: PodRecord, mates: Sequence[PodRecord]) -> Sequence[PodRecord]:
         """Which of these could run, or have at least nothing left that the service can do for them by itself?"""
+        if record.state is PodState.WAITING and self.moves.is_held_for(record, record.request):
+            return mates
+        if record.state is PodState.WAITING and self.moves.refusal(record, record.request) is not None:
+            return ()
         if record.state is not PodState.WAITING:
             is_unbound = record.state is PodState.BINDING and not record.writing.count
             return mates if is_unbound or record.state is PodState.CLEARED else ()

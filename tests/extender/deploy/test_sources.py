@@ -9,7 +9,7 @@ import yaml
 
 from hived import __version__
 from hived_cli.serve import command
-from hived_extender.api.paths import CONFIG_PATH
+from hived_extender.api.paths import CONFIG_PATH, DEFRAG_PATH, DEFRAG_STOP_PATH
 from hived_extender.deploy.installation import deploy_folder
 from hived_extender.deploy.kustomize import build
 from hived_extender.http.access import DEFAULT_VERB_CALLERS
@@ -82,11 +82,12 @@ def allowed(role: str) -> set[tuple[str, str]]:
     return {(verb, path) for rule in rules for verb in rule["verbs"] for path in rule["nonResourceURLs"]}
 
 
-def test_who_administers_may_call_every_path_of_the_configuration_and_who_looks_all_but_one() -> None:
-    routes = [route for route in ROUTES if route.path.startswith(CONFIG_PATH)]
+def test_who_administers_may_call_every_path_of_the_configuration_and_who_looks_all_that_change_nothing() -> None:
+    routes = [route for route in ROUTES if route.path.startswith((CONFIG_PATH, DEFRAG_PATH))]
     paths = {(route.method.lower(), route.path.replace("{name}", "*")) for route in routes}
     assert allowed("hived-admin") == paths
-    assert paths - allowed("hived-viewer") == {("post", CONFIG_PATH)}
+    changing = {("post", path) for path in (CONFIG_PATH, DEFRAG_PATH, DEFRAG_STOP_PATH)}
+    assert paths - allowed("hived-viewer") == changing
 
 
 def test_the_image_has_the_version_of_the_program() -> None:

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hived.jit import kernels_in_use
-from hived_extender.api.paths import CONFIG_PATH
+from hived_extender.api.paths import CONFIG_PATH, DEFRAG_PATH, INPUTS_PATH, MOVES_PATH
 from hived_extender.http.app import create_app
 from hived_extender.http.routes import ROUTES
 from hived_extender.service.verbs import RECOVERING
@@ -19,8 +19,9 @@ from tests.property.examples import examples
 
 DOCS = (ROOT / "docs" / "http.md").read_text()
 INSPECT = "/v1/inspect"
-SERVED = [route for route in ROUTES if not route.path.startswith(CONFIG_PATH)]
-"""The paths that exist without a configuration to show."""
+WITH_PARTS = (CONFIG_PATH, DEFRAG_PATH, INPUTS_PATH, MOVES_PATH)
+SERVED = [route for route in ROUTES if not route.path.startswith(WITH_PARTS)]
+"""The paths that exist without a configuration to show, and without plans for moves."""
 
 
 @pytest.fixture

@@ -42,8 +42,10 @@ def edits(function: Callable[..., Edit]) -> Callable[..., None]:
     def run(inspector: Inspector, path: Path | None, dry_run: bool, pushing: PushOptions, **arguments: Any) -> None:
         edit = function(**arguments)
         if path is not None:
-            if pushing.message or pushing.cluster_id or pushing.allow_downgrade:
-                raise click.UsageError("--message, --cluster-id and --allow-downgrade are for pushes: -f edits a file")
+            if pushing.message or pushing.cluster_id or pushing.allow_downgrade or pushing.certifying.of:
+                raise click.UsageError(
+                    "--message, --cluster-id, --allow-downgrade and --certify are for pushes: -f edits a file"
+                )
             return _edit_file(find_file(path), edit, dry_run, pushing)
         service = ConfigClient(inspector)
         current = service.current()

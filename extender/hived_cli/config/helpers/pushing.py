@@ -11,6 +11,8 @@ import msgspec
 
 from hived.errors import UserError
 from hived_cli.config.helpers.asking import ask
+from hived_cli.config.helpers.certifying import NO_CERTIFICATE, Certifying, certified, taken
+from hived_cli.config.helpers.certifying import OPTIONS as CERTIFY_OPTIONS
 from hived_cli.config.helpers.report import draw
 from hived_cli.helpers.answers import as_json, format_option, with_options
 from hived_config.reader import printable
@@ -26,6 +28,7 @@ _OPTIONS = (
     click.option("-y", "--yes", is_flag=True, help="Do not ask."),
     click.option("--message", default="", metavar="TEXT", help="Why, for the history."),
     click.option("--allow-downgrade", is_flag=True, help="Running work may lose what it is guaranteed."),
+    *CERTIFY_OPTIONS,
     format_option,
 )
 
@@ -42,6 +45,7 @@ class PushOptions:
     message: str
     allow_downgrade: bool
     is_json: bool
+    certifying: Certifying = NO_CERTIFICATE
 
 
 def pushes(function: Callable[..., None]) -> Callable[..., None]:
@@ -49,7 +53,8 @@ def pushes(function: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(function)
     def push(cluster_id: str, yes: bool, message: str, allow_downgrade: bool, form: str, **options: Any) -> None:
-        function(pushing=PushOptions(cluster_id, yes, message, allow_downgrade, form == "json"), **options)
+        how = PushOptions(cluster_id, yes, message, allow_downgrade, form == "json", taken(options))
+        function(pushing=how, **options)
 
     return with_options(push, _OPTIONS)
 
@@ -82,18 +87,25 @@ def push_text(
         return
     why = pushing.message or message
     push = ConfigPushArgs(text, file, why, _login_name(), base, {}, pushing.allow_downgrade, pushing.cluster_id)
-    _Pushing(service, pushing).run(push)
+    _Pushing(inspector, pushing).run(push, current.text)
 
 
 class _Pushing:
     """One push, as often as it takes."""
 
-    def __init__(self, service: ConfigClient, options: PushOptions) -> None:
-        self._service = service
+    def __init__(self, inspector: Inspector, options: PushOptions) -> None:
+        self._inspector = inspector
+        self._service = ConfigClient(inspector)
         self._options = options
 
-    def run(self, push: ConfigPushArgs) -> None:
+    def run(self, push: ConfigPushArgs, in_force: str) -> None:
+        """Push; `in_force` is the text that it is to replace."""
         plan = self._service.plan(push.text, push.file)
+        if not plan.is_refused:  # else a replay would be in vain
+            certificate = certified(
+                self._inspector, in_force, push.text, push.file, self._options.certifying, self._options.is_json
+            )
+            push = msgspec.structs.replace(push, certificate=certificate)
         tries = 0
         while not self._options.yes or tries < TRIES:
             tries += 1

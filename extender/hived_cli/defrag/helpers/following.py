@@ -1,0 +1,75 @@
+"""Plans carried out: sent to a service, and followed until the moves are over."""
+
+import time
+from http import HTTPStatus
+
+import click
+import msgspec
+
+from hived.errors import UserError
+from hived_extender.api.defrag import DefragArgs, DefragPlan, MovingReport
+from hived_extender.api.paths import DEFRAG_PATH, DEFRAG_STOP_PATH, MOVES_PATH
+from hived_extender.client.inspection import Inspector, NoAnswerError
+
+APPLY_TIMEOUT_S = 120.0
+LOOK_S = 1.0
+RETURN_S = 600.0
+
+return_option = click.option(
+    "--return-seconds", type=click.FloatRange(min=1, max=86400), default=RETURN_S, show_default=True, metavar="N",
+    help="How long pods may take to leave, and to come back, in each step.",
+)  # fmt: skip
+wait_option = click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until the moves are over.")
+
+
+def begin(inspector: Inspector, plan: DefragPlan, return_s: float) -> MovingReport:
+    """Have the service carry a plan out. Raises UserError if it refuses."""
+    body = msgspec.json.encode(DefragArgs(plan=plan, return_seconds=return_s))
+    try:
+        _, answer = inspector.ask(DEFRAG_PATH, body, timeout_s=APPLY_TIMEOUT_S)
+    except NoAnswerError as error:
+        raise NoAnswerError(f"{error}\nThe moves may have begun all the same: see hived defrag status", 503) from error
+    except UserError as error:
+        if error.code == HTTPStatus.CONFLICT:
+            raise UserError(f"nobody was moved: {error.message}; make the plan anew", error.code) from error
+        raise
+    return inspector.decode(DEFRAG_PATH, MovingReport, answer)
+
+
+def stop(inspector: Inspector) -> MovingReport:
+    """Have the service move nobody else."""
+    return inspector.decode(DEFRAG_STOP_PATH, MovingReport, inspector.fetch(DEFRAG_STOP_PATH, b"{}"))
+
+
+def look(inspector: Inspector) -> MovingReport:
+    """The moves under way, or the last ones."""
+    return inspector.get(MOVES_PATH, MovingReport)
+
+
+def follow(inspector: Inspector, report: MovingReport) -> MovingReport:
+    """Wait until the moves are over; each change of a move is a line on stderr."""
+    shown: dict[str, str] = {}
+    while True:
+        for move in report.moves:
+            if shown.get(move.group) != move.state:
+                shown[move.group] = move.state
+                click.echo(f"step {move.step}: {move.group} is {move.state}", err=True)
+        if report.state != "moving":
+            return report
+        time.sleep(LOOK_S)
+        later = look(inspector)
+        if later.number != report.number:
+            raise UserError("another leader has taken over, or another plan was begun: see hived defrag status", 503)
+        report = later
+
+
+def tell(report: MovingReport) -> str:
+    """The moves as text."""
+    if report.state == "none":
+        return "Nobody has been moved."
+    done = sum(move.state == "done" for move in report.moves)
+    reason = f": {report.reason}" if report.reason else ""
+    by = f" for {report.who}" if report.who else ""
+    lines = [f"{report.state}{reason}; {done} of {len(report.moves)} groups of {report.vc} moved{by}"]
+    lines += [f"  step {move.step}: {move.group} {move.state}" for move in report.moves]
+    return "\n".join(lines)

@@ -1,0 +1,152 @@
+"""Options of all commands that read traces or write them, and the words for spans and moments in them."""
+
+import gzip
+import os
+import re
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hived.errors import UserError
+from hived_cli.helpers.answers import with_options
+from hived_traces.fields import Unusable, instant, zone
+from hived_traces.jobs import Trace
+from hived_traces.options import Options
+from hived_traces.reading import NAMES, read_with_format
+from hived_traces.writing import WRITERS, losses
+
+PROGRESS_INTERVAL_S = 2.0
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+READING_KEYS = (
+    "node_leaf_cells", "time_zone", "tenant_column", "is_as_placed", "steps_per_s", "throughputs", "devices",
+)  # fmt: skip
+"""Options of a command line that are those of a reader."""
+_SPAN = re.compile(r"(?P<number>\d+(?:\.\d+)?|\.\d+)(?P<unit>[smhdw]?)")
+
+
+def span_of(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """The seconds of a span such as 90, 1.5d, 12h or 2w, for an option; a mistake ends the command."""
+    if value is None:
+        return None
+    match = _SPAN.fullmatch(value.strip())
+    seconds = float(match["number"]) * UNITS[match["unit"] or "s"] if match else 0.0
+    if seconds <= 0:
+        said = f"{value!r} is no span above 0; expected a number and s, m, h, d or w, such as 1.5d"
+        raise click.BadParameter(said, ctx, param)
+    return seconds
+
+
+_READING: list[Callable[..., Any]] = [
+    click.option(
+        "--format", "name_of_format", type=click.Choice(NAMES), default=None, metavar="NAME",
+        help=f"Its format: {', '.join(NAMES)}.  [default: by its text]",
+    ),
+    click.option(
+        "--node-leaf-cells", type=click.IntRange(1, 1024), default=8, show_default=True,
+        help="GPUs of a node: shapes gangs of which only the number of GPUs is given.",
+    ),
+    click.option("--time-zone", default="UTC", show_default=True, help="Of times that name no zone."),
+    click.option("--tenant-column", default="", metavar="NAME", help="What names the tenant, such as user."),
+    click.option("--as-placed", "is_as_placed", is_flag=True, help="Shape gangs as they ran, where that is told."),
+    click.option(
+        "--steps-per-s", type=click.FloatRange(min=0, min_open=True), default=None, metavar="N",
+        help="Of jobs whose length is told in steps (gavel).",
+    ),
+    click.option(
+        "--throughputs", type=click.Path(dir_okay=False), default="", metavar="FILE",
+        help="Steps per second by type of job (gavel).",
+    ),
+    click.option(
+        "--device", "devices", multiple=True, metavar="RESOURCE",
+        help="A resource of Kubernetes that is a GPU.  [default: nvidia.com/gpu, amd.com/gpu]",
+    ),
+]  # fmt: skip
+
+output_option = click.option(
+    "-o", "--output", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
+    help="Write to this file; one that ends in .gz is packed.  [default: standard output]",
+)  # fmt: skip
+
+
+def reads_trace(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds the argument FILE, and the options that say how it is read; see `trace_of`."""
+    return with_options(function, [click.argument("file", metavar="FILE"), *_READING])
+
+
+def trace_of(file: str, options: dict[str, Any]) -> Trace:
+    """The trace that the command line names; takes the options of `reads_trace` out of `options`."""
+    return named_trace_of(file, options)[1]
+
+
+def named_trace_of(file: str, options: dict[str, Any]) -> tuple[str, Trace]:
+    """The same, with the name of its format."""
+    name = options.pop("name_of_format") or ""
+    found = {key: options.pop(key) for key in READING_KEYS}
+    options_of_reader = Options(**{key: value for key, value in found.items() if value})
+    return read_with_format(file, name, options_of_reader, _Progress(file))
+
+
+def moment_in(trace: Trace, text: str, time_zone: str, option: str) -> float:
+    """Seconds since a trace's start of a date, or of a span since the start. Raises UserError for anything else."""
+    if match := _SPAN.fullmatch(text.strip()):
+        return float(match["number"]) * UNITS[match["unit"] or "s"]
+    try:
+        found = instant(text.strip(), option, zone(time_zone))
+    except Unusable:
+        raise UserError(f"{option} {text!r}: expected a date such as 2017-10-16, or a span such as 3d") from None
+    if trace.start is None:
+        raise UserError(f"{option} {text!r}: the trace tells no dates; give a span since its start, such as 3d")
+    return found - trace.start
+
+
+def write_trace(trace: Trace, source: str, output: Path | None, form: str = "hived") -> None:
+    """Write a trace; a file appears only once it is whole. What a form cannot keep is said on stderr."""
+    if lost := losses(trace, form):
+        click.echo(f"not kept by {form}: {', '.join(lost)}", err=True)
+    pieces = WRITERS[form](trace)
+    if output is None:
+        for piece in pieces:
+            click.echo(piece, nl=False)
+        return
+    if source != "-" and output.exists() and Path(source).exists() and output.samefile(source):
+        raise UserError(f"{output}: is the trace itself; name another file")
+    try:
+        _write(output, pieces)
+    except OSError as error:
+        raise UserError(f"{output}: {error.strerror}") from None
+    click.echo(f"{output}: {len(trace.jobs)} jobs", err=True)
+
+
+def _write(output: Path, pieces: Iterable[bytes]) -> None:
+    """Beside the file first, unless it is no file but a pipe or a device."""
+    if output.exists() and not output.is_file():
+        with output.open("wb") as file:
+            file.writelines(pieces)
+        return
+    beside = output.with_name(f".{output.name}.{os.getpid()}")
+    try:
+        with beside.open("xb") as file:
+            if output.suffix == ".gz":
+                with gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
+                    packed.writelines(pieces)
+            else:
+                file.writelines(pieces)
+        beside.replace(output)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+class _Progress:
+    """Every two seconds a line on stderr says how far reading is."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._reported = time.monotonic()
+
+    def __call__(self, count: int) -> None:
+        if time.monotonic() - self._reported >= PROGRESS_INTERVAL_S:
+            self._reported = time.monotonic()
+            click.echo(f"{self._name}: {count} rows", err=True)

@@ -1,0 +1,65 @@
+"""The inputs of a plan from a running service, without keeping others from it for long."""
+
+import time
+
+import msgspec
+
+from hived.specs import ClusterSpec
+from hived_config.moving import Moving
+from hived_extender.api.defrag import InputLoss, Inputs
+from hived_extender.defrag.snapshot import Facts, inputs_of
+from hived_extender.reconfiguration.present import waiting_jobs
+from hived_extender.service.pods import PodRecord
+from hived_extender.service.service import Service
+from hived_extender.service.state_inputs import Placed, StateInputs, reservations
+
+AT_ONCE = 1000
+"""Pods looked at under the lock; others are served in between."""
+
+
+class Collected(msgspec.Struct, frozen=True):
+    """Inputs, with their configuration read."""
+
+    inputs: Inputs
+    cluster: ClusterSpec
+    moving: Moving
+
+
+def collect(service: Service, configuration: str) -> Collected:
+    """The inputs of now. Pods that come or go meanwhile may be in them or not: plans are checked before they are made
+    true. Raises NotLeadingError.
+    """
+    service.check_leads()
+    waiting = waiting_jobs(service)
+    with service.runner.exclusive() as machine:
+        core = machine.verbs.core
+        spec, moving = core.state.spec, machine.interpreter.rules.moving
+        reserved, healthy, names = reservations(core.state), frozenset(machine.cache.nodes.healthy), core.node_names
+        losses = [InputLoss(one.node, one.leaf_type, one.lost_count, one.known) for one in machine.cache.devices.losses]
+        records = list(machine.cache.pods)
+    placed: dict[str, Placed] = {}
+    facts: dict[str, Facts] = {}
+    for first in range(0, len(records), AT_ONCE):
+        with service.runner.exclusive() as machine:
+            for record in records[first : first + AT_ONCE]:
+                if machine.cache.pods.get(record.uid) is record:
+                    _note(record, placed, facts)
+        time.sleep(0)  # let another waiter have the lock first
+    held = StateInputs(healthy, placed, reserved)
+    inputs = inputs_of(
+        held,
+        names,
+        configuration=configuration,
+        at=float(int(time.time())),
+        losses=losses,
+        facts=facts,
+        waiting=waiting,
+    )
+    return Collected(inputs, spec, moving)
+
+
+def _note(record: PodRecord, placed: dict[str, Placed], facts: dict[str, Facts]) -> None:
+    request, info = record.request, record.place.info
+    if request is not None and info is not None and record.is_in_core:
+        placed[record.uid] = Placed(request, info, record.progress.times)
+        facts[record.uid] = Facts(str(record.gang) if record.gang is not None else "", record.progress.may_move)

@@ -1,0 +1,254 @@
+"""A solution carried out in copies of the core: nothing is promised that the core does not do.
+
+At first in a *sketch*: all groups that move leave at once, the wanted things come, and the core is asked for a new
+place of each group on the nodes that the solution says. So the leaf cells of each group are known. Then in a
+*rehearsal*, move by move, as a service makes them: a group leaves, and comes back to these very cells. What is wanted
+comes last, and is asked for as anybody would ask.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from hived.decisions import Applied, Bind, Preempt
+from hived.errors import UserError
+from hived.events import Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.groups import bind_info_for
+from hived.scheduler import handle
+from hived.specs import MIN_GUARANTEED_PRIORITY, BindInfo, GroupSpec, MemberSpec, PodRequest, PodSpec
+from hived.state import NO_GROUP, State
+from hived.topology import NO_CELL, BoolArray, Chain, IntArray
+from hived_extender.api.defrag import PlannedPod, WantedOutcome
+from hived_extender.defrag.model import View
+from hived_extender.defrag.puzzle import Puzzle, Solution
+from hived_extender.defrag.states import Copy, Running
+from hived_extender.defrag.wants import Shape
+
+
+class Failed(UserError):
+    """The core does something else than the solution says."""
+
+
+class Rehearsal:
+    """Pods that leave, come back and are asked for in one copy, which is used up by it."""
+
+    def __init__(self, copy: Copy) -> None:
+        self.state: State = copy.state
+        self._now_s = copy.at
+        self.running: dict[str, Running] = dict(copy.running)
+
+    def leave(self, name: str) -> None:
+        """All pods of a group are gone."""
+        for request in self.running[name].requests:
+            handle(self.state, PodDeleted(request))
+
+    def come(self, name: str, info: BindInfo) -> None:
+        """All pods of a group run at the places of `info`. Raises Failed if that costs anybody the guarantee."""
+        group = self.running[name]
+        infos = []
+        for request, slot in zip(group.requests, slots_of(group), strict=True):
+            own = bind_info_for(info.members, slot, info.cell_chain)
+            applied = handle(self.state, PodAllocated(request, own))
+            if isinstance(applied, Applied) and (applied.lazily_preempted or applied.cancelled):
+                raise Failed(f"{name} cannot be put at its new place without harm to others")
+            infos.append(own)
+        now = self.state.groups[name]
+        is_guaranteed = now.spec.priority >= MIN_GUARANTEED_PRIORITY
+        if NO_CELL in now.physical or (is_guaranteed and (now.virtual is None or NO_CELL in now.virtual)):
+            raise Failed(f"{name} would not have the guarantee of its virtual cluster at its new place")
+        self.running[name] = msgspec.structs.replace(group, infos=tuple(infos))
+
+    def ask(self, request: PodRequest, offer: Offer | None = None) -> BindInfo | None:
+        """Where the group of a pod could be without anybody leaving, None if nowhere."""
+        decision = handle(self.state, ScheduleRequested(request, Phase.FILTERING, offer=offer, now_s=self._now_s))
+        return decision.bind_info if isinstance(decision, Bind) and not decision.lazily_preempted else None
+
+    def want(self, shape: Shape, requests: Sequence[PodRequest]) -> WantedOutcome:
+        """Ask for something wanted, and leave it in place; who is preempted for it leaves."""
+        places: list[PlannedPod] = []
+        preempted: list[str] = []
+        for request in requests:
+            decision = handle(self.state, ScheduleRequested(request, now_s=self._now_s))
+            if isinstance(decision, Preempt):
+                uids = {uid for each in decision.victims_by_node.values() for uid in each}
+                leaving = [name for name, one in self.running.items() if any(pod.uid in uids for pod in one.requests)]
+                for name in leaving:
+                    self.leave(name)
+                preempted += leaving
+                decision = handle(self.state, ScheduleRequested(request, now_s=self._now_s))
+            if not isinstance(decision, Bind):
+                return WantedOutcome(shape=shape.text, is_met=False)
+            handle(self.state, PodAllocated(request, decision.bind_info, decision.lazily_preempted))
+            places += places_in(decision.bind_info)
+        return WantedOutcome(shape=shape.text, is_met=True, places=places, preempts=preempted)
+
+
+def places_in(info: BindInfo) -> list[PlannedPod]:
+    """The places of all pods of a group."""
+    return [
+        PlannedPod(one.node, one.leaf_cell_indices, one.preassigned_cell_types) for size in info.members for one in size
+    ]
+
+
+def slots_of(group: Running) -> list[int]:
+    """The slot of each pod of a group: of its size, one after the other."""
+    starts, start = {}, 0
+    for member in group.requests[0].spec.group.members:
+        starts[member.leaf_cell_count] = start
+        start += member.pod_count
+    slots = []
+    for request in group.requests:
+        size = request.spec.leaf_cell_count
+        slots.append(starts[size])
+        starts[size] += 1
+    return slots
+
+
+class Sketch(Rehearsal):
+    """The state after all moves, and with it the new place of each group."""
+
+    def draw(
+        self,
+        view: View,
+        puzzle: Puzzle,
+        solution: Solution,
+        wanted: Sequence[Sequence[PodRequest]],
+        *,
+        wanted_first: bool = False,
+    ) -> dict[str, BindInfo]:
+        """The new places of the guaranteed groups that move. Raises Failed if there are none.
+
+        Groups whose nodes are known go first, then what is wanted, then groups that take cells without hardware yet:
+        these must not take what is wanted. What is wanted inside nodes may have to go before all of them.
+        """
+        self._view, self._before, self._homes = view, self._used_nodes(), view.behind.copy()
+        homes: dict[str, tuple[int, ...]] = {}
+        for number in solution.moved:
+            for name in puzzle.movers[number].names:
+                self.leave(name)
+            homes.update(_bins_by_name(self, puzzle, solution, number))
+        self._known = self.state.cells.bound[view.bins]
+        first = {} if wanted_first else {name: bins for name, bins in homes.items() if NO_CELL not in self._of(bins)}
+        found = {name: self._put(name, bins) for name, bins in first.items()}
+        for requests in wanted:
+            self._reserve(requests)
+        return found | {name: self._put(name, bins) for name, bins in homes.items() if name not in first}
+
+    def _of(self, bins: Sequence[int]) -> IntArray:
+        """The hardware behind bins; other virtual cells may have it once something is placed."""
+        found: IntArray = self._known[list(bins)]
+        return found
+
+    def _reserve(self, requests: Sequence[PodRequest]) -> None:
+        """Have something wanted in place, rather where somebody was: new hardware is for those who move there."""
+        for request in requests:
+            pods = sum(member.pod_count for member in request.spec.group.members)
+            used = np.broadcast_to(self._before, (pods, len(self._before))).copy()
+            info = self.ask(request, Offer(used, np.zeros_like(used))) if used.any() else None
+            info = info or self.ask(request)
+            if info is not None:
+                handle(self.state, PodAllocated(request, info))
+
+    def _put(self, name: str, bins: Sequence[int]) -> BindInfo:
+        """Put a group on the nodes of these bins."""
+        request = self.running[name].requests[0]
+        tried: list[BoolArray] = []
+        for masks in zip(*(self._masks(bin_) for bin_ in bins), strict=True):
+            nodes = np.stack(masks)
+            if any((nodes == each).all() for each in tried):
+                continue
+            tried.append(nodes)
+            info = self.ask(request, Offer(nodes, np.zeros_like(nodes)))
+            if info is not None:
+                self.come(name, info)
+                return info
+        raise Failed(f"the core does not put {name} where there should be room")
+
+    def _masks(self, bin_: int) -> Iterator[BoolArray]:
+        """The nodes for a pod: its very node if known, else nodes that nobody used before, that nobody uses, or any."""
+        state = self.state
+        cell = int(self._known[bin_])
+        if cell != NO_CELL:
+            known = self._only(int(state.arrays.node[cell]))
+            for _ in range(4):
+                yield known
+            return
+        elsewhere = self._unbound(bin_)
+        home = int(self._homes[bin_])
+        is_home = self._only(int(state.arrays.node[home])) & elsewhere if home != NO_CELL else elsewhere & ~self._before
+        yield is_home
+        yield elsewhere & ~self._before
+        yield elsewhere & ~self._used_nodes()
+        yield elsewhere
+
+    def _only(self, node: int) -> BoolArray:
+        mask = np.zeros(len(self.state.topology.node_names), np.bool_)
+        mask[node] = True
+        return mask
+
+    def _unbound(self, bin_: int) -> BoolArray:
+        """The nodes that could become those of a bin that has no hardware."""
+        view, arrays, bound = self._view, self.state.arrays, self.state.cells.bound
+        cell = int(view.bins[bin_])
+        if arrays.level[cell] < view.chain.node_level:
+            return np.ones(len(self.state.topology.node_names), np.bool_)
+        is_taken = np.zeros(len(self.state.topology.node_names), np.bool_)
+        behind = bound[view.bins]
+        is_taken[arrays.node[behind[behind != NO_CELL]]] = True
+        above = int(arrays.parent[cell])
+        while above != NO_CELL and bound[above] == NO_CELL:
+            above = int(arrays.parent[above])
+        if above == NO_CELL:
+            return ~is_taken
+        physical = int(bound[above])
+        first = int(arrays.first_leaf[physical])
+        mask = np.zeros_like(is_taken)
+        mask[arrays.node[first : first + int(arrays.leaf_count[arrays.chain_level[physical]])]] = True
+        return mask & ~is_taken
+
+    def _used_nodes(self) -> BoolArray:
+        """Per node: does anybody use a leaf of it?"""
+        arrays, using = self.state.arrays, self.state.cells.using
+        mask = np.zeros(len(self.state.topology.node_names), np.bool_)
+        mask[arrays.node[arrays.node_leaf[using[arrays.node_leaf] != NO_GROUP]]] = True
+        return mask
+
+
+def _bins_by_name(
+    sketch: Rehearsal, puzzle: Puzzle, solution: Solution, number: int
+) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The bins of the pods of each group of a mover; none of a guest."""
+    left = list(solution.bins.get(number, ()))
+    for name in puzzle.movers[number].names if left else ():
+        count = sum(member.pod_count for member in sketch.running[name].requests[0].spec.group.members)
+        yield name, tuple(left[:count])
+        left = left[count:]
+
+
+class Requests:
+    """The requests behind the things wanted: those of a waiting job, or ours."""
+
+    def __init__(self, vc: str, chain: Chain, jobs: Mapping[str, Sequence[PodRequest]]) -> None:
+        self._vc, self._chain, self._jobs = vc, chain, jobs
+
+    def __call__(self, number: int, shape: Shape) -> Sequence[PodRequest]:
+        """The requests of one of them; each is the first pod of its group, with which the whole group is placed."""
+        if shape.job:
+            return self._jobs[shape.job]
+        chain, name = self._chain, f"wanted/{number}"
+        members, within = shape.members, ""
+        if shape.cell_type:
+            level = chain.type_levels[shape.cell_type]
+            per_node = chain.leaf_count(min(level, chain.node_level))
+            members = (MemberSpec(chain.leaf_count(level) // per_node, per_node),)
+            within = shape.cell_type if level not in (1, chain.node_level) else ""
+        spec = PodSpec(
+            virtual_cluster=self._vc,
+            priority=MIN_GUARANTEED_PRIORITY,
+            leaf_cell_count=members[0].leaf_cell_count,
+            group=GroupSpec(name, members),
+            leaf_cell_type=chain.types[0],
+            within_cell=within,
+        )
+        return [PodRequest(name, name, "", spec)]

@@ -1,0 +1,375 @@
+"""A plan for defragmentation: from inputs and what is wanted to moves that the core has been seen to make."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from hived.decisions import Bind
+from hived.errors import UserError
+from hived.scheduler import Asked, plan_in_turn
+from hived.specs import MIN_GUARANTEED_PRIORITY, BindInfo, ClusterSpec, PodPlacement, PodRequest
+from hived.state import State
+from hived.topology import NO_CELL
+from hived_extender.api.defrag import DefragPlan, Inputs, Move, PlannedPod, WantedOutcome
+from hived_extender.defrag.execution import Failed, Rehearsal, Requests, Sketch, places_in
+from hived_extender.defrag.model import Allowed, View, make_puzzle, views_for
+from hived_extender.defrag.ordering import Leaf, Places, steps_of
+from hived_extender.defrag.puzzle import Puzzle, Solution, parts_of
+from hived_extender.defrag.search import solve
+from hived_extender.defrag.states import Copy, Running, copy_of, spec_of
+from hived_extender.defrag.wants import Shape
+
+PLAN, NOTHING_NEEDED, NOTHING_POSSIBLE = "plan", "nothing needed", "nothing possible"
+
+SECONDS_PER_HOUR = 3600.0
+
+Solver = Callable[[Puzzle], Solution]
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What a plan may cost at most; None for no limit."""
+
+    gpu_hours: float | None = None
+    groups: int | None = None
+
+
+class Task(msgspec.Struct, frozen=True):
+    """What is to be planned.
+
+    Attributes
+    ----------
+    cluster : the configuration of `inputs`, read
+    movable : virtual clusters all groups of which may be moved
+    solver : "search" or "cp-sat", with `solve` behind it
+    """
+
+    cluster: ClusterSpec
+    inputs: Inputs
+    vc: str
+    shapes: tuple[Shape, ...]
+    movable: frozenset[str] = frozenset()
+    limits: Limits = Limits()
+    solver: str = "search"
+    solve: Solver = solve
+
+
+def job_shapes(inputs: Inputs, name: str) -> tuple[str, tuple[Shape, ...]]:
+    """The VC of a waiting job, and the job as a thing wanted. Raises UserError."""
+    job = next((one for one in inputs.waiting if name == one.name or name in one.pods), None)
+    if job is None:
+        waiting = ", ".join(one.name for one in inputs.waiting[:8]) or "none"
+        raise UserError(f"no job {name} waits for cells; there are {waiting}")
+    specs = [spec_of(fields) for fields in job.specs]
+    if not specs or specs[0].priority < MIN_GUARANTEED_PRIORITY:
+        raise UserError(f"{name} is opportunistic: it waits for cells that nobody uses, and nobody is moved for it")
+    members = tuple(member for spec in specs for member in spec.group.members)
+    within = specs[0].within_cell if specs[0].within_is_required else ""
+    return specs[0].virtual_cluster, (Shape(job.name, members=members, job=job.name, within_cell=within),)
+
+
+def plan(task: Task) -> DefragPlan:
+    """The best plan that was found, verified in a copy of the core. Raises UserError for what can never be."""
+    copy = copy_of(task.cluster, task.inputs)
+    jobs = _jobs(task)
+    by_view = _by_view(copy.state, task, jobs)
+    met = _met_at_once(copy.state, task, by_view, jobs)
+    if met == len(task.shapes):
+        return _without_moves(task, NOTHING_NEEDED, met)
+    allowed = _allowed(task, copy)
+    refusal = ""
+    for attempt in _ATTEMPTS:
+        try:
+            solved = [_solve(task, copy.state, view, shapes, allowed, attempt) for view, shapes in by_view.items()]
+            found = _verify(task, copy, solved, jobs, allowed, attempt.wanted_first)
+        except Failed as error:
+            refusal = refusal or f"the core does not confirm the plan: {error.message}"
+            copy = copy_of(task.cluster, task.inputs)
+            continue
+        return _checked(task, msgspec.structs.replace(found, met_before=met))
+    return _without_moves(task, NOTHING_POSSIBLE, met, refusal)
+
+
+class _Attempt(msgspec.Struct, frozen=True):
+    """One way to a plan. May groups move to cells that have no hardware yet, and may opportunistic work leave? In the
+    sketch, does what is wanted come before the groups that move?
+    """
+
+    wanted_first: bool = False
+    uses_unbound: bool = True
+    uses_guests: bool = True
+
+
+_ATTEMPTS = (
+    _Attempt(),
+    _Attempt(wanted_first=True),
+    _Attempt(uses_unbound=False),
+    _Attempt(uses_unbound=False, uses_guests=False),
+)
+
+
+class _Solved(msgspec.Struct, frozen=True):
+    """What is wanted of one view, and how it gets room."""
+
+    view: View
+    shapes: Sequence[Shape]
+    puzzle: Puzzle
+    solution: Solution
+
+
+def _solve(
+    task: Task, state: State, view: int, shapes: Sequence[Shape], allowed: Mapping[str, Allowed], attempt: _Attempt
+) -> _Solved:
+    own = View(state, view)
+    puzzle = _limited(make_puzzle(own, allowed, shapes), own, attempt)
+    return _Solved(own, shapes, puzzle, task.solve(puzzle))
+
+
+def _verify(
+    task: Task, copy: Copy, solved: Sequence[_Solved], jobs: Mapping[str, Sequence[PodRequest]],
+    allowed: Mapping[str, Allowed], wanted_first: bool,
+) -> DefragPlan:  # fmt: skip
+    """The plan of these solutions, carried out once in a sketch and once move by move. Raises Failed."""
+    sketch, rehearsal = Sketch(copy), Rehearsal(copy_of(task.cluster, task.inputs))
+    moves: list[Move] = []
+    for one in solved:
+        wanted = _requests(task, one, jobs)
+        met_here = _met(one, wanted)
+        infos = sketch.draw(one.view, one.puzzle, one.solution, met_here, wanted_first=wanted_first)
+        moves += _carry_out(rehearsal, one, infos, allowed, moves[-1].step if moves else 0)
+    outcomes = [
+        rehearsal.want(shape, requests)
+        for one in solved
+        for shape, requests in zip(one.shapes, _requests(task, one, jobs), strict=True)
+    ]
+    met, most = sum(sum(one.solution.met) for one in solved), sum(one.solution.bound_met for one in solved)
+    if sum(one.is_met for one in outcomes) < met:
+        raise Failed("the core finds no room for all that should have it")
+    lost, groups = parts_of(sum(one.solution.cost for one in solved))
+    least_lost, least_groups = parts_of(sum(one.solution.bound_cost for one in solved))
+    return DefragPlan(
+        outcome=PLAN,
+        vc=task.vc,
+        wanted=outcomes,
+        moves=_settled(rehearsal, moves),
+        reason="" if met == len(outcomes) else _shortage(met, most, len(outcomes)),
+        solver=task.solver,
+        lost_gpu_hours=lost / SECONDS_PER_HOUR,
+        moved_groups=groups,
+        is_optimal=all(one.solution.is_optimal for one in solved),
+        gap_gpu_hours=max(0, lost - least_lost) / SECONDS_PER_HOUR,
+        gap_groups=max(0, groups - least_groups) if lost == least_lost else 0,
+        gap_wanted=most - met,
+    )
+
+
+def _requests(task: Task, one: _Solved, jobs: Mapping[str, Sequence[PodRequest]]) -> list[Sequence[PodRequest]]:
+    requests_of = Requests(task.vc, one.view.chain, jobs)
+    return [requests_of(number, shape) for number, shape in enumerate(one.shapes)]
+
+
+def _met(one: _Solved, wanted: Sequence[Sequence[PodRequest]]) -> list[Sequence[PodRequest]]:
+    """The requests of those that get room, largest first."""
+    left = dict(zip(dict.fromkeys(one.shapes), one.solution.met, strict=True))
+    found = []
+    for shape, requests in zip(one.shapes, wanted, strict=True):
+        if left[shape]:
+            left[shape] -= 1
+            found.append(requests)
+    return sorted(found, key=lambda each: -max(request.spec.leaf_cell_count for request in each))
+
+
+def _carry_out(
+    rehearsal: Rehearsal, one: _Solved, infos: Mapping[str, BindInfo], allowed: Mapping[str, Allowed], before: int
+) -> list[Move]:
+    """Make the moves in their order. Raises Failed."""
+    movers, running = one.puzzle.movers, rehearsal.running
+    places = {
+        number: Places(
+            _leaves(place for name in movers[number].names for place in _places(running[name])),
+            _leaves(place for name in movers[number].names if name in infos for place in places_in(infos[name])),
+        )
+        for number in one.solution.moved
+    }
+    moves = []
+    for number, step in enumerate(steps_of(one.puzzle, one.solution, places), before + 1):
+        names = [name for each in step for name in movers[each].names]
+        was = {name: _places(running[name]) for name in names}
+        for name in names:
+            rehearsal.leave(name)
+        for name in names:
+            if name in infos:
+                rehearsal.come(name, infos[name])
+            becomes = places_in(infos[name]) if name in infos else []
+            moves.append(_move(number, running[name], was[name], becomes, allowed[name].lost))
+    return moves
+
+
+def _settled(rehearsal: Rehearsal, moves: Sequence[Move]) -> list[Move]:
+    """The moves, with places for opportunistic groups that had to leave, as far as there are any left at the end."""
+    found = []
+    for move in moves:
+        if not move.is_guaranteed:
+            info = rehearsal.ask(rehearsal.running[move.group].requests[0])
+            if info is not None:
+                rehearsal.come(move.group, info)
+                move = msgspec.structs.replace(move, becomes=places_in(info))  # noqa: PLW2901
+        found.append(move)
+    return found
+
+
+def _places(group: Running) -> list[PlannedPod]:
+    """The place of each pod of a group, in the order of its pods."""
+    places = (_place(info) for info in group.infos)
+    return [PlannedPod(one.node, one.leaf_cell_indices, one.preassigned_cell_types) for one in places]
+
+
+def _place(info: BindInfo) -> PodPlacement:
+    return next(
+        one
+        for size in info.members
+        for one in size
+        if (one.node, one.leaf_cell_indices) == (info.node, info.leaf_cell_indices)
+    )
+
+
+def _leaves(places: Iterable[PlannedPod]) -> frozenset[Leaf]:
+    return frozenset((place.node, cell) for place in places for cell in place.cells)
+
+
+def _move(step: int, group: Running, was: list[PlannedPod], becomes: list[PlannedPod], lost: int) -> Move:
+    spec = group.requests[0].spec
+    return Move(
+        step=step,
+        group=group.name,
+        gang=group.entry.gang,
+        vc=spec.virtual_cluster,
+        priority=spec.priority,
+        is_guaranteed=spec.priority >= MIN_GUARANTEED_PRIORITY,
+        was=was,
+        becomes=becomes,
+        lost_gpu_hours=lost / SECONDS_PER_HOUR,
+    )
+
+
+def _limited(puzzle: Puzzle, view: View, attempt: _Attempt) -> Puzzle:
+    """The puzzle with nothing that an attempt is not to use."""
+    lent = list(puzzle.lent)
+    movers = puzzle.movers
+    if not attempt.uses_unbound:
+        for bin_, cell in enumerate(view.behind.tolist()):
+            if cell == NO_CELL:
+                lent[bin_] = puzzle.capacity[bin_]
+    if not attempt.uses_guests:
+        for mover in movers:
+            for bin_, size in mover.pods if mover.is_guest else ():
+                lent[bin_] += size
+        movers = tuple(msgspec.structs.replace(one, pods=()) if one.is_guest else one for one in movers)
+    return msgspec.structs.replace(puzzle, lent=tuple(lent), movers=movers)
+
+
+def _checked(task: Task, found: DefragPlan) -> DefragPlan:
+    """The plan, unless it moves nothing, or costs more than allowed."""
+    limits = task.limits
+    met = sum(one.is_met for one in found.wanted)
+    if not found.moves:
+        return _without_moves(task, NOTHING_POSSIBLE, met, found.reason)
+    too_much = []
+    if limits.gpu_hours is not None and found.lost_gpu_hours > limits.gpu_hours:
+        too_much.append(f"{found.lost_gpu_hours:.2f} GPU-hours would be lost, at most {limits.gpu_hours:g} may be")
+    if limits.groups is not None and len(found.moves) > limits.groups:
+        too_much.append(f"{len(found.moves)} groups would be moved, at most {limits.groups} may be")
+    if too_much:
+        return _without_moves(task, NOTHING_POSSIBLE, met, "; ".join(too_much))
+    return found
+
+
+def _without_moves(task: Task, outcome: str, met: int, reason: str = "") -> DefragPlan:
+    wanted = [WantedOutcome(shape=shape.text, is_met=i < met) for i, shape in enumerate(task.shapes)]
+    return DefragPlan(
+        outcome=outcome, vc=task.vc, wanted=wanted, reason=reason, met_before=met, solver=task.solver,
+        is_optimal=outcome == NOTHING_NEEDED,
+    )  # fmt: skip
+
+
+def _shortage(met: int, most: int, wanted: int) -> str:
+    """Why not all that is wanted gets room."""
+    if met == most:
+        return f"of {wanted} wanted, {most} at most can have room, whichever of the groups that may move are moved"
+    return f"of {wanted} wanted, {met} get room; whether more could is not known"
+
+
+def _allowed(task: Task, copy: Copy) -> dict[str, Allowed]:
+    """The groups that may be moved, by name, with the work that each would lose."""
+    found = {}
+    for name, group in copy.running.items():
+        spec = group.requests[0].spec
+        if name not in copy.refused and (group.entry.may_move or spec.virtual_cluster in task.movable):
+            found[name] = Allowed(lost_of(group, task.inputs.at), group.entry.gang)
+    return found
+
+
+def lost_of(group: Running, at: float) -> int:
+    """Leaf-seconds that a group would lose: since it began to run, or last saved its work (rule 8.12)."""
+    if group.entry.started_at is None:
+        return 0
+    since = max(group.entry.started_at, group.entry.checkpointed_at or 0.0)
+    leaves = sum(member.pod_count * member.leaf_cell_count for member in group.requests[0].spec.group.members)
+    return leaves * max(0, int(at - since))
+
+
+def _jobs(task: Task) -> dict[str, list[PodRequest]]:
+    """The requests of waiting jobs that are wanted."""
+    wanted = {shape.job for shape in task.shapes if shape.job}
+    return {
+        job.name: [
+            PodRequest(f"wanted/{job.name}/{i}", job.name, "", spec_of(each)) for i, each in enumerate(job.specs)
+        ]
+        for job in task.inputs.waiting
+        if job.name in wanted
+    }
+
+
+def _by_view(state: State, task: Task, jobs: Mapping[str, Sequence[PodRequest]]) -> dict[int, list[Shape]]:
+    """What is wanted of each view. A gang that may be in several goes to the one with most cells."""
+    found: dict[int, list[Shape]] = {}
+    for shape in task.shapes:
+        views = _views(state, task, shape, jobs)
+        best = max(views, key=lambda view: (state.topology.view_leaf_counts[view], -view))
+        found.setdefault(best, []).append(shape)
+    return found
+
+
+def _views(state: State, task: Task, shape: Shape, jobs: Mapping[str, Sequence[PodRequest]]) -> list[int]:
+    views = views_for(state, task.vc, shape)
+    if not shape.job:
+        return views
+    spec = jobs[shape.job][0].spec
+    topology = state.topology
+    if spec.pinned_cell_id:
+        return [topology.pinned_views[topology.vc_index[task.vc], spec.pinned_cell_id]]
+    chains = topology.leaf_type_chains.get(spec.leaf_cell_type, ()) if spec.leaf_cell_type else None
+    own = {view: chain for (_, chain), view in topology.vc_views.items() if view in views}
+    return [view for view in views if chains is None or own[view] in chains] or views
+
+
+def _met_at_once(
+    state: State, task: Task, by_view: Mapping[int, list[Shape]], jobs: Mapping[str, Sequence[PodRequest]]
+) -> int:
+    """How many of the things wanted have room as it is, in turn; some opportunistic work may have to leave for them."""
+    bundles = []
+    for view, shapes in by_view.items():
+        requests_of = Requests(task.vc, View(state, view).chain, jobs)
+        bundles += [[Asked(each) for each in requests_of(i, shape)] for i, shape in enumerate(shapes)]
+    found = plan_in_turn(state, bundles, task.inputs.at)
+    for one in found:
+        if isinstance(one, UserError):
+            raise one
+    if all(isinstance(each, Bind) for one in found if not isinstance(one, UserError) for each in one):
+        return len(found)
+    rehearsal = Rehearsal(copy_of(task.cluster, task.inputs))
+    return sum(
+        rehearsal.want(shape, requests_of(i, shape)).is_met
+        for view, shapes in by_view.items()
+        for requests_of in [Requests(task.vc, View(state, view).chain, jobs)]
+        for i, shape in enumerate(shapes)
+    )

@@ -1,0 +1,112 @@
+"""Defragmentation as a puzzle of numbers: who may move, where there is room, and what is to become free.
+
+A *bin* is a candidate node of the virtual cluster: a virtual cell of node level, or a preassigned cell below that. A
+pod lies in one bin, and any leaf cells of it will do. So a bin has an amount of leaves, and a group takes an amount of
+each bin that it is in. With these names, for each bin b after the moves:
+
+    own(b)       leaves of groups of the VC that stay
+    arriving(b)  leaves of groups that were moved there
+    wanted(b)    leaves of wanted things placed there
+    lent(b)      leaves that others use opportunistically, and who stay
+
+    own(b) + arriving(b) + wanted(b) <= capacity(b)      what is wanted fits: opportunistic users leave for it
+    own(b) + arriving(b) + lent(b)   <= capacity(b)      what is moved takes nothing from anybody who stays
+
+Costs are integers, so that plans compare exactly: leaf-seconds lost, then the number of groups.
+"""
+
+import msgspec
+
+COUNT_BITS = 24
+"""A cost is `lost << COUNT_BITS | groups`: no plan moves 16 million groups."""
+
+
+def cost_of(lost: int, groups: int) -> int:
+    """Leaf-seconds lost before the number of groups, as one number."""
+    return (lost << COUNT_BITS) + groups
+
+
+def parts_of(cost: int) -> tuple[int, int]:
+    """Leaf-seconds lost, and groups, of a cost."""
+    return cost >> COUNT_BITS, cost & ((1 << COUNT_BITS) - 1)
+
+
+class Mover(msgspec.Struct, frozen=True):
+    """A group that may be moved, or a gang of another dialect, as one.
+
+    Attributes
+    ----------
+    names : its affinity groups; one, but for such a gang
+    pods : (bin, leaves) of each pod; of a guest, the leaves that it takes of each bin
+    is_guest : in opportunistic use; it may have to wait afterwards
+    """
+
+    names: tuple[str, ...]
+    pods: tuple[tuple[int, int], ...]
+    cost: int
+    is_guest: bool = False
+
+
+class Spot(msgspec.Struct, frozen=True):
+    """A cell that could become free: the amount of each bin that it takes, and the movers in it."""
+
+    bins: tuple[int, ...]
+    amounts: tuple[int, ...]
+    movers: frozenset[int]
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """Things wanted that are alike: `count` times whole cells at `spots`, or else gangs of pods with these `sizes`.
+
+    sizes : descending; only without spots
+    ranges : the bins of a gang have to be in one of these, as (first, past the last); all bins if there are none
+    """
+
+    text: str
+    count: int
+    spots: tuple[Spot, ...] = ()
+    sizes: tuple[int, ...] = ()
+    ranges: tuple[tuple[int, int], ...] = ()
+
+
+class Puzzle(msgspec.Struct, frozen=True):
+    """See the module.
+
+    Attributes
+    ----------
+    capacity : leaves of each bin that can be had
+    fixed : leaves of groups of the VC that may not be moved, per bin
+    lent : leaves in opportunistic use of groups that may not be moved, per bin
+    parents : the cell above each bin, for locality
+    """
+
+    capacity: tuple[int, ...]
+    fixed: tuple[int, ...]
+    lent: tuple[int, ...]
+    parents: tuple[int, ...]
+    movers: tuple[Mover, ...]
+    kinds: tuple[Kind, ...]
+
+
+class Solution(msgspec.Struct, frozen=True):
+    """Which movers move, and where to.
+
+    Attributes
+    ----------
+    met : per kind, how many of it get room
+    moved : numbers of movers, ascending
+    bins : of each moved mover that is no guest, the bin of each of its pods
+    bound_met, bound_cost : no solution meets more in all; of those that meet as much, none costs less
+    """
+
+    met: tuple[int, ...]
+    moved: tuple[int, ...]
+    bins: dict[int, tuple[int, ...]]
+    cost: int
+    bound_met: int
+    bound_cost: int
+
+    @property
+    def is_optimal(self) -> bool:
+        """Is it proven that none is better?"""
+        return sum(self.met) == self.bound_met and self.cost == self.bound_cost

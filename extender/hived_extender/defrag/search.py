@@ -1,0 +1,356 @@
+"""The best solution of a puzzle without a solver: best first, exact unless its budget is spent.
+
+A node of the search has places for some of the wanted parts, and the movers that leave for these. Its cost is that of
+these movers. The bound adds the least cost of the other parts: each mover is shared out among the spots that it is in,
+so that no sum of shares exceeds the cost of the movers together. Parts that are alike take their spots in ascending
+order. Once all parts have a place, the movers are packed into the room that is left. Where they do not fit, more groups
+are moved to make room, one by one, cheapest first. So the first node whose movers fit is the cheapest one.
+"""
+
+import heapq
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+import msgspec
+
+from hived_extender.defrag.packing import Budget, Pod, Room
+from hived_extender.defrag.parts import Part, numbers_met, parts_of_kinds, upper_bound
+from hived_extender.defrag.puzzle import Kind, Puzzle, Solution, Spot
+
+STEPS = 400_000
+"""Of one plan: a step is a node, a pod packed, or a place that is looked at."""
+
+NODE_STEPS = 4
+
+Used = dict[int, int]
+
+
+class _Node(msgspec.Struct, eq=False):
+    depth: int
+    moved: frozenset[int]
+    cost: int
+    shares: int  # of the spots that are taken
+    used: Used
+    last: int = -1  # where the part before has its place
+    ranges: tuple[int, ...] = ()  # of each gang with ranges so far, which one
+    options: list[tuple[int, int, int, frozenset[int]]] | None = None  # of the next part, if it is a pod
+    more: int = 0  # the first of the movers by cost that may be moved to make room
+
+
+class _Found(msgspec.Struct, frozen=True):
+    """The end of a search for given numbers. `bound`: no solution costs less; None if there is no solution at all."""
+
+    solution: Solution | None
+    bound: int | None
+
+
+def solve(puzzle: Puzzle, steps: int = STEPS) -> Solution:
+    """The best solution found: most wanted things, then the least cost. Deterministic."""
+    room, budget = Room(puzzle), Budget(steps)
+    most = upper_bound(puzzle)
+    proven = sum(most)
+    greedy = Search(puzzle, room, most, Budget(steps)).dive()
+    for total in range(sum(most), 0, -1):
+        found = [_run(puzzle, room, met, budget) for met in numbers_met(puzzle, most, total)]
+        bounds = [one.bound for one in found if one.bound is not None]
+        solved = [one.solution for one in found if one.solution is not None]
+        if solved:
+            best = min(solved, key=lambda one: one.cost)
+            return msgspec.structs.replace(best, bound_met=proven, bound_cost=min(best.cost, *bounds))
+        if bounds and sum(greedy.met) >= total:
+            return msgspec.structs.replace(greedy, bound_met=proven, bound_cost=min(greedy.cost, *bounds))
+        if not bounds and proven == total:
+            proven -= 1
+    return msgspec.structs.replace(greedy, bound_met=proven)
+
+
+def _run(puzzle: Puzzle, room: Room, met: Sequence[int], budget: Budget) -> "_Found":
+    """A search with half of the steps that are left."""
+    own = Budget(max(1, budget.left // 2))
+    budget.spend(own.left)
+    found = Search(puzzle, room, met, own).run()
+    budget.spend(-max(0, own.left))
+    return found
+
+
+class Search:
+    """One search for given numbers of each kind."""
+
+    def __init__(self, puzzle: Puzzle, room: Room, met: Sequence[int], budget: Budget) -> None:
+        self._puzzle, self._room, self._budget = puzzle, room, budget
+        self._met = tuple(met)
+        self._parts = parts_of_kinds(puzzle.kinds, met)
+        self._spots = {number: _Shares(puzzle, kind) for number, kind in enumerate(puzzle.kinds) if kind.spots}
+        self._in_bin = _movers_by_bin(puzzle)
+        self._by_cost = sorted(range(len(puzzle.movers)), key=lambda each: (puzzle.movers[each].cost, each))
+        self._heap: list[tuple[int, int, int, _Node, int]] = []
+        self._pushed = 0
+        self._is_sure = True  # was everything proven that was passed over?
+
+    def run(self) -> _Found:
+        """Search until the cheapest is found, there is none, or the budget is spent."""
+        self._open(_Node(0, frozenset(), 0, 0, {}))
+        while self._heap:
+            bound, _, _, node, option = heapq.heappop(self._heap)
+            self._budget.spend(NODE_STEPS)
+            if self._budget.is_spent:
+                return _Found(None, bound)
+            if node.depth < len(self._parts):
+                self._place(node, option)
+                continue
+            if option >= 0:
+                self._move_more(node, option)
+                continue
+            pods = self._pods(node.moved)
+            packed = self._room.pack(pods, self._room.after(node.moved, node.used), self._budget)
+            if packed.bins is not None:
+                return _Found(_solution(self._met, node, pods, packed.bins), bound if self._is_sure else 0)
+            self._is_sure = self._is_sure and packed.is_proven
+            self._push_more(node, node.more)
+        return _Found(None, None if self._is_sure else 0)
+
+    def _push(self, bound: int, node: _Node, option: int) -> None:
+        self._pushed += 1
+        heapq.heappush(self._heap, (bound, -node.depth, self._pushed, node, option))
+
+    def _open(self, node: _Node) -> None:
+        """Push the first option of a node."""
+        if node.depth == len(self._parts):
+            self._push(node.cost, node, -1)
+            return
+        part = self._parts[node.depth]
+        if part.size:
+            node.options = self._places(node, part)
+            self._push_place(node, 0)
+        else:
+            self._push_spot(node, node.last + 1 if part.is_alike else 0)
+
+    # Cells
+
+    def _push_spot(self, node: _Node, option: int) -> None:
+        part = self._parts[node.depth]
+        shares = self._spots[part.kind]
+        more, alike = 1, Part(part.kind, is_alike=True)
+        while node.depth + more < len(self._parts) and self._parts[node.depth + more] == alike:
+            more += 1
+        if option + more <= len(shares.spots):
+            bound = node.shares + shares.total(option, more)
+            self._push(max(node.cost, bound), node, option)
+
+    def _place(self, node: _Node, option: int) -> None:
+        part = self._parts[node.depth]
+        if part.size:
+            self._push_place(node, option + 1)
+        else:
+            self._push_spot(node, option + 1)
+        child = self._take_place(node, part, option) if part.size else self._take_spot(node, part, option)
+        if child is not None:
+            self._open(child)
+
+    def _take_spot(self, node: _Node, part: Part, option: int) -> _Node | None:
+        shares = self._spots[part.kind]
+        spot = shares.spots[option]
+        used = dict(node.used)
+        for bin_, amount in zip(spot.bins, spot.amounts, strict=True):
+            used[bin_] = used.get(bin_, 0) + amount
+        moved = node.moved | spot.movers
+        cost = node.cost + sum(self._puzzle.movers[each].cost for each in spot.movers - node.moved)
+        child = _Node(node.depth + 1, moved, cost, node.shares + shares.each[option], used, option, node.ranges)
+        return child if all(self._free(child, bin_) >= 0 for bin_ in spot.bins) else None
+
+    def _free(self, node: _Node, bin_: int) -> int:
+        """What is left of a bin for wanted things."""
+        gone = sum(
+            size
+            for each in self._in_bin[bin_]
+            if each in node.moved
+            for place, size in self._puzzle.movers[each].pods
+            if place == bin_
+        )
+        return self._puzzle.capacity[bin_] - self._room.own[bin_] + gone - node.used.get(bin_, 0)
+
+    # Pods of gangs
+
+    def _places(self, node: _Node, part: Part) -> list[tuple[int, int, int, frozenset[int]]]:
+        """(cost, what is left over, bin, who has to leave) of every place of a pod, cheapest first.
+
+        Of bins that nothing but their number tells apart, the first stands for all.
+        """
+        kind = self._puzzle.kinds[part.kind]
+        first = node.last if part.is_alike else 0
+        allowed: Sequence[int] = range(first, len(self._puzzle.capacity))
+        if kind.ranges and part.gang < len(node.ranges):
+            start, end = kind.ranges[node.ranges[part.gang]]
+            allowed = range(max(first, start), end)
+        elif kind.ranges:
+            allowed = [bin_ for start, end in kind.ranges for bin_ in range(start, end)]
+        found, seen = [], set()
+        for bin_ in allowed:
+            free = self._free(node, bin_)
+            here = [each for each in self._in_bin[bin_] if each not in node.moved]
+            for leaving in _leaving(self._puzzle, bin_, here, part.size - free):
+                cost = sum(self._puzzle.movers[each].cost for each in leaving)
+                alike = (
+                    0 if kind.ranges else self._puzzle.capacity[bin_],
+                    bin_ if kind.ranges or not self._is_simple(here) else -1,
+                    free,
+                    self._room_key(bin_, here, leaving),
+                )
+                if alike not in seen:
+                    seen.add(alike)
+                    found.append((cost, free - part.size, bin_, leaving))
+        self._budget.spend(len(found))
+        return sorted(found, key=lambda each: (each[0], each[1], each[2]))
+
+    def _is_simple(self, movers: Sequence[int]) -> bool:
+        return all(len(self._puzzle.movers[each].pods) == 1 for each in movers)
+
+    def _room_key(self, bin_: int, here: Sequence[int], leaving: frozenset[int]) -> tuple[object, ...]:
+        movers = self._puzzle.movers
+        described = sorted((movers[each].pods[0][1], movers[each].cost, each in leaving) for each in here)
+        return self._puzzle.fixed[bin_], self._puzzle.lent[bin_], *described
+
+    def _push_place(self, node: _Node, option: int) -> None:
+        if node.options is not None and option < len(node.options):
+            self._push(max(node.cost + node.options[option][0], node.shares), node, option)
+
+    def _take_place(self, node: _Node, part: Part, option: int) -> _Node:
+        assert node.options is not None
+        cost, _, bin_, leaving = node.options[option]
+        used = dict(node.used)
+        used[bin_] = used.get(bin_, 0) + part.size
+        ranges = node.ranges
+        kind = self._puzzle.kinds[part.kind]
+        if kind.ranges and part.gang >= len(ranges):
+            which = next(i for i, (start, end) in enumerate(kind.ranges) if start <= bin_ < end)
+            ranges = (*ranges, *(0,) * (part.gang - len(ranges)), which)
+        return _Node(node.depth + 1, node.moved | leaving, node.cost + cost, node.shares, used, bin_, ranges)
+
+    # The cheapest place for one part after the other
+
+    def dive(self) -> Solution:
+        """A solution at once: no place is taken back, but those of a gang that cannot be whole."""
+        begun: tuple[_Node, tuple[int, ...]] = _Node(0, frozenset(), 0, 0, {}), ()
+        node, packed = begun
+        met = [0] * len(self._puzzle.kinds)
+        while node.depth < len(self._parts):
+            part = self._parts[node.depth]
+            if not part.size or node.depth == 0 or self._parts[node.depth - 1].gang != part.gang:
+                begun = node, packed
+            found = self._first_that_fits(node, part)
+            if found is None:
+                node, packed = self._skip(begun[0]), begun[1]
+                continue
+            node, packed = found
+            is_last = node.depth == len(self._parts) or self._parts[node.depth].gang != part.gang
+            met[part.kind] += not part.size or is_last
+        return _solution(met, node, self._pods(node.moved), packed)
+
+    def _first_that_fits(self, node: _Node, part: Part) -> tuple[_Node, tuple[int, ...]] | None:
+        if part.size:
+            node.options = self._places(node, part)
+            options = range(len(node.options))
+        else:
+            options = range(node.last + 1 if part.is_alike else 0, len(self._spots[part.kind].spots))
+        for option in options:
+            if self._budget.is_spent:
+                return None
+            self._budget.spend(NODE_STEPS)
+            child = self._take_place(node, part, option) if part.size else self._take_spot(node, part, option)
+            if child is None:
+                continue
+            packed = self._room.pack(self._pods(child.moved), self._room.after(child.moved, child.used), self._budget)
+            if packed.bins is not None:
+                return child, packed.bins
+        return None
+
+    def _skip(self, begun: _Node) -> _Node:
+        """Go on after the gang, or the kind of cells, that has no room, with what was so before."""
+        part, depth = self._parts[begun.depth], begun.depth
+        while depth < len(self._parts) and (
+            self._parts[depth].kind == part.kind if not part.size else self._parts[depth].gang == part.gang
+        ):
+            depth += 1
+        return _Node(depth, begun.moved, begun.cost, begun.shares, begun.used)
+
+    # More groups that make room for those that were moved
+
+    def _push_more(self, node: _Node, option: int) -> None:
+        while option < len(self._by_cost) and self._by_cost[option] in node.moved:
+            option += 1
+        if option < len(self._by_cost):
+            self._push(node.cost + self._puzzle.movers[self._by_cost[option]].cost, node, option)
+
+    def _move_more(self, node: _Node, option: int) -> None:
+        self._push_more(node, option + 1)
+        number = self._by_cost[option]
+        cost = node.cost + self._puzzle.movers[number].cost
+        moved = node.moved | {number}
+        self._push(cost, _Node(node.depth, moved, cost, node.shares, node.used, more=option + 1), -1)
+
+    def _pods(self, moved: frozenset[int]) -> list[Pod]:
+        return [
+            Pod(number, size, bin_)
+            for number in sorted(moved)
+            if not self._puzzle.movers[number].is_guest
+            for bin_, size in self._puzzle.movers[number].pods
+        ]
+
+
+class _Shares:
+    """The spots of a kind by ascending share of the cost of their movers."""
+
+    def __init__(self, puzzle: Puzzle, kind: Kind) -> None:
+        spots_of: dict[int, int] = {}
+        for spot in kind.spots:
+            for number in spot.movers:
+                spots_of[number] = spots_of.get(number, 0) + 1
+
+        def share(spot: Spot) -> int:
+            return sum(puzzle.movers[number].cost // spots_of[number] for number in sorted(spot.movers))
+
+        ranked = sorted((share(spot), spot.bins, i) for i, spot in enumerate(kind.spots))
+        self.spots = [kind.spots[i] for _, _, i in ranked]
+        self.each = [cost for cost, _, _ in ranked]
+        self._sums = [0]
+        for cost in self.each:
+            self._sums.append(self._sums[-1] + cost)
+
+    def total(self, first: int, count: int) -> int:
+        """The shares of so many spots from one on."""
+        return self._sums[first + count] - self._sums[first]
+
+
+def _movers_by_bin(puzzle: Puzzle) -> list[list[int]]:
+    """The movers of the VC itself in each bin, ascending."""
+    found: list[list[int]] = [[] for _ in puzzle.capacity]
+    for number, mover in enumerate(puzzle.movers):
+        if not mover.is_guest:
+            for bin_ in dict.fromkeys(bin_ for bin_, _ in mover.pods):
+                found[bin_].append(number)
+    return found
+
+
+def _leaving(puzzle: Puzzle, bin_: int, here: Sequence[int], missing: int) -> Iterator[frozenset[int]]:
+    """The smallest sets of movers of a bin that take at least so many leaves of it, none with one too many."""
+    if missing <= 0:
+        yield frozenset()
+        return
+    amounts = {each: sum(size for place, size in puzzle.movers[each].pods if place == bin_) for each in here}
+    for count in range(1, len(here) + 1):
+        for chosen in combinations(here, count):
+            total = sum(amounts[each] for each in chosen)
+            if total >= missing and all(total - amounts[each] < missing for each in chosen):
+                yield frozenset(chosen)
+
+
+def _solution(met: Sequence[int], node: _Node, pods: Sequence[Pod], bins: Sequence[int]) -> Solution:
+    moved = tuple(sorted(node.moved))
+    return Solution(tuple(met), moved, _by_mover(pods, bins), node.cost, sum(met), 0)
+
+
+def _by_mover(pods: Sequence[Pod], bins: Sequence[int]) -> dict[int, tuple[int, ...]]:
+    found: dict[int, tuple[int, ...]] = {}
+    for pod, bin_ in zip(pods, bins, strict=True):
+        found[pod.mover] = (*found.get(pod.mover, ()), bin_)
+    return found

@@ -1,0 +1,209 @@
+"""All runs of a simulation, one after the other: each policy on the trace, then on every draw of durations.
+
+The private clusters come first, because the others are compared with them. Files of a policy are written once its run
+on the trace is over, the rest at the end. A campaign can be interrupted between any two events, and goes on from there.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from hived import __version__
+from hived_simulator import checkpoints
+from hived_simulator.clusters import Cluster
+from hived_simulator.differences import Difference, differences, redrawn
+from hived_simulator.loop import Loop
+from hived_simulator.outcomes import Outcome, excesses, outcomes
+from hived_simulator.plan import FORMAT, Kind, Plan, Policy, Through
+from hived_simulator.series import Series
+from hived_simulator.summaries import Against, Measured, Summary, summaries
+from hived_simulator.writing import (
+    as_json,
+    differences_table,
+    jobs_table,
+    series_table,
+    vcs_table,
+    write,
+)
+from hived_traces.jobs import Trace
+
+STEPS_PER_LOOK = 64
+"""Events between two looks at the clock."""
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a campaign is. `done` and `total` count tasks that need no cells any more, of all runs."""
+
+    policy: str
+    draw: int
+    at_s: float
+    done: int
+    total: int
+
+
+class Run(msgspec.Struct):
+    """One run: its loop, and the leaf cells at its start."""
+
+    loop: Loop
+    promised: dict[str, int]
+    leaf_count: int
+
+
+class Kept(msgspec.Struct):
+    """What a campaign knows of its runs so far; this is written to disk.
+
+    number : of the present run, counted over all policies and draws
+    run : the present run; None before it starts
+    totals, rows : of finished runs, by policy: all virtual clusters together for each draw; every one for the trace
+    private : the outcomes in the private clusters on the present draw
+    """
+
+    number: int = 0
+    run: Run | None = None
+    totals: dict[str, list[Summary]] = msgspec.field(default_factory=dict)
+    rows: dict[str, list[Summary]] = msgspec.field(default_factory=dict)
+    private: list[Outcome] | None = None
+
+
+class Report(msgspec.Struct, frozen=True):
+    """`run.json`: what was simulated, and the totals."""
+
+    format: str
+    version: str
+    configuration: object
+    trace: dict[str, object]
+    options: object
+    tenants: dict[str, str]
+    changes: list[object]
+    policies: list[dict[str, object]]
+    differences: list[Difference]
+
+
+class Campaign:
+    """See the module. `run` works; it returns whether everything is done."""
+
+    def __init__(self, plan: Plan, out: Path) -> None:
+        """Go on from the checkpoint in the folder `out`, if there is one. UserError if that is of other inputs."""
+        self.plan = plan
+        self._out = out
+        found = checkpoints.load(out, plan.identity)
+        self.is_resumed = found is not None
+        self._kept: Kept = Kept() if found is None else found
+        self._trace = plan.trace
+        self._trace_of_draw = 0
+        self._task_count = len(plan.tasks(plan.trace))
+
+    @property
+    def can_resume(self) -> bool:
+        """A service is not written to disk, so a simulation of it begins anew."""
+        return self.plan.options.through is Through.CORE
+
+    @property
+    def _run_count(self) -> int:
+        return len(self.plan.policies) * (1 + self.plan.options.draws)
+
+    def run(
+        self, tell: Callable[[Progress], None], must_stop: Callable[[], bool], now_s: Callable[[], float], save_s: float
+    ) -> bool:
+        """Work until all is done, or until `must_stop`: then the checkpoint is written, and the answer is False.
+
+        `now_s` is a clock; a checkpoint is written each `save_s` of its seconds, if it `can_resume`.
+        """
+        saved_s = now_s()
+        for progress in self._steps():
+            tell(progress)
+            is_stopped = must_stop()
+            if self.can_resume and (is_stopped or now_s() - saved_s >= save_s):
+                checkpoints.save(self._out, self.plan.identity, self._kept)
+                saved_s = now_s()
+            if is_stopped:
+                return False
+        self._finish()
+        checkpoints.discard(self._out)
+        return True
+
+    def totals(self) -> dict[str, Summary]:
+        """The figures of each policy's run on the trace, all virtual clusters together."""
+        return {name: rows[0] for name, rows in self._kept.rows.items()}
+
+    def _steps(self) -> Iterator[Progress]:
+        kept = self._kept
+        while kept.number < self._run_count:
+            draw, place = divmod(kept.number, len(self.plan.policies))
+            policy = self.plan.policies[place]
+            if kept.run is None:
+                kept.run = self._start(policy, draw)
+            loop = kept.run.loop
+            while not loop.is_over:
+                for _ in range(STEPS_PER_LOOK):
+                    if loop.is_over:
+                        break
+                    loop.step()
+                done = self._task_count - loop.now.open_count
+                before = kept.number * self._task_count
+                total = self._run_count * self._task_count
+                yield Progress(policy.name, draw, loop.now.at_s, before + done, total)
+            loop.finish()
+            self._end(policy, draw, kept.run)
+            kept.number, kept.run = kept.number + 1, None
+
+    def _drawn(self, draw: int) -> Trace:
+        if self._trace_of_draw != draw:
+            self._trace = redrawn(self.plan.trace, self.plan.options.seed, draw) if draw else self.plan.trace
+            self._trace_of_draw = draw
+        return self._trace
+
+    def _start(self, policy: Policy, draw: int) -> Run:
+        cluster = self.plan.cluster(policy)
+        tasks = self.plan.tasks(self._drawn(draw), policy)
+        loop = Loop(cluster, tasks, self.plan.changes, self.plan.manner(policy), self.plan.options.every_s)
+        if draw:
+            loop.series = Series(0.0)  # nobody reads it
+        promised = {vc: cluster.promised(vc) for vc in self.plan.specs[policy.name].virtual_clusters}
+        return Run(loop, promised, cluster.measure().leaf_count)
+
+    def _end(self, policy: Policy, draw: int, run: Run) -> None:
+        loop, kept = run.loop, self._kept
+        found = outcomes(loop.tasks, [loop.cluster.best_level(task) for task in loop.tasks])
+        if policy.kind is Kind.PRIVATE:
+            kept.private = found
+        against = None
+        if kept.private is not None and policy.kind is not Kind.PRIVATE:
+            against = Against(kept.private, list(excesses(found, kept.private)))
+        window_s = loop.window_s if loop.window_s != float("inf") else loop.now.at_s
+        rows = summaries(found, Measured(run.promised, loop.usage, run.leaf_count, window_s), against)
+        kept.totals.setdefault(policy.name, []).append(rows[0])
+        if not draw:
+            kept.rows[policy.name] = rows
+            self._write_run(policy, found, against, loop.series, loop.cluster)
+
+    def _write_run(
+        self, policy: Policy, found: list[Outcome], against: Against | None, series: Series, cluster: Cluster
+    ) -> None:
+        folder = self._out / policy.name
+        later = None if against is None else against.excesses
+        write(folder / "jobs.csv", jobs_table(self.plan.trace, found, later, cluster))
+        write(folder / "series.csv", series_table(series.rows))
+
+    def _finish(self) -> None:
+        plan, rows = self.plan, self._kept.rows
+        found = differences(self._kept.totals)
+        write(self._out / "vcs.csv", vcs_table(rows))
+        write(self._out / "vcs.json", as_json(rows))
+        write(self._out / "differences.csv", differences_table(found))
+        if plan.options.draws:
+            write(self._out / "draws.json", as_json({name: all_of[1:] for name, all_of in self._kept.totals.items()}))
+        trace = {
+            "file": plan.trace_file, "name": plan.trace.name, "jobs": len(plan.trace.jobs),
+            "start": plan.trace.start, "submitted_until_s": plan.trace.jobs[-1].submitted_s, "notes": plan.trace.notes,
+        }  # fmt: skip
+        policies = [
+            {**msgspec.structs.asdict(policy), "folder": policy.name, "total": rows[policy.name][0]}
+            for policy in plan.policies
+        ]
+        report = Report(
+            FORMAT, __version__, plan.policies[0].configuration, trace, plan.options, plan.tenants,
+            [{"at_s": change.at_s, "text": change.text} for change in plan.changes], policies, found,
+        )  # fmt: skip
+        write(self._out / "run.json", as_json(report))

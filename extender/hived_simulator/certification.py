@@ -1,0 +1,179 @@
+"""The certificate of a configuration: a trace under the one in force, under the new one, and in its private clusters.
+
+Jobs of a virtual cluster start in the order of submission, and guaranteed jobs never run over their quota. Nothing is
+drawn by chance: the same trace and the same texts give the same certificate on every machine.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from hived import __version__
+from hived.errors import UserError
+from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
+from hived_extender.api.certificates import (
+    PERCENT,
+    REPORTED,
+    SIZE_LIMIT,
+    Certificate,
+    CertifiedTrace,
+    CertifiedVc,
+    by_badness,
+)
+from hived_simulator.clusters import Cluster
+from hived_simulator.hived_cluster import HivedCluster
+from hived_simulator.loop import Manner
+from hived_simulator.outcomes import Outcome
+from hived_simulator.private import PrivateClusters
+from hived_simulator.replaying import Tell, run, within_bounds
+from hived_simulator.summaries import SLIGHT_S
+from hived_simulator.tenants import AUTO, assigned
+from hived_traces.jobs import Trace
+
+SEED = 0
+DIGITS = 3
+"""Of seconds."""
+
+
+class Text(NamedTuple):
+    """A configuration: its text, and the cluster in it."""
+
+    text: str
+    cluster: ClusterSpec
+
+    @property
+    def sha256(self) -> str:
+        """Of the text, as the service has it."""
+        return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """How to certify.
+
+    percent : by how much a mean delay may grow
+    tenants : as for `hived simulate`: TENANT=VC texts, or `auto`
+    """
+
+    percent: float = PERCENT
+    has_backfill: bool = False
+    tenants: tuple[str, ...] = ()
+
+
+def described(trace: Trace, name: str, sha256: str = "", days: float = 0.0) -> CertifiedTrace:
+    """A trace as a certificate names it; without a SHA-256, that of its jobs as JSON. Cost O(jobs)."""
+    digest = sha256 or hashlib.sha256(msgspec.json.encode(trace.jobs)).hexdigest()
+    last_s = trace.jobs[-1].submitted_s if trace.jobs else 0.0
+    first, last = _date(trace.start, 0.0), _date(trace.start, last_s)
+    return CertifiedTrace(name, digest, len(trace.jobs), days, first, last)
+
+
+def _date(start: float | None, seconds: float) -> str:
+    return "" if start is None else datetime.fromtimestamp(start + seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def certify(
+    old: Text,
+    new: Text,
+    trace: Trace,
+    traced: CertifiedTrace,
+    wish: Wish,
+    tell: Callable[[str], Tell] = lambda part: lambda done, of: None,
+) -> Certificate:
+    """Replay a trace three times and compare.
+
+    Parameters
+    ----------
+    old, new : the configuration in force, and the one that is to be pushed
+    traced : what is known of the trace
+    tell : gives a function for the progress of each part; that may raise `Stopped`
+
+    Raises UserError if tenants have no virtual cluster, or nothing is left to replay. Cost: that of three runs.
+    """
+    vc_of = _assigned(trace, old.cluster, new.cluster, wish.tenants, may_leave_out=traced.days > 0)
+    jobs = within_bounds([job for job in trace.jobs if job.tenant in vc_of])
+    if not jobs and not traced.days:
+        raise UserError(f"{traced.name}: no job is of a virtual cluster of either configuration: nothing to replay")
+    manner = Manner(has_backfill=wish.has_backfill)
+
+    def ran(part: str, cluster: Cluster) -> Sequence[Outcome]:
+        return run(cluster, jobs, vc_of, manner, tell(part)).outcomes
+
+    before = ran("in force", HivedCluster(old.cluster))
+    after = ran("new", HivedCluster(new.cluster))
+    private = ran("private", PrivateClusters(new.cluster))
+    vcs = compared(before, after, private)
+    found = Certificate(
+        trace=replace(traced, jobs=len(jobs)),
+        old_sha256=old.sha256,
+        new_sha256=new.sha256,
+        version=__version__,
+        seed=SEED,
+        percent=wish.percent,
+        has_backfill=wish.has_backfill,
+        vcs=tuple(by_badness(vcs, wish.percent)[:REPORTED]),
+        vc_count=len(vcs),
+    )
+    return _bounded(found)
+
+
+def compared(before: Sequence[Outcome], after: Sequence[Outcome], private: Sequence[Outcome]) -> list[CertifiedVc]:
+    """The guaranteed jobs of each virtual cluster in three runs of the same jobs, ascending by name."""
+    triples = [each for each in zip(before, after, private, strict=True) if each[1].priority != OPPORTUNISTIC_PRIORITY]
+    triples.sort(key=lambda each: each[1].vc)
+    ends_s = max((one.ended_s or one.submitted_s for run in (before, after) for one in run), default=0.0)
+    return [_compared(vc, list(own), ends_s) for vc, own in groupby(triples, key=lambda each: each[1].vc)]
+
+
+def _compared(vc: str, triples: Sequence[tuple[Outcome, Outcome, Outcome]], ends_s: float) -> CertifiedVc:
+    started = [(old, new) for old, new, _ in triples if old.started_s is not None or new.started_s is not None]
+    late = [
+        new.started_s - own.started_s
+        for _, new, own in triples
+        if new.started_s is not None and own.started_s is not None and new.started_s - own.started_s > SLIGHT_S
+    ]
+    lost = sum(
+        new.started_s is None and (old.started_s is not None or own.started_s is not None) for old, new, own in triples
+    )
+    return CertifiedVc(
+        vc=vc,
+        jobs=len(triples),
+        old_delay_s=_mean([_waited_s(old, ends_s) for old, _ in started]),
+        new_delay_s=_mean([_waited_s(new, ends_s) for _, new in started]),
+        later=len(late),
+        later_max_s=round(max(late, default=0.0), DIGITS),
+        lost=lost,
+    )
+
+
+def _waited_s(one: Outcome, ends_s: float) -> float:
+    """From submission to start; to the end of the replay for a job that never starts."""
+    return ends_s - one.submitted_s if one.delay_s is None else one.delay_s
+
+
+def _mean(values: Sequence[float]) -> float:
+    return round(sum(values) / len(values), DIGITS) if values else 0.0
+
+
+def _bounded(certificate: Certificate) -> Certificate:
+    """The certificate with as many virtual clusters as have room in it."""
+    while len(msgspec.json.encode(certificate)) > SIZE_LIMIT and certificate.vcs:
+        certificate = replace(certificate, vcs=certificate.vcs[: len(certificate.vcs) * 3 // 4])
+    return certificate
+
+
+def _assigned(
+    trace: Trace, old: ClusterSpec, new: ClusterSpec, written: Sequence[str], *, may_leave_out: bool
+) -> dict[str, str]:
+    """The virtual cluster of each tenant. Of a record, tenants without one in either configuration are left out."""
+    both = dataclasses.replace(new, virtual_clusters={**old.virtual_clusters, **new.virtual_clusters})
+    if may_leave_out and not written:
+        return {
+            tenant: tenant for tenant in {job.tenant: None for job in trace.jobs} if tenant in both.virtual_clusters
+        }
+    return assigned(trace, old if list(written) == [AUTO] else both, written, "--certify-tenants")

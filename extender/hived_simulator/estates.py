@@ -1,0 +1,161 @@
+"""Which hardware each virtual cluster would own, and the configuration of a cluster that consists of it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from hived.errors import UserError
+from hived.specs import ClusterSpec, PhysicalCellSpec, VirtualClusterSpec
+from hived.topology import NO_CELL, Topology
+from hived_simulator.owned import Owned
+
+OTHERS = "~others"
+"""The virtual cluster of all hardware that the owner of an estate lacks."""
+
+
+class Estate(NamedTuple):
+    """The private cluster of one virtual cluster."""
+
+    spec: ClusterSpec
+    owned: Owned
+
+
+def estates(spec: ClusterSpec, topology: Topology) -> dict[str, Estate]:
+    """The private cluster of every virtual cluster: top cells without which it could do are left out.
+
+    Hardware of others in the same top cells is pinned to a virtual cluster OTHERS and not there. So it is never chosen,
+    and it makes no cell of the owner bad. UserError if the hardware does not suffice.
+    """
+    found = {}
+    for name, cells in divide(topology).items():
+        own_pins = {
+            topology.pinned_cells[pinned_id]: pinned_id
+            for vc, pinned_id in topology.pinned_roots
+            if topology.vc_names[vc] == name
+        }
+        writer = _Writer(topology, set(cells), own_pins)
+        tops = sorted({_top(topology, cell) for cell in cells})
+        physical = tuple(writer.written(top) for top in tops)
+        virtual = {name: spec.virtual_clusters[name]}
+        if writer.others:
+            virtual[OTHERS] = VirtualClusterSpec(OTHERS, pinned_cell_ids=tuple(writer.others))
+        estate = replace(spec, physical_cells=physical, virtual_clusters=virtual)
+        found[name] = Estate(estate, _owned(topology, cells))
+    return found
+
+
+def _top(topology: Topology, cell: int) -> int:
+    while (above := int(topology.arrays.parent[cell])) != NO_CELL:
+        cell = above
+    return cell
+
+
+class _Writer:
+    """Writes physical cells with all that a configuration leaves to be inferred, so that they mean the same elsewhere.
+
+    `others` has the pinned cells of what is not owned, as large as they can be.
+    """
+
+    def __init__(self, topology: Topology, owned: set[int], own_pins: Mapping[int, str]) -> None:
+        self._topology = topology
+        self._owned = owned
+        self._own_pins = own_pins
+        self._above = {each for cell in owned for each in _path(topology, cell)}
+        self.others: list[str] = []
+
+    def written(self, cell: int, is_decided: bool = False) -> PhysicalCellSpec:
+        """A cell with all below it. `is_decided`: who owns it is known from a cell above."""
+        topology = self._topology
+        above = int(topology.arrays.parent[cell])
+        address = topology.address(cell)
+        part = address if above == NO_CELL else address[len(topology.address(above)) + 1 :]
+        pin = self._own_pins.get(cell, "")
+        if not is_decided and cell not in self._above:
+            pin = f"{OTHERS}-{len(self.others)}"
+            self.others.append(pin)
+        is_decided = is_decided or cell in self._owned or cell not in self._above
+        below = tuple(self.written(child, is_decided) for child in topology.children(cell))
+        return PhysicalCellSpec(topology.cell_type(cell), part, pin, below)
+
+
+def _path(topology: Topology, cell: int) -> Iterator[int]:
+    """A cell and all above it."""
+    while cell != NO_CELL:
+        yield cell
+        cell = int(topology.arrays.parent[cell])
+
+
+def _owned(topology: Topology, cells: Sequence[int]) -> Owned:
+    arrays = topology.arrays
+    devices: dict[int, set[int]] = {}
+    for cell in cells:
+        first, count = int(arrays.first_leaf[cell]), int(arrays.leaf_count[arrays.chain_level[cell]])
+        own = slice(first, first + count)
+        for node, device in zip(arrays.node[own].tolist(), arrays.device[own].tolist(), strict=True):
+            devices.setdefault(node, set()).add(device)
+    lacking = {}
+    for node, kept in devices.items():
+        leaves = arrays.node_leaf[arrays.node_leaf_start[node] : arrays.node_leaf_start[node + 1]]
+        others = tuple(device for device in arrays.device[leaves].tolist() if device not in kept)
+        if others:
+            lacking[topology.node_names[node]] = (topology.chain_of(int(leaves[0])).types[0], others)
+    nodes = frozenset(topology.node_names[node] for node in devices)
+    return Owned(nodes, lacking, sum(map(len, devices.values())))
+
+
+def divide(topology: Topology) -> dict[str, list[int]]:
+    """The physical cells that each virtual cluster would own. UserError if there are too few. Cost O(cells)."""
+    arrays = topology.arrays
+    owned: dict[str, list[int]] = {name: [] for name in topology.vc_names}
+    pieces = Pieces(topology)
+    for (vc, pinned_id), _ in sorted(topology.pinned_roots.items()):
+        cell = topology.pinned_cells[pinned_id]
+        owned[topology.vc_names[vc]].append(cell)
+        pieces.take(cell)
+    pinned = set(topology.pinned_roots.values())
+    wanted = [
+        (int(arrays.chain_of_level[arrays.chain_level[root]]), -int(arrays.level[root]), vc)
+        for vc in range(len(topology.vc_names))
+        for root in topology.preassigned[vc]
+        if root not in pinned
+    ]
+    for chain, level, vc in sorted(wanted):
+        found = pieces.first_free(int(arrays.level_offset[chain]) - level)
+        if found is None:
+            raise UserError(f"virtual cluster {topology.vc_names[vc]}: no hardware is left for its cells")
+        owned[topology.vc_names[vc]].append(found)
+        pieces.take(found)
+    return owned
+
+
+class Pieces:
+    """Hardware that is being divided: what is taken as a whole, and what is not whole any more."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._arrays = topology.arrays
+        self._taken: set[int] = set()
+        self._broken: set[int] = set()  # taken cells, and all above them
+        self._next: dict[int, int] = {}
+
+    def take(self, cell: int) -> None:
+        """Somebody owns this cell from now on."""
+        self._taken.add(cell)
+        while cell != NO_CELL and cell not in self._broken:
+            self._broken.add(cell)
+            cell = int(self._arrays.parent[cell])
+
+    def first_free(self, chain_level: int) -> int | None:
+        """The first whole cell of a level. What has been passed once never becomes whole again."""
+        base, size = int(self._arrays.level_base[chain_level]), int(self._arrays.level_size[chain_level])
+        cell = self._next.get(chain_level, base)
+        while cell < base + size and not self._is_whole(cell):
+            cell += 1
+        self._next[chain_level] = cell
+        return cell if cell < base + size else None
+
+    def _is_whole(self, cell: int) -> bool:
+        if cell in self._broken:
+            return False
+        while cell != NO_CELL and cell not in self._taken:
+            cell = int(self._arrays.parent[cell])
+        return cell == NO_CELL

@@ -1,0 +1,284 @@
+"""A cluster under hived: every answer is one of `hived.scheduler.handle`, the code that decides in production."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hived.decisions import Applied, Bind, Decision, Preempt, Wait
+from hived.errors import UserError
+from hived.events import Event, NodeHealthChanged, Phase, PodAllocated, PodDeleted, PodProgressed, ScheduleRequested
+from hived.scheduler import handle, new_state
+from hived.specs import OPPORTUNISTIC_PRIORITY, BindInfo, ClusterSpec, PodRequest, Rules
+from hived.state import GroupState, State
+from hived.topology import NO_CELL
+from hived_extender.reconfiguration.successor import Successor
+from hived_extender.service.state_inputs import StateInputs, reservations
+from hived_simulator.clusters import Answer, Displaced, Leaving, Room, Started, Waits
+from hived_simulator.hardware import (
+    bad_leaves_of,
+    best_level,
+    common_level,
+    idle_cells,
+    level_name,
+    nodes_below,
+    promised_leaves,
+)
+from hived_simulator.holdings import Holding, has_place, placed_pods
+from hived_simulator.occupancy import Occupancy
+from hived_simulator.owned import Owned, is_there, make_healthy, tell_lacking
+from hived_simulator.possible import Possible
+from hived_simulator.requests import pod_of, pod_spec
+from hived_simulator.saves import Saves
+from hived_simulator.tasks import Cause, Shape, Task
+
+
+class HivedCluster:
+    """See the module. Every node of the configuration is there, and healthy, at first; `owned` limits that.
+
+    `is_lazy`: guaranteed tasks that others of their virtual cluster preempt go on as opportunistic ones. PREFIX begins
+    the core's names of groups; `Task.group` is the rest.
+    """
+
+    PREFIX = ""
+
+    def __init__(self, spec: ClusterSpec, is_lazy: bool = False, owned: Owned | None = None) -> None:
+        """Cost O(cells)."""
+        self.state = new_state(spec)
+        self._is_lazy = is_lazy
+        self._owned = owned
+        self._bad_nodes: set[str] = set()
+        self._holdings: dict[str, Holding] = {}
+        self._usage = Occupancy()
+        self._room = 0
+        self._used_count = 0
+        self._possible: Possible | None = None
+        self._now_s = 0.0
+        self._saves = Saves()
+        self._best: dict[Shape, int] = {}
+        make_healthy(self.state, owned)
+        self._promised = promised_leaves(self.state.topology)
+        self._leaf_count = len(self.state.arrays.node_leaf)
+
+    @property
+    def spec(self) -> ClusterSpec:
+        """See `Cluster`."""
+        return self.state.spec
+
+    def room(self, vc: str) -> int:
+        """See `Cluster`."""
+        return self._room
+
+    def pool(self, vc: str) -> str:
+        """See `Cluster`: idle cells are for everybody."""
+        return ""
+
+    def promised(self, vc: str) -> int:
+        """See `Cluster`."""
+        return self._promised.get(vc, 0)
+
+    def can_ever_run(self, task: Task) -> Waits | None:
+        """See `Cluster`. Cost: a search for each kind of task; one more state the first time."""
+        if self._possible is None:
+            empty = new_state(self.state.spec)
+            make_healthy(empty, self._owned)
+            self._possible = Possible(empty)
+        return self._possible.refusal(task)
+
+    def lacks_room(self, task: Task, priority: int) -> Cause | None:
+        """See `Cluster`: the leaf cells that nobody of at least this priority has are fewer than it asks for."""
+        wanted = task.shape.leaf_count
+        if priority == OPPORTUNISTIC_PRIORITY:
+            return Cause.NO_ROOM if self._used_count + wanted > self._leaf_count else None
+        return Cause.FULL if self._usage.of(task.vc, priority) + wanted > self.promised(task.vc) else None
+
+    def tell_time(self, now_s: float) -> None:
+        """See `Cluster`. Better rules choose victims by lost work, so the core hears of work that was saved since."""
+        self._now_s = now_s
+        if self.state.spec.rules is Rules.BETTER:
+            for group in self._saves.due(now_s):
+                for pod in self._holdings[group].pods:
+                    self._handle(PodProgressed(pod, self._saves.times(group)))
+
+    def ask(self, task: Task, priority: int) -> Answer:
+        """See `Cluster`."""
+        pod = pod_of(task, pod_spec(task, priority, self._is_lazy), 0)
+        phase = Phase.PREEMPTING if task.group in self._holdings else Phase.FILTERING
+        try:
+            decision = self._decide(task, pod, phase)
+        except UserError as error:
+            self._forget(task.group)
+            return Waits(Cause.REFUSED, str(error))
+        cancelled = tuple(name for name in decision.cancelled if name != task.group)
+        if cancelled:
+            self._room += 1
+            for name in cancelled:
+                self._forget(name)
+        if isinstance(decision, Bind):
+            return self._start(task, priority, decision, cancelled)
+        if isinstance(decision, Preempt):
+            self._holdings[task.group] = Holding(task, (pod,))
+            self._usage.count(task, priority)
+            victims = {uid.rpartition("/")[0]: None for uids in decision.victims_by_node.values() for uid in uids}
+            return Leaving(tuple(victims), cancelled)
+        assert isinstance(decision, Wait)
+        self._forget(task.group)
+        return Waits(self._cause(task, priority), decision.reason, cancelled)
+
+    def _start(self, task: Task, priority: int, decision: Bind, cancelled: tuple[str, ...]) -> Started:
+        pods: list[PodRequest] = []
+        infos: list[BindInfo] = []
+        chain, members = decision.bind_info.cell_chain, decision.bind_info.members
+        more: list[str] = []
+        for (_, leaves), member in zip(task.shape.pods, members, strict=True):
+            spec = pod_spec(task, priority, self._is_lazy, leaves)
+            for place in member:
+                pods.append(pod_of(task, spec, len(pods)))
+                infos.append(BindInfo(place.node, place.leaf_cell_indices, chain, members))
+        times = self._saves.started(task, self._now_s) if self.state.spec.rules is Rules.BETTER else None
+        for slot, (pod, info) in enumerate(zip(pods, infos, strict=True)):
+            more += self._allocate(PodAllocated(pod, info, () if slot else decision.lazily_preempted, times))
+        for name in more:
+            self._forget(name)
+        self._room += bool(more)
+        self._holdings[task.group] = Holding(task, tuple(pods), tuple(infos))
+        self._usage.count(task, priority)
+        self._used_count += task.shape.leaf_count
+        return Started(
+            common_level(self.state.topology, self.state.groups[self.PREFIX + task.group].physical), (*cancelled, *more)
+        )
+
+    def _cause(self, task: Task, priority: int) -> Cause:
+        lacking = self.lacks_room(task, priority)
+        if lacking is not None or priority == OPPORTUNISTIC_PRIORITY:
+            return lacking or Cause.NO_ROOM
+        bad = bad_leaves_of(self.state, task.vc)
+        used = self._usage.of(task.vc, priority)
+        return Cause.BAD if used + task.shape.leaf_count + bad > self.promised(task.vc) else Cause.FRAGMENTED
+
+    def release(self, task: Task) -> tuple[str, ...]:
+        """See `Cluster`."""
+        holding = self._holdings[task.group]
+        cancelled: list[str] = []
+        if holding.infos:
+            self._used_count -= self._leaves_of(task.group)
+        for pod in holding.pods:
+            cancelled += self._delete(pod)
+        self._forget(task.group)
+        self._room += 1
+        return tuple(name for name in cancelled if name != task.group)
+
+    def _leaves_of(self, group: str) -> int:
+        """How many leaf cells a group has that are configured."""
+        found = self.state.groups.get(self.PREFIX + group)
+        return 0 if found is None else int(np.count_nonzero(found.physical != NO_CELL))
+
+    def set_health(self, node: str, is_healthy: bool) -> None:
+        """See `Cluster`."""
+        (self._bad_nodes.discard if is_healthy else self._bad_nodes.add)(node)
+        if is_there(node, self._owned):
+            self._tell_health(node, is_healthy)
+            self._room += 1
+
+    def groups_on(self, nodes: Sequence[str]) -> list[str]:
+        """See `Cluster`."""
+        wanted = {self.state.topology.node_index[node] for node in nodes if node in self.state.topology.node_index}
+        return [
+            name.removeprefix(self.PREFIX)
+            for name, group in self.state.groups.items()
+            if group.state is not GroupState.PREEMPTING
+            and wanted.intersection(self.state.arrays.node[group.physical[group.physical != NO_CELL]].tolist())
+        ]
+
+    def nodes_of(self, cell: str) -> list[str]:
+        """See `Cluster`."""
+        return nodes_below(self.state.topology, cell)
+
+    def reconfigure(self, spec: ClusterSpec, owned: Owned | None = None) -> Displaced:
+        """See `Cluster`. The new state is told what a restart is told: health, pods with places, reservations."""
+        successor = Successor(spec)
+        self._owned = owned
+        nodes = successor.core.state.topology.node_index.keys() - self._bad_nodes
+        healthy = frozenset(node for node in nodes if is_there(node, self._owned))
+        successor.catch_up(
+            StateInputs(healthy, placed_pods(self._holdings, self.state, self._saves), reservations(self.state))
+        )
+        self._take_over(successor.core.state)
+        evicted = {uid.rpartition("/")[0]: None for uid in sorted(successor.unaccounted)}
+        if owned is not None:
+            gone = [node for node in self.state.topology.node_names if node not in owned.nodes]
+            evicted |= dict.fromkeys(self.groups_on(gone))
+            lacking = (name for name, group in self.state.groups.items() if (group.physical == NO_CELL).any())
+            evicted |= dict.fromkeys(lacking)
+        for name in successor.lost:
+            self._forget(name)
+        return Displaced(tuple(evicted), tuple(sorted(successor.lost)))
+
+    def _take_over(self, state: State) -> None:
+        self.state = state
+        tell_lacking(state, self._owned)
+        self._promised = promised_leaves(state.topology)
+        self._leaf_count = len(state.arrays.node_leaf)
+        self._used_count = sum(self._leaves_of(name) for name, held in self._holdings.items() if held.infos)
+        self._possible = None
+        self._best.clear()
+        self._room += 1
+        for name in self._holdings:
+            if not has_place(self.state, self.PREFIX + name):
+                self._usage.uncount(name)
+
+    def dissolve(self) -> Displaced:
+        """Nobody owns this cluster any more: all that run have to leave, and nothing is promised."""
+        self._promised = {}
+        running = [name for name, held in self._holdings.items() if held.infos]
+        reserving = [name for name, held in self._holdings.items() if not held.infos]
+        for name in reserving:
+            self._forget(name)
+        return Displaced(tuple(running), tuple(reserving))
+
+    def measure(self) -> Room:
+        """See `Cluster`."""
+        bad = int(np.count_nonzero(self.state.cells.bad[self.state.arrays.node_leaf]))
+        absent = 0 if self._owned is None else self._leaf_count - self._owned.leaf_count
+        return Room(self._leaf_count - absent, bad - absent, idle_cells(self.state))
+
+    def best_level(self, task: Task) -> int:
+        """See `Cluster`."""
+        shape = task.shape
+        if shape not in self._best:
+            self._best[shape] = best_level(self.state.topology, shape.pods, shape.leaf_type)
+        return self._best[shape]
+
+    def level_name(self, level: int) -> str:
+        """See `Cluster`."""
+        return level_name(self.state.topology, level)
+
+    def _decide(self, task: Task, pod: PodRequest, phase: Phase) -> Decision:
+        """Where a task can run, by its first pod; if others have to leave, its cells are reserved."""
+        now_s = self._now_s if self.state.spec.rules is Rules.BETTER else None
+        decision = self._handle(ScheduleRequested(pod, phase, now_s=now_s))
+        if isinstance(decision, Preempt) and phase is Phase.FILTERING:
+            decision = self._handle(ScheduleRequested(pod, Phase.PREEMPTING, now_s=now_s))
+        return decision
+
+    def _allocate(self, event: PodAllocated) -> tuple[str, ...]:
+        """A pod is bound; returns the groups that reserve nothing any more."""
+        return self._handle(event).cancelled
+
+    def _delete(self, pod: PodRequest) -> tuple[str, ...]:
+        """A pod is gone; returns the same."""
+        return self._handle(PodDeleted(pod)).cancelled
+
+    def _tell_health(self, node: str, is_healthy: bool) -> None:
+        self._handle(NodeHealthChanged(node, is_healthy))
+
+    def _handle(self, event: Event) -> Decision:
+        decision = handle(self.state, event)
+        if isinstance(decision, Applied | Preempt):
+            for name in decision.lazily_preempted:
+                self._usage.uncount(name)
+        return decision
+
+    def _forget(self, group: str) -> None:
+        self._holdings.pop(group, None)
+        self._saves.ended(group)
+        self._usage.uncount(group)

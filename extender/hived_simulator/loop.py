@@ -1,0 +1,279 @@
+"""The event loop: virtual time from one event to the next, deterministic, with no clock.
+
+Of one moment, tasks end first, then victims leave, then the cluster changes, then jobs are submitted; then waiting
+tasks are tried, guaranteed ones before opportunistic ones, until nobody is left who was not refused.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hived.specs import OPPORTUNISTIC_PRIORITY
+from hived_simulator.agenda import Agenda, Entry, Kind
+from hived_simulator.changes import Act, Change
+from hived_simulator.clusters import Answer, Cluster, Leaving, Started, Waits
+from hived_simulator.lanes import Lanes
+from hived_simulator.series import Series
+from hived_simulator.summaries import Usage
+from hived_simulator.tasks import Cause, Phase, Task
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How tasks are queued and evicted.
+
+    grace_s : seconds between the decision that victims leave and the moment when they are gone
+    has_backfill : later tasks of a virtual cluster pass those that have no room
+    lends_over_quota : a guaranteed task that has no room in its virtual cluster runs as an opportunistic one
+    """
+
+    grace_s: float = 0.0
+    has_backfill: bool = False
+    lends_over_quota: bool = False
+
+
+@dataclass(slots=True)
+class Now:
+    """The moment, and counts of it: tasks waiting by cause, leaf cells in use, of these lent ones."""
+
+    at_s: float = 0.0
+    waiting: list[int] = field(default_factory=lambda: [0] * len(Cause))
+    used_count: int = 0
+    lent_count: int = 0
+    open_count: int = 0
+
+
+class Loop:
+    """One run of a trace on a cluster. `step` goes on; afterwards the tasks and the series have the results.
+
+    `usage` has by virtual cluster the leaf-seconds until `window_s`, the last submission; all of them if all tasks are
+    submitted at the start.
+    """
+
+    def __init__(
+        self, cluster: Cluster, tasks: Sequence[Task], changes: Sequence[Change], manner: Manner, every_s: float
+    ) -> None:
+        """`tasks` ascend by place; numbers of the agenda are places in this list."""
+        self.cluster = cluster
+        self.tasks = tasks
+        self.now = Now(open_count=len(tasks))
+        self.series = Series(every_s)
+        self.usage: dict[str, Usage] = {}
+        self.window_s = max((task.submitted_s for task in tasks), default=0.0) or float("inf")
+        self._manner = manner
+        self._changes = changes
+        self._agenda = Agenda()
+        self._lanes = Lanes(tasks, cluster, manner.has_backfill, manner.lends_over_quota)
+        self._number = {task.group: number for number, task in enumerate(tasks)}
+        self._change_count = len(changes)  # to come
+        self._refused_count = 0
+        self._victims: dict[str, set[str]] = {}
+        """Who still has to leave, by the group that reserves their cells."""
+        for number, task in enumerate(tasks):
+            self._agenda.add(task.submitted_s, Kind.SUBMIT, number)
+        for number, change in enumerate(changes):
+            self._agenda.add(change.at_s, Kind.CHANGE, number)
+
+    @property
+    def is_over(self) -> bool:
+        """Is every task done, or unable to run whatever happens?"""
+        if not len(self._agenda):
+            return True
+        return self.now.open_count == 0 and not (self._change_count and self._refused_count)
+
+    def finish(self) -> None:
+        """Count the time that tasks have waited that wait still."""
+        for task in self.tasks:
+            if task.phase in (Phase.WAITING, Phase.RESERVING):
+                task.wait(self.now.at_s, task.cause)
+
+    def step(self) -> None:
+        """Go on to the next moment at which something happens."""
+        self.series.catch_up(self._agenda.next_s, self.now, self.cluster)
+        due = self._agenda.due()
+        self.now.at_s = due[0].at_s
+        self.cluster.tell_time(self.now.at_s)
+        for entry in due:
+            self._take(entry)
+        self._try_waiting()
+
+    def _take(self, entry: Entry) -> None:
+        if entry.kind is Kind.CHANGE:
+            self._change(self._changes[entry.number])
+            return
+        task = self.tasks[entry.number]
+        if entry.kind is Kind.SUBMIT:
+            self._line_up(task)
+        elif task.run != entry.run:
+            return  # evicted meanwhile
+        elif entry.kind is Kind.END:
+            task.end(self.now.at_s)
+            self.now.open_count -= 1
+            self._leave(task)
+        elif task.phase is Phase.RESERVING:
+            for name in sorted(self._victims.get(task.group, ())):
+                self._evict_all([name])
+        elif task.phase is Phase.RUNNING:
+            self._evict(task)
+
+    def _line_up(self, task: Task) -> None:
+        """A task waits from now on, unless it can never run."""
+        failed = self.cluster.can_ever_run(task)
+        task.reason = "" if failed is None else failed.reason
+        if failed is not None and (task.is_opportunistic or not self._manner.lends_over_quota):
+            self._refuse(task)
+            return
+        task.phase = Phase.WAITING
+        task.wait(self.now.at_s, _first_cause(task, failed))
+        self._enter(task, is_guaranteed=failed is None)
+
+    def _enter(self, task: Task, *, is_guaranteed: bool = True) -> None:
+        self.now.waiting[task.cause] += 1
+        self._lanes.add(task, self._number[task.group], is_guaranteed=is_guaranteed)
+
+    def _refuse(self, task: Task) -> None:
+        task.wait(self.now.at_s, Cause.REFUSED)
+        task.phase = Phase.REFUSED
+        self.now.open_count -= 1
+        self._refused_count += 1
+
+    def _wait(self, task: Task, cause: Cause) -> None:
+        """A waiting task waits for another reason."""
+        self.now.waiting[task.cause] -= 1
+        self.now.waiting[cause] += 1
+        task.wait(self.now.at_s, cause)
+
+    def _try_waiting(self) -> None:
+        """Nobody who could start is left afterwards: who starts on lent cells makes another the head of its lane."""
+        while True:
+            while (task := self._lanes.next_guaranteed()) is not None:
+                cause = self.cluster.lacks_room(task, task.priority)
+                if cause is not None:
+                    self._wait(task, cause)
+                    self._lanes.refuse(task, task.priority)
+                else:
+                    self._ask(task, task.priority)
+            task = self._lanes.next_opportunistic()
+            if task is None:
+                return
+            self._ask(task, OPPORTUNISTIC_PRIORITY)
+
+    def _ask(self, task: Task, priority: int) -> None:
+        answer = self.cluster.ask(task, priority)
+        self._take_back(answer.cancelled)
+        if isinstance(answer, Started):
+            self._start(task, priority, answer)
+        elif isinstance(answer, Leaving):
+            self._wait(task, Cause.VICTIMS)
+            self._make_leave(task, answer)
+        elif answer.cause is Cause.REFUSED:
+            self.now.waiting[task.cause] -= 1
+            task.reason = answer.reason
+            self._refuse(task)
+        else:
+            if priority != OPPORTUNISTIC_PRIORITY or task.is_opportunistic:
+                self._wait(task, answer.cause)
+            self._lanes.refuse(task, priority)
+
+    def _start(self, task: Task, priority: int, answer: Started) -> None:
+        self._victims.pop(task.group, None)
+        self.now.waiting[task.cause] -= 1
+        self.now.used_count += task.shape.leaf_count
+        self.now.lent_count += task.shape.leaf_count * (priority == OPPORTUNISTIC_PRIORITY)
+        ends_s = task.start(self.now.at_s, priority, answer.level)
+        self._agenda.add(ends_s, Kind.END, self._number[task.group], task.run)
+
+    def _make_leave(self, task: Task, answer: Leaving) -> None:
+        """Its cells are reserved; it asks again once the victims have left."""
+        task.phase = Phase.RESERVING
+        task.run += 1
+        self._victims[task.group] = set(answer.victims)
+        self._agenda.add(self.now.at_s + self._manner.grace_s, Kind.LEAVE, self._number[task.group], task.run)
+
+    def _take_back(self, groups: Sequence[str]) -> None:
+        """These groups reserve cells no more, and wait again."""
+        for name in groups:
+            task = self.tasks[self._number[name]]
+            del self._victims[name]
+            task.phase = Phase.WAITING
+            self._wait(task, Cause.BEHIND)
+            self.now.waiting[task.cause] -= 1
+            self._enter(task)
+
+    def _evict(self, task: Task) -> None:
+        task.evict(self.now.at_s)
+        self._leave(task)
+        self._line_up(task)
+
+    def _leave(self, task: Task) -> None:
+        """A task's cells are free; whoever has waited for the last of its victims starts at once."""
+        self._account(task)
+        self.now.used_count -= task.shape.leaf_count
+        self.now.lent_count -= task.shape.leaf_count * (task.runs_as == OPPORTUNISTIC_PRIORITY)
+        self._take_back(self.cluster.release(task))
+        for name in [name for name, victims in self._victims.items() if task.group in victims]:
+            victims = self._victims.get(name, set())
+            victims.discard(task.group)
+            if not victims:
+                self._ask_again(self.tasks[self._number[name]])
+
+    def _account(self, task: Task) -> None:
+        """Count the leaf-seconds of a run that is over, as far as they lie before the last submission."""
+        used_s = max(0.0, min(self.now.at_s, self.window_s) - task.started_s) * task.shape.leaf_count
+        usage = self.usage.setdefault(task.vc, Usage())
+        usage.used_s += used_s
+        if task.runs_as == OPPORTUNISTIC_PRIORITY:
+            usage.lent_s += used_s
+
+    def _ask_again(self, task: Task) -> None:
+        """All victims of a task have left."""
+        answer: Answer = self.cluster.ask(task, task.priority)
+        self._take_back(answer.cancelled)
+        if isinstance(answer, Started):
+            self._start(task, task.priority, answer)
+        elif isinstance(answer, Leaving):
+            self._make_leave(task, answer)
+        else:
+            self._take_back([task.group])
+
+    def _change(self, change: Change) -> None:
+        self._change_count -= 1
+        spec = change.configuration(self.cluster.spec)
+        if spec is not None:
+            displaced = self.cluster.reconfigure(spec)
+            self._take_back(displaced.unreserved)
+            self._evict_all(displaced.evicted)
+            self._line_up_anew()
+            return
+        nodes = [node for cell in change.cells for node in self.cluster.nodes_of(cell)]
+        for node in nodes:
+            self.cluster.set_health(node, change.act is Act.HEAL)
+        if change.act is Act.FAIL:
+            self._evict_all(self.cluster.groups_on(nodes))
+        elif change.act is Act.DRAIN:
+            for name in self.cluster.groups_on(nodes):
+                task = self.tasks[self._number[name]]
+                self._agenda.add(self.now.at_s + self._manner.grace_s, Kind.LEAVE, self._number[name], task.run)
+
+    def _evict_all(self, groups: Sequence[str]) -> None:
+        for name in groups:
+            task = self.tasks[self._number[name]]
+            if task.phase is Phase.RUNNING:
+                self._evict(task)
+
+    def _line_up_anew(self) -> None:
+        """Under a new configuration, tasks that were refused may run, and tasks that wait may never run."""
+        for task in self.tasks:
+            if task.phase is Phase.REFUSED:
+                self.now.open_count += 1
+                self._refused_count -= 1
+                self._line_up(task)
+            elif task.phase is Phase.WAITING:
+                self.now.waiting[task.cause] -= 1
+                self._line_up(task)
+
+
+def _first_cause(task: Task, failed: Waits | None) -> Cause:
+    """Why a task waits that begins to; `failed` says why it cannot run in its virtual cluster at all."""
+    if failed is not None:
+        return Cause.REFUSED
+    return Cause.NO_ROOM if task.is_opportunistic else Cause.BEHIND

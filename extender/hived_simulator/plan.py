@@ -1,0 +1,286 @@
+"""A simulation as it was asked for: configurations, trace, policies and options, checked and ready to run."""
+
+import hashlib
+import random
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from hived import __version__
+from hived.errors import UserError
+from hived.layout import build_topology
+from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
+from hived_config.loader import load_cluster
+from hived_simulator.changes import Change, parse_changes
+from hived_simulator.clusters import Cluster
+from hived_simulator.durations import parse_duration
+from hived_simulator.hardware import nodes_below
+from hived_simulator.hived_cluster import HivedCluster
+from hived_simulator.loop import Manner
+from hived_simulator.private import PrivateClusters
+from hived_simulator.quotas import QuotaCluster
+from hived_simulator.service_cluster import ServiceCluster
+from hived_simulator.tasks import Task, tasks_of
+from hived_simulator.tenants import assigned
+from hived_traces.jobs import Job, Trace
+from hived_traces.options import Options as Reading
+from hived_traces.reading import read_trace
+
+FORMAT = "hived-simulation/1"
+
+
+class Kind(StrEnum):
+    """Kinds of schedulers."""
+
+    PRIVATE = "private"
+    HIVED = "hived"
+    QUOTA_BEST_FIT = "quota-bestfit"
+    QUOTA_SPREAD = "quota-spread"
+
+
+BASELINES = (Kind.PRIVATE, Kind.QUOTA_BEST_FIT, Kind.QUOTA_SPREAD)
+LENDING = "over-quota"
+"""The configuration with OverQuota.OPPORTUNISTIC; with `:30m`, evicted jobs keep what they had each 30 minutes."""
+
+
+class OverQuota(StrEnum):
+    """What guaranteed work does for which its virtual cluster has no room."""
+
+    WAIT = "wait"
+    OPPORTUNISTIC = "opportunistic"
+
+
+class Through(StrEnum):
+    """How much of the scheduler runs."""
+
+    CORE = "core"
+    SERVICE = "service"
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What a user may choose; lengths of time in seconds.
+
+    against : policies beside the configuration: names of baselines, LENDING, or files of other configurations
+    what : changes of the cluster, as on the command line
+    tenants : TENANT=VC pairs, or `auto`; none if tenants are named as virtual clusters
+    checkpoint_s : what an evicted job keeps: its work up to the last multiple of this; None as the trace says
+    opportunistic_share : the share of the trace's guaranteed jobs that are opportunistic instead, drawn by `seed`
+    draws : further runs with durations drawn anew
+    every_s : from one row of the series to the next
+    trace_format : of the trace's file; "" to recognise it
+    through : decide by the core alone, or by the whole service with pods as Kubernetes has them
+    """
+
+    against: tuple[str, ...] = ()
+    what: tuple[str, ...] = ()
+    tenants: tuple[str, ...] = ()
+    over_quota: OverQuota = OverQuota.WAIT
+    checkpoint_s: float | None = None
+    grace_s: float = 0.0
+    has_backfill: bool = False
+    is_lazy: bool = False
+    opportunistic_share: float = 0.0
+    seed: int = 0
+    draws: int = 0
+    every_s: float = 600.0
+    trace_format: str = ""
+    through: Through = Through.CORE
+
+
+class Input(msgspec.Struct, frozen=True):
+    """A file that was read: its name without folders, and the SHA-256 of its bytes."""
+
+    file: str
+    sha256: str
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """A scheduler that the trace runs on. `checkpoint_s`: of its jobs; None as for all policies."""
+
+    name: str
+    kind: Kind
+    configuration: Input
+    rules: int
+    has_backfill: bool
+    over_quota: OverQuota
+    checkpoint_s: float | None = None
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A simulation. `specs` are by the name of the policy, `tenants` maps those of the trace to virtual clusters."""
+
+    options: Options
+    policies: tuple[Policy, ...]
+    specs: dict[str, ClusterSpec]
+    changes: tuple[Change, ...]
+    change_files: tuple[Input, ...]
+    trace: Trace
+    trace_file: Input
+    tenants: dict[str, str]
+
+    @property
+    def identity(self) -> str:
+        """A digest of everything that results depend on: inputs, options, version."""
+        told = [
+            FORMAT, __version__, self.options, self.policies, self.change_files, self.trace_file, self.tenants,
+            len(self.trace.jobs),
+        ]  # fmt: skip
+        return hashlib.sha256(msgspec.json.encode(told, order="deterministic")).hexdigest()
+
+    def cluster(self, policy: Policy) -> Cluster:
+        """A fresh cluster under a policy, nobody on it."""
+        spec = self.specs[policy.name]
+        if policy.kind is Kind.PRIVATE:
+            return PrivateClusters(spec, self.options.is_lazy)
+        if policy.kind is Kind.HIVED and self.options.through is Through.SERVICE:
+            return ServiceCluster(spec, self.options.is_lazy)
+        if policy.kind is Kind.HIVED:
+            return HivedCluster(spec, self.options.is_lazy)
+        return QuotaCluster(spec, spreads=policy.kind is Kind.QUOTA_SPREAD)
+
+    def manner(self, policy: Policy) -> Manner:
+        """How a policy queues and evicts tasks."""
+        return Manner(self.options.grace_s, policy.has_backfill, policy.over_quota is OverQuota.OPPORTUNISTIC)
+
+    def tasks(self, trace: Trace, policy: Policy | None = None) -> list[Task]:
+        """Fresh tasks of a trace's jobs, ascending by place; with the checkpoints of a policy that has its own."""
+        found = [
+            task for number, job in enumerate(trace.jobs) for task in tasks_of(job, number, self.tenants[job.tenant])
+        ]
+        if policy is not None and policy.checkpoint_s is not None:
+            for task in found:
+                task.checkpoint_s = policy.checkpoint_s
+        return found
+
+
+def make_plan(config: Path, trace_path: Path, options: Options) -> Plan:
+    """Read all files and check the options. UserError says what is wrong, and where."""
+    _check(options)
+    spec, main = load_cluster(config), _input(config)
+    trace = read_trace(trace_path, options.trace_format, Reading(node_leaf_cells=node_size(spec)))
+    if not trace.jobs:
+        raise UserError(f"{trace_path}: no job in the trace")
+    policies, specs = _policies(spec, main, options)
+    changes = parse_changes(options.what)
+    _check_cells(changes, spec)
+    return Plan(
+        options=options,
+        policies=policies,
+        specs=specs,
+        changes=tuple(changes),
+        change_files=tuple(_input(Path(change.file)) for change in changes if change.file),
+        trace=_prepared(trace, options),
+        trace_file=_trace_input(trace_path, trace),
+        tenants=assigned(trace, spec, options.tenants),
+    )
+
+
+def node_size(spec: ClusterSpec) -> int:
+    """Leaf cells of the largest node: it shapes gangs of which a trace tells the sum only."""
+    return max(chain.leaf_count(chain.node_level) for chain in build_topology(spec).chains)
+
+
+def _check(options: Options) -> None:
+    if not 0 <= options.opportunistic_share <= 1:
+        raise UserError(f"--opportunistic-share {options.opportunistic_share:g}: expected a number from 0 to 1")
+    if options.every_s <= 0:
+        raise UserError("--every: expected more than 0 seconds")
+    if not 0 <= options.draws <= 10_000:
+        raise UserError(f"--resample {options.draws}: expected a number from 0 to 10000")
+
+
+def _check_cells(changes: Sequence[Change], spec: ClusterSpec) -> None:
+    """Raise UserError if a change names cells that are not there at its time. Cost O(cells) for each configuration."""
+    topology = build_topology(spec)
+    for change in changes:
+        if change.added and change.added[0].cell_type not in {chain.name for chain in topology.chains}:
+            raise UserError(f"--what {change.text!r}: {change.added[0].cell_type!r} is no type of top cells")
+        for cell in change.cells:
+            nodes_below(topology, cell)
+        present = change.configuration(spec)
+        if present is not None:
+            spec, topology = present, build_topology(present)
+
+
+def _policies(spec: ClusterSpec, main: Input, options: Options) -> tuple[tuple[Policy, ...], dict[str, ClusterSpec]]:
+    policies = [_policy("hived", Kind.HIVED, main, spec, options)]
+    specs = {"hived": spec}
+    for text in dict.fromkeys(options.against):
+        if text.partition(":")[0] == LENDING:
+            policies.append(_lending(text, main, spec, options))
+            specs[policies[-1].name] = spec
+            continue
+        if text in set(BASELINES):
+            name, kind, configuration, own = text, Kind(text), main, spec
+        elif Path(text).is_file():
+            name, kind, configuration, own = (
+                _free_name(Path(text), specs),
+                Kind.HIVED,
+                _input(Path(text)),
+                load_cluster(text),
+            )
+        else:
+            known = ", ".join((*BASELINES, LENDING))
+            raise UserError(f"--against {text!r}: expected {known} or the file of a configuration")
+        policies.append(_policy(name, kind, configuration, own, options))
+        specs[name] = own
+    policies.sort(key=lambda policy: policy.kind is not Kind.PRIVATE)
+    return tuple(policies), specs
+
+
+def _policy(name: str, kind: Kind, configuration: Input, spec: ClusterSpec, options: Options) -> Policy:
+    over_quota = options.over_quota if kind is Kind.HIVED else OverQuota.WAIT
+    return Policy(name, kind, configuration, int(spec.rules), options.has_backfill, over_quota)
+
+
+def _lending(text: str, main: Input, spec: ClusterSpec, options: Options) -> Policy:
+    """The configuration, its guaranteed jobs over quota on idle cells of others."""
+    _, has_checkpoints, words = text.partition(":")
+    checkpoint_s = parse_duration(words, f"--against {text}") if has_checkpoints else None
+    policy = _policy(text.replace(":", "-"), Kind.HIVED, main, spec, options)
+    return replace(policy, over_quota=OverQuota.OPPORTUNISTIC, checkpoint_s=checkpoint_s)
+
+
+def _free_name(path: Path, taken: dict[str, ClusterSpec]) -> str:
+    stem = "".join(sign if sign.isalnum() or sign in "-_." else "-" for sign in path.stem) or "other"
+    name, number = stem, 2
+    while name in taken or name in set(BASELINES) or name.startswith(LENDING):
+        name, number = f"{stem}-{number}", number + 1
+    return name
+
+
+def _prepared(trace: Trace, options: Options) -> Trace:
+    """The trace with the options' checkpoints and opportunistic jobs."""
+    source = random.Random(f"opportunistic/{options.seed}")
+    jobs: list[Job] = []
+    for job in trace.jobs:
+        priority = job.priority
+        if priority is not None:
+            priority = max(OPPORTUNISTIC_PRIORITY, min(priority, MAX_GUARANTEED_PRIORITY))
+        if priority != OPPORTUNISTIC_PRIORITY and source.random() < options.opportunistic_share:
+            priority = OPPORTUNISTIC_PRIORITY
+        checkpoint_s = job.checkpoint_s if options.checkpoint_s is None else options.checkpoint_s
+        jobs.append(replace(job, priority=priority, checkpoint_s=checkpoint_s))
+    return replace(trace, jobs=tuple(jobs))
+
+
+def _input(path: Path) -> Input:
+    try:
+        return Input(path.name, hashlib.sha256(path.read_bytes()).hexdigest())
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from error
+
+
+def _trace_input(path: Path, trace: Trace) -> Input:
+    """The file of the trace; of standard input, which is read once, the SHA-256 of the jobs as JSON."""
+    if str(path) != "-":
+        return _input(path)
+    return Input("-", hashlib.sha256(msgspec.json.encode(trace.jobs)).hexdigest())
+
+
+def names(policies: Sequence[Policy]) -> list[str]:
+    """The names of policies, in the order in which they run."""
+    return [policy.name for policy in policies]

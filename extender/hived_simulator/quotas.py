@@ -1,0 +1,266 @@
+"""Quotas: a virtual cluster is promised a number of leaf cells, anywhere; nodes are chosen one by one.
+
+The baseline that tenants know from Kubernetes: a pod takes any node with enough free devices, the fullest one (best
+fit, as MostAllocated does) or the emptiest one (spread, as LeastAllocated does). A gang starts as a whole or not at
+all, its largest pods first. Opportunistic tasks take free devices outside all quotas, and leave for guaranteed
+ones that find no nodes otherwise: on the chosen nodes, the youngest first.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hived.layout import build_topology
+from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
+from hived.topology import LongArray
+from hived_simulator.clusters import Answer, Displaced, Leaving, Room, Started, Waits
+from hived_simulator.hardware import best_level, common_level, level_name, nodes_below, promised_leaves
+from hived_simulator.seating import Nodes, Seats, find_seats, nodes_by_type
+from hived_simulator.tasks import Cause, Shape, Task
+
+
+class Seated(NamedTuple):
+    """A task that holds leaf cells."""
+
+    task: Task
+    priority: int
+    seats: Seats
+
+
+class QuotaCluster:
+    """See the module. `spreads`: the emptiest node is taken, not the fullest one."""
+
+    def __init__(self, spec: ClusterSpec, spreads: bool) -> None:
+        """Cost O(cells)."""
+        self._spreads = spreads
+        self._spec = spec
+        self._bad_nodes: set[str] = set()
+        self._seated: dict[str, Seated] = {}
+        self._reserved: dict[str, Seated] = {}
+        self._used: defaultdict[str, int] = defaultdict(int)
+        self._room = 0
+        self._possible: dict[tuple[str, bool, Shape], Waits | None] = {}
+        self._read()
+
+    def _read(self) -> None:
+        self._topology = build_topology(self._spec)
+        self._types = nodes_by_type(self._topology)
+        self._promised = promised_leaves(self._topology)
+        self._leaf_count = sum(int(nodes.size.sum()) for nodes in self._types.values())
+        self._possible.clear()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the topology, which is built anew from the configuration."""
+        return {name: value for name, value in vars(self).items() if name != "_topology"}
+
+    def __setstate__(self, kept: dict[str, Any]) -> None:
+        vars(self).update(kept)
+        self._topology = build_topology(self._spec)
+
+    @property
+    def spec(self) -> ClusterSpec:
+        """See `Cluster`."""
+        return self._spec
+
+    def tell_time(self, now_s: float) -> None:
+        """See `Cluster`: quotas do not look at it."""
+
+    def room(self, vc: str) -> int:
+        """See `Cluster`."""
+        return self._room
+
+    def pool(self, vc: str) -> str:
+        """See `Cluster`."""
+        return ""
+
+    def promised(self, vc: str) -> int:
+        """See `Cluster`."""
+        return self._promised.get(vc, 0)
+
+    def can_ever_run(self, task: Task) -> Waits | None:
+        """See `Cluster`. Cost: a look at an empty cluster for each kind of task."""
+        key = (task.vc, task.is_opportunistic, task.shape)
+        if key not in self._possible:
+            self._possible[key] = self._impossible(task)
+        return self._possible[key]
+
+    def _impossible(self, task: Task) -> Waits | None:
+        if task.vc not in self._promised:
+            return Waits(Cause.REFUSED, f"VC {task.vc} does not exist")
+        if not task.is_opportunistic and task.shape.leaf_count > self.promised(task.vc):
+            return Waits(Cause.REFUSED, f"VC {task.vc} is promised {self.promised(task.vc)} leaf cells")
+        fresh = nodes_by_type(self._topology)
+        if self._find(task.shape, {name: nodes.size for name, nodes in fresh.items()}) is None:
+            return Waits(Cause.REFUSED, "there are not enough nodes of that size")
+        return None
+
+    def lacks_room(self, task: Task, priority: int) -> Cause | None:
+        """See `Cluster`."""
+        if priority == OPPORTUNISTIC_PRIORITY:
+            return None
+        over = self._used[task.vc] + task.shape.leaf_count > self.promised(task.vc)
+        return Cause.FULL if over else None
+
+    def ask(self, task: Task, priority: int) -> Answer:
+        """See `Cluster`. Cost O(nodes x pods)."""
+        reserved = self._reserved.pop(task.group, None)
+        if reserved is not None:
+            self._give_back(reserved)
+        elif (cause := self.lacks_room(task, priority)) is not None:
+            return Waits(cause)
+        seats = reserved.seats if reserved is not None and self._is_free(reserved.seats) else None
+        if seats is None:
+            seats = self._find(task.shape, {name: nodes.free for name, nodes in self._types.items()})
+        if seats is not None:
+            self._take(self._seated, Seated(task, priority, seats))
+            return Started(self._level(seats))
+        if priority == OPPORTUNISTIC_PRIORITY:
+            return Waits(Cause.NO_ROOM)
+        seats = self._find(task.shape, {name: nodes.free + nodes.lent for name, nodes in self._types.items()})
+        if seats is None:
+            used = sum(self._used.values())
+            bad = self._leaf_count - sum(int(nodes.size.sum()) for nodes in self._types.values())
+            return Waits(Cause.BAD if used + bad + task.shape.leaf_count > self._leaf_count else Cause.FRAGMENTED)
+        victims = self._victims(seats)
+        self._take(self._reserved, Seated(task, priority, seats))
+        return Leaving(victims)
+
+    def _find(self, shape: Shape, free: Mapping[str, LongArray]) -> Seats | None:
+        return find_seats(shape, self._types, free, self._spreads)
+
+    def _victims(self, seats: Seats) -> tuple[str, ...]:
+        """Opportunistic tasks that have to leave, the youngest of each node first, as many as it takes."""
+        wanted: Counter[tuple[int, int]] = Counter()
+        for kind, node, leaves in seats:
+            wanted[kind, node] += leaves
+        kinds = list(self._types.values())
+        lacking = {key: count - int(kinds[key[0]].free[key[1]]) for key, count in wanted.items()}
+        found: list[str] = []
+        for name, seated in reversed(self._seated.items()):
+            if seated.priority == OPPORTUNISTIC_PRIORITY and any(lacking.get(seat[:2], 0) > 0 for seat in seated.seats):
+                found.append(name)
+                for kind, node, leaves in seated.seats:
+                    if (kind, node) in lacking:
+                        lacking[kind, node] -= leaves
+        return tuple(found)
+
+    def _is_free(self, seats: Seats) -> bool:
+        kinds = list(self._types.values())
+        wanted: Counter[tuple[int, int]] = Counter()
+        for kind, node, leaves in seats:
+            wanted[kind, node] += leaves
+        return all(
+            kinds[kind].size[node] > 0 and kinds[kind].free[node] >= count for (kind, node), count in wanted.items()
+        )
+
+    def _take(self, table: dict[str, Seated], seated: Seated) -> None:
+        table[seated.task.group] = seated
+        self._book(seated, 1)
+
+    def _give_back(self, seated: Seated) -> None:
+        self._book(seated, -1)
+
+    def _book(self, seated: Seated, sign: int) -> None:
+        kinds = list(self._types.values())
+        is_lent = seated.priority == OPPORTUNISTIC_PRIORITY
+        for kind, node, leaves in seated.seats:
+            kinds[kind].free[node] -= sign * leaves
+            if is_lent:
+                kinds[kind].lent[node] += sign * leaves
+        if not is_lent:
+            self._used[seated.task.vc] += sign * seated.task.shape.leaf_count
+
+    def release(self, task: Task) -> tuple[str, ...]:
+        """See `Cluster`."""
+        seated = self._seated.pop(task.group, None)
+        if seated is None:
+            seated = self._reserved.pop(task.group)
+        self._give_back(seated)
+        self._room += 1
+        return ()
+
+    def set_health(self, node: str, is_healthy: bool) -> None:
+        """See `Cluster`."""
+        (self._bad_nodes.discard if is_healthy else self._bad_nodes.add)(node)
+        self._room += 1
+        for nodes, fresh in zip(self._types.values(), nodes_by_type(self._topology).values(), strict=True):
+            number = nodes.numbers.get(node)
+            if number is not None:
+                nodes.size[number] = fresh.size[number] if is_healthy else 0
+
+    def groups_on(self, nodes: Sequence[str]) -> list[str]:
+        """See `Cluster`."""
+        kinds = list(self._types.values())
+        wanted = set(nodes)
+        return [
+            name
+            for name, seated in self._seated.items()
+            if any(kinds[kind].names[node] in wanted for kind, node, _ in seated.seats)
+        ]
+
+    def nodes_of(self, cell: str) -> list[str]:
+        """See `Cluster`."""
+        return nodes_below(self._topology, cell)
+
+    def reconfigure(self, spec: ClusterSpec) -> Displaced:
+        """See `Cluster`: tasks stay on their nodes; those whose nodes are gone have to leave."""
+        before = list(self._types.items())
+        self._spec = spec
+        self._read()
+        for nodes in self._types.values():
+            for node in self._bad_nodes & nodes.numbers.keys():
+                nodes.size[nodes.numbers[node]] = 0
+        self._used.clear()
+        self._room += 1
+        evicted = []
+        for table in (self._seated, self._reserved):
+            for name, seated in list(table.items()):
+                seats = self._moved(seated.seats, before)
+                if len(seats) < len(seated.seats):
+                    evicted.append(name)
+                table[name] = seated._replace(seats=seats)
+                self._book(table[name], 1)
+        unreserved = [name for name in evicted if name in self._reserved]
+        for name in unreserved:
+            self._give_back(self._reserved.pop(name))
+        return Displaced(tuple(name for name in evicted if name in self._seated), tuple(unreserved))
+
+    def _moved(self, seats: Seats, before: Sequence[tuple[str, Nodes]]) -> Seats:
+        """Seats by the numbers of the present configuration; those on nodes that it lacks are left out."""
+        kinds = {name: number for number, name in enumerate(self._types)}
+        moved = []
+        for kind, node, leaves in seats:
+            leaf_type, nodes = before[kind]
+            number = self._types[leaf_type].numbers.get(nodes.names[node]) if leaf_type in kinds else None
+            if number is not None:
+                moved.append((kinds[leaf_type], number, leaves))
+        return tuple(moved)
+
+    def measure(self) -> Room:
+        """See `Cluster`. Of cell types it knows nodes only, by the type that the configuration gives them."""
+        free: Counter[str] = Counter()
+        bad = 0
+        for nodes, whole in zip(self._types.values(), nodes_by_type(self._topology).values(), strict=True):
+            bad += int((whole.size - nodes.size).sum())
+            for number in range(len(nodes.names)):
+                chain = self._topology.chain_of(int(nodes.first_leaf[number]))
+                is_idle = nodes.size[number] > 0 and nodes.free[number] == nodes.size[number]
+                free[chain.types[chain.node_level - 1]] += int(is_idle)
+        return Room(self._leaf_count, bad, dict(free))
+
+    def best_level(self, task: Task) -> int:
+        """See `Cluster`: a node at least, as nobody chooses among its devices."""
+        chain = max(self._topology.chains, key=lambda each: each.top_level)
+        return max(best_level(self._topology, task.shape.pods, task.shape.leaf_type), chain.node_level)
+
+    def level_name(self, level: int) -> str:
+        """See `Cluster`."""
+        return level_name(self._topology, level)
+
+    def _level(self, seats: Seats) -> int:
+        kinds = list(self._types.values())
+        leaves = np.array([kinds[kind].first_leaf[node] for kind, node, _ in seats], np.int32)
+        chain = self._topology.chain_of(int(leaves[0]))
+        return max(common_level(self._topology, leaves), chain.node_level)

@@ -1,0 +1,156 @@
+"""Tasks: a gang as a whole, or one pod of an elastic job; what happened to each so far.
+
+    FUTURE -> WAITING -> RUNNING -> ENDED         an eviction leads from RUNNING back to WAITING
+                 |  ^
+                 v  |
+              RESERVING    cells are reserved, and their users have to leave first
+
+A task that no cell of its virtual cluster can ever take is REFUSED.
+"""
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from hived.specs import OPPORTUNISTIC_PRIORITY
+from hived_traces.jobs import Job
+
+NEVER = -1.0
+
+
+class Phase(IntEnum):
+    """What a task is doing."""
+
+    FUTURE = 0
+    WAITING = 1
+    RESERVING = 2
+    RUNNING = 3
+    ENDED = 4
+    REFUSED = 5
+
+
+class Cause(IntEnum):
+    """Why a task waits. Order is that of columns in results."""
+
+    BEHIND = 0  # others of its virtual cluster come first
+    FULL = 1  # its virtual cluster has too few free leaf cells
+    FRAGMENTED = 2  # its virtual cluster has enough of them, and not together
+    BAD = 3  # too many cells of its virtual cluster are bad
+    VICTIMS = 4  # others have to leave its cells
+    NO_ROOM = 5  # an opportunistic task: no idle cells
+    REFUSED = 6  # it can never run as it is
+
+
+CAUSE_NAMES = ("behind-others", "vc-full", "fragmented", "bad-hardware", "victims-leaving", "no-idle-cells", "refused")
+
+
+class Shape(NamedTuple):
+    """What a task asks for: tasks of one shape are interchangeable for a scheduler. `pods` is (count, leaves) pairs."""
+
+    pods: tuple[tuple[int, int], ...]
+    leaf_type: str
+    within_cell: str
+    is_elastic: bool
+
+    @property
+    def leaf_count(self) -> int:
+        """Leaf cells of all its pods."""
+        return sum(count * leaves for count, leaves in self.pods)
+
+
+class Task:
+    """One task; times are seconds since the trace's start, NEVER if that has not happened.
+
+    place : (job, part), its place in every queue
+    priority : as asked for; `runs_as` is the priority that it runs with now
+    saved_s : work that a restart need not do again; done_s is `saved_s` when the present run began
+    lost_s : work that evictions undid
+    waited_s : seconds by cause
+    """
+
+    __slots__ = (
+        "cause", "checkpoint_s", "duration_s", "ended_s", "eviction_count", "first_s", "group", "is_guaranteed_start",
+        "lent_s", "level", "lost_s", "phase", "place", "priority", "ran_s", "reason", "run", "runs_as", "saved_s",
+        "shape", "since_s", "started_s", "submitted_s", "ticket", "vc", "waited_s",
+    )  # fmt: skip
+
+    def __init__(self, job: Job, group: str, place: tuple[int, int], vc: str, shape: Shape) -> None:
+        self.place = place
+        self.vc = vc
+        self.shape = shape
+        self.group = group
+        self.priority = 0 if job.priority is None else job.priority
+        self.duration_s = job.duration_s
+        self.submitted_s = job.submitted_s
+        self.checkpoint_s = job.checkpoint_s
+        self.phase = Phase.FUTURE
+        self.runs_as = self.priority
+        self.run = 0
+        self.ticket = 0
+        self.first_s = self.started_s = self.ended_s = NEVER
+        self.is_guaranteed_start = False
+        self.saved_s = self.lost_s = self.ran_s = self.lent_s = 0.0
+        self.eviction_count = 0
+        self.level = 0
+        self.cause = Cause.BEHIND
+        self.reason = ""
+        self.since_s = self.submitted_s
+        self.waited_s = [0.0] * len(Cause)
+
+    @property
+    def is_opportunistic(self) -> bool:
+        """Does it ask for idle cells of others only?"""
+        return self.priority == OPPORTUNISTIC_PRIORITY
+
+    @property
+    def rank(self) -> tuple[int, tuple[int, int]]:
+        """Order in queues: falling priority, then place."""
+        return -self.priority, self.place
+
+    def wait(self, now_s: float, cause: Cause) -> None:
+        """It waits from now on, for another reason than before."""
+        self.waited_s[self.cause] += now_s - self.since_s
+        self.cause, self.since_s = cause, now_s
+
+    def start(self, now_s: float, priority: int, level: int) -> float:
+        """It runs from now on; returns when it would end. `level` is that of the lowest cell that holds all of it."""
+        self.waited_s[self.cause] += now_s - self.since_s
+        self.since_s = self.started_s = now_s
+        if self.first_s == NEVER:
+            self.first_s, self.level = now_s, level
+            self.is_guaranteed_start = priority != OPPORTUNISTIC_PRIORITY
+        self.phase, self.runs_as = Phase.RUNNING, priority
+        self.run += 1
+        return now_s + self.duration_s - self.saved_s
+
+    def end(self, now_s: float) -> None:
+        """It is done."""
+        self._account(now_s)
+        self.phase, self.ended_s = Phase.ENDED, now_s
+
+    def evict(self, now_s: float) -> None:
+        """It has to start again, from its last checkpoint or from the beginning."""
+        ran_s = self._account(now_s)
+        done_s = self.saved_s + ran_s
+        saved_s = done_s // self.checkpoint_s * self.checkpoint_s if self.checkpoint_s > 0 else 0.0
+        self.lost_s += done_s - saved_s
+        self.saved_s = saved_s
+        self.eviction_count += 1
+        self.phase, self.cause, self.since_s = Phase.WAITING, Cause.BEHIND, now_s
+        self.run += 1
+
+    def _account(self, now_s: float) -> float:
+        ran_s = now_s - self.started_s
+        self.ran_s += ran_s
+        if self.runs_as == OPPORTUNISTIC_PRIORITY:
+            self.lent_s += ran_s
+        return ran_s
+
+
+def tasks_of(job: Job, number: int, vc: str) -> list[Task]:
+    """The tasks of a job: one of a gang, one for each pod of an elastic job, those with fewer leaf cells first."""
+    wishes = (job.leaf_type, job.within_cell)
+    if job.is_gang or sum(pods.count for pods in job.pods) == 1:
+        shape = Shape(tuple((pods.count, pods.leaf_count) for pods in job.pods), *wishes, False)
+        return [Task(job, f"job-{number}", (number, 0), vc, shape)]
+    singles = [Shape(((1, pods.leaf_count),), *wishes, True) for pods in job.pods for _ in range(pods.count)]
+    return [Task(job, f"job-{number}-{part}", (number, part), vc, shape) for part, shape in enumerate(singles)]

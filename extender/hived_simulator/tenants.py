@@ -1,0 +1,73 @@
+"""Which virtual cluster each tenant of a trace has."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from hived.errors import UserError
+from hived.layout import build_topology
+from hived.specs import ClusterSpec
+from hived_simulator.hardware import promised_leaves
+from hived_traces.jobs import Trace
+
+AUTO = "auto"
+SHOWN = 10
+"""So many names an error lists."""
+
+
+def assigned(trace: Trace, spec: ClusterSpec, written: Sequence[str], option: str = "--tenants") -> dict[str, str]:
+    """The virtual cluster of every tenant.
+
+    option : the name of the option that `written` is of
+    written : TENANT=VC texts, or `auto` alone; tenants that are not among them need a virtual cluster of their name
+
+    UserError names tenants that have none.
+    """
+    tenants = sorted({job.tenant for job in trace.jobs})
+    if list(written) == [AUTO]:
+        return _by_size(trace, spec, option)
+    given = dict(_pair(text, spec, option) for text in written)
+    unknown = sorted(given.keys() - set(tenants))
+    if unknown:
+        raise UserError(f"{option}: the trace has no tenant {_listed(unknown)}; it has {_listed(tenants)}")
+    if not given and len(tenants) == 1 and len(spec.virtual_clusters) == 1:
+        return {tenants[0]: next(iter(spec.virtual_clusters))}
+    lacking = [tenant for tenant in tenants if tenant not in given and tenant not in spec.virtual_clusters]
+    if lacking:
+        raise UserError(
+            f"tenants of the trace without a virtual cluster: {_listed(lacking)}; the configuration has"
+            f" {_listed(sorted(spec.virtual_clusters))}. Assign them with {option} TENANT=VC, or all with"
+            f" {option} auto"
+        )
+    return {tenant: given.get(tenant, tenant) for tenant in tenants}
+
+
+def _pair(text: str, spec: ClusterSpec, option: str) -> tuple[str, str]:
+    tenant, is_given, vc = text.rpartition("=")
+    if not is_given:
+        raise UserError(f"{option} {text!r}: expected TENANT=VC, or auto alone")
+    if vc not in spec.virtual_clusters:
+        raise UserError(f"{option} {text!r}: the configuration has no virtual cluster {vc!r}")
+    return tenant, vc
+
+
+def _by_size(trace: Trace, spec: ClusterSpec, option: str) -> dict[str, str]:
+    """Tenants with the most GPU-hours have the largest virtual clusters; beyond their number, the least loaded one."""
+    work: Counter[str] = Counter()
+    for job in trace.jobs:
+        work[job.tenant] += int(job.leaf_count * job.duration_s)
+    promised = promised_leaves(build_topology(spec))
+    vcs = sorted((vc for vc in promised if promised[vc]), key=lambda vc: (-promised[vc], vc))
+    if not vcs:
+        raise UserError(f"{option} auto: the configuration has no virtual cluster with cells")
+    load = dict.fromkeys(vcs, 0)
+    found = {}
+    for number, tenant in enumerate(sorted(work, key=lambda name: (-work[name], name))):
+        vc = vcs[number] if number < len(vcs) else min(vcs, key=lambda each: (load[each] / promised[each], each))
+        load[vc] += work[tenant]
+        found[tenant] = vc
+    return found
+
+
+def _listed(found: Sequence[str]) -> str:
+    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    return ", ".join(repr(name) for name in found[:SHOWN]) + more

@@ -1,0 +1,1 @@
+"""Readers of published traces and of what clusters print; see README.md."""

@@ -1,0 +1,300 @@
+"""What `kubectl get pods -o json` and `kubectl get events -o json` print, also as lines of a watch and in one file.
+
+A pod that has not ended is counted up to the latest time in the file. Events tell when pods that are gone were
+scheduled and killed; only those of hived tell their GPUs. Pods are one job if they are of one affinity group, of one
+gang of another dialect, or of one controller whose pods work together, such as a PyTorchJob.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from hived.errors import UserError
+from hived.specs import PodSpec
+from hived_extender.pods import dialects
+from hived_extender.pods.annotations import SCHEDULING_SPEC, read_spec
+from hived_extender.pods.asks import DEVICE_REQUESTS, DeviceRequests
+from hived_extender.pods.requests import all_requested
+from hived_extender.pods.wire import Pod, PodMetadata
+from hived_traces.documents import objects
+from hived_traces.draft import Draft
+from hived_traces.fields import MAX_LEAVES, Unusable, instant
+from hived_traces.formats.format import Format
+from hived_traces.gangs import SeenPod, jobs_of
+from hived_traces.jobs import Pods
+from hived_traces.sources import Source
+
+ALONE = frozenset(("ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job", "Node", ""))
+"""Controllers whose pods start and end each by itself."""
+
+_PLACEMENT = re.compile(
+    r"node \S+, leaf cells (?P<cells>\d+(?:,\d+)*)"
+    r"(?:, virtual cluster (?P<vc>[^,]+))?(?:, affinity group (?P<group>.+))?"
+)
+
+
+class _Kind(msgspec.Struct):
+    """What an object is; `type` and `object` if it is a change of one, as a watch tells it."""
+
+    kind: str = ""
+    type: str = ""
+    object: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _Condition(msgspec.Struct, rename="camel"):
+    type: str = ""
+    status: str = ""
+    last_transition_time: str | None = None
+
+
+class _Ended(msgspec.Struct, rename="camel"):
+    finished_at: str | None = None
+
+
+class _ContainerState(msgspec.Struct):
+    terminated: _Ended | None = None
+
+
+class _Container(msgspec.Struct):
+    state: _ContainerState | None = None
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    phase: str = ""
+    start_time: str | None = None
+    conditions: list[_Condition] | None = None
+    container_statuses: list[_Container] | None = None
+
+
+class _Timed(msgspec.Struct):
+    """The times of a pod."""
+
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class _Involved(msgspec.Struct):
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class _Event(msgspec.Struct, rename="camel"):
+    """An event of either API; `regarding` and `note` are the names of the newer one."""
+
+    reason: str = ""
+    message: str = ""
+    note: str = ""
+    involved_object: _Involved | None = None
+    regarding: _Involved | None = None
+    first_timestamp: str | None = None
+    last_timestamp: str | None = None
+    event_time: str | None = None
+    metadata: PodMetadata = msgspec.field(default_factory=PodMetadata)
+
+
+class _Life(msgspec.Struct):
+    """What is known of one pod; times in seconds since 1970."""
+
+    line: int
+    name: str
+    namespace: str
+    pod: Pod | None = None
+    phase: str = ""
+    created: float | None = None
+    started: float | None = None
+    ended: float | None = None
+    placement: str = ""
+
+
+class _NoObjects:
+    """Objects of gangs are not in the file."""
+
+    def get(self, kind: str, namespace: str, name: str, /) -> None:
+        """None."""
+
+
+def _recognises(head: str) -> bool:
+    if head.lstrip()[:1] not in ("{", "["):
+        return False
+    return re.search(r'"kind": *"(List|PodList|Pod|EventList|Event)"', head) is not None
+
+
+def _read(source: Source, draft: Draft) -> None:
+    draft.tenant_key("", ("", "namespace"))
+    draft.note(f"GPUs are the devices {', '.join(draft.options.devices)}, or leaf cells by hived's annotation")
+    lives: dict[str, _Life] = {}
+    latest = _Latest()
+    decoders = {kind: msgspec.json.Decoder(kind) for kind in (_Kind, Pod, _Timed, _Event)}
+    for raw in objects(source, draft, ("items",)):
+        try:
+            _take(raw, decoders, lives, latest, draft)
+        except Unusable as why:
+            draft.leave_out(why)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            draft.leave_out(Unusable("not as Kubernetes has it", "entry", str(error)))
+    draft.take(jobs_of(_seen(lives.values(), latest.time, draft)), lambda job: job)
+
+
+class _Latest:
+    """The latest time that was read."""
+
+    time = 0.0
+
+    def read(self, text: str | None, draft: Draft) -> float | None:
+        """Seconds since 1970, None for no text. Raises Unusable if it is no time."""
+        if not text:
+            return None
+        found = instant(text, "time", draft.zone)
+        self.time = max(self.time, found)
+        return found
+
+
+def _take(raw: msgspec.Raw, decoders: Any, lives: dict[str, _Life], latest: _Latest, draft: Draft) -> None:
+    """Note what an object tells; others than pods and events are passed over."""
+    kind: _Kind = decoders[_Kind].decode(raw)
+    is_deleted = kind.type == "DELETED"
+    if bytes(kind.object):
+        raw = kind.object
+        kind = decoders[_Kind].decode(raw)
+    if kind.kind in ("Pod", "") and not _is_event(raw):
+        pod: Pod = decoders[Pod].decode(raw)
+        status: _Status = decoders[_Timed].decode(raw).status
+        _note_pod(pod, status, is_deleted, lives, latest, draft)
+    elif kind.kind in ("Event", ""):
+        _note_event(decoders[_Event].decode(raw), lives, latest, draft)
+    else:
+        draft.remark(f"objects of kind {kind.kind[:60]}, passed over")
+
+
+def _is_event(raw: msgspec.Raw) -> bool:
+    data = bytes(raw)
+    return b'"involvedObject"' in data or b'"regarding"' in data
+
+
+def _life(lives: dict[str, _Life], uid: str, namespace: str, name: str, draft: Draft) -> _Life:
+    return lives.setdefault(uid or f"{namespace}/{name}", _Life(draft.line, name, namespace))
+
+
+def _note_pod(
+    pod: Pod, status: _Status, is_deleted: bool, lives: dict[str, _Life], latest: _Latest, draft: Draft
+) -> None:
+    meta = pod.metadata
+    created = latest.read(meta.created, draft)
+    bound = [each for each in status.conditions or () if each.type == "PodScheduled" and each.status == "True"]
+    since = latest.read(bound[0].last_transition_time, draft) if bound else None
+    started = since or latest.read(status.start_time, draft)
+    has_ended = status.phase in ("Succeeded", "Failed")
+    ends = [
+        end
+        for each in status.container_statuses or ()
+        if has_ended and each.state and each.state.terminated
+        if (end := latest.read(each.state.terminated.finished_at, draft)) is not None
+    ]
+    if not ends and (has_ended or is_deleted) and (end := latest.read(meta.deletion_timestamp, draft)) is not None:
+        ends = [end]
+    life = _life(lives, meta.uid, meta.namespace, meta.name, draft)
+    life.pod, life.phase = pod, status.phase
+    life.created = created or life.created
+    life.started = started or life.started
+    if ends:
+        life.ended = max(ends)
+
+
+def _note_event(event: _Event, lives: dict[str, _Life], latest: _Latest, draft: Draft) -> None:
+    involved = event.involved_object or event.regarding
+    if involved is None or involved.kind != "Pod":
+        return
+    times = [event.first_timestamp, event.event_time, event.metadata.created, event.last_timestamp]
+    found = [time for text in times if (time := latest.read(text, draft)) is not None]
+    if not found:
+        raise Unusable("event without a time")
+    life = _life(lives, involved.uid, involved.namespace, involved.name, draft)
+    if life.pod is None:
+        life.created = found[0] if life.created is None else min(life.created, found[0])
+    if event.reason == "Scheduled":
+        life.started = life.started or found[0]
+        if match := _PLACEMENT.fullmatch(event.message or event.note):
+            life.placement = match[0]
+    elif event.reason in ("Killing", "Preempted", "Evicted") and life.ended is None:
+        life.ended = found[-1]
+
+
+def _seen(lives: Iterable[_Life], last: float, draft: Draft) -> Iterator[SeenPod]:
+    for life in lives:
+        draft.line = life.line
+        try:
+            if life.started is None or life.created is None:
+                raise Unusable("never ran")
+            if life.ended is None:
+                draft.remark("pods that still ran, or whose end is not told, counted up to the latest time of the file")
+            span = (life.created, life.started, last if life.ended is None else life.ended)
+            if span[2] <= span[1]:
+                raise Unusable("never ran")
+            pod = _of_pod(life, life.pod, span, draft) if life.pod else _of_events(life, span)
+        except (Unusable, UserError, msgspec.MsgspecError) as error:
+            draft.leave_out(error if isinstance(error, Unusable) else Unusable("not readable", "pod", str(error)))
+            continue
+        yield pod
+
+
+def _of_events(life: _Life, span: tuple[float, float, float]) -> SeenPod:
+    match = _PLACEMENT.fullmatch(life.placement)
+    if match is None:
+        raise Unusable("only events tell of the pod, none of them its GPUs", "pod", f"{life.namespace}/{life.name}")
+    group = match["group"] or ""
+    leaves = match["cells"].count(",") + 1
+    tenant = match["vc"] or life.namespace
+    return SeenPod(f"{life.namespace}/{life.name}", tenant, leaves, *span, gang=group, user=life.namespace)
+
+
+def _of_pod(life: _Life, pod: Pod, span: tuple[float, float, float], draft: Draft) -> SeenPod:
+    key = draft.options.tenant_column
+    name, namespace = f"{life.namespace}/{life.name}", life.namespace
+    text = pod.annotations.get(SCHEDULING_SPEC)
+    said = dialects.describe(pod, _NoObjects())
+    gang = str(said.gang) if said is not None and said.gang else ""
+    if text:
+        spec = read_spec(text)
+        seen = of_spec(name, spec, span)
+        if gang and sum(pods.count for pods in seen.shape) == 1:
+            seen = msgspec.structs.replace(seen, gang=gang, shape=())  # hived has split the gang into single pods
+        tenant = namespace if key else spec.virtual_cluster
+        return msgspec.structs.replace(seen, user=namespace, status=life.phase, tenant=tenant)
+    leaves = _devices(pod, draft)
+    if not leaves:
+        raise Unusable("asks for no GPU")
+    owner = pod.owner
+    if not gang and owner is not None and owner.kind not in ALONE:
+        gang = f"{namespace}/{owner.name}"
+    tenant = said.queue if said is not None and said.queue and not key else namespace
+    return SeenPod(name, tenant, leaves, *span, gang=gang, user=namespace, status=life.phase)
+
+
+def _devices(pod: Pod, draft: Draft) -> int:
+    """Devices that a pod asks for, or that it did before the admission webhook took them away."""
+    found = sum(all_requested(pod, set(draft.options.devices)).values())
+    if not found and (text := pod.annotations.get(DEVICE_REQUESTS)):
+        found = msgspec.json.decode(text, type=DeviceRequests).total
+    return round(min(found, MAX_LEAVES + 1.0))
+
+
+def of_spec(name: str, spec: PodSpec, span: tuple[float, float, float]) -> SeenPod:
+    """A pod with our annotation, which was created, started and ended at these times."""
+    return SeenPod(
+        name,
+        spec.virtual_cluster,
+        spec.leaf_cell_count,
+        *span,
+        gang=spec.group.name,
+        shape=tuple(Pods(member.pod_count, member.leaf_cell_count) for member in spec.group.members),
+        leaf_type=spec.leaf_cell_type,
+        priority=spec.priority,
+        within_cell=spec.within_cell,
+        is_gang=not spec.elastic,
+    )
+
+
+FORMAT = Format("kubernetes", "Kubernetes, pods and events as JSON", _recognises, _read)

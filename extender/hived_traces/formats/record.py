@@ -1,0 +1,187 @@
+"""hived's own record, as `hived serve --record` writes it: a line for each event that reached the scheduler's core.
+
+A group is submitted when a pod of it is first asked about. It runs from the first pod that is bound to the last one
+that is deleted. A pod that a new term of leadership does not find any more has ended with the term before. Times are
+the `now` of the lines; a record without them, of an earlier version, is refused.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from hived.errors import UserError
+from hived.specs import PodSpec
+from hived_extender.pods.annotations import read_spec
+from hived_traces.draft import Draft
+from hived_traces.fields import Unusable
+from hived_traces.formats.format import Format
+from hived_traces.formats.kubernetes import of_spec
+from hived_traces.gangs import SeenPod, jobs_of
+from hived_traces.sources import Source
+
+
+class _Named(msgspec.Struct):
+    """One of the pods that a gang was split into."""
+
+    pod: str
+    spec: msgspec.Raw
+
+
+class _Line(msgspec.Struct, rename="camel"):
+    """What a trace needs of an operation; its other keys are ignored."""
+
+    op: str
+    now: float | None = None
+    pod: str = ""
+    spec: msgspec.Raw = msgspec.Raw(b"")
+    annotation: str | None = None
+    commit: bool = False
+    started: float | None = None
+    group: str = ""
+    pods: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+class _Life(msgspec.Struct):
+    """One pod; `group` is the one that it was placed with, `gang` that one at its present time."""
+
+    line: int
+    created: float
+    spec: PodSpec
+    group: str
+    gang: str
+    started: float | None = None
+    ended: float | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self.started is not None and self.ended is None
+
+
+class _Run:
+    """The lives of all pods, by name, as the lines tell them.
+
+    Lines before the first time are kept until it is known. A group whose pods have all gone may come again by its name:
+    that is another job.
+    """
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+        self.lives: dict[str, _Life] = {}
+        self.now: float | None = None
+        self._early: list[_Line] = []
+        self._unseen: dict[str, float] = {}
+        self._before: set[str] = set()
+        self._present: dict[str, int] = {}  # pods by group
+        self._times: dict[str, int] = {}  # that a group has come
+
+    def follow(self, line: _Line) -> None:
+        """Note what an operation tells. Raises UserError if it has a spec that is none."""
+        self.now = line.now if line.now is not None else self.now
+        if self.now is None:
+            self._early.append(line)
+            return
+        early, self._early = self._early, []
+        for each in (*early, line):
+            self._follow(each, self.now)
+
+    def _follow(self, line: _Line, now: float) -> None:
+        match line.op:
+            case "new":
+                self._unseen = {name: now for name, life in self.lives.items() if life.is_running}
+            case "delete":
+                self._end(line.pod, now)
+            case "addBound":
+                self._unseen.pop(line.pod, None)
+                if line.pod not in self.lives:
+                    self._draft.remark(
+                        "pods that ran before the record began, counted from their start if that is told"
+                    )
+                    self._before.add(line.pod)
+                life = self._life(line, now)
+                life.started = now if life.started is None else life.started
+            case "progress" if line.started is not None and line.pod in self._before and line.pod in self.lives:
+                life = self.lives[line.pod]
+                life.created = life.started = min(life.created, line.started)
+            case "split":
+                self._split(line, now)
+            case "schedule":
+                for name, gone in self._unseen.items():
+                    self._end(name, gone)
+                self._unseen = {}
+                life = self._life(line, now)
+                if line.commit and life.started is None:
+                    life.started = now
+
+    def _split(self, line: _Line, now: float) -> None:
+        """All pods of a gang run that was asked for as one; the others of it have no line of their own."""
+        asked = [life for life in self.lives.values() if life.group == line.group and life.ended is None]
+        created = min((life.created for life in asked), default=now)
+        for each in msgspec.json.decode(line.pods, type=list[_Named]):
+            life = self.lives.get(each.pod)
+            if life is None:
+                life = self._come(each.pod, read_spec(bytes(each.spec).decode()), line.group, created)
+            life.started = now if life.started is None else life.started
+
+    def _life(self, line: _Line, now: float) -> _Life:
+        life = self.lives.get(line.pod)
+        if life is None:
+            spec = read_spec(line.annotation if line.annotation is not None else bytes(line.spec).decode())
+            life = self._come(line.pod, spec, spec.group.name or line.pod, now)
+        return life
+
+    def _come(self, name: str, spec: PodSpec, group: str, created: float) -> _Life:
+        present = self._present.get(group, 0)
+        self._present[group] = present + 1
+        self._times[group] = times = self._times.get(group, 0) + (present == 0)
+        gang = group if times == 1 else f"{group}#{times}"
+        life = self.lives[name] = _Life(self._draft.line, created, spec, group, gang)
+        return life
+
+    def _end(self, name: str, now: float) -> None:
+        life = self.lives.get(name)
+        if life is not None and life.ended is None:
+            life.ended = now
+            self._present[life.group] -= 1
+
+
+def _recognises(head: str) -> bool:
+    return head.lstrip().startswith('{"op":')
+
+
+def _read(source: Source, draft: Draft) -> None:
+    draft.tenant_key("virtualCluster", ("virtualCluster",))
+    decoder = msgspec.json.Decoder(_Line)
+    run = _Run(draft)
+    for draft.line, text in enumerate(source.lines(), 1):
+        if not text.strip():
+            continue
+        try:
+            line = decoder.decode(text)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            raise UserError(f"{source.name}:{draft.line}: is no operation of a record: {error}") from None
+        try:
+            run.follow(line)
+        except (UserError, msgspec.MsgspecError) as error:
+            draft.leave_out(Unusable("not readable", "spec", str(error)))
+    if run.now is None:
+        raise UserError(
+            f"{source.name}: has no times, as records of earlier versions of hived; record again with this one"
+        )
+    draft.take(jobs_of(_pods(run.lives, run.now, draft)), lambda job: job)
+
+
+def _pods(lives: dict[str, _Life], last: float, draft: Draft) -> Iterator[SeenPod]:
+    for name, life in lives.items():
+        draft.line = life.line
+        if life.is_running:
+            draft.remark("pods that still ran, counted up to the end of the record")
+        ended = last if life.ended is None else life.ended
+        if life.started is None or ended <= life.started:
+            draft.leave_out(Unusable("never ran"))
+        else:
+            seen = of_spec(name, life.spec, (life.created, life.started, ended))
+            is_split = life.group not in (life.spec.group.name, name)
+            yield msgspec.structs.replace(seen, gang=life.gang, shape=() if is_split else seen.shape)
+
+
+FORMAT = Format("record", "hived, record of a run", _recognises, _read)

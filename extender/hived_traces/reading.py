@@ -1,0 +1,84 @@
+"""A file of any known format, read as a trace."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from hived.errors import UserError
+from hived_traces.draft import Draft, shown
+from hived_traces.formats import own
+from hived_traces.formats.format import Format
+from hived_traces.formats.table import FORMATS
+from hived_traces.jobs import Trace
+from hived_traces.options import Options
+from hived_traces.sources import Source
+
+NAMES = (own.NAME, *(each.name for each in FORMATS))
+"""Formats by name, in the order in which a file is tried."""
+
+
+def read_trace(path: str | Path, name_of_format: str = "", options: Options | None = None) -> Trace:
+    """Read the trace in a file; `-` is standard input.
+
+    `name_of_format` is one of NAMES; without it, the text decides. Rows that are no jobs are left out, and counted in
+    the trace's notes. Raises UserError with file, line and field if the format is not recognised, the file is
+    broken, or no row can be used. Cost: one to two seconds for 100,000 jobs.
+    """
+    return read_with_format(path, name_of_format, options)[1]
+
+
+def read_with_format(
+    path: str | Path,
+    name_of_format: str = "",
+    options: Options | None = None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> tuple[str, Trace]:
+    """The same, with the name of the format; `progress` is told the number of rows from time to time."""
+    chosen = options or Options()
+    source = Source(path)
+    try:
+        name = name_of_format or recognised(source)
+        if name == own.NAME:
+            return name, _with_tenants(own.read(source), chosen.tenant_column, source.name)
+        draft = Draft(source.name, chosen, progress)
+        format_of(name).read(source, draft)
+        return name, draft.finish(trace_name(source))
+    finally:
+        source.close()
+
+
+def _with_tenants(trace: Trace, column: str, name: str) -> Trace:
+    """A trace of ours, of which users may stand for the tenants. Raises UserError for other wishes."""
+    if column in ("", "tenant"):
+        return trace
+    if column != "user":
+        raise UserError(f"{name}: tenants cannot be taken from {shown(column)}; expected tenant or user")
+    return replace(trace, jobs=tuple(replace(job, tenant=job.user) for job in trace.jobs))
+
+
+def recognised(source: Source) -> str:
+    """The name of the format of a source. Raises UserError if it is none that we know."""
+    if own.recognises(source.head):
+        return own.NAME
+    for each in FORMATS:
+        if each.recognises(source.head):
+            return each.name
+    first = source.head.split("\n", 1)[0]
+    raise UserError(
+        f"{source.name}:1: the format is not recognised, the text begins with {shown(first)}; expected one of "
+        f"{', '.join(NAMES)}; if it is one of them, name it with --format"
+    )
+
+
+def format_of(name: str) -> Format:
+    """The format of this name. Raises UserError if there is none."""
+    for each in FORMATS:
+        if each.name == name:
+            return each
+    raise UserError(f"format {shown(name)}: is unknown; expected one of {', '.join(NAMES)}")
+
+
+def trace_name(source: Source) -> str:
+    """The file's name without what says how it is packed and written."""
+    return "stdin" if source.path is None else source.path.name.split(".")[0] or source.path.name

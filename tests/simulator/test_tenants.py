@@ -1,0 +1,42 @@
+"""Tenants of a trace get virtual clusters by name, by hand or by size."""
+
+import pytest
+
+from hived.errors import UserError
+from hived_simulator.tenants import assigned
+from hived_traces.jobs import Trace
+from tests.simulator.builders import NODE, cluster_of, job
+
+SPEC = cluster_of(3, a={NODE: 1}, b={NODE: 3}, c={NODE: 2})
+TRACE = Trace("t", (job("1", "x", 0, 10, (1, 4)), job("2", "y", 0, 30, (1, 4)), job("3", "b", 0, 1, (1, 1))))
+
+
+def test_names_that_agree_need_no_words() -> None:
+    assert assigned(TRACE, SPEC, ["x=a", "y=c"]) == {"x": "a", "y": "c", "b": "b"}
+
+
+def test_the_largest_tenant_has_the_largest_virtual_cluster() -> None:
+    assert assigned(TRACE, SPEC, ["auto"]) == {"y": "b", "x": "c", "b": "a"}
+
+
+def test_tenants_beyond_the_virtual_clusters_go_where_there_is_least_work() -> None:
+    more = Trace("t", (*TRACE.jobs, job("4", "z", 0, 0.1, (1, 1))))
+    assert assigned(more, SPEC, ["auto"])["z"] == "a"
+
+
+def test_one_tenant_and_one_virtual_cluster_belong_together() -> None:
+    assert assigned(Trace("t", TRACE.jobs[:1]), cluster_of(1, only={NODE: 1}), []) == {"x": "only"}
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ([], "without a virtual cluster: 'x', 'y'; the configuration has 'a', 'b', 'c'.* --tenants auto"),
+        (["x"], "--tenants 'x': expected TENANT=VC"),
+        (["x=d"], "the configuration has no virtual cluster 'd'"),
+        (["w=a"], "the trace has no tenant 'w'; it has 'b', 'x', 'y'"),
+    ],
+)
+def test_who_has_none_is_told(written: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        assigned(TRACE, SPEC, written)
