@@ -178,7 +178,9 @@ def _take_listed(
     """
     level = roots.chain_level[filled]
     found, costs = np.empty(s.free_count[level], np.int32), np.empty(s.free_count[level], np.int64)
-    count, least = 0, roots.leaves[filled:end].min()
+    count, least = 0, roots.leaves[filled]
+    for leaves in roots.leaves[filled:end]:
+        least = min(least, leaves)
     for position in range(s.free_count[level]):
         cell = s.free_list[t.level_base[level] + position]
         if _is_below(t, cell, area) and is_candidate(t, s, cell, least, is_whole_wanted, suggestion):

@@ -1,4 +1,4 @@
-"""Which groups leave for a new one: those that lose least work, then fewest groups, then lowest priority (rule 18.9).
+"""Which groups leave for a new one: those that lose least work, then the fewest, then of least priority (rule 8.13).
 
 Whether a set of groups is enough is asked of a search for cells, and more groups are never worse. So the best set is
 found by branch and bound over its most expensive members. Each answer names the cells that would be taken, and so a set
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hived.losses import losses_of_leaves
-from hived.specs import OPPORTUNISTIC_PRIORITY
+from hived.specs import FREE_PRIORITY
 from hived.state import NO_TIME, State
 from hived.topology import BoolArray, IntArray
 
@@ -23,9 +23,9 @@ _LEAVES_ASKED = 1 << 16  # leaves of the cluster times sets
 _NOBODY = -1
 
 Cost = tuple[int, int, int, int]
-"""Lost leaf-milliseconds, groups, sum of priorities from the opportunistic one up, leaves.
+"""Lost leaf-milliseconds, groups, the highest priority among them, leaves; compared in this order (rule 8.13).
 
-Costs of sets are sums, and compared in this order.
+Of nobody the priority is FREE_PRIORITY. More groups never cost less.
 """
 
 Search = Callable[[IntArray], IntArray | None]
@@ -78,7 +78,7 @@ def candidates_among(
     _, first, sizes = np.unique(holders[order], return_index=True, return_counts=True)
     leading = physical[order][first]
     lost = losses_of_leaves(state, leading, state.now_ms) if state.now_ms != NO_TIME else sizes
-    priorities = np.maximum(state.cells.priority[leading], OPPORTUNISTIC_PRIORITY) - OPPORTUNISTIC_PRIORITY
+    priorities = state.cells.priority[leading]
     costs = np.stack((lost, np.ones(len(first), np.int64), priorities, sizes), axis=1).astype(np.int64)
     by_cost = np.lexsort((leading, costs[:, 3], costs[:, 2], costs[:, 0]))
     ends = np.cumsum(sizes[by_cost])
@@ -166,5 +166,8 @@ class _Search:
         return np.unique(users[users != _NOBODY])
 
     def _cost(self, places: npt.NDArray[np.int64] | list[int]) -> Cost:
-        lost, groups, priorities, leaves = self._own.costs[places].sum(axis=0).tolist() if len(places) else (0, 0, 0, 0)
-        return lost, groups, priorities, leaves
+        if len(places) == 0:
+            return 0, 0, FREE_PRIORITY, 0
+        costs = self._own.costs[places]
+        lost, groups, _, leaves = costs.sum(axis=0).tolist()
+        return lost, groups, int(costs[:, 2].max()), leaves
