@@ -8,12 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from hived.specs import ClusterSpec, Rules
+from hived_extender.recording.replay import CoreScheduler
 from tests.property.choices import Choices, Seeded
 from tests.property.clusters import make_cluster, make_hardware, pack_some
 from tests.property.lockstep import LockStep
 from tests.property.operations import Op, Operations
-
-from hived_extender.recording.replay import CoreScheduler
 
 CONFIG_COUNT = 3
 
