@@ -36,7 +36,9 @@ def order_roots(t: TopologyArrays, s: Cells, w: Wishes, wishes: IntArray, virtua
     keys = np.empty(count, np.int64)
     for i in range(count):
         keys[i] = -int(t.level[w.cell[wishes[i]]])
-    order = wishes[np.argsort(keys, kind="mergesort")]
+    order = np.empty(count, np.int32)
+    for i, place in enumerate(np.argsort(keys, kind="mergesort")):
+        order[i] = wishes[place]
     chain_levels, leaves = np.empty(count, np.int32), np.zeros(count, np.int32)
     for i in range(count):
         chain_levels[i] = t.chain_level[w.cell[order[i]]]
@@ -50,6 +52,15 @@ def order_roots(t: TopologyArrays, s: Cells, w: Wishes, wishes: IntArray, virtua
     for level in range(len(promised)):
         promised[level] = t.most_roots[level] > 0
     return Roots(order, chain_levels, leaves, spare_cells(t, s, t.chain_of_level[chain_levels[0]]), promised)
+
+
+@kernel
+def least_wanted(roots: Roots, first: int, end: int) -> int:
+    """The fewest leaves that one of some wishes wants. (`min` of an array needs what a linked library has not.)"""
+    least = int(roots.leaves[first])
+    for i in range(first + 1, end):
+        least = min(least, int(roots.leaves[i]))
+    return least
 
 
 @kernel

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from hived.losses import losses_of_leaves
 from hived.specs import FREE_PRIORITY
-from hived.state import NO_TIME, State
+from hived.state import NO_GROUP, NO_TIME, State
 from hived.topology import BoolArray, IntArray
 
 FEWEST_SETS, MOST_SETS = 24, 256
@@ -72,18 +72,21 @@ def candidates_among(
     physical, holders, leaves : shape (n,); physical leaf, number of its group, and the leaf that the group would leave,
     which may be a virtual one
 
-    If the time is unknown, all leaves count as busy for equally long. Cost O(n log n), in numpy.
+    If the time is unknown, all leaves count as busy for equally long. A group that only reserves its leaves loses
+    nothing, and is not elastic: it waits for others to leave. Cost O(n log n), in numpy.
     """
     order = np.lexsort((leaves, holders))
     _, first, sizes = np.unique(holders[order], return_index=True, return_counts=True)
     leading = physical[order][first]
+    is_waiting = state.cells.reserving[leading] != NO_GROUP  # what a leaf says of work is that of its user then
     lost = losses_of_leaves(state, leading, state.now_ms) if state.now_ms != NO_TIME else sizes
+    lost = np.where(is_waiting, 0, lost)
     priorities = state.cells.priority[leading]
     costs = np.stack((lost, np.ones(len(first), np.int64), priorities, sizes), axis=1).astype(np.int64)
     by_cost = np.lexsort((leading, costs[:, 3], costs[:, 2], costs[:, 0]))
     ends = np.cumsum(sizes[by_cost])
     places = np.repeat(first[by_cost] - ends + sizes[by_cost], sizes[by_cost]) + np.arange(len(leaves))
-    elastic = state.cells.elastic[leading[by_cost]] == 1
+    elastic = ((state.cells.elastic[leading] == 1) & ~is_waiting)[by_cost]
     return Candidates(costs[by_cost], leaves[order][places], ends, elastic, leaf_count)
 
 
