@@ -18,7 +18,7 @@ from hived.journal import mark, undo_changes
 from hived.like_cells import like_choices
 from hived.nearness import Request
 from hived.offered_placement import fit_idle
-from hived.placement import Placement, fit_in_view
+from hived.placement import Placement, fit_anywhere, fit_in_view
 from hived.preemption import lazy_groups_below, preempt_lazily_for
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived.state import NO_GROUP, State
@@ -34,14 +34,15 @@ _ANYWHERE = 0  # in place of a level
 def fit_better(state: State, request: Request, view: int) -> Placement | Wait:
     """A place in one view, or why there is none; stands in for `placement.fit_in_view` under `rules: 2`."""
     spec = request.pod.spec
-    if not spec.beside:
-        found = None
-        if not spec.within_cell or not spec.within_is_required:
-            found = _fit(state, request, view, _ANYWHERE, _ANYWHERE)
-        else:
-            level = chain_of_view(state, view).type_levels.get(spec.within_cell, 0)
-            if level:
-                found = _fit(state, request, view, level, level) or _fit(state, request, view, _ANYWHERE, level)
+    if spec.beside:
+        return fit_in_view(state, request, view)
+    if not spec.within_cell or not spec.within_is_required:
+        is_wish = bool(spec.within_cell) or not spec.within_is_required
+        found = _fit(state, request, view, _ANYWHERE, _ANYWHERE)
+        return found or (fit_in_view if is_wish else fit_anywhere)(state, request, view)
+    level = chain_of_view(state, view).type_levels.get(spec.within_cell, 0)
+    for own_level in (level, _ANYWHERE) if level else ():
+        found = _fit(state, request, view, own_level, level)
         if found is not None:
             return found
     return fit_in_view(state, request, view)

@@ -69,7 +69,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("free_lists", "views", "least_loss"),
     ("binding", "packing", "checks", "nearness"),
     ("mixed_sizes", "wishes", "packing_below", "doomed", "groups", "virtual_leaves", "offers", "pod_classes"),
-    ("wish_matching", "preassigned", "view_room"),
+    ("wish_matching", "preassigned", "view_room", "root_wishes"),
     ("buddy_allocation", "health", "root_choice", "close_packing"),
     ("mapping", "victim_choice", "like_cells"),
     ("close_mapping",),
