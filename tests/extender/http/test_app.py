@@ -19,7 +19,7 @@ from tests.property.examples import examples
 
 DOCS = (ROOT / "docs" / "http.md").read_text()
 INSPECT = "/v1/inspect"
-WITH_PARTS = (CONFIG_PATH, DEFRAG_PATH, INPUTS_PATH, MOVES_PATH, RECORD_PATH)
+WITH_PARTS = (CONFIG_PATH, DEFRAG_PATH, INPUTS_PATH, MOVES_PATH)
 SERVED = [route for route in ROUTES if not route.path.startswith(WITH_PARTS)]
 """The paths that exist without a configuration to show, and without plans for moves."""
 
