@@ -9,7 +9,7 @@ import numpy as np
 from hived.free_lists import take_free_cell
 from hived.jit import kernel
 from hived.journal import undo_writes
-from hived.root_wishes import Roots, count_free, first_of_chain, is_candidate
+from hived.root_wishes import Roots, count_free, first_of_chain, is_candidate, least_wanted
 from hived.state import Cells
 from hived.topology import NO_CELL, IntArray, TopologyArrays
 from hived.tree import first_below
@@ -178,19 +178,14 @@ def _take_listed(
     """
     level = roots.chain_level[filled]
     found, costs = np.empty(s.free_count[level], np.int32), np.empty(s.free_count[level], np.int64)
-    count, least = 0, roots.leaves[filled]
-    for leaves in roots.leaves[filled:end]:
-        least = min(least, leaves)
+    count, least = 0, least_wanted(roots, filled, end)
     for position in range(s.free_count[level]):
         cell = s.free_list[t.level_base[level] + position]
         if _is_below(t, cell, area) and is_candidate(t, s, cell, least, is_whole_wanted, suggestion):
             found[count], costs[count] = cell, _cost(t, s, cell)
             count += 1
     if count > 0 and end - filled == 1:
-        best = 0
-        for i in range(1, count):
-            if costs[i] < costs[best]:
-                best = i
+        best = np.argmin(costs[:count])
         if _try(t, s, w, roots, filled, found[best], suggestion):
             return filled + 1
     order = np.argsort(costs[:count], kind="mergesort")

@@ -55,6 +55,15 @@ def order_roots(t: TopologyArrays, s: Cells, w: Wishes, wishes: IntArray, virtua
 
 
 @kernel
+def least_wanted(roots: Roots, first: int, end: int) -> int:
+    """The fewest leaves that one of some wishes wants. (`min` of an array needs what a linked library has not.)"""
+    least = int(roots.leaves[first])
+    for i in range(first + 1, end):
+        least = min(least, int(roots.leaves[i]))
+    return least
+
+
+@kernel
 def first_of_chain(t: TopologyArrays, chain_level: int) -> int:
     """The first physical cell of a chain level's chain; cells of a chain are numbered level by level from the top."""
     chain = t.chain_of_level[chain_level]

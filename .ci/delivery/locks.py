@@ -46,9 +46,10 @@ def roots(pyproject: dict[str, Any]) -> dict[str, list[Requirement]]:
     """The requirements that each lock has to meet."""
     run = [Requirement(text) for text in pyproject["project"]["dependencies"]]
     dev = [Requirement(text) for text in pyproject["project"]["optional-dependencies"]["dev"]]
+    opt = [Requirement(text) for text in pyproject["project"]["optional-dependencies"]["opt"]]
     build = [Requirement(text) for text in pyproject["build-system"]["requires"]]
     build += [each for each in dev if each.name in {"build", "editables", "hatchling"}]
-    return {"requirements.lock": run, "build.lock": build, "dev.lock": [*run, *build, *dev]}
+    return {"requirements.lock": run, "build.lock": build, "dev.lock": [*run, *build, *dev, *opt]}
 
 
 def environment_of(python: str, machine: str) -> dict[str, str]:

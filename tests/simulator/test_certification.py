@@ -8,7 +8,7 @@ from hived.errors import UserError
 from hived.specs import ClusterSpec
 from hived_extender.api.certificates import Certificate, CertifiedTrace
 from hived_simulator import certification
-from hived_simulator.certification import Text, Wish, certify, compared, described
+from hived_simulator.certification import ConfigText, Wish, certify, compared, described
 from hived_simulator.hived_cluster import HivedCluster
 from hived_simulator.loop import Manner
 from hived_simulator.private import PrivateClusters
@@ -25,7 +25,7 @@ def certified(
     old: ClusterSpec, new: ClusterSpec, trace: Trace = TRACE, days: float = 0.0, **wish: object
 ) -> Certificate:
     traced = described(trace, "t", days=days)
-    return certify(Text("old", old), Text("new", new), trace, traced, Wish(**wish))  # type: ignore[arg-type]
+    return certify(ConfigText("old", old), ConfigText("new", new), trace, traced, Wish(**wish))  # type: ignore[arg-type]
 
 
 def test_the_same_configuration_breaks_no_promise() -> None:
@@ -110,4 +110,4 @@ def test_a_replay_can_be_stopped() -> None:
 
     traced = CertifiedTrace("t", "", 3)
     with pytest.raises(Stopped):
-        certify(Text("old", EVEN), Text("new", EVEN), TRACE, traced, Wish(), lambda part: stop)
+        certify(ConfigText("old", EVEN), ConfigText("new", EVEN), TRACE, traced, Wish(), lambda part: stop)
