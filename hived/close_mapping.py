@@ -9,7 +9,8 @@ import numpy as np
 from hived.jit import entry_kernel, kernel
 from hived.journal import put, undo_writes
 from hived.mapping import place_below_bound
-from hived.root_choice import order_roots, place_roots
+from hived.root_choice import place_roots
+from hived.root_wishes import order_roots
 from hived.state import Cells
 from hived.topology import NO_CELL, BoolArray, IntArray, TopologyArrays
 from hived.tree import ancestor_at

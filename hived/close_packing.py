@@ -22,6 +22,7 @@ from hived.view_room import (
     cells_at,
     comes_before,
     exposure,
+    may_have_room,
     node_level_of,
     room_of_empty,
     roomiest_cell,
@@ -63,6 +64,8 @@ def pack_closely(
     if is_in_order and len(nodes) == 1 and most_level == 0 and t.view_node_leaves[view] > 0:
         nodes[0] = _fullest_node(t, s, view, sizes[0], suggested, ignore_suggested)
         is_found = nodes[0] != NO_CELL
+    elif not may_have_room(t, s, view, len(leaves)):
+        is_found = False
     else:
         room = survey(t, s, view, suggested, ignore_suggested)
         top = top_level_of(t, room)

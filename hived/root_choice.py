@@ -4,65 +4,21 @@ Any free cells of the right levels may be taken, as long as no level is split mo
 (rule 4.3). Splits are made on the free lists on the way; the caller undoes them.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from hived.free_lists import take_free_cell
 from hived.jit import kernel
 from hived.journal import undo_writes
-from hived.safety import spare_cells
+from hived.root_wishes import Roots, count_free, first_of_chain, is_candidate, least_wanted
 from hived.state import Cells
-from hived.topology import NO_CELL, IntArray, LongArray, TopologyArrays
+from hived.topology import NO_CELL, IntArray, TopologyArrays
 from hived.tree import first_below
 from hived.wish_matching import assign
-from hived.wishes import Suggestion, Wishes, is_usable
+from hived.wishes import Suggestion, Wishes
 
 _MOST_AREAS = 16  # cells of a level that are tried as the place for a whole group
 _UNKNOWN = -1
 _USED_BITS = 20
-
-
-class Roots(NamedTuple):
-    """The preassigned wishes of a group, higher levels first.
-
-    wish : number of the wish
-    chain_level : its level
-    leaves : how many leaves below it are wanted
-    spare : splits that VC safety leaves to each chain level; negative where it does not hold anyway
-    promised : 1 for chain levels of which any VC is promised a cell
-    """
-
-    wish: IntArray
-    chain_level: IntArray
-    leaves: IntArray
-    spare: LongArray
-    promised: IntArray
-
-
-@kernel
-def order_roots(t: TopologyArrays, s: Cells, w: Wishes, wishes: IntArray, virtual: IntArray) -> Roots:
-    """The preassigned wishes of some virtual leaves. Cost O(leaves + VCs x levels)."""
-    count = len(wishes)
-    keys = np.empty(count, np.int64)
-    for i in range(count):
-        keys[i] = -t.level[w.cell[wishes[i]]]
-    order = np.empty(count, np.int32)
-    for i, place in enumerate(np.argsort(keys, kind="mergesort")):
-        order[i] = wishes[place]
-    chain_levels, leaves = np.empty(count, np.int32), np.zeros(count, np.int32)
-    for i in range(count):
-        chain_levels[i] = t.chain_level[w.cell[order[i]]]
-        s.mark[w.cell[order[i]]] = i + 1
-    for leaf in virtual:
-        if s.mark[t.root[leaf]] > 0:
-            leaves[s.mark[t.root[leaf]] - 1] += 1
-    for wish in order:
-        s.mark[w.cell[wish]] = 0
-    promised = np.zeros(len(t.child_count), np.int32)
-    for level in range(len(promised)):
-        promised[level] = t.most_roots[level] > 0
-    return Roots(order, chain_levels, leaves, spare_cells(t, s, t.chain_of_level[chain_levels[0]]), promised)
 
 
 @kernel
@@ -82,7 +38,7 @@ def place_roots(
     top = t.level_offset[chain] + t.top_level[chain]
     limit = top if most_level == 0 else min(top, t.level_offset[chain] + most_level)
     if len(roots.wish) > 1 or anchor != NO_CELL:
-        free = _count_free(t, s, roots, suggestion)
+        free = count_free(t, s, roots, suggestion)
         for level in range(lowest, limit + 1):
             if _place_at(t, s, w, roots, free, anchor, level, suggestion):
                 return True
@@ -91,51 +47,6 @@ def place_roots(
     elif most_level > 0 and lowest > limit:
         return False
     return _place_in(t, s, w, roots, NO_CELL, suggestion)
-
-
-@kernel
-def _first_cell(t: TopologyArrays, chain_level: int) -> int:
-    """The first physical cell of a chain level's chain; cells of a chain are numbered level by level from the top."""
-    chain = t.chain_of_level[chain_level]
-    return int(t.level_base[t.level_offset[chain] + t.top_level[chain]])
-
-
-@kernel
-def _count_free(t: TopologyArrays, s: Cells, roots: Roots, suggestion: Suggestion) -> IntArray:
-    """How many free cells of the lowest wished level each cell has below it that may have room; index from the first
-    cell of the chain.
-
-    A cell that could only be had by a split that VC safety forbids does not count.
-    """
-    lowest = roots.chain_level[len(roots.chain_level) - 1]
-    base, chain = _first_cell(t, lowest), t.chain_of_level[lowest]
-    top = t.level_offset[chain] + t.top_level[chain]
-    counts = np.zeros(t.level_base[lowest] + t.level_size[lowest] - base, np.int32)
-    least = roots.leaves[0]
-    for leaves in roots.leaves:
-        least = min(least, leaves)
-    for level in range(lowest, top + 1):
-        if level > lowest and roots.spare[level] == 0:
-            break
-        for position in range(s.free_count[level]):
-            listed = s.free_list[t.level_base[level] + position]
-            first, count = first_below(t, listed, t.level[listed] - level + lowest)
-            for cell in range(first, first + count):
-                counts[cell - base] = _may_hold(t, s, cell, least, suggestion)
-    for level in range(lowest + 1, top + 1):
-        for cell in range(t.level_base[level], t.level_base[level] + t.level_size[level]):
-            for child in range(t.first_child[cell], t.first_child[cell] + t.child_count[level]):
-                counts[cell - base] += counts[child - base]
-    return counts
-
-
-@kernel
-def _may_hold(t: TopologyArrays, s: Cells, cell: int, wanted: int, suggestion: Suggestion) -> int:
-    """1 if a free cell is usable and might have so many leaves for a group."""
-    had = t.leaf_count[t.chain_level[cell]] - s.lost[cell]
-    if suggestion.spares:
-        had -= s.opportunistic_used[cell]
-    return int(had >= wanted and is_usable(t, s, cell, suggestion))
 
 
 @kernel
@@ -151,7 +62,7 @@ def _place_at(
             anchor = t.parent[anchor]
         is_there = anchor != NO_CELL and t.chain_level[anchor] == level
         return is_there and _place_in(t, s, w, roots, anchor, suggestion)
-    base, needed = _first_cell(t, level), 0
+    base, needed = first_of_chain(t, level), 0
     lowest = roots.chain_level[len(roots.chain_level) - 1]
     for chain_level in roots.chain_level:
         needed += t.leaf_count[chain_level] // t.leaf_count[lowest]
@@ -257,45 +168,40 @@ def _take_up_to(
 
 
 @kernel
-def _is_candidate(
-    t: TopologyArrays, s: Cells, cell: int, wanted: int, is_whole_wanted: bool, suggestion: Suggestion
-) -> bool:
-    """Might a free cell hold a wish? If a whole one is wanted, one of which nothing is lent, lost or bad."""
-    if is_whole_wanted and (s.opportunistic_used[cell] > 0 or s.lost[cell] > 0 or s.bad[cell] == 1):
-        return False
-    return _may_hold(t, s, cell, wanted, suggestion) == 1
-
-
-@kernel
 def _take_listed(
     t: TopologyArrays, s: Cells, w: Wishes, roots: Roots, filled: int, end: int, area: int, is_whole_wanted: bool,
     suggestion: Suggestion,
 ) -> int:  # fmt: skip
-    """Place wishes on listed cells of their level, those of which least is lent and whose parents are fullest first."""
+    """Place wishes on listed cells of their level, those of which least is lent and whose parents are fullest first.
+
+    Cost O(list log(list)), and O(list) for a single wish as a rule.
+    """
     level = roots.chain_level[filled]
-    tried = np.empty(s.free_count[level], np.int32)
-    count = 0
-    while filled < end:
-        best, least = NO_CELL, 0
-        for position in range(s.free_count[level]):
-            cell = s.free_list[t.level_base[level] + position]
-            if s.mark[cell] == 1 or not _is_below(t, cell, area):
-                continue
-            cost = _cost(t, s, cell)
-            if (best == NO_CELL or cost < least) and _is_candidate(
-                t, s, cell, roots.leaves[filled], is_whole_wanted, suggestion
-            ):
-                best, least = cell, cost
-        if best == NO_CELL:
-            break
-        if _try(t, s, w, roots, filled, best, suggestion):
-            filled += 1
-        else:
-            s.mark[best] = 1
-            tried[count] = best
+    found, costs = np.empty(s.free_count[level], np.int32), np.empty(s.free_count[level], np.int64)
+    count, least = 0, least_wanted(roots, filled, end)
+    for position in range(s.free_count[level]):
+        cell = s.free_list[t.level_base[level] + position]
+        if _is_below(t, cell, area) and is_candidate(t, s, cell, least, is_whole_wanted, suggestion):
+            found[count], costs[count] = cell, _cost(t, s, cell)
             count += 1
-    for i in range(count):
-        s.mark[tried[i]] = 0
+    if count > 0 and end - filled == 1:
+        best = np.argmin(costs[:count])
+        if _try(t, s, w, roots, filled, found[best], suggestion):
+            return filled + 1
+    order = np.argsort(costs[:count], kind="mergesort")
+    before = -1
+    while before < filled < end:
+        before = filled
+        for i in order:
+            if filled == end:
+                break
+            is_listed = s.free_position[found[i]] != NO_CELL
+            if (
+                is_listed
+                and is_candidate(t, s, found[i], roots.leaves[filled], is_whole_wanted, suggestion)
+                and _try(t, s, w, roots, filled, found[i], suggestion)
+            ):
+                filled += 1
     return filled
 
 
@@ -359,7 +265,7 @@ def _count_candidates(
     first, span = first_below(t, area, t.level[area] - t.chain_level[area] + level)
     count = 0
     for cell in range(first, first + span):
-        count += int(_is_candidate(t, s, cell, wanted, is_whole_wanted, suggestion))
+        count += int(is_candidate(t, s, cell, wanted, is_whole_wanted, suggestion))
     return count
 
 
@@ -375,8 +281,8 @@ def _take_below(
     for cell in range(first, first + span):
         if filled == end:
             break
-        is_candidate = _is_candidate(t, s, cell, roots.leaves[filled], is_whole_wanted, suggestion)
-        if is_candidate and _try(t, s, w, roots, filled, cell, suggestion):
+        might_do = is_candidate(t, s, cell, roots.leaves[filled], is_whole_wanted, suggestion)
+        if might_do and _try(t, s, w, roots, filled, cell, suggestion):
             filled += 1
     return filled
 

@@ -156,6 +156,18 @@ def survey(t: TopologyArrays, s: Cells, view: int, suggested: BoolArray, ignore_
 
 
 @kernel
+def may_have_room(t: TopologyArrays, s: Cells, view: int, wanted: int) -> bool:
+    """Do the top cells of a view have so many leaves that nobody uses? Cost O(top cells)."""
+    tops, left = rows_of_tops(t, view), 0
+    for row in range(len(tops)):
+        for top in range(tops[row, 0], tops[row, 0] + tops[row, 1]):
+            left += int(t.leaf_count[t.chain_level[top]] - s.used[top])
+            if left >= wanted:
+                return True
+    return False
+
+
+@kernel
 def room_of_empty(t: TopologyArrays, s: Cells, room: Room) -> Room:
     """The room of those preassigned cells that nobody uses and that are not bound, so that any hardware may be theirs.
 

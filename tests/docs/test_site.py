@@ -12,7 +12,8 @@ from docs.site.pages import Page, broken_links, pages, slug_of
 from tests.places import ROOT
 
 MORE = [
-    "ARCHITECTURE.md", "CHANGELOG.md", "examples/README.md", "examples/dialects/README.md", "config/README.md",
+    "ARCHITECTURE.md", "CHANGELOG.md", "examples/README.md", "examples/dialects/README.md", "examples/philly/README.md",
+    "config/README.md",
     "config/deploy/README.md",
 ]  # fmt: skip
 

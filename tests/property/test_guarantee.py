@@ -10,18 +10,15 @@ from random import Random
 
 import pytest
 
+from hived.invariants import broken_rule
 from hived.specs import ClusterSpec, Rules
 from tests.quality.exhaustive import Found, Wanted, cheapest_victims, exists, own_form, placements
-from tests.quality.plain import OPPORTUNISTIC, Facts, Running
+from tests.quality.plain import OPPORTUNISTIC, Running
 from tests.quality.play import Play
-from tests.quality.small import KINDS, Load, small_cluster, walk
+from tests.quality.small import KINDS, Asked, Load, small_cluster, walk
 from tests.quality.small import _group as random_group
 
 SEEDS = range(14)
-
-
-def leaf_count(group: Running) -> float:
-    return float(group.leaf_count)
 
 
 class Queue:
@@ -62,28 +59,45 @@ def test_groups_start_when_they_would_in_a_private_cluster(kind: str, seed: int)
             if name in private.facts.groups:
                 private.end(name)
         assert list(queue.serve()) == list(own.serve())
-        assert not shared.broken_rule()
+        assert broken_rule(shared.state) is None
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nobody_leaves_for_a_choice_that_is_equal_to_another_one(kind: str, seed: int) -> None:
     for asked in walk(kind, Rules.BETTER, Load(), seed, 25):
-        assert not asked.play.broken_rule()
+        assert broken_rule(asked.play.state) is None
         if asked.answer.kind == "wait":
             assert not exists(asked.before, asked.wanted)
         if asked.answer.kind == "preempt" and asked.answer.running is not None:
-            check_victims(asked.before, asked.wanted, asked.answer.running, asked.answer.victims)
+            check_victims(asked, asked.answer.running)
 
 
-def check_victims(before: Facts, wanted: Wanted, running: Running, victims: tuple[Running, ...]) -> None:
-    """No choice with the same future of the VC evicts nobody, or groups with fewer leaves."""
-    gone = frozenset(victim.name for victim in victims)
-    form = own_form(before, wanted, Found(running.pods, running.roots), gone)
+def check_victims(asked: Asked, running: Running) -> None:
+    """No choice with the same future of the VC evicts nobody, or groups that lose less work."""
+    before, wanted, victims = asked.before, asked.wanted, asked.answer.victims
+
+    def loss(group: Running) -> float:
+        return group.leaf_count * (asked.now - group.started)
+
+    form = own_form(before, wanted, Found(running.pods, running.roots), frozenset(victim.name for victim in victims))
     assert all(own_form(before, wanted, found) != form for found in placements(before, wanted))
-    best = cheapest_victims(before, wanted, leaf_count, lambda found: own_form(before, wanted, found) == form)
+    best = cheapest_victims(before, wanted, loss, lambda found: own_form(before, wanted, found) == form)
     assert best is not None
-    assert sum(map(leaf_count, victims)) <= best[0]
+    assert sum(map(loss, victims)) <= best[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "seed"), [("RACK", 16), ("RACK", 51), ("RACK", 70), ("RACK", 73), ("MIX", 77), ("MIX", 97), ("NODE", 1)]
+)
+def test_nobody_leaves_beside_bad_nodes_for_a_choice_that_is_equal_to_another_one(kind: str, seed: int) -> None:
+    for asked in walk(kind, Rules.BETTER, Load(bad=4, not_suggested=25), seed, 60):
+        assert broken_rule(asked.play.state) is None
+        if asked.answer.victims and asked.answer.running is not None:
+            placed = Found(asked.answer.running.pods, asked.answer.running.roots)
+            form = own_form(asked.before, asked.wanted, placed)
+            found = placements(asked.before, asked.wanted)
+            assert all(own_form(asked.before, asked.wanted, each) != form for each in found)
 
 
 @pytest.mark.parametrize("kind", KINDS)
