@@ -55,8 +55,6 @@ class HivedCluster:
         self._possible: Possible | None = None
         self._now_s = 0.0
         self._saves = Saves()
-        self._lent: list[str] = []
-        """Groups that go on as opportunistic ones since the last answer."""
         self._best: dict[Shape, int] = {}
         make_healthy(self.state, owned)
         self._promised = promised_leaves(self.state.topology)
@@ -122,7 +120,7 @@ class HivedCluster:
             self._holdings[task.group] = Holding(task, (pod,))
             self._usage.count(task, priority)
             victims = {uid.rpartition("/")[0]: None for uids in decision.victims_by_node.values() for uid in uids}
-            return Leaving(tuple(victims), cancelled, self._take_lent())
+            return Leaving(tuple(victims), cancelled, self._usage.take_lent())
         assert isinstance(decision, Wait)
         self._forget(task.group)
         return Waits(self._cause(task, priority), decision.reason, cancelled)
@@ -146,16 +144,8 @@ class HivedCluster:
         self._holdings[task.group] = Holding(task, tuple(pods), tuple(infos))
         self._usage.count(task, priority)
         self._used_count += task.shape.leaf_count
-        return Started(
-            common_level(self.state.topology, self.state.groups[self.PREFIX + task.group].physical),
-            (*cancelled, *more),
-            self._take_lent(),
-        )
-
-    def _take_lent(self) -> tuple[str, ...]:
-        lent = tuple(self._lent)
-        self._lent.clear()
-        return lent
+        level = common_level(self.state.topology, self.state.groups[self.PREFIX + task.group].physical)
+        return Started(level, (*cancelled, *more), self._usage.take_lent())
 
     def _cause(self, task: Task, priority: int) -> Cause:
         lacking = self.lacks_room(task, priority)
@@ -216,7 +206,7 @@ class HivedCluster:
             evicted |= dict.fromkeys(lacking)
         for name in successor.lost:
             self._forget(name)
-        return Displaced(tuple(evicted), tuple(sorted(successor.lost)), self._take_lent())
+        return Displaced(tuple(evicted), tuple(sorted(successor.lost)), self._usage.take_lent())
 
     def _take_over(self, state: State) -> None:
         self.state = state
@@ -229,13 +219,10 @@ class HivedCluster:
         self._possible = None
         self._best.clear()
         self._room += 1
-        self._note_lent()
+        self._usage.lend(self._without_place())
 
-    def _note_lent(self) -> None:
-        """Look for groups that have lost their place in their virtual cluster. Cost O(groups)."""
-        for name in self._holdings:
-            if not has_place(self.state, self.PREFIX + name) and self._usage.uncount(name):
-                self._lent.append(name)
+    def _without_place(self) -> list[str]:
+        return [name for name in self._holdings if not has_place(self.state, self.PREFIX + name)]
 
     def dissolve(self) -> Displaced:
         """Nobody owns this cluster any more: all that run have to leave, and nothing is promised."""
@@ -288,9 +275,7 @@ class HivedCluster:
     def _handle(self, event: Event) -> Decision:
         decision = handle(self.state, event)
         if isinstance(decision, Applied | Preempt):
-            for name in decision.lazily_preempted:
-                self._usage.uncount(name)
-                self._lent.append(name)
+            self._usage.lend(decision.lazily_preempted)
         return decision
 
     def _forget(self, group: str) -> None:

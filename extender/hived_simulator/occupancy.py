@@ -1,6 +1,7 @@
 """Leaf cells in use by guaranteed tasks, by virtual cluster and priority."""
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 
 from hived.specs import OPPORTUNISTIC_PRIORITY
 from hived_simulator.tasks import Task
@@ -12,6 +13,7 @@ class Occupancy:
     def __init__(self) -> None:
         self._by_vc: defaultdict[str, Counter[int]] = defaultdict(Counter)
         self._counted: dict[str, tuple[str, int, int]] = {}
+        self._lent: list[str] = []
 
     def of(self, vc: str, priority: int) -> int:
         """Leaf cells that tasks of at least this priority have."""
@@ -30,3 +32,13 @@ class Occupancy:
         vc, priority, count = self._counted.pop(group)
         self._by_vc[vc][priority] -= count
         return True
+
+    def lend(self, groups: Iterable[str]) -> None:
+        """Groups go on as opportunistic ones."""
+        self._lent += [group for group in groups if self.uncount(group)]
+
+    def take_lent(self) -> tuple[str, ...]:
+        """The groups that do so since this was asked last."""
+        lent = tuple(self._lent)
+        self._lent.clear()
+        return lent

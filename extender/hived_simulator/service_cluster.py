@@ -148,7 +148,13 @@ class ServiceCluster(HivedCluster):
         for name in cancelled:
             holding = self._holdings[name]
             self._drop(holding.task, holding.pods[0].spec.priority)
+        self._note_lent()
         return replace(decision, cancelled=cancelled)
+
+    def _note_lent(self) -> None:
+        """The service does not say whom it has preempted lazily."""
+        if self._is_lazy:
+            self._usage.lend(self._without_place())
 
     def _reserving(self) -> set[str]:
         groups = self.state.groups.items()
@@ -202,6 +208,7 @@ class ServiceCluster(HivedCluster):
         body["status"] = {"phase": "Running", "startTime": _moment(self._now_s)}
         self._tell(Wrote(answer.effect, found="2"))
         self._see(body)
+        self._note_lent()
         return ()
 
     def _delete(self, pod: PodRequest) -> tuple[str, ...]:
@@ -228,12 +235,7 @@ class ServiceCluster(HivedCluster):
             holding = self._holdings[name]
             self._drop(holding.task, holding.pods[0].spec.priority)
             self._forget(name)
-        return Displaced(tuple(evicted), tuple(lost), self._take_lent())
-
-    def _take_lent(self) -> tuple[str, ...]:
-        if self._is_lazy:
-            self._note_lent()  # the service does not say whom it has preempted lazily
-        return super()._take_lent()
+        return Displaced(tuple(evicted), tuple(lost), self._usage.take_lent())
 
 
 class _NoObjects:
