@@ -165,7 +165,8 @@ def make_plan(config: Path, trace_path: Path, options: Options) -> Plan:
         raise UserError(f"{trace_path}: no job in the trace")
     policies, specs = _policies(spec, main, options)
     changes = parse_changes(options.what)
-    _check_cells(changes, spec)
+    for name, own in specs.items():
+        _check_cells(changes, own, name)
     return Plan(
         options=options,
         policies=policies,
@@ -192,14 +193,17 @@ def _check(options: Options) -> None:
         raise UserError(f"--resample {options.draws}: expected a number from 0 to 10000")
 
 
-def _check_cells(changes: Sequence[Change], spec: ClusterSpec) -> None:
+def _check_cells(changes: Sequence[Change], spec: ClusterSpec, policy: str) -> None:
     """Raise UserError if a change names cells that are not there at its time. Cost O(cells) for each configuration."""
     topology = build_topology(spec)
     for change in changes:
         if change.added and change.added[0].cell_type not in {chain.name for chain in topology.chains}:
             raise UserError(f"--what {change.text!r}: {change.added[0].cell_type!r} is no type of top cells")
         for cell in change.cells:
-            nodes_below(topology, cell)
+            try:
+                nodes_below(topology, cell)
+            except UserError as error:
+                raise UserError(f"--what {change.text!r}, under {policy}: {error}") from error
         present = change.configuration(spec)
         if present is not None:
             spec, topology = present, build_topology(present)

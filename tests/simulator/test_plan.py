@@ -91,3 +91,11 @@ def test_the_identity_depends_on_files_and_options(files: tuple[Path, Path]) -> 
 
 def test_options_are_read_from_plain_values() -> None:
     assert msgspec.convert({"over_quota": "opportunistic"}, Options).over_quota is OverQuota.OPPORTUNISTIC
+
+
+def test_a_change_needs_its_cells_under_every_policy(files: tuple[Path, Path]) -> None:
+    other = files[0].with_name("other.yaml")
+    other.write_text(CONFIG.replace("n0", "m0"))
+    options = Options(what=("fail=n0@1h",), against=(str(other),))
+    with pytest.raises(UserError, match="--what 'fail=n0@1h', under other: 'n0': expected a node"):
+        make_plan(*files, options)
