@@ -28,6 +28,7 @@ HOUR_S = 3600.0
 EVERY_S = 60.0
 """How often a virtual cluster is looked at."""
 
+MOVING = "moving"
 LOOK_S = 5.0
 RETURN_S = 600.0
 LEAST_RETURN_S, MOST_RETURN_S = 1.0, 24 * HOUR_S
@@ -72,6 +73,8 @@ class DefragDesk:
             raise UserError("the plan has no moves")
         if not LEAST_RETURN_S <= args.return_seconds <= MOST_RETURN_S:
             raise UserError(f"returnSeconds is {args.return_seconds:g}, from 1 to 86400 are possible")
+        if self.report().state == MOVING:
+            raise UserError("groups are being moved already: wait until that is over, or stop it", 409)
         with self._busy:
             return self._begin(self._collect(), args.plan, who, args.return_seconds)
 
@@ -105,7 +108,7 @@ class DefragDesk:
         for vc in sorted(automatic):
             now, seen = self._clock(), (self._version(), self._left(vc, automatic[vc]))
             at, before = self._looked.get(vc, (-math.inf, None))
-            if now - at < EVERY_S or seen == before or self.report().state == "moving":
+            if now - at < EVERY_S or seen == before or self.report().state == MOVING:
                 continue
             self._looked[vc] = now, seen
             if self._make_room(vc, seen[1]):

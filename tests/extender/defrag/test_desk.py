@@ -51,6 +51,8 @@ def test_a_plan_makes_room_for_the_job_that_waits() -> None:
     vc, shapes = job_shapes(inputs, "ns:big")
     found = plan(Task(cluster_spec(), inputs, vc, shapes))
     assert halves.desk.apply(DefragArgs(plan=found), "ann").who == "ann"
+    with pytest.raises(UserError, match="groups are being moved already"):
+        halves.desk.apply(DefragArgs(plan=found), "bob")
     (move,) = found.moves
     assert halves.carry_on() == move.becomes[0].node
     assert halves.desk.report().state == "done"
