@@ -90,6 +90,28 @@ def test_an_opportunistic_pod_takes_the_rest_of_a_used_node_where_nothing_else_i
     assert isinstance(request(state, pod("o", vc="B", priority=-1, members=((1, 2),))), Bind)
 
 
+def test_no_more_free_cells_are_lent_than_are_left_over_when_all_claims_are_met() -> None:
+    state = better(rack_cluster(quota("A", {"RACK.NODE": 6}), quota("B", {"RACK": 1}), racks=3, nodes=4, gpus=2))
+    for number in range(5):
+        run(state, pod(f"a{number}", members=((1, 2),)))
+    for number in range(3):  # two of A's second rack are left over, and B claims the third rack as a whole
+        run(state, pod(f"o{number}", vc="B", priority=-1, members=((1, 2),)))
+    assert len({rack_of(node, 4) for number in range(3) for node in nodes_of(state, f"o{number}")}) == 2
+    run(state, pod("a5", members=((1, 2),)))
+    check_invariants(state)
+
+
+def test_a_rack_is_split_of_which_nothing_is_lent() -> None:
+    state = better(rack_cluster(quota("A", {"RACK.NODE": 8}), quota("B", {"RACK": 2}), racks=4, nodes=4, gpus=2))
+    for number in range(4):
+        run(state, pod(f"a{number}", members=((1, 2),)))
+    run(state, pod("o", vc="B", priority=-1, members=((2, 2),)))
+    for number in range(4, 8):  # the rest of the rack that is split now is A's
+        run(state, pod(f"a{number}", members=((1, 2),)))
+    assert "o" in state.groups
+    check_invariants(state)
+
+
 def test_the_own_choice_goes_before_another_one_that_evicts_nobody() -> None:
     """Else an 8-GPU job would wait for two nodes of A, where it waits for none in a private cluster."""
     state = own_node_is_lent()
