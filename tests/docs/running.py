@@ -113,8 +113,10 @@ class Session:
             **os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(folder),
             "NUMBA_DISABLE_JIT": "1", "NO_COLOR": "1", "PYTHONUNBUFFERED": "1",
         }  # fmt: skip
-        for name in ("CONFIG", "KUBECONFIG", "HIVED_SERVER"):
+        for name in ("CONFIG", "KUBECONFIG"):
             self._environment.pop(name, None)
+        # nobody listens there: commands must not reach a service of somebody else, on the port that is usual
+        self._environment["HIVED_SERVER"] = "http://127.0.0.1:9"
 
     def __enter__(self) -> Self:
         shutil.copytree(FILES, self._folder, dirs_exist_ok=True)
