@@ -1,5 +1,6 @@
 """The best set of victims, against every set."""
 
+from dataclasses import replace
 from itertools import combinations
 from random import Random
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from hived.topology import IntArray
-from hived.victim_choice import Candidates, Cost, choose_victims
+from hived.victim_choice import FEWEST_OF_LARGE, FEWEST_SETS, MOST_SETS, Candidates, Cost, choose_victims
 
 COUNT = 9
 
@@ -48,7 +49,7 @@ def test_no_set_of_groups_costs_less(seed: int) -> None:
     source = Random(seed)
     found = candidates(source)
     ways = ways_in(source, found)
-    choice = choose_victims(found, lambda leaves: taken(ways, leaves))
+    choice = choose_victims(found, lambda leaves: taken(ways, leaves), 256)
     assert choice is not None
     assert set(choice.taken.tolist()) in ways
     assert not choice.gave_up
@@ -59,7 +60,7 @@ def test_no_set_of_groups_costs_less(seed: int) -> None:
 def test_the_highest_priority_counts_and_not_the_sum_of_all() -> None:
     costs = np.array([(0, 1, 1, 1), (0, 1, 3, 1), (0, 1, 4, 1), (0, 1, 5, 1)], np.int64)
     found = Candidates(costs, np.arange(4, dtype=np.int32), np.arange(1, 5), np.zeros(4, np.bool_), 4)
-    choice = choose_victims(found, lambda leaves: taken([{0, 3}, {1, 2}], leaves))
+    choice = choose_victims(found, lambda leaves: taken([{0, 3}, {1, 2}], leaves), 256)
     assert choice is not None
     assert choice.cost == (0, 2, 4, 2)
     assert choice.taken.tolist() == [1, 2]
@@ -67,16 +68,23 @@ def test_the_highest_priority_counts_and_not_the_sum_of_all() -> None:
 
 def test_none_is_found_if_all_groups_together_are_not_enough() -> None:
     found = candidates(Random(0))
-    assert choose_victims(found, lambda _: None) is None
-    assert choose_victims(found.some(np.zeros(COUNT, np.bool_)), lambda leaves: leaves) is None
+    assert choose_victims(found, lambda _: None, 256) is None
+    assert choose_victims(found.some(np.zeros(COUNT, np.bool_)), lambda leaves: leaves, 256) is None
 
 
-def test_a_search_that_is_cut_short_still_names_enough_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hived.victim_choice.FEWEST_SETS", 3)
-    monkeypatch.setattr("hived.victim_choice.MOST_SETS", 3)
+def test_a_search_that_is_cut_short_still_names_enough_cells() -> None:
     choice = choose_victims(
-        candidates(Random(1), 30), lambda leaves: np.sort(leaves)[:12] if len(leaves) >= 12 else None
+        candidates(Random(1), 30), lambda leaves: np.sort(leaves)[:12] if len(leaves) >= 12 else None, 3
     )
     assert choice is not None
     assert choice.gave_up
+    assert choice.left == 0
     assert len(choice.taken) == 12
+
+
+def test_fewer_sets_are_asked_about_in_a_large_cluster_and_for_a_large_group() -> None:
+    small = candidates(Random(0))
+    assert small.most_sets(1) == MOST_SETS
+    assert replace(small, leaf_count=1 << 20).most_sets(1) == FEWEST_SETS
+    assert replace(small, leaf_count=1 << 20).most_sets(4096) == 4
+    assert small.most_sets(1 << 30) == FEWEST_OF_LARGE
