@@ -5,6 +5,7 @@ The cells of a VC are chosen by its own state alone, as it would be in a private
 `placement` is not asked (rule 18.10).
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -18,6 +19,7 @@ from hived.like_cells import like_choices
 from hived.nearness import Request
 from hived.offered_placement import fit_idle
 from hived.placement import Placement, fit_anywhere, fit_in_view
+from hived.preassigned import release_idle_doomed
 from hived.preemption import lazy_groups_below, preempt_lazily_for
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived.state import NO_GROUP, State
@@ -39,13 +41,26 @@ def fit_better(state: State, request: Request, view: int) -> Placement | Wait:
     if not spec.within_cell or not spec.within_is_required:
         is_wish = bool(spec.within_cell) or not spec.within_is_required
         found = _fit(state, request, view, _ANYWHERE, _ANYWHERE)
-        return found or (fit_in_view if is_wish else fit_anywhere)(state, request, view)
+        return found or _fit_otherwise(state, request, view, fit_in_view if is_wish else fit_anywhere)
     level = chain_of_view(state, view).type_levels.get(spec.within_cell, 0)
     for own_level in (level, _ANYWHERE) if level else ():
         found = _fit(state, request, view, own_level, level)
         if found is not None:
             return found
-    return fit_in_view(state, request, view)
+    return _fit_otherwise(state, request, view, fit_in_view)
+
+
+def _fit_otherwise(
+    state: State, request: Request, view: int, fit: Callable[[State, Request, int], Placement | Wait]
+) -> Placement | Wait:
+    """Where the own choice has no hardware, as with bad nodes: as the reference does it, or any place without victims.
+
+    The private cluster would have no such hardware either, so there is nothing to keep to.
+    """
+    found = fit(state, request, view)
+    if isinstance(found, Wait) or found.lazily_preempted or not has_victims(state, found.physical):
+        return found
+    return fit_idle(state, request, view, Tries()) or found
 
 
 def _fit(state: State, request: Request, view: int, own_level: int, level: int) -> Placement | None:
@@ -131,7 +146,40 @@ def _map(state: State, request: Request, virtual: IntArray, level: int, *, gave_
     if found is None:
         undo_changes(state, before)
         return None
+    if not lazy and (other_hardware := _without_doomed(state, request, found, level)) is not None:
+        return Placement(other_hardware, found.virtual, (), gave_up)
     return replace(found, lazily_preempted=tuple(preempted), gave_up=gave_up or found.gave_up)
+
+
+def _without_doomed(state: State, request: Request, found: Placement, level: int) -> IntArray | None:
+    """Hardware where nobody leaves, behind the virtual leaves of a placement with victims, if idle doomed cells are in
+    the way, and as much of it is healthy; None, with nothing changed, if there is none.
+
+    Doomed cells only show bad hardware, and any bad cell does that. Carrying it out releases those in the way (rules
+    18.6, 19.3). Costs nothing where no cell is doomed.
+    """
+    assert found.virtual is not None
+    chain = int(state.arrays.chain_of_level[state.arrays.chain_level[found.virtual[0]]])
+    before, was_bad = mark(state), _bad_beside(state, found.virtual, found.physical)
+    if not release_idle_doomed(state.arrays, state.cells, chain):
+        return None
+    physical = _hardware(state, request, found.virtual, level, _NOBODY)
+    if physical is not None and _bad_beside(state, found.virtual, physical) <= was_bad:
+        return physical
+    undo_changes(state, before)
+    return None
+
+
+def _bad_beside(state: State, virtual: IntArray, physical: IntArray) -> int:
+    """Bad leaves below the physical cells that would be behind the preassigned cells of some leaves."""
+    arrays, cells, roots = state.arrays, state.cells, set[int]()
+    for leaf, own in zip(virtual.tolist(), physical.tolist(), strict=True):
+        root = own
+        for _ in range(int(arrays.level[arrays.root[leaf]]) - 1):
+            root = int(arrays.parent[root])
+        roots.add(root)
+    spans = [(int(arrays.first_leaf[root]), int(arrays.leaf_count[arrays.chain_level[root]])) for root in roots]
+    return sum(int(cells.bad[first : first + span].sum()) for first, span in spans)
 
 
 def _hardware(

@@ -7,9 +7,28 @@ import pytest
 from hived.decisions import Bind, Preempt, Wait
 from hived.events import LeavesLost, Phase, PodAllocated, ScheduleRequested
 from hived.scheduler import check_invariants, handle
-from hived.specs import ClusterSpec, PodRequest, Rules, VirtualClusterSpec, WorkTimes
+from hived.specs import (
+    CellTypeSpec,
+    ClusterSpec,
+    PhysicalCellSpec,
+    PodRequest,
+    Rules,
+    VirtualClusterSpec,
+    WorkTimes,
+)  # fmt: skip
 from hived.state import State
-from tests.core.builders import delete, healthy_state, held_nodes, node_mask, pod, quota, rack_cluster, request, run
+from tests.core.builders import (
+    delete,
+    healthy_state,
+    held_nodes,
+    node_mask,
+    pod,
+    quota,
+    rack_cluster,
+    request,
+    run,
+    set_nodes,
+)
 
 
 def better(spec: ClusterSpec) -> State:
@@ -276,3 +295,49 @@ def test_lost_leaves_and_nodes_that_are_not_suggested_are_passed_over() -> None:
     assert isinstance(only, Bind)
     assert only.bind_info.node in {"n0", "n1"}
     check_invariants(state)
+
+
+def run_opportunistic_on(state: State, name: str, *nodes: str) -> None:
+    """Start an opportunistic pod of a whole node of four on one of these nodes."""
+    lent = pod(name, priority=-1, members=((1, 4),), ignore_suggested_nodes=False)
+    decision = request(state, lent, Phase.FILTERING, *nodes)
+    assert isinstance(decision, Bind)
+    handle(state, PodAllocated(lent, decision.bind_info))
+
+
+def test_a_doomed_rack_goes_to_other_bad_hardware_rather_than_that_somebody_leaves() -> None:
+    vcs = quota("A", {"RACK": 1, "RACK.NODE": 1}), quota("B", {"RACK.NODE": 1})
+    state = better(rack_cluster(*vcs, gpus=4))
+    set_nodes(state, "n1", "n2", is_healthy=False)  # the rack of n0 is doomed, to be shown to A as bad
+    run_opportunistic_on(state, "lent", "n3")
+    wanted = pod("whole", members=((1, 4),))
+    run(state, wanted)
+    assert nodes_of(state, "whole") == {"n0"}
+    check_invariants(state)
+    delete(state, wanted)
+    check_invariants(state)
+
+
+def test_a_rack_with_more_bad_nodes_is_no_way_to_spare_somebody() -> None:
+    state = better(rack_cluster(quota("A", {"RACK": 1}), quota("B", {"RACK": 1}), nodes=3, gpus=4))
+    set_nodes(state, "n1", "n3", "n4", is_healthy=False)
+    for name, node in (("x", "n0"), ("y", "n2")):
+        run_opportunistic_on(state, name, node)
+    assert isinstance(request(state, pod("first", members=((1, 4),))), Preempt)
+    assert isinstance(request(state, pod("second", vc="B", members=((1, 4),))), Bind)
+
+
+def test_where_the_own_choice_has_bad_hardware_alone_another_one_evicts_nobody() -> None:
+    types = (CellTypeSpec("RACK", "NODE", 2), CellTypeSpec("NODE", "PAIR", 2, True), CellTypeSpec("PAIR", "GPU", 2))
+    names = [PhysicalCellSpec(address=f"n{number}") for number in range(4)]
+    racks = tuple(PhysicalCellSpec("RACK", children=(names[i], names[i + 1])) for i in (0, 2))
+    vc = quota("A", {"RACK.NODE": 3, "RACK.NODE.PAIR": 2})
+    state = better(ClusterSpec({each.name: each for each in types}, racks, {"A": vc}))
+    run(state, pod("x", members=((1, 2),)))
+    (own,) = nodes_of(state, "x")
+    set_nodes(state, own, is_healthy=False)  # the other pair of this node is the only hardware for A's second one
+    for number in range(2):
+        run_opportunistic_on(state, f"lent{number}", *(f"n{i}" for i in range(4) if f"n{i}" != own))
+    decision = request(state, pod("y", members=((1, 2),)))
+    assert isinstance(decision, Bind)
+    assert decision.bind_info.node not in {own, *nodes_of(state, "lent0"), *nodes_of(state, "lent1")}

@@ -66,7 +66,7 @@ CONFIGURATIONS = tuple(
         ("virtualClusters:", "rules: 2\nvirtualClusters:"), ("virtualClusters:\n  a:", _PAIRS),
     )
 )  # fmt: skip
-"""The cluster of `cluster`; VC a has one node; VC b has two; better rules; VC a has pairs, and the keys of these."""
+"""The cluster of `cluster`; VC a has one node; VC b has two; better rules; VC a has pairs, and their keys."""
 
 
 class Surroundings:

@@ -87,6 +87,19 @@ def check_victims(asked: Asked, running: Running) -> None:
     assert sum(map(loss, victims)) <= best[0]
 
 
+@pytest.mark.parametrize(
+    ("kind", "seed"), [("RACK", 16), ("RACK", 51), ("RACK", 70), ("RACK", 73), ("MIX", 77), ("MIX", 97), ("NODE", 1)]
+)
+def test_nobody_leaves_beside_bad_nodes_for_a_choice_that_is_equal_to_another_one(kind: str, seed: int) -> None:
+    for asked in walk(kind, Rules.BETTER, Load(bad=4, not_suggested=25), seed, 60):
+        assert broken_rule(asked.play.state) is None
+        if asked.answer.victims and asked.answer.running is not None:
+            placed = Found(asked.answer.running.pods, asked.answer.running.roots)
+            form = own_form(asked.before, asked.wanted, placed)
+            found = placements(asked.before, asked.wanted)
+            assert all(own_form(asked.before, asked.wanted, each) != form for each in found)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(8))
 def test_a_sparing_vc_evicts_only_if_no_placement_at_all_evicts_nobody(kind: str, seed: int) -> None:

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 
 from hived.specs import Rules
 from tests.quality.exact_measures import Figures
+from tests.quality.large_measures import SPARING
 from tests.quality.plan import CRASHED, Unit
 
 MOST_LATER = 0  # jobs that start later than in their private cluster
 MOST_NEEDLESS = 0  # preemptions although a placement with the same future for the VC evicts nobody
+MOST_NEEDLESS_SPARING = 0  # in sparing VCs, preemptions although any placement of the VC evicts nobody
 MOST_FALSE_WAITS = 0
 LEAST_NEAR = 0.95  # share of gangs at the lowest common level that is possible
 MOST_LOST = 1.0  # GPU-hours lost, as a multiple of the reference's
@@ -56,8 +58,8 @@ def near_by_load(results: Results, rules: Rules) -> dict[tuple[str, str], Figure
     found: dict[tuple[str, str], list[Figures]] = {}
     for unit, figures in results:
         if unit.measure == "crowd" and unit.rules is rules:
-            cells, topology, load, _, within, _ = unit.arguments
-            name = f"{cells}{'T' if topology else ''}{', within ROW' if within else ''}"
+            cells, way, load, *_ = unit.arguments
+            name = f"{cells}, {way}" if way else str(cells)
             found.setdefault((name, "<= .5" if float(load) <= 0.5 else ">= .7"), []).append(figures)
     return {key: added(some) for key, some in found.items()}
 
@@ -74,19 +76,33 @@ def added(some: Iterable[Figures]) -> Figures:
 def _load(unit: Unit) -> str:
     """The load of which GPU-hours lost are added up; "" if they are not judged."""
     match unit.measure, unit.arguments:
-        case "crowd", (_, False, load, _, False, _):
+        case "crowd", (_, "", load, _, _):
             return f"random jobs at {load}"
         case "philly", (cells, False, True, checkpoint_s, days):
             return f"Philly {cells} over quota, {days} days, checkpoints {checkpoint_s:.0f} s"
     return ""
 
 
+def is_sparing(unit: Unit) -> bool:
+    """Do the VCs say `sparing: true`?"""
+    match unit.measure, unit.arguments:
+        case (("guarantee" | "crowd"), (_, way, *_)):
+            return way == SPARING
+        case "needless", (_, _, spares, *_):
+            return bool(spares)
+    return False
+
+
 def _misses(unit: Unit, figures: Figures) -> Iterator[Miss]:
     # over quota (the third argument of philly) evicted jobs run again from the start, which no placement can prevent
+    # and sparing VCs give up the guarantee for that nobody leaves
     is_judged = unit.measure == "guarantee" or (unit.measure == "philly" and not unit.arguments[2])
+    is_judged = is_judged and not is_sparing(unit)
     if is_judged and figures["later"] > MOST_LATER:
         yield Miss("guarantee", unit.name, figures["later"], MOST_LATER)
     if unit.measure in {"needless", "crowd"} and figures.get("equal", 0) > MOST_NEEDLESS:
         yield Miss("needless", unit.name, figures["equal"], MOST_NEEDLESS)
+    if is_sparing(unit) and figures.get("any", 0) > MOST_NEEDLESS_SPARING:
+        yield Miss("needless", unit.name, figures["any"], MOST_NEEDLESS_SPARING)
     if unit.measure == "false_waits" and figures.get("false", 0) > MOST_FALSE_WAITS:
         yield Miss("completeness", unit.name, figures["false"], MOST_FALSE_WAITS)

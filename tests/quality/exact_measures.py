@@ -24,7 +24,7 @@ WAIT_LOADS = {
 Figures = dict[str, float]
 
 
-def needless(rules: Rules, kind: str, load: str, first_seed: int, questions: int) -> Figures:
+def needless(rules: Rules, kind: str, load: str, spares: bool, first_seed: int, questions: int) -> Figures:
     """Preemptions on small clusters of one kind: how many evict without need.
 
     equal : a placement without victims exists that leaves the VC the same future
@@ -33,7 +33,7 @@ def needless(rules: Rules, kind: str, load: str, first_seed: int, questions: int
     too_much : among placements with the same future, cheaper victims exist, and how much more was lost, in leaf-steps
     """
     found: Counter[str] = Counter()
-    for asked in islice(_walks(rules, kind, NEEDLESS_LOADS[load], first_seed), questions):
+    for asked in islice(_walks(rules, kind, NEEDLESS_LOADS[load], first_seed, spares), questions):
         running = asked.answer.running
         if running is None:
             continue
@@ -125,7 +125,7 @@ def _why(asked: Asked) -> str:
     return "bad" if asked.before.bad else "plain"
 
 
-def _walks(rules: Rules, kind: str, load: Load, seed: int) -> Iterator[Asked]:
+def _walks(rules: Rules, kind: str, load: Load, seed: int, spares: bool = False) -> Iterator[Asked]:
     while True:
-        yield from walk(kind, rules, load, seed, STEPS)
+        yield from walk(kind, rules, load, seed, STEPS, spares)
         seed += 1

@@ -27,7 +27,9 @@ PROMISES: dict[str, dict[str, dict[str, int]]] = {
 }  # fmt: skip
 
 
-def large_cluster(promises: dict[str, dict[str, int]], rules: Rules, topology: bool = False) -> ClusterSpec:
+def large_cluster(
+    promises: dict[str, dict[str, int]], rules: Rules, topology: bool = False, spares: bool = False
+) -> ClusterSpec:
     """The cluster with these promises: VC -> kind of cell (row, rack, node) -> number."""
     names = [PhysicalCellSpec(address=f"n{i:03}") for i in range(NODES)]
     racks = [PhysicalCellSpec(children=tuple(names[i : i + NODES_PER_RACK])) for i in range(0, NODES, NODES_PER_RACK)]
@@ -40,6 +42,7 @@ def large_cluster(promises: dict[str, dict[str, int]], rules: Rules, topology: b
             name,
             tuple(VirtualCellSpec(_PATHS[kind], count) for kind, count in cells.items() if count),
             packs_by_topology=topology,
+            spares=spares,
         )
         for name, cells in promises.items()
     }

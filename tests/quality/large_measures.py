@@ -15,21 +15,25 @@ from tests.quality.plain import OPPORTUNISTIC, Plain, is_safe
 from tests.quality.play import Answer, Play
 
 HOUR = 3600.0
+DEFAULT, TOPOLOGY, SPARING, WITHIN = WAYS = ("", "topology", "sparing", "within ROW")
+"""How VCs have their groups placed, by keys of the file; or where their gangs ask to be."""
 
 
-def crowd(rules: Rules, cells: str, topology: bool, load: float, share: float, within: bool, count: int) -> Figures:
+def crowd(rules: Rules, cells: str, way: str, load: float, share: float, count: int) -> Figures:
     """Random jobs at a load, a share of them opportunistic: what is evicted without need, and how near gangs are.
+
+    way : one of WAYS
 
     any, equal : as for small clusters, as far as proofs go (lower bounds)
     gangs, near : groups of several pods, and those below a cell of the lowest level that was proved to be possible;
     `lent_` for opportunistic ones
     """
     promises = PROMISES[cells]
-    play = Play(large_cluster(promises, rules, topology))
+    play = Play(large_cluster(promises, rules, way == TOPOLOGY, way == SPARING))
     watch = _Watch(Hall(play.facts.plain))
     quotas = {vc: nodes * GPUS for vc, nodes in node_quotas(promises).items()}
     jobs = random_jobs(quotas, load, share, count, seed=1)
-    loop = Loop(play, Options(within="ROW" if within else ""), watch.see)
+    loop = Loop(play, Options(within="ROW" if way == WITHIN else ""), watch.see)
     courses = loop.run(jobs)
     watch.found["lost"] = round(sum(course.lost for course in courses.values()) / HOUR)
     return dict(watch.found)
@@ -69,7 +73,7 @@ class _Watch:
             found[f"{kind}near"] += is_near
 
 
-def guarantee(rules: Rules, cells: str, topology: bool, share: float, bad: bool, count: int, seed: int) -> Figures:
+def guarantee(rules: Rules, cells: str, way: str, share: float, bad: bool, count: int, seed: int) -> Figures:
     """Random jobs at a guaranteed load of .9, beside opportunistic ones: starts later than of the VC's jobs alone.
 
     The private cluster is the same one without jobs of others. With `bad`, nodes fail that are below no preassigned
@@ -79,7 +83,7 @@ def guarantee(rules: Rules, cells: str, topology: bool, share: float, bad: bool,
     promises = with_surplus(PROMISES[cells]) if bad else PROMISES[cells]
     quotas = {vc: nodes * GPUS for vc, nodes in node_quotas(promises).items()}
     jobs = random_jobs(quotas, 0.9 / (1 - share), share, count, seed)
-    spec = large_cluster(promises, rules, topology)
+    spec = large_cluster(promises, rules, way == TOPOLOGY, way == SPARING)
     plain = Plain(spec)
     changes = _failures(jobs[-1].submitted, seed) if bad else ()
     shared = Loop(Play(spec, plain)).run(jobs, changes)

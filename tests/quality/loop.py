@@ -67,6 +67,8 @@ class Loop:
     _lent: dict[tuple[int, ...], list[_Entry]] = field(default_factory=lambda: defaultdict(list))
     _entries: dict[str, _Entry] = field(default_factory=dict)
     _runs: dict[str, tuple[float, int, int]] = field(default_factory=dict)  # job -> start, number of its run, priority
+    _saved: dict[str, float] = field(default_factory=dict)  # job that runs -> its last checkpoint, or its start
+    _saves: list[tuple[float, int, str]] = field(default_factory=list)  # time of the next one, number of the run, job
     _left: dict[str, float] = field(default_factory=dict)  # job -> seconds that it still has to run
     _used: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # leaves in guaranteed use
     _quota: dict[str, int] = field(default_factory=dict)
@@ -129,6 +131,8 @@ class Loop:
             return False
         within = self.options.within if len(job.sizes) > 1 else ""
         wanted = Wanted(job.name, job.vc, priority, tuple(sorted(job.sizes)), within=within)
+        if priority > OPPORTUNISTIC:
+            self._tell_saves()
         answer = self.play.ask(wanted, self.now)
         for victim in answer.victims:
             self._evict(victim.name)
@@ -148,15 +152,29 @@ class Loop:
         self._idle -= job.leaf_count
         self._run_count += 1
         self._runs[job.name] = (self.now, self._run_count, priority)
+        self._saved[job.name] = self.now
+        if priority == OPPORTUNISTIC and self.options.checkpoint_s:
+            heapq.heappush(self._saves, (self.now + self.options.checkpoint_s, self._run_count, job.name))
         heapq.heappush(self._heap, (self.now + self._left[job.name], _END, self._run_count, job.name))
         return True
 
+    def _tell_saves(self) -> None:
+        """Tell the core which lent jobs have saved their work by now; only then can they be evicted."""
+        every = self.options.checkpoint_s
+        while self._saves and self._saves[0][0] <= self.now:
+            due, number, name = heapq.heappop(self._saves)
+            if name not in self._runs or self._runs[name][1] != number:
+                continue  # that run is over
+            while due + every <= self.now:
+                due += every
+            self._saved[name] = due
+            self.play.save(name, due)
+            heapq.heappush(self._saves, (due + every, number, name))
+
     def _evict(self, name: str) -> None:
         started, course = self._runs[name][0], self.courses[name]
-        ran = self.now - started
-        kept = ran - ran % self.options.checkpoint_s if self.options.checkpoint_s else 0.0
-        self._left[name] -= kept
-        course.lost += (ran - kept) * course.job.leaf_count
+        self._left[name] -= self._saved[name] - started
+        course.lost += (self.now - self._saved[name]) * course.job.leaf_count
         course.evictions += 1
         self.evicted += 1
         self._stop(name)

@@ -8,7 +8,7 @@ from traceback import format_exc
 from hived.specs import Rules
 from tests.quality.exact_measures import NEEDLESS_LOADS, WAIT_LOADS, Figures, false_waits, needless
 from tests.quality.jobs import PHILLY
-from tests.quality.large_measures import crowd, guarantee
+from tests.quality.large_measures import DEFAULT, SPARING, TOPOLOGY, WITHIN, crowd, guarantee
 from tests.quality.philly_measures import DAYS, philly
 from tests.quality.small import KINDS, PINNED
 
@@ -55,10 +55,12 @@ def _units(rules: Rules, quick: bool) -> Iterator[Unit]:
 
     jobs = 40 if quick else 1500
     for cells in "R" if quick else "NRP":
-        for topology in (False, True):
+        for way in (DEFAULT, TOPOLOGY):
             for share, bad in ((0.0, False), (0.2, False), (0.5, False), (0.3, True)):
                 if not quick or share == 0.3:
-                    yield unit("guarantee", "guarantee", cells, topology, share, bad, jobs, 1)
+                    yield unit("guarantee", "guarantee", cells, way, share, bad, jobs, 1)
+        if rules is Rules.BETTER and not quick:
+            yield unit("guarantee", "guarantee", cells, SPARING, 0.5, False, jobs, 1)
     if PHILLY.exists() and not quick:
         yield unit("philly", "guarantee fragmentation", "N", False, False, 0.0, DAYS)
         yield unit("philly", "guarantee", "R", False, False, 0.0, DAYS)
@@ -70,14 +72,17 @@ def _units(rules: Rules, quick: bool) -> Iterator[Unit]:
         yield unit("philly", "saturation", "R", False, True, 0.0, SATURATED_DAYS)
     for kind in KINDS:
         for name in NEEDLESS_LOADS:
-            yield unit("needless", "needless", kind, name, 0, 40 if quick else 8000)
+            for spares in (False, True) if rules is Rules.BETTER else (False,):
+                yield unit("needless", "needless", kind, name, spares, 0, 40 if quick else 8000)
     for cells in "R" if quick else "NRP":
         for load in (0.9,) if quick else (0.3, 0.5, 0.7, 0.9, 1.1):
             for share in (0.2, 0.5):
-                yield unit("crowd", "needless locality", cells, False, load, share, False, jobs)
+                yield unit("crowd", "needless locality", cells, DEFAULT, load, share, jobs)
+                if rules is Rules.BETTER and load >= 0.9:
+                    yield unit("crowd", "needless", cells, SPARING, load, share, jobs)
         for load in (0.9,) if quick else (0.5, 0.9):
-            yield unit("crowd", "locality", cells, True, load, 0.2, False, jobs)
-            yield unit("crowd", "locality", cells, False, load, 0.2, True, jobs)
+            yield unit("crowd", "locality", cells, TOPOLOGY, load, 0.2, jobs)
+            yield unit("crowd", "locality", cells, WITHIN, load, 0.2, jobs)
     for kind in (*KINDS, PINNED):
         for name in WAIT_LOADS:
             yield unit("false_waits", "completeness", kind, name, 0, 12 if quick else 2900)

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 
 from hived.decisions import Bind, Decision, Preempt, Wait
-from hived.events import NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.events import NodeHealthChanged, Phase, PodAllocated, PodDeleted, PodProgressed, ScheduleRequested
 from hived.groups import bind_info_for
 from hived.scheduler import handle, new_state
 from hived.specs import ClusterSpec, GroupSpec, MemberSpec, PodRequest, PodSpec, WorkTimes
@@ -74,6 +74,11 @@ class Play:
             handle(self.state, PodDeleted(pod))
             del self._group_of[pod.uid]
         return self.facts.remove(name)
+
+    def save(self, name: str, now: float) -> None:
+        """A group that runs has saved its work; an eviction loses only later work."""
+        times = WorkTimes(self.facts.groups[name].started, now)
+        handle(self.state, PodProgressed(self._pods[name][0], times))
 
     def _decide(self, wanted: Wanted, pod: PodRequest, phase: Phase, now: float) -> Decision:
         suggested = None

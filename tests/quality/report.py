@@ -33,8 +33,8 @@ def _guarantee(results: Results) -> str:
     rows = []
     for unit, figures in results:
         if unit.measure == "guarantee":
-            cells, topology, share, bad, _, _ = unit.arguments
-            name = f"{cells}{'T' if topology else ''}, opportunistic {share}{', bad nodes' if bad else ''}"
+            cells, way, share, bad, _, _ = unit.arguments
+            name = f"{_way(cells, way)}, opportunistic {share}{', bad nodes' if bad else ''}"
         elif unit.measure == "philly" and "guarantee" in unit.tables:
             cells, topology, over_quota, checkpoint_s, _ = unit.arguments
             name = f"Philly {cells}{'T' if topology else ''}" + (", over quota" if over_quota else "")
@@ -46,6 +46,10 @@ def _guarantee(results: Results) -> str:
         rows.append((RULES_NAMES[unit.rules], *row))
     columns = ("rules", "set-up", "jobs", "start later", "mean min", "max min", "end later")
     return _table("Guarantee: jobs later than in their private cluster", columns, rows)
+
+
+def _way(cells: object, way: object) -> str:
+    return f"{cells}, {way}" if way else str(cells)
 
 
 def _delays(results: Results) -> str:
@@ -63,14 +67,26 @@ def _delays(results: Results) -> str:
 
 def _needless_exact(results: Results) -> str:
     rows = []
-    for (rules, kind, load), figures in _by(results, "needless", lambda unit: unit.arguments[:2]):
+    for (rules, kind, load, spares), figures in _by(results, "needless", lambda unit: unit.arguments[:3]):
         count = figures.get("preemptions", 0)
         causes = [figures.get(cause, 0) for cause in ("F-1", "F-2", "F-3")]
         share = [_percent(figures.get(part, 0), count) for part in ("equal", "any")]
         evicted = 1000 * figures.get("groups_evicted", 0) / max(1, figures.get("leaves_started", 0))
         lost = [figures.get(part, 0) for part in ("too_much", "lost", "lost_at_least")]
         place = "all" if load == "plain" else "some bad or not suggested"
-        rows.append((rules, kind, place, count, figures.get("equal", 0), *share, *causes, evicted, *lost))
+        rows.append(
+            (
+                rules,
+                f"{kind}, sparing" if spares else kind,
+                place,
+                count,
+                figures.get("equal", 0),
+                *share,
+                *causes,
+                evicted,
+                *lost,
+            )
+        )
     columns = (
         "rules", "VC cells", "nodes", "preemptions", "(a)", "(a) %", "(b) %", "F-1", "F-2", "F-3",
         "groups /1000 GPUs", "too much lost", "lost", "least",
@@ -82,12 +98,14 @@ def _needless_exact(results: Results) -> str:
 def _needless_large(results: Results) -> str:
     rows = []
     plain = [(unit, figures) for unit, figures in results if unit.measure == "crowd" and "needless" in unit.tables]
-    for (rules, cells, load, share), figures in _by(plain, "crowd", lambda u: (u.arguments[0], *u.arguments[2:4])):
+    for (rules, cells, way, load, share), figures in _by(plain, "crowd", lambda unit: unit.arguments[:4]):
         count = figures.get("preemptions", 0)
         started = max(1, figures.get("leaves_started", 0))
         part = [_percent(figures.get(name, 0), count) for name in ("equal", "any")]
         per = [1000 * figures.get(name, 0) / started for name in ("leaves_evicted", "groups_evicted")]
-        rows.append((rules, cells, load, share, count, figures.get("equal", 0), *part, *per, figures["lost"]))
+        rows.append(
+            (rules, _way(cells, way), load, share, count, figures.get("equal", 0), *part, *per, figures["lost"])
+        )
     columns = (
         "rules", "VC cells", "load", "opportunistic", "preemptions", "(a)", "(a) %", "(b) %", "GPUs evicted /1000",
         "groups /1000", "GPU-h lost",

@@ -46,7 +46,7 @@ class Asked:
     play: Play = field(repr=False)
 
 
-def small_cluster(kind: str, rules: Rules, random: Random, combines: bool = False) -> ClusterSpec:
+def small_cluster(kind: str, rules: Rules, random: Random, combines: bool = False, spares: bool = False) -> ClusterSpec:
     """Two to six nodes of two pairs of GPUs in racks; two VCs, which are promised cells of the kind."""
     racks, nodes = random.choice([(1, 2), (2, 2), (3, 2), (2, 3), (1, 3), (2, 2), (3, 2)])
     total = racks * nodes
@@ -83,17 +83,17 @@ def small_cluster(kind: str, rules: Rules, random: Random, combines: bool = Fals
         {each.name: each for each in types},
         tuple(PhysicalCellSpec("RACK", children=tuple(names[i * nodes : (i + 1) * nodes])) for i in range(racks)),
         {
-            name: VirtualClusterSpec(name, tuple(own), pin if name == "A" else (), combines=combines)
+            name: VirtualClusterSpec(name, tuple(own), pin if name == "A" else (), combines=combines, spares=spares)
             for name, own in zip("AB", cells, strict=True)
         },
         rules=rules,
     )
 
 
-def walk(kind: str, rules: Rules, load: Load, seed: int, steps: int) -> Iterator[Asked]:
-    """Groups come to a small cluster and leave it; yields each question."""
+def walk(kind: str, rules: Rules, load: Load, seed: int, steps: int, spares: bool = False) -> Iterator[Asked]:
+    """Groups come to a small cluster and leave it; yields each question. `spares`: VCs with `sparing: true`."""
     random = Random(f"{kind} {seed}")
-    spec = small_cluster(kind, rules, random, combines=random.randrange(100) < load.combines)
+    spec = small_cluster(kind, rules, random, random.randrange(100) < load.combines, spares)
     play = Play(spec)
     for step in range(steps):
         running = sorted(play.facts.groups)

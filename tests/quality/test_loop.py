@@ -1,5 +1,7 @@
 """Virtual time: queues, evictions and checkpoints, by hand-made jobs on one rack."""
 
+from dataclasses import replace
+
 from hived.specs import Rules
 from tests.core.builders import quota, rack_cluster
 from tests.quality.jobs import Job, quotas_by_work
@@ -33,6 +35,16 @@ def test_a_checkpoint_keeps_work() -> None:
     lent = Job("lent", "A", 0, 100, (2, 2), OPPORTUNISTIC)
     courses = run(lent, Job("b", "B", 70, 10, (2,)), options=Options(checkpoint_s=30))
     assert (courses["lent"].lost, courses["lent"].ended) == (40, 120)
+
+
+def test_the_core_knows_of_checkpoints_and_evicts_the_job_that_has_just_saved() -> None:
+    spec = rack_cluster(quota("A", {"RACK.NODE": 1}), quota("B", {"RACK.NODE": 2}), racks=1, nodes=3)
+    for checkpoint_s, evicted in ((0.0, "late"), (30.0, "early")):
+        play = Play(replace(spec, rules=Rules.BETTER))
+        jobs = (Job("early", "A", 0, 900, (2,), OPPORTUNISTIC), Job("late", "A", 10, 900, (2,), OPPORTUNISTIC))
+        more = (Job("b", "B", 61, 10, (2, 2)),)
+        courses = Loop(play, Options(checkpoint_s=checkpoint_s)).run([*jobs, *more])
+        assert [name for name in ("early", "late") if courses[name].evictions] == [evicted]
 
 
 def test_over_quota_a_waiting_job_runs_on_lent_cells_and_keeps_its_place_in_the_queue() -> None:

@@ -17,12 +17,14 @@ def unit(measure: str, *arguments: bool | float | str, rules: Rules = Rules.BETT
 
 
 BAD: list[tuple[str, Unit, Figures]] = [
-    ("guarantee", unit("guarantee", "N", False, 0.2, False, 9, 1), {"later": 1}),
+    ("guarantee", unit("guarantee", "N", "", 0.2, False, 9, 1), {"later": 1}),
     ("guarantee", unit("philly", "N", False, False, 0.0, 1.5), {"later": 1}),
-    ("needless", unit("needless", "NODE", "plain", 0, 9), {"equal": 1}),
-    ("needless", unit("crowd", "N", False, 0.9, 0.2, False, 9), {"equal": 1, "lost": 0}),
-    ("locality", unit("crowd", "N", False, 0.9, 0.2, False, 9), {"gangs": 20, "near": 18, "lost": 0}),
-    ("locality", unit("crowd", "N", False, 0.9, 0.2, False, 9), {"lent_gangs": 20, "lent_near": 18, "lost": 0}),
+    ("needless", unit("needless", "NODE", "plain", False, 0, 9), {"equal": 1}),
+    ("needless", unit("crowd", "N", "", 0.9, 0.2, 9), {"equal": 1, "lost": 0}),
+    ("locality", unit("crowd", "N", "", 0.9, 0.2, 9), {"gangs": 20, "near": 18, "lost": 0}),
+    ("locality", unit("crowd", "N", "", 0.9, 0.2, 9), {"lent_gangs": 20, "lent_near": 18, "lost": 0}),
+    ("needless", unit("needless", "NODE", "plain", True, 0, 9), {"any": 1}),
+    ("needless", unit("crowd", "N", "sparing", 0.9, 0.2, 9), {"any": 1}),
     ("completeness", unit("false_waits", "NODE", "plain", 0, 9), {"false": 1}),
 ]
 
@@ -36,15 +38,20 @@ def test_each_bound_is_missed_by_a_worse_figure_and_only_by_rules_2(
     assert table in bounds_text(misses([(measured, figures)]))
 
 
+def test_sparing_vcs_may_start_later_and_others_may_evict_for_their_own_choice() -> None:
+    assert not misses([(unit("guarantee", "N", "sparing", 0.2, False, 9, 1), {"later": 1})])
+    assert not misses([(unit("needless", "NODE", "plain", False, 0, 9), {"any": 1})])
+
+
 def test_more_lost_than_by_the_reference_at_one_load_is_a_miss() -> None:
-    words = ("N", False, 0.9, 0.2, False, 9)
+    words = ("N", "", 0.9, 0.2, 9)
     hived, better = unit("crowd", *words, rules=Rules.HIVED), unit("crowd", *words)
     assert not misses([(hived, {"lost": 5}), (better, {"lost": 5})])
     assert [miss.table for miss in misses([(hived, {"lost": 5}), (better, {"lost": 6})])] == ["saturation"]
 
 
 def test_a_crash_is_a_finding_and_ends_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    broken = unit("needless", "NODE", "no such load", 0, 9, rules=Rules.HIVED)
+    broken = unit("needless", "NODE", "no such load", False, 0, 9, rules=Rules.HIVED)
     assert [miss.table for miss in misses([(broken, broken.run())])] == ["crash"]
     assert "KeyError" in capsys.readouterr().err
     assert tables([(broken, broken.run())], TABLES) == ""
