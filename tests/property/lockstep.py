@@ -131,7 +131,9 @@ def changes_nothing(op: Op, result: Json) -> bool:
         return result["kind"] != "ok"
     if op["op"] != "schedule" or op["phase"] != "Filtering":
         return op["op"] in {"inspect", "plan"}
-    return (result["kind"] != "bind" or not op["commit"]) and not result.get("cancelled")
+    if "offer" in op:
+        return False  # the pod's own preemption may be cancelled
+    return result["kind"] != "bind" or not op["commit"]
 
 
 def _comparable(result: Any) -> Any:
