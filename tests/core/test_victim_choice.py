@@ -7,8 +7,22 @@ from random import Random
 import numpy as np
 import pytest
 
+from hived.decisions import Bind, Preempt
+from hived.events import Phase, PodAllocated
+from hived.scheduler import handle
+from hived.specs import BindInfo, PodRequest, Rules, WorkTimes
+from hived.state import State
 from hived.topology import IntArray
-from hived.victim_choice import FEWEST_OF_LARGE, FEWEST_SETS, MOST_SETS, Candidates, Cost, choose_victims
+from hived.victim_choice import (
+    FEWEST_OF_LARGE,
+    FEWEST_SETS,
+    MOST_SETS,
+    Candidates,
+    Cost,
+    candidates_among,
+    choose_victims,
+)
+from tests.core.builders import healthy_state, pod, quota, rack_cluster, request
 
 COUNT = 9
 
@@ -88,3 +102,23 @@ def test_fewer_sets_are_asked_about_in_a_large_cluster_and_for_a_large_group() -
     assert replace(small, leaf_count=1 << 20).most_sets(1) == FEWEST_SETS
     assert replace(small, leaf_count=1 << 20).most_sets(4096) == 4
     assert small.most_sets(1 << 30) == FEWEST_OF_LARGE
+
+
+def test_a_group_that_waits_for_its_cells_loses_no_work_of_their_users() -> None:
+    state = healthy_state(replace(rack_cluster(quota("A", {"RACK.NODE": 2}), racks=1), rules=Rules.BETTER))
+    for number in range(2):
+        lent = pod(f"lent{number}", priority=-1, elastic=True)
+        handle(state, PodAllocated(lent, run_info(state, lent), (), WorkTimes(0.0)))
+    assert isinstance(request(state, pod("waits"), Phase.PREEMPTING), Preempt)
+    state.now_ms = 10_000
+    physical = state.groups["waits"].physical
+    holders = state.cells.reserving[physical]
+    found = candidates_among(state, physical, holders, physical, len(physical))
+    assert found.costs.tolist() == [[0, 1, 0, 2]]
+    assert not found.elastic.any()
+
+
+def run_info(state: State, wanted: PodRequest) -> BindInfo:
+    decision = request(state, wanted)
+    assert isinstance(decision, Bind)
+    return decision.bind_info
