@@ -211,7 +211,9 @@ class Loop:
         self.now.lent_count -= task.shape.leaf_count * (task.runs_as == OPPORTUNISTIC_PRIORITY)
         self._take_back(self.cluster.release(task))
         for name in [name for name, victims in self._victims.items() if task.group in victims]:
-            victims = self._victims.get(name, set())
+            victims = self._victims.get(name)
+            if victims is None:
+                continue  # another one has just taken its reserved cells, and it waits again
             victims.discard(task.group)
             if not victims:
                 self._ask_again(self.tasks[self._number[name]])

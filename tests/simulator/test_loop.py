@@ -106,6 +106,17 @@ def test_who_waits_for_victims_starts_once_they_have_ended_by_themselves() -> No
     assert (found[1].first_s, found[0].eviction_count) == (310, 0)
 
 
+def test_who_loses_reserved_cells_to_another_waits_again() -> None:
+    jobs = [
+        job("lent", "a", 0, 1000, (2, 4), priority=-1),
+        job("high", "a", 10, 100, (1, 4), priority=5),
+        job("low", "a", 10, 100, (1, 4), priority=0),
+    ]
+    cluster = HivedCluster(cluster_of(1, a={NODE: 2}))
+    _, high, low = run(cluster, jobs, [Change(20.0, Act.FAIL, ("n0",))], Manner(grace_s=60.0))
+    assert (high.first_s, low.first_s) == (20, 120)
+
+
 def test_a_job_that_never_fits_is_refused_and_holds_nobody_up() -> None:
     jobs = [job("large", "a", 0, 10, (3, 4)), job("small", "a", 0, 10, (1, 1))]
     large, small = run(HivedCluster(SPEC), jobs)

@@ -134,8 +134,10 @@ class Configurations:
                 outcome = change.outcome(*change.catch_up_with(self._service))
         return outcome.report()
 
-    def push(self, push: ConfigPushArgs) -> tuple[Version, ConfigReport | None]:
+    def push(self, push: ConfigPushArgs, *, is_own: bool = False) -> tuple[Version, ConfigReport | None]:
         """Put a text in force; returns its version and effects, None where another replica does it.
+
+        The service's own changes need no certificate: they touch no virtual cluster.
 
         Raises Refused, and UserError as `plan` does.
         """
@@ -153,7 +155,7 @@ class Configurations:
                     409,
                 )
             self._check_cluster(snapshot.stored, push.cluster_id)
-            return self._in_force.put(push, push.agreed, snapshot)
+            return self._in_force.put(push, push.agreed, snapshot, is_own=is_own)
 
     def _check_cluster(self, stored: Stored, cluster_id: str) -> None:
         if cluster_id and stored.cluster_id and cluster_id != stored.cluster_id:

@@ -79,15 +79,16 @@ class InForce:
         self._count_in_force()
 
     def put(
-        self, push: ConfigPushArgs, agreed: Agreed | None, snapshot: Snapshot
+        self, push: ConfigPushArgs, agreed: Agreed | None, snapshot: Snapshot, *, is_own: bool = False
     ) -> tuple[Version, ConfigReport | None]:
         """Put a text in force; returns its version and effects, None where another replica does it.
 
-        Where nobody has agreed to anything (None), anything may become of running work. Raises Refused, and UserError
+        A push of the service's `is_own` needs no certificate. Where nobody has agreed to anything (None), anything may
+        become of running work. Raises Refused, and UserError
         (503) for a push that may be retried as it is.
         """
         try:
-            return self._carry_out(push, agreed, snapshot)
+            return self._carry_out(push, agreed, snapshot, is_own)
         except UserError as error:
             if error.code == UNAVAILABLE:
                 raise
@@ -99,13 +100,14 @@ class InForce:
             raise Refused(error.message, REFUSED) from error
 
     def _carry_out(
-        self, push: ConfigPushArgs, agreed: Agreed | None, snapshot: Snapshot
+        self, push: ConfigPushArgs, agreed: Agreed | None, snapshot: Snapshot, is_own: bool
     ) -> tuple[Version, ConfigReport | None]:
         try:
             configuration = self.read(push.text, push.file)
         except ConfigError as error:
             raise Refused(str(error), REFUSED, invalid(error, self.version.version)) from error
-        self._check_certificate(push, snapshot.stored)
+        if not is_own:
+            self._check_certificate(push, snapshot.stored)
         if not self.store.is_shared and configure(self.service, configuration, push.text):
             stored = self._next(snapshot.stored, push)  # another replica leads, and has a file of its own
             self.store.commit(snapshot, stored)

@@ -87,7 +87,7 @@ class NodeSync:
         if len(message) > MESSAGE_LIMIT:
             message = message[: MESSAGE_LIMIT - 3] + "..."
         self._configurations.push(
-            ConfigPushArgs(result.text, "the synced configuration", message, AUTHOR, version.version)
+            ConfigPushArgs(result.text, "the synced configuration", message, AUTHOR, version.version), is_own=True
         )
         return True
 

@@ -9,6 +9,9 @@ import msgspec
 from hived.errors import UserError
 from hived_extender.recording.recorded_offer import Names, OfferText
 
+STAND_IN = "moving:"
+"""How the names of pods begin that only hold cells for a group on the move; no pod of Kubernetes has such a uid."""
+
 
 class ScenarioError(UserError):
     """The scenario itself cannot be read or followed; the message names file and line."""

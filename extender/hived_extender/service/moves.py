@@ -23,6 +23,7 @@ from hived.state import Group, GroupState
 from hived_extender.api.defrag import MoveState, MovingReport, PlannedPod
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.dialects.description import GangKey
+from hived_extender.recording.operations import STAND_IN
 from hived_extender.service.announcements import Announcements
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.core import Core
@@ -64,7 +65,7 @@ class _Move:
         becomes = self.order.becomes
         if becomes is None or self.spec is None or self.stand_ins:
             return
-        name = f"moving:{number}:{self.order.group}"
+        name = f"{STAND_IN}{number}:{self.order.group}"
         slot = 0
         try:
             for member in self.spec.group.members:

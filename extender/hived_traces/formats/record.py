@@ -1,8 +1,9 @@
 """hived's own record, as `hived serve --record` writes it: a line for each event that reached the scheduler's core.
 
 A group is submitted when a pod of it is first asked about. It runs from the first pod that is bound to the last one
-that is deleted. A pod that a new term of leadership does not find any more has ended with the term before. Times are
-the `now` of the lines; a record without them, of an earlier version, is refused.
+that is deleted. Stand-ins, which hold cells for a group on the move, are no jobs. A pod that a new term of leadership
+does not find any more has ended with the term before. Times are the `now` of the lines; a record without them, of an
+earlier version, is refused.
 """
 
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import msgspec
 from hived.errors import UserError
 from hived.specs import PodSpec
 from hived_extender.pods.annotations import read_spec
+from hived_extender.recording.operations import STAND_IN
 from hived_traces.draft import Draft
 from hived_traces.fields import Unusable
 from hived_traces.formats.format import Format
@@ -77,6 +79,8 @@ class _Run:
     def follow(self, line: _Line) -> None:
         """Note what an operation tells. Raises UserError if it has a spec that is none."""
         self.now = line.now if line.now is not None else self.now
+        if line.pod.startswith(STAND_IN):
+            return
         if self.now is None:
             self._early.append(line)
             return

@@ -9,6 +9,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from hived_config.loader import load_text
+from hived_extender.api.configuration import ConfigPushArgs
 from hived_extender.http.access import Gate
 from hived_extender.http.app import create_app
 from hived_extender.http.config_pushes import ConfigPushes, MayDo
@@ -17,7 +18,7 @@ from hived_extender.http.reviews import Reviews
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.metrics import Metrics
 from hived_extender.reconfiguration.configurations import Configurations
-from hived_extender.reconfiguration.in_force import InForce, Origin
+from hived_extender.reconfiguration.in_force import InForce, Origin, Refused
 from hived_extender.reconfiguration.stores import ConfigMapStore, FileStore, Store
 from hived_extender.reconfiguration.versions import Stored, Version
 from hived_lab.embedded.cluster import EmbeddedCluster
@@ -175,3 +176,16 @@ def test_words_that_cannot_be_kept_with_a_version_are_refused(store: ConfigMapSt
     assert (status, answer["plan"]) == (422, None)
     assert f"{next(iter(words))}: expected one line of at most 1000 printable characters" in answer["message"]
     assert store.read().stored.versions == (FIRST,)
+
+
+def test_a_demand_binds_everybody_but_the_service_itself(kube: KubeClient) -> None:
+    demanding = f"certify: {{days: 14}}\n{CONFIG}"
+    first = Version(1, "then", "", "first", demanding)
+    store = ConfigMapStore(kube, "kube-system", "demanding", Metrics())
+    store.create(Stored(demanding, (first,)))
+    origin = Origin(store, load_text(demanding, "first"), first)
+    configurations = Configurations(InForce(SmallCluster().service, origin))
+    with pytest.raises(Refused, match="a certificate of 14 days of its record: push with --certify 14d") as caught:
+        configurations.push(ConfigPushArgs(OTHER))
+    assert caught.value.code == 422
+    assert configurations.push(ConfigPushArgs(OTHER), is_own=True)[0].version == 2

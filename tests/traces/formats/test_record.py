@@ -83,6 +83,17 @@ def test_pods_of_a_gang_that_is_split_belong_to_it(tmp_path: Path) -> None:
     assert (job.name, job.started_s, job.duration_s, job.pods) == ("gang", 10.0, 70.0, (Pods(2, 8),))
 
 
+def test_cells_that_are_held_for_a_group_on_the_move_are_no_job(tmp_path: Path) -> None:
+    stand_in = {"op": "addBound", "pod": "moving:1:g:0", "spec": spec("moving:1:g"), "node": "n", "bindInfo": ""}
+    lines = [
+        asked("p", 100.0, "g"),
+        stand_in,
+        {"op": "delete", "pod": "p", "now": 150.0},
+        {"op": "delete", "pod": "moving:1:g:0", "now": 180.0},
+    ]
+    assert [job.name for job in read(tmp_path / "a", *lines).jobs] == ["g"]
+
+
 def test_pods_that_ran_before_count_from_their_start_and_those_that_are_gone_end(tmp_path: Path) -> None:
     bound = {"op": "addBound", "node": "n", "bindInfo": ""}
     lines = [

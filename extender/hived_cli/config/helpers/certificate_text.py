@@ -14,8 +14,8 @@ def drawn(certificate: Certificate) -> str:
         (
             printable(one.vc),
             f"{one.jobs:,}",
-            f"{one.old_delay_s / 60:.1f}",
-            f"{one.new_delay_s / 60:.1f}",
+            f"{one.old_delay_s / 60:,.1f}",
+            f"{one.new_delay_s / 60:,.1f}",
             f"{one.later:,}",
             f"{one.lost:,}",
         )

@@ -2,6 +2,7 @@
 
 import hashlib
 import time
+from os import SEEK_END
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import BinaryIO
@@ -74,6 +75,7 @@ def _recorded(inspector: Inspector, days: int, folder: Path | None, reading: Rea
         if all(line.startswith(BEGINNING) for line in file):
             return Trace("record", (), None, ("nobody has asked for anything in that time",))
         if folder is None:  # work that is running still has run until now
+            file.seek(0, SEEK_END)
             file.write(msgspec.json.encode({"op": "time", "now": time.time()}) + b"\n")
         file.flush()
         try:

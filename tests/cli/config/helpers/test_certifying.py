@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from click.testing import CliRunner, Result
 from hived_cli import main
 from hived_extender.client.config_client import ConfigClient
 from hived_extender.client.inspection import Inspector
+from hived_extender.kube.client import KubeClient
 from hived_lab.start import Embedded, start_embedded
+from tests.extender.service.small_cluster import wait_until
 
 NOW = """\
 physicalCluster:
@@ -124,6 +127,25 @@ def test_days_are_those_of_the_services_record(embedded: Embedded, folder: Path)
     kept = service(embedded).current().certificate
     assert kept is not None
     assert (kept.trace.name, kept.trace.days, kept.trace.jobs) == ("record", 2.0, 0)
+
+
+def test_jobs_of_the_record_are_replayed(embedded: Embedded, folder: Path, tmp_path: Path) -> None:
+    container = {"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": 4}}}
+    for name in ("first", "second"):
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container]}}
+        (tmp_path / f"{name}.json").write_text(json.dumps(pod))
+        where = ["--api-server", embedded.cluster.api_url, "--server", embedded.extender.url]
+        result = CliRunner().invoke(main, ["submit", str(tmp_path / f"{name}.json"), "--vc", "a", *where])
+        assert result.exit_code == 0, result.output
+    wait_until(lambda: len(Inspector(embedded.extender.url).groups()) == 2)
+    result = config(embedded, "push", "-f", folder / "other.yaml", "--yes", "--certify", "2d")
+    assert result.exit_code == 0, result.output
+    kept = service(embedded).current().certificate
+    assert kept is not None
+    assert (kept.trace.name, kept.trace.jobs, [one.vc for one in kept.vcs]) == ("record", 2, ["a"])
+    with closing(KubeClient.connect(embedded.cluster.api_url)) as kube:
+        for name in ("first", "second"):
+            kube.delete_pod("default", name, grace_period_s=0)
 
 
 @pytest.mark.parametrize(
