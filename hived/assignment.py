@@ -18,53 +18,13 @@ from hived.matching import can_share
 from hived.offers import keeps_rules
 from hived.pod_classes import Kind, PodClass
 from hived.topology import BoolArray, IntArray, LongArray
-
-MOST_TRIED = 1024
-"""So many times a pod is taken back from where it was tried, for one decision; an ordinary one needs that never.
-
-As many domains of pods that belong together are tried in vain."""
-
-MOST_IN_A_SEARCH = 256
-"""The same for one of the searches of a decision, so that an easier one may follow."""
+from hived.tries import Budget
 
 _NEVER = np.int64(1) << 62
 _VICTIM, _SPREAD, _LEVEL, _SPLIT = 61, 41, 34, 28  # bits of a key, which leaves the lowest for how much stays free
 _OF_BAD = 1 << (_LEVEL - _SPLIT - 1)  # cells without lost leaves are opened first, whatever is split for them
 _MOST_FREE = (1 << _SPLIT) - 1
 _MOST_SPREAD = (1 << (_VICTIM - _SPREAD)) - 1
-
-
-@dataclass(slots=True)
-class Budget:
-    """How many choices of a kind failed in a decision, and whether a search was given up for it (rule 12.8)."""
-
-    most: int
-    count: int = 0
-    end: int = 0
-    gave_up: bool = False
-
-    def start(self) -> None:
-        """Begin another search."""
-        self.end = min(self.count + MOST_IN_A_SEARCH, self.most)
-
-    def are_over(self) -> bool:
-        """Is this search to be given up?"""
-        self.gave_up |= self.count >= self.end
-        return self.count >= self.end
-
-
-class Tries:
-    """The tries of one decision, at most so many of each kind."""
-
-    def __init__(self, most: int = MOST_TRIED) -> None:
-        self.most = most
-        self.pods = Budget(most)  # places of pods
-        self.domains = Budget(most)  # domains of `Together` rules, each tried with all that follows
-
-    @property
-    def gave_up(self) -> bool:
-        """Was any search of the decision given up?"""
-        return self.pods.gave_up or self.domains.gave_up
 
 
 class Place(NamedTuple):

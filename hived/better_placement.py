@@ -11,7 +11,6 @@ from functools import partial
 
 import numpy as np
 
-from hived.assignment import Tries
 from hived.close_mapping import map_closely
 from hived.close_packing import pack_closely
 from hived.decisions import Wait
@@ -25,6 +24,7 @@ from hived.preemption import lazy_groups_below, preempt_lazily_for
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived.state import NO_GROUP, State
 from hived.topology import IntArray
+from hived.tries import Tries
 from hived.victim_choice import Candidates, candidates_among, choose_victims
 from hived.victims import has_victims
 from hived.views import chain_of_view
@@ -100,7 +100,10 @@ def _own_choice(state: State, request: Request, view: int, level: int) -> tuple[
     leaves = _pack(state, request, view, level, _NOBODY)
     if leaves is not None or request.pod.spec.priority <= MIN_GUARANTEED_PRIORITY:
         return leaves, False
-    found = choose_victims(_own_candidates(state, request, view), lambda more: _pack(state, request, view, level, more))
+    lower = _own_candidates(state, request, view)
+    found = choose_victims(
+        lower, lambda more: _pack(state, request, view, level, more), lower.most_sets(request.wanted)
+    )
     return (None, False) if found is None else (found.taken, found.gave_up)
 
 
@@ -194,12 +197,12 @@ def _hardware(
 def _with_victims(state: State, request: Request, choices: list[IntArray], level: int) -> Placement | None:
     """The choice of virtual leaves, and hardware behind it, where opportunistic groups lose least (rule 18.9)."""
     lent = _lent(state, int(choices[0][0]))
-    best, least, gave_up = None, None, False
+    best, least, gave_up, left = None, None, False, lent.most_sets(request.wanted)
     for virtual in choices:
-        found = choose_victims(lent, partial(_hardware, state, request, virtual, level))
+        found = choose_victims(lent, partial(_hardware, state, request, virtual, level), left)
         if found is None:
             continue
-        gave_up = gave_up or found.gave_up
+        gave_up, left = gave_up or found.gave_up, found.left
         if least is None or found.cost < least:
             best, least = Placement(found.taken, virtual), found.cost
     return None if best is None else replace(best, gave_up=gave_up)

@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hived.assignment import Budget
 from hived.capacity import Capacity
 from hived.events import Limit, Offer, Together
 from hived.pod_classes import PodClass
 from hived.topology import BoolArray, IntArray, LongArray
+from hived.tries import Budget
 
 
 class _Rule(NamedTuple):

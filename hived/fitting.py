@@ -9,7 +9,6 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from hived.assignment import MOST_TRIED, Tries
 from hived.combined_cells import by_pod, can_combine, leaf_by_leaf
 from hived.decisions import Wait
 from hived.events import Offer
@@ -22,12 +21,17 @@ from hived.placement import Placement, fit_in_view, map_placement
 from hived.preassigned import release_idle_doomed
 from hived.specs import OPPORTUNISTIC_PRIORITY
 from hived.state import State
+from hived.tries import MOST_TRIED, Tries
 from hived.views import chain_of_view, first_cell
 
 MOST_SWEPT = 1 << 17
 """Nodes times tries of one decision without an offer: each try sweeps all nodes. At least LEAST_TRIED are made."""
 
 LEAST_TRIED = 32
+
+MOST_COMBINED = 1 << 12
+"""Leaves times tries of a search for pods over several cells: each try places all leaves anew. Half of LEAST_TRIED at
+least are made."""
 
 
 def fit_completely(
@@ -51,7 +55,8 @@ def fit_completely(
                 return found, False
         if can_combine(state, request, view) and _could_hold(state, request, view, combines=True):
             before, offer = mark(state), offer or offer_to_all(state, request)
-            found = _fit_combined(state, request, view, offer, tries)
+            fewer = tries.fewer(max(LEAST_TRIED // 2, MOST_COMBINED // request.wanted))
+            found = _fit_combined(state, request, view, offer, fewer)
             if found is not None and state.spec.virtual_clusters[request.pod.spec.virtual_cluster].combines:
                 return found, False
             undo_changes(state, before)
@@ -66,7 +71,7 @@ def tries_for(state: State) -> Tries:
 
 def given_up(tries: Tries) -> str:
     """What a reason says where a search was given up; "" else."""
-    return f"; the search was given up after {tries.most} tries" if tries.gave_up else ""
+    return f"; the search was given up after {tries.given_up_after} tries" if tries.gave_up else ""
 
 
 def explain(reason: str, tries: Tries, *, would_combine: bool) -> Wait:

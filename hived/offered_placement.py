@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hived.assignment import Assignment, Place, Tries
+from hived.assignment import Assignment, Place
 from hived.capacity import ELASTIC, IDLE, LENT, LENT_ELASTIC, LOWER, Capacity
 from hived.domains import Domains
 from hived.errors import InvariantError, UserError
@@ -25,6 +25,7 @@ from hived.preemption import preempt_lazily_for
 from hived.specs import MIN_GUARANTEED_PRIORITY, Rules
 from hived.state import NO_GROUP, Group, State
 from hived.topology import NO_CELL, BoolArray
+from hived.tries import Tries
 from hived.views import chain_of_view
 from hived.virtual_leaves import choose_virtual
 

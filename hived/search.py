@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hived.assignment import Tries
 from hived.better_placement import fit_better
 from hived.capacity import Capacity
 from hived.checks import check_request
@@ -23,6 +22,7 @@ from hived.placement import Placement, fit_in_view, no_capacity
 from hived.specs import PodRequest, Rules
 from hived.state import State
 from hived.topology import BoolArray
+from hived.tries import Tries
 from hived.views import chain_of_view, views_to_try
 
 _EVERY_NODE = np.ones(0, np.bool_)  # is not read

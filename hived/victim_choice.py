@@ -19,7 +19,11 @@ from hived.topology import BoolArray, IntArray
 FEWEST_SETS, MOST_SETS = 24, 256
 """Sets of groups that are asked about for one decision: fewer in a large cluster, where an answer takes longer."""
 
+FEWEST_OF_LARGE = 2
+"""As FEWEST_SETS, for a group of so many leaves that each answer takes long."""
+
 _LEAVES_ASKED = 1 << 16  # leaves of the cluster times sets
+_LEAVES_WANTED = 1 << 14  # leaves of the group times sets
 _NOBODY = -1
 
 Cost = tuple[int, int, int, int]
@@ -48,6 +52,11 @@ class Candidates:
     elastic: BoolArray
     leaf_count: int
 
+    def most_sets(self, wanted: int) -> int:
+        """How many sets may be asked about for one decision, for a group that wants so many leaves."""
+        usual = max(FEWEST_SETS, min(MOST_SETS, _LEAVES_ASKED // self.leaf_count))
+        return max(FEWEST_OF_LARGE, min(usual, _LEAVES_WANTED // wanted))
+
     def some(self, chosen: BoolArray) -> "Candidates":
         """Only these groups."""
         sizes = np.diff(self.ends, prepend=0)
@@ -57,11 +66,15 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """The leaves that the new group takes, and the cost of their users; `gave_up` if a better set may exist."""
+    """The leaves that the new group takes, and the cost of their users; `gave_up` if a better set may exist.
+
+    left : sets that may still be asked about for this decision
+    """
 
     taken: IntArray
     cost: Cost
     gave_up: bool
+    left: int
 
 
 def candidates_among(
@@ -90,10 +103,10 @@ def candidates_among(
     return Candidates(costs[by_cost], leaves[order][places], ends, elastic, leaf_count)
 
 
-def choose_victims(candidates: Candidates, search: Search) -> Choice | None:
+def choose_victims(candidates: Candidates, search: Search, most_sets: int) -> Choice | None:
     """The best set of groups that lets a new one in, elastic groups alone if these are enough (rule 15.1).
 
-    None if not even all groups are enough. Cost: at most MOST_SETS calls of `search`; without a rival set
+    None if not even all groups are enough. Cost: at most `most_sets` + 2 calls of `search`; without a rival set
     O(victims x log(groups)).
     """
     if len(candidates.ends) == 0:
@@ -102,9 +115,9 @@ def choose_victims(candidates: Candidates, search: Search) -> Choice | None:
         elastic = candidates.some(candidates.elastic)
         taken = search(elastic.leaves)
         if taken is not None:
-            return _Search(elastic, search, taken).best()
+            return _Search(elastic, search, taken, most_sets).best()
     taken = search(candidates.leaves)
-    return None if taken is None else _Search(candidates, search, taken).best()
+    return None if taken is None else _Search(candidates, search, taken, most_sets).best()
 
 
 class _Search:
@@ -113,9 +126,8 @@ class _Search:
     taken : what the new group would take if all candidates left
     """
 
-    def __init__(self, candidates: Candidates, search: Search, taken: IntArray) -> None:
-        self._own, self._search = candidates, search
-        self._left = max(FEWEST_SETS, min(MOST_SETS, _LEAVES_ASKED // candidates.leaf_count))
+    def __init__(self, candidates: Candidates, search: Search, taken: IntArray, most_sets: int) -> None:
+        self._own, self._search, self._left = candidates, search, most_sets
         self._base = int(candidates.leaves.min())
         self._owner = np.full(int(candidates.leaves.max()) - self._base + 1, _NOBODY)  # by leaf from the first one
         sizes = np.diff(candidates.ends, prepend=0)
@@ -125,7 +137,7 @@ class _Search:
     def best(self) -> Choice:
         """The best set that was found."""
         self._extend([], len(self._own.ends))
-        return Choice(self._best, self._least, self._left <= 0)
+        return Choice(self._best, self._least, self._left <= 0, self._left)
 
     def _extend(self, chosen: list[int], end: int) -> None:
         """Look for better sets of `chosen` and candidates before `end`; together with all of these it is enough."""

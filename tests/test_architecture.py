@@ -58,7 +58,7 @@ FLOOR = {room: floor for floor, rooms in enumerate(ROOMS) for room in rooms}
 # The core, lowest layer first. A module may import from lower layers, never from its own or a higher one, except that
 # the plain values of the core's first layer may use each other.
 CORE_LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "specs", "events", "decisions", "jit", "linked", "signatures", "blocks"),
+    ("errors", "specs", "events", "decisions", "jit", "linked", "signatures", "blocks", "tries"),
     ("topology",),
     ("tree",),
     ("forests",),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hived import assignment
+from hived import tries
 from hived.decisions import Bind, Wait
 from hived.events import NodeHealthChanged, Offer, Phase, PodAllocated, ScheduleRequested
 from hived.scheduler import check_invariants, handle, new_state
@@ -134,7 +134,7 @@ def test_a_search_that_is_given_up_says_so(monkeypatch: pytest.MonkeyPatch) -> N
     decision = request(better(spec), gang)
     assert isinstance(decision, Wait)
     assert "given up" not in decision.reason
-    monkeypatch.setattr(assignment, "MOST_IN_A_SEARCH", 0)
+    monkeypatch.setattr(tries, "MOST_IN_A_SEARCH", 0)
     decision = request(better(spec), gang)
     assert isinstance(decision, Wait)
     assert decision.reason.endswith("the search was given up after 1024 tries")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hived import assignment, offered_placement, pod_classes
+from hived import assignment, offered_placement, pod_classes, tries
 from hived import domains as domain_choice
 from hived.decisions import Bind, Decision, Preempt, Wait
 from hived.errors import UserError
@@ -438,10 +438,10 @@ def test_a_search_for_domains_is_given_up_after_a_bounded_number_of_tries(monkey
     decision, searches, domains = jobs_on_racks(5, 4, monkeypatch)
     told = reason(decision)
     assert searches == 0
-    assert domains <= assignment.MOST_TRIED
-    monkeypatch.setattr(assignment, "MOST_IN_A_SEARCH", 8)
+    assert domains <= tries.MOST_TRIED
+    monkeypatch.setattr(tries, "MOST_IN_A_SEARCH", 8)
     given_up, _, fewer = jobs_on_racks(5, 4, monkeypatch)
-    assert reason(given_up) == f"{told}; the search was given up after {assignment.MOST_TRIED} tries"
+    assert reason(given_up) == f"{told}; the search was given up after {tries.MOST_TRIED} tries"
     assert fewer < domains
 
 
@@ -479,11 +479,11 @@ def test_two_spreads_need_one_order_for_both() -> None:
 
 def test_a_search_is_given_up_after_a_bounded_number_of_tries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pods of 3, 3 and 2 GPUs want 8 on two nodes of 4: no bound sees that they do not fit."""
-    monkeypatch.setattr(assignment, "MOST_IN_A_SEARCH", 0)
+    monkeypatch.setattr(tries, "MOST_IN_A_SEARCH", 0)
     state = healthy_state(rack_cluster(quota("A", {"RACK.NODE": 3}), racks=1, nodes=3, gpus=4))
     gang = pod("gang", members=((1, 2), (2, 3)))
     told = reason(ask(state, gang, offer(state, *[["n0", "n1"]] * 3)))
-    assert told.endswith(f"; the search was given up after {assignment.MOST_TRIED} tries")
+    assert told.endswith(f"; the search was given up after {tries.MOST_TRIED} tries")
 
 
 # --- what goes in --------------------------------------------------------------------------------------------------

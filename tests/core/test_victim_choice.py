@@ -1,13 +1,28 @@
 """The best set of victims, against every set."""
 
+from dataclasses import replace
 from itertools import combinations
 from random import Random
 
 import numpy as np
 import pytest
 
+from hived.decisions import Bind, Preempt
+from hived.events import Phase, PodAllocated
+from hived.scheduler import handle
+from hived.specs import BindInfo, PodRequest, Rules, WorkTimes
+from hived.state import State
 from hived.topology import IntArray
-from hived.victim_choice import Candidates, Cost, choose_victims
+from hived.victim_choice import (
+    FEWEST_OF_LARGE,
+    FEWEST_SETS,
+    MOST_SETS,
+    Candidates,
+    Cost,
+    candidates_among,
+    choose_victims,
+)
+from tests.core.builders import healthy_state, pod, quota, rack_cluster, request
 
 COUNT = 9
 
@@ -48,7 +63,7 @@ def test_no_set_of_groups_costs_less(seed: int) -> None:
     source = Random(seed)
     found = candidates(source)
     ways = ways_in(source, found)
-    choice = choose_victims(found, lambda leaves: taken(ways, leaves))
+    choice = choose_victims(found, lambda leaves: taken(ways, leaves), 256)
     assert choice is not None
     assert set(choice.taken.tolist()) in ways
     assert not choice.gave_up
@@ -59,7 +74,7 @@ def test_no_set_of_groups_costs_less(seed: int) -> None:
 def test_the_highest_priority_counts_and_not_the_sum_of_all() -> None:
     costs = np.array([(0, 1, 1, 1), (0, 1, 3, 1), (0, 1, 4, 1), (0, 1, 5, 1)], np.int64)
     found = Candidates(costs, np.arange(4, dtype=np.int32), np.arange(1, 5), np.zeros(4, np.bool_), 4)
-    choice = choose_victims(found, lambda leaves: taken([{0, 3}, {1, 2}], leaves))
+    choice = choose_victims(found, lambda leaves: taken([{0, 3}, {1, 2}], leaves), 256)
     assert choice is not None
     assert choice.cost == (0, 2, 4, 2)
     assert choice.taken.tolist() == [1, 2]
@@ -67,16 +82,43 @@ def test_the_highest_priority_counts_and_not_the_sum_of_all() -> None:
 
 def test_none_is_found_if_all_groups_together_are_not_enough() -> None:
     found = candidates(Random(0))
-    assert choose_victims(found, lambda _: None) is None
-    assert choose_victims(found.some(np.zeros(COUNT, np.bool_)), lambda leaves: leaves) is None
+    assert choose_victims(found, lambda _: None, 256) is None
+    assert choose_victims(found.some(np.zeros(COUNT, np.bool_)), lambda leaves: leaves, 256) is None
 
 
-def test_a_search_that_is_cut_short_still_names_enough_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hived.victim_choice.FEWEST_SETS", 3)
-    monkeypatch.setattr("hived.victim_choice.MOST_SETS", 3)
+def test_a_search_that_is_cut_short_still_names_enough_cells() -> None:
     choice = choose_victims(
-        candidates(Random(1), 30), lambda leaves: np.sort(leaves)[:12] if len(leaves) >= 12 else None
+        candidates(Random(1), 30), lambda leaves: np.sort(leaves)[:12] if len(leaves) >= 12 else None, 3
     )
     assert choice is not None
     assert choice.gave_up
+    assert choice.left == 0
     assert len(choice.taken) == 12
+
+
+def test_fewer_sets_are_asked_about_in_a_large_cluster_and_for_a_large_group() -> None:
+    small = candidates(Random(0))
+    assert small.most_sets(1) == MOST_SETS
+    assert replace(small, leaf_count=1 << 20).most_sets(1) == FEWEST_SETS
+    assert replace(small, leaf_count=1 << 20).most_sets(4096) == 4
+    assert small.most_sets(1 << 30) == FEWEST_OF_LARGE
+
+
+def test_a_group_that_waits_for_its_cells_loses_no_work_of_their_users() -> None:
+    state = healthy_state(replace(rack_cluster(quota("A", {"RACK.NODE": 2}), racks=1), rules=Rules.BETTER))
+    for number in range(2):
+        lent = pod(f"lent{number}", priority=-1, elastic=True)
+        handle(state, PodAllocated(lent, run_info(state, lent), (), WorkTimes(0.0)))
+    assert isinstance(request(state, pod("waits"), Phase.PREEMPTING), Preempt)
+    state.now_ms = 10_000
+    physical = state.groups["waits"].physical
+    holders = state.cells.reserving[physical]
+    found = candidates_among(state, physical, holders, physical, len(physical))
+    assert found.costs.tolist() == [[0, 1, 0, 2]]
+    assert not found.elastic.any()
+
+
+def run_info(state: State, wanted: PodRequest) -> BindInfo:
+    decision = request(state, wanted)
+    assert isinstance(decision, Bind)
+    return decision.bind_info

@@ -131,6 +131,8 @@ def changes_nothing(op: Op, result: Json) -> bool:
         return result["kind"] != "ok"
     if op["op"] != "schedule" or op["phase"] != "Filtering":
         return op["op"] in {"inspect", "plan"}
+    if "offer" in op:
+        return False  # the pod's own preemption may be cancelled
     return result["kind"] != "bind" or not op["commit"]
 
 

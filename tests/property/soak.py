@@ -2,7 +2,8 @@
 
 Each run is one cluster with a few hundred operations, fully determined by its seed; every other one goes beyond what
 the reference has. A difference stops the soak; the run is written to --dump as a scenario with its configurations.
-After each come a random run of gangs, in which all of `gang_rules` have to hold, and one of the machine alone.
+After each come one of two cores under better rules, one of gangs, in which all of `gang_rules` have to hold, and one of
+the machine alone.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+from tests.property.better_run import BetterRun
 from tests.property.choices import Choices, Seeded
 from tests.property.clusters import make_cluster, make_hardware, pack_some
 from tests.property.gang_rules import Broken
@@ -51,6 +53,16 @@ def run(seed: int, op_count: int, dump: Path, leaves: int = 0, *, beyond: bool =
         lockstep.dump(dump / f"seed-{seed}")
         raise
     return len(lockstep.operations)
+
+
+def run_better(seed: int, op_count: int, dump: Path) -> None:
+    """Two cores under better rules. Raises Difference, after writing the run to `dump`."""
+    better = BetterRun(seed)
+    try:
+        better.live(op_count)
+    except Difference:
+        better.lockstep.dump(dump / f"better-{seed}")
+        raise
 
 
 def run_gangs(seed: int, step_count: int, dump: Path, operations: dict[str, int] = OPERATIONS) -> str:
@@ -97,6 +109,10 @@ def main() -> None:
             run(seed, count, options.dump, options.leaves, beyond=seed % 2 == 1)
         except Difference as difference:
             sys.exit(f"seed {seed}: {difference}\nwritten to {options.dump / f'seed-{seed}'}")
+        try:
+            run_better(seed, count, options.dump)
+        except Difference as difference:
+            sys.exit(f"better rules, seed {seed}: {difference}\nwritten to {options.dump / f'better-{seed}'}")
         try:
             run_gangs(seed, STEPS_PER_GANG_RUN, options.dump, FICKLE if seed % 2 else OPERATIONS)
         except (Broken, Forbidden) as broken:

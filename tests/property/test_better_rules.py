@@ -12,6 +12,7 @@ from hived.scheduler import check_invariants, handle, new_state
 from hived.specs import PodRequest, Rules, VirtualClusterSpec, WorkTimes
 from hived.state import State
 from tests.core.builders import delete, fingerprint, pod, random_cluster, request, set_nodes
+from tests.property.better_run import BetterRun
 
 
 def wanted(number: int, vcs: list[VirtualClusterSpec], types: list[str], source: Random) -> PodRequest:
@@ -76,3 +77,8 @@ def test_a_random_life_keeps_all_rules_and_is_the_same_twice(seed: int) -> None:
     again, same = live(seed)
     assert decisions == same
     assert fingerprint(state) == fingerprint(again)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_all_events_together_break_no_rule_and_are_the_same_twice(seed: int) -> None:
+    assert sum(BetterRun(seed).live(60).values()) > 0

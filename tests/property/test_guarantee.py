@@ -14,8 +14,8 @@ from hived.invariants import broken_rule
 from hived.specs import ClusterSpec, Rules
 from tests.quality.exhaustive import Found, Wanted, cheapest_victims, exists, own_form, placements
 from tests.quality.plain import OPPORTUNISTIC, Running
-from tests.quality.play import Play
-from tests.quality.small import KINDS, Asked, Load, small_cluster, walk
+from tests.quality.play import Answer, Play
+from tests.quality.small import KINDS, PINNED, Asked, Load, small_cluster, walk
 from tests.quality.small import _group as random_group
 
 SEEDS = range(14)
@@ -60,6 +60,39 @@ def test_groups_start_when_they_would_in_a_private_cluster(kind: str, seed: int)
                 private.end(name)
         assert list(queue.serve()) == list(own.serve())
         assert broken_rule(shared.state) is None
+
+
+@pytest.mark.parametrize("kind", [*KINDS, PINNED])
+@pytest.mark.parametrize("seed", range(5))
+def test_groups_of_several_priorities_start_and_preempt_as_in_a_private_cluster(kind: str, seed: int) -> None:
+    """A group that does not fit lets others pass; of its own VC the same groups leave."""
+    source = Random(f"{kind} {seed} priorities")
+    spec = small_cluster(kind, Rules.BETTER, source)
+    shared, private = Play(spec), Play(alone(spec, "A"))
+    waiting: list[Wanted] = []
+    for step in range(40):
+        wanted = random_group(f"g{step}", spec, Load(opportunistic=35, gangs=40, mixed=40), source, shared.facts)
+        if source.random() < 0.35 and shared.facts.groups:
+            name = source.choice(sorted(shared.facts.groups))
+            shared.end(name)
+            if name in private.facts.groups:
+                private.end(name)
+        elif wanted.vc == "A" and wanted.priority > OPPORTUNISTIC:
+            waiting.append(replace(wanted, priority=source.choice([0, 0, 1, 5])))
+        else:
+            shared.ask(wanted, float(step))
+        for one in list(waiting):
+            answer, own = shared.ask(one, float(step)), private.ask(one, float(step))
+            assert (answer.kind == "wait") == (own.kind == "wait")
+            assert names_of_guaranteed(answer) == names_of_guaranteed(own)
+            if answer.kind != "wait":
+                waiting.remove(one)
+        assert broken_rule(shared.state) is None
+
+
+def names_of_guaranteed(answer: Answer) -> set[str]:
+    """The victims in the VC of a group."""
+    return {victim.name for victim in answer.victims if victim.priority > OPPORTUNISTIC}
 
 
 @pytest.mark.parametrize("kind", KINDS)
