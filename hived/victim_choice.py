@@ -1,4 +1,4 @@
-"""Which groups leave for a new one: those that lose least work, then fewest groups, then lowest priority (rule 18.9).
+"""Which groups leave for a new one: those that lose least work, then the fewest, then of least priority (rule 8.13).
 
 Whether a set of groups is enough is asked of a search for cells, and more groups are never worse. So the best set is
 found by branch and bound over its most expensive members. Each answer names the cells that would be taken, and so a set
@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hived.losses import losses_of_leaves
-from hived.specs import OPPORTUNISTIC_PRIORITY
-from hived.state import NO_TIME, State
+from hived.specs import FREE_PRIORITY
+from hived.state import NO_GROUP, NO_TIME, State
 from hived.topology import BoolArray, IntArray
 
 FEWEST_SETS, MOST_SETS = 24, 256
@@ -23,9 +23,9 @@ _LEAVES_ASKED = 1 << 16  # leaves of the cluster times sets
 _NOBODY = -1
 
 Cost = tuple[int, int, int, int]
-"""Lost leaf-milliseconds, groups, sum of priorities from the opportunistic one up, leaves.
+"""Lost leaf-milliseconds, groups, the highest priority among them, leaves; compared in this order (rule 8.13).
 
-Costs of sets are sums, and compared in this order.
+Of nobody the priority is FREE_PRIORITY. More groups never cost less.
 """
 
 Search = Callable[[IntArray], IntArray | None]
@@ -72,18 +72,21 @@ def candidates_among(
     physical, holders, leaves : shape (n,); physical leaf, number of its group, and the leaf that the group would leave,
     which may be a virtual one
 
-    If the time is unknown, all leaves count as busy for equally long. Cost O(n log n), in numpy.
+    If the time is unknown, all leaves count as busy for equally long. A group that only reserves its leaves loses
+    nothing, and is not elastic: it waits for others to leave. Cost O(n log n), in numpy.
     """
     order = np.lexsort((leaves, holders))
     _, first, sizes = np.unique(holders[order], return_index=True, return_counts=True)
     leading = physical[order][first]
+    is_waiting = state.cells.reserving[leading] != NO_GROUP  # what a leaf says of work is that of its user then
     lost = losses_of_leaves(state, leading, state.now_ms) if state.now_ms != NO_TIME else sizes
-    priorities = np.maximum(state.cells.priority[leading], OPPORTUNISTIC_PRIORITY) - OPPORTUNISTIC_PRIORITY
+    lost = np.where(is_waiting, 0, lost)
+    priorities = state.cells.priority[leading]
     costs = np.stack((lost, np.ones(len(first), np.int64), priorities, sizes), axis=1).astype(np.int64)
     by_cost = np.lexsort((leading, costs[:, 3], costs[:, 2], costs[:, 0]))
     ends = np.cumsum(sizes[by_cost])
     places = np.repeat(first[by_cost] - ends + sizes[by_cost], sizes[by_cost]) + np.arange(len(leaves))
-    elastic = state.cells.elastic[leading[by_cost]] == 1
+    elastic = ((state.cells.elastic[leading] == 1) & ~is_waiting)[by_cost]
     return Candidates(costs[by_cost], leaves[order][places], ends, elastic, leaf_count)
 
 
@@ -166,5 +169,8 @@ class _Search:
         return np.unique(users[users != _NOBODY])
 
     def _cost(self, places: npt.NDArray[np.int64] | list[int]) -> Cost:
-        lost, groups, priorities, leaves = self._own.costs[places].sum(axis=0).tolist() if len(places) else (0, 0, 0, 0)
-        return lost, groups, priorities, leaves
+        if len(places) == 0:
+            return 0, 0, FREE_PRIORITY, 0
+        costs = self._own.costs[places]
+        lost, groups, _, leaves = costs.sum(axis=0).tolist()
+        return lost, groups, int(costs[:, 2].max()), leaves

@@ -66,7 +66,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("state", "matching"),
     ("journal",),
     ("safety", "losses"),
-    ("free_lists", "views", "least_loss"),
+    ("free_lists", "views"),
     ("binding", "packing", "checks", "nearness"),
     ("mixed_sizes", "wishes", "packing_below", "doomed", "groups", "virtual_leaves", "offers", "pod_classes"),
     ("wish_matching", "preassigned", "view_room", "root_wishes"),

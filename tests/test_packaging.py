@@ -128,6 +128,15 @@ def test_the_demo_passes_from_the_wheel_with_an_empty_home_and_no_compiler(
     assert shown.returncode == 0, shown.stdout + shown.stderr
 
 
+def test_the_example_is_simulated_from_the_wheel(installed: Path, bare: dict[str, str], tmp_path: Path) -> None:
+    shown = subprocess.run(
+        [installed / "bin" / "hived", "simulate", "philly"], env=bare, cwd=tmp_path, capture_output=True, text=True,
+        timeout=300, check=False,
+    )  # fmt: skip
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    assert "No guaranteed job starts later" in (tmp_path / "philly-results" / "report.html").read_text()
+
+
 def test_a_cluster_is_served_from_the_wheel_with_an_empty_home(
     installed: Path, bare: dict[str, str], tmp_path: Path
 ) -> None:

@@ -22,7 +22,7 @@ TARGETS = tuple(product(PYTHONS, MACHINES))
 _LOCKS = {
     "requirements.lock": "what hived needs to run",
     "build.lock": "what builds the wheel",
-    "dev.lock": "all of it, with the extras, and what tests and checks need",
+    "dev.lock": "all of it, and what tests and checks need",
 }
 _HEADER = "# Made by `make lock` from pyproject.toml: {}. Python {} on {}.\n--only-binary :all:\n"
 _PIN = re.compile(r"(?P<name>[\w.-]+)==(?P<version>[^ ;]+)(?: ; (?P<marker>[^\\]+?))?(?P<rest>(?: --hash=\S+)*)$")
@@ -45,8 +45,8 @@ class Pin:
 def roots(pyproject: dict[str, Any]) -> dict[str, list[Requirement]]:
     """The requirements that each lock has to meet."""
     run = [Requirement(text) for text in pyproject["project"]["dependencies"]]
-    extras = pyproject["project"]["optional-dependencies"]
-    dev, opt = ([Requirement(text) for text in extras[name]] for name in ("dev", "opt"))
+    dev = [Requirement(text) for text in pyproject["project"]["optional-dependencies"]["dev"]]
+    opt = [Requirement(text) for text in pyproject["project"]["optional-dependencies"]["opt"]]
     build = [Requirement(text) for text in pyproject["build-system"]["requires"]]
     build += [each for each in dev if each.name in {"build", "editables", "hatchling"}]
     return {"requirements.lock": run, "build.lock": build, "dev.lock": [*run, *build, *dev, *opt]}

@@ -41,7 +41,7 @@ DIGITS = 3
 """Of seconds."""
 
 
-class Text(NamedTuple):
+class ConfigText(NamedTuple):
     """A configuration: its text, and the cluster in it."""
 
     text: str
@@ -78,8 +78,8 @@ def _date(start: float | None, seconds: float) -> str:
 
 
 def certify(
-    old: Text,
-    new: Text,
+    old: ConfigText,
+    new: ConfigText,
     trace: Trace,
     traced: CertifiedTrace,
     wish: Wish,

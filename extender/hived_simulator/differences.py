@@ -1,4 +1,4 @@
-"""Two runs side by side, with confidence: the same trace, its durations drawn again from those of each tenant."""
+"""Two runs side by side, with confidence: the same trace, its durations drawn again from those of like jobs."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -48,18 +48,19 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def redrawn(trace: Trace, seed: int, number: int) -> Trace:
-    """The trace with the duration of each job drawn from those of its tenant's jobs, with replacement.
+    """The trace with the duration of each job drawn from those of its tenant's jobs of its size, with replacement.
 
-    `number` is that of the draw, from 1. The same on every machine.
+    Larger jobs run longer in most traces, so draws over all sizes would change the load. `number` is that of the draw,
+    from 1. The same on every machine.
     """
     source = random.Random(f"durations/{seed}/{number}")
-    by_tenant: dict[str, list[float]] = {}
+    durations: dict[tuple[str, int], list[float]] = {}
     for job in trace.jobs:
-        by_tenant.setdefault(job.tenant, []).append(job.duration_s)
+        durations.setdefault((job.tenant, job.leaf_count), []).append(job.duration_s)
     jobs = []
     for job in trace.jobs:
-        own = by_tenant[job.tenant]
-        jobs.append(msgspec.structs.replace(job, duration_s=own[int(source.random() * len(own))]))
+        like = durations[job.tenant, job.leaf_count]
+        jobs.append(msgspec.structs.replace(job, duration_s=like[int(source.random() * len(like))]))
     return msgspec.structs.replace(trace, jobs=tuple(jobs))
 
 

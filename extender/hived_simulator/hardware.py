@@ -83,6 +83,12 @@ def bad_leaves_of(state: State, vc: str) -> int:
     return int(np.count_nonzero(state.cells.bad[is_leaf]))
 
 
+def configured_leaves(state: State, group: str) -> int:
+    """How many leaf cells of a group are configured; 0 if the state does not know it."""
+    found = state.groups.get(group)
+    return 0 if found is None else int(np.count_nonzero(found.physical != NO_CELL))
+
+
 def idle_cells(state: State) -> dict[str, int]:
     """By cell type, lowest first: physical cells of which every leaf is healthy, and neither used nor reserved."""
     arrays, cells, found = state.arrays, state.cells, Counter[str]()

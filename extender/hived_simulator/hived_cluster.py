@@ -8,7 +8,7 @@ from hived.decisions import Applied, Bind, Decision, Preempt, Wait
 from hived.errors import UserError
 from hived.events import Event, NodeHealthChanged, Phase, PodAllocated, PodDeleted, PodProgressed, ScheduleRequested
 from hived.scheduler import handle, new_state
-from hived.specs import OPPORTUNISTIC_PRIORITY, BindInfo, ClusterSpec, PodRequest, Rules
+from hived.specs import OPPORTUNISTIC_PRIORITY, BindInfo, ClusterSpec, PodRequest, Rules, WorkTimes
 from hived.state import GroupState, State
 from hived.topology import NO_CELL
 from hived_extender.reconfiguration.successor import Successor
@@ -18,6 +18,7 @@ from hived_simulator.hardware import (
     bad_leaves_of,
     best_level,
     common_level,
+    configured_leaves,
     idle_cells,
     level_name,
     nodes_below,
@@ -97,7 +98,7 @@ class HivedCluster:
         if self.state.spec.rules is Rules.BETTER:
             for group in self._saves.due(now_s):
                 for pod in self._holdings[group].pods:
-                    self._handle(PodProgressed(pod, self._saves.times(group)))
+                    self._tell_progress(pod, self._saves.times(group))
 
     def ask(self, task: Task, priority: int) -> Answer:
         """See `Cluster`."""
@@ -160,17 +161,12 @@ class HivedCluster:
         holding = self._holdings[task.group]
         cancelled: list[str] = []
         if holding.infos:
-            self._used_count -= self._leaves_of(task.group)
+            self._used_count -= configured_leaves(self.state, self.PREFIX + task.group)
         for pod in holding.pods:
             cancelled += self._delete(pod)
         self._forget(task.group)
         self._room += 1
         return tuple(name for name in cancelled if name != task.group)
-
-    def _leaves_of(self, group: str) -> int:
-        """How many leaf cells a group has that are configured."""
-        found = self.state.groups.get(self.PREFIX + group)
-        return 0 if found is None else int(np.count_nonzero(found.physical != NO_CELL))
 
     def set_health(self, node: str, is_healthy: bool) -> None:
         """See `Cluster`."""
@@ -218,7 +214,9 @@ class HivedCluster:
         tell_lacking(state, self._owned)
         self._promised = promised_leaves(state.topology)
         self._leaf_count = len(state.arrays.node_leaf)
-        self._used_count = sum(self._leaves_of(name) for name, held in self._holdings.items() if held.infos)
+        self._used_count = sum(
+            configured_leaves(self.state, self.PREFIX + name) for name, held in self._holdings.items() if held.infos
+        )
         self._possible = None
         self._best.clear()
         self._room += 1
@@ -267,6 +265,9 @@ class HivedCluster:
     def _delete(self, pod: PodRequest) -> tuple[str, ...]:
         """A pod is gone; returns the same."""
         return self._handle(PodDeleted(pod)).cancelled
+
+    def _tell_progress(self, pod: PodRequest, times: WorkTimes) -> None:
+        self._handle(PodProgressed(pod, times))
 
     def _tell_health(self, node: str, is_healthy: bool) -> None:
         self._handle(NodeHealthChanged(node, is_healthy))

@@ -8,6 +8,7 @@ one can see that the service decides as the core alone does. Some ten times slow
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from hived.errors import InvariantError, UserError
 from hived.events import Phase, PodAllocated
 from hived.groups import bind_info_of_slot
 from hived.layout import build_topology
-from hived.specs import ClusterSpec, PodRequest
+from hived.specs import ClusterSpec, PodRequest, WorkTimes
 from hived.state import GroupState, State
 from hived.victims import victims_of
 from hived_config.loader import Configuration
@@ -25,6 +26,7 @@ from hived_config.rules import PodRules
 from hived_config.settings import Settings
 from hived_extender.pods.annotations import SCHEDULING_SPEC, spec_fields
 from hived_extender.pods.interpreter import Interpreter
+from hived_extender.pods.progress import CHECKPOINTED_AT
 from hived_extender.pods.proofs import Prover
 from hived_extender.pods.readings import Texts
 from hived_extender.pods.wire import (
@@ -65,6 +67,10 @@ STEP_S = 0.001
 """Time between two stimuli, so that each has a moment of its own."""
 
 
+EPOCH_S = 1_000_000_000.0
+"""The trace's start for whoever reads times, in seconds since 1970."""
+
+
 class ServiceCluster(HivedCluster):
     """See the module."""
 
@@ -77,7 +83,7 @@ class ServiceCluster(HivedCluster):
         interpreter = Interpreter(spec, self._rules, _NoObjects(), serves_every_name=True)
         self._machine = Machine(spec, interpreter, preemption=PreemptionPolicy(by_service=False), prover=self._prover)
         self._texts = Texts(self._prover, lambda pod: None)
-        self._now_s = 0.0
+        self._clock_s = 0.0
         self._created_count = 0
         self._pods: dict[str, dict[str, Any]] = {}
         for node in self.state.topology.node_names:
@@ -92,8 +98,8 @@ class ServiceCluster(HivedCluster):
         return core.state
 
     def _tell(self, stimulus: Stimulus) -> Any:
-        self._now_s += STEP_S
-        answer, _ = self._machine.handle(stimulus, Now(self._now_s, self._now_s))
+        self._clock_s += STEP_S
+        answer, _ = self._machine.handle(stimulus, Now(self._clock_s, EPOCH_S + self._now_s))
         return answer
 
     def _see_node(self, name: str, is_ready: bool) -> None:
@@ -103,6 +109,11 @@ class ServiceCluster(HivedCluster):
 
     def _tell_health(self, node: str, is_healthy: bool) -> None:
         self._see_node(node, is_healthy)
+
+    def _tell_progress(self, pod: PodRequest, times: WorkTimes) -> None:
+        body = self._pods[pod.uid]
+        body["metadata"]["annotations"][CHECKPOINTED_AT] = _moment(times.saved_s or 0.0)
+        self._see(body)
 
     def _nodes(self) -> list[str]:
         return [node for node in self.state.topology.node_names if node not in self._bad_nodes]
@@ -188,6 +199,7 @@ class ServiceCluster(HivedCluster):
         body["spec"]["nodeName"] = answer.effect.node
         meta["annotations"].update(answer.effect.annotations)
         meta["resourceVersion"] = "2"
+        body["status"] = {"phase": "Running", "startTime": _moment(self._now_s)}
         self._tell(Wrote(answer.effect, found="2"))
         self._see(body)
         return ()
@@ -226,6 +238,11 @@ class _NoObjects:
         return None
 
 
+def _moment(now_s: float) -> str:
+    """A moment of the trace in RFC 3339."""
+    return datetime.fromtimestamp(EPOCH_S + now_s, UTC).isoformat()
+
+
 def _all_pods(task: Task, priority: int, is_lazy: bool) -> Iterator[PodRequest]:
     """Every pod of a task, those with fewer leaf cells first."""
     slot = 0
@@ -244,6 +261,7 @@ def _manifest(pod: PodRequest, uid: str) -> dict[str, Any]:
             "namespace": pod.namespace,
             "uid": uid,
             "resourceVersion": "1",
+            "creationTimestamp": _moment(0.0),
             "annotations": {SCHEDULING_SPEC: json.dumps(spec_fields(pod.spec))},
         },
         "spec": {"nodeName": "", "containers": [{"resources": {"limits": {ENABLE_LIMIT: "1"}}}]},

@@ -14,7 +14,7 @@ COUNT = 9
 
 def candidates(source: Random, count: int = COUNT) -> Candidates:
     """Groups with one leaf each, least cost first."""
-    costs = sorted((source.choice([0, 1, 2, 3, 5, 8, 13]), 1, source.randint(0, 2), 1) for _ in range(count))
+    costs = sorted((source.choice([0, 1, 2, 3, 5, 8, 13]), 1, source.randint(-1, 2), 1) for _ in range(count))
     leaves = np.array(source.sample(range(100), count), np.int32)
     elastic = np.array([source.random() < 0.2 for _ in range(count)])
     return Candidates(np.array(costs, np.int64), leaves, np.arange(1, count + 1), elastic, 100)
@@ -37,7 +37,9 @@ def least(found: Candidates, ways: list[set[int]]) -> Cost:
     for size in range(1, len(found.ends) + 1):
         for some in combinations(range(len(found.ends)), size):
             if taken(ways, found.leaves[list(some)]) is not None:
-                costs.append(tuple(found.costs[list(some)].sum(axis=0).tolist()))
+                rows = found.costs[list(some)]
+                lost, groups, _, leaves = rows.sum(axis=0).tolist()
+                costs.append((lost, groups, int(rows[:, 2].max()), leaves))
     return min(costs)
 
 
@@ -52,6 +54,15 @@ def test_no_set_of_groups_costs_less(seed: int) -> None:
     assert not choice.gave_up
     elastic = found.some(found.elastic)
     assert choice.cost == least(elastic if taken(ways, elastic.leaves) is not None else found, ways)
+
+
+def test_the_highest_priority_counts_and_not_the_sum_of_all() -> None:
+    costs = np.array([(0, 1, 1, 1), (0, 1, 3, 1), (0, 1, 4, 1), (0, 1, 5, 1)], np.int64)
+    found = Candidates(costs, np.arange(4, dtype=np.int32), np.arange(1, 5), np.zeros(4, np.bool_), 4)
+    choice = choose_victims(found, lambda leaves: taken([{0, 3}, {1, 2}], leaves))
+    assert choice is not None
+    assert choice.cost == (0, 2, 4, 2)
+    assert choice.taken.tolist() == [1, 2]
 
 
 def test_none_is_found_if_all_groups_together_are_not_enough() -> None:

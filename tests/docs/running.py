@@ -36,6 +36,7 @@ ELSEWHERE = {
     r"statefulset|clusterrole|deployment|service(?:account)?/|hived-system|serviceaccount": "needs a real cluster",
     r"HIVED:|10\.0\.0\.7|https://localhost": "calls another machine",
     r"^nvidia-smi": "needs GPUs",
+    r"^hived simulate (?:examples/)?philly": "takes minutes without kernels; tests/simulator runs a part of it",
     r"^helm |^docker ": "needs a real cluster, or a registry",
     r"--config-map": "needs a real cluster",
     r"^hived config (?:generate|sync).*--topology": "needs what nvidia-smi prints; tests/config/generating has that",

@@ -105,3 +105,13 @@ def test_a_page_keeps_its_links_in_the_site_where_files_stand_elsewhere(tmp_path
     assert "](repository/config/samples/racks.yaml.md)" in text
     assert "A100-SWITCH" in (tmp_path / "source/repository/config/samples/racks.yaml.md").read_text()
     assert "](../install.md" in (tmp_path / "source/repository/CHANGELOG.md").read_text()
+
+
+def test_a_picture_stands_in_the_site_as_it_is(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(build, "SOURCE", tmp_path / "source")
+    monkeypatch.setattr(build, "TARGET", tmp_path / "target")
+    build.stage()
+    picture = ROOT / "docs" / "guarantee" / "delays.svg"
+    assert (tmp_path / "source" / "guarantee" / "delays.svg").read_bytes() == picture.read_bytes()
+    assert "](guarantee/delays.svg)" in (tmp_path / "source" / "guarantee.md").read_text()
+    assert "](../guarantee/delays.svg)" in (tmp_path / "source" / "repository" / "README.md").read_text()

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,6 +37,17 @@ def kube(cluster: EmbeddedCluster) -> Iterator[KubeClient]:
     client.close()
 
 
+def snapshot_once_started(extender: Any) -> Any:
+    """The state, once the start of every pod is known: the kubelet tells it after the binding."""
+
+    def is_told() -> bool:
+        groups = extender.service.reader.snapshot()[2].values()
+        return all(set(group["allocated"]) == set(group.get("times", ())) for group in groups)
+
+    wait_until(is_told)
+    return extender.service.reader.snapshot()
+
+
 def test_a_restarted_extender_has_the_state_of_the_one_before(
     config: Path, cluster: EmbeddedCluster, kube: KubeClient
 ) -> None:
@@ -48,7 +60,7 @@ def test_a_restarted_extender_has_the_state_of_the_one_before(
             ("other", spec_text(vc="b", leaf_cells=4)),
         ):
             place(extender, create_pod(kube, name, spec))
-        before = extender.service.reader.snapshot()
+        before = snapshot_once_started(extender)
     assert len(before[2]) == 3
     with start(config, cluster) as extender:
         assert extender.wait_ready(DEADLINE_S)
@@ -60,7 +72,7 @@ def test_one_bad_pod_never_stops_recovery(config: Path, cluster: EmbeddedCluster
     with start(config, cluster) as extender:
         assert extender.wait_ready(DEADLINE_S)
         good = place(extender, create_pod(kube, "m-good"))
-        before = extender.service.reader.snapshot()
+        before = snapshot_once_started(extender)
     create_pod(kube, "a-garbage", "{", good, **{BIND_INFO: "[" * 50_000})
     create_pod(kube, "b-nothing", "", good)
     stolen = kube.get(pod_path("ns", "m-good"))["metadata"]["annotations"][BIND_INFO]

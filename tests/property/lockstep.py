@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from hived.groups import bind_info_of_slot
-from hived.specs import ClusterSpec, PhysicalCellSpec
+from hived.specs import ClusterSpec, PhysicalCellSpec, Rules
 from hived.state import GroupState, State
 from hived_extender.pods.annotations import BIND_INFO, spec_fields
 from hived_extender.pods.bind_info import bind_annotations
@@ -26,15 +26,18 @@ class Difference(AssertionError):
 
 
 class LockStep:
-    """Two replays side by side. Each operation must give equal records and equal states, and break no invariant."""
+    """Two replays side by side. Each operation must give equal records and equal states, and break no invariant.
 
-    def __init__(self, configs: Mapping[str, ClusterSpec]) -> None:
+    The other one is of the oracle, or of another core, which knows `rules: 2`.
+    """
+
+    def __init__(self, configs: Mapping[str, ClusterSpec], other: type = NaiveScheduler) -> None:
         self.configs = configs
         self.operations: list[Op] = []
         self._schedulers: dict[str, Scheduler] = {}
         self._replays = {
             "core": self._replay("core", CoreScheduler),
-            "oracle": self._replay("oracle", NaiveScheduler),
+            "oracle": self._replay("oracle", other),
         }
 
     def _replay(self, name: str, make: type) -> Replay:
@@ -59,6 +62,13 @@ class LockStep:
             if mine != theirs:
                 raise Difference(f"{self._where()}: {name} differs (core, oracle): {first_difference(mine, theirs)}")
         return results["core"]
+
+    @property
+    def state(self) -> State:
+        """The state of the core."""
+        core = self._schedulers["core"]
+        assert isinstance(core, CoreScheduler)
+        return core.state
 
     def reservations(self) -> list[Op]:
         """Events that would reserve again the cells that groups reserve now in the core, in their order."""
@@ -168,7 +178,10 @@ def config_document(spec: ClusterSpec) -> Op:
                 "virtualCells": [{"cellType": v.cell_type, "cellNumber": v.cell_count} for v in vc.virtual_cells],
                 "pinnedCells": [{"pinnedCellId": pin} for pin in vc.pinned_cell_ids],
                 **({"placement": "topology"} if vc.packs_by_topology else {}),
+                **({"sparing": True} if vc.spares else {}),
+                **({"combine": True} if vc.combines else {}),
             }
             for vc in spec.virtual_clusters.values()
         },
+        **({"rules": 2} if spec.rules is Rules.BETTER else {}),
     }

@@ -57,7 +57,8 @@ class MachineRun(Surroundings):
     """See the module. Each operation does one thing, and says in words which."""
 
     def __init__(self, choices: Choices) -> None:
-        super().__init__(PreemptionPolicy(by_service=choices.chance(80)))
+        policy = PreemptionPolicy(by_service=choices.chance(80))
+        super().__init__(policy, choices.pick(CONFIGURATIONS))
         self.choices = choices
         self.log: list[str] = []
         self._count = 0

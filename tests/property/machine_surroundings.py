@@ -50,19 +50,31 @@ REST_S = 5000.0
 MOST_TURNS = 2000
 
 
+_PAIRS = """\
+rules: 2
+virtualClusters:
+  a:
+    combine: true
+    sparing: true
+    virtualCells: [{cellType: RACK.NODE.PAIR, cellNumber: 2}]
+  other:"""
+
 CONFIGURATIONS = tuple(
     replace(load_text(CONFIG.replace(*change), "small.yaml", environ={}), rules=RULES)
-    for change in (("", ""), ("cellNumber: 2}]", "cellNumber: 1}]"), ("cellNumber: 1}]", "cellNumber: 2}]"))
-)
-"""The cluster of `cluster`; the same, but VC a has one node; the same, but VC b has two."""
+    for change in (
+        ("", ""), ("cellNumber: 2}]", "cellNumber: 1}]"), ("cellNumber: 1}]", "cellNumber: 2}]"),
+        ("virtualClusters:", "rules: 2\nvirtualClusters:"), ("virtualClusters:\n  a:", _PAIRS),
+    )
+)  # fmt: skip
+"""The cluster of `cluster`; VC a has one node; VC b has two; better rules; VC a has pairs, and their keys."""
 
 
 class Surroundings:
     """See the module. Two machines lead from the beginning."""
 
-    def __init__(self, policy: PreemptionPolicy) -> None:
+    def __init__(self, policy: PreemptionPolicy, configuration: Configuration = CONFIGURATIONS[0]) -> None:
         self.api = Api()
-        self.configuration, self._has_changed = CONFIGURATIONS[0], False
+        self.configuration, self._has_changed = configuration, False
         self.machines = Machines(2, policy, self.configuration)
         self.machine = self.machines.first
         self.nodes = {name: node_json(name) for name in NODES}

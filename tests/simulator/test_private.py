@@ -19,7 +19,7 @@ SPECS = {
 
 
 def guaranteed(seed: int) -> list[object]:
-    jobs = random_jobs(seed, ("a", "b", "c"), count=80)
+    jobs = random_jobs(seed, ("a", "b", "c"), count=60)
     return [each for each in jobs if each.priority != -1]
 
 
@@ -27,7 +27,7 @@ def guaranteed(seed: int) -> list[object]:
 @pytest.mark.parametrize("has_backfill", [False, True])
 def test_guaranteed_jobs_start_as_in_their_private_clusters(spec: ClusterSpec, has_backfill: bool) -> None:
     manner = Manner(has_backfill=has_backfill)
-    for seed in range(3):
+    for seed in range(2):
         jobs = guaranteed(seed)
         shared = run(HivedCluster(spec), jobs, manner=manner)
         private = run(PrivateClusters(spec), jobs, manner=manner)

@@ -95,6 +95,12 @@ def test_durations_are_drawn_from_the_tenants_own() -> None:
     assert [each.name for each in first.jobs] == [each.name for each in jobs]
 
 
+def test_a_draw_keeps_long_durations_with_large_jobs() -> None:
+    jobs = tuple(job(str(n), "a", n, 9000.0 + n if n % 2 else 10.0 + n, (1, 8 if n % 2 else 1)) for n in range(40))
+    drawn = redrawn(Trace("t", jobs), 0, 1)
+    assert all((each.duration_s > 9000) == (each.leaf_count == 8) for each in drawn.jobs)
+
+
 def test_differences_are_of_pairs_and_draws() -> None:
     def total(mean: float) -> Summary:
         usual = summaries([], Measured({}, {}, 0, 0.0), None)[0]

@@ -1,7 +1,10 @@
 """The whole service decides as the core alone."""
 
+from dataclasses import replace
+
 import pytest
 
+from hived.specs import Rules
 from hived_simulator.hived_cluster import HivedCluster
 from hived_simulator.loop import Manner
 from hived_simulator.service_cluster import ServiceCluster
@@ -9,10 +12,11 @@ from tests.simulator.builders import history, job, random_jobs, run
 from tests.simulator.test_loop import CHANGES, MANNERS, SPEC
 
 
-@pytest.mark.parametrize(("seed", "manner"), [(0, "grace"), (1, "over quota")])
-def test_the_service_decides_as_the_core(seed: int, manner: str) -> None:
-    jobs = random_jobs(seed, ("a", "b", "c"), count=35)
-    core, service = (run(each, jobs, CHANGES, MANNERS[manner]) for each in (HivedCluster(SPEC), ServiceCluster(SPEC)))
+@pytest.mark.parametrize(("seed", "manner", "rules"), [(0, "grace", Rules.HIVED), (1, "over quota", Rules.BETTER)])
+def test_the_service_decides_as_the_core(seed: int, manner: str, rules: Rules) -> None:
+    jobs = random_jobs(seed, ("a", "b", "c"), count=25)
+    spec = replace(SPEC, rules=rules)
+    core, service = (run(each, jobs, CHANGES, MANNERS[manner]) for each in (HivedCluster(spec), ServiceCluster(spec)))
     assert list(map(history, service)) == list(map(history, core))
 
 

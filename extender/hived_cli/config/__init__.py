@@ -19,6 +19,7 @@ SUMMARIES = {
     "remove-vc": "Remove a virtual cluster.",
     "schema": "Print the JSON schema of configurations, for editors that check and complete YAML.",
     "generate": "Write a configuration from a cluster's nodes, OpenPAI's layout.yaml or `nvidia-smi topo -m`.",
+    "suggest": "Suggest sizes and shapes of virtual clusters for a trace of jobs, with their simulated effect.",
     "sync": "Bring the nodes of a configuration up to date, and leave everything else in it as it is.",
 }
 
@@ -37,4 +38,5 @@ def command() -> None:
       hived config move 2 NODE from research to training
       hived config generate --vc research=60% --vc prod=40% -o hivedscheduler.yaml
       hived config sync
+      hived config suggest --trace jobs.csv --goal delay --config hivedscheduler.yaml
     """

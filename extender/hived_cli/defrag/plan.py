@@ -13,7 +13,8 @@ from hived_cli.helpers.answers import as_json, format_option
 from hived_cli.helpers.connecting import asks_service
 from hived_config.loader import load_text
 from hived_extender.client.inspection import Inspector
-from hived_extender.defrag.planner import NOTHING_NEEDED, NOTHING_POSSIBLE, PLAN, Limits, Task, job_shapes, plan
+from hived_extender.defrag.limits import Limits
+from hived_extender.defrag.planner import NOTHING_NEEDED, NOTHING_POSSIBLE, PLAN, Task, job_shapes, plan
 from hived_extender.defrag.solvers import SOLVERS, solver
 from hived_extender.defrag.wants import read_wants
 

@@ -98,7 +98,8 @@ class Duration(click.ParamType[float]):
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything that is drawn.")
 @click.option(
     "--resample", "draws", type=int, default=0, show_default=True, metavar="N",
-    help="Run N times more with durations drawn from those of each tenant, for confidence intervals.",
+    help="Run N times more with durations drawn from those of its tenant's jobs of its size,"
+    " for confidence intervals.",
 )  # fmt: skip
 @click.option(
     "--every", "every_s", type=Duration(), default="10m", show_default=True, metavar="TIME",

@@ -14,16 +14,13 @@ from collections.abc import Callable
 import msgspec
 
 from hived.errors import HivedError, UserError
-from hived.specs import MIN_GUARANTEED_PRIORITY
 from hived_config.moving import Budget
-from hived_extender.api.defrag import DefragArgs, DefragPlan, Inputs, Move, MovingReport
-from hived_extender.defrag.checking import placement_of, refusals
+from hived_extender.api.defrag import DefragArgs, DefragPlan, Inputs, MovingReport
 from hived_extender.defrag.collecting import Collected, collect
-from hived_extender.defrag.planner import PLAN, Limits, Task, job_shapes, plan
-from hived_extender.defrag.states import read_groups, spec_of
+from hived_extender.defrag.limits import Limits
 from hived_extender.service.pods import PodState
 from hived_extender.service.service import Service
-from hived_extender.service.stimuli import MoveOrder, MovesAsked, MovesLookedAt, MovesStopped
+from hived_extender.service.stimuli import MovesAsked, MovesLookedAt, MovesStopped
 
 log = logging.getLogger(__name__)
 
@@ -128,23 +125,17 @@ class DefragDesk:
     def _make_room(self, vc: str, limits: Limits) -> bool:
         with self._busy:
             collected = self._collect()
-            job = _head(collected.inputs, vc)
-            if job is None or limits.groups == 0:
+            if limits.groups == 0:
                 return False
-            _, shapes = job_shapes(collected.inputs, job)
-            found = plan(
-                Task(
-                    cluster=collected.cluster,
-                    inputs=collected.inputs,
-                    vc=vc,
-                    shapes=shapes,
-                    movable=collected.moving.movable,
-                    limits=limits,
-                )
-            )
-            fields = {"vc": vc, "job": job, "outcome": found.outcome, "reason": found.reason}
+            # Planners take time to import, which most services do without.
+            from hived_extender.defrag import automatic  # noqa: PLC0415
+
+            found = automatic.plan_for_head(collected, vc, limits)
+            if found is None:
+                return False
+            fields = {"vc": vc, "job": found.wanted[0].shape, "outcome": found.outcome, "reason": found.reason}
             log.info("looked for room", extra={"fields": fields})
-            if found.outcome != PLAN or not all(one.is_met for one in found.wanted):
+            if found.outcome != automatic.PLAN or not all(one.is_met for one in found.wanted):
                 return False
             self._begin(collected, found, ITSELF, RETURN_S)
             return True
@@ -170,29 +161,12 @@ class DefragDesk:
             return (core.number, core.version, counts[PodState.WAITING.shown]) if core is not None else (0, 0, 0)
 
     def _begin(self, collected: Collected, found: DefragPlan, who: str, return_s: float) -> MovingReport:
-        reasons = refusals(collected.cluster, collected.inputs, found, collected.moving.movable)
-        if reasons:
-            raise UserError("the plan does not hold any more: " + "; ".join(reasons), 409)
-        groups = read_groups(collected.inputs)
-        orders = tuple(order_of(move, groups[move.group].entry.chain) for move in found.moves)
+        from hived_extender.defrag import automatic  # noqa: PLC0415  # see above
+
+        orders = automatic.checked_orders(collected, found)
         asked = MovesAsked(orders, who, found.vc, return_s, collected.moving.movable)
         report: MovingReport = self._service.runner.handle(asked)
         self._spent.append(_Spent(self._clock(), found.vc, found.lost_gpu_hours, len(found.moves)))
         fields = {"who": who, "vc": found.vc, "groups": len(orders), "gpu_hours": found.lost_gpu_hours}
         log.info("groups are moved", extra={"fields": fields})
         return report
-
-
-def order_of(move: Move, chain: str) -> MoveOrder:
-    """A move as the service makes it. An opportunistic group finds its new place by itself."""
-    becomes = placement_of(move.becomes, chain) if move.is_guaranteed else None
-    return MoveOrder(move.step, move.group, move.gang, tuple(move.was), becomes)
-
-
-def _head(inputs: Inputs, vc: str) -> str | None:
-    """The guaranteed job of a VC that is first to be tried."""
-    for job in inputs.waiting:
-        spec = spec_of(job.specs[0])
-        if spec.virtual_cluster == vc and spec.priority >= MIN_GUARANTEED_PRIORITY:
-            return job.name
-    return None

@@ -194,8 +194,7 @@ class Sketch(Rehearsal):
         if arrays.level[cell] < view.chain.node_level:
             return np.ones(len(self.state.topology.node_names), np.bool_)
         is_taken = np.zeros(len(self.state.topology.node_names), np.bool_)
-        behind = bound[view.bins]
-        is_taken[arrays.node[behind[behind != NO_CELL]]] = True
+        is_taken[arrays.node[self._known[self._known != NO_CELL]]] = True
         above = int(arrays.parent[cell])
         while above != NO_CELL and bound[above] == NO_CELL:
             above = int(arrays.parent[above])

@@ -12,6 +12,7 @@ from hived.state import State
 from hived.topology import NO_CELL
 from hived_extender.api.defrag import DefragPlan, Inputs, Move, PlannedPod, WantedOutcome
 from hived_extender.defrag.execution import Failed, Rehearsal, Requests, Sketch, places_in
+from hived_extender.defrag.limits import Limits
 from hived_extender.defrag.model import Allowed, View, make_puzzle, views_for
 from hived_extender.defrag.ordering import Leaf, Places, steps_of
 from hived_extender.defrag.puzzle import Puzzle, Solution, parts_of
@@ -24,13 +25,6 @@ PLAN, NOTHING_NEEDED, NOTHING_POSSIBLE = "plan", "nothing needed", "nothing poss
 SECONDS_PER_HOUR = 3600.0
 
 Solver = Callable[[Puzzle], Solution]
-
-
-class Limits(msgspec.Struct, frozen=True):
-    """What a plan may cost at most; None for no limit."""
-
-    gpu_hours: float | None = None
-    groups: int | None = None
 
 
 class Task(msgspec.Struct, frozen=True):

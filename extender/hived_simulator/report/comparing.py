@@ -11,7 +11,6 @@ from hived_simulator.report.reading import Result, Simulation
 from hived_simulator.summaries import Summary
 
 MAX_PAIRS = 15
-HEADERS = ("Figure", ">First", ">Second", ">Difference", ">Mean over draws", ">95 % interval")
 _HOURS, _SHARES = ", s", {"utilisation", "lent share", "gangs at the best level"}
 
 
@@ -27,12 +26,14 @@ def pairs_of(simulations: Sequence[Simulation]) -> list[Pair]:
     numbered = [(each, result) for each in simulations for result in each.results]
     found = []
     for (one_run, one), (other_run, other) in list(combinations(numbered, 2))[:MAX_PAIRS]:
-        is_same = _draws_of(one_run) == _draws_of(other_run)
+        is_same = _draws_of(one_run) == _draws_of(other_run) and len(one.draws) == len(other.draws)
         runs = {one.label: _totals(one, is_same), other.label: _totals(other, is_same)}
-        rows = [_row(difference) for difference in differences(runs)]
         count = len(runs[one.label]) - 1
-        note = f"{count} draws of durations, the same for both." if count > 0 else ""
-        found.append(Pair(f"{other.label} less {one.label}", Table(HEADERS, rows, note)))
+        headers = ("Figure", f">{one.label}", f">{other.label}", ">Difference", ">Mean over draws", ">95 % interval")
+        note = f"{count} draws of durations, the same for both." if count else "No draws of durations, so no interval."
+        width = 6 if count else 4
+        rows = [_row(difference)[:width] for difference in differences(runs)]
+        found.append(Pair(f"{other.label} less {one.label}", Table(headers[:width], rows, note)))
     return found
 
 

@@ -15,9 +15,10 @@ from hived_simulator.writing import write
 
 NAME = "report.html"
 _WORDS = {
-    "tenants": "tenants", "over_quota": "over quota", "checkpoint_s": "checkpoints, s", "grace_s": "grace, s",
-    "has_backfill": "backfill", "is_lazy": "lazy preemption", "opportunistic_share": "opportunistic share",
-    "seed": "seed", "draws": "draws", "every_s": "row each, s", "what": "changes",
+    "tenants": "tenants {}", "over_quota": "over quota {}", "checkpoint_s": "checkpoints each {} s",
+    "grace_s": "grace of {} s", "has_backfill": "backfill", "is_lazy": "lazy preemption",
+    "opportunistic_share": "opportunistic share {}", "seed": "seed {}", "draws": "{} draws of durations",
+    "every_s": "a row of series each {} s", "what": "changes {}",
 }  # fmt: skip
 
 
@@ -99,7 +100,7 @@ def _inputs(simulation: Simulation, has_several: bool) -> list[tuple[str, str]]:
     found += [("configuration", f"{file}, SHA-256 {digest}") for file, digest in files]
     found.append(("trace", f"{run.trace.file.file}, SHA-256 {run.trace.file.sha256}"))
     found += [("", note) for note in run.trace.notes]
-    told = [f"{words} {_value(run.options[key])}" for key, words in _WORDS.items() if run.options.get(key)]
+    told = [words.format(_value(run.options[key])) for key, words in _WORDS.items() if run.options.get(key)]
     found.append(("options", "; ".join(told) or "none"))
     return [*found, ("made by", f"hived {run.version}")]
 

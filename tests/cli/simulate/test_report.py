@@ -51,6 +51,13 @@ def test_the_page_is_made_anew(folder: Path) -> None:
     assert (folder / "page.html").read_bytes() == written
 
 
+def test_plots_are_written_as_files(folder: Path) -> None:
+    hived("case")
+    result = hived("report", "case-results", "--svg", "plots")
+    assert (result.exit_code, "plots/delays.svg" in result.output.split()) == (0, True)
+    assert hived("report", "case-results", "--svg", "plots", "-o", "page.html").exit_code == 2
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [

@@ -9,6 +9,7 @@ from flask.testing import FlaskClient
 from hived_config.loader import load_text
 from hived_extender.api.cells import AffinityGroup
 from hived_extender.api.configuration import ConfigVersion
+from hived_extender.defrag.desk import DefragDesk
 from hived_extender.http.app import create_app
 from hived_extender.http.config_pushes import ConfigPushes
 from hived_extender.http.routes import ROUTES
@@ -36,7 +37,8 @@ def client(tmp_path: Path) -> FlaskClient:
     file.write_text(CONFIG)
     origin = Origin(FileStore(file), load_text(CONFIG, "first"), Version(1, "then", "", "", CONFIG))
     configurations = Configurations(InForce(cluster.service, origin))
-    return create_app(cluster.service, None, ConfigPushes(configurations, None, is_private=True)).test_client()
+    pushes = ConfigPushes(configurations, None, is_private=True)
+    return create_app(cluster.service, None, pushes, DefragDesk(cluster.service, lambda: CONFIG)).test_client()
 
 
 @pytest.mark.parametrize("route", READS, ids=lambda route: route.path)

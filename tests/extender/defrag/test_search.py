@@ -18,3 +18,23 @@ def test_search_finds_what_trying_everything_finds(seed: int) -> None:
     assert (sum(found.met), found.cost) == (met, cost)
     assert found.is_optimal
     check_solution(puzzle, found.moved, found.bins, found.met)
+
+
+@pytest.mark.parametrize("steps", [1, 20, 60, 200])
+def test_bounds_hold_whatever_the_budget(steps: int) -> None:
+    gaps = 0
+    for seed in range(40):
+        puzzle = random_puzzle(Random(seed))
+        found = solve(puzzle, steps)
+        met, cost = best_of(puzzle)
+        check_solution(puzzle, found.moved, found.bins, found.met)
+        assert sum(found.met) <= met <= found.bound_met
+        if sum(found.met) == met:
+            assert found.bound_cost <= cost <= found.cost
+        gaps += not found.is_optimal
+    assert gaps > 0 or steps > 20
+
+
+def test_the_search_gives_the_same_every_time() -> None:
+    puzzle = random_puzzle(Random(11), most_movers=12)
+    assert solve(puzzle, 500) == solve(puzzle, 500)

@@ -10,7 +10,7 @@ import pytest
 from hived_extender.kube.client import KubeClient, pod_path
 from hived_extender.reconfiguration import configurations, stores
 from hived_extender.reconfiguration.origins import ConfigMapName
-from hived_extender.reconfiguration.versions import ALLOW_DOWNGRADE, REFUSED, TEXT_KEY
+from hived_extender.reconfiguration.versions import ALLOW_DOWNGRADE, ALLOW_UNCERTIFIED, REFUSED, TEXT_KEY
 from hived_extender.running import Extender, start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.e2e.pods import POD_LIST, pod
@@ -199,3 +199,16 @@ def test_a_file_that_locks_out_guaranteed_work_waits_for_a_restart(filed: tuple[
     wait_until(lambda: one.current.refused)
     assert "restart the service" in one.current.refused.reason
     assert one.place_of("p")["virtualPlacement"]
+
+
+def test_where_certificates_are_demanded_an_edit_takes_an_annotation_which_counts_once(stored: Edited) -> None:
+    stored.edit(f"certify: {{days: 14}}\n{CONFIG}")
+    wait_until(lambda: stored.current.version == 2)
+    stored.edit(MORE_FOR_B)
+    wait_until(lambda: stored.current.refused)
+    assert stored.current.version == 2
+    assert ALLOW_UNCERTIFIED in stored.current.refused.reason
+    stored.kube.patch(CONFIG_MAP, {"metadata": {"annotations": {ALLOW_UNCERTIFIED: "true"}}})
+    wait_until(lambda: stored.current.version == 3)
+    assert (stored.current.text, stored.current.refused) == (MORE_FOR_B, None)
+    assert ALLOW_UNCERTIFIED not in (stored.kube.get(CONFIG_MAP)["metadata"].get("annotations") or {})

@@ -7,10 +7,13 @@ import string
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from hived.errors import UserError
+from hived_extender.api.certificates import Certificate, CertifiedTrace, CertifiedVc
 from hived_extender.reconfiguration import versions
 from hived_extender.reconfiguration.versions import (
+    ALLOW_UNCERTIFIED,
     KEPT,
     TEXT_KEY,
     VERSIONS_KEY,
@@ -112,3 +115,23 @@ def test_versions_that_would_fill_the_memory_are_not_unpacked(monkeypatch: pytes
     monkeypatch.setattr(versions, "UNPACKED_LIMIT", 70_000)
     with pytest.raises(UserError, match="is not whole"):
         decode(packed(bytes(70_001)))
+
+
+def test_a_certificate_is_kept_with_its_version() -> None:
+    made = Certificate(
+        CertifiedTrace("t", "0" * 64, 1), "a", "b", "1", vcs=(CertifiedVc("a", 1, 0.0, 1.0),), vc_count=1
+    )
+    stored = with_version(Stored("a"), "b", who="", when="", why="", certificate=made)
+    again = decode(encode(EMPTY, stored))
+    assert again.newest is not None
+    assert again.newest.certificate == again.newest.entry().certificate == again.newest.shown().certificate == made
+
+
+def test_an_allowance_counts_for_one_version() -> None:
+    marked = {**EMPTY, "metadata": {"annotations": {ALLOW_UNCERTIFIED: "true"}}, "data": {TEXT_KEY: "a"}}
+    stored = decode(marked)
+    assert stored.may_lack_certificate
+    assert stored.sha256 != replace(stored, may_lack_certificate=False).sha256
+    assert decode(encode(marked, stored)).may_lack_certificate
+    after = encode(marked, with_version(stored, "b", who="", when="", why=""))
+    assert ALLOW_UNCERTIFIED not in after["metadata"]["annotations"]

@@ -17,7 +17,7 @@ from hived.errors import UserError
 from hived_simulator.campaign import Campaign
 from hived_simulator.plan import Options, OverQuota, make_plan
 from hived_simulator.report.reading import read_simulations
-from hived_simulator.report.writing import report, write_report
+from hived_simulator.report.writing import report, write_pictures, write_report
 from hived_traces.formats.own import to_lines
 from hived_traces.jobs import Trace
 from tests.simulator.builders import random_jobs
@@ -148,6 +148,18 @@ def test_names_of_users_are_text(page: str) -> None:
 def test_the_same_results_give_the_same_bytes(results: Path, page: str, tmp_path: Path) -> None:
     write_report([results], tmp_path / "again.html")
     assert (tmp_path / "again.html").read_text() == page
+
+
+def test_plots_are_files_of_their_own_with_their_legend(results: Path, tmp_path: Path) -> None:
+    paths = write_pictures([results], tmp_path / "plots")
+    assert {"delays.svg", "later-than-in-a-private-cluster.svg", "use-1.svg"} <= {path.name for path in paths}
+    root = ElementTree.parse(tmp_path / "plots" / "delays.svg").getroot()
+    (inner,) = [each for each in root.findall(f"{SVG}svg") if each.get("role") == "img"]
+    left, top, width, height = map(float, root.get("viewBox", "").split())
+    assert left + width >= float(inner.get("width", ""))
+    assert top + height >= float(inner.get("y", "")) + float(inner.get("height", ""))
+    legend = [each.text for each in root.findall(f"{SVG}g/{SVG}text")]
+    assert legend == ["private", "hived", "quota-bestfit", "quota-spread", "over-quota", "over-quota-5m"]
 
 
 def test_a_policy_of_two_folders_with_the_same_results_is_shown_once(results: Path, tmp_path: Path) -> None:

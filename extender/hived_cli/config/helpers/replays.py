@@ -20,7 +20,7 @@ from hived_extender.api.paths import RECORD_PATH
 from hived_extender.client.inspection import Inspector
 from hived_extender.recording.recent import MOST_BYTES, recent_lines, recent_parts
 from hived_extender.warm import load_kernels
-from hived_simulator.certification import Text, Wish, certify, described
+from hived_simulator.certification import ConfigText, Wish, certify, described
 from hived_simulator.plan import node_size
 from hived_simulator.replaying import Stopped
 from hived_traces.jobs import Trace
@@ -39,7 +39,7 @@ def replayed(
     percent: float,
 ) -> Certificate:  # fmt: skip
     """The certificate; texts and clusters of both configurations are given. Exits with 130 if it is interrupted."""
-    old, new = Text(*in_force), Text(*pushed)
+    old, new = ConfigText(*in_force), ConfigText(*pushed)
     if not load_kernels():
         click.echo("kernels are plain Python, which is slow: see `hived version`", err=True)
     reading = Reading(node_leaf_cells=max(node_size(old.cluster), node_size(new.cluster)))

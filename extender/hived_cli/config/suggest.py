@@ -1,0 +1,192 @@
+"""`hived config suggest`: other virtual clusters for a trace, with their simulated effect."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hived.errors import UserError
+from hived_cli.config.helpers.editing import replace_file
+from hived_cli.helpers.answers import as_json, difference
+from hived_cli.helpers.progress import Bar
+from hived_cli.helpers.signals import stop_signal
+from hived_cli.helpers.tables import table
+from hived_config.document import read_text
+from hived_config.loader import load_text
+from hived_extender.api.certificates import CertifiedVc
+from hived_extender.warm import load_kernels
+from hived_simulator.fresh_file import Hardware, first_text
+from hived_simulator.loop import Manner
+from hived_simulator.plan import node_size
+from hived_simulator.proposal import Proposal, propose
+from hived_simulator.replaying import Stopped
+from hived_simulator.suggesting import Goal
+from hived_simulator.tenants import assigned
+from hived_traces.jobs import Trace
+from hived_traces.options import Options as Reading
+from hived_traces.reading import NAMES, read_trace
+
+INTERRUPTED = 130
+FRESH = "the suggested configuration"
+
+
+@click.command("suggest")
+@click.option(
+    "--trace", "trace_path", required=True, metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    help="The jobs, in any format that `hived trace` reads; - is standard input.",
+)  # fmt: skip
+@click.option("--format", "trace_format", type=click.Choice(NAMES), default=None, help="Format of the trace.")
+@click.option(
+    "--goal", required=True, type=click.Choice([each.value for each in Goal]),
+    help="delay: least mean delay over all jobs; fair: least growth of any tenant's delay; shapes: cells that hold the "
+    "gangs that occur.",
+)  # fmt: skip
+@click.option(
+    "--config", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The configuration to begin with.  [default: one made for --nodes]",
+)  # fmt: skip
+@click.option(
+    "--nodes", type=click.IntRange(min=1, max=100_000), metavar="N", help="Instead of --config: so many nodes."
+)
+@click.option("--gpus", type=click.IntRange(min=1, max=1024), default=8, show_default=True, help="GPUs of such a node.")
+@click.option("--rack", type=click.IntRange(min=1), default=8, show_default=True, help="Such nodes in a rack.")
+@click.option(
+    "--tenants", multiple=True, metavar="TENANT=VC",
+    help="Virtual cluster of a tenant of the trace; `auto` assigns all by size.  [default: that of its name]",
+)  # fmt: skip
+@click.option("--backfill", is_flag=True, help="Later jobs of a virtual cluster pass those that have no room.")
+@click.option(
+    "--replays", type=click.IntRange(min=1), default=150, show_default=True,
+    help="The search replays the jobs of one virtual cluster at most so often.",
+)  # fmt: skip
+@click.option(
+    "-o", "--output", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the configuration there.  [default: show the difference]",
+)  # fmt: skip
+@click.option("--json", "is_json", is_flag=True, help="Print the proposal as JSON, its text included.")
+def command(
+    *, trace_path: Path, trace_format: str | None, goal: str, output: Path | None, is_json: bool, **given: Any
+) -> None:
+    """Suggest sizes and shapes of virtual clusters for a trace of jobs, with their simulated effect.
+
+    The trace is replayed for each virtual cluster with more cells and with fewer. Cells move between virtual clusters,
+    or come from those that nobody is promised; with --goal shapes each keeps its GPUs, and lower cells become higher
+    ones. At last the trace is replayed before and after. The result is the same on every machine.
+
+    Comments and layout of the configuration are kept. Nothing is pushed: check the result and push it with
+    `hived config push --certify`. The exit code is 0, also if nothing better was found; 130 if it was interrupted; 1
+    for files that cannot be used; 2 for a wrong command line.
+
+    \b
+    Examples:
+      hived config suggest --trace jobs.csv --goal delay --config hivedscheduler.yaml
+      hived config suggest --trace jobs.csv --goal shapes --config hivedscheduler.yaml -o next.yaml
+      hived config suggest --trace jobs.csv --goal fair --nodes 64 --gpus 8 --rack 8 -o hivedscheduler.yaml
+    """
+    config, tenants = given["config"], given["tenants"]
+    if (config is None) == (given["nodes"] is None):
+        raise click.UsageError("expected either --config FILE, or --nodes N for a new configuration")
+    if output is not None and not output.parent.is_dir():  # a search takes a while
+        raise UserError(f"cannot write {output}: there is no folder {output.parent}")
+    trace, text, file = _inputs(trace_path, trace_format or "", config, Hardware(*_hardware(given)))
+    cluster = load_text(text, file, lenient=True, environ={}).cluster
+    vc_of = assigned(trace, cluster, tenants)
+    if not load_kernels():
+        click.echo("kernels are plain Python, which is slow: see `hived version`", err=True)
+    with stop_signal() as stop:
+        try:
+            found = propose(
+                text, file, trace.jobs, vc_of, Goal(goal), given["replays"], Manner(has_backfill=given["backfill"]),
+                lambda part: Bar(part, stop.is_set),
+            )  # fmt: skip
+        except Stopped:
+            click.echo("interrupted: nothing was written", err=True)
+            raise SystemExit(INTERRUPTED) from None
+    if output is not None:
+        _write(output, found.text)
+    if is_json:
+        click.echo(as_json(found))
+        return
+    _show(found)
+    if output is not None:
+        click.echo(f"{output}: written")
+    elif config is None:
+        click.echo(found.text, nl=False)
+    else:
+        click.echo("\n".join(difference(text, found.text, file, f"{file}, suggested")))
+
+
+def _write(output: Path, text: str) -> None:
+    if output.exists():
+        replace_file(output, text)
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write {output}: {error.strerror}") from error
+
+
+def _hardware(given: dict[str, Any]) -> tuple[int, int, int]:
+    nodes = given["nodes"] or 1
+    return nodes, given["gpus"], given["rack"]
+
+
+def _inputs(trace_path: Path, trace_format: str, config: Path | None, hardware: Hardware) -> tuple[Trace, str, str]:
+    """The trace, and the text to begin with and its name."""
+    if config is not None:
+        file = click.format_filename(config)
+        text = read_text(config, file)
+        size = node_size(load_text(text, file, lenient=True, environ={}).cluster)
+        trace = read_trace(trace_path, trace_format, Reading(node_leaf_cells=size))
+    else:
+        trace = read_trace(trace_path, trace_format, Reading(node_leaf_cells=hardware.gpus))
+        text, file = first_text(trace, hardware), FRESH
+    for note in trace.notes:
+        click.echo(f"{trace.name}: {note}", err=True)
+    return trace, text, file
+
+
+def _show(found: Proposal) -> None:
+    click.echo(click.style("Changes", bold=True))
+    for sentence in found.changes or ["nothing better was found"]:
+        click.echo(f"  {sentence}")
+    if not found.is_complete:
+        click.echo(
+            f"  the search ended after {found.replays} replays; more of them (--replays) may find more", err=True
+        )
+    click.echo(click.style("Effect", bold=True))
+    rows = [_row(found, one) for one in found.vcs]
+    headers = ("VC", ">JOBS", "CELLS", ">MEAN DELAY, MIN", ">THEN", ">LATER THAN PRIVATE", ">NEVER START")
+    click.echo("\n".join(f"  {line}" for line in table(headers, rows).splitlines()))
+    click.echo(
+        f"  mean delay of all jobs: {_mean(found, 'old_delay_s'):,.1f} min, then {_mean(found, 'new_delay_s'):,.1f}"
+    )
+    click.echo(f"  GPUs in use: {found.utilisation_before:.1%}, then {found.utilisation_after:.1%}")
+
+
+def _row(found: Proposal, one: CertifiedVc) -> tuple[str, ...]:
+    minutes = (f"{seconds / 60:,.1f}" for seconds in (one.old_delay_s, one.new_delay_s))
+    never = found.never.get(one.vc, (0, 0))
+    told = f"{never[1]:,}" if never[0] == never[1] else f"{never[0]:,} -> {never[1]:,}"
+    return one.vc, f"{one.jobs:,}", _cells(found, one.vc), *minutes, f"{one.later:,}", told
+
+
+def _cells(found: Proposal, vc: str) -> str:
+    if vc not in found.cells:
+        return "as before"
+    before, after = found.cells[vc]
+    types = dict.fromkeys([*before, *after])
+    told: Sequence[str] = [
+        f"{each.rpartition('.')[2]} {before.get(each, 0)} -> {after.get(each, 0)}"
+        for each in types
+        if before.get(each, 0) != after.get(each, 0)
+    ]
+    return ", ".join(told)
+
+
+def _mean(found: Proposal, field: str) -> float:
+    """Minutes, over the jobs of all virtual clusters."""
+    jobs = sum(one.jobs for one in found.vcs)
+    return sum(getattr(one, field) * one.jobs for one in found.vcs) / jobs / 60 if jobs else 0.0
