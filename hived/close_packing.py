@@ -9,6 +9,7 @@ Nobody is preempted in the view: leaves are free, or the group has no place.
 
 import numpy as np
 
+from hived.fullest_node import fullest_node, least_exposed_node
 from hived.jit import entry_kernel, kernel
 from hived.journal import put, undo_writes
 from hived.packing import free_leaves
@@ -30,10 +31,9 @@ from hived.view_room import (
     take_room,
     top_level_of,
 )
-from hived.views import is_bad_as_a_whole, least_key, physical_of, sort_view, used_in_key
+from hived.views import is_bad_as_a_whole, physical_of
 
 _MOST_TESTED = 8  # cells of a level where a gang of several sizes is tried
-_NOT_SUGGESTED_KEY = 1 << 61  # keys of nodes that are bad or not suggested are not less, see views.view_key
 
 
 @entry_kernel
@@ -54,15 +54,19 @@ def pack_closely(
     A single pod goes to the fullest node that has room. A gang goes below the cell of the lowest level that has room,
     and of these to the fullest one. Equally full cells are compared by the cells above them, then by number.
 
-    Cost of a single pod in a VC O(log nodes + nodes that are equally full); else O(nodes x levels + pods), and for a
-    gang that could be within one node O(leaves).
+    Cost of a single pod as `fullest_node` or `least_exposed_node`; else O(nodes x levels + pods), and for a gang that
+    could be within one node O(leaves).
     """
     nodes, mark = np.empty(counts.sum(), np.int32), s.journal_control[1]
     for leaf in pardoned:
         _free(t, s, leaf)
-    is_in_order = len(pardoned) == 0 and t.vc[t.view_cell[t.view_start[view]]] != NO_CELL
-    if is_in_order and len(nodes) == 1 and most_level == 0 and t.view_node_leaves[view] > 0:
-        nodes[0] = _fullest_node(t, s, view, sizes[0], suggested, ignore_suggested)
+    is_one = len(nodes) == 1 and most_level == 0 and len(pardoned) == 0
+    is_virtual = t.vc[t.view_cell[t.view_start[view]]] != NO_CELL
+    if is_one and is_virtual and t.view_node_leaves[view] > 0:
+        nodes[0] = fullest_node(t, s, view, sizes[0], suggested, ignore_suggested)
+        is_found = nodes[0] != NO_CELL
+    elif is_one and not is_virtual:
+        nodes[0] = least_exposed_node(t, s, view, sizes[0], suggested, ignore_suggested)
         is_found = nodes[0] != NO_CELL
     elif not may_have_room(t, s, view, len(leaves)):
         is_found = False
@@ -94,42 +98,6 @@ def _free(t: TopologyArrays, s: Cells, leaf: int) -> None:
     while cell != NO_CELL:
         put(s, s.used, cell, s.used[cell] - 1)
         cell = t.parent[cell]
-
-
-@kernel
-def _fullest_node(
-    t: TopologyArrays, s: Cells, view: int, size: int, suggested: BoolArray, ignore_suggested: bool
-) -> int:
-    """The fullest node of a VC that has room for a pod; of equally full ones, the one below the fullest cells."""
-    sort_view(t, s, view, suggested, ignore_suggested)
-    start, end, total = t.view_start[view], t.view_start[view + 1], t.view_node_leaves[view]
-    place = start + np.searchsorted(s.view_keys[start:end], least_key(total - size))
-    best, key = NO_CELL, s.view_keys[start]
-    while place < end and s.view_keys[place] < _NOT_SUGGESTED_KEY and (best == NO_CELL or s.view_keys[place] == key):
-        cell = s.view_order[place]
-        has_room = total - used_in_key(s.view_keys[place]) >= size
-        if has_room and s.lost[cell] > 0:
-            has_room = free_leaves(t, s, cell, OPPORTUNISTIC_PRIORITY, False) >= size
-        if has_room and (best == NO_CELL or _is_in_fuller(t, s, cell, best)):
-            best, key = cell, s.view_keys[place]
-        place += 1
-    return best
-
-
-@kernel
-def _is_in_fuller(t: TopologyArrays, s: Cells, one: int, other: int) -> bool:
-    """Of two nodes that are equally full, is one below fuller cells than the other, or else of lower number?"""
-    is_lower = one < other
-    one, other = t.parent[one], t.parent[other]
-    while one != other:
-        if one == NO_CELL or other == NO_CELL:
-            return bool(one == NO_CELL)
-        free = t.leaf_count[t.chain_level[one]] - s.used[one]
-        free_there = t.leaf_count[t.chain_level[other]] - s.used[other]
-        if free != free_there:
-            return bool(free < free_there)
-        one, other = t.parent[one], t.parent[other]
-    return is_lower
 
 
 @kernel

@@ -17,7 +17,7 @@ from hived.views import is_bad_as_a_whole, physical_of
 
 _EXPOSED_SHIFT = 40  # of how exposed a cell is, above its number of free leaves
 _PARTS = 1024  # exposure is counted in parts of one leaf
-_CLAIMED, _SOON, _BESIDE, _USED = range(1, 5)
+_CLAIMED, _SOON, BESIDE, _USED = range(1, 5)
 
 
 class Room(NamedTuple):
@@ -78,14 +78,14 @@ def exposure(t: TopologyArrays, s: Cells, cell: int, of_free: IntArray) -> int:
     if s.bound[cell] != NO_CELL:
         return _USED
     if s.split[cell] == 1:
-        return _BESIDE
+        return BESIDE
     while cell != NO_CELL:
         if s.free_position[cell] != NO_CELL:
             return int(of_free[t.chain_level[cell]])
         if s.bound[cell] != NO_CELL:
-            return _BESIDE
+            return BESIDE
         cell = t.parent[cell]
-    return _BESIDE
+    return BESIDE
 
 
 @kernel

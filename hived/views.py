@@ -23,6 +23,7 @@ _ALIKE_SHIFT = 31
 _MOST_LEAVES = 1 << 29
 _HIGHER_MASK = (1 << _ALIKE_SHIFT) - 1
 _MOST_MOVES = 16
+_NODES_PER_LOOSE_MOVE = 32  # a loose move costs as much as so many nodes of a whole sort, or less
 _SHIFTS_PER_CELL = 4
 _ORDER = ("view_order", "view_place", "view_keys", "changed", "changed_count", "is_changed", "is_sorted")
 
@@ -146,6 +147,42 @@ def sort_view(t: TopologyArrays, s: Cells, view: int, suggested: BoolArray, igno
         _sort_whole(t, s, view, suggested, ignore_suggested)
         s.is_sorted[view] = 1 if ignore_suggested else 0
     _forget_changes(t, s, view)
+
+
+@kernel
+def sort_loosely(t: TopologyArrays, s: Cells, view: int, suggested: BoolArray, ignore_suggested: bool) -> None:
+    """Bring a view into order as `sort_view`, but equal cells in any order.
+
+    Cost O(changed nodes x different keys x log nodes), so that it does not grow with the number of equal nodes.
+    """
+    moves = s.changed_count[view] * _NODES_PER_LOOSE_MOVE
+    if ignore_suggested and s.is_sorted[view] == 1 and moves <= t.view_start[view + 1] - t.view_start[view]:
+        _move_loosely(t, s, view, suggested)
+        _forget_changes(t, s, view)
+    else:
+        sort_view(t, s, view, suggested, ignore_suggested)
+
+
+@kernel
+def _move_loosely(t: TopologyArrays, s: Cells, view: int, suggested: BoolArray) -> None:
+    """Move the changed cells one by one, from run to run of equal keys: the cell at the near end fills the gap."""
+    start, end = t.view_start[view], t.view_start[view + 1]
+    for i in range(start, start + s.changed_count[view]):
+        cell = s.changed[i]
+        key, gap = view_key(t, s, cell, suggested, True), s.view_place[cell]
+        while key > s.view_keys[gap]:
+            last = start + np.searchsorted(s.view_keys[start:end], s.view_keys[gap] + 1) - 1
+            if last > gap:
+                _put_at(s, gap, s.view_order[last], s.view_keys[last])
+                gap = last
+            s.view_keys[gap] = key if gap + 1 == end else min(key, s.view_keys[gap + 1])
+        while key < s.view_keys[gap]:
+            first = start + np.searchsorted(s.view_keys[start:end], s.view_keys[gap])
+            if first < gap:
+                _put_at(s, gap, s.view_order[first], s.view_keys[first])
+                gap = first
+            s.view_keys[gap] = key if gap == start else max(key, s.view_keys[gap - 1])
+        _put_at(s, gap, cell, key)
 
 
 @kernel
