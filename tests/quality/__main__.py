@@ -20,7 +20,7 @@ from tests.quality.report import RULES_NAMES, bounds_text, tables
 RULES = {"hived": (Rules.HIVED,), "2": (Rules.BETTER,), "both": (Rules.HIVED, Rules.BETTER)}
 _EXAMPLES = """examples:
   python -m tests.quality --quick                        a test of seconds
-  python -m tests.quality --jobs 2 > quality.txt         all of it on two cores
+  python -m tests.quality > quality.txt                  all of it
   python -m tests.quality --only needless,locality --rules 2
   python -m tests.quality --json > quality.json          figures for scripts
 """
@@ -95,7 +95,7 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rules", choices=RULES, default="both", help="[default: %(default)s]")
     parser.add_argument("--quick", action="store_true", help="a little of everything, in seconds; without Philly")
     parser.add_argument(
-        "--jobs", type=_count, default=1, help="processes; figures are the same for any number [default: %(default)s]"
+        "--jobs", type=_count, default=2, help="processes; figures are the same for any number [default: %(default)s]"
     )
     parser.add_argument("--json", action="store_true", help="print figures as JSON instead of tables")
     return parser.parse_args(arguments)
