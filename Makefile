@@ -112,7 +112,7 @@ chart: $(READY) ## remake the Helm chart from config/deploy, and package it into
 bench: $(READY) ## how fast it is, from 128 to 16,384 nodes, and which targets are missed
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.benchmarks --cold
 
-# Ten minutes or so on an idle machine, half of that with JOBS=2. Exit code 1: rules 2 miss a bound.
+# Some minutes on an idle machine. Exit code 1: rules 2 miss a bound.
 quality: kernels ## how good the decisions are, by both rules: ONLY=needless,locality RULES=2 JOBS=1
 	@$(BIN)/python -m tests.quality $(if $(JOBS),--jobs $(JOBS)) $(if $(ONLY),--only $(ONLY)) $(if $(RULES),--rules $(RULES))
 
