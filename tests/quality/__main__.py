@@ -7,8 +7,8 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from time import monotonic
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from time import monotonic, process_time
 
 from hived.specs import Rules
 from tests.quality.bounds import Results, misses
@@ -20,7 +20,7 @@ from tests.quality.report import RULES_NAMES, bounds_text, tables
 RULES = {"hived": (Rules.HIVED,), "2": (Rules.BETTER,), "both": (Rules.HIVED, Rules.BETTER)}
 _EXAMPLES = """examples:
   python -m tests.quality --quick                        a test of seconds
-  python -m tests.quality --jobs 2 > quality.txt         all of it on two cores
+  python -m tests.quality > quality.txt                  all of it
   python -m tests.quality --only needless,locality --rules 2
   python -m tests.quality --json > quality.json          figures for scripts
 """
@@ -43,21 +43,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def measure(todo: Sequence[Unit], jobs: int) -> Results:
-    """All measurements in the order given, however many processes take part."""
-    results: Results = []
+    """All measurements in the order given, however many processes take part; the long ones begin first."""
+    found: dict[int, Figures] = {}
     started = monotonic()
-    for number, (unit, figures) in enumerate(zip(todo, _run_all(todo, jobs), strict=True), 1):
-        results.append((unit, figures))
-        print(f"{monotonic() - started:6.0f} s  {number}/{len(todo)}  {unit.name}", file=sys.stderr, flush=True)
-    return results
+    for number, figures, seconds in _run_all(todo, jobs):
+        found[number] = figures
+        progress = f"{monotonic() - started:6.0f} s  {len(found)}/{len(todo)}  {todo[number].name}"
+        print(f"{progress}  ({seconds:.1f} s of CPU time)", file=sys.stderr, flush=True)
+    return [(unit, found[number]) for number, unit in enumerate(todo)]
 
 
-def _run_all(todo: Sequence[Unit], jobs: int) -> Iterator[Figures]:
+def _run_all(todo: Sequence[Unit], jobs: int) -> Iterator[tuple[int, Figures, float]]:
+    """Number of a measurement, figures, and seconds of CPU time, as they come."""
+    order = sorted(range(len(todo)), key=lambda number: todo[number].measure != "philly")
     if jobs == 1:
-        yield from map(Unit.run, todo)
+        yield from (_run(number, todo[number]) for number in order)
         return
     with ProcessPoolExecutor(jobs) as pool:
-        yield from pool.map(Unit.run, todo)
+        for done in as_completed([pool.submit(_run, number, todo[number]) for number in order]):
+            yield done.result()
+
+
+def _run(number: int, unit: Unit) -> tuple[int, Figures, float]:
+    before = process_time()
+    figures = unit.run()
+    return number, figures, process_time() - before
 
 
 def as_json(results: Results, missed: Sequence[object]) -> dict[str, object]:
@@ -85,7 +95,7 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rules", choices=RULES, default="both", help="[default: %(default)s]")
     parser.add_argument("--quick", action="store_true", help="a little of everything, in seconds; without Philly")
     parser.add_argument(
-        "--jobs", type=_count, default=1, help="processes; figures are the same for any number [default: %(default)s]"
+        "--jobs", type=_count, default=2, help="processes; figures are the same for any number [default: %(default)s]"
     )
     parser.add_argument("--json", action="store_true", help="print figures as JSON instead of tables")
     return parser.parse_args(arguments)

@@ -37,6 +37,7 @@ def philly(rules: Rules, cells: str, topology: bool, over_quota: bool, checkpoin
     figures = compare(shared, private) | _delays(shared)
     figures |= {f"private_{name}": value for name, value in _delays(private).items()}
     figures["evicted"] = loop.evicted
+    figures["load"] = round(load_of(days), 2)
     figures["lost"] = round(sum(course.lost for course in shared.values()) / HOUR, 1)
     if watch:
         figures |= fragments.figures(shared)

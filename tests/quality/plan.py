@@ -67,9 +67,9 @@ def _units(rules: Rules, quick: bool) -> Iterator[Unit]:
         yield unit("philly", "guarantee", "R", True, False, 0.0, DAYS)
         for days in (DAYS, SATURATED_DAYS):
             for checkpoint_s in (0.0, CHECKPOINT_S):
-                table = "guarantee" if days == DAYS else "saturation"
-                yield unit("philly", table, "N", False, True, checkpoint_s, days)
-        yield unit("philly", "saturation", "R", False, True, 0.0, SATURATED_DAYS)
+                yield unit("philly", "guarantee saturation", "N", False, True, checkpoint_s, days)
+        for checkpoint_s in (0.0, CHECKPOINT_S):
+            yield unit("philly", "guarantee saturation", "R", False, True, checkpoint_s, DAYS)
     for kind in KINDS:
         for name in NEEDLESS_LOADS:
             for spares in (False, True) if rules is Rules.BETTER else (False,):

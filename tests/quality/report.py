@@ -36,9 +36,7 @@ def _guarantee(results: Results) -> str:
             cells, way, share, bad, _, _ = unit.arguments
             name = f"{_way(cells, way)}, opportunistic {share}{', bad nodes' if bad else ''}"
         elif unit.measure == "philly" and "guarantee" in unit.tables:
-            cells, topology, over_quota, checkpoint_s, _ = unit.arguments
-            name = f"Philly {cells}{'T' if topology else ''}" + (", over quota" if over_quota else "")
-            name += f", checkpoints {checkpoint_s:.0f} s" if checkpoint_s else ""
+            name = f"Philly {_philly(unit, figures)}"
         else:
             continue
         mean = figures["later_sum_s"] / 60 / max(1, figures["later"])
@@ -52,13 +50,17 @@ def _way(cells: object, way: object) -> str:
     return f"{cells}, {way}" if way else str(cells)
 
 
+def _philly(unit: Unit, figures: Figures) -> str:
+    cells, topology, over_quota, checkpoint_s, _ = unit.arguments
+    name = f"{cells}{', topology' if topology else ''}, load {figures['load']}" + (", over quota" if over_quota else "")
+    return name + (f", checkpoints {checkpoint_s:.0f} s" if checkpoint_s else "")
+
+
 def _delays(results: Results) -> str:
     rows = []
     for unit, figures in results:
         if unit.measure == "philly" and "guarantee" in unit.tables:
-            cells, topology, over_quota, checkpoint_s, _ = unit.arguments
-            name = f"{cells}{'T' if topology else ''}" + (", over quota" if over_quota else "")
-            name += f", checkpoints {checkpoint_s:.0f} s" if checkpoint_s else ""
+            name = _philly(unit, figures)
             own = [figures[f"delay_{part}"] for part in ("mean", "p50", "p95", "max")]
             rows.append((RULES_NAMES[unit.rules], name, figures["private_delay_mean"], *own, figures["start_mean"]))
     columns = ("rules", "set-up", "private mean", "mean", "p50", "p95", "max", "mean to first start")
@@ -158,11 +160,20 @@ def _saturation(results: Results) -> str:
     for unit, figures in results:
         if unit.measure == "philly" and "saturation" in unit.tables:
             cells, _, _, checkpoint_s, _ = unit.arguments
-            name = f"{cells}, " + (f"checkpoints {checkpoint_s:.0f} s" if checkpoint_s else "restart from 0")
+            kept = f"checkpoints {checkpoint_s:.0f} s" if checkpoint_s else "restart from 0"
             row = [figures[part] for part in ("evicted", "lost", "delay_mean", "private_delay_mean")]
-            rows.append((RULES_NAMES[unit.rules], name, *row))
-    columns = ("rules", "set-up", "groups evicted", "GPU-h lost", "mean delay min", "private mean")
-    return _table("Saturation: Philly at a load of 1.1, over-quota jobs opportunistic", columns, rows)
+            rows.append((RULES_NAMES[unit.rules], cells, figures["load"], kept, *row))
+    columns = (
+        "rules",
+        "VC cells",
+        "load",
+        "evicted jobs",
+        "groups evicted",
+        "GPU-h lost",
+        "mean delay min",
+        "private mean",
+    )
+    return _table("Saturation: Philly, over-quota jobs opportunistic", columns, rows)
 
 
 _MAKERS: dict[str, tuple[Callable[[Results], str], ...]] = {
