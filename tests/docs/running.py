@@ -22,7 +22,7 @@ from tests.docs.commands import Command, commands_of, without_gaps
 from tests.places import ROOT
 
 FILES = Path(__file__).parent / "scratch"
-"""Files that commands speak of: each page finds them in its folder, unless it shows one of the same name itself."""
+"""Files that commands speak of, or `BEFORE` runs: each page finds them in its folder, unless it shows one of the same name itself."""
 
 HAS_KUBECTL = shutil.which("kubectl") is not None
 
@@ -65,6 +65,8 @@ _AN_HOUR_LATER = (
     "import json, sys; inputs = json.load(sys.stdin); "
     '[group.update(startedAt=inputs["at"] - 3600) for group in inputs["groups"]]; print(json.dumps(inputs))'
 )
+"""Makes inputs of a plan in which all groups have run for an hour: a page shows the work that a move would lose."""
+
 BEFORE = {
     r"^hived config generate .*-o (\S+)": r"rm -f \1",
     r"^hived certificates --as-secrets --out (\S+)": r"rm -rf \1",
