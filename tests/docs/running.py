@@ -22,7 +22,8 @@ from tests.docs.commands import Command, commands_of, without_gaps
 from tests.places import ROOT
 
 FILES = Path(__file__).parent / "scratch"
-"""Files that commands speak of, or `BEFORE` runs: each page finds them in its folder, unless it shows one of the same name itself."""
+"""Files that commands speak of, or `BEFORE` runs: each page finds them in its folder, unless it shows one of
+the same name itself."""
 
 HAS_KUBECTL = shutil.which("kubectl") is not None
 
