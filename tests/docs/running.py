@@ -22,7 +22,8 @@ from tests.docs.commands import Command, commands_of, without_gaps
 from tests.places import ROOT
 
 FILES = Path(__file__).parent / "scratch"
-"""Files that commands speak of: each page finds them in its folder, unless it shows one of the same name itself."""
+"""Files that commands speak of, or `BEFORE` runs: each page finds them in its folder, unless it shows one of
+the same name itself."""
 
 HAS_KUBECTL = shutil.which("kubectl") is not None
 
@@ -56,15 +57,25 @@ EXIT_CODES = {r"^hived config (?:plan|sync)": {0, 2}, r"^hived config diff": {0,
 """Exit codes other than 0 that say something else than failure."""
 
 ASKS_A_CLUSTER = re.compile(
-    r"kubectl (?!apply)|curl |hived (?:submit(?!.*-o yaml)|resume|get|config (?:"
+    r"kubectl (?!apply)|curl |hived (?:submit(?!.*-o yaml)|resume|get|defrag|config (?:"
     r"plan|push|pull|diff|history|rollback|get-id|set-vc(?!.* -f)|move(?!.* -f)|remove-vc(?!.* -f)|sync|generate))"
 )
 """Commands for which a cluster is started, if there is none yet."""
+
+_AN_HOUR_LATER = (
+    "import json, sys; inputs = json.load(sys.stdin); "
+    '[group.update(startedAt=inputs["at"] - 3600) for group in inputs["groups"]]; print(json.dumps(inputs))'
+)
+"""Makes inputs of a plan in which all groups have run for an hour: a page shows the work that a move would lose."""
 
 BEFORE = {
     r"^hived config generate .*-o (\S+)": r"rm -f \1",
     r"^hived certificates --as-secrets --out (\S+)": r"rm -rf \1",
     r"^kubectl (?:get|delete) configmap hived-job-train": "hived submit job.yaml || true",
+    r"^hived defrag": "bash fragmented.sh",
+    r"^hived defrag .*--state (inputs\.json)": r"hived defrag inputs > \1",
+    r"^hived defrag .*--state (an-hour-later\.json)": rf"hived defrag inputs | python -c '{_AN_HOUR_LATER}' > \1",
+    r"^hived defrag apply (\S+)": r"test -e \1 || hived defrag plan --vc research --want 1xNODE --json > \1",
 }
 """Pages show examples beside each other, as alternatives. What has to be done so that the later ones run, too."""
 
@@ -78,6 +89,7 @@ PREPARED = {
     "docs/http.md": "hived submit job.yaml",
     "docs/migration.md": "kubectl create configmap hivedscheduler-config --from-file hivedscheduler.yaml",
     "docs/paictl.md": _OPENPAI,
+    "docs/pods.md": "kubectl create -f train-0.yaml",
     "docs/reconfiguration.md": _ANOTHER_VERSION,
     "docs/replay.md": "hived submit job.yaml",
 }
@@ -88,6 +100,7 @@ PLACEHOLDERS = {
     r"hived-job-NAME": "hived-job-train", r"mycluster\.yaml": "hivedscheduler.yaml",
     r"(?<!\S)/(?:cluster-configuration|etc/openpai)": "cluster-configuration",
     r"--versions 6 7": "--versions 1 2", r"(?<!/)localhost:9096": "$HIVED_SERVER", r"20261120T091500000Z": "*Z",
+    r"(?<=--want 1xNODE)$": " --state an-hour-later.json",
 }  # fmt: skip
 """What stands for names of the reader's, and the reader's own here."""
 
@@ -147,7 +160,7 @@ class Session:
         text = _placed(command.text)
         if reason := command.mark or next((why for look, why in ELSEWHERE.items() if re.search(look, text)), ""):
             outcome.elsewhere.append((command, reason))
-        elif "kubectl" in text and not HAS_KUBECTL:
+        elif re.search(r"kubectl|^hived defrag", text) and not HAS_KUBECTL:
             outcome.elsewhere.append((command, "there is no kubectl here"))
         elif text.startswith("hived serve --embedded"):
             self.serve(text.split("#")[0].split()[3])
