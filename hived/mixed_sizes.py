@@ -129,7 +129,10 @@ def _pick_all(
             size_of[pod], first_of[pod] = sizes[member], filled
             filled += sizes[member]
             pod += 1
-    order = np.argsort(places * len(places) + (len(places) - 1 - np.arange(len(places))), kind="mergesort")
+    keys = np.empty(len(places), np.int64)
+    for i in range(len(places)):
+        keys[i] = np.int64(places[i]) * len(places) + len(places) - 1 - i
+    order = np.argsort(keys, kind="mergesort")
     taken, previous = np.zeros(0, np.int32), -1
     for pod in order:
         cell = s.view_order[t.view_start[view] + places[pod]]
