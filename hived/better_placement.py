@@ -121,8 +121,8 @@ def _own_candidates(state: State, request: Request, view: int) -> Candidates:
 def _map(state: State, request: Request, virtual: IntArray, level: int, *, gave_up: bool) -> Placement | None:
     """Hardware behind virtual leaves, below one physical cell of a level at most; None, with nothing changed, if none.
 
-    Groups that leave lazily do so first (rule 8.7). Then nobody leaves if that can be, also with other virtual leaves
-    that are like these; else those that lose least.
+    Groups that leave lazily do so first (rule 8.7). Then nobody leaves if that can be; else those that lose least. A VC
+    that is sparing also takes other virtual leaves that are like these.
     """
     before, pod = mark(state), request.pod
     lazy, preempted = lazy_groups_below(state, virtual), list[str]()
@@ -134,7 +134,8 @@ def _map(state: State, request: Request, virtual: IntArray, level: int, *, gave_
     physical = _hardware(state, request, virtual, level, _NOBODY)
     if physical is not None:
         return Placement(physical, virtual, tuple(preempted), gave_up)
-    likes = [] if lazy else like_choices(state, virtual)
+    spares = state.spec.virtual_clusters[pod.spec.virtual_cluster].spares
+    likes = like_choices(state, virtual) if spares and not lazy else []
     for other in likes:
         physical = _hardware(state, request, other, level, _NOBODY)
         if physical is not None:

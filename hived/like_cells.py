@@ -1,8 +1,9 @@
-"""Other virtual cells that are just like those that a VC has chosen, so that its future is the same (rule 18.6).
+"""Other virtual cells that are just like those that a VC has chosen, for a VC that is sparing (rules 18.4, 18.6).
 
 Two cells are alike if the same groups use the leaves below them, and below the cells above them, in trees of one shape.
 Empty cells of one parent always are; the mapping tries these. Here are the others: cells that only groups which run on
-both could tell apart.
+both could tell apart. Their numbers still differ, and decide between equally full
+cells later. So in time the VC may choose otherwise than in a private cluster.
 """
 
 from collections.abc import Iterator

@@ -231,7 +231,8 @@ def _source(
     t: TopologyArrays, s: Cells, roots: Roots, filled: int, end: int, area: int, highest: int, is_whole_wanted: bool,
     suggestion: Suggestion,
 ) -> int:  # fmt: skip
-    """The listed cell to split next: of the lowest level where one has candidates for all wishes, the one with fewest.
+    """The listed cell to split next: of the lowest level where one has candidates for all wishes, the one of which
+    least is lent, as its other cells are claimed next, then the one with fewest candidates.
 
     If there is none, the one with most candidates. NO_CELL if none has any, or VC safety forbids the split.
     """
@@ -240,7 +241,7 @@ def _source(
     for above in range(level + 1, highest + 1):
         if roots.spare[above] == 0:
             break
-        enough, least = NO_CELL, 0
+        enough, least = NO_CELL, np.int64(0)
         for position in range(s.free_count[above]):
             listed = s.free_list[t.level_base[above] + position]
             inner = area if area != NO_CELL and t.chain_level[area] < above else listed
@@ -250,8 +251,9 @@ def _source(
             count = _count_candidates(t, s, inner, level, roots.leaves[filled], is_whole_wanted, suggestion)
             if count > most:
                 best, most = listed, count
-            if count >= left and (enough == NO_CELL or count < least):
-                enough, least = listed, count
+            cost = (np.int64(s.opportunistic_used[listed]) << 32) + count
+            if count >= left and (enough == NO_CELL or cost < least):
+                enough, least = listed, cost
         if enough != NO_CELL:
             return enough
     return best

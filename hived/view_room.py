@@ -24,7 +24,7 @@ class Room(NamedTuple):
     """What a search knows of the cells of a view at node level and above; index is the cell minus `base`.
 
     tops : first cell, number and level of each row of top cells, shape (rows, 3)
-    of_free : how exposed free cells of each chain level are, see `exposures_of_free`
+    of_free : how exposed free cells of each chain level are, shape (chain levels, 2), see `exposures_of_free`
     free : leaves that may be taken; free[c] == sum(free[children])
     cost : the cell of least cost is the first choice: the fullest one, of physical cells the least exposed one
     """
@@ -50,18 +50,26 @@ def may_use(t: TopologyArrays, s: Cells, cell: int, suggested: BoolArray, ignore
 @kernel
 def exposures_of_free(t: TopologyArrays, s: Cells, chain: int) -> IntArray:
     """How soon a VC comes to cells in the free list of each chain level: 0 if some are left over when all claims are
-    met, 1 if VCs claim them as a whole, 2 if they claim nodes, or have to split them. Cost O(levels).
+    met, 1 if VCs claim them as a whole, 2 if they claim nodes, or have to split them.
 
-    As a whole is later than in parts: in a cell that it has taken, a VC uses first what is not lent.
+    Shape (chain levels, 2): first for cells of which a part is lent, then for others. Cost O(levels), and O(free list)
+    where some cells are left over.
+
+    As a whole is later than in parts: in a cell that it has taken, a VC uses first what is not lent. What is left over
+    is lent first from cells that are lent in part, so that others stay clean for the claims.
     """
     bottom, top = t.level_offset[chain] + 1, t.level_offset[chain] + t.top_level[chain]
-    found = np.zeros(top + 1, np.int32)
+    found = np.zeros((top + 1, 2), np.int32)
     splits = 0  # cells of the level that claims below make necessary
     for level in range(bottom, top + 1):
-        left = int(s.free_count[level]) - int(s.claims[level]) - splits
-        if left <= 0:
-            is_whole = splits == 0 and level - t.level_offset[chain] > t.node_level[chain]
-            found[level] = _CLAIMED if is_whole else _SOON
+        needed = int(s.claims[level]) + splits
+        left, clean = int(s.free_count[level]) - needed, 0
+        claimed = _CLAIMED if splits == 0 and level - t.level_offset[chain] > t.node_level[chain] else _SOON
+        if left > 0 and needed > 0:
+            for position in range(s.free_count[level]):
+                clean += int(s.opportunistic_used[s.free_list[t.level_base[level] + position]] == 0)
+        found[level, 0] = 0 if left > 0 else claimed
+        found[level, 1] = 0 if left > 0 and (needed == 0 or clean > needed) else claimed
         if level < top:
             span = t.child_count[level + 1]
             splits = (max(-left, 0) + span - 1) // span
@@ -81,7 +89,7 @@ def exposure(t: TopologyArrays, s: Cells, cell: int, of_free: IntArray) -> int:
         return BESIDE
     while cell != NO_CELL:
         if s.free_position[cell] != NO_CELL:
-            return int(of_free[t.chain_level[cell]])
+            return int(of_free[t.chain_level[cell], int(s.opportunistic_used[cell] == 0)])
         if s.bound[cell] != NO_CELL:
             return BESIDE
         cell = t.parent[cell]

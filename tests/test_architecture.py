@@ -79,7 +79,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
         "offers",
         "pod_classes",
     ),
-    ("wish_matching", "preassigned", "fullest_node", "root_wishes"),
+    ("pod_classes", "wish_matching", "preassigned", "fullest_node", "root_wishes"),
     ("buddy_allocation", "health", "root_choice", "close_packing"),
     ("mapping", "victim_choice", "like_cells"),
     ("close_mapping",),

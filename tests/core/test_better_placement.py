@@ -109,6 +109,28 @@ def test_an_opportunistic_pod_takes_the_rest_of_a_used_node_where_nothing_else_i
     assert isinstance(request(state, pod("o", vc="B", priority=-1, members=((1, 2),))), Bind)
 
 
+def test_no_more_free_cells_are_lent_than_are_left_over_when_all_claims_are_met() -> None:
+    state = better(rack_cluster(quota("A", {"RACK.NODE": 6}), quota("B", {"RACK": 1}), racks=3, nodes=4, gpus=2))
+    for number in range(5):
+        run(state, pod(f"a{number}", members=((1, 2),)))
+    for number in range(3):  # two of A's second rack are left over, and B claims the third rack as a whole
+        run(state, pod(f"o{number}", vc="B", priority=-1, members=((1, 2),)))
+    assert len({rack_of(node, 4) for number in range(3) for node in nodes_of(state, f"o{number}")}) == 2
+    run(state, pod("a5", members=((1, 2),)))
+    check_invariants(state)
+
+
+def test_a_rack_is_split_of_which_nothing_is_lent() -> None:
+    state = better(rack_cluster(quota("A", {"RACK.NODE": 8}), quota("B", {"RACK": 2}), racks=4, nodes=4, gpus=2))
+    for number in range(4):
+        run(state, pod(f"a{number}", members=((1, 2),)))
+    run(state, pod("o", vc="B", priority=-1, members=((2, 2),)))
+    for number in range(4, 8):  # the rest of the rack that is split now is A's
+        run(state, pod(f"a{number}", members=((1, 2),)))
+    assert "o" in state.groups
+    check_invariants(state)
+
+
 def test_the_own_choice_goes_before_another_one_that_evicts_nobody() -> None:
     """Else an 8-GPU job would wait for two nodes of A, where it waits for none in a private cluster."""
     state = own_node_is_lent()
@@ -135,15 +157,28 @@ def own_node_is_lent(*, spares: bool = False) -> State:
     return state
 
 
-def test_a_cell_between_which_only_the_same_group_runs_stands_for_the_other() -> None:
-    """A's gang has half of two nodes; the other half of one of them is lent."""
-    state = better(rack_cluster(quota("A", {"RACK.NODE": 2}), quota("B", {"RACK.NODE": 2}), gpus=4))
-    run(state, pod("g-0", "g", members=((2, 3),)))
-    run(state, pod("b-0", "b", vc="B", members=((2, 4),)))
-    run(state, pod("o", vc="B", priority=-1, members=((1, 1),)))
-    decision = request(state, pod("one", members=((1, 1),)))
-    assert isinstance(decision, Bind)
-    assert decision.bind_info.node in nodes_of(state, "g") - nodes_of(state, "o")
+@pytest.mark.parametrize("is_lent", [False, True])
+def test_lent_leaves_of_a_gang_on_two_nodes_never_make_a_later_job_wait(is_lent: bool) -> None:
+    """Job j belongs beside the gang on the node of lower number, so that k joins it and leaves a third node to y."""
+    state = better(rack_cluster(quota("A", {"RACK.NODE": 3}), quota("B", {"RACK.NODE": 1}), racks=1, nodes=4, gpus=8))
+    whole = [pod(f"a{number}", members=((1, 8),)) for number in range(3)]
+    for each in whole:
+        run(state, each)
+    run(state, pod("b", vc="B", members=((1, 8),)))
+    delete(state, whole[0], whole[2])
+    run(state, pod("g", members=((2, 5),)))
+    lent = pod("o", vc="B", priority=-1, members=((1, 3),))
+    if is_lent:
+        run(state, lent)
+    delete(state, whole[1])
+    if isinstance(request(state, pod("j", members=((1, 1),))), Preempt):
+        delete(state, lent)
+    run(state, pod("j", members=((1, 1),)))
+    short = pod("y", members=((1, 6),))
+    run(state, short)
+    run(state, pod("k", members=((1, 1),)))
+    delete(state, short)
+    run(state, pod("next", members=((1, 8),)))
 
 
 # --- if somebody has to leave, those with the least lost work --------------------------------------------------------
