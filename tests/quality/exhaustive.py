@@ -112,7 +112,9 @@ def own_form(facts: Facts, wanted: Wanted, found: Found, without: frozenset[str]
     """All that the VC's own future depends on after a placement, the same for placements that swap empty cells.
 
     The trees below the VC's preassigned cells, with the group of each leaf. Empty and lent leaves are alike, bad ones
-    differ. Cells of one parent are sorted, so that equal cells can stand for each other. `without`: groups that left.
+    differ. Cells that the VC did not use before are sorted, so that they can stand for each other. Those that it used
+    cannot, even if the same groups are below them: later choices between equals go by their numbers. `without`: groups
+    that left.
     """
     plain = facts.plain
     label: dict[int, str] = {leaf: wanted.name for pod in found.pods for leaf in pod}
@@ -121,14 +123,18 @@ def own_form(facts: Facts, wanted: Wanted, found: Found, without: frozenset[str]
         if group.vc == wanted.vc and group.priority > OPPORTUNISTIC and group.name not in without:
             label.update((leaf, group.name) for pod in group.pods for leaf in pod)
             roots |= group.roots
+    used = {cell for leaf, name in label.items() if name != wanted.name for cell in plain.up(leaf)}
     pinned = {cell: pin for pin, cell in plain.pins[wanted.vc].items()}
 
     def form(cell: int) -> Form:
         if not plain.children[cell]:
             return (label.get(cell, "!" if plain.node[cell] in facts.bad else ""),)
-        return tuple(sorted((form(child) for child in plain.children[cell]), key=repr))
+        return tuple(sorted(map(known, plain.children[cell]), key=repr))
 
-    return tuple(sorted(((plain.chain[c], plain.level[c], pinned.get(c, ""), form(c)) for c in roots), key=repr))
+    def known(cell: int) -> Form:
+        return (cell, *form(cell)) if cell in used else form(cell)
+
+    return tuple(sorted(((plain.chain[c], plain.level[c], pinned.get(c, ""), known(c)) for c in roots), key=repr))
 
 
 def _place(search: _Search, owner: dict[int, str], roots: frozenset[int], first: int) -> Iterator[Found]:

@@ -109,6 +109,8 @@ def lowest_level(hall: Hall, facts: Facts, wanted: Wanted, below: int) -> int | 
     One more than the top level stands for anywhere. None if nothing is found.
     """
     size, count = wanted.sizes[0], len(wanted.sizes)
+    if wanted.within:
+        below = min(below, hall.plain.level_of(wanted.within) + 1)
     if any(each != size for each in wanted.sizes):
         return None
     room = hall.idle(facts) // size
@@ -148,11 +150,12 @@ def _fits(hall: Hall, facts: Facts, wanted: Wanted, room: Ints, nodes: slice) ->
     return False
 
 
-def equal_one_is_clean(facts: Facts, running: Running) -> bool:
+def equal_one_is_clean(facts: Facts, running: Running, within: str = "") -> bool:
     """Could the group have run without victims, so that its VC has the same future? Any cluster.
 
     `facts` are those before the group ran. Below each preassigned cell, parts that are empty for the VC may change
-    places; a new preassigned cell may be any free one of its level that leaves VC safety as it is.
+    places; a new preassigned cell may be any free one of its level that leaves VC safety as it is. A group that has to
+    be `within` a cell of a type stays in the one where it is.
     """
     plain = facts.plain
     demand = {leaf for pod in running.pods for leaf in pod}
@@ -182,6 +185,7 @@ def equal_one_is_clean(facts: Facts, running: Running) -> bool:
         empty = [child for child in plain.children[target] if not own.intersection(plain.leaves[child])]
         return _match(loose, empty, fits) is not None
 
+    area = plain.above(running.pods[0][0], plain.level_of(within)) if within else -1
     new = [root for root in running.roots if root not in facts.owner]
     if not all(fits(root, root) for root in running.roots if root in facts.owner):
         return False
@@ -189,7 +193,9 @@ def equal_one_is_clean(facts: Facts, running: Running) -> bool:
     for level in sorted({plain.level[root] for root in new}, reverse=True):
         roots = [root for root in new if plain.level[root] == level]
         free = [
-            cell for cell in range(len(plain.parent)) if plain.level[cell] == level and _is_free(plain, owner, cell)
+            cell
+            for cell in (plain.below(area) if area >= 0 else range(len(plain.parent)))
+            if plain.level[cell] == level and _is_free(plain, owner, cell)
         ]
         free.sort(key=lambda cell: (_free_height(plain, owner, cell), cell))
         matched = _match(roots, free, fits)

@@ -62,7 +62,7 @@ class _Watch:
                 if lowest_level(self.hall, before, wanted, self.hall.top_level + 2) is not None:
                     found["any"] += 1
                     found["leaves_any"] += sum(victim.leaf_count for victim in answer.victims)
-                found["equal"] += equal_one_is_clean(before, running)
+                found["equal"] += equal_one_is_clean(before, running, wanted.within)
         if len(wanted.sizes) > 1:
             kind = "lent_" if is_lent else ""
             found[f"{kind}gangs"] += 1

@@ -68,6 +68,12 @@ class Plain:
             cell = self.parent[cell]
         return cell
 
+    def up(self, cell: int) -> Iterator[int]:
+        """The cell and all above it."""
+        while cell >= 0:
+            yield cell
+            cell = self.parent[cell]
+
     def node_cell(self, cell: int) -> int:
         """The node-level cell at or above `cell`, which is at or below a node."""
         while self.parent[cell] >= 0 and self.node[self.parent[cell]]:

@@ -65,6 +65,15 @@ def test_swapping_empty_cells_leaves_the_own_form_as_it_is_and_another_mate_does
     assert forms["n1"] == forms["n2"] == forms["n3"] != forms["n0"]
 
 
+def test_cells_of_one_group_are_not_the_same_for_the_future() -> None:
+    facts = facts_of()
+    two = (leaves(facts, "n0", 0), leaves(facts, "n1", 0))
+    facts.add(Running("old", "A", 0, two, frozenset(root(facts, node, "NODE") for node in ("n0", "n1"))))
+    wanted = Wanted("g", "A", 0, (1,))
+    forms = {facts.plain.node[each.pods[0][0]]: own_form(facts, wanted, each) for each in placements(facts, wanted)}
+    assert forms["n0"] != forms["n1"]
+
+
 def test_a_pod_larger_than_a_cell_needs_a_vc_that_combines() -> None:
     wanted = Wanted("g", "A", 0, (4,))
     for kind in ("PAIR",):

@@ -5,9 +5,10 @@ from itertools import product
 import pytest
 
 from hived.specs import Rules
-from tests.quality.exhaustive import Found, exists, own_form, placements
+from tests.core.builders import quota, rack_cluster
+from tests.quality.exhaustive import Found, Wanted, exists, own_form, placements
 from tests.quality.filters import Hall, equal_one_is_clean, lowest_level
-from tests.quality.plain import OPPORTUNISTIC
+from tests.quality.plain import OPPORTUNISTIC, Facts, Plain, Running
 from tests.quality.small import KINDS, Load, walk
 
 
@@ -45,6 +46,22 @@ def test_an_equal_placement_that_the_filter_finds_exists_and_few_are_missed() ->
             found += proved
             missed += exact and not proved
     assert found > 5 * missed
+
+
+def test_a_group_within_a_rack_has_no_equal_place_in_another_one() -> None:
+    facts = Facts(Plain(rack_cluster(quota("A", {"RACK.NODE": 4}))))
+    leaf = facts.plain.leaf_at["RACK", "n0", 0]
+    node = facts.plain.above(leaf, facts.plain.level_of("NODE"))
+    for name in ("n0", "n1"):
+        facts.add(Running(name, "A", -1, ((facts.plain.leaf_at["RACK", name, 0],),), frozenset()))
+    running = Running("g", "A", 0, (facts.plain.leaves[node],), frozenset({node}))
+    assert equal_one_is_clean(facts, running)
+    assert not equal_one_is_clean(facts, running, "RACK")
+    hall = Hall(facts.plain)
+    assert lowest_level(hall, facts, Wanted("g", "A", 0, (2,) * 3), 9) is None
+    assert lowest_level(hall, facts, Wanted("g", "A", 0, (1,) * 3), 9) == hall.top_level
+    assert lowest_level(hall, facts, Wanted("g", "A", 0, (1,) * 5, within="RACK"), 9) is None
+    assert lowest_level(hall, facts, Wanted("g", "A", 0, (1,) * 5), 9) == hall.top_level + 1
 
 
 def test_opportunistic_groups_need_no_right() -> None:
