@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hived_cli.helpers.numbers import FiniteRange
 from hived_cli.helpers.refusals import refused_in_vain
 from hived_cli.helpers.serving import ServeOptions, is_given
 from hived_cli.helpers.signals import stop_signal
@@ -41,7 +42,7 @@ log = logging.getLogger(__name__)
     help="Run an embedded cluster with the nodes of this configuration; needs no Kubernetes.",
 )  # fmt: skip
 @click.option(
-    "--sync-nodes", metavar="SECONDS", type=click.FloatRange(min=1),
+    "--sync-nodes", metavar="SECONDS", type=FiniteRange(min=1),
     help="Look so often which nodes there are, and bring the configuration up to date, as 'hived config sync' does.",
 )  # fmt: skip
 @click.option(

@@ -13,6 +13,7 @@ from hived_cli.config.helpers.machines import Machines, Node, read_limits, reads
 from hived_cli.config.helpers.pushing import PushOptions, push_text, pushes
 from hived_cli.helpers.answers import as_json, difference
 from hived_cli.helpers.connecting import asks_service
+from hived_cli.helpers.numbers import FiniteRange
 from hived_cli.helpers.signals import stop_signal
 from hived_config.document import read_text
 from hived_config.generating.nodes import Reading
@@ -35,7 +36,7 @@ OUTDATED = 2
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Show what would change; exit code 2 if something would.")
 @click.option(
-    "--watch", metavar="SECONDS", type=click.FloatRange(min=1), default=None,
+    "--watch", metavar="SECONDS", type=FiniteRange(min=1), default=None,
     help="Stay, and look again so often; needs --yes.",
 )  # fmt: skip
 @reads_machines

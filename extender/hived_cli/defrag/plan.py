@@ -11,6 +11,7 @@ from hived_cli.defrag.helpers.drawing import draw
 from hived_cli.defrag.helpers.following import begin, follow, return_option, tell
 from hived_cli.helpers.answers import as_json, format_option
 from hived_cli.helpers.connecting import asks_service
+from hived_cli.helpers.numbers import FiniteRange
 from hived_config.loader import load_text
 from hived_extender.client.inspection import Inspector
 from hived_extender.defrag.limits import Limits
@@ -32,7 +33,7 @@ EXIT_CODES = {NOTHING_POSSIBLE: 3, NOTHING_NEEDED: 4}
     "--state", "state_file", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
     help="Instead of a service, its inputs as `hived defrag inputs` wrote them.",
 )  # fmt: skip
-@click.option("--max-gpu-hours", type=click.FloatRange(min=0), metavar="N", help="Lose no more than so much work.")
+@click.option("--max-gpu-hours", type=FiniteRange(min=0), metavar="N", help="Lose no more than so much work.")
 @click.option("--max-groups", type=click.IntRange(min=1), metavar="N", help="Move no more groups than so many.")
 @click.option(
     "--solver", type=click.Choice(SOLVERS), default=SOLVERS[0], show_default=True,

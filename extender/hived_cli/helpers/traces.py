@@ -12,6 +12,7 @@ import click
 
 from hived.errors import UserError
 from hived_cli.helpers.answers import with_options
+from hived_cli.helpers.numbers import FiniteRange
 from hived_traces.fields import Unusable, instant, zone
 from hived_traces.jobs import Trace
 from hived_traces.options import Options
@@ -52,7 +53,7 @@ _READING: list[Callable[..., Any]] = [
     click.option("--tenant-column", default="", metavar="NAME", help="What names the tenant, such as user."),
     click.option("--as-placed", "is_as_placed", is_flag=True, help="Shape gangs as they ran, where that is told."),
     click.option(
-        "--steps-per-s", type=click.FloatRange(min=0, min_open=True), default=None, metavar="N",
+        "--steps-per-s", type=FiniteRange(min=0, min_open=True), default=None, metavar="N",
         help="Of jobs whose length is told in steps (gavel).",
     ),
     click.option(

@@ -5,10 +5,11 @@ from typing import Any
 
 import click
 
+from hived_cli.helpers.numbers import FiniteRange
 from hived_cli.helpers.traces import output_option, reads_trace, span_of, trace_of, write_trace
 from hived_traces.scaling import fold, size, speed, to_load
 
-_FACTOR = click.FloatRange(min=0, min_open=True, max=1e6)
+_FACTOR = FiniteRange(min=0, min_open=True, max=1e6)
 
 
 @click.command()

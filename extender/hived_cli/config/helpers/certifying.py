@@ -10,6 +10,7 @@ import msgspec
 
 from hived.errors import UserError
 from hived_cli.config.helpers.certificate_text import drawn
+from hived_cli.helpers.numbers import FiniteRange
 from hived_config.certify import OnFailure
 from hived_config.loader import load_text
 from hived_extender.api.certificates import PERCENT, Certificate
@@ -25,7 +26,7 @@ OPTIONS: tuple[Callable[..., Any], ...] = (
         "is worse off.",
     ),
     click.option(
-        "--certify-percent", type=click.FloatRange(min=0), metavar="N",
+        "--certify-percent", type=FiniteRange(min=0), metavar="N",
         help=f"By how much a mean delay may grow.  [default: as the cluster demands, else {PERCENT:g}]",
     ),
     click.option("--certify-warn", is_flag=True, help="Push all the same, with a certificate that says it is worse."),

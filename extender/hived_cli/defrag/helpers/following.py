@@ -7,6 +7,7 @@ import click
 import msgspec
 
 from hived.errors import UserError
+from hived_cli.helpers.numbers import FiniteRange
 from hived_extender.api.defrag import DefragArgs, DefragPlan, MovingReport
 from hived_extender.api.paths import DEFRAG_PATH, DEFRAG_STOP_PATH, MOVES_PATH
 from hived_extender.client.inspection import Inspector, NoAnswerError
@@ -16,7 +17,7 @@ LOOK_S = 1.0
 RETURN_S = 600.0
 
 return_option = click.option(
-    "--return-seconds", type=click.FloatRange(min=1, max=86400), default=RETURN_S, show_default=True, metavar="N",
+    "--return-seconds", type=FiniteRange(min=1, max=86400), default=RETURN_S, show_default=True, metavar="N",
     help="How long pods may take to leave, and to come back, in each step.",
 )  # fmt: skip
 wait_option = click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until the moves are over.")
