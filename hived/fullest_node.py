@@ -12,8 +12,8 @@ from hived.specs import OPPORTUNISTIC_PRIORITY
 from hived.state import Cells
 from hived.topology import NO_CELL, BoolArray, IntArray, TopologyArrays
 from hived.tree import first_below
-from hived.view_room import BESIDE, cells_at, exposure, exposures_of_free, may_use, node_level_of, rows_of_tops
-from hived.views import least_key, sort_loosely, used_in_key
+from hived.view_room import BESIDE, cells_at, exposure, exposures_of_free, node_level_of, rows_of_tops
+from hived.views import least_key, may_use, sort_loosely, used_in_key
 
 _FEW_NODES = 16  # so many equally full nodes are compared one by one, more by their parents
 _NOT_SUGGESTED_KEY = 1 << 61  # keys of nodes that are bad or not suggested are not less, see views.view_key

@@ -11,18 +11,7 @@ from hived.packing import free_leaves, pick_leaves, skip_full
 from hived.specs import MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived.state import Cells
 from hived.topology import NO_CELL, BoolArray, IntArray, LongArray, TopologyArrays
-from hived.views import is_bad_as_a_whole, physical_of, sort_view
-
-
-@kernel
-def _may_use(t: TopologyArrays, s: Cells, cell: int, suggested: BoolArray, ignore_suggested: bool) -> bool:
-    """Is a node of a view not bound yet, or else healthy and suggested?"""
-    physical = physical_of(t, s, cell)
-    if physical == NO_CELL:
-        return True
-    if s.bad[physical] == 1 and is_bad_as_a_whole(t, s, physical):
-        return False
-    return bool(ignore_suggested or suggested[t.node[physical]])
+from hived.views import may_use, sort_view
 
 
 @kernel
@@ -62,7 +51,7 @@ def could_hold(
         cell = s.view_order[position]
         if _is_idle_doomed(t, s, cell):
             free = np.int64(t.leaf_count[t.chain_level[cell]])
-        elif _may_use(t, s, cell, suggested, ignore_suggested):
+        elif may_use(t, s, cell, suggested, ignore_suggested):
             free = np.int64(free_leaves(t, s, cell, below, False))
         else:
             continue
@@ -95,7 +84,7 @@ def place_descending(
     free = np.zeros(end - start, np.int64)
     for place in range(end - start):
         cell = s.view_order[start + place]
-        if _may_use(t, s, cell, suggested, ignore_suggested):
+        if may_use(t, s, cell, suggested, ignore_suggested):
             free[place] = free_leaves(t, s, cell, priority, False)
     pod_count = 0
     for member in range(len(sizes)):

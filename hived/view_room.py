@@ -13,7 +13,7 @@ from hived.specs import OPPORTUNISTIC_PRIORITY
 from hived.state import Cells
 from hived.topology import NO_CELL, BoolArray, IntArray, LongArray, TopologyArrays
 from hived.tree import first_below
-from hived.views import is_bad_as_a_whole, physical_of
+from hived.views import may_use
 
 _EXPOSED_SHIFT = 40  # of how exposed a cell is, above its number of free leaves
 _PARTS = 1024  # exposure is counted in parts of one leaf
@@ -34,17 +34,6 @@ class Room(NamedTuple):
     of_free: IntArray
     free: LongArray
     cost: LongArray
-
-
-@kernel
-def may_use(t: TopologyArrays, s: Cells, cell: int, suggested: BoolArray, ignore_suggested: bool) -> bool:
-    """Is a cell at or below node level not bound yet, or its hardware healthy and suggested?"""
-    physical = physical_of(t, s, cell)
-    if physical == NO_CELL:
-        return True
-    if s.bad[physical] == 1 and is_bad_as_a_whole(t, s, physical):
-        return False
-    return bool(ignore_suggested or suggested[t.node[physical]])
 
 
 @kernel

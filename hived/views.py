@@ -105,6 +105,17 @@ def is_bad_as_a_whole(t: TopologyArrays, s: Cells, cell: int) -> bool:
 
 
 @kernel
+def may_use(t: TopologyArrays, s: Cells, cell: int, suggested: BoolArray, ignore_suggested: bool) -> bool:
+    """Is a cell at or below node level not bound yet, or its hardware healthy and suggested?"""
+    physical = physical_of(t, s, cell)
+    if physical == NO_CELL:
+        return True
+    if s.bad[physical] == 1 and is_bad_as_a_whole(t, s, physical):
+        return False
+    return bool(ignore_suggested or suggested[t.node[physical]])
+
+
+@kernel
 def view_key(t: TopologyArrays, s: Cells, cell: int, suggested: BoolArray, ignore_suggested: bool) -> int:
     """Sort key of a node: healthy, suggested, more used alike first, then less used at higher priority (rule 6.4).
 

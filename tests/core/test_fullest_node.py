@@ -12,8 +12,8 @@ from hived.scheduler import check_invariants
 from hived.specs import Rules
 from hived.state import State
 from hived.topology import NO_CELL
-from hived.view_room import exposure, exposures_of_free, may_use
-from hived.views import sort_loosely, view_key
+from hived.view_room import exposure, exposures_of_free
+from hived.views import may_use, sort_loosely, view_key
 from tests.core.builders import delete, healthy_state, pod, quota, rack_cluster, request, run, set_nodes
 from tests.core.kernels import callable_kernel
 
