@@ -67,8 +67,9 @@ VIRTUAL_CLUSTER = Record(
         Key(
             "placement",
             Choice(Placement, "topology or packed, or no such key"),
-            "`topology`: gangs stay [near together](topology.md#placement-topology); `packed`: as HiveD does it, also "
-            "gangs of other dialects whose pods fill nodes",
+            "with `rules: hived`; with `rules: 2` gangs are near together in any case. `topology`: gangs stay [near "
+            "together](topology.md#placement-topology); `packed`: as HiveD does it, also gangs of other dialects whose "
+            "pods fill nodes",
             rule="as HiveD does, but gangs of other dialects whose pods fill nodes near together",
         ),
         Key(
