@@ -70,7 +70,7 @@ def tries_for(state: State) -> Tries:
 
 
 def given_up(tries: Tries) -> str:
-    """What a reason says where a search was given up; "" else."""
+    """The words of a reason for a search that was given up; "" else."""
     return f"; the search was given up after {tries.given_up_after} tries" if tries.gave_up else ""
 
 

@@ -154,7 +154,7 @@ class Group:
 
 @dataclass(slots=True)
 class Victims:
-    """Who must leave before a preempting group can start, kept by `victims`."""
+    """The pods that must leave before a preempting group can start, kept by `victims`."""
 
     groups: set[int]  # numbers of the groups that use cells of it
     seats: dict[str, list[str]]  # node -> uid of the pod in each slot there that is taken

@@ -21,7 +21,7 @@ _CLAIMED, _SOON, BESIDE, _USED = range(1, 5)
 
 
 class Room(NamedTuple):
-    """What a search knows of the cells of a view at node level and above; index is the cell minus `base`.
+    """The facts that a search knows of the cells of a view at node level and above; index is the cell minus `base`.
 
     tops : first cell, number and level of each row of top cells, shape (rows, 3)
     of_free : how exposed free cells of each chain level are, shape (chain levels, 2), see `exposures_of_free`
@@ -44,7 +44,7 @@ def exposures_of_free(t: TopologyArrays, s: Cells, chain: int) -> IntArray:
     Shape (chain levels, 2): first for cells of which a part is lent, then for others. Cost O(levels), and O(free list)
     where some cells are left over.
 
-    As a whole is later than in parts: in a cell that it has taken, a VC uses first what is not lent. What is left over
+    As a whole is later than in parts: in a cell that it has taken, a VC uses first what is not lent. The rest
     is lent first from cells that are lent in part, so that others stay clean for the claims.
     """
     bottom, top = t.level_offset[chain] + 1, t.level_offset[chain] + t.top_level[chain]

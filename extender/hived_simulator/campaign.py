@@ -43,7 +43,7 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class Kept(msgspec.Struct):
-    """What a campaign knows of its runs so far; this is written to disk.
+    """The runs of a campaign so far; this is written to disk.
 
     number : of the present run, counted over all policies and draws
     loop : that of the present run; None before it starts

@@ -145,7 +145,7 @@ class Pieces:
             cell = int(self._arrays.parent[cell])
 
     def first_free(self, chain_level: int) -> int | None:
-        """The first whole cell of a level. What has been passed once never becomes whole again."""
+        """The first whole cell of a level. A cell that was passed once never becomes whole again."""
         base, size = int(self._arrays.level_base[chain_level]), int(self._arrays.level_size[chain_level])
         cell = self._next.get(chain_level, base)
         while cell < base + size and not self._is_whole(cell):

@@ -1,4 +1,4 @@
-"""Who waits, and who is asked next.
+"""Waiting jobs, and the next one to be asked.
 
 Each virtual cluster has a lane of guaranteed tasks by rank: falling priority, then place. Its head is tried; with
 backfill, the first one of a shape that was not refused. Opportunistic tasks, and those that may run so while their lane

@@ -68,7 +68,7 @@ class Loop:
         self._change_count = len(changes)  # to come
         self._refused_count = 0
         self._victims: dict[str, set[str]] = {}
-        """Who still has to leave, by the group that reserves their cells."""
+        """Tasks that still have to leave, by the group that reserves their cells."""
         self._read_promises()
         for number, task in enumerate(tasks):
             self._agenda.add(task.submitted_s, Kind.SUBMIT, number)

@@ -1,4 +1,4 @@
-"""What happened to each job of a run, from its tasks, and how that differs from its private cluster."""
+"""The outcome of each job of a run, from its tasks, and how that differs from its private cluster."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby

@@ -47,7 +47,7 @@ LENDING = "over-quota"
 
 
 class OverQuota(StrEnum):
-    """What guaranteed work does for which its virtual cluster has no room."""
+    """The lot of guaranteed work for which its virtual cluster has no room."""
 
     WAIT = "wait"
     OPPORTUNISTIC = "opportunistic"
@@ -61,7 +61,7 @@ class Through(StrEnum):
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user may choose; lengths of time in seconds.
+    """Choices of a user; lengths of time in seconds.
 
     against : policies beside the configuration: names of baselines, LENDING, or files of other configurations
     what : changes of the cluster, as on the command line

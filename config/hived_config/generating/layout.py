@@ -34,7 +34,7 @@ from hived_config.reader import TRUES, Reader, closest, describe, is_null, short
 
 RESERVED_CPU = 1.0
 RESERVED_MEMORY_MIB = 2048.0
-"""What a machine needs for the system, unless its owner knows better."""
+"""The needs of a machine's own system, unless its owner knows better."""
 
 _SKU = "a machine type (a mapping)"
 _A_TYPE = "a machine type of machine-sku"

@@ -56,8 +56,8 @@ def command(*, output: Path | None, force: bool, form: str, **source: Any) -> No
     a cell chain of its own, which no gang leaves; with --pad it gets a placeholder instead, a node that does not exist.
     A rack with two products is a cell in a chain of each. A node without a label is not in a cell of that level.
 
-    Every virtual cluster gets whole cells, the largest that its share covers, then whole nodes. What is left belongs to
-    nobody. Notes on what was left out, or is not as one would expect, go to standard error.
+    Every virtual cluster gets whole cells, the largest that its share covers, then whole nodes. The rest belongs to
+    nobody. Notes on omissions and surprises go to standard error.
 
     \b
     Examples:

@@ -1,6 +1,6 @@
 """The certificate of a configuration: the effect that a replayed trace says it has, and the verdict on that.
 
-Whoever pushes makes it; the service checks that it is about the configuration in force and the one that is pushed.
+The author of a push makes it. The service checks that it is about the configuration in force and the pushed one.
 The verdict is not in it but is made of its figures, by everybody anew.
 """
 

@@ -1,4 +1,4 @@
-"""What the desk does with plans: makes one for the job that waits first, and checks one before it is carried out."""
+"""Work of the desk with plans: one is made for the job that waits first, and checked before it is carried out."""
 
 from hived.errors import UserError
 from hived.specs import MIN_GUARANTEED_PRIORITY

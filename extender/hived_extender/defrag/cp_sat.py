@@ -39,7 +39,7 @@ def solve(puzzle: Puzzle, time: float = TIME) -> Solution:
 
 
 def solve_alone(puzzle: Puzzle, hint: Solution | None = None, time: float = TIME) -> Solution:
-    """What CP-SAT finds; `hint` is where it begins."""
+    """The solution of CP-SAT, which begins at `hint`."""
     most = sum(upper_bound(puzzle))
     nothing = Solution((0,) * len(puzzle.kinds), (), {}, 0, most, 0)
     return _Model(puzzle, hint).solve(time) or nothing

@@ -1,7 +1,7 @@
 """Plans for a running service: carried out after they have been checked again, and made by itself where it is allowed.
 
-Who asks has the right to change the configuration. A plan is checked twice: here, move by move, in a copy of the core
-that is made of the present state, and by the service before each step.
+Callers have the right to change the configuration. A plan is checked twice. Here it is tried move by move, in a copy of
+the core that is made of the present state. The service checks it again before each step.
 """
 
 import logging
@@ -144,7 +144,7 @@ class DefragDesk:
             return True
 
     def _left(self, vc: str, budget: Budget) -> Limits:
-        """What is left of a budget in this hour."""
+        """The rest of a budget in this hour."""
         now = self._clock()
         while self._spent and self._spent[0].at <= now - HOUR_S:
             self._spent.popleft()

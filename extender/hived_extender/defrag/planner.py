@@ -28,7 +28,7 @@ Solver = Callable[[Puzzle], Solution]
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What is to be planned.
+    """The task of a plan.
 
     Attributes
     ----------
@@ -102,7 +102,7 @@ _ATTEMPTS = (
 
 
 class _Solved(msgspec.Struct, frozen=True):
-    """What is wanted of one view, and how it gets room."""
+    """The wanted shapes of one view, and how they get room."""
 
     view: View
     shapes: Sequence[Shape]
@@ -324,7 +324,7 @@ def _jobs(task: Task) -> dict[str, list[PodRequest]]:
 
 
 def _by_view(state: State, task: Task, jobs: Mapping[str, Sequence[PodRequest]]) -> dict[int, list[Shape]]:
-    """What is wanted of each view. A gang that may be in several goes to the one with most cells."""
+    """The wanted shapes of each view. A gang that may be in several goes to the one with most cells."""
     found: dict[int, list[Shape]] = {}
     for shape in task.shapes:
         views = _views(state, task, shape, jobs)

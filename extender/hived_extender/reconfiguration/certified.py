@@ -1,6 +1,6 @@
 """Whether a push may do with the certificate it has: that is about these two texts, and is what the cluster demands.
 
-Who pushes has made the certificate, so it counts as their word. Checked is all that can be: the hashes of both texts,
+The author of a push has made the certificate, so it counts as their word. These are checked: the hashes of both texts,
 the demands of the configuration in force, and the promises, which are judged anew by the figures.
 """
 

@@ -192,8 +192,8 @@ class ClusterCache:
         self._retries.appeared(record.uid)
 
     def _end(self, pod: Pod) -> None:
-        """A pod has completed, will never begin, or is not ours any more, which may change again. What it was to its
-        gang is remembered until it is deleted.
+        """A pod has completed, will never begin, or is not ours any more, which may change again. Its part
+        in its gang is remembered until it is deleted.
         """
         uid = pod.metadata.uid
         record = self.pods.get(uid)

@@ -145,7 +145,7 @@ class Moves:
         self._stop(reason)
         return self.report()
 
-    # What others ask
+    # Questions of others
 
     def refusal(self, record: PodRecord, request: PodRequest | None) -> Wait | None:
         """Why a pod may not be placed now: its group is on its way out, and it would be kept in its old cells."""
@@ -200,7 +200,7 @@ class Moves:
             move.release(core)
             move.state = DONE
 
-    # What happens
+    # Events
 
     def look(self) -> None:
         """Go on, if everybody has left or come who should."""

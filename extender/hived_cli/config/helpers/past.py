@@ -1,4 +1,4 @@
-"""What other rules would have changed in a recorded run: asked for where a plan has such rules, and as text."""
+"""The effect of other rules on a recorded run: asked for where a plan has other rules, and as text."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence

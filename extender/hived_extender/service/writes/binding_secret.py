@@ -1,7 +1,7 @@
 """The Secret that all replicas share: the keys that bindings are signed with, and bindings that are kept there.
 
-Whoever may change a pod may change what hived wrote onto it, where no admission policy forbids that. The leader then
-writes down here, where tenants cannot write, what the pod was given, so that a restart knows. Such pods are few.
+Users who may change a pod may change what hived wrote onto it, where no admission policy forbids that. The leader then
+writes down here, where tenants cannot write, what the pod was given, so that a restart knows. Few pods need it.
 """
 
 import logging
