@@ -153,11 +153,11 @@ def _map(state: State, request: Request, virtual: IntArray, level: int, *, gave_
 
 
 def _without_doomed(state: State, request: Request, found: Placement, level: int) -> IntArray | None:
-    """Hardware where nobody leaves, behind the virtual leaves of a placement with victims, if idle doomed cells are in
-    the way, and as much of it is healthy; None, with nothing changed, if there is none.
+    """Hardware where nobody leaves, behind the virtual leaves of a placement with victims; None if there is none.
 
-    Doomed cells only show bad hardware, and any bad cell does that. Carrying it out releases those in the way (rules
-    18.6, 19.3). Costs nothing where no cell is doomed.
+    There is none, and nothing changes, unless idle doomed cells are in the way and as much of it is healthy. Doomed
+    cells only show bad hardware, and any bad cell does that. Carrying it out releases those in the way (rules 18.6,
+    19.3). Costs nothing where no cell is doomed.
     """
     assert found.virtual is not None
     chain = int(state.arrays.chain_of_level[state.arrays.chain_level[found.virtual[0]]])

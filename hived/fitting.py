@@ -1,8 +1,8 @@
 """Better rules: a group that did not fit by its first choices fits if there is any place for it (rules 19.1 to 19.6).
 
 A cheap necessary check comes first, so that waiting for room in the VC costs little. Then larger pods are placed first.
-Next comes the search over all cells of the VC and all hardware behind them, once as bindings are, once without idle
-doomed cells, and where the VC has it so, with pods over several of its cells.
+Next comes the search over all cells of the VC and all hardware behind them: once as bindings are, once without idle
+doomed cells. Where the VC combines cells, pods may also be over several of them.
 """
 
 from collections.abc import Iterable

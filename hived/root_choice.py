@@ -231,10 +231,11 @@ def _source(
     t: TopologyArrays, s: Cells, roots: Roots, filled: int, end: int, area: int, highest: int, is_whole_wanted: bool,
     suggestion: Suggestion,
 ) -> int:  # fmt: skip
-    """The listed cell to split next: of the lowest level where one has candidates for all wishes, the one of which
-    least is lent, as its other cells are claimed next, then the one with fewest candidates.
+    """The listed cell to split next, of the lowest level where one has candidates for all wishes.
 
-    If there is none, the one with most candidates. NO_CELL if none has any, or VC safety forbids the split.
+    Among these it is the one of which least is lent, as its other cells are claimed next, then the one with fewest
+    candidates. If there is none, it is the one with most candidates. NO_CELL if none has any, or VC safety forbids the
+    split.
     """
     level, left = roots.chain_level[filled], end - filled
     best, most = NO_CELL, 0

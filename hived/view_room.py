@@ -38,11 +38,11 @@ class Room(NamedTuple):
 
 @kernel
 def exposures_of_free(t: TopologyArrays, s: Cells, chain: int) -> IntArray:
-    """How soon a VC comes to cells in the free list of each chain level: 0 if some are left over when all claims are
-    met, 1 if VCs claim them as a whole, 2 if they claim nodes, or have to split them.
+    """How soon a VC comes to cells in the free list of each chain level.
 
-    Shape (chain levels, 2): first for cells of which a part is lent, then for others. Cost O(levels), and O(free list)
-    where some cells are left over.
+    0: some are left over when all claims are met. 1: VCs claim them as a whole. 2: they claim nodes, or have to split
+    them. Shape (chain levels, 2): first for cells of which a part is lent, then for others. Cost O(levels), and O(free
+    list) where some cells are left over.
 
     As a whole is later than in parts: in a cell that it has taken, a VC uses first what is not lent. The rest
     is lent first from cells that are lent in part, so that others stay clean for the claims.

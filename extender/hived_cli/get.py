@@ -142,8 +142,8 @@ def groups(inspector: Inspector, name: str | None, output: str) -> None:
 
     LOSS is the work in GPU-hours that is lost if the group has to leave now: since its start, or its last checkpoint.
 
-    Each pod of a gang of another dialect, such as a PyTorchJob or a job of Volcano, is a group of one pod with the name
-    NAMESPACE/POD once it runs.
+    Each pod of a gang of another dialect, such as a PyTorchJob, is a group of one pod once it runs. Its name is
+    NAMESPACE/POD.
 
     \b
     Examples:

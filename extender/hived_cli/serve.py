@@ -133,8 +133,8 @@ log = logging.getLogger(__name__)
 def command(**given: Any) -> None:
     """Run the scheduler extender, or a whole embedded cluster.
 
-    The address of the Kubernetes API server and the credentials come from the configuration file, from
-    KUBE_APISERVER_ADDRESS and KUBECONFIG, or from the pod's service account, in this order.
+    The address of the Kubernetes API server and the credentials are looked for in this order: in the configuration
+    file, in KUBE_APISERVER_ADDRESS and KUBECONFIG, in the pod's service account.
 
     SIGTERM and SIGINT end it in order: requests under way are finished, the exit code is 0.
 

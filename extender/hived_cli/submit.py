@@ -67,10 +67,10 @@ def command(
 
     Takes jobs of OpenPAI, Kubeflow, Volcano, DLRover and Kubernetes itself, and plain Pod manifests, several documents
     to a file if you like; "-" reads standard input. Objects beside them, such as a Service, are created as they are.
-    All files are checked before the first pod is created, and the service is asked: if it refuses a pod, as it does
-    where there is no such virtual cluster, nothing is created. With --dry-run nothing is created: the service is asked
-    where each pod would run now or why it would wait, perhaps for ever, or with -o yaml the objects are printed, for
-    which no cluster is needed.
+    All files are checked before the first pod is created, and the service is asked. If it refuses a pod, as where
+    there is no such virtual cluster, nothing is created. With --dry-run nothing is created. The service is asked where
+    each pod would run now, or why it would wait, perhaps for ever. With -o yaml the objects are printed instead, and no
+    cluster is needed.
 
     \b
     Examples:

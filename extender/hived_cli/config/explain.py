@@ -26,9 +26,9 @@ from hived_extender.client.inspection import Inspector
 def command(path: Path | None, inspector: Inspector, form: str) -> None:
     """Draw the cell chains, and how the virtual clusters divide them.
 
-    For every level of a chain: how many cells there are, the leaves below each, how many of them each virtual cluster
-    is promised (with * pinned ones), and how many whole cells are spare. A list of who may use each virtual cluster
-    follows, and the rules of decisions if they are others than HiveD's. A FILE is a configuration, a DIR one of
+    Every level of a chain shows how many cells there are, the leaves below each, and how many whole cells are spare. It
+    also shows how many cells each virtual cluster is promised (with * pinned ones). A list of who may use each virtual
+    cluster follows, and the rules of decisions if they are others than HiveD's. A FILE is a configuration, a DIR one of
     OpenPAI's with a services-configuration.yaml; without either, the configuration of the running service is drawn.
 
     \b

@@ -35,7 +35,7 @@ def command(inspector: Inspector, path: Path, record: Path | None, full: bool, f
     """Show what a configuration would do to whom, and change nothing.
 
     FILE is a scheduler configuration or OpenPAI's services-configuration.yaml; DIR is a folder with such a file. The
-    exit code is 0 if no running work is affected, 2 if some is, and 1 if the configuration is refused or the
+    exit code is 0 if no running work is affected, 2 if some is. It is 1 if the configuration is refused or the
     command line is wrong.
 
     Where the rules of decisions change, the recorded past is repeated once under each rules: which decisions would have

@@ -123,7 +123,7 @@ def command(ctx: click.Context, /, *, folder: str | None, out: Path | None, **gi
     FOLDER has a configuration and a trace; `philly` is one that comes with hived.
 
     Ctrl-C writes a checkpoint, as each minute does; the same command goes on from it. The exit code is 0 if all is
-    done, 130 if it was interrupted, 1 for files that cannot be used, 2 for a wrong command line.
+    done, and 130 if it was interrupted. It is 1 for files that cannot be used, 2 for a wrong command line.
 
     \b
     Examples:

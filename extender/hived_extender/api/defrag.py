@@ -192,8 +192,7 @@ class MovingReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 class DefragArgs(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """A plan to carry out.
 
-    `return_seconds` is how long pods may take to leave, and how long new cells are held for a group until it comes
-    back, for each step.
+    `return_seconds` counts for each step: so long may pods take to leave, and so long are new cells held for a group.
     """
 
     plan: DefragPlan

@@ -1,7 +1,7 @@
 """A solution carried out in copies of the core: nothing is promised that the core does not do.
 
-At first in a *sketch*: all groups that move leave at once, the wanted things come, and the core is asked for a new
-place of each group on the nodes that the solution says. So the leaf cells of each group are known. Then in a
+First comes a *sketch*: all groups that move leave at once, and the wanted things come. The core is asked for a new
+place of each group on the nodes that the solution says. So the leaf cells of each group are known. Then comes a
 *rehearsal*, move by move, as a service makes them: a group leaves, and comes back to these very cells. The wanted
 things come last, and are asked for as anybody would ask.
 """

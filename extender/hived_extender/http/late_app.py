@@ -1,7 +1,7 @@
 """The Flask application, made when the first request needs it.
 
 Filter, preempt, bind and health checks are answered in front of it. Importing Flask takes a tenth of the CPU of a
-start, and 5 MB, which a replica saves until somebody reads its metrics or its status.
+start, and 5 MB. A replica saves both until somebody reads its metrics or its status.
 """
 
 import threading

@@ -9,8 +9,8 @@ thread among them, and the gate's questions to the API server have threads of th
 for a thread, are bounded kind by kind.
 
 Verbs are decided on the event loop and nowhere else: it waits for the lock, but not long (`WAIT_S`). A thread that
-decided would compete with the loop for the interpreter and for the lock, and each call behind it would need a thread
-too. One thread only waits until the lock is free, and the loop goes on with the calls that wait, in order (`Turns`).
+decided would compete with the loop for the interpreter and for the lock. Each call behind it would need a thread too.
+One thread only waits until the lock is free, and the loop goes on with the calls that wait, in order (`Turns`).
 """
 
 import asyncio

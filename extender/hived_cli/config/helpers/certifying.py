@@ -89,8 +89,8 @@ def certified(
 
     in_force, pushed : the texts; messages call the latter `file`
 
-    Raises UserError if there is none and the cluster demands one, if it is not what the cluster demands, or if it says
-    that a promise would be broken and that is not to be only a warning. Exits with 130 if it is interrupted.
+    Raises UserError if the cluster demands another certificate, or one where there is none. So it does if a promise
+    would be broken, unless that is only to be a warning. Exits with 130 if it is interrupted.
     """
     old = load_text(in_force, "the configuration in force", lenient=True, environ={})
     demand = old.certify
