@@ -177,7 +177,7 @@ class Extender:
         config_pushes = ConfigPushes(
             self.configurations, gate.may_do if gate.knows_callers else None, is_private=is_private
         )
-        self.defrag = DefragDesk(self.service, lambda: self.configurations.in_force.text)
+        self.defrag = DefragDesk(self.service, lambda: self.configurations.in_force.text, secret)
         app = LateApp(self.service, gate, config_pushes, self.defrag)
         self._server = HttpServer(Shim(app, self.service), listener, security.tls)
         self._servers = [self._server] if webhook is None else [self._server, webhook]

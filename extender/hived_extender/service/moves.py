@@ -10,7 +10,7 @@ Not thread-safe.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -141,7 +141,12 @@ class Moves:
         return self.report()
 
     def stop(self, reason: str) -> MovingReport:
-        """Move nobody else, and give back what is held. Pods that were evicted come back like any others."""
+        """Move nobody else, and give back what is held. Pods that were evicted come back like any others.
+
+        Returns a report of the state "none" if nothing is under way.
+        """
+        if self._state != "moving":
+            return MovingReport(reason="nothing is under way")
         self._stop(reason)
         return self.report()
 
@@ -252,9 +257,10 @@ class Moves:
         """Hold new cells, then let the groups of the next step leave."""
         step = min(move.order.step for move in self._moves if move.state == PENDING)
         moves = [move for move in self._moves if move.state == PENDING and move.order.step == step]
+        movable = self._asked.movable if self._asked is not None else frozenset[str]()
         try:
             for move in moves:
-                self._check(core, move)
+                _check(core, move, self._cache.pods, movable)
             old = {leaf for move in moves for leaf in _leaves(move.order.was)}
             for move in moves:
                 becomes = move.order.becomes
@@ -269,21 +275,6 @@ class Moves:
                 self._tell(uid, move)
                 self._evict(uid)
         self._outbox.wake_in((DEADLINE, ""), self._return_s)
-
-    def _check(self, core: Core, move: _Move) -> None:
-        """Raise UserError unless the group is as the plan has it, and may be moved."""
-        order, group = move.order, core.state.groups.get(move.order.group)
-        if group is None or group.state is not GroupState.ALLOCATED:
-            raise UserError(f"{order.group} is not what it was: it does not run, or has to leave for others", 409)
-        records = _records(group, self._cache.pods)
-        places = {(one.place.node, one.place.info.leaf_cell_indices) for one in records if one.place.info is not None}
-        if places != {(place.node, place.cells) for place in order.was}:
-            raise UserError(f"{order.group} is not where it was when the plan was made", 409)
-        movable = self._asked.movable if self._asked is not None else frozenset()
-        if group.spec.virtual_cluster not in movable and not all(one.progress.may_move for one in records):
-            raise UserError(f"{order.group} does not allow to be moved any more", 409)
-        move.spec, move.namespace = group.spec, records[0].namespace
-        move.left = {record.uid: FIRST_WAIT_S for record in records}
 
     def _has_left(self, core: Core, move: _Move) -> None:
         self._drop_timers(move)
@@ -347,6 +338,21 @@ class Moves:
 
     def _held_for_gang(self, key: GangKey) -> list[_Move]:
         return [move for move in self._moves if move.state == RETURNING and move.order.gang == str(key)]
+
+
+def _check(core: Core, move: _Move, pods: PodTable, movable: Collection[str]) -> None:
+    """Raise UserError unless the group is where the plan has it, and may be moved; note its pods."""
+    order, group = move.order, core.state.groups.get(move.order.group)
+    if group is None or group.state is not GroupState.ALLOCATED:
+        raise UserError(f"{order.group} is not what it was: it does not run, or has to leave for others", 409)
+    records = _records(group, pods)
+    places = {(one.place.node, one.place.info.leaf_cell_indices) for one in records if one.place.info is not None}
+    if places != {(place.node, place.cells) for place in order.was}:
+        raise UserError(f"{order.group} is not where it was when the plan was made", 409)
+    if group.spec.virtual_cluster not in movable and not all(one.progress.may_move for one in records):
+        raise UserError(f"{order.group} does not allow to be moved any more", 409)
+    move.spec, move.namespace = group.spec, records[0].namespace
+    move.left = {record.uid: FIRST_WAIT_S for record in records}
 
 
 def _own_info(becomes: BindInfo, request: PodRequest) -> BindInfo:
