@@ -43,6 +43,7 @@ DEFRAG = Record(
             Integer("a whole number of groups", 1),
             "the most groups that may be moved in an hour",
             rule="no limit",
+            is_nullable=False,
         ),
     ),
 )
@@ -53,12 +54,14 @@ MOVING_KEYS = (
         Boolean(),
         "whether all its groups may be [moved](defrag.md) to make room; without it, those whose pods say `may-move`",
         False,
+        is_nullable=False,
     ),
     Key(
         "defrag",
         DEFRAG,
         "the service [makes room](defrag.md#by-itself) for guaranteed jobs of this virtual cluster by itself",
         rule="it does not",
+        is_nullable=False,
     ),
 )
 
