@@ -88,7 +88,9 @@ CERTIFY = _Certify(
             rule="none",
             is_nullable=False,
         ),
-        Key("sha256", Text("64 hexadecimal digits", r"[0-9a-f]{64}"), "of that file", "", rule="any", is_nullable=False),
+        Key(
+            "sha256", Text("64 hexadecimal digits", r"[0-9a-f]{64}"), "of that file", "", rule="any", is_nullable=False
+        ),
         Key(
             "percent",
             Number("a percentage"),

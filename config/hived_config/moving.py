@@ -1,6 +1,7 @@
 """Which virtual clusters let their groups be moved, and how much work may be lost for order in each of them."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -12,6 +13,10 @@ class Budget(msgspec.Struct, frozen=True):
 
     gpu_hours: float
     groups: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """As a file could have it."""
+        return {"maxGpuHours": self.gpu_hours} | ({} if self.groups is None else {"maxGroups": self.groups})
 
 
 class Moving(msgspec.Struct, frozen=True):
