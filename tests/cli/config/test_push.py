@@ -241,3 +241,42 @@ def test_a_service_that_goes_away_may_have_done_it(service: Service, less: Path)
     service.meanwhile = lambda one: (0, "")
     result = push(service, "-f", less, "--yes")
     assert (result.exit_code, last_line(result)) == (1, "It may be in force all the same: see hived config history")
+
+
+@pytest.fixture
+def no_trace(tmp_path: Path) -> Path:
+    """A file that no replay can begin with: a push that reads it fails with another message than the cheap ones."""
+    path = tmp_path / "jobs.csv"
+    path.write_text("no trace\n")
+    return path
+
+
+def test_leave_that_is_missing_is_told_before_any_replay(service: Service, less: Path, no_trace: Path) -> None:
+    service.downgrades, service.affected = True, [[hit("ns/late")]]
+    result = push(service, "-f", less, "--yes", "--certify", no_trace)
+    assert (result.exit_code, "push with --allow-downgrade" in last_line(result)) == (1, True), result.output
+    assert "ns/late" in result.stdout
+    result = push(service, "-f", less, "--yes", "--certify", no_trace, "--allow-downgrade")
+    assert "the format is not recognised" in last_line(result), result.output
+
+
+def test_a_question_that_nobody_can_answer_is_told_before_any_replay(
+    service: Service, less: Path, no_trace: Path
+) -> None:
+    assert "cannot ask, as standard input is no terminal" in last_line(push(service, "-f", less, "--certify", no_trace))
+
+
+@pytest.mark.parametrize(
+    ("demand", "words"),
+    [
+        ("{trace: others.csv}", "the certificate is of the trace jobs.csv, and this cluster takes no push without"),
+        ("{days: 7}", "push with --certify 7d"),
+        (f"{{trace: jobs.csv, sha256: {'a' * 64}}}", "a trace with another SHA-256"),
+    ],
+)
+def test_a_trace_that_is_not_demanded_is_told_before_the_plan(
+    service: Service, less: Path, no_trace: Path, demand: str, words: str
+) -> None:
+    service.texts = [f"certify: {demand}\n{TEXT}"]
+    result = push(service, "-f", less, "--yes", "--certify", no_trace)
+    assert (result.exit_code, words in last_line(result), service.requests) == (1, True, []), result.output
