@@ -20,9 +20,8 @@ class Hardware(NamedTuple):
 
 
 def first_text(trace: Trace, hardware: Hardware) -> str:
-    """The text of a configuration that gives every tenant nodes by its guaranteed GPU-hours.
-
-    They are enough for the tenant's largest job, if there are so many.
+    """The text of a configuration in which every tenant has nodes by its guaranteed GPU-hours, and enough for its
+    largest job if there are so many.
 
     Raises UserError for tenants whose names no virtual cluster may have, and if there are more of them than nodes.
     """
