@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from hived.errors import UserError
-from hived_extender.pods.amounts import is_positive
+from hived_config.quantities import is_positive
 from hived_extender.pods.annotations import PREFIX
 
 ENABLE_LIMIT = PREFIX + "pod-scheduling-enable"

@@ -30,7 +30,7 @@ class Progressing:
             core.progress(record.request, times)
 
     def placed(self, record: PodRecord) -> None:
-        """The core has given a pod its cells. The owner may have written of checkpoints before: a restart reads them."""
+        """The core has given a pod its cells. A checkpoint of before counts, as after a restart."""
         times, core = record.progress.times, self._term.core
         if times != NO_TIMES and core is not None and record.request is not None:
             core.progress(record.request, times)
