@@ -11,8 +11,9 @@ import msgspec
 
 from hived.errors import UserError
 from hived_cli.config.helpers.asking import ask
-from hived_cli.config.helpers.certifying import NO_CERTIFICATE, Certifying, certified, taken
-from hived_cli.config.helpers.certifying import OPTIONS as CERTIFY_OPTIONS
+from hived_cli.config.helpers.certify_options import NO_CERTIFICATE, Certifying, taken
+from hived_cli.config.helpers.certify_options import OPTIONS as CERTIFY_OPTIONS
+from hived_cli.config.helpers.certifying import certified
 from hived_cli.config.helpers.report import draw
 from hived_cli.helpers.answers import as_json, format_option, with_options
 from hived_config.reader import printable

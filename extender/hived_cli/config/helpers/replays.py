@@ -12,7 +12,7 @@ import msgspec
 
 from hived.errors import UserError
 from hived.specs import ClusterSpec
-from hived_cli.config.helpers.certifying import Certifying
+from hived_cli.config.helpers.certify_options import Certifying
 from hived_cli.helpers.progress import Bar
 from hived_cli.helpers.signals import stop_signal
 from hived_config.certify import MOST_DAYS
