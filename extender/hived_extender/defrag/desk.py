@@ -130,8 +130,7 @@ class DefragDesk:
             collected = self._collect()
             if limits.groups == 0:
                 return False
-            # Planners take time to import, which most services do without.
-            from hived_extender.defrag import automatic  # noqa: PLC0415
+            from hived_extender.defrag import automatic  # noqa: PLC0415  # planners, which most services do without
 
             found = automatic.plan_for_head(collected, vc, limits)
             if found is None:
