@@ -58,7 +58,7 @@ class Proposal(msgspec.Struct, frozen=True):
 
 def propose(
     text: str, file: str, jobs: Sequence[Job], vc_of: Mapping[str, str], goal: Goal, most: int,
-    manner: Manner = Manner(), tell: Telling = lambda part: lambda done, of: None,  # noqa: B008
+    manner: Manner = Manner(), tell: Telling = lambda part: lambda done, of: None,  # noqa: B008  # a frozen value
 ) -> Proposal:  # fmt: skip
     """Search, and replay the result.
 

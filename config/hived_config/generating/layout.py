@@ -27,9 +27,9 @@ from hived_config.generating.machines import (
     counted,
     in_order,
     listed,
-    quantity,
 )
 from hived_config.kinds import Integer, Number, name_text, required
+from hived_config.quantities import quantity
 from hived_config.reader import TRUES, Reader, closest, describe, is_null, shorten
 
 RESERVED_CPU = 1.0

@@ -163,8 +163,7 @@ class DefragDesk:
         return found
 
     def _make_room(self, vc: str, budget: Budget, left: Limits) -> LastLook:
-        # Planners take time to import, which most services do without.
-        from hived_extender.defrag import automatic  # noqa: PLC0415
+        from hived_extender.defrag import automatic  # noqa: PLC0415  # planners, which most services do without
 
         with self._busy:
             collected = self._collect()

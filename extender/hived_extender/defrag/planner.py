@@ -208,12 +208,12 @@ def _settled(rehearsal: Rehearsal, moves: Sequence[Move]) -> list[Move]:
     """The moves, with places for opportunistic groups that had to leave, as far as there are any left at the end."""
     found = []
     for move in moves:
-        if not move.is_guaranteed:
-            info = rehearsal.ask(rehearsal.running[move.group].requests[0])
-            if info is not None:
-                rehearsal.come(move.group, info)
-                move = msgspec.structs.replace(move, becomes=places_in(info))  # noqa: PLW2901
-        found.append(move)
+        info = None if move.is_guaranteed else rehearsal.ask(rehearsal.running[move.group].requests[0])
+        if info is None:
+            found.append(move)
+        else:
+            rehearsal.come(move.group, info)
+            found.append(msgspec.structs.replace(move, becomes=places_in(info)))
     return found
 
 

@@ -239,6 +239,8 @@ class ClusterCache:
             self.pods.move(record, PodState.WAITING)
 
     def _moved(self, record: PodRecord) -> None:
+        if record.state is PodState.BINDING:
+            self._progress.placed(record)
         if record.state.has_node:
             self._announcements.placed(record.uid)
         if record.state is PodState.BOUND:  # its nodes take more memory than all the rest

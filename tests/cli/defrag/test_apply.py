@@ -9,18 +9,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hived_cli import main
-from hived_config.loader import load_text
 from hived_extender.http.config_pushes import ConfigPushes
 from hived_extender.http.late_app import LateApp
 from hived_extender.http.server import HttpServer, listen
 from hived_extender.http.shim import Shim
-from hived_extender.reconfiguration.configurations import Configurations
-from hived_extender.reconfiguration.in_force import InForce
-from hived_extender.reconfiguration.origins import Origin
 from hived_extender.reconfiguration.stores import FileStore
-from hived_extender.reconfiguration.versions import Version
 from tests.extender.defrag.halves import Halves
-from tests.extender.service.small_cluster import CONFIG
+from tests.extender.stored_config import configurations_of
 
 
 class Served(Halves):
@@ -36,8 +31,7 @@ class Served(Halves):
 def serving(*, is_private: bool = True) -> Iterator[Served]:
     served = Served()
     service = served.cluster.service
-    origin = Origin(FileStore(Path("small.yaml")), load_text(CONFIG, "small.yaml"), Version(1, "then", "", "", CONFIG))
-    pushes = ConfigPushes(Configurations(InForce(service, origin)), None, is_private=is_private)
+    pushes = ConfigPushes(configurations_of(service, FileStore(Path("small.yaml"))), None, is_private=is_private)
     with closing(listen("127.0.0.1:0")) as listener:
         server = HttpServer(Shim(LateApp(service, None, pushes, served.desk), service), listener)
         server.start()

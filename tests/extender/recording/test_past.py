@@ -238,4 +238,4 @@ def test_a_line_that_no_service_records_is_an_error(tmp_path: Path, line: bytes,
     (tmp_path / "run.yaml").write_text(CONFIG)
     past = Past("run", lambda name: load_cluster(tmp_path / name), same)
     with pytest.raises(ScenarioError, match=message):
-        past.compare([("1", decode_operation(line))])  # type: ignore[list-item]
+        past.compare([("1", decode_operation(line))])  # type: ignore[list-item]  # as a reader may meet it

@@ -4,7 +4,7 @@ import time
 from os import SEEK_END
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import BinaryIO
+from typing import IO
 
 import click
 import msgspec
@@ -64,7 +64,7 @@ def _recorded(inspector: Inspector, days: int, folder: Path | None, reading: Rea
     """The jobs of the last days that were there. Raises UserError if nothing is recorded."""
     since_s = time.time() - days * DAY_S
     with NamedTemporaryFile("w+b", prefix="hived-record-", suffix=".jsonl") as file:
-        _fetch(inspector, since_s, folder, file)  # type: ignore[arg-type]
+        _fetch(inspector, since_s, folder, file)
         file.seek(0)
         if all(line.startswith(BEGINNING) for line in file):
             return Trace("record", (), None, ("nobody has asked for anything in that time",))
@@ -79,7 +79,7 @@ def _recorded(inspector: Inspector, days: int, folder: Path | None, reading: Rea
     return still_running(trace, since_s)
 
 
-def _fetch(inspector: Inspector, since_s: float, folder: Path | None, file: BinaryIO) -> None:
+def _fetch(inspector: Inspector, since_s: float, folder: Path | None, file: IO[bytes]) -> None:
     if folder is not None:
         file.writelines(recent_lines(recent_parts(folder, since_s)))
         return
