@@ -28,6 +28,7 @@ from hived_extender.service.announcements import Announcements
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.core import Core
 from hived_extender.service.effects import EvictPod
+from hived_extender.service.gangs.names import written_name
 from hived_extender.service.notices import Reason
 from hived_extender.service.outbox import Outbox
 from hived_extender.service.pods import PodRecord, PodTable
@@ -328,8 +329,10 @@ class Moves:
     def _returning(self, request: PodRequest) -> _Move | None:
         """The move whose cells are for a pod: of its group; of a pod without a named group, by what it asks for."""
         held = [move for move in self._moves if move.state == RETURNING and not move.order.gang]
+        name = request.spec.group.name
+        names = (name, written_name(request.namespace, name))  # the second: a bare name ends with its last pod
         for move in held:
-            if move.order.group == request.spec.group.name and move.is_alike(request):
+            if move.order.group in names and move.namespace == request.namespace and move.is_alike(request):
                 return move
         if request.spec.group.name != f"{request.namespace}/{request.name}":
             return None
