@@ -57,7 +57,7 @@ def test_paictls_form_sends_only_the_schedulers_part(service: Service, tmp_path:
     ("words", "message"),
     [
         (["-p", ".", "-m", "all"], "Error: -m all: expected -m service, as hived has no other configuration; paictl "),
-        ([], "Error: expected either -p DIR or -f FILE"),
+        ([], "Error: expected either FILE (or -f FILE) or -p DIR"),
     ],
 )
 def test_what_is_pushed_has_to_be_said(service: Service, words: list[str], message: str) -> None:
@@ -66,7 +66,7 @@ def test_what_is_pushed_has_to_be_said(service: Service, words: list[str], messa
 
 
 def test_a_file_and_a_folder_are_one_too_many(service: Service, less: Path) -> None:
-    assert "expected either -p DIR or -f FILE" in push(service, "-f", less, "-p", less.parent).stderr
+    assert "expected either FILE (or -f FILE) or -p DIR" in push(service, "-f", less, "-p", less.parent).stderr
 
 
 def test_every_mistake_is_listed_and_nothing_sent(service: Service, tmp_path: Path) -> None:

@@ -30,9 +30,12 @@ def refuse_early(current: Config, pushed: str, wish: Certifying) -> None:
         return
     path = Path(wish.of)
     if wish.days > MOST_DAYS:
-        raise UserError(f"--certify {wish.of}: expected at most {MOST_DAYS}d")
+        raise UserError(f"nothing was pushed: --certify {wish.of}: expected at most {MOST_DAYS}d")
     if not wish.days and not path.is_file():
-        raise UserError(f"--certify {wish.of}: expected the file of a trace, or a number of days such as 14d")
+        raise UserError(
+            f"nothing was pushed: --certify {wish.of}: there is no such file; expected the file of a trace, or days of "
+            f"record from 1d to {MOST_DAYS}d"
+        )
     if demand is not None:
         name = "record" if wish.days else path.name
         digest = wish.sha256() if demand.sha256 and not wish.days else ""
@@ -58,7 +61,10 @@ def certified(
     percent = wish.percent if wish.percent is not None else (PERCENT if demand is None else demand.percent)
     from hived_cli.config.helpers.replays import replayed  # noqa: PLC0415  # loads the simulator; few pushes need it
 
-    found = replayed(inspector, (in_force, old.cluster), (pushed, new.cluster), wish, percent)
+    try:
+        found = replayed(inspector, (in_force, old.cluster), (pushed, new.cluster), wish, percent)
+    except UserError as error:
+        raise UserError(f"nothing was pushed: {error.message}", error.code) from error
     click.echo(drawn(found), err=is_json)
     if reason := why_not(found, demand, in_force, pushed):
         raise UserError(f"nothing was pushed: {reason}")

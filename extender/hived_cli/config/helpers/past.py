@@ -57,6 +57,9 @@ def _lines(past: RecordedPast, full: bool) -> Iterator[str]:
         head = f"Recorded past with these keys of rules {past.new_rules}"
     yield click.style(head, bold=True)
     yield f"  run {past.run}: {past.operations:,} operations, {past.questions:,} decisions compared"
+    if not past.questions:
+        yield "  nobody has asked for a place in it: there is nothing to compare"
+        return
     if past.is_equal:
         yield "  every decision would have been the same"
         return

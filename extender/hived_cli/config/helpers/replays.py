@@ -38,7 +38,15 @@ def replayed(
     percent: float,
 ) -> Certificate:  # fmt: skip
     """The certificate; texts and clusters of both configurations are given. Exits with 130 if it is interrupted."""
-    old, new = ConfigText(*in_force), ConfigText(*pushed)
+    try:
+        return _replayed(inspector, ConfigText(*in_force), ConfigText(*pushed), wish, percent)
+    except (Stopped, KeyboardInterrupt):
+        click.echo("interrupted: nothing was pushed", err=True)
+        raise SystemExit(INTERRUPTED) from None
+
+
+def _replayed(inspector: Inspector, old: ConfigText, new: ConfigText, wish: Certifying, percent: float) -> Certificate:
+    """As `replayed`. Raises Stopped or KeyboardInterrupt if it is interrupted, UserError for a trace of no use."""
     if not load_kernels():
         click.echo("kernels are plain Python, which is slow: see `hived version`", err=True)
     reading = Reading(node_leaf_cells=max(node_size(old.cluster), node_size(new.cluster)))
@@ -47,17 +55,16 @@ def replayed(
         traced = described(trace, "record", days=wish.days)
     else:
         path = Path(wish.of)
-        trace = read_trace(path, wish.trace_format, reading)
+        try:
+            trace = read_trace(path, wish.trace_format, reading)
+        except UserError as error:  # it names the option of `hived trace`
+            raise UserError(error.message.replace(" --format", " --certify-format"), error.code) from error
         traced = described(trace, path.name, wish.sha256())
     for note in trace.notes:
         click.echo(f"{traced.name}: {note}", err=True)
     how = Wish(percent, wish.has_backfill, wish.tenants)
     with stop_signal() as stop:
-        try:
-            return certify(old, new, trace, traced, how, lambda part: Bar(f"replay, {part}", stop.is_set))
-        except Stopped:
-            click.echo("interrupted: nothing was pushed", err=True)
-            raise SystemExit(INTERRUPTED) from None
+        return certify(old, new, trace, traced, how, lambda part: Bar(f"replay, {part}", stop.is_set))
 
 
 def _recorded(inspector: Inspector, days: int, folder: Path | None, reading: Reading) -> Trace:

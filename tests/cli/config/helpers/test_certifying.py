@@ -164,11 +164,12 @@ def test_jobs_of_the_record_are_replayed(embedded: Embedded, folder: Path, tmp_p
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--certify", "no-such-file"], "expected the file of a trace, or a number of days such as 14d"),
+        (["--certify", "no-such-file"], "there is no such file; expected the file of a trace, or days of record"),
+        (["--certify", "0d"], "expected the file of a trace, or days of record from 1d to 366d"),
         (["--certify", "999d"], "--certify 999d: expected at most 366d"),
         (["--certify-warn"], "expected --certify TRACE or DAYSd too"),
         (["--certify", "jobs.csv", "--record", "."], "--record is for --certify DAYSd"),
-        (["--certify", "less.yaml"], "the format is not recognised"),
+        (["--certify", "less.yaml"], "it is one of them, name it with --certify-format"),
         (["--certify", "jobs.csv", "--certify-tenants", "x"], "--certify-tenants 'x': expected TENANT=VC"),
     ],
 )

@@ -37,3 +37,8 @@ def test_differences_are_counted_and_named() -> None:
 
 def test_all_of_them_are_named_if_asked_for() -> None:
     assert "ns/late-11 run-0001.jsonl:8 -> never)" in draw_past(PAST, full=True)
+
+
+def test_a_run_that_nobody_has_asked_is_not_called_equal() -> None:
+    lines = draw_past(RecordedPast("run", "hived", 2, 65, 0)).splitlines()
+    assert lines[2:] == ["  nobody has asked for a place in it: there is nothing to compare"]
