@@ -91,7 +91,7 @@ def _units(rules: Rules, quick: bool) -> Iterator[Unit]:
 
 
 def trace_units(rules: tuple[Rules, ...], tables: tuple[str, ...], path: str) -> list[Unit]:
-    """The measurements that a trace in a file can have, at each of TRACE_LOADS; needless and locality below 2."""
+    """The measurements that a trace in a file can have, at each of TRACE_LOADS."""
     return [unit for each in rules for unit in _trace_units(each, path) if unit.tables.intersection(tables)]
 
 
@@ -106,7 +106,7 @@ def _trace_units(rules: Rules, path: str) -> Iterator[Unit]:
         for checkpoint_s in (0.0, CHECKPOINT_S):
             yield unit("trace", "guarantee saturation", "N", False, True, checkpoint_s, load)
     for cells in "NR":
-        for load in TRACE_LOADS[:2]:
+        for load in TRACE_LOADS:
             yield unit("trace_crowd", "needless locality", cells, DEFAULT, load, 0.5)
             if rules is Rules.BETTER:
                 yield unit("trace_crowd", "needless", cells, SPARING, load, 0.5)
