@@ -113,8 +113,8 @@ bench: $(READY) ## how fast it is, from 128 to 16,384 nodes, and which targets a
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.benchmarks --cold
 
 # Some minutes on an idle machine. Exit code 1: rules 2 miss a bound.
-quality: kernels ## how good the decisions are, by both rules: ONLY=needless,locality RULES=2 JOBS=1
-	@$(BIN)/python -m tests.quality $(if $(JOBS),--jobs $(JOBS)) $(if $(ONLY),--only $(ONLY)) $(if $(RULES),--rules $(RULES))
+quality: kernels ## how good the decisions are, by both rules: ONLY=needless,locality RULES=2 JOBS=1 TRACE=week.jsonl
+	@$(BIN)/python -m tests.quality $(if $(JOBS),--jobs $(JOBS)) $(if $(ONLY),--only $(ONLY)) $(if $(RULES),--rules $(RULES)) $(if $(TRACE),--trace $(TRACE))
 
 soak: $(READY) ## 200,000 random operations, with every invariant checked after each, and whatever else is random, at length
 	$(BIN)/python -m tests.property.soak --ops 200000

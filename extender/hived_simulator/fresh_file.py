@@ -8,7 +8,11 @@ import yaml
 from hived.errors import UserError
 from hived.specs import OPPORTUNISTIC_PRIORITY
 from hived_config.virtual import VC_NAME
+from hived_simulator.tenants import UNNAMED_VC
 from hived_traces.jobs import Trace
+
+OTHERS = "others"
+"""The virtual cluster that tenants share which have none of their own."""
 
 
 class Hardware(NamedTuple):
@@ -19,25 +23,44 @@ class Hardware(NamedTuple):
     rack: int
 
 
-def first_text(trace: Trace, hardware: Hardware) -> str:
+def first_text(trace: Trace, hardware: Hardware, most_vcs: int | None = None) -> str:
     """The text of a configuration in which every tenant has nodes by its guaranteed GPU-hours, and enough for its
     largest job if there are so many.
 
+    most_vcs : so many virtual clusters at most: tenants with less GPU-hours share the one called OTHERS
+
     Raises UserError for tenants whose names no virtual cluster may have, and if there are more of them than nodes.
     """
+    vc_of = vcs_by_work(trace, most_vcs)
     work: Counter[str] = Counter()
     largest: dict[str, int] = {}
     for job in trace.jobs:
         if job.priority != OPPORTUNISTIC_PRIORITY:
-            nodes = -(-job.leaf_count // hardware.gpus)
-            largest[job.tenant] = max(nodes, largest.get(job.tenant, 1))
-            work[job.tenant] += round(job.leaf_count * job.duration_s) + 1
+            vc = vc_of[job.tenant]
+            largest[vc] = max(-(-job.leaf_count // hardware.gpus), largest.get(vc, 1))
+            work[vc] += round(job.leaf_count * job.duration_s) + 1
     if bad := next((name for name in sorted(work) if not VC_NAME.fits(name)), None):
-        raise UserError(f"{trace.name}: tenant {bad!r} can be no virtual cluster; expected {VC_NAME.what}")
+        raise UserError(
+            f"{trace.name}: tenant {bad!r} can be no virtual cluster; expected {VC_NAME.what}. "
+            "Take another column for the tenants: `hived trace convert --tenant-column`"
+        )
     if not work or len(work) > hardware.nodes:
-        raise UserError(f"{trace.name}: has {len(work)} tenants with guaranteed jobs, for {hardware.nodes} nodes")
+        raise UserError(
+            f"{trace.name}: has {len(work)} tenants with guaranteed jobs, for {hardware.nodes} nodes; with --vcs N the "
+            "smallest of them share one virtual cluster"
+        )
     least = largest if sum(largest.values()) <= hardware.nodes else dict.fromkeys(largest, 1)
     return _written(hardware, _shares(work, least, hardware.nodes))
+
+
+def vcs_by_work(trace: Trace, most_vcs: int | None) -> dict[str, str]:
+    """The virtual cluster of every tenant: its own, or OTHERS for those beyond the most work."""
+    work: Counter[str] = Counter()
+    for job in trace.jobs:
+        work[job.tenant] += round(job.leaf_count * job.duration_s) * (job.priority != OPPORTUNISTIC_PRIORITY)
+    ordered = sorted(work, key=lambda tenant: (-work[tenant], tenant))
+    own = len(ordered) if most_vcs is None or len(ordered) <= most_vcs else most_vcs - 1
+    return {tenant: (tenant or UNNAMED_VC) if rank < own else OTHERS for rank, tenant in enumerate(ordered)}
 
 
 def _shares(work: Counter[str], least: dict[str, int], nodes: int) -> dict[str, int]:

@@ -10,6 +10,9 @@ from hived_simulator.hardware import promised_leaves
 from hived_traces.jobs import Trace
 
 AUTO = "auto"
+ALL_OTHERS = "*"
+UNNAMED_VC = "default"
+"""The virtual cluster of jobs whose trace names no tenant, where there is one of that name."""
 SHOWN = 10
 """So many names an error lists."""
 
@@ -18,7 +21,8 @@ def assigned(trace: Trace, spec: ClusterSpec, written: Sequence[str], option: st
     """The virtual cluster of every tenant.
 
     option : the name of the option that `written` is of
-    written : TENANT=VC texts, or `auto` alone; tenants that are not among them need a virtual cluster of their name
+    written : TENANT=VC texts, or `auto` alone; tenants that are not among them need a virtual cluster of their name.
+        `*=VC` is for all tenants that have none
 
     UserError names tenants that have none.
     """
@@ -26,19 +30,22 @@ def assigned(trace: Trace, spec: ClusterSpec, written: Sequence[str], option: st
     if list(written) == [AUTO]:
         return _by_size(trace, spec, option)
     given = dict(_pair(text, spec, option) for text in written)
-    unknown = sorted(given.keys() - set(tenants))
+    unknown = sorted(given.keys() - {*tenants, ALL_OTHERS})
     if unknown:
         raise UserError(f"{option}: the trace has no tenant {_listed(unknown)}; it has {_listed(tenants)}")
     if not given and len(tenants) == 1 and len(spec.virtual_clusters) == 1:
         return {tenants[0]: next(iter(spec.virtual_clusters))}
-    lacking = [tenant for tenant in tenants if tenant not in given and tenant not in spec.virtual_clusters]
-    if lacking:
+    found = {tenant: given.get(tenant, tenant or UNNAMED_VC) for tenant in tenants}
+    lacking = [tenant for tenant, vc in found.items() if vc not in spec.virtual_clusters]
+    if ALL_OTHERS in given:
+        found |= dict.fromkeys(lacking, given[ALL_OTHERS])
+    elif lacking:
         raise UserError(
             f"tenants of the trace without a virtual cluster: {_listed(lacking)}; the configuration has"
-            f" {_listed(sorted(spec.virtual_clusters))}. Assign them with {option} TENANT=VC, or all with"
-            f" {option} auto"
+            f" {_listed(sorted(spec.virtual_clusters))}. Assign them with {option} TENANT=VC, all of"
+            f" these with {option} '*=VC', or all tenants with {option} auto"
         )
-    return {tenant: given.get(tenant, tenant) for tenant in tenants}
+    return found
 
 
 def _pair(text: str, spec: ClusterSpec, option: str) -> tuple[str, str]:

@@ -12,6 +12,7 @@ class Options(msgspec.Struct, frozen=True):
     is_as_placed : shape gangs as the trace has placed them, where it tells that, and not as densely as they go
     steps_per_s : steps that a job makes in a second, where a trace tells steps and no times; 0 for a guess
     throughputs : a file of such rates by type of job, as gavel has them
+    columns : PROPERTY=COLUMN texts, which say what is in which column of any table
     devices : resources of Kubernetes that are leaf cells
     """
 
@@ -21,4 +22,5 @@ class Options(msgspec.Struct, frozen=True):
     is_as_placed: bool = False
     steps_per_s: float = 0.0
     throughputs: str = ""
+    columns: tuple[str, ...] = ()
     devices: tuple[str, ...] = ("nvidia.com/gpu", "amd.com/gpu")

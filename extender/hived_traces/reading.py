@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived_traces.draft import Draft, shown
-from hived_traces.formats import own
+from hived_traces.formats import alibaba, generic, own
+from hived_traces.formats.columns import explained
 from hived_traces.formats.format import Format
 from hived_traces.formats.table import FORMATS
 from hived_traces.jobs import Trace
@@ -38,7 +39,7 @@ def read_with_format(
     chosen = options or Options()
     source = Source(path)
     try:
-        name = name_of_format or recognised(source)
+        name = name_of_format or (generic.FORMAT.name if chosen.columns else recognised(source))
         if name == own.NAME:
             return name, _with_tenants(own.read(source), chosen.tenant_column, source.name)
         draft = Draft(source.name, chosen, progress)
@@ -64,6 +65,8 @@ def recognised(source: Source) -> str:
     for each in FORMATS:
         if each.recognises(source.head):
             return each.name
+    if said := alibaba.other_table(source.head) or explained(source.head):
+        raise UserError(f"{source.name}:1: {said}")
     first = source.head.split("\n", 1)[0]
     raise UserError(
         f"{source.name}:1: the format is not recognised, the text begins with {shown(first)}; expected one of "

@@ -10,12 +10,14 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from time import monotonic, process_time
 
+from hived.errors import UserError
 from hived.specs import Rules
-from tests.quality.bounds import Results, misses
+from tests.quality.bounds import TRACES, Results, misses
 from tests.quality.exact_measures import Figures
 from tests.quality.jobs import PHILLY
-from tests.quality.plan import TABLES, Unit, units
+from tests.quality.plan import TABLES, TRACE_LOADS, Unit, trace_units, units
 from tests.quality.report import RULES_NAMES, bounds_text, tables
+from tests.quality.trace_jobs import trace_workload
 
 RULES = {"hived": (Rules.HIVED,), "2": (Rules.BETTER,), "both": (Rules.HIVED, Rules.BETTER)}
 _EXAMPLES = """examples:
@@ -23,14 +25,15 @@ _EXAMPLES = """examples:
   python -m tests.quality > quality.txt                  all of it
   python -m tests.quality --only needless,locality --rules 2
   python -m tests.quality --json > quality.json          figures for scripts
+  python -m tests.quality --trace week.jsonl             the tables of a trace that you have
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; returns the exit code."""
     options = parse_options(arguments)
-    todo = units(RULES[options.rules], options.only, options.quick)
-    if not PHILLY.exists() and not options.quick:
+    todo = _todo(options)
+    if not options.trace and not PHILLY.exists() and not options.quick:
         print(f"without {PHILLY}: tables of the Philly trace are left out", file=sys.stderr)
     results = measure(todo, options.jobs)
     missed = misses(results)
@@ -40,6 +43,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(tables(results, options.only))
         print("\n" + bounds_text(missed))
     return 1 if missed else 0
+
+
+def _todo(options: argparse.Namespace) -> list[Unit]:
+    """The measurements that are asked for. A file that cannot be read ends the command."""
+    if not options.trace:
+        return units(RULES[options.rules], options.only, options.quick)
+    try:
+        notes = trace_workload(options.trace, TRACE_LOADS[0]).notes
+    except UserError as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(2) from None
+    for note in notes:
+        print(f"{options.trace}: {note}", file=sys.stderr)
+    return trace_units(RULES[options.rules], options.only, options.trace)
 
 
 def measure(todo: Sequence[Unit], jobs: int) -> Results:
@@ -55,7 +72,7 @@ def measure(todo: Sequence[Unit], jobs: int) -> Results:
 
 def _run_all(todo: Sequence[Unit], jobs: int) -> Iterator[tuple[int, Figures, float]]:
     """Number of a measurement, figures, and seconds of CPU time, as they come."""
-    order = sorted(range(len(todo)), key=lambda number: todo[number].measure != "philly")
+    order = sorted(range(len(todo)), key=lambda number: todo[number].measure not in TRACES)
     if jobs == 1:
         yield from (_run(number, todo[number]) for number in order)
         return
@@ -94,6 +111,10 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument("--rules", choices=RULES, default="both", help="[default: %(default)s]")
     parser.add_argument("--quick", action="store_true", help="a little of everything, in seconds; without Philly")
+    parser.add_argument(
+        "--trace", metavar="FILE", help="measure this trace instead, in any format that `hived trace` reads; without "
+        "completeness, which is of random states",
+    )  # fmt: skip
     parser.add_argument(
         "--jobs", type=_count, default=2, help="processes; figures are the same for any number [default: %(default)s]"
     )

@@ -14,6 +14,7 @@ MOST_NEEDLESS_SPARING = 0  # in sparing VCs, preemptions although any placement 
 MOST_FALSE_WAITS = 0
 LEAST_NEAR = 0.95  # share of gangs at the lowest common level that is possible
 MOST_LOST = 1.0  # GPU-hours lost, as a multiple of the reference's
+TRACES, CROWDS = ("philly", "trace"), ("crowd", "trace_crowd")  # measures with the same arguments and figures
 Results = list[tuple[Unit, Figures]]
 
 
@@ -57,9 +58,10 @@ def near_by_load(results: Results, rules: Rules) -> dict[tuple[str, str], Figure
     """Figures of gangs, added up by set-up and load."""
     found: dict[tuple[str, str], list[Figures]] = {}
     for unit, figures in results:
-        if unit.measure == "crowd" and unit.rules is rules:
+        if unit.measure in CROWDS and unit.rules is rules:
             cells, way, load, *_ = unit.arguments
             name = f"{cells}, {way}" if way else str(cells)
+            name = f"trace {name}" if unit.measure == "trace_crowd" else name
             found.setdefault((name, "<= .5" if float(load) <= 0.5 else ">= .7"), []).append(figures)
     return {key: added(some) for key, some in found.items()}
 
@@ -78,6 +80,10 @@ def _load(unit: Unit) -> str:
     match unit.measure, unit.arguments:
         case "crowd", (_, "", load, _, _):
             return f"random jobs at {load}"
+        case "trace_crowd", (_, "", load, _, _):
+            return f"jobs of the trace at {load}, half opportunistic"
+        case "trace", (cells, False, True, checkpoint_s, load, _):
+            return f"trace {cells} over quota, load {load}, checkpoints {checkpoint_s:.0f} s"
         case "philly", (cells, False, True, checkpoint_s, days):
             return f"Philly {cells} over quota, {days} days, checkpoints {checkpoint_s:.0f} s"
     return ""
@@ -86,7 +92,7 @@ def _load(unit: Unit) -> str:
 def is_sparing(unit: Unit) -> bool:
     """Do the VCs say `sparing: true`?"""
     match unit.measure, unit.arguments:
-        case (("guarantee" | "crowd"), (_, way, *_)):
+        case (("guarantee" | "crowd" | "trace_crowd"), (_, way, *_)):
             return way == SPARING
         case "needless", (_, _, spares, *_):
             return bool(spares)
@@ -94,13 +100,13 @@ def is_sparing(unit: Unit) -> bool:
 
 
 def _misses(unit: Unit, figures: Figures) -> Iterator[Miss]:
-    # over quota (the third argument of philly) evicted jobs run again from the start, which no placement can prevent
+    # over quota (third argument of TRACES) evicted jobs run again from the start, which no placement can prevent
     # and sparing VCs give up the guarantee for that nobody leaves
-    is_judged = unit.measure == "guarantee" or (unit.measure == "philly" and not unit.arguments[2])
+    is_judged = unit.measure == "guarantee" or (unit.measure in TRACES and not unit.arguments[2])
     is_judged = is_judged and not is_sparing(unit)
     if is_judged and figures["later"] > MOST_LATER:
         yield Miss("guarantee", unit.name, figures["later"], MOST_LATER)
-    if unit.measure in {"needless", "crowd"} and figures.get("equal", 0) > MOST_NEEDLESS:
+    if unit.measure in {"needless", *CROWDS} and figures.get("equal", 0) > MOST_NEEDLESS:
         yield Miss("needless", unit.name, figures["equal"], MOST_NEEDLESS)
     if is_sparing(unit) and figures.get("any", 0) > MOST_NEEDLESS_SPARING:
         yield Miss("needless", unit.name, figures["any"], MOST_NEEDLESS_SPARING)

@@ -2,19 +2,22 @@
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 from hived.specs import Rules
 from tests.quality.exact_measures import Figures
 from tests.quality.exhaustive import Wanted
 from tests.quality.filters import Hall, equal_one_is_clean, lowest_level
-from tests.quality.jobs import random_jobs
-from tests.quality.large import GPUS, PROMISES, large_cluster, node_quotas, with_surplus
+from tests.quality.jobs import Job, random_jobs
+from tests.quality.large import GPUS, PROMISES, as_racks, large_cluster, node_quotas, with_surplus
 from tests.quality.loop import Change, Course, Loop, Options, rewound
 from tests.quality.plain import OPPORTUNISTIC, Plain, is_safe
 from tests.quality.play import Answer, Play
+from tests.quality.trace_jobs import trace_workload
 
 HOUR = 3600.0
+CROWD = 5000  # jobs of a trace of which every preemption and every gang is judged
 DEFAULT, TOPOLOGY, SPARING, WITHIN = WAYS = ("", "topology", "sparing", "within ROW")
 """How VCs have their groups placed, by keys of the file; or where their gangs ask to be."""
 
@@ -29,10 +32,22 @@ def crowd(rules: Rules, cells: str, way: str, load: float, share: float, count: 
     `lent_` for opportunistic ones
     """
     promises = PROMISES[cells]
+    quotas = {vc: nodes * GPUS for vc, nodes in node_quotas(promises).items()}
+    return _judged(rules, promises, way, random_jobs(quotas, load, share, count, seed=1))
+
+
+def trace_crowd(rules: Rules, cells: str, way: str, load: float, share: float, path: str) -> Figures:
+    """The same of the first CROWD jobs of a trace, of which a share by chance is opportunistic; cells are N or R."""
+    workload = trace_workload(path, load)
+    promises = as_racks(workload.nodes) if cells == "R" else {vc: {"node": n} for vc, n in workload.nodes.items()}
+    random = Random(f"opportunistic {share}")
+    jobs = [replace(job, priority=OPPORTUNISTIC) if random.random() < share else job for job in workload.jobs[:CROWD]]
+    return _judged(rules, promises, way, jobs)
+
+
+def _judged(rules: Rules, promises: dict[str, dict[str, int]], way: str, jobs: list[Job]) -> Figures:
     play = Play(large_cluster(promises, rules, way == TOPOLOGY, way == SPARING))
     watch = _Watch(Hall(play.facts.plain))
-    quotas = {vc: nodes * GPUS for vc, nodes in node_quotas(promises).items()}
-    jobs = random_jobs(quotas, load, share, count, seed=1)
     loop = Loop(play, Options(within="ROW" if way == WITHIN else ""), watch.see)
     courses = loop.run(jobs)
     watch.found["lost"] = round(sum(course.lost for course in courses.values()) / HOUR)

@@ -1,11 +1,12 @@
-"""Two weeks of Philly on 312 nodes: the guarantee, fragmentation inside VCs, and saturation.
+"""Two weeks of Philly, or another trace, on 312 nodes: the guarantee, fragmentation inside VCs, and saturation.
 
-The published trace is read from the shared folder. Quotas are in proportion to the GPU-hours of each VC's jobs. Nobody
-backfills, and durations stay as they are.
+The published trace of Philly is read from the shared folder. Quotas are in proportion to the GPU-hours of
+each VC's jobs. Nobody backfills, and durations stay as they are.
 """
 
 from dataclasses import dataclass, field
 from functools import cache
+from typing import NamedTuple
 
 from hived.specs import Rules
 from tests.quality.exact_measures import Figures
@@ -16,28 +17,49 @@ from tests.quality.large_measures import HOUR, compare
 from tests.quality.loop import Course, Loop, Options
 from tests.quality.plain import OPPORTUNISTIC, Facts, Plain
 from tests.quality.play import Answer, Play
+from tests.quality.trace_jobs import trace_workload
 
 DAYS = 1.5  # into which the arrivals of two weeks are pressed
 Promises = dict[str, dict[str, int]]
 
 
 def philly(rules: Rules, cells: str, topology: bool, over_quota: bool, checkpoint_s: float, days: float) -> Figures:
+    """Two weeks of Philly with their arrivals pressed into `days`; see `_measured`."""
+    return _measured(rules, cells, topology, over_quota, checkpoint_s, Source(days)) | {"load": round(load_of(days), 2)}
+
+
+def trace(
+    rules: Rules, cells: str, topology: bool, over_quota: bool, checkpoint_s: float, load: float, path: str
+) -> Figures:
+    """The trace in a file, with its arrivals moved so that they are this load; see `_measured`."""
+    return _measured(rules, cells, topology, over_quota, checkpoint_s, Source(load, path)) | {"load": load}
+
+
+class Source(NamedTuple):
+    """Philly pressed into a number of days; with a path the trace there at a load."""
+
+    days_or_load: float
+    path: str = ""
+
+
+def _measured(
+    rules: Rules, cells: str, topology: bool, over_quota: bool, checkpoint_s: float, source: Source
+) -> Figures:
     """One run against the private clusters: delays in minutes, work lost in GPU-hours, and fragmentation.
 
     delay : from submission to the end, without the job's own duration; `start` ones until the first start
     """
-    jobs, promises = _load(cells, days)
+    jobs, promises = _load(cells, source)
     spec = large_cluster(promises, rules, topology)
     plain = Plain(spec)
     fragments = Fragments(plain)
     watch = fragments.see if cells == "N" and not over_quota and not topology else None
     loop = Loop(Play(spec, plain), Options(over_quota, checkpoint_s), watch)
     shared = loop.run(jobs)
-    private = _private(rules, cells, topology, days)
+    private = _private(rules, cells, topology, source)
     figures = compare(shared, private) | _delays(shared)
     figures |= {f"private_{name}": value for name, value in _delays(private).items()}
     figures["evicted"] = loop.evicted
-    figures["load"] = round(load_of(days), 2)
     figures["lost"] = round(sum(course.lost for course in shared.values()) / HOUR, 1)
     if watch:
         figures |= fragments.figures(shared)
@@ -51,8 +73,8 @@ def load_of(days: float) -> float:
 
 
 @cache
-def _private(rules: Rules, cells: str, topology: bool, days: float) -> dict[str, Course]:
-    jobs, promises = _load(cells, days)
+def _private(rules: Rules, cells: str, topology: bool, source: Source) -> dict[str, Course]:
+    jobs, promises = _load(cells, source)
     spec = large_cluster(promises, rules, topology)
     plain = Plain(spec)
     courses: dict[str, Course] = {}
@@ -61,9 +83,12 @@ def _private(rules: Rules, cells: str, topology: bool, days: float) -> dict[str,
     return courses
 
 
-def _load(cells: str, days: float) -> tuple[list[Job], Promises]:
-    jobs = philly_jobs(days)
-    nodes = quotas_by_work(jobs, NODES)
+def _load(cells: str, source: Source) -> tuple[list[Job], Promises]:
+    if source.path:
+        jobs, nodes, _ = trace_workload(source.path, source.days_or_load)
+    else:
+        jobs = philly_jobs(source.days_or_load)
+        nodes = quotas_by_work(jobs, NODES)
     promises = as_racks(nodes) if cells == "R" else {vc: {"node": count} for vc, count in nodes.items()}
     return that_fit(jobs, nodes), promises
 

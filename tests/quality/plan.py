@@ -8,16 +8,18 @@ from traceback import format_exc
 from hived.specs import Rules
 from tests.quality.exact_measures import NEEDLESS_LOADS, WAIT_LOADS, Figures, false_waits, needless
 from tests.quality.jobs import PHILLY
-from tests.quality.large_measures import DEFAULT, SPARING, TOPOLOGY, WITHIN, crowd, guarantee
-from tests.quality.philly_measures import DAYS, philly
+from tests.quality.large_measures import DEFAULT, SPARING, TOPOLOGY, WITHIN, crowd, guarantee, trace_crowd
+from tests.quality.philly_measures import DAYS, philly, trace
 from tests.quality.small import KINDS, PINNED
 
 TABLES = ("guarantee", "needless", "locality", "fragmentation", "completeness", "saturation")
 MEASURES: dict[str, Callable[..., Figures]] = {
     "guarantee": guarantee, "crowd": crowd, "philly": philly, "needless": needless, "false_waits": false_waits,
+    "trace": trace, "trace_crowd": trace_crowd,
 }  # fmt: skip
 SATURATED_DAYS = 3.5  # arrivals of Philly pressed into these are a load of 1.1
 CHECKPOINT_S = 1800.0
+TRACE_LOADS = (0.9, 1.1, 2.5)
 CRASHED: Figures = {"crashed": 1}
 
 
@@ -86,3 +88,25 @@ def _units(rules: Rules, quick: bool) -> Iterator[Unit]:
     for kind in (*KINDS, PINNED):
         for name in WAIT_LOADS:
             yield unit("false_waits", "completeness", kind, name, 0, 12 if quick else 2900)
+
+
+def trace_units(rules: tuple[Rules, ...], tables: tuple[str, ...], path: str) -> list[Unit]:
+    """The measurements that a trace in a file can have, at each of TRACE_LOADS."""
+    return [unit for each in rules for unit in _trace_units(each, path) if unit.tables.intersection(tables)]
+
+
+def _trace_units(rules: Rules, path: str) -> Iterator[Unit]:
+    def unit(measure: str, tables: str, *arguments: bool | float | str) -> Unit:
+        return Unit(measure, rules, (*arguments, path), frozenset(tables.split()))
+
+    for load in TRACE_LOADS:
+        yield unit("trace", "guarantee fragmentation", "N", False, False, 0.0, load)
+        yield unit("trace", "guarantee", "R", False, False, 0.0, load)
+        yield unit("trace", "guarantee", "R", True, False, 0.0, load)
+        for checkpoint_s in (0.0, CHECKPOINT_S):
+            yield unit("trace", "guarantee saturation", "N", False, True, checkpoint_s, load)
+    for cells in "NR":
+        for load in TRACE_LOADS:
+            yield unit("trace_crowd", "needless locality", cells, DEFAULT, load, 0.5)
+            if rules is Rules.BETTER:
+                yield unit("trace_crowd", "needless", cells, SPARING, load, 0.5)

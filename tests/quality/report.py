@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from hived.specs import Rules
-from tests.quality.bounds import Miss, Results, added, near_by_load
+from tests.quality.bounds import CROWDS, TRACES, Miss, Results, added, near_by_load
 from tests.quality.exact_measures import Figures
 from tests.quality.plan import CRASHED, TABLES, Unit
 
@@ -35,8 +35,8 @@ def _guarantee(results: Results) -> str:
         if unit.measure == "guarantee":
             cells, way, share, bad, _, _ = unit.arguments
             name = f"{_way(cells, way)}, opportunistic {share}{', bad nodes' if bad else ''}"
-        elif unit.measure == "philly" and "guarantee" in unit.tables:
-            name = f"Philly {_philly(unit, figures)}"
+        elif unit.measure in TRACES and "guarantee" in unit.tables:
+            name = _trace(unit, figures)
         else:
             continue
         mean = figures["later_sum_s"] / 60 / max(1, figures["later"])
@@ -50,26 +50,27 @@ def _way(cells: object, way: object) -> str:
     return f"{cells}, {way}" if way else str(cells)
 
 
-def _philly(unit: Unit, figures: Figures) -> str:
-    cells, topology, over_quota, checkpoint_s, _ = unit.arguments
-    name = f"{cells}{', topology' if topology else ''}, load {figures['load']}" + (", over quota" if over_quota else "")
+def _trace(unit: Unit, figures: Figures) -> str:
+    cells, topology, over_quota, checkpoint_s, *_ = unit.arguments
+    name = f"{unit.measure.capitalize()} {cells}{', topology' if topology else ''}, load {figures['load']}"
+    name += ", over quota" if over_quota else ""
     return name + (f", checkpoints {checkpoint_s:.0f} s" if checkpoint_s else "")
 
 
 def _delays(results: Results) -> str:
     rows = []
     for unit, figures in results:
-        if unit.measure == "philly" and "guarantee" in unit.tables:
-            name = _philly(unit, figures)
+        if unit.measure in TRACES and "guarantee" in unit.tables:
+            name = _trace(unit, figures)
             own = [figures[f"delay_{part}"] for part in ("mean", "p50", "p95", "max")]
             rows.append((RULES_NAMES[unit.rules], name, figures["private_delay_mean"], *own, figures["start_mean"]))
     columns = ("rules", "set-up", "private mean", "mean", "p50", "p95", "max", "mean to first start")
-    return _table("Philly: delay in minutes, until the end and without the job's duration", columns, rows)
+    return _table("Traces: delay in minutes, until the end and without the job's duration", columns, rows)
 
 
 def _needless_exact(results: Results) -> str:
     rows = []
-    for (rules, kind, load, spares), figures in _by(results, "needless", lambda unit: unit.arguments[:3]):
+    for (rules, kind, load, spares), figures in _by(results, ("needless",), lambda unit: unit.arguments[:3]):
         count = figures.get("preemptions", 0)
         causes = [figures.get(cause, 0) for cause in ("F-1", "F-2", "F-3")]
         share = [_percent(figures.get(part, 0), count) for part in ("equal", "any")]
@@ -99,8 +100,8 @@ def _needless_exact(results: Results) -> str:
 
 def _needless_large(results: Results) -> str:
     rows = []
-    plain = [(unit, figures) for unit, figures in results if unit.measure == "crowd" and "needless" in unit.tables]
-    for (rules, cells, way, load, share), figures in _by(plain, "crowd", lambda unit: unit.arguments[:4]):
+    plain = [(unit, figures) for unit, figures in results if unit.measure in CROWDS and "needless" in unit.tables]
+    for (rules, cells, way, load, share), figures in _by(plain, CROWDS, lambda unit: unit.arguments[:4]):
         count = figures.get("preemptions", 0)
         started = max(1, figures.get("leaves_started", 0))
         part = [_percent(figures.get(name, 0), count) for name in ("equal", "any")]
@@ -138,13 +139,13 @@ def _fragmentation(results: Results) -> str:
             row = [figures[name] for name in ("heads", "heads_hours", "fragmented", "fragmented_hours")]
             rows.append((RULES_NAMES[unit.rules], *row, share, helped))
     columns = ("rules", "heads that waited", "GPU-h", "fragmented", "GPU-h", "%", "one move helps %")
-    return _table("Fragmentation inside VCs: Philly, nodes, guaranteed only", columns, rows)
+    return _table("Fragmentation inside VCs: traces, nodes, guaranteed only", columns, rows)
 
 
 def _completeness(results: Results) -> str:
     rows = []
     causes = ("mixed", "within", "not_suggested", "bad", "combine", "plain")
-    for (rules, kind), figures in _by(results, "false_waits", lambda unit: unit.arguments[:1]):
+    for (rules, kind), figures in _by(results, ("false_waits",), lambda unit: unit.arguments[:1]):
         parts = [figures.get(f"false_{cause}", 0) for cause in causes]
         counts = [figures.get(name, 0) for name in ("questions", "waits", "false", "false_opportunistic")]
         rows.append((rules, kind, *counts, *parts, figures.get("combine", 0)))
@@ -158,8 +159,8 @@ def _completeness(results: Results) -> str:
 def _saturation(results: Results) -> str:
     rows = []
     for unit, figures in results:
-        if unit.measure == "philly" and "saturation" in unit.tables:
-            cells, _, _, checkpoint_s, _ = unit.arguments
+        if unit.measure in TRACES and "saturation" in unit.tables:
+            cells, _, _, checkpoint_s, *_ = unit.arguments
             kept = f"checkpoints {checkpoint_s:.0f} s" if checkpoint_s else "restart from 0"
             row = [figures[part] for part in ("evicted", "lost", "delay_mean", "private_delay_mean")]
             rows.append((RULES_NAMES[unit.rules], cells, figures["load"], kept, *row))
@@ -173,7 +174,7 @@ def _saturation(results: Results) -> str:
         "mean delay min",
         "private mean",
     )
-    return _table("Saturation: Philly, over-quota jobs opportunistic", columns, rows)
+    return _table("Saturation: traces, over-quota jobs opportunistic", columns, rows)
 
 
 _MAKERS: dict[str, tuple[Callable[[Results], str], ...]] = {
@@ -187,12 +188,12 @@ _MAKERS: dict[str, tuple[Callable[[Results], str], ...]] = {
 
 
 def _by(
-    results: Results, measure: str, key: Callable[[Unit], Sequence[object]]
+    results: Results, measures: Sequence[str], key: Callable[[Unit], Sequence[object]]
 ) -> list[tuple[tuple[object, ...], Figures]]:
-    """Figures of a measure added up by rules and key, in the order in which they first come."""
+    """Figures of measures added up by rules and key, in the order in which they first come."""
     grouped: dict[tuple[object, ...], list[Figures]] = {}
     for unit, figures in results:
-        if unit.measure == measure:
+        if unit.measure in measures:
             grouped.setdefault((RULES_NAMES[unit.rules], *key(unit)), []).append(figures)
     return [(key, added(some)) for key, some in grouped.items()]
 

@@ -1,6 +1,7 @@
 """The command: the same figures however many processes, bounds, and wrong words."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -87,3 +88,26 @@ def test_wrong_words_are_refused(words: list[str], capsys: pytest.CaptureFixture
         main(words)
     assert end.value.code == 2
     assert words[1] in capsys.readouterr().err
+
+
+TRACE = "job,tenant,submitted_s,duration_s,gpus\n" + "".join(
+    f"j{number},{'ab'[number % 2]},{number * 60},{600 + number},{(1, 4, 16)[number % 3]}\n" for number in range(60)
+)
+
+
+def test_a_trace_has_the_tables_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "jobs.csv").write_text(TRACE)
+    words = ["--trace", str(tmp_path / "jobs.csv"), "--rules", "2", "--jobs", "1"]
+    assert main([*words, "--only", "fragmentation"]) == 0
+    seen = capsys.readouterr()
+    assert "Fragmentation inside VCs: traces" in seen.out
+    assert "Saturation" not in seen.out
+    assert "no bound is missed" in seen.out
+
+
+def test_a_file_that_is_no_trace_ends_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "none.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(SystemExit) as end:
+        main(["--trace", str(tmp_path / "none.csv")])
+    assert end.value.code == 2
+    assert "none.csv:1" in capsys.readouterr().err

@@ -24,10 +24,22 @@ def test_every_tenant_can_hold_its_largest_job() -> None:
     assert nodes(trace, Hardware(4, 4, 2)) == {"a": 1, "b": 3}
 
 
+def test_jobs_without_a_tenant_have_a_virtual_cluster_of_their_own() -> None:
+    assert nodes(Trace("t", (job("1", "", 0, 3, (1, 4)),)), Hardware(4, 4, 2)) == {"default": 4}
+
+
+def test_the_smallest_tenants_share_one_virtual_cluster() -> None:
+    trace = Trace(
+        "t", tuple(job(name, name, 0, work, (1, 4)) for name, work in zip("abcd", (2, 30, 3, 20), strict=True))
+    )
+    cluster = load_text(first_text(trace, Hardware(8, 4, 2), 3), "f", environ={}).cluster
+    assert list(cluster.virtual_clusters) == ["others", "b", "d"]
+
+
 @pytest.mark.parametrize(
     ("tenants", "hardware", "message"),
     [
-        ("abc", Hardware(2, 4, 2), "has 3 tenants with guaranteed jobs, for 2 nodes"),
+        ("abc", Hardware(2, 4, 2), "has 3 tenants with guaranteed jobs, for 2 nodes; with --vcs N"),
         ("a", Hardware(3, 4, 2), "3 nodes make no whole racks of 2"),
         ("/", Hardware(2, 4, 2), "tenant '/' can be no virtual cluster"),
     ],

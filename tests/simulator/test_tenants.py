@@ -24,6 +24,15 @@ def test_tenants_beyond_the_virtual_clusters_go_where_there_is_least_work() -> N
     assert assigned(more, SPEC, ["auto"])["z"] == "a"
 
 
+def test_a_star_stands_for_all_tenants_without_a_virtual_cluster_of_their_name() -> None:
+    assert assigned(TRACE, SPEC, ["y=a", "*=c"]) == {"x": "c", "y": "a", "b": "b"}
+
+
+def test_jobs_without_a_tenant_are_of_the_default_virtual_cluster() -> None:
+    nameless = Trace("t", (*TRACE.jobs[2:], job("4", "", 0, 1, (1, 1))))
+    assert assigned(nameless, cluster_of(2, b={NODE: 1}, default={NODE: 1}), []) == {"": "default", "b": "b"}
+
+
 def test_one_tenant_and_one_virtual_cluster_belong_together() -> None:
     assert assigned(Trace("t", TRACE.jobs[:1]), cluster_of(1, only={NODE: 1}), []) == {"x": "only"}
 

@@ -10,6 +10,7 @@ from hived.errors import UserError
 from hived_cli.config.helpers.editing import replace_file
 from hived_cli.config.helpers.files import find_file
 from hived_cli.config.helpers.given_files import takes_file
+from hived_cli.config.helpers.shares import show_shares
 from hived_cli.helpers.answers import as_json, difference
 from hived_cli.helpers.progress import Bar
 from hived_cli.helpers.signals import stop_signal
@@ -18,19 +19,21 @@ from hived_config.document import read_text
 from hived_config.loader import load_text
 from hived_extender.api.certificates import CertifiedVc
 from hived_extender.warm import load_kernels
-from hived_simulator.fresh_file import Hardware, first_text
+from hived_simulator.fresh_file import OTHERS, Hardware, first_text
 from hived_simulator.loop import Manner
 from hived_simulator.plan import node_size
 from hived_simulator.proposal import Proposal, propose
 from hived_simulator.replaying import Stopped
 from hived_simulator.suggesting import Goal
-from hived_simulator.tenants import assigned
+from hived_simulator.tenants import ALL_OTHERS, assigned
 from hived_traces.jobs import Trace
 from hived_traces.options import Options as Reading
 from hived_traces.reading import NAMES, read_trace
 
 INTERRUPTED = 130
 FRESH = "the suggested configuration"
+SHARE = "share"
+"""The goal that needs no search."""
 
 
 @click.command("suggest")
@@ -41,9 +44,9 @@ FRESH = "the suggested configuration"
 )  # fmt: skip
 @click.option("--format", "trace_format", type=click.Choice(NAMES), default=None, help="Format of the trace.")
 @click.option(
-    "--goal", required=True, type=click.Choice([each.value for each in Goal]),
-    help="delay: least mean delay over all jobs; fair: least growth of any tenant's delay; shapes: cells that hold the "
-    "gangs that occur.",
+    "--goal", required=True, type=click.Choice([SHARE, *(each.value for each in Goal)]),
+    help="share: nodes by GPU-hours, without a search; delay: least mean delay over all jobs; fair: least growth of "
+    "any tenant's delay; shapes: cells that hold the gangs that occur.",
 )  # fmt: skip
 @takes_file
 @click.option(
@@ -55,6 +58,10 @@ FRESH = "the suggested configuration"
 )
 @click.option("--gpus", type=click.IntRange(min=1, max=1024), default=8, show_default=True, help="GPUs of such a node.")
 @click.option("--rack", type=click.IntRange(min=1), default=8, show_default=True, help="Such nodes in a rack.")
+@click.option(
+    "--vcs", type=click.IntRange(min=1), metavar="N",
+    help="With --nodes: at most so many virtual clusters; the smallest tenants share one, `others`.",
+)  # fmt: skip
 @click.option(
     "--tenants", multiple=True, metavar="TENANT=VC",
     help="Virtual cluster of a tenant of the trace; `auto` assigns all by size.  [default: that of its name]",
@@ -83,7 +90,8 @@ def command(
 
     The trace is replayed for each virtual cluster with more cells and with fewer. Cells move between virtual clusters,
     or come from those that nobody is promised; with --goal shapes each keeps its GPUs, and lower cells become higher
-    ones. At last the trace is replayed before and after. The result is the same on every machine.
+    ones. At last the trace is replayed before and after. The result is the same on every machine. --goal share makes a
+    first configuration for --nodes in a moment: tenants have nodes by their GPU-hours, and nothing is replayed.
 
     Comments and layout of the configuration are kept. Nothing is pushed: check the result and push it with
     `hived config push --certify`. The exit code is 0, also if nothing better was found; 130 if it was interrupted; 1
@@ -91,20 +99,30 @@ def command(
 
     \b
     Examples:
+      hived config suggest --trace jobs.csv --goal share --nodes 312 --gpus 8 -o hivedscheduler.yaml
       hived config suggest --trace jobs.csv --goal delay --config hivedscheduler.yaml
       hived config suggest --trace jobs.csv --goal shapes --config hivedscheduler.yaml -o next.yaml
       hived config suggest --trace jobs.csv --goal fair --nodes 64 --gpus 8 --rack 8 -o hivedscheduler.yaml
     """
-    config, tenants = path or given["config"], given["tenants"]
+    config = path or given["config"]
     if path is not None and given["config"] is not None:
         raise click.UsageError("expected one configuration, found FILE and --config FILE")
     if (config is None) == (given["nodes"] is None):
         raise click.UsageError("expected either FILE (or --config FILE), or --nodes N for a new configuration")
+    if config is not None and (goal == SHARE or given["vcs"]):
+        raise click.UsageError("--goal share and --vcs make a new configuration: expected --nodes N, not a file")
     if output is not None and not output.parent.is_dir():  # a search takes a while
         raise UserError(f"cannot write {output}: there is no folder {output.parent}")
-    trace, text, file = _inputs(trace_path, trace_format or "", config, Hardware(*_hardware(given)))
+    trace, text, file = _inputs(trace_path, trace_format or "", config, Hardware(*_hardware(given)), given["vcs"])
     cluster = load_text(text, file, lenient=True, environ={}).cluster
+    has_others = given["vcs"] is not None and OTHERS in cluster.virtual_clusters
+    tenants = given["tenants"] or ([f"{ALL_OTHERS}={OTHERS}"] if has_others else [])
     vc_of = assigned(trace, cluster, tenants)
+    if goal == SHARE:
+        if output is not None:
+            _write(output, text)
+        show_shares(trace, cluster, vc_of, text, output, is_json=is_json)
+        return
     if not load_kernels():
         click.echo("kernels are plain Python, which is slow: see `hived version`", err=True)
     with stop_signal() as stop:
@@ -145,7 +163,9 @@ def _hardware(given: dict[str, Any]) -> tuple[int, int, int]:
     return nodes, given["gpus"], given["rack"]
 
 
-def _inputs(trace_path: Path, trace_format: str, config: Path | None, hardware: Hardware) -> tuple[Trace, str, str]:
+def _inputs(
+    trace_path: Path, trace_format: str, config: Path | None, hardware: Hardware, most_vcs: int | None
+) -> tuple[Trace, str, str]:
     """The trace, and the text to begin with and its name."""
     if config is not None:
         found = find_file(config)
@@ -155,7 +175,7 @@ def _inputs(trace_path: Path, trace_format: str, config: Path | None, hardware: 
         trace = read_trace(trace_path, trace_format, Reading(node_leaf_cells=size))
     else:
         trace = read_trace(trace_path, trace_format, Reading(node_leaf_cells=hardware.gpus))
-        text, file = first_text(trace, hardware), FRESH
+        text, file = first_text(trace, hardware, most_vcs), FRESH
     for note in trace.notes:
         click.echo(f"{trace.name}: {note}", err=True)
     return trace, text, file

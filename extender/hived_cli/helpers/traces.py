@@ -22,7 +22,7 @@ from hived_traces.writing import WRITERS, losses
 PROGRESS_INTERVAL_S = 2.0
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 READING_KEYS = (
-    "node_leaf_cells", "time_zone", "tenant_column", "is_as_placed", "steps_per_s", "throughputs", "devices",
+    "node_leaf_cells", "time_zone", "tenant_column", "is_as_placed", "steps_per_s", "throughputs", "columns", "devices",
 )  # fmt: skip
 """Options of a command line that are those of a reader."""
 _SPAN = re.compile(r"(?P<number>\d+(?:\.\d+)?|\.\d+)(?P<unit>[smhdw]?)")
@@ -52,6 +52,11 @@ _READING: list[Callable[..., Any]] = [
     click.option("--time-zone", default="UTC", show_default=True, help="Of times that name no zone."),
     click.option("--tenant-column", default="", metavar="NAME", help="What names the tenant, such as user."),
     click.option("--as-placed", "is_as_placed", is_flag=True, help="Shape gangs as they ran, where that is told."),
+    click.option(
+        "--column", "columns", multiple=True, metavar="PROPERTY=COLUMN",
+        help="Of any table: the column that says this, such as gpus=cards; for submitted, duration, gpus, tenant, "
+        "name, user, started, ended, nodes and others.",
+    ),
     click.option(
         "--steps-per-s", type=FiniteRange(min=0, min_open=True), default=None, metavar="N",
         help="Of jobs whose length is told in steps (gavel).",

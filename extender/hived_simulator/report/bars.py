@@ -8,6 +8,8 @@ from hived_simulator.report.numbers import short, steps
 from hived_simulator.report.svg import Stroke
 
 WIDTH = 400.0
+LONG = 1e6
+"""Numbers from there on are so long that few of them fit below a plot."""
 ROW, THICK, TOP, BOTTOM = 36.0, 16.0, 6.0, 34.0
 
 
@@ -21,7 +23,8 @@ class Bar(NamedTuple):
 
 def plot(title: str, description: str, unit: str, strokes: dict[str, Stroke], bars: Sequence[Bar]) -> str:
     """A picture of some bars; `strokes` has a colour for each part, by name."""
-    marks = steps(max((sum(value for _, value in bar.parts) for bar in bars), default=0.0))
+    highest = max((sum(value for _, value in bar.parts) for bar in bars), default=0.0)
+    marks = steps(highest, 5 if highest < LONG else 2)
     bottom, right = TOP + ROW * len(bars), WIDTH - 16
 
     def x_of(value: float) -> float:

@@ -30,13 +30,14 @@ STYLE = (
     "details{margin:.6rem 0}summary{cursor:pointer;color:var(--c0);font-size:.95rem}"
     ".wide{overflow-x:auto;max-width:100%}table{border-collapse:collapse;font-size:.88rem;margin:.4rem 0}"
     "th,td{padding:.25rem .7rem .25rem 0;text-align:left;border-bottom:1px solid var(--line);vertical-align:top}"
-    "th{color:var(--soft);font-weight:600}.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}"
-    "td:first-child{white-space:nowrap}"
+    "th{color:var(--soft);font-weight:600}.n{text-align:right;font-variant-numeric:tabular-nums}"
+    "td:first-child,td.n{white-space:nowrap}th{vertical-align:bottom}"
     "dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1rem;font-size:.9rem}"
     "dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}"
     + "".join(f".s{n}{{stroke:var(--c{n})}}.f{n}{{fill:var(--c{n})}}" for n in range(8))
     + "@media print{:root{color-scheme:light}body{font-size:10pt;max-width:none;padding:0}"
     "nav,details:not([open]){display:none}"
+    ".wide{overflow:visible}table{font-size:8pt}th,td{padding-right:.5rem}"
     "figure,tr{break-inside:avoid}h2{break-after:avoid}.plots{grid-template-columns:1fr 1fr}a{color:inherit}}"
 )
 

@@ -11,7 +11,7 @@ from hived_traces.fields import NOTHING, Unusable, bounded, count, duration, num
 from hived_traces.formats.format import Format
 from hived_traces.jobs import Job, Pods
 from hived_traces.sources import Source
-from hived_traces.tables import Fields, Table, first_line, has_columns
+from hived_traces.tables import Fields, Table, columns_of, first_line, has_columns
 
 TASKS = (
     "job_name", "task_name", "inst_num", "status", "start_time", "end_time", "plan_cpu", "plan_mem", "plan_gpu",
@@ -20,6 +20,10 @@ TASKS = (
 """Columns of PAI's table of tasks; the published file has no line that names them."""
 JOBS = ("job_name", "inst_id", "user", "status", "start_time", "end_time")
 """Columns of PAI's table of jobs."""
+INSTANCES = (
+    "job_name", "task_name", "inst_name", "worker_name", "inst_id", "status", "start_time", "end_time", "machine",
+)  # fmt: skip
+"""Columns of PAI's table of instances."""
 STATUSES = frozenset(("Terminated", "Failed", "Running", "Waiting", "Interrupted", "Cancelled"))
 PODS = ("name", "num_gpu", "gpu_milli", "gpu_spec", "qos", "pod_phase", "creation_time", "deletion_time")
 SPOT = ("job_name", "organization", "gpu_model", "gpu_request", "worker_num", "submit_time", "duration")
@@ -130,6 +134,18 @@ def _job_table(path: Path | None) -> Path | None:
         return None
     names = (path.name.replace("task", "job"),)
     return next((path.with_name(name) for name in names if name != path.name and path.with_name(name).is_file()), None)
+
+
+def other_table(head: str) -> str:
+    """What to read instead of a table of these traces that tells no jobs; "" if this is none."""
+    first = first_line(head).split(",")
+    if "inst_name" in columns_of(head) or (len(first) == len(INSTANCES) and first[5] in STATUSES):
+        return "is PAI's table of instances, which tells no GPUs; read pai_task_table.csv"
+    if set(JOBS) <= set(columns_of(head)) or (len(first) == len(JOBS) and first[3] in STATUSES):
+        return "is PAI's table of jobs, which tells no GPUs; read pai_task_table.csv, with this file beside it"
+    if has_columns(head, ("sn", "gpu", "model")) or has_columns(head, ("node_name", "gpu_capacity_num")):
+        return "is a list of nodes; read the list of pods or jobs"
+    return ""
 
 
 def _is_pods(head: str) -> bool:

@@ -1,8 +1,10 @@
 """Any table with names of columns that say when a job was submitted, how long it ran, and how many GPUs it had.
 
-The first column of each list of names counts. Venus excerpts (`job_id, arrival_s, service_sec, gpu_count`) are such
-tables, and those that `hived trace convert --to csv` writes.
+Lengths may be numbers, or clocks such as `1-02:03:04`. Venus excerpts (`job_id, arrival_s, service_sec, gpu_count`) are
+such tables, and those that `hived trace convert --to csv` writes.
 """
+
+import re
 
 from hived.errors import UserError
 from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
@@ -19,83 +21,51 @@ from hived_traces.fields import (
     rounded_up,
     spread,
 )  # fmt: skip
+from hived_traces.formats.columns import (
+    NEEDED,
+    SYNONYMS,
+    Column,
+    Columns,
+    columns_found,
+    delimiter_of,
+    explained,
+)  # fmt: skip
 from hived_traces.formats.format import Format
+from hived_traces.formats.slurm import elapsed
 from hived_traces.jobs import Job, Pods
 from hived_traces.shapes import from_text
 from hived_traces.sources import Source
 from hived_traces.tables import Fields, Table, columns_of
 
-DELIMITERS = ",\t;|"
-SYNONYMS = {
-    "submitted": (
-        "submitted_s", "submit_time", "submitted_time", "submission_time", "arrival_s", "arrival_time", "submit",
-        "submitted", "timestamp", "creation_time", "created", "arrival", "time",
-    ),
-    "duration": (
-        "duration_s", "duration", "service_sec", "service_time", "runtime_s", "run_time", "runtime", "elapsed_s",
-        "elapsed", "duration_sec",
-    ),
-    "gpus": (
-        "gpus", "num_gpus", "gpu_num", "gpu_count", "num_gpu", "n_gpus", "ngpus", "gpu_request", "gpu", "leaf_cells",
-    ),
-    "name": ("name", "job_id", "jobid", "job_name", "job", "id"),
-    "tenant": (
-        "tenant", "vc", "virtual_cluster", "cluster", "organization", "account", "project", "team", "group",
-        "namespace",
-    ),
-    "user": ("user", "username", "user_id", "owner"),
-    "started": ("started_s", "start_time", "started", "start", "scheduled_time"),
-    "ended": ("ended_s", "end_time", "ended", "end", "finish_time", "deletion_time", "completed"),
-    "leaf_type": ("leaf_type", "gpu_type", "gpu_model"),
-    "status": ("status", "state"),
-    "priority": ("priority",),
-    "pods": ("pods",),
-    "nodes": ("nodes", "node_num", "num_nodes", "n_nodes", "nnodes", "node_count"),
-}  # fmt: skip
-"""Names of columns in lower case, for each property of a job."""
-
-
-def _names(head: str, delimiter: str) -> dict[str, str]:
-    """The column for each property that a table has."""
-    columns = set(columns_of(head, delimiter))
-    return {what: next(name for name in names if name in columns)
-            for what, names in SYNONYMS.items() if columns & set(names)}  # fmt: skip
-
-
-def _delimiter(head: str) -> str:
-    """The separator by which the first line names all that is needed; "" if there is none."""
-    return next((each for each in DELIMITERS if _is_enough(_names(head, each))), "")
-
-
-def _is_enough(names: dict[str, str]) -> bool:
-    has_time = "duration" in names or {"started", "ended"} <= names.keys()
-    return "submitted" in names and has_time and ("gpus" in names or "pods" in names)
+MICROSECONDS = 6
+"""Decimals of seconds."""
+_DAYS = re.compile(r" days?,? *")
 
 
 def _recognises(head: str) -> bool:
-    return bool(_delimiter(head))
+    return bool(delimiter_of(head))
 
 
 def _read(source: Source, draft: Draft) -> None:
-    delimiter = _delimiter(source.head)
+    chosen = draft.options.columns
+    delimiter = delimiter_of(source.head, chosen)
     if not delimiter:
-        raise UserError(
-            f"{source.name}:1: found the columns {', '.join(columns_of(source.head)[:12])}; expected one for each of "
-            "submission, duration (or start and end) and GPUs, such as submit_time, duration, gpus"
-        )
-    names = _names(source.head, delimiter)
-    draft.note("columns: " + ", ".join(f"{what} from {name}" for what, name in names.items()))
+        found = explained(source.head, chosen) or f"found the columns {', '.join(columns_of(source.head)[:12])}"
+        raise UserError(f"{source.name}:1: {found}; expected {NEEDED}")
+    columns = columns_found(source.head, delimiter, chosen)
+    names = {what: column.name for what, column in columns.items()}
+    draft.note("columns: " + ", ".join(f"{what} from {column.name}{_told(column)}" for what, column in columns.items()))
     if not {"pods", "nodes"} & names.keys():
         draft.note_shapes()
 
     def to_job(fields: Fields) -> Job:
         submitted, ran, gpus, name, tenant, user, start, end, leaf_type, status, priority, pods, nodes = fields
-        started = None if start in NOTHING else moment(start, names["started"], draft.zone)
+        started = None if start in NOTHING else _moment(start, columns["started"], draft)
         return Job(
             name or f"job-{draft.line - 1:07d}",
             tenant,
-            moment(submitted, names["submitted"], draft.zone),
-            _seconds(ran, started, end, names, draft),
+            _moment(submitted, columns["submitted"], draft),
+            _seconds(ran, started, end, columns, draft),
             _shape(gpus, pods, nodes, draft),
             user=user,
             started_s=started,
@@ -105,16 +75,36 @@ def _read(source: Source, draft: Draft) -> None:
         )
 
     table = Table(source, draft, (), delimiter)
+    for text in chosen:
+        if (name := text.partition("=")[2].strip().lower()) not in table.columns:
+            raise UserError(f"{source.name}:1: --column {text}: there is no column {name!r}")
     names["tenant"] = table.tenant_column(names.get("tenant", ""))
     draft.take(table.rows(*(names.get(what, "") for what in SYNONYMS)), to_job)
 
 
-def _seconds(ran: str, started: float | None, end: str, names: dict[str, str], draft: Draft) -> float:
+def _told(column: Column) -> str:
+    return "" if column.unit_s in (None, 1.0) else f" (times {column.unit_s:g} s)"
+
+
+def _moment(text: str, column: Column, draft: Draft) -> float:
+    """A time; a number is of the unit that its column's name tells. Raises Unusable."""
+    if column.unit_s is None or text[4:5] == "-":
+        return moment(text, column.name, draft.zone)
+    return round(number(text, column.name) * column.unit_s, MICROSECONDS)
+
+
+def _seconds(ran: str, started: float | None, end: str, columns: Columns, draft: Draft) -> float:
     if ran not in NOTHING:
-        return duration(ran, names["duration"])
-    if started is None or end in NOTHING:
+        column = columns["duration"]
+        if ":" in ran:
+            return positive_span(elapsed(_DAYS.sub("-", ran)), column.name)
+        ran_s = duration(ran, column.name)
+        return ran_s if column.unit_s is None else round(ran_s * column.unit_s, MICROSECONDS)
+    if started is None:
         raise Unusable("never ran")
-    return positive_span(moment(end, names["ended"], draft.zone) - started, "end - start")
+    if end in NOTHING:
+        raise Unusable("has no end: still ran, or was lost")
+    return positive_span(round(_moment(end, columns["ended"], draft) - started, MICROSECONDS), "end - start")
 
 
 def _priority(text: str, draft: Draft) -> int | None:

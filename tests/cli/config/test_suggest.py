@@ -81,3 +81,29 @@ def test_a_new_cluster_is_divided(folder: Path) -> None:
 def test_mistakes_are_told(folder: Path, words: list[str], message: str) -> None:
     result = suggest(*words)
     assert (result.exit_code != 0, message in result.stderr) == (True, True), result.output
+
+
+def test_shares_are_a_configuration_at_once_that_the_trace_can_run_on(folder: Path) -> None:
+    result = suggest("--goal", "share", "--nodes", "4", "--gpus", "4", "--rack", "2", "-o", "next.yaml")
+    assert result.exit_code == 0, result.output
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert rows[1:3] == [["a", "1", "1", "1", "4", "0"], ["b", "1", "3", "3", "12", "0"]]
+    assert load_text(Path("next.yaml").read_text(), "next.yaml").cluster.virtual_clusters["b"].virtual_cells
+    words = ["simulate", "--config", "next.yaml", "--trace", "jobs.csv", "--out", "results"]
+    assert CliRunner().invoke(main, words).exit_code == 0
+
+
+def test_tenants_that_share_a_virtual_cluster_are_told_how_to_say_so(folder: Path) -> None:
+    words = ["--goal", "share", "--nodes", "4", "--gpus", "4", "--rack", "2", "--vcs", "1"]
+    result = suggest(*words, "-o", "next.yaml")
+    assert "--tenants '*=others'" in result.stdout
+    found = json.loads(suggest(*words, "--json").stdout)
+    assert found["text"] == Path("next.yaml").read_text()
+    assert [(one["vc"], one["tenants"], one["leaf_cells"]) for one in found["vcs"]] == [("others", 2, 16)]
+
+
+@pytest.mark.parametrize("words", [["--goal", "share"], ["--goal", "delay", "--vcs", "2"]])
+def test_shares_are_of_new_configurations_only(folder: Path, words: list[str]) -> None:
+    result = suggest(*words, "--config", "now.yaml")
+    assert result.exit_code == 2
+    assert "expected --nodes N, not --config" in result.stderr

@@ -128,5 +128,53 @@ def test_a_table_may_tell_nodes_and_priorities(tmp_path: Path) -> None:
 
 def test_a_table_without_what_is_needed_says_so(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("submit_time,gpus,colour\n0,1,red\n")
-    with pytest.raises(UserError, match="a:1: found the columns submit_time, gpus, colour; expected one for each"):
+    with pytest.raises(UserError, match=r"columns submit_time, gpus, colour lacks one for duration; name it"):
         read_trace(tmp_path / "a", "table")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "Job ID,Submit Time,Run Time (min),Requested GPUs,Team",
+        "jobId,submitTime,runtimeMinutes,numGPUs,team",
+        "job-id,arrival_sec,duration_mins,gpu-count,VC_Name",
+    ],
+)
+def test_names_of_columns_are_known_however_they_are_written_and_tell_units(tmp_path: Path, head: str) -> None:
+    (job,) = read(tmp_path / "a", f"{head}\n7,0,1.5,4,red\n").jobs
+    assert (job.name, job.tenant, job.duration_s, to_text(job.pods)) == ("7", "red", 90.0, "4")
+
+
+def test_milliseconds_and_clocks_are_times(tmp_path: Path) -> None:
+    text = "arrival_ms,start_ms,end_ms,gpus\n0,0,9,1\n1500,2000,62000,1\n"
+    assert [(job.submitted_s, job.duration_s) for job in read(tmp_path / "a", text).jobs] == [(0, 0.009), (1.5, 60.0)]
+    text = "time,elapsed,gpus\n0,1-00:00:01,1\n1,0 days 00:10:00,1\n"
+    assert [job.duration_s for job in read(tmp_path / "b", text).jobs] == [86401.0, 600.0]
+
+
+def test_a_user_says_what_is_in_which_column(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("when,lasted_h,Cards,duration,crew\n0,2,4,9,red\n")
+    columns = ("submitted=when", "duration=lasted_h", "gpus=cards", "tenant=crew")
+    (job,) = read_trace(tmp_path / "a", "", Options(columns=columns)).jobs
+    assert (job.tenant, job.duration_s, job.leaf_count) == ("red", 7200.0, 4)
+    for column, message in (
+        ("user=none", "there is no column 'none'"),
+        ("cards=Cards", "PROPERTY is one of submitted"),
+    ):
+        with pytest.raises(UserError, match=message):
+            read_trace(tmp_path / "a", "", Options(columns=(*columns, column)))
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        ("name,time,application,num_replicas", "lacks one for duration; name it with --column duration=COLUMN"),
+        ("job_name,inst_id,user,status,start_time,end_time", "PAI's table of jobs, .*; read pai_task_table.csv"),
+        ("0a,worker,1b,2c,3d,Failed,1.0,2.0,4e", "PAI's table of instances, .*; read pai_task_table.csv"),
+        ("sn,cpu_milli,memory_mib,gpu,model", "a list of nodes; read the list of pods or jobs"),
+    ],
+)
+def test_another_table_of_a_trace_says_which_one_to_read(tmp_path: Path, head: str, message: str) -> None:
+    (tmp_path / "a").write_text(f"{head}\n")
+    with pytest.raises(UserError, match=f"a:1: .*{message}"):
+        read_trace(tmp_path / "a")
