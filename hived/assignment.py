@@ -16,11 +16,13 @@ from hived.capacity import Capacity, Opening
 from hived.events import Limit, Offer, Spread
 from hived.matching import can_share
 from hived.offers import keeps_rules
+from hived.packing_bounds import may_pack
 from hived.pod_classes import Kind, PodClass
 from hived.topology import BoolArray, IntArray, LongArray
 from hived.tries import Budget
 
 _NEVER = np.int64(1) << 62
+_NONE_LEFT = int(_NEVER)  # in place of the room to spare of pods that all have a place
 _VICTIM, _SPREAD, _LEVEL, _SPLIT = 61, 41, 34, 28  # bits of a key, which leaves the lowest for how much stays free
 _OF_BAD = 1 << (_LEVEL - _SPLIT - 1)  # cells without lost leaves are opened first, whatever is split for them
 _MOST_FREE = (1 << _SPLIT) - 1
@@ -59,7 +61,8 @@ class Assignment:
         self._allowed, self._direct = allowed, direct
         self._limits = [_LimitRoom(rule, capacity.node) for rule in offer.rules if isinstance(rule, Limit)]
         self._spreads = [_SpreadCount(rule, capacity.node) for rule in offer.rules if isinstance(rule, Spread)]
-        self._left = np.array([len(alike.slots) for alike in classes])
+        self._left = [len(alike.slots) for alike in classes]
+        self._wanted = sum(alike.size * len(alike.slots) for alike in classes)  # leaves of pods that have no place yet
         self._forbidden = np.zeros((capacity.top + 1, *allowed.shape), np.bool_)
         self._kinds: dict[Kind, list[int]] = {}
         for number, alike in enumerate(classes):
@@ -71,18 +74,27 @@ class Assignment:
         self._known_fits: dict[Kind, LongArray] = {}
         self._known_keys: dict[int, LongArray] = {}
         self._known_sums: dict[Kind, LongArray] = {}
+        self._known_most: dict[Kind, int] = {}  # in rows that are to be opened
+        self._known_leaves: tuple[int, int] | None = None  # in open rows, in rows that are to be opened
         self._likeness: npt.NDArray[np.int64] | None = None
         self._steps: list[_Step] = []
 
-    def find(self) -> list[Place] | None:
+    def find(self, *, proves: bool = False) -> list[Place] | None:
         """A place for each slot, None if there is none or the tries are over; `capacity` then holds the places.
+
+        proves : shall pods of several sizes be proved not to fit, if that can be, before anything else is tried?
 
         Cost O((pods + tries) x kinds of pods x rows).
         """
         self._tries.start()
+        proves = proves and len(self._kinds) > 1
         while True:
             number = self._next_class()
-            if number is None and not self._left.any():
+            if proves and number is None and any(self._left):
+                proves = False
+                if self._cannot_fit():
+                    return None
+            if number is None and not any(self._left):
                 found = self._by_slot()
                 if keeps_rules(self._offer.rules, self._capacity.node[[place.row for place in found]]):
                     return found
@@ -112,15 +124,30 @@ class Assignment:
             step.opening = self._capacity.open_cell(place.level, self._capacity.place_above(place.row, place.level))
         self._count(step, 1)
 
-    def _take_back(self, step: _Step) -> None:
-        """Undo a step that came to nothing, and keep its class from going there, or anywhere just like it."""
+    def _cannot_fit(self) -> bool:
+        """Can it be proved that the pods have no place, wherever those are that have been placed? Then none has one."""
+        places = [self._lift(step) for step in reversed(self._steps)][::-1]
+        if not may_pack(self._capacity, self._classes, self._allowed):
+            self._steps.clear()
+            return True
+        for step, place in zip(self._steps, places, strict=True):
+            self._put(step, place)
+        return False
+
+    def _lift(self, step: _Step) -> Place:
+        """Undo a step; returns where its pod was."""
         assert step.place is not None
-        row, level = step.place
-        self._tries.count += 1
+        place = step.place
         self._count(step, -1)
         if step.opening is not None:
             self._capacity.close_cell(step.opening)
         step.place = step.opening = None
+        return place
+
+    def _take_back(self, step: _Step) -> None:
+        """Undo a step that came to nothing, and keep its class from going there, or anywhere just like it."""
+        self._tries.count += 1
+        row, level = self._lift(step)
         rows = self._rows_like(row)
         rows = rows[~self._forbidden[level, step.alike, rows]]
         self._forbidden[level, step.alike, rows] = True
@@ -131,11 +158,16 @@ class Assignment:
         row, alike = step.place.row, self._classes[step.alike]
         self._capacity.demand[row] += change * alike.size
         self._left[step.alike] -= change
+        self._wanted -= change * alike.size
         if step.opening is None and not self._limits and not self._spreads:
             self._follow_row(row)
+            if self._known_leaves is not None:
+                in_open_rows, to_open = self._known_leaves
+                self._known_leaves = in_open_rows - change * alike.size, to_open
         else:
-            for known in (self._known_fits, self._known_keys, self._known_sums):
+            for known in (self._known_fits, self._known_keys, self._known_sums, self._known_most):
                 known.clear()
+            self._known_leaves = None
         for limit, weight in zip(self._limits, alike.weights, strict=True):
             if weight:
                 limit.room[limit.domain[row]] -= change * weight
@@ -166,27 +198,28 @@ class Assignment:
         if len(self._kinds) > 1 and not self._have_leaves():
             return None
         for kind, own in self._kinds.items():
-            left = self._left[own]
-            if not left.any():
+            left = [self._left[number] for number in own]
+            if not any(left):
                 continue
             fits = self._fits(self._classes[own[0]])
-            sums = self._sums(kind, fits)
-            room = np.where(left == 0, _NEVER, sums[:-1] - left)
-            place = int(room.argmin())
-            if room[place] < 0 or not self._may_fit(kind, fits, int(sums[-1]), int(left.sum())):
+            *sums, in_open_rows = self._sums(kind, fits).tolist()
+            room = [had - wanted if wanted else _NONE_LEFT for had, wanted in zip(sums, left, strict=True)]
+            fewest = min(room)
+            if fewest < 0 or not self._may_fit(kind, fits, in_open_rows, sum(left)):
                 return None
-            if len(own) > 1 and not can_share(left, self._allowed[own], fits):
+            if len(own) > 1 and not can_share(np.array(left), self._allowed[own], fits):
                 return None
-            if best is None or room[place] < least:
-                best, least = own[place], int(room[place])
+            if best is None or fewest < least:
+                best, least = own[room.index(fewest)], fewest
         return best
 
     def _have_leaves(self) -> bool:
         """Do the rows that any of the pods may use have as many leaves as all of them want?"""
-        capacity = self._capacity
-        leaves = np.where(self._anywhere & capacity.reachable(), capacity.room - capacity.demand, 0)
-        wanted = sum(alike.size * left for alike, left in zip(self._classes, self._left.tolist(), strict=True))
-        return bool(capacity.most(leaves) >= wanted)
+        if self._known_leaves is None:
+            capacity = self._capacity
+            leaves = np.where(self._anywhere & capacity.reachable(), capacity.room - capacity.demand, 0)
+            self._known_leaves = int(leaves[capacity.is_open].sum()), capacity.most_to_open(leaves)
+        return sum(self._known_leaves) >= self._wanted
 
     def _sums(self, kind: Kind, fits: LongArray) -> LongArray:
         """How many more pods of each class of a kind there is room for by itself; last, of all of them in open rows."""
@@ -201,8 +234,11 @@ class Assignment:
         if in_open_rows >= wanted and not self._limits:
             return True
         fits = fits * self._unions[kind]
-        if in_open_rows < wanted and self._capacity.most(fits) < wanted:
-            return False
+        if in_open_rows < wanted:
+            if kind not in self._known_most:
+                self._known_most[kind] = self._capacity.most_to_open(fits)
+            if in_open_rows + self._known_most[kind] < wanted:
+                return False
         for limit, weight in zip(self._limits, kind[1], strict=True):
             if weight:
                 sums = np.bincount(limit.domain[fits > 0], fits[fits > 0], len(limit.room))
@@ -223,7 +259,7 @@ class Assignment:
         for limit, weight in zip(self._limits, alike.weights, strict=True):
             if weight:
                 fits = np.minimum(fits, (np.maximum(limit.room, 0) // weight)[limit.domain])
-        counted = sum(left for left, other in zip(self._left.tolist(), self._classes, strict=True) if other.counts)
+        counted = sum(left for left, other in zip(self._left, self._classes, strict=True) if other.counts)
         for spread, counts in zip(self._spreads, alike.counts, strict=True):
             if counts:
                 fits[~spread.may_take(counted)] = 0

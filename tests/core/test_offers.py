@@ -412,9 +412,9 @@ def jobs_on_racks(jobs: int, racks: int, monkeypatch: pytest.MonkeyPatch) -> tup
     counts = [0, 0]
 
     class Assignment(assignment.Assignment):
-        def find(self) -> list[assignment.Place] | None:
+        def find(self, *, proves: bool = False) -> list[assignment.Place] | None:
             counts[0] += 1
-            return super().find()
+            return super().find(proves=proves)
 
     class Domains(domain_choice.Domains):
         def _candidates(self, *args: Any) -> list[int]:
