@@ -169,12 +169,14 @@ def _without_doomed(state: State, request: Request, found: Placement, level: int
     """
     assert found.virtual is not None
     chain = int(state.arrays.chain_of_level[state.arrays.chain_level[found.virtual[0]]])
-    before, was_bad = mark(state), _bad_beside(state, found.virtual, found.physical)
+    before = mark(state)
     if not release_idle_doomed(state.arrays, state.cells, chain):
         return None
     physical = _hardware(state, request, found.virtual, level, _NOBODY)
-    if physical is not None and _bad_beside(state, found.virtual, physical) <= was_bad:
-        return physical
+    if physical is not None:
+        was_bad = _bad_beside(state, found.virtual, found.physical)
+        if _bad_beside(state, found.virtual, physical) <= was_bad:
+            return physical
     undo_changes(state, before)
     return None
 

@@ -21,7 +21,7 @@ from hived.offers import allows
 from hived.placement import Placement, fit_in_view, no_capacity
 from hived.specs import PodRequest, Rules
 from hived.state import State
-from hived.topology import BoolArray
+from hived.topology import BoolArray, IntArray
 from hived.tries import Tries
 from hived.views import chain_of_view, views_to_try
 
@@ -67,8 +67,10 @@ def search_offered(state: State, pod: PodRequest, offer: Offer) -> Placement | W
     tries = Tries()
     if state.spec.rules is Rules.BETTER:
         complete, would_combine = fit_completely(state, request, _views(state, pod), offer, tries)
+        if complete is not None:
+            return complete
         reason = first.reason if isinstance(first, Wait) else _reason(state, request, offer, tries)
-        return complete or explain(reason, tries, would_combine=would_combine)
+        return explain(reason, tries, would_combine=would_combine)
     for view in _views(state, pod):
         # without room for pods of one size in the VC itself, nothing behind it can help
         if len(request.sizes) > 1 or refused.get(view) != no_capacity(request):
@@ -127,18 +129,18 @@ def _masks(offer: Offer) -> Iterator[BoolArray]:
 def _reason(state: State, request: Request, offer: Offer, tries: Tries) -> str:
     """Why a group waits that would have a place if Kubernetes offered every node to every pod of it."""
     spec = request.pod.spec
-    nodes: list[int] = []
+    found = []
     for view in _views(state, request.pod):
         capacity = Capacity(state, view, spec.priority)
-        reachable = capacity.reachable()
-        nodes += np.unique(capacity.node[reachable]).tolist()
+        found.append(np.unique(capacity.node[capacity.reachable()]))
         leaf = chain_of_view(state, view).types[0]
+    nodes = np.concatenate(found)
     where = request.where if request.is_guaranteed else f"the {request.where}"
     whose = "VC's" if request.is_guaranteed else "cluster's"
     obstacle = _refusals(offer, nodes, whose)
     pods = ",".join(f"{member.pod_count}x{member.leaf_cell_count}" for member in spec.group.members)
     are_rules_alone = not obstacle and _are_rules_in_the_way(state, request, offer)
-    if not obstacle and offer.after[:, nodes].any():
+    if not obstacle and _first_if_equal(offer.after).any(axis=0)[nodes].any():
         obstacle = f" (pods would have to leave the {whose} nodes first)"
     if are_rules_alone:
         reason = f"the rules between its pods leave no room for pods of {pods} {leaf}s in {where}"
@@ -166,10 +168,11 @@ def _are_rules_in_the_way(state: State, request: Request, offer: Offer) -> bool:
     return not has_room and not tries.gave_up
 
 
-def _refusals(offer: Offer, nodes: list[int], whose: str) -> str:
+def _refusals(offer: Offer, nodes: IntArray, whose: str) -> str:
     """In brackets, how many nodes of a VC or of the cluster the offer leaves out; "" if none."""
-    refused = ~(offer.nodes | offer.after)[:, nodes]
-    to_all, to_any = int(refused.all(axis=0).sum()), int(refused.any(axis=0).sum())
+    offered = _first_if_equal(offer.nodes) | _first_if_equal(offer.after)
+    to_all = int(np.count_nonzero(~offered.any(axis=0)[nodes]))
+    to_any = int(np.count_nonzero(~offered.all(axis=0)[nodes]))
     if not to_any:
         return ""
     if len(offer.nodes) == 1:
@@ -178,3 +181,8 @@ def _refusals(offer: Offer, nodes: list[int], whose: str) -> str:
         return f" (it refuses {to_any} of the {whose} {len(nodes)} nodes to some of the pods)"
     more = f" and {to_any - to_all} to some" if to_any > to_all else ""
     return f" (it refuses {to_all} of the {whose} {len(nodes)} nodes to all{more} of the pods)"
+
+
+def _first_if_equal(mask: BoolArray) -> BoolArray:
+    """The first row of a mask whose rows share their memory, so that there is one row to look at; else all rows."""
+    return mask[:1] if mask.strides[0] == 0 else mask
