@@ -23,7 +23,7 @@ from hived.preassigned import release_idle_doomed
 from hived.specs import OPPORTUNISTIC_PRIORITY
 from hived.state import State
 from hived.tries import MOST_TRIED, Tries
-from hived.views import chain_of_view, first_cell
+from hived.views import chain_of_view, first_cell, forget_moves
 
 MOST_SWEPT = 1 << 17
 """Nodes times tries of one decision without an offer: each try sweeps all nodes. At least LEAST_TRIED are made."""
@@ -141,6 +141,7 @@ def _fit_descending(state: State, request: Request, view: int) -> Placement | No
     if request.wanted > state.topology.view_leaf_counts[view]:
         return None
     leaves = np.empty(request.wanted, np.int32)
+    forget_moves(state.arrays, state.cells, view)
     has_room = place_descending(
         state.arrays, state.cells, view, OPPORTUNISTIC_PRIORITY, request.sizes, request.counts, request.suggested,
         request.ignore, leaves,
