@@ -26,7 +26,8 @@ from hived.tries import MOST_TRIED, Tries
 from hived.views import chain_of_view, first_cell, forget_moves
 
 MOST_SWEPT = 1 << 17
-"""Nodes times tries of one decision without an offer: each try sweeps all nodes. At least LEAST_TRIED are made."""
+"""Nodes times tries of one decision without rules between pods: each try sweeps all nodes. At least LEAST_TRIED are
+made."""
 
 LEAST_TRIED = 32
 
@@ -84,7 +85,7 @@ def _search(
 
 
 def tries_for(state: State) -> Tries:
-    """The tries of a decision without an offer, fewer in large clusters (rule 19.7)."""
+    """The tries of a decision without rules between pods, fewer in large clusters (rule 19.7)."""
     return Tries(max(LEAST_TRIED, min(MOST_TRIED, MOST_SWEPT // len(state.topology.node_names))))
 
 

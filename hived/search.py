@@ -63,13 +63,14 @@ def search_offered(state: State, pod: PodRequest, offer: Offer) -> Placement | W
         if mask is None:
             break
         found = _first_fit(state, request._replace(suggested=mask, ignore=False, explains=False), {})
-    tries = Tries()
     if state.spec.rules is Rules.BETTER:
+        tries = Tries() if offer.rules else tries_for(state)
         outcome = fit_completely(state, request, _views(state, pod), offer, tries)
         if isinstance(outcome, Placement):
             return outcome
         told = first if isinstance(first, Wait) else Wait(_reason(state, request, offer, outcome.given_up_after))
         return explain(told.reason, outcome)
+    tries = Tries()
     for view in _views(state, pod):
         # without room for pods of one size in the VC itself, nothing behind it can help
         if len(request.sizes) > 1 or refused.get(view) != no_capacity(request):

@@ -85,7 +85,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("mapping", "victim_choice", "like_cells"),
     ("close_mapping",),
     ("allocation", "bind_info", "lost_leaves", "capacity", "victims"),
-    ("packing_bounds",),
+    ("packing_bounds", "pod_room"),
     ("preemption", "split", "assignment", "invariants"),
     ("restore", "reservations", "placement"),
     ("domains",),
