@@ -9,7 +9,7 @@ import numpy as np
 from hived.free_lists import take_free_cell
 from hived.jit import kernel
 from hived.journal import undo_writes
-from hived.root_wishes import Roots, count_free, first_of_chain, is_candidate, least_wanted
+from hived.root_wishes import Roots, are_enough, count_free, first_of_chain, is_candidate, least_wanted
 from hived.state import Cells
 from hived.topology import NO_CELL, IntArray, TopologyArrays
 from hived.tree import first_below
@@ -34,6 +34,8 @@ def place_roots(
     The lowest level is tried first at which one cell has room, at last the whole chain. Cost O(cells of the wishes'
     levels) for each level, for a single wish O(free list) as a rule.
     """
+    if not are_enough(t, s, roots, suggestion):
+        return False
     lowest, chain = roots.chain_level[0], t.chain_of_level[roots.chain_level[0]]
     top = t.level_offset[chain] + t.top_level[chain]
     limit = top if most_level == 0 else min(top, t.level_offset[chain] + most_level)

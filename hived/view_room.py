@@ -263,6 +263,8 @@ def best_cell(
     best = NO_CELL
     for row in range(len(room.tops)):
         first, count = cells_within(t, room, row, within, level)
+        if t.leaf_count[t.chain_level[first]] < wanted:
+            continue
         for cell in range(first, first + count):
             if room.free[cell - room.base] < wanted or (best != NO_CELL and not comes_before(t, room, cell, best)):
                 continue
@@ -275,7 +277,7 @@ def best_cell(
 def roomiest_cell(t: TopologyArrays, room: Room, within: int, size: int) -> int:
     """The child of `within`, or the top cell of the view, with room for most pods of a size; NO_CELL if none has room.
 
-    Cost O(nodes).
+    Cost O(nodes), and O(cells) up to the first one of each level that nobody uses.
     """
     best, most = NO_CELL, 0
     if within != NO_CELL and t.level[within] <= node_level_of(t, within):
@@ -283,7 +285,11 @@ def roomiest_cell(t: TopologyArrays, room: Room, within: int, size: int) -> int:
     for row in range(len(room.tops)):
         level = t.level[within] - 1 if within != NO_CELL else room.tops[row, 2]
         first, count = cells_within(t, room, row, within, level)
+        node, nodes = first_below(t, first, min(node_level_of(t, first), t.level[first]))
+        whole = nodes * int(t.leaf_count[t.chain_level[node]] // size)  # pods in a cell that is empty
         for cell in range(first, first + count):
+            if most >= whole:
+                break
             if room.free[cell - room.base] < size * max(most, 1):
                 continue
             pods = pods_below(t, room, cell, size)

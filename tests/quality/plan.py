@@ -84,7 +84,8 @@ def _units(rules: Rules, quick: bool) -> Iterator[Unit]:
                     yield unit("crowd", "needless", cells, SPARING, load, share, jobs)
         for load in (0.9,) if quick else (0.5, 0.9):
             yield unit("crowd", "locality", cells, TOPOLOGY, load, 0.2, jobs)
-            yield unit("crowd", "locality", cells, WITHIN, load, 0.2, jobs)
+        for load in (0.9,) if quick else (0.5, 0.7, 0.9, 1.1):
+            yield unit("crowd", "needless locality", cells, WITHIN, load, 0.2, jobs)
     for kind in (*KINDS, PINNED):
         for name in WAIT_LOADS:
             yield unit("false_waits", "completeness", kind, name, 0, 12 if quick else 2900)

@@ -44,8 +44,9 @@ def test_sparing_vcs_may_start_later_and_others_may_evict_for_their_own_choice()
     assert not misses([(unit("needless", "NODE", "plain", False, 0, 9), {"any": 1})])
 
 
-def test_more_lost_than_by_the_reference_at_one_load_is_a_miss() -> None:
-    words = ("N", "", 0.9, 0.2, 9)
+@pytest.mark.parametrize("way", ["", "within ROW"])
+def test_more_lost_than_by_the_reference_at_one_load_is_a_miss(way: str) -> None:
+    words = ("N", way, 0.9, 0.2, 9)
     hived, better = unit("crowd", *words, rules=Rules.HIVED), unit("crowd", *words)
     assert not misses([(hived, {"lost": 5}), (better, {"lost": 5})])
     assert [miss.table for miss in misses([(hived, {"lost": 5}), (better, {"lost": 6})])] == ["saturation"]
