@@ -19,10 +19,11 @@ from hived_simulator.hardware import (
     best_level,
     common_level,
     configured_leaves,
-    idle_cells,
+    idle_leaves,
     level_name,
     nodes_below,
     promised_leaves,
+    whole_cells,
 )
 from hived_simulator.holdings import Holding, has_place, placed_pods
 from hived_simulator.occupancy import Occupancy
@@ -237,7 +238,9 @@ class HivedCluster:
         """See `Cluster`."""
         bad = int(np.count_nonzero(self.state.cells.bad[self.state.arrays.node_leaf]))
         absent = 0 if self._owned is None else self._leaf_count - self._owned.leaf_count
-        return Room(self._leaf_count - absent, bad - absent, idle_cells(self.state))
+        is_idle = idle_leaves(self.state)
+        free = whole_cells(self.state.topology, is_idle)
+        return Room(self._leaf_count - absent, bad - absent, int(np.count_nonzero(is_idle)), free)
 
     def best_level(self, task: Task) -> int:
         """See `Cluster`."""

@@ -76,8 +76,7 @@ def series_table(rows: Sequence[Row]) -> str:
     lines = []
     for row in rows:
         free = dict(row.free_cells)
-        idle = max(0, row.leaf_count - row.bad_count - row.used_count)
-        counts = [row.leaf_count, row.used_count, row.lent_count, idle, row.bad_count]
+        counts = [row.leaf_count, row.used_count, row.lent_count, row.idle_count, row.bad_count]
         counts += [free.get(name, 0) for name in types] + list(row.waiting[: Cause.REFUSED])
         lines.append([number(row.at_s), *map(str, counts)])
     return as_csv(columns, lines)
