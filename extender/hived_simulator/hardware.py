@@ -80,6 +80,11 @@ def level_name(topology: Topology, level: int) -> str:
     return chain.types[level - 1] if level <= chain.top_level else ACROSS
 
 
+def bad_leaves(state: State) -> int:
+    """Bad physical leaf cells, in use or not."""
+    return int(np.count_nonzero(state.cells.bad[state.arrays.node_leaf]))
+
+
 def bad_leaves_of(state: State, vc: str) -> int:
     """Leaf cells of a virtual cluster that are bound to bad ones."""
     is_leaf = (state.arrays.vc == state.topology.vc_index[vc]) & (state.arrays.level == 1)

@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from hived.decisions import Applied, Bind, Decision, Preempt, Wait
 from hived.errors import UserError
 from hived.events import Event, NodeHealthChanged, Phase, PodAllocated, PodDeleted, PodProgressed, ScheduleRequested
@@ -15,6 +13,7 @@ from hived_extender.reconfiguration.successor import Successor
 from hived_extender.service.state_inputs import StateInputs, reservations
 from hived_simulator.clusters import Answer, Displaced, Leaving, Room, Started, Waits
 from hived_simulator.hardware import (
+    bad_leaves,
     bad_leaves_of,
     best_level,
     common_level,
@@ -236,11 +235,10 @@ class HivedCluster:
 
     def measure(self) -> Room:
         """See `Cluster`."""
-        bad = int(np.count_nonzero(self.state.cells.bad[self.state.arrays.node_leaf]))
         absent = 0 if self._owned is None else self._leaf_count - self._owned.leaf_count
         is_idle = idle_leaves(self.state)
-        free = whole_cells(self.state.topology, is_idle)
-        return Room(self._leaf_count - absent, bad - absent, int(np.count_nonzero(is_idle)), free)
+        whole = whole_cells(self.state.topology, is_idle)
+        return Room(self._leaf_count - absent, bad_leaves(self.state) - absent, int(is_idle.sum()), whole)
 
     def best_level(self, task: Task) -> int:
         """See `Cluster`."""

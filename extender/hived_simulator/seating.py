@@ -99,7 +99,7 @@ def _packed(room: LongArray, usable: LongArray, count: int) -> LongArray:
     """
     fits = np.flatnonzero(room)
     if count == 1:
-        return fits[usable[fits].argmin()][np.newaxis]
+        return fits[[usable[fits].argmin()]]
     order = fits[usable[fits].argsort(kind="stable")]
     return np.repeat(order, room[order])[:count]
 
@@ -111,7 +111,7 @@ def _spread(room: LongArray, usable: LongArray, whole: LongArray, count: int, le
     """
     fits = np.flatnonzero(room)
     if count == 1:
-        return fits[((usable[fits] - leaves) / whole[fits]).argmax()][np.newaxis]
+        return fits[[((usable[fits] - leaves) / whole[fits]).argmax()]]
     places = np.repeat(fits, room[fits])
     before = np.repeat(room[fits].cumsum() - room[fits], room[fits])
     pods = np.arange(1, len(places) + 1) - before  # on the node, with this one

@@ -181,6 +181,20 @@ def test_a_whole_simulation_by_hand(tmp_path: Path) -> None:
     assert (total["vc"], total["jobs"], total["never_started"], total["later"]["count"]) == ("all", 3, 1, 0)
 
 
+@pytest.mark.parametrize("policy", ["hived", "private", "quota-bestfit"])
+def test_cordoned_cells_in_use_are_bad_and_not_taken_from_the_idle_ones(tmp_path: Path, policy: str) -> None:
+    config, trace = tmp_path / "now.yaml", tmp_path / "jobs.csv"
+    config.write_text(CONFIG)
+    trace.write_text("job,tenant,submitted_s,duration_s,gpus\nwide,a,0,100,8\n")
+    options = Options(
+        against=("private", "quota-bestfit"), what=tuple(f"cordon=rack-{n}@30s" for n in range(3)), every_s=60.0
+    )
+    Campaign(make_plan(config, trace, options), tmp_path / "out").run(lambda _: None, lambda: False, lambda: 0.0, 60.0)
+    with (tmp_path / "out" / policy / "series.csv").open() as file:
+        rows = [[int(row[name]) for name in ("leaf_cells", "used", "idle", "bad")] for row in csv.DictReader(file)]
+    assert rows[:2] == [[24, 8, 16, 0], [24, 8, 0, 24]]
+
+
 def test_the_files_of_changes_have_their_hashes(tmp_path: Path) -> None:
     config, trace, other = tmp_path / "now.yaml", tmp_path / "jobs.csv", tmp_path / "other.yaml"
     config.write_text(CONFIG)
