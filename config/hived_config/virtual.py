@@ -77,6 +77,7 @@ VIRTUAL_CLUSTER = Record(
             "whether a pod larger than one cell may take several that are one cell physically, such as two pairs of "
             "one node; only with `rules: 2`",
             False,
+            is_nullable=False,
         ),
         Key(
             "sparing",
@@ -84,6 +85,7 @@ VIRTUAL_CLUSTER = Record(
             "whether cells that evict nobody go before those that it would take in a cluster of its own, so that its "
             "jobs may start later than there; only with `rules: 2`",
             False,
+            is_nullable=False,
         ),
         *MOVING_KEYS,
     ),

@@ -9,6 +9,7 @@ from hived.specs import ClusterSpec, Rules
 from hived_cli.config.helpers.access_tables import access_as_json, draw_access
 from hived_cli.config.helpers.division_tables import draw
 from hived_cli.config.helpers.files import find_file
+from hived_cli.config.helpers.given_files import takes_file
 from hived_cli.helpers.answers import as_json, format_option
 from hived_cli.helpers.connecting import asks_service
 from hived_config.decision_rules import value_of
@@ -20,7 +21,7 @@ from hived_extender.client.inspection import Inspector
 
 
 @click.command("explain")
-@click.argument("path", metavar="[FILE|DIR]", required=False, type=click.Path(path_type=Path))
+@takes_file
 @asks_service
 @format_option
 def command(path: Path | None, inspector: Inspector, form: str) -> None:

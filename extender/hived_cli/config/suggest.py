@@ -8,6 +8,8 @@ import click
 
 from hived.errors import UserError
 from hived_cli.config.helpers.editing import replace_file
+from hived_cli.config.helpers.files import find_file
+from hived_cli.config.helpers.given_files import takes_file
 from hived_cli.helpers.answers import as_json, difference
 from hived_cli.helpers.progress import Bar
 from hived_cli.helpers.signals import stop_signal
@@ -43,9 +45,10 @@ FRESH = "the suggested configuration"
     help="delay: least mean delay over all jobs; fair: least growth of any tenant's delay; shapes: cells that hold the "
     "gangs that occur.",
 )  # fmt: skip
+@takes_file
 @click.option(
-    "--config", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The configuration to begin with.  [default: one made for --nodes]",
+    "--config", metavar="FILE", type=click.Path(path_type=Path),
+    help="The same as FILE, the configuration to begin with.  [default: one made for --nodes]",
 )  # fmt: skip
 @click.option(
     "--nodes", type=click.IntRange(min=1, max=100_000), metavar="N", help="Instead of --config: so many nodes."
@@ -67,7 +70,14 @@ FRESH = "the suggested configuration"
 )  # fmt: skip
 @click.option("--json", "is_json", is_flag=True, help="Print the proposal as JSON, its text included.")
 def command(
-    *, trace_path: Path, trace_format: str | None, goal: str, output: Path | None, is_json: bool, **given: Any
+    *,
+    path: Path | None,
+    trace_path: Path,
+    trace_format: str | None,
+    goal: str,
+    output: Path | None,
+    is_json: bool,
+    **given: Any,
 ) -> None:
     """Suggest sizes and shapes of virtual clusters for a trace of jobs, with their simulated effect.
 
@@ -85,9 +95,11 @@ def command(
       hived config suggest --trace jobs.csv --goal shapes --config hivedscheduler.yaml -o next.yaml
       hived config suggest --trace jobs.csv --goal fair --nodes 64 --gpus 8 --rack 8 -o hivedscheduler.yaml
     """
-    config, tenants = given["config"], given["tenants"]
+    config, tenants = path or given["config"], given["tenants"]
+    if path is not None and given["config"] is not None:
+        raise click.UsageError("expected one configuration, found FILE and --config FILE")
     if (config is None) == (given["nodes"] is None):
-        raise click.UsageError("expected either --config FILE, or --nodes N for a new configuration")
+        raise click.UsageError("expected either FILE (or --config FILE), or --nodes N for a new configuration")
     if output is not None and not output.parent.is_dir():  # a search takes a while
         raise UserError(f"cannot write {output}: there is no folder {output.parent}")
     trace, text, file = _inputs(trace_path, trace_format or "", config, Hardware(*_hardware(given)))
@@ -136,8 +148,9 @@ def _hardware(given: dict[str, Any]) -> tuple[int, int, int]:
 def _inputs(trace_path: Path, trace_format: str, config: Path | None, hardware: Hardware) -> tuple[Trace, str, str]:
     """The trace, and the text to begin with and its name."""
     if config is not None:
-        file = click.format_filename(config)
-        text = read_text(config, file)
+        found = find_file(config)
+        file = click.format_filename(found)
+        text = read_text(found, file)
         size = node_size(load_text(text, file, lenient=True, environ={}).cluster)
         trace = read_trace(trace_path, trace_format, Reading(node_leaf_cells=size))
     else:

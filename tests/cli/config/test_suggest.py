@@ -67,8 +67,12 @@ def test_a_new_cluster_is_divided(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--goal", "delay"], "expected either --config FILE, or --nodes N"),
-        (["--goal", "delay", "--config", "now.yaml", "--nodes", "3"], "expected either --config FILE, or --nodes N"),
+        (["--goal", "delay"], "expected either FILE (or --config FILE), or --nodes N"),
+        (["--goal", "delay", "--config", "now.yaml", "--nodes", "3"], "expected either FILE (or --config FILE)"),
+        (
+            ["--goal", "delay", "now.yaml", "--config", "now.yaml"],
+            "expected one configuration, found FILE and --config",
+        ),
         (["--goal", "delay", "--config", "now.yaml", "-o", "none/next.yaml"], "there is no folder none"),
         (["--goal", "delay", "--config", "jobs.csv"], "jobs.csv"),
         (["--goal", "fair", "--config", "now.yaml", "--tenants", "a=c"], "has no virtual cluster 'c'"),

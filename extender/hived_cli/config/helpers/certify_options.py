@@ -1,5 +1,6 @@
-"""The options about certificates that all commands that push have."""
+"""The options about certificates, which all commands that push have."""
 
+import hashlib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import click
 import msgspec
 
+from hived.errors import UserError
 from hived_cli.helpers.numbers import FiniteRange
 from hived_extender.api.certificates import PERCENT
 
@@ -53,6 +55,14 @@ class Certifying(msgspec.Struct, frozen=True):
         """So many days of record are meant; 0 if a file is."""
         match = _DAYS.fullmatch(self.of)
         return 0 if match is None or Path(self.of).exists() else int(match[1])
+
+    def sha256(self) -> str:
+        """The SHA-256 of the trace in hex. Raises UserError if it cannot be read."""
+        try:
+            with Path(self.of).open("rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise UserError(f"--certify {self.of}: cannot read it: {error.strerror}") from error
 
 
 NO_CERTIFICATE = Certifying()

@@ -1,36 +1,63 @@
-"""The certificates of commands that push: a trace or the record is replayed, and the result is sent with the push."""
+"""The certificates of commands that push: a trace or the record is replayed, and the result is sent with the push.
+
+`refuse_early` finds in no time all that would make minutes of replays useless.
+"""
+
+from pathlib import Path
 
 import click
 
 from hived.errors import UserError
 from hived_cli.config.helpers.certificate_text import drawn
 from hived_cli.config.helpers.certify_options import Certifying
-from hived_config.certify import OnFailure
+from hived_config.certify import MOST_DAYS, OnFailure
 from hived_config.loader import load_text
-from hived_extender.api.certificates import PERCENT, Certificate
+from hived_extender.api.certificates import PERCENT, Certificate, CertifiedTrace
+from hived_extender.api.configuration import Config
 from hived_extender.client.inspection import Inspector
-from hived_extender.reconfiguration.certified import why_not
+from hived_extender.reconfiguration.certified import not_demanded, waiver, why_not
+
+
+def refuse_early(current: Config, pushed: str, wish: Certifying) -> None:
+    """Raise UserError for a push that has no certificate, or asks for one that cannot be made or is not demanded.
+
+    Neither the trace nor the record is read, but for the SHA-256 of a trace if a certain one is demanded.
+    """
+    demand = load_text(current.text, "the configuration in force", lenient=True, environ={}).certify
+    if not wish.of:
+        if not current.may_lack_certificate and (reason := why_not(None, demand, current.text, pushed)):
+            raise UserError(f"nothing was pushed: {reason}, or {waiver(current.source)}")
+        return
+    path = Path(wish.of)
+    if wish.days > MOST_DAYS:
+        raise UserError(f"--certify {wish.of}: expected at most {MOST_DAYS}d")
+    if not wish.days and not path.is_file():
+        raise UserError(f"--certify {wish.of}: expected the file of a trace, or a number of days such as 14d")
+    if demand is not None:
+        name = "record" if wish.days else path.name
+        digest = wish.sha256() if demand.sha256 and not wish.days else ""
+        if reason := not_demanded(CertifiedTrace(name, digest, 0, wish.days), demand):
+            raise UserError(f"nothing was pushed: {reason}")
 
 
 def certified(
     inspector: Inspector, in_force: str, pushed: str, file: str, wish: Certifying, is_json: bool
 ) -> Certificate | None:
-    """The certificate of a push, shown; None if none is wished for and none demanded.
+    """The certificate of a push, shown; None if none is wished for.
 
     in_force, pushed : the texts; messages call the latter `file`
 
-    Raises UserError if there is none and the cluster demands one, if it is not what the cluster demands, or if it says
-    that a promise would be broken and that is not to be only a warning. Exits with 130 if it is interrupted.
+    Raises UserError if it is not what the cluster demands, or if it says that a promise would be broken and that is not
+    to be only a warning. Exits with 130 if it is interrupted. Cost: that of three runs.
     """
+    if not wish.of:
+        return None
     old = load_text(in_force, "the configuration in force", lenient=True, environ={})
     demand = old.certify
-    if not wish.of:
-        if reason := why_not(None, demand, in_force, pushed):
-            raise UserError(f"{reason}: nothing was pushed")
-        return None
     new = load_text(pushed, file, lenient=True, environ={})
     percent = wish.percent if wish.percent is not None else (PERCENT if demand is None else demand.percent)
-    from hived_cli.config.helpers.replays import replayed  # noqa: PLC0415  # loads the simulator; few pushes need it
+    # Half a second for simulator and readers of traces: every other push would take three times as long to begin.
+    from hived_cli.config.helpers.replays import replayed  # noqa: PLC0415
 
     found = replayed(inspector, (in_force, old.cluster), (pushed, new.cluster), wish, percent)
     click.echo(drawn(found), err=is_json)

@@ -1,6 +1,5 @@
 """Replays for certificates: the trace is read or fetched, and run in the simulator, with progress and Ctrl-C."""
 
-import hashlib
 import time
 from os import SEEK_END
 from pathlib import Path
@@ -15,7 +14,6 @@ from hived.specs import ClusterSpec
 from hived_cli.config.helpers.certify_options import Certifying
 from hived_cli.helpers.progress import Bar
 from hived_cli.helpers.signals import stop_signal
-from hived_config.certify import MOST_DAYS
 from hived_extender.api.certificates import Certificate
 from hived_extender.api.paths import RECORD_PATH
 from hived_extender.client.inspection import Inspector
@@ -49,10 +47,8 @@ def replayed(
         traced = described(trace, "record", days=wish.days)
     else:
         path = Path(wish.of)
-        if not path.is_file():
-            raise UserError(f"--certify {wish.of}: expected the file of a trace, or a number of days such as 14d")
         trace = read_trace(path, wish.trace_format, reading)
-        traced = described(trace, path.name, _sha256(path))
+        traced = described(trace, path.name, wish.sha256())
     for note in trace.notes:
         click.echo(f"{traced.name}: {note}", err=True)
     how = Wish(percent, wish.has_backfill, wish.tenants)
@@ -66,8 +62,6 @@ def replayed(
 
 def _recorded(inspector: Inspector, days: int, folder: Path | None, reading: Reading) -> Trace:
     """The jobs of the last days that were there. Raises UserError if nothing is recorded."""
-    if days > MOST_DAYS:
-        raise UserError(f"--certify {days}d: expected at most {MOST_DAYS}d")
     since_s = time.time() - days * DAY_S
     with NamedTemporaryFile("w+b", prefix="hived-record-", suffix=".jsonl") as file:
         _fetch(inspector, since_s, folder, file)
@@ -91,8 +85,3 @@ def _fetch(inspector: Inspector, since_s: float, folder: Path | None, file: IO[b
         return
     click.echo("fetching the record ...", err=True)
     inspector.download(f"{RECORD_PATH}?since={since_s:.0f}", file, MOST_BYTES)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -97,7 +97,8 @@ def test_more_percent_allow_more(embedded: Embedded, folder: Path) -> None:
 def test_a_cluster_that_demands_certificates_takes_nothing_without(embedded: Embedded, folder: Path) -> None:
     assert config(embedded, "push", "-f", folder / "demanding.yaml", "--yes").exit_code == 0
     result = config(embedded, "push", "-f", folder / "other.yaml", "--yes")
-    assert (result.exit_code, "push with --certify jobs.csv: nothing was pushed" in result.stderr) == (1, True)
+    assert (result.exit_code, "nothing was pushed: this cluster takes no push without a" in result.stderr) == (1, True)
+    assert "push with --certify jobs.csv, or annotate the ConfigMap kube-system/hived-config with" in result.stderr
     result = config(embedded, "push", "-f", folder / "less.yaml", "--yes", "--certify", folder / "jobs.csv")
     assert (result.exit_code, "promises would be broken" in result.stderr) == (1, True)
     (folder / "jobs2.csv").write_text(JOBS)
@@ -106,6 +107,18 @@ def test_a_cluster_that_demands_certificates_takes_nothing_without(embedded: Emb
     answer = Inspector(embedded.extender.url).ask("/v1/config", json.dumps({"text": NOW}).encode(), expected=(422,))
     assert answer[0] == 422
     assert "config-allow-uncertified=true to do without once" in json.loads(answer[1])["message"]
+
+
+def test_once_a_push_may_do_without_if_the_config_map_says_so(embedded: Embedded, folder: Path) -> None:
+    assert config(embedded, "push", "-f", folder / "demanding.yaml", "--yes").exit_code == 0
+    with closing(KubeClient.connect(embedded.cluster.api_url)) as kube:
+        mark = {"metadata": {"annotations": {"hivedscheduler.microsoft.com/config-allow-uncertified": "true"}}}
+        kube.patch("/api/v1/namespaces/kube-system/configmaps/hived-config", mark)
+    wait_until(lambda: service(embedded).current().may_lack_certificate)
+    words = ["push", "-f", folder / "other.yaml", "--yes"]
+    assert config(embedded, *words).exit_code == 0
+    assert service(embedded).current().text == NOW + "# other\n"
+    assert service(embedded).current().may_lack_certificate is False
 
 
 def test_every_command_that_pushes_can_certify(embedded: Embedded, folder: Path) -> None:
