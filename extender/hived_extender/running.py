@@ -78,7 +78,7 @@ class Extender:
         self._events = EventRecorder(groundwork.clients.kube, COMPONENT)
         self.service = self._make_service()
         self.configurations = Configurations(self._make_in_force())
-        self.defrag = DefragDesk(self.service, lambda: self.configurations.in_force.text)
+        self.defrag = DefragDesk(self.service, lambda: self.configurations.in_force.text, groundwork.secret)
         self._node_sync = self._make_node_sync()
         self._server = self._make_server(listener)
         self._servers = [self._server] if webhook is None else [self._server, webhook]

@@ -76,6 +76,10 @@ def test_moves_are_stopped(tmp_path: Path) -> None:
         stopped = served.run("stop")
         assert stopped.exit_code == 0
         assert stopped.stdout.startswith("stopped: somebody stopped it; 0 of 1 groups of a moved")
+        again = served.run("stop")
+        assert again.exit_code == 0
+        assert again.stdout == "No moves are under way: there is nothing to be stopped.\n"
+        assert json.loads(served.run("stop", "--json").stdout)["state"] == "none"
 
 
 def test_inputs_can_be_kept_for_later(idle: Served, tmp_path: Path) -> None:
@@ -88,7 +92,19 @@ def test_inputs_can_be_kept_for_later(idle: Served, tmp_path: Path) -> None:
 
 
 def test_nobody_has_been_moved_yet(idle: Served) -> None:
-    assert idle.run("status").stdout == "Nobody has been moved.\n"
+    assert idle.run("status").stdout == "Nobody has been moved since this replica began to lead.\n"
+
+
+def test_scripts_get_json(idle: Served, tmp_path: Path) -> None:
+    assert json.loads(idle.run("status", "--json").stdout)["state"] == "none"
+    assert idle.run("status", "--json").stdout == idle.run("status", "--format", "json").stdout
+
+
+def test_a_plan_that_was_applied_is_told_as_json() -> None:
+    with serving() as served:
+        made = served.run("plan", "--vc", "a", "--want", "1xNODE", "--json").stdout
+        begun = served.run("apply", "-", "--no-wait", "--json", text=made)
+        assert json.loads(begun.stdout)["state"] == "moving"
 
 
 def test_a_file_that_is_no_plan_is_refused(idle: Served, tmp_path: Path) -> None:

@@ -56,8 +56,8 @@ def certified(
     demand = old.certify
     new = load_text(pushed, file, lenient=True, environ={})
     percent = wish.percent if wish.percent is not None else (PERCENT if demand is None else demand.percent)
-    # Half a second for simulator and readers of traces: every other push would take three times as long to begin.
-    from hived_cli.config.helpers.replays import replayed  # noqa: PLC0415
+    # Every other push would take three times as long to begin.
+    from hived_cli.config.helpers.replays import replayed  # noqa: PLC0415  # half a second, for the simulator
 
     found = replayed(inspector, (in_force, old.cluster), (pushed, new.cluster), wish, percent)
     click.echo(drawn(found), err=is_json)
