@@ -11,12 +11,13 @@ if TYPE_CHECKING:
 
 
 class Row(NamedTuple):
-    """Leaf cells and waiting tasks at one moment; `free_cells` by cell type, `waiting` by cause."""
+    """Leaf cells and waiting tasks at one moment; see `Room`. `waiting` is by cause."""
 
     at_s: float
     leaf_count: int
     used_count: int
     lent_count: int
+    idle_count: int
     bad_count: int
     free_cells: tuple[tuple[str, int], ...]
     waiting: tuple[int, ...]
@@ -40,7 +41,7 @@ class Series:
         while (at_s := len(self.rows) * self._every_s) < until_s:
             self.rows.append(
                 Row(
-                    at_s, room.leaf_count, now.used_count, now.lent_count, room.bad_count,
+                    at_s, room.leaf_count, now.used_count, now.lent_count, room.idle_count, room.bad_count,
                     tuple(room.free_cells.items()), tuple(now.waiting),
                 )
             )  # fmt: skip

@@ -36,10 +36,15 @@ def load(trace: Trace, gpus: int) -> float:
 
 
 def fold(trace: Trace, span: float) -> Trace:
-    """Lay the parts of `span` seconds above each other: arrivals are taken modulo it."""
+    """Lay the parts of `span` seconds above each other: arrivals are taken modulo it, to the microsecond."""
     before = span_s(trace)
-    jobs = (_moved(job, job.submitted_s % span) for job in trace.jobs)
+    jobs = (_moved(job, _remainder(job.submitted_s, span)) for job in trace.jobs)
     return _ordered(trace, jobs, f"arrivals of {before:.10g} s folded onto {span:.10g} s, durations kept")
+
+
+def _remainder(moment: float, span: float) -> float:
+    found = round(moment % span, 6)
+    return found if found < span else 0.0
 
 
 def speed(trace: Trace, factor: float) -> Trace:

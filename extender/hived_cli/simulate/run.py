@@ -203,13 +203,13 @@ def _summary(plan: Plan, totals: dict[str, Summary]) -> str:
     for policy in plan.policies:
         total = totals[policy.name]
         delay = total.delay
-        minutes = (f"{seconds / 60:.1f}" for seconds in (delay.mean, delay.p50, delay.p95, delay.max))
+        mean, *ranks = (f"{seconds / 60:.1f}" for seconds in (delay.mean, delay.p50, delay.p95, delay.max))
         later = "" if total.later is None else f"{total.later.count}"
         lost = f"{total.lost_leaf_hours:.1f}"
-        work = (f"{total.utilisation:.1%}", str(total.evictions), lost, str(total.never_started))
-        rows.append((policy.name, *minutes, later, *work))
+        work = (f"{total.utilisation:.1%}", str(total.evictions), lost)
+        rows.append((policy.name, mean, total.never_told, *ranks, later, *work))
     headers = (
-        "POLICY", ">MEAN DELAY, MIN", ">P50", ">P95", ">MAX", ">LATER THAN PRIVATE", ">USED", ">EVICTIONS",
-        ">GPU-H LOST", ">NEVER STARTED",
+        "POLICY", ">MEAN DELAY, MIN", ">NEVER STARTED", ">P50", ">P95", ">MAX", ">LATER THAN PRIVATE", ">USED",
+        ">EVICTIONS", ">GPU-H LOST",
     )  # fmt: skip
     return table(headers, rows)
