@@ -1,13 +1,21 @@
 """The cluster over time: a row at the start and each `every_s` seconds of virtual time after it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from hived_simulator.clusters import Cluster
+from hived_simulator.tasks import Cause
 
-if TYPE_CHECKING:
-    from hived_simulator.loop import Now
+
+@dataclass(slots=True)
+class Now:
+    """The moment, and counts of it: tasks waiting by cause, leaf cells in use, of these lent ones."""
+
+    at_s: float = 0.0
+    waiting: list[int] = field(default_factory=lambda: [0] * len(Cause))
+    used_count: int = 0
+    lent_count: int = 0
+    open_count: int = 0
 
 
 class Row(NamedTuple):

@@ -1,5 +1,7 @@
 """Waiting tasks are found without looking at all of them again and again."""
 
+from typing import Any
+
 import pytest
 
 from hived_simulator.lanes import Heap
@@ -18,9 +20,9 @@ def looks(nodes: int, priority: int, monkeypatch: pytest.MonkeyPatch) -> int:
         loop.step()
     seen, first = [0], Heap.first
 
-    def counted(heap: Heap, known: object) -> object:
+    def counted(heap: Heap, known: Any) -> object:
         seen[0] += 1
-        return first(heap, known)  # type: ignore[arg-type]
+        return first(heap, known)
 
     with monkeypatch.context() as patch:
         patch.setattr(Heap, "first", counted)

@@ -71,9 +71,9 @@ class Measured:
         self.kube = FakeKube()
         self.service = Service(
             found.cluster,
-            self.kube,
+            self.kube,  # type: ignore[arg-type]  # it has all that the service calls
             run=Timed,
-            rules=PodRules(moving=Moving(MOVABLE)),  # type: ignore[arg-type]
+            rules=PodRules(moving=Moving(MOVABLE)),
         )
         self.desk = DefragDesk(self.service, lambda: "")
         names = self.copy.state.topology.node_names
