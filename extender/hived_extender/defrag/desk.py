@@ -223,7 +223,8 @@ class DefragDesk:
         from hived_extender.defrag import automatic  # noqa: PLC0415  # see above
 
         orders = automatic.checked_orders(collected, found)
-        asked = MovesAsked(orders, who, found.vc, return_s, collected.moving.movable)
+        jobs = automatic.names_of_jobs(collected.inputs, found)
+        asked = MovesAsked(orders, who, found.vc, return_s, collected.moving.movable, jobs)
         spent = None
         try:
             self._spending.begin_term(self._service.machine.term)

@@ -1,10 +1,10 @@
-"""What a plan for moves may cost."""
+"""Limits of the cost of a plan for moves."""
 
 import msgspec
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What a plan may cost at most; None for no limit."""
+    """The most that a plan may cost; None for no limit."""
 
     gpu_hours: float | None = None
     groups: int | None = None

@@ -29,7 +29,7 @@ Solver = Callable[[Puzzle], Solution]
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What is to be planned.
+    """A question to the planner.
 
     Attributes
     ----------

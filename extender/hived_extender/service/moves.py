@@ -259,6 +259,10 @@ class Moves:
         step = min(move.order.step for move in self._moves if move.state == PENDING)
         moves = [move for move in self._moves if move.state == PENDING and move.order.step == step]
         movable = self._asked.movable if self._asked is not None else frozenset[str]()
+        jobs = self._asked.jobs if self._asked is not None else frozenset[str]()
+        if jobs and not self._cache.pods.is_waiting(jobs):
+            self._stop("the job that wants the room does not wait any more")
+            return
         try:
             for move in moves:
                 _check(core, move, self._cache.pods, movable)
