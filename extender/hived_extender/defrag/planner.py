@@ -108,7 +108,7 @@ _ATTEMPTS = (
 
 
 class _Solved(msgspec.Struct, frozen=True):
-    """What is wanted of one view, and how it gets room."""
+    """The things wanted of one view, and the way to room for them."""
 
     view: View
     shapes: Sequence[Shape]
@@ -331,7 +331,7 @@ def _jobs(task: Task) -> dict[str, list[PodRequest]]:
 
 
 def _by_view(state: State, task: Task, jobs: Mapping[str, Sequence[PodRequest]]) -> dict[int, list[Shape]]:
-    """What is wanted of each view. A gang that may be in several goes to the one with most cells."""
+    """The things wanted of each view. A gang that may be in several goes to the one with most cells."""
     found: dict[int, list[Shape]] = {}
     for shape in task.shapes:
         views = _views(state, task, shape, jobs)
@@ -356,7 +356,7 @@ def _views(state: State, task: Task, shape: Shape, jobs: Mapping[str, Sequence[P
 def _met_at_once(
     state: State, task: Task, by_view: Mapping[int, list[Shape]], jobs: Mapping[str, Sequence[PodRequest]]
 ) -> int:
-    """How many of the things wanted have room as it is, in turn; some opportunistic work may have to leave for them."""
+    """The number of things wanted that have room now, in turn; some opportunistic work may have to leave for them."""
     bundles = []
     for view, shapes in by_view.items():
         requests_of = Requests(task.vc, View(state, view).chain, jobs)
