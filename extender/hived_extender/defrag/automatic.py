@@ -11,7 +11,7 @@ from hived_extender.defrag.planner import NOTHING_POSSIBLE, PLAN, Task, job_shap
 from hived_extender.defrag.states import read_groups, spec_of
 from hived_extender.service.stimuli import MoveOrder
 
-__all__ = ["LIMITS", "NOTHING_POSSIBLE", "PLAN", "checked_orders", "head", "plan_for"]
+__all__ = ["LIMITS", "NOTHING_POSSIBLE", "PLAN", "checked_orders", "head", "names_of_jobs", "plan_for"]
 
 
 def head(inputs: Inputs, vc: str) -> str | None:
@@ -35,6 +35,15 @@ def plan_for(collected: Collected, job: str, limits: Limits) -> DefragPlan:
             movable=collected.moving.movable,
             limits=limits,
         )
+    )
+
+
+def names_of_jobs(inputs: Inputs, found: DefragPlan) -> frozenset[str]:
+    """The waiting jobs that a plan makes room for, and their pods; empty unless all that is wanted are jobs."""
+    wanted = {one.shape for one in found.wanted}
+    jobs = [job for job in inputs.waiting if job.name in wanted]
+    return (
+        frozenset(name for job in jobs for name in (job.name, *job.pods)) if len(jobs) == len(wanted) else frozenset()
     )
 
 

@@ -26,7 +26,7 @@ from hived_extender.service.stimuli import MovesAsked, MovesLookedAt, MovesStopp
 log = logging.getLogger(__name__)
 
 EVERY_S = 60.0
-"""How often a virtual cluster is looked at."""
+"""Least time between two looks at a virtual cluster."""
 
 MOVING = "moving"
 LOOK_S = 5.0
@@ -70,7 +70,7 @@ class DefragDesk:
         return self._collect().inputs
 
     def report(self) -> MovingReport:
-        """How far the moves have come, and the budgets of moves by itself. Raises UserError (503)."""
+        """The progress of the moves, and the budgets of moves by itself. Raises UserError (503)."""
         found = self._moves()
         automatic = self._service.machine.interpreter.rules.moving.automatic
         try:
@@ -222,7 +222,8 @@ class DefragDesk:
         from hived_extender.defrag import automatic  # noqa: PLC0415  # see above
 
         orders = automatic.checked_orders(collected, found)
-        asked = MovesAsked(orders, who, found.vc, return_s, collected.moving.movable)
+        jobs = automatic.names_of_jobs(collected.inputs, found)
+        asked = MovesAsked(orders, who, found.vc, return_s, collected.moving.movable, jobs)
         spent = None
         try:
             self._spending.begin_term(self._service.machine.term)

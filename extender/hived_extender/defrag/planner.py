@@ -356,7 +356,7 @@ def _views(state: State, task: Task, shape: Shape, jobs: Mapping[str, Sequence[P
 def _met_at_once(
     state: State, task: Task, by_view: Mapping[int, list[Shape]], jobs: Mapping[str, Sequence[PodRequest]]
 ) -> int:
-    """How many of the things wanted have room as it is, in turn; some opportunistic work may have to leave for them."""
+    """The number of things wanted that have room now, in turn; some opportunistic work may have to leave for them."""
     bundles = []
     for view, shapes in by_view.items():
         requests_of = Requests(task.vc, View(state, view).chain, jobs)

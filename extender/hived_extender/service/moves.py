@@ -3,8 +3,8 @@
 The steps of a plan come one after the other. Before anybody is evicted, the new cells are taken by a stand-in: a group
 without pods in Kubernetes, which nobody else can take for free. Cells that the group has itself are taken once it has
 left. When a new pod asks, the stand-in goes, and the pod's group gets the cells in the same moment. Everything ends
-without harm if something else happens than was planned: what is held is given back, and nobody else is evicted. Nothing
-of it is written down: a new leader knows bound pods alone, and moved groups are scheduled like any others.
+without harm if something else happens than was planned: held cells are given back, and nobody else is evicted. Moves
+are not written down: a new leader knows bound pods alone, and schedules moved groups like any others.
 
 Not thread-safe.
 """
@@ -110,7 +110,7 @@ class Moves:
         self._return_s = 0.0
 
     def handlers(self) -> dict[type[Any], Callable[[Any], Any]]:
-        """How each stimulus about moves is handled."""
+        """The handler of each stimulus about moves."""
         return {
             MovesAsked: self.begin,
             MovesStopped: lambda one: self.stop(one.reason),
@@ -120,7 +120,7 @@ class Moves:
     # Questions
 
     def report(self) -> MovingReport:
-        """How far the moves have come."""
+        """The progress of the moves."""
         who, vc = (self._asked.who, self._asked.vc) if self._asked is not None else ("", "")
         moves = [MoveState(move.order.step, move.order.group, move.state) for move in self._moves]
         return MovingReport(state=self._state, number=self._number, who=who, vc=vc, reason=self._reason, moves=moves)
@@ -259,6 +259,10 @@ class Moves:
         step = min(move.order.step for move in self._moves if move.state == PENDING)
         moves = [move for move in self._moves if move.state == PENDING and move.order.step == step]
         movable = self._asked.movable if self._asked is not None else frozenset[str]()
+        jobs = self._asked.jobs if self._asked is not None else frozenset[str]()
+        if jobs and not self._cache.pods.is_waiting(jobs):
+            self._stop("the job that wants the room does not wait any more")
+            return
         try:
             for move in moves:
                 _check(core, move, self._cache.pods, movable)

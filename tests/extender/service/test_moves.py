@@ -325,3 +325,18 @@ def test_an_opportunistic_group_only_leaves() -> None:
     half.ask(MovesAsked((half.order(half.home, None),), "somebody", "a", 60.0))
     half.cluster.delete(half.pod)
     assert half.states == ["done", "done"]
+
+
+def test_no_further_step_begins_once_the_job_does_not_wait_any_more() -> None:
+    half = Half()
+    big = half.cluster.create("big", spec_text(leaf_cells=4, group="big"))
+    assert "insufficient capacity" in str(half.cluster.filter(big))
+    orders = half.order(half.home, half.spare), half.order(half.spare, half.home, step=2)
+    half.ask(MovesAsked(orders, "somebody", "a", 60.0, jobs=frozenset({"ns:big", "ns/big"})))
+    half.cluster.delete(big)
+    half.cluster.delete(half.pod)
+    half.cluster.filter(half.come_back())
+    half.cluster.pass_time()
+    assert half.states == ["stopped", "done", "given up"]
+    assert half.report.reason == "the job that wants the room does not wait any more"
+    check_invariants(half.cluster.state)

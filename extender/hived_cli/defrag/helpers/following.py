@@ -35,7 +35,8 @@ def begin(inspector: Inspector, plan: DefragPlan, return_s: float) -> MovingRepo
         raise NoAnswerError(f"{error}\nThe moves may have begun all the same: see hived defrag status", 503) from error
     except UserError as error:
         if error.code == HTTPStatus.CONFLICT:
-            raise UserError(f"nobody was moved: {error.message}; make the plan anew", error.code) from error
+            remedy = "; make the plan anew" if "any more" in error.message else ""
+            raise UserError(f"nobody was moved: {error.message}{remedy}", error.code) from error
         raise
     return inspector.decode(DEFRAG_PATH, MovingReport, answer)
 
