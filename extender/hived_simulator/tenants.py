@@ -32,6 +32,11 @@ def assigned(trace: Trace, spec: ClusterSpec, written: Sequence[str], option: st
     if not given and len(tenants) == 1 and len(spec.virtual_clusters) == 1:
         return {tenants[0]: next(iter(spec.virtual_clusters))}
     lacking = [tenant for tenant in tenants if tenant not in given and tenant not in spec.virtual_clusters]
+    if lacking == [""]:
+        raise UserError(
+            f"jobs of the trace name no tenant: give them all one virtual cluster with {option} =VC, one of"
+            f" {_listed(sorted(spec.virtual_clusters))}"
+        )
     if lacking:
         raise UserError(
             f"tenants of the trace without a virtual cluster: {_listed(lacking)}; the configuration has"

@@ -28,7 +28,7 @@ def test_every_tenant_can_hold_its_largest_job() -> None:
     ("tenants", "hardware", "message"),
     [
         ("abc", Hardware(2, 4, 2), "has 3 tenants with guaranteed jobs, for 2 nodes"),
-        ("a", Hardware(3, 4, 2), "3 nodes make no whole racks of 2"),
+        ("a", Hardware(3, 4, 2), "3 nodes make no whole racks of 2: name another number with --rack"),
         ("/", Hardware(2, 4, 2), "tenant '/' can be no virtual cluster"),
     ],
 )

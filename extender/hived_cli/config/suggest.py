@@ -54,7 +54,12 @@ FRESH = "the suggested configuration"
     "--nodes", type=click.IntRange(min=1, max=100_000), metavar="N", help="Instead of --config: so many nodes."
 )
 @click.option("--gpus", type=click.IntRange(min=1, max=1024), default=8, show_default=True, help="GPUs of such a node.")
-@click.option("--rack", type=click.IntRange(min=1), default=8, show_default=True, help="Such nodes in a rack.")
+@click.option(
+    "--rack",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Such nodes in a rack.  [default: 8, or all if fewer]",
+)
 @click.option(
     "--tenants", multiple=True, metavar="TENANT=VC",
     help="Virtual cluster of a tenant of the trace; `auto` assigns all by size.  [default: that of its name]",
@@ -123,10 +128,11 @@ def command(
         return
     _show(found)
     if output is not None:
-        click.echo(f"{output}: written")
+        named = "TRACE" if str(trace_path) == "-" else click.format_filename(trace_path)
+        click.echo(f"{output}: written; push it with `hived config push {output} --certify {named}`")
     elif config is None:
         click.echo(found.text, nl=False)
-    else:
+    elif found.text != text:
         click.echo("\n".join(difference(text, found.text, file, f"{file}, suggested")))
 
 
@@ -142,7 +148,7 @@ def _write(output: Path, text: str) -> None:
 
 def _hardware(given: dict[str, Any]) -> tuple[int, int, int]:
     nodes = given["nodes"] or 1
-    return nodes, given["gpus"], given["rack"]
+    return nodes, given["gpus"], given["rack"] or min(nodes, 8)
 
 
 def _inputs(trace_path: Path, trace_format: str, config: Path | None, hardware: Hardware) -> tuple[Trace, str, str]:
