@@ -57,7 +57,12 @@ SHARE = "share"
     "--nodes", type=click.IntRange(min=1, max=100_000), metavar="N", help="Instead of --config: so many nodes."
 )
 @click.option("--gpus", type=click.IntRange(min=1, max=1024), default=8, show_default=True, help="GPUs of such a node.")
-@click.option("--rack", type=click.IntRange(min=1), default=8, show_default=True, help="Such nodes in a rack.")
+@click.option(
+    "--rack",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Such nodes in a rack.  [default: 8, or all if fewer]",
+)
 @click.option(
     "--vcs", type=click.IntRange(min=1), metavar="N",
     help="With --nodes: at most so many virtual clusters; the smallest tenants share one, `others`.",
@@ -141,10 +146,11 @@ def command(
         return
     _show(found)
     if output is not None:
-        click.echo(f"{output}: written")
+        named = "TRACE" if str(trace_path) == "-" else click.format_filename(trace_path)
+        click.echo(f"{output}: written; push it with `hived config push {output} --certify {named}`")
     elif config is None:
         click.echo(found.text, nl=False)
-    else:
+    elif found.text != text:
         click.echo("\n".join(difference(text, found.text, file, f"{file}, suggested")))
 
 
@@ -160,7 +166,7 @@ def _write(output: Path, text: str) -> None:
 
 def _hardware(given: dict[str, Any]) -> tuple[int, int, int]:
     nodes = given["nodes"] or 1
-    return nodes, given["gpus"], given["rack"]
+    return nodes, given["gpus"], given["rack"] or min(nodes, 8)
 
 
 def _inputs(

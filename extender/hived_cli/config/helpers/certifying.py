@@ -44,30 +44,32 @@ def refuse_early(current: Config, pushed: str, wish: Certifying) -> None:
 
 
 def certified(
-    inspector: Inspector, in_force: str, pushed: str, file: str, wish: Certifying, is_json: bool
+    inspector: Inspector, current: Config, pushed: str, file: str, wish: Certifying, is_json: bool
 ) -> Certificate | None:
     """The certificate of a push, shown; None if none is wished for.
 
-    in_force, pushed : the texts; messages call the latter `file`
+    current : the configuration in force
+    pushed : the text to be pushed, which messages call `file`
 
     Raises UserError if it is not what the cluster demands, or if it says that a promise would be broken and that is not
     to be only a warning. Exits with 130 if it is interrupted. Cost: that of three runs.
     """
     if not wish.of:
         return None
-    old = load_text(in_force, "the configuration in force", lenient=True, environ={})
+    old = load_text(current.text, "the configuration in force", lenient=True, environ={})
     demand = old.certify
     new = load_text(pushed, file, lenient=True, environ={})
     percent = wish.percent if wish.percent is not None else (PERCENT if demand is None else demand.percent)
     from hived_cli.config.helpers.replays import replayed  # noqa: PLC0415  # loads the simulator; few pushes need it
 
     try:
-        found = replayed(inspector, (in_force, old.cluster), (pushed, new.cluster), wish, percent)
+        found = replayed(inspector, (current.text, old.cluster), (pushed, new.cluster), wish, percent)
     except UserError as error:
         raise UserError(f"nothing was pushed: {error.message}", error.code) from error
     click.echo(drawn(found), err=is_json)
-    if reason := why_not(found, demand, in_force, pushed):
-        raise UserError(f"nothing was pushed: {reason}")
+    if reason := why_not(found, demand, current.text, pushed):
+        remedy = "" if demand is None else f". If it is meant, {waiver(current.source)}, and push without --certify"
+        raise UserError(f"nothing was pushed: {reason}{remedy}")
     only_warns = wish.warns or (demand is not None and demand.on_failure is OnFailure.WARN)
     if found.failures() and not only_warns:
         raise UserError(

@@ -89,7 +89,7 @@ def push_text(
     refuse_early(current, text, pushing.certifying)
     why = pushing.message or message
     push = ConfigPushArgs(text, file, why, _login_name(), base, {}, pushing.allow_downgrade, pushing.cluster_id)
-    _Pushing(inspector, pushing).run(push, current.text)
+    _Pushing(inspector, pushing).run(push, current)
 
 
 class _Pushing:
@@ -100,14 +100,16 @@ class _Pushing:
         self._service = ConfigClient(inspector)
         self._options = options
 
-    def run(self, push: ConfigPushArgs, in_force: str) -> None:
-        """Push; `in_force` is the text that it is to replace. All that may be refused at once is, before any replay."""
+    def run(self, push: ConfigPushArgs, current: Config) -> None:
+        """Push; `current` is the configuration that it is to replace. All that can be refused at once is, before any
+        replay.
+        """
         plan = self._service.plan(push.text, push.file)
         self._judge(plan, push.base_version)
         if not self._options.yes:
             refuse_unasked("pushed")
         wish, is_json = self._options.certifying, self._options.is_json
-        certificate = certified(self._inspector, in_force, push.text, push.file, wish, is_json)
+        certificate = certified(self._inspector, current, push.text, push.file, wish, is_json)
         push = msgspec.structs.replace(push, certificate=certificate)
         tries = 0
         while not self._options.yes or tries < TRIES:

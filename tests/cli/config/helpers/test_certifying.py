@@ -101,6 +101,7 @@ def test_a_cluster_that_demands_certificates_takes_nothing_without(embedded: Emb
     assert "push with --certify jobs.csv, or annotate the ConfigMap kube-system/hived-config with" in result.stderr
     result = config(embedded, "push", "-f", folder / "less.yaml", "--yes", "--certify", folder / "jobs.csv")
     assert (result.exit_code, "promises would be broken" in result.stderr) == (1, True)
+    assert "config-allow-uncertified=true to do without once, and push without --certify" in result.stderr
     (folder / "jobs2.csv").write_text(JOBS)
     result = config(embedded, "push", "-f", folder / "other.yaml", "--yes", "--certify", folder / "jobs2.csv")
     assert (result.exit_code, "is of the trace jobs2.csv" in result.stderr) == (1, True)
