@@ -61,6 +61,7 @@ class Assignment:
         self._limits, self._spreads = self._room.limits, self._room.spreads
         self._forbidden = np.zeros((capacity.top + 1, *allowed.shape), np.bool_)
         self._known_keys: dict[int, LongArray] = {}  # of each class, kept while only the rows change where pods are put
+        self._open_rows: npt.NDArray[np.intp] | None = None  # kept until a cell is opened or closed
         self._likeness: npt.NDArray[np.int64] | None = None
         self._steps: list[_Step] = []
 
@@ -143,6 +144,8 @@ class Assignment:
         row, alike = step.place.row, self._classes[step.alike]
         self._capacity.demand[row] += change * alike.size
         self._room.count(step.alike, row, change, is_open=step.opening is None)
+        if step.opening is not None:
+            self._open_rows = None
         if step.opening is None and not self._limits and not self._spreads:
             self._follow_row(row)
         else:
@@ -169,22 +172,25 @@ class Assignment:
         """Where the next pod of a class goes: the first row by preference that is not forbidden."""
         capacity, keys = self._capacity, self._keys(number)
         best, least = None, _NEVER
-        for level in (0, *capacity.options()):
-            rows = capacity.rows_for(level) if level else slice(0, len(keys))
+        if self._open_rows is None:
+            self._open_rows = np.flatnonzero(capacity.is_open)
+        if len(self._open_rows):
+            own = np.where(self._forbidden[0, number, self._open_rows], _NEVER, keys[self._open_rows])
+            place = int(own.argmin())
+            if own[place] < least:
+                best, least = Place(int(self._open_rows[place]), 0), own[place]
+        if least < 1 << _LEVEL:
+            return best  # rows that are to be opened have higher keys
+        for level in capacity.options():
+            rows = capacity.rows_for(level)
             can = ~self._forbidden[level, number, rows]
-            if level:
-                can &= capacity.spread_to_rows(level, capacity.can[level]) & ~capacity.is_open[rows]
-                splits = capacity.spread_to_rows(level, capacity.splits[level])
-                own = keys[rows] + (level << _LEVEL) + (splits + _OF_BAD * capacity.is_bad[rows] << _SPLIT)
-            else:
-                can &= capacity.is_open
-                own = keys
+            can &= capacity.spread_to_rows(level, capacity.can[level]) & ~capacity.is_open[rows]
+            splits = capacity.spread_to_rows(level, capacity.splits[level])
+            own = keys[rows] + (level << _LEVEL) + (splits + _OF_BAD * capacity.is_bad[rows] << _SPLIT)
             own = np.where(can, own, _NEVER)
             place = int(own.argmin())
             if own[place] < least:
                 best, least = Place(rows.start + place, level), own[place]
-            if least < 1 << _LEVEL:
-                break  # rows that are to be opened have higher keys
         return best
 
     def _keys(self, number: int) -> LongArray:

@@ -46,11 +46,13 @@ def fit_completely(
     Runs while the journal records. Costs a `mixed_sizes.could_hold` where the VC has no room, or an equal request had
     no place in this state; else a `fit_offered` for each view, up to four times.
     """
+    # asked of every view, which puts each into the order of this request, whether or not it is searched
+    could_hold_it = [_could_hold(state, request, view, combines=False) for view in views]
+    if not any(could_hold_it) and not any(can_combine(state, request, view) for view in views):
+        return KnownWait(would_combine=False, given_up_after=0)
     key = key_of(request, offer)
     outcome = known_wait(state, key)
     if outcome is not None:
-        for view in views:  # which keeps the order of the views as if it had been searched for again
-            _could_hold(state, request, view, combines=False)
         return outcome
     found, would_combine = _search(state, request, views, offer, tries)
     if found is not None:
