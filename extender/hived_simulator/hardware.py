@@ -51,27 +51,35 @@ def _best_level(chain: Chain, pods: tuple[tuple[int, int], ...]) -> int:
     node_leaves = chain.leaf_count(chain.node_level)
     for level in range(1, chain.top_level + 1):
         size = chain.leaf_count(level)
+        if total > size:
+            continue
         if level <= chain.node_level:
-            if total <= size:
-                return level
-        elif (needed := _nodes_for(pods, node_leaves)) is not None and needed * node_leaves <= size:
+            return level
+        if (needed := _nodes_for(pods, node_leaves)) is not None and needed * node_leaves <= size:
             return level
     return chain.top_level + 1
 
 
 def _nodes_for(pods: tuple[tuple[int, int], ...], node_leaves: int) -> int | None:
-    """Nodes that these pods take, largest first, each on the first node with room; None if one is too large."""
-    room: list[int] = []
+    """Nodes that these pods take, largest first, each on the first node with room; None if one is too large.
+
+    Cost O(pods) times the nodes that are taken in part.
+    """
+    nodes, room = 0, list[int]()
     for count, leaves in reversed(pods):
         if leaves > node_leaves:
             return None
         for _ in range(count):
             node = next((i for i, free in enumerate(room) if free >= leaves), None)
             if node is None:
+                nodes += 1
                 room.append(node_leaves - leaves)
+                node = len(room) - 1
             else:
                 room[node] -= leaves
-    return len(room)
+            if not room[node]:
+                del room[node]
+    return nodes
 
 
 def level_name(topology: Topology, level: int) -> str:

@@ -35,7 +35,16 @@ def test_a_gang_that_no_cell_holds_is_across() -> None:
 
 @pytest.mark.parametrize(
     ("pods", "best"),
-    [(((1, 1),), "GPU"), (((2, 1),), "PAIR"), (((1, 3),), "NODE"), (((2, 3),), "RACK"), (((1, 2), (1, 4)), "RACK")],
+    [
+        (((1, 1),), "GPU"),
+        (((2, 1),), "PAIR"),
+        (((1, 3),), "NODE"),
+        (((2, 3),), "RACK"),
+        (((1, 2), (1, 4)), "RACK"),
+        (((1, 1), (1, 3)), "NODE"),
+        (((1, 2), (2, 3)), "across"),
+        (((250_000, 4),), "across"),
+    ],
 )
 def test_the_best_level_is_that_of_an_empty_cluster(pods, best) -> None:
     cluster = HivedCluster(SPEC)
