@@ -1,4 +1,8 @@
+<<<<<<< HEAD
 """The effect of other rules on a recorded run: asked for where a plan has other rules, and as text."""
+=======
+"""The comparison of a recorded run under its own rules and under those of a plan: found, and drawn as text."""
+>>>>>>> 46131c15f32984d43a31779914c7c4007c3aac84
 
 import math
 import time
@@ -25,9 +29,10 @@ OPTION = "hived config plan --record DIR FILE"
 
 
 def find_past(report: ConfigReport, source: Source, record: Path | None, inspector: Inspector) -> RecordedPast | None:
-    """The past of a record, or of the service's own one if its files are here; None if the rules stay as they are.
+    """The comparison for a record, by default the service's own; None if the rules stay as they are.
 
-    A record of the service that cannot be read here, or not be repeated, is told on stderr.
+    The service's record counts only if its files are on this machine. If they are not, or if they cannot be repeated, a
+    message on stderr says so, and the result is None.
     """
     rules = load_text(source.text, source.file, lenient=True).cluster.rules
     is_changed = any(each.key == "rules" for each in report.changes.settings)
@@ -39,8 +44,8 @@ def find_past(report: ConfigReport, source: Source, record: Path | None, inspect
     folder, _, run = kept.rpartition("/")
     if not kept or not Path(f"{kept}-0001.jsonl").is_file():
         if is_changed:
-            remedy = f"`{OPTION}` tells what the rules would have changed"
-            click.echo(f"no record of the service is here: {remedy}", err=True)
+            remedy = f"`{OPTION}` compares the decisions of any record"
+            click.echo(f"the service keeps no record on this machine: {remedy}", err=True)
         return None
     try:
         return past_under(Path(folder), source.text, source.file, run, _Progress())
@@ -61,7 +66,7 @@ def _lines(past: RecordedPast, full: bool) -> Iterator[str]:
     yield click.style(head, bold=True)
     yield f"  run {past.run}: {past.operations:,} operations, {past.questions:,} decisions compared"
     if not past.questions:
-        yield "  nobody has asked for a place in it: there is nothing to compare"
+        yield "  no pod has asked for a place in this run: there is nothing to compare"
         return
     if past.is_equal:
         yield "  every decision would have been the same"

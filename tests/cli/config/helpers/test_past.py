@@ -41,7 +41,7 @@ def test_all_of_them_are_named_if_asked_for() -> None:
 
 def test_a_run_that_nobody_has_asked_is_not_called_equal() -> None:
     lines = draw_past(RecordedPast("run", "hived", 2, 65, 0)).splitlines()
-    assert lines[2:] == ["  nobody has asked for a place in it: there is nothing to compare"]
+    assert lines[2:] == ["  no pod has asked for a place in this run: there is nothing to compare"]
 
 
 def test_starts_that_move_most_are_named_first() -> None:
