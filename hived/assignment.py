@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from hived.capacity import Capacity, Opening
-from hived.events import Limit, Offer, Spread
-from hived.matching import can_share
+from hived.events import Offer
 from hived.offers import keeps_rules
-from hived.pod_classes import Kind, PodClass
+from hived.packing_bounds import may_pack
+from hived.pod_classes import PodClass
+from hived.pod_room import MOST_SPREAD, PodRoom
 from hived.topology import BoolArray, IntArray, LongArray
 from hived.tries import Budget
 
@@ -24,7 +25,6 @@ _NEVER = np.int64(1) << 62
 _VICTIM, _SPREAD, _LEVEL, _SPLIT = 61, 41, 34, 28  # bits of a key, which leaves the lowest for how much stays free
 _OF_BAD = 1 << (_LEVEL - _SPLIT - 1)  # cells without lost leaves are opened first, whatever is split for them
 _MOST_FREE = (1 << _SPLIT) - 1
-_MOST_SPREAD = (1 << (_VICTIM - _SPREAD)) - 1
 
 
 class Place(NamedTuple):
@@ -57,32 +57,30 @@ class Assignment:
         """
         self._capacity, self._classes, self._offer, self._tries = capacity, classes, offer, tries
         self._allowed, self._direct = allowed, direct
-        self._limits = [_LimitRoom(rule, capacity.node) for rule in offer.rules if isinstance(rule, Limit)]
-        self._spreads = [_SpreadCount(rule, capacity.node) for rule in offer.rules if isinstance(rule, Spread)]
-        self._left = np.array([len(alike.slots) for alike in classes])
+        self._room = PodRoom(capacity, classes, offer, allowed)
+        self._limits, self._spreads = self._room.limits, self._room.spreads
         self._forbidden = np.zeros((capacity.top + 1, *allowed.shape), np.bool_)
-        self._kinds: dict[Kind, list[int]] = {}
-        for number, alike in enumerate(classes):
-            self._kinds.setdefault(alike[:3], []).append(number)
-        self._masks = {kind: allowed[own].astype(np.int64) for kind, own in self._kinds.items()}
-        self._unions = {kind: np.asarray(allowed[own].any(axis=0)) for kind, own in self._kinds.items()}
-        self._anywhere = allowed.any(axis=0)
-        # of each kind and class, kept while only the rows change where pods are put
-        self._known_fits: dict[Kind, LongArray] = {}
-        self._known_keys: dict[int, LongArray] = {}
-        self._known_sums: dict[Kind, LongArray] = {}
+        self._known_keys: dict[int, LongArray] = {}  # of each class, kept while only the rows change where pods are put
+        self._open_rows: npt.NDArray[np.intp] | None = None  # kept until a cell is opened or closed
         self._likeness: npt.NDArray[np.int64] | None = None
         self._steps: list[_Step] = []
 
-    def find(self) -> list[Place] | None:
+    def find(self, *, proves: bool = False) -> list[Place] | None:
         """A place for each slot, None if there is none or the tries are over; `capacity` then holds the places.
+
+        proves : shall pods of several sizes be proved not to fit, if that can be, before anything else is tried?
 
         Cost O((pods + tries) x kinds of pods x rows).
         """
         self._tries.start()
+        proves = proves and len({alike.size for alike in self._classes}) > 1
         while True:
-            number = self._next_class()
-            if number is None and not self._left.any():
+            number = self._room.next_class()
+            if proves and number is None and any(self._room.left):
+                proves = False
+                if self._cannot_fit():
+                    return None
+            if number is None and not any(self._room.left):
                 found = self._by_slot()
                 if keeps_rules(self._offer.rules, self._capacity.node[[place.row for place in found]]):
                     return found
@@ -112,15 +110,30 @@ class Assignment:
             step.opening = self._capacity.open_cell(place.level, self._capacity.place_above(place.row, place.level))
         self._count(step, 1)
 
-    def _take_back(self, step: _Step) -> None:
-        """Undo a step that came to nothing, and keep its class from going there, or anywhere just like it."""
+    def _cannot_fit(self) -> bool:
+        """Can it be proved that the pods have no place, wherever those are that have been placed? Then none has one."""
+        places = [self._lift(step) for step in reversed(self._steps)][::-1]
+        if not may_pack(self._capacity, self._classes, self._allowed):
+            self._steps.clear()
+            return True
+        for step, place in zip(self._steps, places, strict=True):
+            self._put(step, place)
+        return False
+
+    def _lift(self, step: _Step) -> Place:
+        """Undo a step; returns where its pod was."""
         assert step.place is not None
-        row, level = step.place
-        self._tries.count += 1
+        place = step.place
         self._count(step, -1)
         if step.opening is not None:
             self._capacity.close_cell(step.opening)
         step.place = step.opening = None
+        return place
+
+    def _take_back(self, step: _Step) -> None:
+        """Undo a step that came to nothing, and keep its class from going there, or anywhere just like it."""
+        self._tries.count += 1
+        row, level = self._lift(step)
         rows = self._rows_like(row)
         rows = rows[~self._forbidden[level, step.alike, rows]]
         self._forbidden[level, step.alike, rows] = True
@@ -130,12 +143,13 @@ class Assignment:
         assert step.place is not None
         row, alike = step.place.row, self._classes[step.alike]
         self._capacity.demand[row] += change * alike.size
-        self._left[step.alike] -= change
+        self._room.count(step.alike, row, change, is_open=step.opening is None)
+        if step.opening is not None:
+            self._open_rows = None
         if step.opening is None and not self._limits and not self._spreads:
             self._follow_row(row)
         else:
-            for known in (self._known_fits, self._known_keys, self._known_sums):
-                known.clear()
+            self._known_keys.clear()
         for limit, weight in zip(self._limits, alike.weights, strict=True):
             if weight:
                 limit.room[limit.domain[row]] -= change * weight
@@ -145,110 +159,38 @@ class Assignment:
                 spread.placed[spread.domain[row]] += change
 
     def _follow_row(self, row: int) -> None:
-        """Bring what is known of one open row up to date, where no rule makes it depend on others."""
+        """Bring the keys of one open row up to date, where no rule makes them depend on others."""
         capacity = self._capacity
         free, idle = int(capacity.room[row] - capacity.demand[row]), int(capacity.idle[row] - capacity.demand[row])
-        for kind, fits in self._known_fits.items():
-            change = free // kind[0] - fits[row]
-            fits[row] += change
-            if kind in self._known_sums:
-                self._known_sums[kind][:-1] += change * self._masks[kind][:, row]
-                self._known_sums[kind][-1] += change * self._unions[kind][row]
         for number, keys in self._known_keys.items():
             size = self._classes[number].size
             if self._allowed[number, row]:
                 evicts = idle < size or not self._direct[number, row]
                 keys[row] = min(free, _MOST_FREE) + (evicts << _VICTIM) if free >= size else _NEVER
 
-    def _next_class(self) -> int | None:
-        """The class that has least room to spare; none if all pods are placed, or some cannot be."""
-        best, least = None, 0
-        if len(self._kinds) > 1 and not self._have_leaves():
-            return None
-        for kind, own in self._kinds.items():
-            left = self._left[own]
-            if not left.any():
-                continue
-            fits = self._fits(self._classes[own[0]])
-            sums = self._sums(kind, fits)
-            room = np.where(left == 0, _NEVER, sums[:-1] - left)
-            place = int(room.argmin())
-            if room[place] < 0 or not self._may_fit(kind, fits, int(sums[-1]), int(left.sum())):
-                return None
-            if len(own) > 1 and not can_share(left, self._allowed[own], fits):
-                return None
-            if best is None or room[place] < least:
-                best, least = own[place], int(room[place])
-        return best
-
-    def _have_leaves(self) -> bool:
-        """Do the rows that any of the pods may use have as many leaves as all of them want?"""
-        capacity = self._capacity
-        leaves = np.where(self._anywhere & capacity.reachable(), capacity.room - capacity.demand, 0)
-        wanted = sum(alike.size * left for alike, left in zip(self._classes, self._left.tolist(), strict=True))
-        return bool(capacity.most(leaves) >= wanted)
-
-    def _sums(self, kind: Kind, fits: LongArray) -> LongArray:
-        """How many more pods of each class of a kind there is room for by itself; last, of all of them in open rows."""
-        known = self._known_sums.get(kind)
-        if known is None:  # whole numbers: no threads of a BLAS
-            in_open_rows = int(fits[self._unions[kind] & self._capacity.is_open].sum())
-            known = self._known_sums[kind] = np.append(self._masks[kind] @ fits, in_open_rows)
-        return known
-
-    def _may_fit(self, kind: Kind, fits: LongArray, in_open_rows: int, wanted: int) -> bool:
-        """Could so many pods of one kind be placed, by bounds that heed the room left by each rule and each opening?"""
-        if in_open_rows >= wanted and not self._limits:
-            return True
-        fits = fits * self._unions[kind]
-        if in_open_rows < wanted and self._capacity.most(fits) < wanted:
-            return False
-        for limit, weight in zip(self._limits, kind[1], strict=True):
-            if weight:
-                sums = np.bincount(limit.domain[fits > 0], fits[fits > 0], len(limit.room))
-                if np.minimum(sums, np.maximum(limit.room, 0) // weight).sum() < wanted:
-                    return False
-        return True
-
-    def _fits(self, alike: PodClass) -> LongArray:
-        """How many more pods of a kind each row has room for by itself."""
-        known = self._known_fits.get(alike[:3])
-        if known is None:
-            known = self._known_fits[alike[:3]] = self._count_fits(alike)
-        return known
-
-    def _count_fits(self, alike: PodClass) -> LongArray:
-        capacity = self._capacity
-        fits = np.where(capacity.reachable(), (capacity.room - capacity.demand) // alike.size, 0)
-        for limit, weight in zip(self._limits, alike.weights, strict=True):
-            if weight:
-                fits = np.minimum(fits, (np.maximum(limit.room, 0) // weight)[limit.domain])
-        counted = sum(left for left, other in zip(self._left.tolist(), self._classes, strict=True) if other.counts)
-        for spread, counts in zip(self._spreads, alike.counts, strict=True):
-            if counts:
-                fits[~spread.may_take(counted)] = 0
-        return fits
-
     def _best_place(self, number: int) -> Place | None:
         """Where the next pod of a class goes: the first row by preference that is not forbidden."""
         capacity, keys = self._capacity, self._keys(number)
         best, least = None, _NEVER
-        for level in (0, *capacity.options()):
-            rows = capacity.rows_for(level) if level else slice(0, len(keys))
+        if self._open_rows is None:
+            self._open_rows = np.flatnonzero(capacity.is_open)
+        if len(self._open_rows):
+            own = np.where(self._forbidden[0, number, self._open_rows], _NEVER, keys[self._open_rows])
+            place = int(own.argmin())
+            if own[place] < least:
+                best, least = Place(int(self._open_rows[place]), 0), own[place]
+        if least < 1 << _LEVEL:
+            return best  # rows that are to be opened have higher keys
+        for level in capacity.options():
+            rows = capacity.rows_for(level)
             can = ~self._forbidden[level, number, rows]
-            if level:
-                can &= capacity.spread_to_rows(level, capacity.can[level]) & ~capacity.is_open[rows]
-                splits = capacity.spread_to_rows(level, capacity.splits[level])
-                own = keys[rows] + (level << _LEVEL) + (splits + _OF_BAD * capacity.is_bad[rows] << _SPLIT)
-            else:
-                can &= capacity.is_open
-                own = keys
+            can &= capacity.spread_to_rows(level, capacity.can[level]) & ~capacity.is_open[rows]
+            splits = capacity.spread_to_rows(level, capacity.splits[level])
+            own = keys[rows] + (level << _LEVEL) + (splits + _OF_BAD * capacity.is_bad[rows] << _SPLIT)
             own = np.where(can, own, _NEVER)
             place = int(own.argmin())
             if own[place] < least:
                 best, least = Place(rows.start + place, level), own[place]
-            if least < 1 << _LEVEL:
-                break  # rows that are to be opened have higher keys
         return best
 
     def _keys(self, number: int) -> LongArray:
@@ -265,10 +207,10 @@ class Assignment:
         keys: LongArray = np.minimum(capacity.room - capacity.demand, _MOST_FREE)
         evicts = (capacity.idle - capacity.demand < alike.size) | ~self._direct[number]
         keys += evicts.astype(np.int64) << _VICTIM
-        is_out = ~self._allowed[number] | (self._fits(alike) == 0)
+        is_out = ~self._allowed[number] | (self._room.fits(alike) == 0)
         for spread, counts in zip(self._spreads, alike.counts, strict=True):
             if counts:
-                keys += np.minimum(spread.present[spread.domain], _MOST_SPREAD) << _SPREAD
+                keys += np.minimum(spread.present[spread.domain], MOST_SPREAD) << _SPREAD
         keys[is_out] = _NEVER
         return keys
 
@@ -294,43 +236,6 @@ class Assignment:
             for slot, place in zip(alike.slots, places, strict=True):
                 found[slot] = place
         return found
-
-
-class _LimitRoom:
-    """A `Limit` in the course of a search; rows without a domain have one behind the last, without room."""
-
-    def __init__(self, rule: Limit, nodes: IntArray) -> None:
-        self.domain = rule.domain[nodes]
-        self.room = np.append(rule.room.astype(np.int64), 0)
-
-
-class _SpreadCount:
-    """A `Spread` in the course of a search, which asks only where pods are in the end.
-
-    Rows without a domain have one behind the last, which is full.
-    """
-
-    def __init__(self, rule: Spread, nodes: IntArray) -> None:
-        self.domain = rule.domain[nodes]
-        self.present = np.append(rule.present.astype(np.int64), _MOST_SPREAD)
-        self.placed = np.zeros(len(self.present), np.int64)
-        self._skew = rule.max_skew
-
-    def may_take(self, left: int) -> BoolArray:
-        """The rows that a counted pod may go to, if all `left` such pods could make up for the difference.
-
-        At the end the fullest domain that has pods of the group may exceed the emptiest by the skew. Cost O(rows), and
-        a sweep of the domains for each different number of pods in one.
-        """
-        fullest = int(self.present[self.placed > 0].max(initial=0))
-        after = np.maximum(self.present + 1, fullest)
-        is_open = np.zeros(len(after), np.bool_)
-        for most in np.unique(after[:-1]).tolist():
-            missing = int(np.maximum(most - self._skew - self.present, 0).sum())
-            own = after == most
-            is_open[own] = missing - (self.present[own] < most - self._skew) <= left - 1
-        is_open[-1] = False
-        return is_open[self.domain]
 
 
 def _find_likeness(

@@ -18,7 +18,7 @@ from hived.journal import mark, undo_changes
 from hived.like_cells import like_choices
 from hived.nearness import Request
 from hived.offered_placement import fit_idle
-from hived.placement import Placement, fit_anywhere, fit_in_view
+from hived.placement import Placement, fit_anywhere, fit_in_view, no_capacity
 from hived.preassigned import release_idle_doomed
 from hived.preemption import lazy_groups_below, preempt_lazily_for
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
@@ -27,7 +27,7 @@ from hived.topology import IntArray
 from hived.tries import Tries
 from hived.victim_choice import Candidates, candidates_among, choose_victims
 from hived.victims import has_victims
-from hived.views import chain_of_view
+from hived.views import chain_of_view, forget_moves
 
 _NOBODY = np.zeros(0, np.int32)
 _ANYWHERE = 0  # in place of a level
@@ -37,6 +37,7 @@ def fit_better(state: State, request: Request, view: int) -> Placement | Wait:
     """A place in one view, or why there is none; stands in for `placement.fit_in_view` under `rules: 2`."""
     spec = request.pod.spec
     if spec.beside:
+        forget_moves(state.arrays, state.cells, view)
         return fit_in_view(state, request, view)
     if not spec.within_cell or not spec.within_is_required:
         is_wish = bool(spec.within_cell) or not spec.within_is_required
@@ -55,8 +56,15 @@ def _fit_otherwise(
 ) -> Placement | Wait:
     """Where the own choice has no hardware, as with bad nodes: as the reference does it, or any place without victims.
 
-    The private cluster would have no such hardware either, so there is nothing to keep to.
+    The private cluster would have no such hardware either, so there is nothing to keep to. Equal nodes keep their
+    initial order (rule 6.2), so that earlier requests have no part in it.
     """
+    if fit is fit_anywhere and len(request.sizes) == 1:
+        before, full = mark(state), no_capacity(request)
+        if fit(state, request._replace(explains=False), view) == full:
+            return full  # in any order of nodes
+        undo_changes(state, before)
+    forget_moves(state.arrays, state.cells, view)
     found = fit(state, request, view)
     if isinstance(found, Wait) or found.lazily_preempted or not has_victims(state, found.physical):
         return found
@@ -153,20 +161,22 @@ def _map(state: State, request: Request, virtual: IntArray, level: int, *, gave_
 
 
 def _without_doomed(state: State, request: Request, found: Placement, level: int) -> IntArray | None:
-    """Hardware where nobody leaves, behind the virtual leaves of a placement with victims, if idle doomed cells are in
-    the way, and as much of it is healthy; None, with nothing changed, if there is none.
+    """Hardware where nobody leaves, behind the virtual leaves of a placement with victims; None if there is none.
 
-    Doomed cells only show bad hardware, and any bad cell does that. Carrying it out releases those in the way (rules
-    18.6, 19.3). Costs nothing where no cell is doomed.
+    There is none, and nothing changes, unless idle doomed cells are in the way and as much of it is healthy. Doomed
+    cells only show bad hardware, and any bad cell does that. Carrying it out releases those in the way (rules 18.6,
+    19.3). Costs nothing where no cell is doomed.
     """
     assert found.virtual is not None
     chain = int(state.arrays.chain_of_level[state.arrays.chain_level[found.virtual[0]]])
-    before, was_bad = mark(state), _bad_beside(state, found.virtual, found.physical)
+    before = mark(state)
     if not release_idle_doomed(state.arrays, state.cells, chain):
         return None
     physical = _hardware(state, request, found.virtual, level, _NOBODY)
-    if physical is not None and _bad_beside(state, found.virtual, physical) <= was_bad:
-        return physical
+    if physical is not None:
+        was_bad = _bad_beside(state, found.virtual, found.physical)
+        if _bad_beside(state, found.virtual, physical) <= was_bad:
+            return physical
     undo_changes(state, before)
     return None
 

@@ -261,7 +261,11 @@ class Capacity:
 
         Rows to be opened count as far as the VC has preassigned cells of each level, and cells above may be split.
         """
-        total = int(fits[self.is_open].sum())
+        return int(fits[self.is_open].sum()) + self.most_to_open(fits)
+
+    def most_to_open(self, fits: LongArray) -> int:
+        """The part of `most` in rows that are not open yet; the same until a cell is opened or closed."""
+        total = 0
         for level in self.options():
             rows = self.rows_for(level)
             own = np.where(self.is_open[rows], 0, fits[rows])

@@ -30,15 +30,11 @@ def map_closely(
 
     pardoned : leaves of opportunistic groups that may have to leave all the same, without NO_CELL
 
-    Must run while the journal records; its changes on the way are undone. Cost O(leaves x height + pardoned leaves x
-    height), and that of `place_roots`.
+    Must run while the journal records; its changes on the way are undone. Cost O(leaves x height + pardoned leaves),
+    and that of `place_roots`.
     """
     mark = s.journal_control[1]
-    for leaf in pardoned:
-        cell = leaf
-        while cell != NO_CELL:
-            put(s, s.opportunistic_used, cell, s.opportunistic_used[cell] - 1)
-            cell = t.parent[cell]
+    _pardon(t, s, pardoned)
     w = no_wishes(t, virtual)
     tops, leaf_wish = np.empty(len(virtual), np.int32), np.full(len(virtual), NO_WISH, np.int32)
     preassigned, below_bound = collect_wishes(t, s, virtual, leaf_wish, w, tops)
@@ -56,6 +52,29 @@ def map_closely(
             if most_level > 0 and ancestor_at(t, physical[i], most_level) != ancestor_at(t, physical[0], most_level):
                 return False  # cells that were bound before may be far apart
     return mapped
+
+
+@kernel
+def _pardon(t: TopologyArrays, s: Cells, leaves: IntArray) -> None:
+    """Have leaves in opportunistic use count as free, until that is undone.
+
+    Neighbours are counted together in the cells above them. Cost O(leaves) where most are neighbours.
+    """
+    cells, counts, left = leaves.copy(), np.ones(len(leaves), np.int32), len(leaves)
+    while left > 0:
+        above = 0
+        for i in range(left):
+            cell, count = cells[i], counts[i]
+            put(s, s.opportunistic_used, cell, s.opportunistic_used[cell] - count)
+            parent = t.parent[cell]
+            if parent == NO_CELL:
+                continue
+            if above > 0 and cells[above - 1] == parent:
+                counts[above - 1] += count
+            else:
+                cells[above], counts[above] = parent, count
+                above += 1
+        left = above
 
 
 @kernel

@@ -1,6 +1,6 @@
 """Pods over several cells of their VC that are on one node, for a VC that `combines` (rules 19.4, 19.5).
 
-Such a pod is asked for as pods of one leaf each that have to be together on a node. So the search for the places that
+The pod is asked for as pods of one leaf each that have to be together on a node. So the search for the places that
 an offer allows finds them, and each leaf is within the promises by itself: it is below a cell that the VC has, or
 below one that it can take.
 """

@@ -8,6 +8,7 @@ from hived.errors import UserError
 from hived.events import Offer, Phase, ScheduleRequested
 from hived.groups import bind_info_for, bind_info_of_slot, describe_placement, first_free_slot, leaf_range, member_slots
 from hived.journal import mark, undo_changes
+from hived.known_waits import forget_waits
 from hived.offers import are_offered, may_keep
 from hived.placement import Placement
 from hived.preemption import cancel_preemption, start_preemption
@@ -34,6 +35,7 @@ def decide(state: State, event: ScheduleRequested) -> Decision:
     is_asked = event.phase is Phase.PREEMPTING or (event.offer is not None and not has_victims(state, group.physical))
     if is_asked and not _may_stay(state, event, group):
         cancel_preemption(state, group)
+        forget_waits(state)
         decision = _decide_new(state, event)
         return replace(decision, cancelled=(group.name, *decision.cancelled))
     victims = victims_of(state, group)
@@ -105,6 +107,7 @@ def _decide_new(state: State, event: ScheduleRequested) -> Bind | Preempt | Wait
         victims = find_victims(state, found.physical)
         undo_changes(state, before)
         return Preempt(victims, gave_up=found.gave_up)
+    forget_waits(state)
     cancelled = start_preemption(state, pod, found.physical, found.virtual)
     victims = victims_of(state, state.groups[pod.spec.group.name])
     return Preempt(victims, cancelled, found.lazily_preempted, found.gave_up)

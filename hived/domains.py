@@ -57,6 +57,11 @@ class Domains:
         for number, rule in enumerate(rule for rule in offer.rules if isinstance(rule, Together)):
             self._add_rule(rule, np.array([alike.together[number] for alike in classes]))
 
+    @property
+    def has_rules(self) -> bool:
+        """Does any rule keep pods together?"""
+        return bool(self._rules)
+
     def masks(self, allowed: BoolArray) -> Iterator[BoolArray]:
         """Masks of rows that keep to one domain for each rule, domains with most room first.
 

@@ -1,11 +1,11 @@
 """Better rules: a group that did not fit by its first choices fits if there is any place for it (rules 19.1 to 19.6).
 
 A cheap necessary check comes first, so that waiting for room in the VC costs little. Then larger pods are placed first.
-Next comes the search over all cells of the VC and all hardware behind them, once as bindings are, once without idle
-doomed cells, and where the VC has it so, with pods over several of its cells.
+Next comes the search over all cells of the VC and all hardware behind them: once as bindings are, once without idle
+doomed cells. Where the VC combines cells, pods may also be over several of them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from hived.combined_cells import by_pod, can_combine, leaf_by_leaf
 from hived.decisions import Wait
 from hived.events import Offer
 from hived.journal import mark, undo_changes
+from hived.known_waits import KnownWait, key_of, known_wait, remember_wait
 from hived.mixed_sizes import could_hold, place_descending
 from hived.nearness import Request
 from hived.offered_placement import fit_offered, offer_to_all
@@ -22,10 +23,11 @@ from hived.preassigned import release_idle_doomed
 from hived.specs import OPPORTUNISTIC_PRIORITY
 from hived.state import State
 from hived.tries import MOST_TRIED, Tries
-from hived.views import chain_of_view, first_cell
+from hived.views import chain_of_view, first_cell, forget_moves
 
 MOST_SWEPT = 1 << 17
-"""Nodes times tries of one decision without an offer: each try sweeps all nodes. At least LEAST_TRIED are made."""
+"""Nodes times tries of one decision without rules between pods: each try sweeps all nodes. At least LEAST_TRIED are
+made."""
 
 LEAST_TRIED = 32
 
@@ -35,15 +37,35 @@ least are made."""
 
 
 def fit_completely(
-    state: State, request: Request, views: Iterable[int], offer: Offer | None, tries: Tries
-) -> tuple[Placement | None, bool]:  # fmt: skip
-    """Any place for a group in its views, and whether `combine: true` would give it one.
+    state: State, request: Request, views: Sequence[int], offer: Offer | None, tries: Tries
+) -> Placement | KnownWait:
+    """Any place for a group in its views; if there is none, what else there is to say, which is remembered.
 
     offer : None if the request says which nodes will do
 
-    Runs while the journal records. Costs a `mixed_sizes.could_hold` where the VC has no room; else a `fit_offered`
-    for each view, up to four times.
+    Runs while the journal records. Costs a `mixed_sizes.could_hold` where the VC has no room, or an equal request had
+    no place in this state; else a `fit_offered` for each view, up to four times.
     """
+    # asked of every view, which puts each into the order of this request, whether or not it is searched
+    could_hold_it = [_could_hold(state, request, view, combines=False) for view in views]
+    if not any(could_hold_it) and not any(can_combine(state, request, view) for view in views):
+        return KnownWait(would_combine=False, given_up_after=0)
+    key = key_of(request, offer)
+    outcome = known_wait(state, key)
+    if outcome is not None:
+        return outcome
+    found, would_combine = _search(state, request, views, offer, tries)
+    if found is not None:
+        return found
+    outcome = KnownWait(would_combine, tries.given_up_after)
+    remember_wait(state, key, outcome)
+    return outcome
+
+
+def _search(
+    state: State, request: Request, views: Sequence[int], offer: Offer | None, tries: Tries
+) -> tuple[Placement | None, bool]:  # fmt: skip
+    """Any place for a group in its views, and whether `combine: true` would give it one."""
     would_combine = False
     for view in views:
         if _could_hold(state, request, view, combines=False):
@@ -65,20 +87,21 @@ def fit_completely(
 
 
 def tries_for(state: State) -> Tries:
-    """The tries of a decision without an offer, fewer in large clusters (rule 19.7)."""
+    """The tries of a decision without rules between pods, fewer in large clusters (rule 19.7)."""
     return Tries(max(LEAST_TRIED, min(MOST_TRIED, MOST_SWEPT // len(state.topology.node_names))))
 
 
-def given_up(tries: Tries) -> str:
-    """What a reason says where a search was given up; "" else."""
-    return f"; the search was given up after {tries.given_up_after} tries" if tries.gave_up else ""
+def given_up(tries: int) -> str:
+    """What a reason says where a search was given up after so many tries; "" where none was, with 0."""
+    return f"; the search was given up after {tries} tries" if tries else ""
 
 
-def explain(reason: str, tries: Tries, *, would_combine: bool) -> Wait:
+def explain(reason: str, outcome: KnownWait) -> Wait:
     """A reason to wait, with all that would change the answer."""
-    if would_combine:
+    if outcome.would_combine:
         reason += "; several cells of the VC on one node have the room together: set combine: true for the VC"
-    return Wait(reason.removesuffix(given_up(tries)) + given_up(tries))
+    ending = given_up(outcome.given_up_after)
+    return Wait(reason.removesuffix(ending) + ending)
 
 
 def fit_without_doomed(state: State, request: Request, view: int, offer: Offer, tries: Tries) -> Placement | None:
@@ -121,6 +144,7 @@ def _fit_descending(state: State, request: Request, view: int) -> Placement | No
     if request.wanted > state.topology.view_leaf_counts[view]:
         return None
     leaves = np.empty(request.wanted, np.int32)
+    forget_moves(state.arrays, state.cells, view)
     has_room = place_descending(
         state.arrays, state.cells, view, OPPORTUNISTIC_PRIORITY, request.sizes, request.counts, request.suggested,
         request.ignore, leaves,

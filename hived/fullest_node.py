@@ -1,7 +1,7 @@
 """The node for a single pod: the fullest one that has room, of physical ones the least exposed (rules 18.5, 18.8).
 
 Most nodes of a large VC are equally full: empty, or with no room at all. So equally full nodes are not compared one by
-one. Those below the fullest parent come first, and parents are few.
+one. Nodes below the fullest parent come first, and parents are few.
 """
 
 import numpy as np

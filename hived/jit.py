@@ -32,7 +32,7 @@ KERNELS: list[Callable[..., Any]] = []
 """Every kernel of the modules imported so far that only kernels call."""
 
 SHARED_KERNELS: list[Callable[..., Any]] = []
-"""Those of `KERNELS` with much code."""
+"""Kernels of `KERNELS` with much code."""
 
 ENTRY_KERNELS: list[Callable[..., Any]] = []
 """Every entry kernel of the modules imported so far, as the plain function."""

@@ -64,7 +64,7 @@ class Library:
 
 
 def wanted_way() -> Way:
-    """What the environment asks for."""
+    """The choice that the environment makes."""
     if os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}:
         return Way.PLAIN
     named = os.environ.get(VARIABLE, "")

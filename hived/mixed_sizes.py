@@ -1,7 +1,7 @@
 """Gangs of pods of several sizes in one view: larger pods first, each on the fullest node that has room (rule 19.2).
 
-The reference places smaller pods first and never returns to a node, so that small pods can take the only room that a
-large one has. Both look at the cells of the VC alone, not at the hardware behind them.
+The reference places smaller pods first and never returns to a node. So small pods can take the only room of a large
+one. Both look at the cells of the VC alone, not at the hardware behind them.
 """
 
 import numpy as np

@@ -24,7 +24,7 @@ from hived.pod_classes import PodClass, find_pod_classes
 from hived.preemption import preempt_lazily_for
 from hived.specs import MIN_GUARANTEED_PRIORITY, Rules
 from hived.state import NO_GROUP, Group, State
-from hived.topology import NO_CELL, BoolArray
+from hived.topology import NO_CELL, BoolArray, IntArray, LongArray
 from hived.tries import Tries
 from hived.views import chain_of_view
 from hived.virtual_leaves import choose_virtual
@@ -150,13 +150,14 @@ def _fit(state: State, problem: Problem, capacity: Capacity, rank: int) -> Place
     nodes = problem.offer.nodes[[alike.slots[0] for alike in problem.classes]][:, capacity.node]
     after = problem.offer.after[[alike.slots[0] for alike in problem.classes]][:, capacity.node] & capacity.evicts
     domains = Domains(capacity, problem.classes, problem.offer, problem.tries.domains)
+    fits = [] if domains.has_rules else _fits_of_classes(problem, capacity, nodes | after)
     for level in _levels(state, problem):
-        for area in _areas(state, problem, capacity, level):
+        for area in _areas(state, problem, capacity, level, fits):
             for within in domains.masks((nodes | after) & area):
                 search = Assignment(
                     capacity, problem.classes, problem.offer, within, nodes & within, problem.tries.pods
                 )
-                places = search.find()
+                places = search.find(proves=state.spec.rules is Rules.BETTER)
                 if places is not None:
                     return _take_leaves(state, problem, capacity, rank, places)
     return None
@@ -181,21 +182,46 @@ def _levels(state: State, problem: Problem) -> Iterator[int]:
     yield from levels
 
 
-def _areas(state: State, problem: Problem, capacity: Capacity, level: int) -> Iterator[BoolArray]:
-    """Masks of the rows below each cell of a level that might have room, the best cell first."""
+def _fits_of_classes(problem: Problem, capacity: Capacity, allowed: BoolArray) -> list[LongArray]:
+    """How many pods of each class each row has room for by itself.
+
+    allowed : shape (classes, rows)
+    """
+    room = np.where(capacity.reachable(), capacity.room, 0)
+    return [
+        np.where(own, room // alike.size, 0) for alike, own in zip(problem.classes, allowed, strict=True)
+    ]  # fmt: skip
+
+
+def _areas(
+    state: State, problem: Problem, capacity: Capacity, level: int, fits: list[LongArray]
+) -> Iterator[BoolArray]:
+    """Masks of the rows below each cell of a level that might have room, the best cell first.
+
+    fits : for some classes, how many of its pods each row has room for; a cell needs room for all of them
+    """
     if level == _ANYWHERE:
-        yield np.ones(len(capacity.node), np.bool_)
+        if all(int(own.sum()) >= len(alike.slots) for own, alike in zip(fits, problem.classes, strict=False)):
+            yield np.ones(len(capacity.node), np.bool_)
         return
     cells, free = cells_of(state, problem.request, problem.view, level)
+    if len(cells) == 0:
+        return
+    place = (capacity.first_leaf - capacity.base(1)) // capacity.span(level, 1)
+    has_room = _sums(place, capacity.room) >= problem.request.wanted
+    for own, alike in zip(fits, problem.classes, strict=False):
+        has_room &= _sums(place, own) >= len(alike.slots)
     broken = broken_above(state, cells, problem.request.wanted)
     has_wish = bool(problem.request.pod.spec.within_cell)
     order = np.lexsort((broken, free) if has_wish else (free, broken))
-    span = capacity.span(level, 1)
-    for cell in cells[order].tolist():
-        first = int(state.arrays.first_leaf[cell])
-        is_below = (capacity.first_leaf >= first) & (capacity.first_leaf < first + span)
-        if capacity.room[is_below].sum() >= problem.request.wanted:
-            yield is_below
+    places = cells[order] - capacity.base(level)
+    for own_place in places[has_room[places]].tolist():
+        yield place == own_place
+
+
+def _sums(place: IntArray, values: LongArray) -> LongArray:
+    """The sum of some numbers by place; exact, as they are small."""
+    return np.bincount(place, values).astype(np.int64)
 
 
 def _take_leaves(state: State, problem: Problem, capacity: Capacity, rank: int, places: list[Place]) -> Placement:

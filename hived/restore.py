@@ -95,7 +95,7 @@ def _makes_room(state: State, group: Group, levels: IntArray) -> bool:
     """Doom nothing until a group has all preassigned cells that it needs; returns whether that is to be ended (rule
     19.3).
 
-    One leaf after the other, as the reference does it, a later cell could be doomed, or be missing when an earlier leaf
+    The reference takes one leaf after the other. A later cell could then be doomed, or be missing when an earlier leaf
     asks for VC safety. Idle doomed cells are released if they keep the group from its cells.
     """
     arrays, cells = state.arrays, state.cells
@@ -118,8 +118,8 @@ def preassigned_cells_needed(
 ) -> tuple[int, int]:  # fmt: skip
     """How many preassigned cells a group takes that its VC has not bound there; and 1 if doomed cells are in the way.
 
-    They are if they overlap one, if the VC has too few left beside its doomed ones, or if VC safety would break beside
-    doomed cells.
+    They are in the way if they overlap a cell of it, or if the VC has too few left beside them. They are too if VC
+    safety would break beside them.
 
     physical, levels : as in `restore_leaves`. Cost O(leaves x height).
     """

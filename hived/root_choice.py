@@ -9,7 +9,7 @@ import numpy as np
 from hived.free_lists import take_free_cell
 from hived.jit import kernel
 from hived.journal import undo_writes
-from hived.root_wishes import Roots, count_free, first_of_chain, is_candidate, least_wanted
+from hived.root_wishes import Roots, are_enough, count_free, first_of_chain, is_candidate, least_wanted
 from hived.state import Cells
 from hived.topology import NO_CELL, IntArray, TopologyArrays
 from hived.tree import first_below
@@ -34,6 +34,8 @@ def place_roots(
     The lowest level is tried first at which one cell has room, at last the whole chain. Cost O(cells of the wishes'
     levels) for each level, for a single wish O(free list) as a rule.
     """
+    if not are_enough(t, s, roots, suggestion):
+        return False
     lowest, chain = roots.chain_level[0], t.chain_of_level[roots.chain_level[0]]
     top = t.level_offset[chain] + t.top_level[chain]
     limit = top if most_level == 0 else min(top, t.level_offset[chain] + most_level)
@@ -231,10 +233,11 @@ def _source(
     t: TopologyArrays, s: Cells, roots: Roots, filled: int, end: int, area: int, highest: int, is_whole_wanted: bool,
     suggestion: Suggestion,
 ) -> int:  # fmt: skip
-    """The listed cell to split next: of the lowest level where one has candidates for all wishes, the one of which
-    least is lent, as its other cells are claimed next, then the one with fewest candidates.
+    """The listed cell to split next, of the lowest level where one has candidates for all wishes.
 
-    If there is none, the one with most candidates. NO_CELL if none has any, or VC safety forbids the split.
+    Among these it is the one of which least is lent, as its other cells are claimed next, then the one with fewest
+    candidates. If there is none, it is the one with most candidates. NO_CELL if none has any, or VC safety forbids the
+    split.
     """
     level, left = roots.chain_level[filled], end - filled
     best, most = NO_CELL, 0

@@ -116,3 +116,43 @@ def is_candidate(
     if is_whole_wanted and (s.opportunistic_used[cell] > 0 or s.lost[cell] > 0 or s.bad[cell] == 1):
         return False
     return may_hold(t, s, cell, wanted, suggestion) == 1
+
+
+@kernel
+def are_enough(t: TopologyArrays, s: Cells, roots: Roots, suggestion: Suggestion) -> bool:
+    """Are there as many cells of each level as it has wishes, each with usable leaves for one by itself?
+
+    If not, there is no need to search. Cost O(nodes), and O(nodes of the wishes) as a rule if there are enough.
+    """
+    first = 0
+    while first < len(roots.wish):
+        level, end = roots.chain_level[first], first
+        while end < len(roots.wish) and roots.chain_level[end] == level:
+            end += 1
+        least, left = least_wanted(roots, first, end), end - first
+        for cell in range(t.level_base[level], t.level_base[level] + t.level_size[level]):
+            if s.split[cell] == 0 and may_hold(t, s, cell, least, suggestion) == 1:
+                left -= int(_has_leaves(t, s, cell, least, suggestion))
+                if left == 0:
+                    break
+        if left > 0:
+            return False
+        first = end
+    return True
+
+
+@kernel
+def _has_leaves(t: TopologyArrays, s: Cells, cell: int, wanted: int, suggestion: Suggestion) -> bool:
+    """Have the usable nodes of a cell so many leaves for a group? Cost O(nodes of the cell)."""
+    node_level, found = t.node_level[t.chain_of_level[t.chain_level[cell]]], 0
+    if t.level[cell] <= node_level:
+        return True
+    first, count = first_below(t, cell, node_level)
+    for node in range(first, first + count):
+        if is_usable(t, s, node, suggestion):
+            found += int(t.leaf_count[t.chain_level[node]] - s.lost[node])
+            if suggestion.spares:
+                found -= int(s.opportunistic_used[node])
+            if found >= wanted:
+                return True
+    return False

@@ -35,6 +35,7 @@ from hived.groups import check_members, find_slot, leave_slots, remember_members
 from hived.health import set_node_health
 from hived.invariants import broken_rule
 from hived.journal import JournalFull, grow_journal, mark, start_recording, stop_recording, undo_changes
+from hived.known_waits import forget_waits
 from hived.losses import check_times, forget_times, milliseconds, note_first_times, note_times
 from hived.lost_leaves import exchange_doomed, lose_leaves
 from hived.offers import check_offer
@@ -83,6 +84,8 @@ def handle(state: State, event: Event) -> Decision:
     impossible or contradictory; nothing has changed then (rule 5.12). Raises InvariantError if the state breaks its own
     rules; a schedule request is taken back then, after a half-applied fact the state is not to be used any more.
     """
+    if not isinstance(event, ScheduleRequested | PodProgressed):
+        forget_waits(state)
     match event:
         case ScheduleRequested():
             _check_request(state, event)
@@ -153,6 +156,9 @@ def _plan(state: State, bundles: Sequence[Sequence[Asked]], now_s: float | None)
         if any(isinstance(decision, Bind) for decision in decisions) and not _is_whole(found[-1]):
             undo_changes(state, before)
             forget_order(state.arrays, state.cells)
+            forget_waits(state)
+    if mark(state) != _START:
+        forget_waits(state)
     undo_changes(state, _START)
     return found
 
@@ -171,6 +177,7 @@ def _plan_one(state: State, asked: Asked, now_s: float | None) -> Decision:
     if isinstance(decision, Bind):
         _allocate(state, PodAllocated(pod, decision.bind_info, decision.lazily_preempted))
         relieve_chains(state)
+        forget_waits(state)
     return decision
 
 
@@ -205,6 +212,7 @@ def _undo_all(state: State) -> None:
     """Back to the state before the event, wherever it was interrupted."""
     undo_changes(state, _START)
     forget_order(state.arrays, state.cells)
+    forget_waits(state)
 
 
 def check_changed_request(state: State, pod: PodRequest) -> None:

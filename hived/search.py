@@ -21,7 +21,7 @@ from hived.offers import allows
 from hived.placement import Placement, fit_in_view, no_capacity
 from hived.specs import PodRequest, Rules
 from hived.state import State
-from hived.topology import BoolArray
+from hived.topology import BoolArray, IntArray
 from hived.tries import Tries
 from hived.views import chain_of_view, views_to_try
 
@@ -40,9 +40,8 @@ def search(state: State, pod: PodRequest, suggested: BoolArray | None) -> Placem
     found = _first_fit(state, request, {})
     if isinstance(found, Placement) or state.spec.rules is Rules.HIVED:
         return found
-    tries = tries_for(state)
-    complete, would_combine = fit_completely(state, request, _views(state, pod), None, tries)
-    return complete or explain(found.reason, tries, would_combine=would_combine)
+    complete = fit_completely(state, request, _views(state, pod), None, tries_for(state))
+    return complete if isinstance(complete, Placement) else explain(found.reason, complete)
 
 
 def search_offered(state: State, pod: PodRequest, offer: Offer) -> Placement | Wait:
@@ -64,18 +63,21 @@ def search_offered(state: State, pod: PodRequest, offer: Offer) -> Placement | W
         if mask is None:
             break
         found = _first_fit(state, request._replace(suggested=mask, ignore=False, explains=False), {})
-    tries = Tries()
     if state.spec.rules is Rules.BETTER:
-        complete, would_combine = fit_completely(state, request, _views(state, pod), offer, tries)
-        reason = first.reason if isinstance(first, Wait) else _reason(state, request, offer, tries)
-        return complete or explain(reason, tries, would_combine=would_combine)
+        tries = Tries() if offer.rules else tries_for(state)
+        outcome = fit_completely(state, request, _views(state, pod), offer, tries)
+        if isinstance(outcome, Placement):
+            return outcome
+        told = first if isinstance(first, Wait) else Wait(_reason(state, request, offer, outcome.given_up_after))
+        return explain(told.reason, outcome)
+    tries = Tries()
     for view in _views(state, pod):
         # without room for pods of one size in the VC itself, nothing behind it can help
         if len(request.sizes) > 1 or refused.get(view) != no_capacity(request):
             complete = fit_offered(state, request, view, offer, tries)
             if complete is not None:
                 return complete
-    return first if isinstance(first, Wait) else Wait(_reason(state, request, offer, tries))
+    return first if isinstance(first, Wait) else Wait(_reason(state, request, offer, tries.given_up_after))
 
 
 def _request(pod: PodRequest, suggested: BoolArray | None) -> Request:
@@ -109,8 +111,8 @@ def _first_fit(state: State, request: Request, refused: dict[int, Wait]) -> Plac
     return Wait(reason)
 
 
-def _views(state: State, pod: PodRequest) -> Iterator[int]:
-    return (view for views in views_to_try(state, pod.spec) for view in views)
+def _views(state: State, pod: PodRequest) -> list[int]:
+    return [view for views in views_to_try(state, pod.spec) for view in views]
 
 
 def _masks(offer: Offer) -> Iterator[BoolArray]:
@@ -124,21 +126,24 @@ def _masks(offer: Offer) -> Iterator[BoolArray]:
             yield more
 
 
-def _reason(state: State, request: Request, offer: Offer, tries: Tries) -> str:
-    """Why a group waits that would have a place if Kubernetes offered every node to every pod of it."""
+def _reason(state: State, request: Request, offer: Offer, tries: int) -> str:
+    """Why a group waits that would have a place if Kubernetes offered every node to every pod of it.
+
+    tries : after so many the search was given up, 0 if it was not
+    """
     spec = request.pod.spec
-    nodes: list[int] = []
+    found = []
     for view in _views(state, request.pod):
         capacity = Capacity(state, view, spec.priority)
-        reachable = capacity.reachable()
-        nodes += np.unique(capacity.node[reachable]).tolist()
+        found.append(np.unique(capacity.node[capacity.reachable()]))
         leaf = chain_of_view(state, view).types[0]
+    nodes = np.concatenate(found)
     where = request.where if request.is_guaranteed else f"the {request.where}"
     whose = "VC's" if request.is_guaranteed else "cluster's"
     obstacle = _refusals(offer, nodes, whose)
     pods = ",".join(f"{member.pod_count}x{member.leaf_cell_count}" for member in spec.group.members)
     are_rules_alone = not obstacle and _are_rules_in_the_way(state, request, offer)
-    if not obstacle and offer.after[:, nodes].any():
+    if not obstacle and offer.after.any() and offer.after[:, nodes].any():
         obstacle = f" (pods would have to leave the {whose} nodes first)"
     if are_rules_alone:
         reason = f"the rules between its pods leave no room for pods of {pods} {leaf}s in {where}"
@@ -166,10 +171,11 @@ def _are_rules_in_the_way(state: State, request: Request, offer: Offer) -> bool:
     return not has_room and not tries.gave_up
 
 
-def _refusals(offer: Offer, nodes: list[int], whose: str) -> str:
+def _refusals(offer: Offer, nodes: IntArray, whose: str) -> str:
     """In brackets, how many nodes of a VC or of the cluster the offer leaves out; "" if none."""
-    refused = ~(offer.nodes | offer.after)[:, nodes]
-    to_all, to_any = int(refused.all(axis=0).sum()), int(refused.any(axis=0).sum())
+    offered = _first_if_equal(offer.nodes) | _first_if_equal(offer.after)
+    to_all = int(np.count_nonzero(~np.asarray(offered.any(axis=0))[nodes]))
+    to_any = int(np.count_nonzero(~np.asarray(offered.all(axis=0))[nodes]))
     if not to_any:
         return ""
     if len(offer.nodes) == 1:
@@ -178,3 +184,8 @@ def _refusals(offer: Offer, nodes: list[int], whose: str) -> str:
         return f" (it refuses {to_any} of the {whose} {len(nodes)} nodes to some of the pods)"
     more = f" and {to_any - to_all} to some" if to_any > to_all else ""
     return f" (it refuses {to_all} of the {whose} {len(nodes)} nodes to all{more} of the pods)"
+
+
+def _first_if_equal(mask: BoolArray) -> BoolArray:
+    """The first row of a mask whose rows share their memory, so that there is one row to look at; else all rows."""
+    return mask[:1] if mask.strides[0] == 0 else mask

@@ -6,7 +6,7 @@ journal itself, scratch, and the order of the candidate nodes with its upkeep: t
 (rule 6.3).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 
@@ -154,7 +154,7 @@ class Group:
 
 @dataclass(slots=True)
 class Victims:
-    """Who must leave before a preempting group can start, kept by `victims`."""
+    """The pods that must leave before a preempting group can start, kept by `victims`."""
 
     groups: set[int]  # numbers of the groups that use cells of it
     seats: dict[str, list[str]]  # node -> uid of the pod in each slot there that is taken
@@ -209,6 +209,7 @@ class State:
     undo_steps: list[Callable[[], None]] = field(default_factory=list)  # how to take group changes back, see journal
     work: Work | None = None  # None as long as no decision looks at it
     now_ms: int = NO_TIME  # of the request that was asked last
+    known_waits: dict[Hashable, tuple[bool, int]] = field(default_factory=dict)  # of this very state, see `known_waits`
 
     def vc_number(self, name: str) -> int:
         """The number of a VC; one that is not configured (any more) is given the next number beyond the others."""

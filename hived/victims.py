@@ -2,7 +2,7 @@
 
 Every pod of a preempting group asks for the same victims. They are collected once, and change as pods of the victims'
 groups come and go. Invariant: `State.victims[number].by_node` equals that of `collect_victims` for the cells of
-that group, in its order too, and `groups` has the numbers of these groups, and of some that are gone.
+that group, in its order too. `groups` has the numbers of these groups, and of some that are gone.
 """
 
 from collections.abc import Iterable

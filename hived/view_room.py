@@ -21,7 +21,7 @@ _CLAIMED, _SOON, BESIDE, _USED = range(1, 5)
 
 
 class Room(NamedTuple):
-    """What a search knows of the cells of a view at node level and above; index is the cell minus `base`.
+    """The facts that a search knows of the cells of a view at node level and above; index is the cell minus `base`.
 
     tops : first cell, number and level of each row of top cells, shape (rows, 3)
     of_free : how exposed free cells of each chain level are, shape (chain levels, 2), see `exposures_of_free`
@@ -38,13 +38,13 @@ class Room(NamedTuple):
 
 @kernel
 def exposures_of_free(t: TopologyArrays, s: Cells, chain: int) -> IntArray:
-    """How soon a VC comes to cells in the free list of each chain level: 0 if some are left over when all claims are
-    met, 1 if VCs claim them as a whole, 2 if they claim nodes, or have to split them.
+    """How soon a VC comes to cells in the free list of each chain level.
 
-    Shape (chain levels, 2): first for cells of which a part is lent, then for others. Cost O(levels), and O(free list)
-    where some cells are left over.
+    0: some are left over when all claims are met. 1: VCs claim them as a whole. 2: they claim nodes, or have to split
+    them. Shape (chain levels, 2): first for cells of which a part is lent, then for others. Cost O(levels), and O(free
+    list) where some cells are left over.
 
-    As a whole is later than in parts: in a cell that it has taken, a VC uses first what is not lent. What is left over
+    As a whole is later than in parts: in a cell that it has taken, a VC uses first what is not lent. The rest
     is lent first from cells that are lent in part, so that others stay clean for the claims.
     """
     bottom, top = t.level_offset[chain] + 1, t.level_offset[chain] + t.top_level[chain]
@@ -263,6 +263,8 @@ def best_cell(
     best = NO_CELL
     for row in range(len(room.tops)):
         first, count = cells_within(t, room, row, within, level)
+        if t.leaf_count[t.chain_level[first]] < wanted:
+            continue
         for cell in range(first, first + count):
             if room.free[cell - room.base] < wanted or (best != NO_CELL and not comes_before(t, room, cell, best)):
                 continue
@@ -275,7 +277,7 @@ def best_cell(
 def roomiest_cell(t: TopologyArrays, room: Room, within: int, size: int) -> int:
     """The child of `within`, or the top cell of the view, with room for most pods of a size; NO_CELL if none has room.
 
-    Cost O(nodes).
+    Cost O(nodes), and O(cells) up to the first one of each level that nobody uses.
     """
     best, most = NO_CELL, 0
     if within != NO_CELL and t.level[within] <= node_level_of(t, within):
@@ -283,7 +285,11 @@ def roomiest_cell(t: TopologyArrays, room: Room, within: int, size: int) -> int:
     for row in range(len(room.tops)):
         level = t.level[within] - 1 if within != NO_CELL else room.tops[row, 2]
         first, count = cells_within(t, room, row, within, level)
+        node, nodes = first_below(t, first, min(node_level_of(t, first), t.level[first]))
+        whole = nodes * int(t.leaf_count[t.chain_level[node]] // size)  # pods in a cell that is empty
         for cell in range(first, first + count):
+            if most >= whole:
+                break
             if room.free[cell - room.base] < size * max(most, 1):
                 continue
             pods = pods_below(t, room, cell, size)

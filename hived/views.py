@@ -160,9 +160,17 @@ def sort_view(t: TopologyArrays, s: Cells, view: int, suggested: BoolArray, igno
     _forget_changes(t, s, view)
 
 
+@entry_kernel
+def forget_moves(t: TopologyArrays, s: Cells, view: int) -> None:
+    """Have the next sort begin with the initial order of a view, whatever was sorted before. Cost O(nodes)."""
+    for position in range(t.view_start[view], t.view_start[view + 1]):
+        s.view_order[position] = t.view_cell[position]
+    s.is_sorted[view] = 0
+
+
 @kernel
 def sort_loosely(t: TopologyArrays, s: Cells, view: int, suggested: BoolArray, ignore_suggested: bool) -> None:
-    """Bring a view into order as `sort_view`, but equal cells in any order.
+    """Bring a view into order as `sort_view`, but equal cells in any order: callers choose among these.
 
     Cost O(changed nodes x different keys x log nodes), so that it does not grow with the number of equal nodes.
     """

@@ -68,6 +68,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("safety", "losses"),
     ("free_lists", "views"),
     ("binding", "packing", "checks", "nearness"),
+    ("known_waits",),
     (
         "mixed_sizes",
         "view_room",
@@ -84,6 +85,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("mapping", "victim_choice", "like_cells"),
     ("close_mapping",),
     ("allocation", "bind_info", "lost_leaves", "capacity", "victims"),
+    ("packing_bounds", "pod_room"),
     ("preemption", "split", "assignment", "invariants"),
     ("restore", "reservations", "placement"),
     ("domains",),

@@ -50,7 +50,7 @@ class Shape(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class SettingChange(msgspec.Struct, frozen=True, rename="camel"):
-    """One value that is no cell: a setting of the service, a rule of how pods are read, a SKU type.
+    """One value that is no cell: a setting of the service, a rule of how pods are read, a SKU type, a key of a VC.
 
     `key` is spelled as in the file; `old` and `new` are JSON values, None where there is none.
     """

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from msgspec.structs import astuple
 
 from hived.layout import build_topology
-from hived.specs import CellTypeSpec, SkuTypeSpec
+from hived.specs import MAX_GUARANTEED_PRIORITY, CellTypeSpec, SkuTypeSpec
 from hived.topology import NO_CELL, Topology
 from hived_config.access import AccessRules, VirtualClusterAccess
 from hived_config.changes import CellCount, CellTypeChange, Changes, NamedChanges, SettingChange, Shape
@@ -15,7 +15,9 @@ from hived_config.decision_rules import value_of
 from hived_config.kinds import as_written
 from hived_config.loader import Configuration
 from hived_config.node_changes import Nodes, compare_nodes, is_reordered, read_nodes
+from hived_config.reader import path_to
 from hived_config.settings import SETTING_KEYS
+from hived_config.virtual import Placement
 
 __all__ = ["NEED_RESTART", "Changes", "compare"]
 
@@ -51,7 +53,12 @@ def compare(
         _compare_named(_pinned_cells(old_topology), _pinned_cells(new_topology)),
         _compare_named(_virtual_clusters(old, old_topology), _virtual_clusters(new, new_topology)),
         tuple(Shape(*key, was, now) for key, was, now in _counts(_shapes(old_topology), _shapes(new_topology))),
-        (*_compare_settings(old, new), *_compare_order(old_nodes, new_nodes), *_compare_listing(old, new)),
+        (
+            *_compare_settings(old, new),
+            *_compare_keys(old, new),
+            *_compare_order(old_nodes, new_nodes),
+            *_compare_listing(old, new),
+        ),
     )
 
 
@@ -170,6 +177,35 @@ def _compare_settings(old: Configuration, new: Configuration) -> list[SettingCha
         for key in dict.fromkeys((*after, *before))
         if before.get(key) != after.get(key)
     ]
+
+
+def _compare_keys(old: Configuration, new: Configuration) -> list[SettingChange]:
+    """The keys beside cells that differ, of the VCs that both configurations have; VCs ascending."""
+    changes = []
+    for vc in sorted(old.cluster.virtual_clusters.keys() & new.cluster.virtual_clusters.keys()):
+        before, after = _keys_of(old, vc), _keys_of(new, vc)
+        path = path_to(vc, "virtualClusters")
+        changes += [
+            SettingChange(f"{path}.{key}", before[key], after[key]) for key in after if before[key] != after[key]
+        ]
+    return changes
+
+
+def _keys_of(configuration: Configuration, vc: str) -> dict[str, Any]:
+    """The keys of a VC beside its cells, as a file could have them; None where one is absent and has no default."""
+    spec, rules = configuration.cluster.virtual_clusters[vc], configuration.rules
+    own = rules.access.virtual_clusters.get(vc, VirtualClusterAccess())
+    is_movable, budget = rules.moving.of(vc)
+    packed = Placement.PACKED.value if vc in rules.packed else None
+    return {
+        "namespaces": [each.as_json() for each in sorted(own.namespaces, key=repr)] or None,
+        "maxPriority": None if own.max_priority == MAX_GUARANTEED_PRIORITY else own.max_priority,
+        "placement": Placement.TOPOLOGY.value if spec.packs_by_topology else packed,
+        "combine": spec.combines,
+        "sparing": spec.spares,
+        "movable": is_movable,
+        "defrag": None if budget is None else budget.as_json(),
+    }
 
 
 def _compare_order(old: Nodes, new: Nodes) -> list[SettingChange]:

@@ -38,6 +38,7 @@ RULES_KEY = Key(
     "the rules of decisions: `hived`, exactly as the reference decides, or `2`, the better ones; see "
     "[rules](#the-rules-of-decisions)",
     rule="`hived`",
+    is_nullable=False,
 )
 
 

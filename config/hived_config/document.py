@@ -42,7 +42,7 @@ class _TooManyNodes(Exception):
 def composer_on(loader: type[Any]) -> type[Any]:
     """A class that composes with the parser of a PyYAML loader: tags only say "plain" or not, nesting is bounded."""
 
-    class Composer(loader):  # type: ignore[misc]
+    class Composer(loader):  # type: ignore[misc]  # the base is chosen at run time
         depth = 0
         count = 0
         most_nodes = MAX_NODES

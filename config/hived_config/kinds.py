@@ -134,8 +134,6 @@ class Boolean(ValueKind):
     words = "`true` or `false`"
 
     def read(self, reader: Reader, node: yaml.Node) -> bool | None:
-        if is_null(node):
-            return False
         if isinstance(node, yaml.ScalarNode) and node.tag == PLAIN and node.value in TRUES | FALSES:
             return node.value in TRUES
         reader.note(node, describe(node), self.what)

@@ -1,6 +1,7 @@
 """Which virtual clusters let their groups be moved, and how much work may be lost for order in each of them."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -12,6 +13,10 @@ class Budget(msgspec.Struct, frozen=True):
 
     gpu_hours: float
     groups: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """As a file could have it."""
+        return {"maxGpuHours": self.gpu_hours} | ({} if self.groups is None else {"maxGroups": self.groups})
 
 
 class Moving(msgspec.Struct, frozen=True):
@@ -43,6 +48,7 @@ DEFRAG = Record(
             Integer("a whole number of groups", 1),
             "the most groups that may be moved in an hour",
             rule="no limit",
+            is_nullable=False,
         ),
     ),
 )
@@ -53,12 +59,14 @@ MOVING_KEYS = (
         Boolean(),
         "whether all its groups may be [moved](defrag.md) to make room; without it, those whose pods say `may-move`",
         False,
+        is_nullable=False,
     ),
     Key(
         "defrag",
         DEFRAG,
         "the service [makes room](defrag.md#by-itself) for guaranteed jobs of this virtual cluster by itself",
         rule="it does not",
+        is_nullable=False,
     ),
 )
 

@@ -21,7 +21,7 @@ INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
 MAX_MISTAKES = 1000
-"""What people can mend in one go. Each costs a place in the document and a line."""
+"""As many mistakes as people can mend in one go. Each costs a place in the document and a line."""
 
 MAX_MISSPELT = 100
 """Characters of a name that may be a misspelling of another one: comparing costs their product."""

@@ -15,7 +15,7 @@ from hived_config.reader import Reader, closest, shorten
 from hived_config.skus import GPU_DEVICE_CLASS, GPU_RESOURCE, RESOURCE
 
 SCHEDULER_NAMES = ("hived", "hived-{vc}", "hivedscheduler-ds-{vc}")
-"""What pods may ask for as schedulerName, by default: names of ours, and those that `hived submit` and OpenPAI use."""
+"""The default names that pods may have as schedulerName: ours, and those of `hived submit` and OpenPAI."""
 
 PRIORITY_WORDS = {"crit": 120, "prod": 100, "test": 10, "oppo": OPPORTUNISTIC_PRIORITY}
 """OpenPAI's words for priorities."""

@@ -12,6 +12,7 @@ import yaml
 from hived.specs import SkuTypeSpec
 from hived_config.chains import CellTypes
 from hived_config.kinds import Integer, Key, MapOf, Number, Record, Schema, Text, ValueKind
+from hived_config.quantities import amount
 from hived_config.reader import Reader, closest, describe, shorten
 
 GPU_RESOURCE = "nvidia.com/gpu"
@@ -30,9 +31,6 @@ LABEL_VALUE = Text(
 )
 
 _MEMORY = re.compile(r"([0-9]{1,15}(\.[0-9]{1,15})?)(k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?", re.ASCII)
-_BYTES = {None: 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15} | {
-    f"{prefix}i": 2 ** (10 * power) for power, prefix in enumerate("KMGTP", start=1)
-}
 
 
 class _Memory(ValueKind):
@@ -47,7 +45,7 @@ class _Memory(ValueKind):
         if match is None:
             reader.note(node, describe(node), self.what)
             return 0.0
-        return float(match[1]) * float(_BYTES[match[3]]) / 2**20
+        return amount(match[0]) / 2**20
 
     def schema(self) -> Schema:
         """With a unit, or as bytes."""

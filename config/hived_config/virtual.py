@@ -67,8 +67,9 @@ VIRTUAL_CLUSTER = Record(
         Key(
             "placement",
             Choice(Placement, "topology or packed, or no such key"),
-            "`topology`: gangs stay [near together](topology.md#placement-topology); `packed`: as HiveD does it, also "
-            "gangs of other dialects whose pods fill nodes",
+            "with `rules: hived`; with `rules: 2` gangs are near together in any case. `topology`: gangs stay [near "
+            "together](topology.md#placement-topology); `packed`: as HiveD does it, also gangs of other dialects whose "
+            "pods fill nodes",
             rule="as HiveD does, but gangs of other dialects whose pods fill nodes near together",
         ),
         Key(
@@ -77,6 +78,7 @@ VIRTUAL_CLUSTER = Record(
             "whether a pod larger than one cell may take several that are one cell physically, such as two pairs of "
             "one node; only with `rules: 2`",
             False,
+            is_nullable=False,
         ),
         Key(
             "sparing",
@@ -84,6 +86,7 @@ VIRTUAL_CLUSTER = Record(
             "whether cells that evict nobody go before those that it would take in a cluster of its own, so that its "
             "jobs may start later than there; only with `rules: 2`",
             False,
+            is_nullable=False,
         ),
         *MOVING_KEYS,
     ),

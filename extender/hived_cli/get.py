@@ -9,7 +9,7 @@ import click
 from hived_cli.helpers.answers import as_json
 from hived_cli.helpers.connecting import asks_service
 from hived_cli.helpers.tables import table
-from hived_extender.api.cells import AffinityGroup, Cell, LostDevices
+from hived_extender.api.cells import AffinityGroup, Cell, GroupStatus, LostDevices
 from hived_extender.api.paths import (
     GROUPS_PATH,
     PHYSICAL_CLUSTER_PATH,
@@ -140,10 +140,12 @@ def vc(inspector: Inspector, name: str | None, output: str) -> None:
 def groups(inspector: Inspector, name: str | None, output: str) -> None:
     """Show the affinity groups (gangs) that hold or await cells.
 
+    A row `_moving:...` is no gang: its cells are held for a group that is being moved, see hived defrag status.
+
     LOSS is the work in GPU-hours that is lost if the group has to leave now: since its start, or its last checkpoint.
 
-    Each pod of a gang of another dialect, such as a PyTorchJob or a job of Volcano, is a group of one pod with the name
-    NAMESPACE/POD once it runs.
+    Each pod of a gang of another dialect, such as a PyTorchJob, is a group of one pod once it runs. Its name is
+    NAMESPACE/POD.
 
     \b
     Examples:
@@ -158,7 +160,7 @@ def groups(inspector: Inspector, name: str | None, output: str) -> None:
     rows, now = [], datetime.now(UTC)
     for group in found:
         status = group.status
-        pods = f"{len(status.allocated_pods)}"
+        pods = "-" if status.held_for else f"{len(status.allocated_pods)}"
         if status.preempting_pods:
             pods += f" +{len(status.preempting_pods)} waiting"
         rows.append(
@@ -166,7 +168,7 @@ def groups(inspector: Inspector, name: str | None, output: str) -> None:
                 group.name,
                 status.vc,
                 "opportunistic" if status.priority < 0 else str(status.priority),
-                click.style(status.state, fg=STATE_COLORS.get(status.state)),
+                _state(status),
                 pods,
                 _placement(group, with_devices),
                 *([_loss(group, now)] if with_devices else []),
@@ -243,6 +245,11 @@ def _groups_by_node(found: list[AffinityGroup]) -> dict[str, list[str]]:
         for node in group.status.physical_placement:
             by_node.setdefault(node, []).append(group.name)
     return by_node
+
+
+def _state(status: GroupStatus) -> str:
+    shown = f"held for {status.held_for}" if status.held_for else status.state
+    return click.style(shown, fg="yellow" if status.held_for else STATE_COLORS.get(status.state))
 
 
 def _loss(group: AffinityGroup, now: datetime) -> str:

@@ -17,7 +17,8 @@ from hived_extender.http.access import DEFAULT_VERB_CALLERS
 from hived_extender.http.server import settle_process, tune_process
 from hived_extender.kube import logs
 from hived_extender.kube.lease import DURATION_S
-from hived_extender.running import LOOPBACK, Extender, start_extender
+from hived_extender.options import LOOPBACK
+from hived_extender.running import Extender, start_extender
 
 if TYPE_CHECKING:
     from hived_extender.reconfiguration.node_sync import NodeSyncing
@@ -133,8 +134,8 @@ log = logging.getLogger(__name__)
 def command(**given: Any) -> None:
     """Run the scheduler extender, or a whole embedded cluster.
 
-    The address of the Kubernetes API server and the credentials come from the configuration file, from
-    KUBE_APISERVER_ADDRESS and KUBECONFIG, or from the pod's service account, in this order.
+    The address of the Kubernetes API server and the credentials are looked for in this order: in the configuration
+    file, in KUBE_APISERVER_ADDRESS and KUBECONFIG, in the pod's service account.
 
     SIGTERM and SIGINT end it in order: requests under way are finished, the exit code is 0.
 
@@ -177,25 +178,22 @@ def command(**given: Any) -> None:
 
 
 def _syncing(options: ServeOptions, interval_s: float) -> "NodeSyncing":
-    # It generates configurations, which most services do without.
-    from hived_cli.config.helpers.machines import read_limits, split  # noqa: PLC0415
-    from hived_config.generating.nodes import Reading  # noqa: PLC0415
-    from hived_extender.reconfiguration.node_sync import NodeSyncing  # noqa: PLC0415
+    from hived_cli.config.helpers.machines import read_limits, split  # noqa: PLC0415  # it generates configurations,
+    from hived_config.generating.nodes import Reading  # noqa: PLC0415  # which most services do without
+    from hived_extender.reconfiguration.node_sync import NodeSyncing  # noqa: PLC0415  # as well
 
     limits = read_limits("--sync-max", options.sync_max)
     return NodeSyncing(interval_s, Reading(split(options.sync_levels)), limits)
 
 
 def _brief() -> logging.Filter:
-    # It knows the jobs of an embedded cluster, which a real one does without.
-    from hived_cli.helpers.brief import Brief  # noqa: PLC0415
+    from hived_cli.helpers.brief import Brief  # noqa: PLC0415  # knows the jobs of an embedded cluster
 
     return Brief()
 
 
 def _serve_embedded(options: ServeOptions, config: Path, syncing: "NodeSyncing | None", stop: threading.Event) -> None:
-    # An API server and a controller of jobs, a tenth of all modules: a real cluster has its own.
-    from hived_lab.start import start_embedded  # noqa: PLC0415
+    from hived_lab.start import start_embedded  # noqa: PLC0415  # a tenth of all modules; a real cluster needs none
 
     configuration = load(config)
     if not options.webhook and (warning := refused_in_vain(configuration, "--webhook")):

@@ -67,10 +67,10 @@ def command(
 
     Takes jobs of OpenPAI, Kubeflow, Volcano, DLRover and Kubernetes itself, and plain Pod manifests, several documents
     to a file if you like; "-" reads standard input. Objects beside them, such as a Service, are created as they are.
-    All files are checked before the first pod is created, and the service is asked: if it refuses a pod, as it does
-    where there is no such virtual cluster, nothing is created. With --dry-run nothing is created: the service is asked
-    where each pod would run now or why it would wait, perhaps for ever, or with -o yaml the objects are printed, for
-    which no cluster is needed.
+    All files are checked before the first pod is created, and the service is asked. If it refuses a pod, as where
+    there is no such virtual cluster, nothing is created. With --dry-run nothing is created. The service is asked where
+    each pod would run now, or why it would wait, perhaps for ever. With -o yaml the objects are printed instead, and no
+    cluster is needed.
 
     \b
     Examples:
@@ -87,37 +87,53 @@ def command(
     if not _USER.fullmatch(wanted["user"]):
         raise UserError(f"user {wanted['user']!r}: expected at most 63 letters, digits, '-', '_' and '.'")
     documents = [each for file in files for each in read_jobs(file)]
-    try:
-        kube = connect(may_fail=dry_run)
-        found = _find_configuration(config, kube, may_fail=dry_run)
-    except HivedError:
-        with suppress(NoConfigurationError):  # what is wrong with a file goes first
-            plan_documents(documents, _submission(find_configuration(config, None), **wanted))
-        raise
+    kube, found = _reach(connect, config, documents, wanted, may_fail=dry_run)
     submission = _submission(found, **wanted)
-    namespace, jobs = submission.namespace, _planned(documents, submission)
+    jobs = _planned(documents, submission)
     if kube is None or dry_run:
-        refuse_equal_names(namespace, jobs)
-        if output == "text":
-            print_forecasts(inspector, jobs, namespace)
-        else:
-            _print(_objects(jobs), output)
+        _foretell(inspector, submission, jobs, output)
         return
-    unasked = "" if unchecked else check_taken(inspector, jobs, namespace)
+    unasked = "" if unchecked else check_taken(inspector, jobs, submission.namespace)
     if unasked and found is not None:
-        check_access(found, jobs, namespace)
-    created = create_jobs(kube, submission, jobs)
-    if output == "text":
-        print_created(created)
-        is_alone = not watch and not is_embedded(kube)
-        for job in jobs:
-            _tell_of(job, is_alone)
-    else:
-        _print([*created.others, *created.pods], output)
+        check_access(found, jobs, submission.namespace)
+    _tell_created(create_jobs(kube, submission, jobs), jobs, output, is_alone=not watch and not is_embedded(kube))
     if unasked:
         click.echo(f"Not checked whether hived takes these pods: {unasked}", err=True)
     if watch:
         watch_jobs(kube, [(job.namespace, job.name) for job in jobs if job.document and not job.is_suspended])
+
+
+def _reach(
+    connect: Callable[..., KubeClient | None], config: str, documents: Sequence[Document], wanted: dict[str, Any], *,
+    may_fail: bool,
+) -> tuple[KubeClient | None, Configuration | None]:  # fmt: skip
+    """The API server, and the cluster's configuration. Raises UserError for mistakes in the documents before others."""
+    try:
+        kube = connect(may_fail=may_fail)
+        return kube, _find_configuration(config, kube, may_fail=may_fail)
+    except HivedError:
+        with suppress(NoConfigurationError):  # what is wrong with a file goes first
+            plan_documents(documents, _submission(find_configuration(config, None), **wanted))
+        raise
+
+
+def _foretell(inspector: Inspector, submission: Submission, jobs: Sequence[PlannedJob], output: str) -> None:
+    """Say where each pod would run, or print the objects that would be created."""
+    refuse_equal_names(submission.namespace, jobs)
+    if output == "text":
+        print_forecasts(inspector, jobs, submission.namespace)
+    else:
+        _print(_objects(jobs), output)
+
+
+def _tell_created(created: Created, jobs: Sequence[PlannedJob], output: str, *, is_alone: bool) -> None:
+    """Print the objects that were created, or lines about them and about the jobs; see `_tell_of`."""
+    if output != "text":
+        _print([*created.others, *created.pods], output)
+        return
+    print_created(created)
+    for job in jobs:
+        _tell_of(job, is_alone)
 
 
 def _submission(

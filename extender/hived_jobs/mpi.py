@@ -132,8 +132,7 @@ def _with_ssh(
         hidden = {} if launcher_is_worker else {"NVIDIA_VISIBLE_DEVICES": "", "NVIDIA_DRIVER_CAPABILITIES": ""}
         add_env(inside, {**env, **hidden})
         mount(inside, "mpi-job-config", _MPI_FOLDER, {"configMap": {"name": config}})
-    # An MPI job alone has keys: everybody else does without the library that makes them.
-    from hived_extender.deploy.certificates import ssh_key_pair  # noqa: PLC0415
+    from hived_extender.deploy.certificates import ssh_key_pair  # noqa: PLC0415  # a library that few jobs need
 
     private, public = ssh_key_pair()
     keys = {"ssh-privatekey": b64encode(private).decode(), "ssh-publickey": b64encode(public).decode()}

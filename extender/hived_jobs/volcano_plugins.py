@@ -48,8 +48,7 @@ class Plugins:
             if "ssh-private-key" in options and "ssh-public-key" in options:
                 private, public = options["ssh-private-key"].encode(), options["ssh-public-key"].encode()
             else:
-                # Only these jobs have keys made: everybody else does without the library for it.
-                from hived_extender.deploy.certificates import ssh_key_pair  # noqa: PLC0415
+                from hived_extender.deploy.certificates import ssh_key_pair  # noqa: PLC0415  # as in `mpi`
 
                 private, public = ssh_key_pair()
             files = {"id_rsa": private, "id_rsa.pub": public, "authorized_keys": public, "config": _SSH_CONFIG.encode()}

@@ -12,12 +12,13 @@ from hived.errors import UserError
 from hived_config.loader import Configuration
 from hived_extender.kube.client import KubeClient
 from hived_extender.kube.metrics import Metrics
+from hived_extender.options import LOOPBACK
 from hived_extender.pods.admission import Admission, Admitted
 from hived_extender.pods.proofs import Prover
 from hived_extender.reconfiguration.origins import Origin, file_origin
 from hived_extender.reconfiguration.stores import ConfigMapStore
 from hived_extender.reconfiguration.versions import Stored
-from hived_extender.running import LOOPBACK, Extender, start_extender
+from hived_extender.running import Extender, start_extender
 from hived_extender.service.notices import Pace
 from hived_extender.service.writes.binding_secret import KEY_BYTES
 from hived_jobs.configuration import CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE
@@ -59,30 +60,16 @@ def start_embedded(
     Raises UserError for a configuration, an address or a record directory that cannot be used.
     """
     first = file_origin(config_file)
-    configuration = first.configuration
-
-    def labels_of(namespace: str) -> Mapping[str, str]:
-        return cluster.namespace_labels(namespace)  # which needs the admission to begin with
-
-    admission = Admission(configuration.cluster, configuration.rules, serves_every_name=True, labels_of=labels_of)
-    cluster = EmbeddedCluster(
-        configuration.cluster,
-        rules=configuration.rules,
-        admit_pod=(lambda pod: _admitted(admission, pod)) if has_webhook else None,
-    )
+    cluster, admission = _cluster_of(first.configuration, has_webhook=has_webhook)
 
     def taken_up(configuration: Configuration) -> None:
         admission.configure(configuration.cluster, configuration.rules)
         cluster.add_machines(configuration.cluster, configuration.rules)
 
-    cluster.start()
-    try:
+    with cluster:
         kube = KubeClient.connect(kubeconfig=str(cluster.hived_kubeconfig))
-        store = ConfigMapStore(kube, CONFIG_MAP_NAMESPACE, CONFIG_MAP_NAME, Metrics())
-        store.create(Stored(first.version.text, (first.version,)))
-        origin = Origin(store, configuration, first.version)
         with start_extender(
-            origin,
+            _published(first, kube),
             kube,
             listen=listen,
             record_dir=record_dir,
@@ -96,14 +83,41 @@ def start_embedded(
             on_answering(running)
             if not extender.wait_ready(stop=stop) and not (stop and stop.is_set()):
                 raise UserError("the extender has not become ready; see the log")
-            cluster.start_scheduler(extender.url)
-            try:
-                with closing(KubeClient.connect(cluster.api_url)) as jobs_kube, JobController(jobs_kube):
-                    yield running
-            finally:
-                cluster.stop_scheduler()
+            with _at_work(running):
+                yield running
+
+
+def _cluster_of(configuration: Configuration, *, has_webhook: bool) -> tuple[EmbeddedCluster, Admission]:
+    """A cluster that is not started, and the admission of its pods; each needs the other."""
+
+    def labels_of(namespace: str) -> Mapping[str, str]:
+        return cluster.namespace_labels(namespace)  # which needs the admission to begin with
+
+    admission = Admission(configuration.cluster, configuration.rules, serves_every_name=True, labels_of=labels_of)
+    cluster = EmbeddedCluster(
+        configuration.cluster,
+        rules=configuration.rules,
+        admit_pod=(lambda pod: _admitted(admission, pod)) if has_webhook else None,
+    )
+    return cluster, admission
+
+
+def _published(first: Origin, kube: KubeClient) -> Origin:
+    """The same configuration, from a ConfigMap of the cluster."""
+    store = ConfigMapStore(kube, CONFIG_MAP_NAMESPACE, CONFIG_MAP_NAME, Metrics())
+    store.create(Stored(first.version.text, (first.version,)))
+    return Origin(store, first.configuration, first.version)
+
+
+@contextmanager
+def _at_work(running: Embedded) -> Iterator[None]:
+    """With a scheduler, and a controller for jobs."""
+    running.cluster.start_scheduler(running.extender.url)
+    try:
+        with closing(KubeClient.connect(running.cluster.api_url)) as kube, JobController(kube):
+            yield
     finally:
-        cluster.stop()
+        running.cluster.stop_scheduler()
 
 
 def _admitted(admission: Admission, pod: Mapping[str, Any]) -> Admitted:

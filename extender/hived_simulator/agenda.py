@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Kind(IntEnum):
-    """What happens. Of one moment, lower numbers come first: cells come free before anybody asks for them."""
+    """Kinds of events. Of one moment, lower numbers come first: cells come free before anybody asks for them."""
 
     END = 0  # of a task's run
     LEAVE = 1  # victims, at the end of their grace

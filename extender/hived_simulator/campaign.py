@@ -43,7 +43,7 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class Kept(msgspec.Struct):
-    """What a campaign knows of its runs so far; this is written to disk.
+    """The runs of a campaign so far; this is written to disk.
 
     number : of the present run, counted over all policies and draws
     loop : that of the present run; None before it starts
@@ -67,7 +67,7 @@ class Report(msgspec.Struct, frozen=True):
     trace: dict[str, object]
     options: object
     tenants: dict[str, str]
-    changes: list[object]
+    changes: list[dict[str, object]]
     policies: list[dict[str, object]]
     differences: list[Difference]
 
@@ -79,7 +79,8 @@ class Campaign:
         """Go on from the checkpoint in the folder `out`, if there is one. UserError if that is of other inputs."""
         self.plan = plan
         self._out = out
-        found = checkpoints.load(out, plan.identity)
+        self._identity = plan.identity
+        found = checkpoints.load(out, self._identity)
         self.is_resumed = found is not None
         self._kept: Kept = Kept() if found is None else found
         self._trace = plan.trace
@@ -107,7 +108,7 @@ class Campaign:
             tell(progress)
             is_stopped = must_stop()
             if self.can_resume and (is_stopped or now_s() - saved_s >= save_s):
-                checkpoints.save(self._out, self.plan.identity, self._kept)
+                checkpoints.save(self._out, self._identity, self._kept)
                 saved_s = now_s()
             if is_stopped:
                 return False
@@ -194,8 +195,12 @@ class Campaign:
             {**msgspec.structs.asdict(policy), "folder": policy.name, "total": rows[policy.name][0]}
             for policy in plan.policies
         ]
+        changes = [
+            {"at_s": change.at_s, "text": change.text} | ({"configuration": file} if file else {})
+            for change, file in zip(plan.changes, plan.change_files, strict=True)
+        ]
         report = Report(
-            FORMAT, __version__, plan.policies[0].configuration, trace, plan.options, plan.tenants,
-            [{"at_s": change.at_s, "text": change.text} for change in plan.changes], policies, found,
+            FORMAT, __version__, plan.policies[0].configuration, trace, plan.options, plan.tenants, changes, policies,
+            found,
         )  # fmt: skip
         write(self._out / "run.json", as_json(report))

@@ -23,7 +23,7 @@ _CELLS = re.compile(r"([0-9]{1,5})x(.+)", re.ASCII)
 
 
 class Act(StrEnum):
-    """What happens to the cluster."""
+    """Changes of the cluster."""
 
     DRAIN = "drain"
     CORDON = "cordon"

@@ -2,8 +2,8 @@
 
 Objects are pickled, except that a core's state is written as its configuration and its arrays: a topology is built
 anew, and the arrays keep sharing one block. Between two events a state has no journal and no plan under way. A file is
-read back only if its digest is right, it belongs to the same inputs, and it names no class or function but ours, those
-of numpy's arrays, and plain containers.
+read back only if its digest is right and it belongs to the same inputs. It may name only our classes and functions,
+those of numpy's arrays, and plain containers.
 """
 
 import hashlib

@@ -39,10 +39,15 @@ Answer = Started | Leaving | Waits
 
 
 class Room(NamedTuple):
-    """Leaf cells at one moment. `free_cells` counts, by cell type, cells of which every leaf is healthy and idle."""
+    """Leaf cells at one moment: all, bad ones, whether in use or not, and idle ones.
+
+    idle_count : healthy ones that are neither used nor reserved
+    free_cells : by cell type, cells of which every leaf is idle
+    """
 
     leaf_count: int
     bad_count: int
+    idle_count: int
     free_cells: Mapping[str, int]
 
 

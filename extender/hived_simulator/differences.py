@@ -17,6 +17,7 @@ _T_975 = (
 
 FIGURES: dict[str, Callable[[Summary], float]] = {
     "mean delay, s": lambda summary: summary.delay.mean,
+    "guaranteed jobs never started": lambda summary: summary.delay.never,
     "p95 delay, s": lambda summary: summary.delay.p95,
     "mean stretch, s": lambda summary: summary.stretch.mean,
     "utilisation": lambda summary: summary.utilisation,

@@ -1,12 +1,15 @@
 """Which hardware each virtual cluster would own, and the configuration of a cluster that consists of it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
+
+import numpy as np
 
 from hived.errors import UserError
 from hived.specs import ClusterSpec, PhysicalCellSpec, VirtualClusterSpec
 from hived.topology import NO_CELL, Topology
+from hived_simulator.hardware import BoolArray, leaves_below
 from hived_simulator.owned import Owned
 
 OTHERS = "~others"
@@ -14,10 +17,11 @@ OTHERS = "~others"
 
 
 class Estate(NamedTuple):
-    """The private cluster of one virtual cluster."""
+    """The private cluster of one virtual cluster. `cells` are those of the whole cluster that it owns."""
 
     spec: ClusterSpec
     owned: Owned
+    cells: Sequence[int]
 
 
 def estates(spec: ClusterSpec, topology: Topology) -> dict[str, Estate]:
@@ -40,7 +44,17 @@ def estates(spec: ClusterSpec, topology: Topology) -> dict[str, Estate]:
         if writer.others:
             virtual[OTHERS] = VirtualClusterSpec(OTHERS, pinned_cell_ids=tuple(writer.others))
         estate = replace(spec, physical_cells=physical, virtual_clusters=virtual)
-        found[name] = Estate(estate, _owned(topology, cells))
+        found[name] = Estate(estate, _owned(topology, cells), cells)
+    return found
+
+
+def unowned(topology: Topology, divided: Iterable[Estate]) -> BoolArray:
+    """The leaf cells that no virtual cluster owns, of shape (cells,). Cost O(cells)."""
+    found = np.zeros(len(topology.arrays.node), np.bool_)
+    found[topology.arrays.node_leaf] = True
+    for estate in divided:
+        for cell in estate.cells:
+            found[leaves_below(topology, cell)] = False
     return found
 
 
@@ -89,8 +103,7 @@ def _owned(topology: Topology, cells: Sequence[int]) -> Owned:
     arrays = topology.arrays
     devices: dict[int, set[int]] = {}
     for cell in cells:
-        first, count = int(arrays.first_leaf[cell]), int(arrays.leaf_count[arrays.chain_level[cell]])
-        own = slice(first, first + count)
+        own = leaves_below(topology, cell)
         for node, device in zip(arrays.node[own].tolist(), arrays.device[own].tolist(), strict=True):
             devices.setdefault(node, set()).add(device)
     lacking = {}
@@ -145,7 +158,7 @@ class Pieces:
             cell = int(self._arrays.parent[cell])
 
     def first_free(self, chain_level: int) -> int | None:
-        """The first whole cell of a level. What has been passed once never becomes whole again."""
+        """The first whole cell of a level. A cell that was passed once never becomes whole again."""
         base, size = int(self._arrays.level_base[chain_level]), int(self._arrays.level_size[chain_level])
         cell = self._next.get(chain_level, base)
         while cell < base + size and not self._is_whole(cell):

@@ -76,7 +76,9 @@ def _written(hardware: Hardware, shares: dict[str, int]) -> str:
     names = [f"node-{number:0{width}}" for number in range(1, hardware.nodes + 1)]
     racks = [names[start : start + hardware.rack] for start in range(0, hardware.nodes, hardware.rack)]
     if len(racks[-1]) < hardware.rack:
-        raise UserError(f"{hardware.nodes} nodes make no whole racks of {hardware.rack}; name another number per rack")
+        raise UserError(
+            f"{hardware.nodes} nodes make no whole racks of {hardware.rack}: name another number with --rack"
+        )
     lines = [
         "rules: 2",
         "physicalCluster:",

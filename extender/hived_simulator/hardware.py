@@ -1,14 +1,17 @@
 """Facts about a topology and a state that results show: levels, idle cells, promises."""
 
 from collections import Counter
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hived.errors import UserError
 from hived.state import CellState, State
 from hived.topology import NO_CELL, Chain, IntArray, Topology
 
 ACROSS = "across"
+BoolArray: TypeAlias = NDArray[np.bool_]
 
 
 def promised_leaves(topology: Topology) -> dict[str, int]:
@@ -85,6 +88,11 @@ def level_name(topology: Topology, level: int) -> str:
     return chain.types[level - 1] if level <= chain.top_level else ACROSS
 
 
+def bad_leaves(state: State) -> int:
+    """Bad physical leaf cells, in use or not."""
+    return int(np.count_nonzero(state.cells.bad[state.arrays.node_leaf]))
+
+
 def bad_leaves_of(state: State, vc: str) -> int:
     """Leaf cells of a virtual cluster that are bound to bad ones."""
     is_leaf = (state.arrays.vc == state.topology.vc_index[vc]) & (state.arrays.level == 1)
@@ -97,16 +105,29 @@ def configured_leaves(state: State, group: str) -> int:
     return 0 if found is None else int(np.count_nonzero(found.physical != NO_CELL))
 
 
-def idle_cells(state: State) -> dict[str, int]:
-    """By cell type, lowest first: physical cells of which every leaf is healthy, and neither used nor reserved."""
-    arrays, cells, found = state.arrays, state.cells, Counter[str]()
-    for number, chain in enumerate(state.topology.chains):
+def leaves_below(topology: Topology, cell: int) -> slice:
+    """The leaf cells of a physical cell: they have consecutive numbers."""
+    arrays = topology.arrays
+    first = int(arrays.first_leaf[cell])
+    return slice(first, first + int(arrays.leaf_count[arrays.chain_level[cell]]))
+
+
+def idle_leaves(state: State) -> BoolArray:
+    """The leaf cells that are healthy, and neither used nor reserved, of shape (cells,). Cost O(cells)."""
+    found = np.zeros(len(state.arrays.node), np.bool_)
+    leaves = state.arrays.node_leaf
+    found[leaves] = (state.cells.state[leaves] == CellState.FREE) & (state.cells.bad[leaves] == 0)
+    return found
+
+
+def whole_cells(topology: Topology, is_idle: BoolArray) -> dict[str, int]:
+    """By cell type, lowest first: physical cells of which every leaf is idle; `is_idle` is that of `idle_leaves`."""
+    arrays, found = topology.arrays, Counter[str]()
+    for number, chain in enumerate(topology.chains):
         offset = int(arrays.level_offset[number])
         base, size = int(arrays.level_base[offset + 1]), int(arrays.level_size[offset + 1])
-        leaves = slice(base, base + size)
-        idle = (cells.state[leaves] == CellState.FREE) & (cells.bad[leaves] == 0)
         for level, name in enumerate(chain.types, 1):
-            whole = idle.reshape(-1, chain.leaf_count(level)).all(axis=1)
+            whole = is_idle[base : base + size].reshape(-1, chain.leaf_count(level)).all(axis=1)
             found[name] += int(np.count_nonzero(whole))
     return dict(found)
 
@@ -119,8 +140,6 @@ def nodes_below(topology: Topology, cell: str) -> list[str]:
     for each in range(topology.physical_count):
         chain = topology.chain_of(each)
         if int(arrays.level[each]) > chain.node_level and topology.address(each) == cell:
-            first = int(arrays.first_leaf[each])
-            count = int(arrays.leaf_count[arrays.chain_level[each]])
-            nodes = dict.fromkeys(arrays.node[first : first + count].tolist())
+            nodes = dict.fromkeys(arrays.node[leaves_below(topology, each)].tolist())
             return [topology.node_names[node] for node in nodes]
     raise UserError(f"{cell!r}: expected a node, or the address of a physical cell above nodes")

@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from hived.decisions import Applied, Bind, Decision, Preempt, Wait
 from hived.errors import UserError
 from hived.events import Event, NodeHealthChanged, Phase, PodAllocated, PodDeleted, PodProgressed, ScheduleRequested
@@ -15,14 +13,16 @@ from hived_extender.reconfiguration.successor import Successor
 from hived_extender.service.state_inputs import StateInputs, reservations
 from hived_simulator.clusters import Answer, Displaced, Leaving, Room, Started, Waits
 from hived_simulator.hardware import (
+    bad_leaves,
     bad_leaves_of,
     best_level,
     common_level,
     configured_leaves,
-    idle_cells,
+    idle_leaves,
     level_name,
     nodes_below,
     promised_leaves,
+    whole_cells,
 )
 from hived_simulator.holdings import Holding, has_place, placed_pods
 from hived_simulator.occupancy import Occupancy
@@ -235,9 +235,10 @@ class HivedCluster:
 
     def measure(self) -> Room:
         """See `Cluster`."""
-        bad = int(np.count_nonzero(self.state.cells.bad[self.state.arrays.node_leaf]))
         absent = 0 if self._owned is None else self._leaf_count - self._owned.leaf_count
-        return Room(self._leaf_count - absent, bad - absent, idle_cells(self.state))
+        is_idle = idle_leaves(self.state)
+        whole = whole_cells(self.state.topology, is_idle)
+        return Room(self._leaf_count - absent, bad_leaves(self.state) - absent, int(is_idle.sum()), whole)
 
     def best_level(self, task: Task) -> int:
         """See `Cluster`."""

@@ -1,4 +1,4 @@
-"""Who holds cells, told as a restart is told."""
+"""Holders of cells, as a restart is told of them."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

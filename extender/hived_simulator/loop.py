@@ -5,14 +5,14 @@ tasks are tried, guaranteed ones before opportunistic ones, until nobody is left
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from hived.specs import OPPORTUNISTIC_PRIORITY
 from hived_simulator.agenda import Agenda, Entry, Kind
 from hived_simulator.changes import Act, Change
 from hived_simulator.clusters import Answer, Cluster, Leaving, Started, Waits
 from hived_simulator.lanes import Lanes
-from hived_simulator.series import Series
+from hived_simulator.series import Now, Series
 from hived_simulator.summaries import Promises, Usage
 from hived_simulator.tasks import Cause, Phase, Task
 
@@ -29,17 +29,6 @@ class Manner:
     grace_s: float = 0.0
     has_backfill: bool = False
     lends_over_quota: bool = False
-
-
-@dataclass(slots=True)
-class Now:
-    """The moment, and counts of it: tasks waiting by cause, leaf cells in use, of these lent ones."""
-
-    at_s: float = 0.0
-    waiting: list[int] = field(default_factory=lambda: [0] * len(Cause))
-    used_count: int = 0
-    lent_count: int = 0
-    open_count: int = 0
 
 
 class Loop:
@@ -68,7 +57,7 @@ class Loop:
         self._change_count = len(changes)  # to come
         self._refused_count = 0
         self._victims: dict[str, set[str]] = {}
-        """Who still has to leave, by the group that reserves their cells."""
+        """Tasks that still have to leave, by the group that reserves their cells."""
         self._read_promises()
         for number, task in enumerate(tasks):
             self._agenda.add(task.submitted_s, Kind.SUBMIT, number)

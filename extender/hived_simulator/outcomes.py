@@ -1,12 +1,21 @@
-"""What happened to each job of a run, from its tasks, and how that differs from its private cluster."""
+"""The outcome of each job of a run, from its tasks, and how that differs from its private cluster."""
 
 from collections.abc import Iterator, Sequence
+from enum import StrEnum
 from itertools import groupby
 from typing import NamedTuple
 
 from hived_simulator.tasks import CAUSE_NAMES, NEVER, Cause, Phase, Task
 
 HOUR_S = 3600.0
+
+
+class JobKind(StrEnum):
+    """One pod, several that start together, or several that start one by one."""
+
+    POD = "pod"
+    GANG = "gang"
+    ELASTIC = "elastic"
 
 
 class Outcome(NamedTuple):
@@ -17,8 +26,9 @@ class Outcome(NamedTuple):
     stretch_s : from submission to end, without the time that it needs to run
     waited_s : all waiting, that after evictions included; of the pod that waited longest
     lost_leaf_s : leaf-seconds of work that evictions undid
+    kind : whether its pods start together
     level, best_level : of the lowest cell that held all pods of a gang at its first start, and that could at best; 0 if
-        it never started
+        it never started; of an elastic job those of its first pod
     cause : why it waited longest, by the name of `Cause`; "" if it never waited
     """
 
@@ -26,6 +36,7 @@ class Outcome(NamedTuple):
     vc: str
     leaf_count: int
     pod_count: int
+    kind: JobKind
     priority: int
     submitted_s: float
     started_s: float | None
@@ -40,11 +51,6 @@ class Outcome(NamedTuple):
     best_level: int
     cause: str
     reason: str
-
-    @property
-    def is_gang(self) -> bool:
-        """Has it more than one pod?"""
-        return self.pod_count > 1
 
 
 class Excess(NamedTuple):
@@ -80,6 +86,7 @@ def _outcome(parts: Sequence[tuple[Task, int]]) -> Outcome:
         vc=first.vc,
         leaf_count=sum(task.shape.leaf_count for task in tasks),
         pod_count=sum(count for task in tasks for count, _ in task.shape.pods),
+        kind=_kind(first),
         priority=first.priority,
         submitted_s=first.submitted_s,
         started_s=started_s,
@@ -95,6 +102,13 @@ def _outcome(parts: Sequence[tuple[Task, int]]) -> Outcome:
         cause=cause,
         reason="" if refused is None else refused.reason,
     )
+
+
+def _kind(first: Task) -> JobKind:
+    """The kind of a job by its first task."""
+    if first.shape.is_elastic:
+        return JobKind.ELASTIC
+    return JobKind.GANG if sum(count for count, _ in first.shape.pods) > 1 else JobKind.POD
 
 
 def _is_refused(task: Task) -> bool:

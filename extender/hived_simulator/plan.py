@@ -48,7 +48,7 @@ LENDING = "over-quota"
 
 
 class OverQuota(StrEnum):
-    """What guaranteed work does for which its virtual cluster has no room."""
+    """The lot of guaranteed work for which its virtual cluster has no room."""
 
     WAIT = "wait"
     OPPORTUNISTIC = "opportunistic"
@@ -62,7 +62,7 @@ class Through(StrEnum):
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user may choose; lengths of time in seconds.
+    """Choices of a user; lengths of time in seconds.
 
     against : policies beside the configuration: names of baselines, LENDING, or files of other configurations
     what : changes of the cluster, as on the command line
@@ -111,23 +111,28 @@ class Policy(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """A simulation. `specs` are by the name of the policy, `tenants` maps those of the trace to virtual clusters."""
+    """A simulation. `specs` are by the name of the policy, `tenants` maps those of the trace to virtual clusters.
+
+    `change_files` has the file of each change, None of those that have none.
+    """
 
     options: Options
     policies: tuple[Policy, ...]
     specs: dict[str, ClusterSpec]
     changes: tuple[Change, ...]
-    change_files: tuple[Input, ...]
+    change_files: tuple[Input | None, ...]
     trace: Trace
     trace_file: Input
     tenants: dict[str, str]
 
     @property
     def identity(self) -> str:
-        """A digest of everything that results depend on: inputs, options, version."""
+        """A digest of everything that results depend on: inputs, options, version. A reader may look at files beside
+        that of the trace, so the jobs themselves are part of it.
+        """
         told = [
             FORMAT, __version__, self.options, self.policies, self.change_files, self.trace_file, self.tenants,
-            len(self.trace.jobs),
+            self.trace,
         ]  # fmt: skip
         return hashlib.sha256(msgspec.json.encode(told, order="deterministic")).hexdigest()
 
@@ -174,7 +179,7 @@ def make_plan(config: Path, trace_path: Path, options: Options) -> Plan:
         policies=policies,
         specs=specs,
         changes=tuple(changes),
-        change_files=tuple(_input(Path(change.file)) for change in changes if change.file),
+        change_files=tuple(_input(Path(change.file)) if change.file else None for change in changes),
         trace=_prepared(trace, options),
         trace_file=_trace_input(trace_path, trace),
         tenants=assigned(trace, spec, options.tenants),

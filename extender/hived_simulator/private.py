@@ -7,43 +7,35 @@ of the file, each in the first place that is left. So the cells of one virtual c
 from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any
+
+import numpy as np
 
 from hived.layout import build_topology
 from hived.specs import ClusterSpec
 from hived_simulator.clusters import Answer, Displaced, Room, Waits
-from hived_simulator.estates import estates
-from hived_simulator.hardware import level_name, nodes_below
+from hived_simulator.configured import Configured
+from hived_simulator.estates import Estate, estates, unowned
+from hived_simulator.hardware import whole_cells
 from hived_simulator.hived_cluster import HivedCluster
 from hived_simulator.tasks import Cause, Task
 
 
-class PrivateClusters:
+class PrivateClusters(Configured):
     """All private clusters side by side, as one scheduler. See the module."""
 
     def __init__(self, spec: ClusterSpec, is_lazy: bool = False) -> None:
         """Cost O(cells of the virtual clusters). UserError if the hardware cannot be divided."""
-        self._spec = spec
+        super().__init__(spec)
         self._is_lazy = is_lazy
         self._bad_nodes: set[str] = set()
-        self._topology = build_topology(spec)
         self._clusters = {
-            name: HivedCluster(estate.spec, is_lazy, estate.owned)
-            for name, estate in estates(spec, self._topology).items()
+            name: HivedCluster(estate.spec, is_lazy, estate.owned) for name, estate in self._divided().items()
         }
 
-    def __getstate__(self) -> dict[str, Any]:
-        """All but the topology, which is built anew from the configuration."""
-        return {name: value for name, value in vars(self).items() if name != "_topology"}
-
-    def __setstate__(self, kept: dict[str, Any]) -> None:
-        vars(self).update(kept)
-        self._topology = build_topology(self._spec)
-
-    @property
-    def spec(self) -> ClusterSpec:
-        """See `Cluster`."""
-        return self._spec
+    def _divided(self) -> dict[str, Estate]:
+        found = estates(self._spec, self._topology)
+        self._is_unowned = unowned(self._topology, found.values())
+        return found
 
     def tell_time(self, now_s: float) -> None:
         """See `Cluster`."""
@@ -92,15 +84,11 @@ class PrivateClusters:
         """See `Cluster`."""
         return [name for cluster in self._clusters.values() for name in cluster.groups_on(nodes)]
 
-    def nodes_of(self, cell: str) -> list[str]:
-        """See `Cluster`."""
-        return nodes_below(self._topology, cell)
-
     def reconfigure(self, spec: ClusterSpec) -> Displaced:
         """See `Cluster`: the hardware is divided anew, and work leaves machines that its owner loses."""
         self._spec, self._topology = spec, build_topology(spec)
         displaced: list[Displaced] = []
-        for name, estate in estates(spec, self._topology).items():
+        for name, estate in self._divided().items():
             cluster = self._clusters.get(name)
             if cluster is None:
                 cluster = self._clusters[name] = HivedCluster(estate.spec, self._is_lazy, estate.owned)
@@ -113,18 +101,24 @@ class PrivateClusters:
         return Displaced(*(tuple(chain.from_iterable(each)) for each in zip(*displaced, strict=True)))
 
     def measure(self) -> Room:
-        """See `Cluster`."""
-        rooms = [cluster.measure() for cluster in self._clusters.values()]
-        free: Counter[str] = Counter()
+        """See `Cluster`: of all hardware of the configuration, as under every policy. What is promised to no virtual
+        cluster is idle.
+        """
+        rooms = [self._clusters[vc].measure() for vc in self._spec.virtual_clusters]
+        arrays, numbers = self._topology.arrays, self._topology.node_index
+        is_bad = np.isin(arrays.node, [numbers[node] for node in self._bad_nodes if node in numbers])
+        is_idle = self._is_unowned & ~is_bad
+        free = Counter(whole_cells(self._topology, is_idle))
         for room in rooms:
             free.update(room.free_cells)
-        return Room(sum(room.leaf_count for room in rooms), sum(room.bad_count for room in rooms), dict(free))
+        return Room(
+            len(arrays.node_leaf),
+            sum(room.bad_count for room in rooms) + int(np.count_nonzero(self._is_unowned & is_bad)),
+            sum(room.idle_count for room in rooms) + int(np.count_nonzero(is_idle)),
+            dict(free),
+        )
 
     def best_level(self, task: Task) -> int:
         """See `Cluster`: in the cluster of its owner."""
         found = self._clusters.get(task.vc)
         return 0 if found is None else found.best_level(task)
-
-    def level_name(self, level: int) -> str:
-        """See `Cluster`."""
-        return level_name(self._topology, level)

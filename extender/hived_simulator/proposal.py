@@ -58,7 +58,7 @@ class Proposal(msgspec.Struct, frozen=True):
 
 def propose(
     text: str, file: str, jobs: Sequence[Job], vc_of: Mapping[str, str], goal: Goal, most: int,
-    manner: Manner = Manner(), tell: Telling = lambda part: lambda done, of: None,  # noqa: B008
+    manner: Manner = Manner(), tell: Telling = lambda part: lambda done, of: None,  # noqa: B008  # a frozen value
 ) -> Proposal:  # fmt: skip
     """Search, and replay the result.
 
@@ -152,7 +152,9 @@ def _told_delay(sizes: Sizes, table: Table, vc: str) -> str:
         return f"{vc} has no guaranteed jobs in the trace"
     now, then = _minutes(before.started_mean_s), _minutes(after.started_mean_s)
     never = "" if before.never == after.never else f", and {after.never:,} never start instead of {before.never:,}"
-    return f"the {after.jobs:,} jobs of {vc} wait {then} on average instead of {now}{never}"
+    jobs = "the only job" if after.jobs == 1 else f"the {after.jobs:,} jobs"
+    waits = "waits" if after.jobs == 1 else "wait"
+    return f"{jobs} of {vc} {waits} {then} on average instead of {now}{never}"
 
 
 def _minutes(seconds: float) -> str:
@@ -163,7 +165,7 @@ def _told_shape(sizes: Sizes, each: Reshape) -> str:
     upper, lower = sizes.path(each.upper), sizes.path(each.lower)
     need = each.need
     return (
-        f"{each.parts} {lower} of {each.vc} become {each.cells} {upper}: {_count(need.jobs)} fit into one and into no "
+        f"{each.parts} {lower} of {each.vc} become {each.cells} {upper}: {_count(need.jobs)} fit{'s' * (need.jobs == 1)} into one and into no "
         f"lower cell, with {need.share:.0%} of its GPU-hours, and at most {need.at_once:,} of them ran at once."
     )
 

@@ -1,14 +1,14 @@
 """Quotas: a virtual cluster is promised a number of leaf cells, anywhere; nodes are chosen one by one.
 
-The baseline that tenants know from Kubernetes: a pod takes any node with enough free devices, the fullest one (best
-fit, as MostAllocated does) or the emptiest one (spread, as LeastAllocated does). A gang starts as a whole or not at
-all, its largest pods first. Opportunistic tasks take free devices outside all quotas, and leave for guaranteed
-ones that find no nodes otherwise: on the chosen nodes, the youngest first.
+The baseline that tenants know from Kubernetes: a pod takes any node with enough free devices. Best fit takes the one
+with the fewest free devices. Spread takes the one of which the smallest share is in use with the pod, as LeastAllocated
+scores. A gang starts as a whole or not at all, its largest pods first. Opportunistic tasks take free devices outside
+all quotas, and leave for guaranteed ones that find no nodes otherwise: on the chosen nodes, the youngest first.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,8 @@ from hived.layout import build_topology
 from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived.topology import LongArray
 from hived_simulator.clusters import Answer, Displaced, Leaving, Room, Started, Waits
-from hived_simulator.hardware import best_level, common_level, level_name, nodes_below, promised_leaves
+from hived_simulator.configured import Configured
+from hived_simulator.hardware import best_level, common_level, promised_leaves
 from hived_simulator.seating import Nodes, Seats, find_seats, nodes_by_type
 from hived_simulator.tasks import Cause, Shape, Task
 
@@ -29,13 +30,13 @@ class Seated(NamedTuple):
     seats: Seats
 
 
-class QuotaCluster:
+class QuotaCluster(Configured):
     """See the module. `spreads`: the emptiest node is taken, not the fullest one."""
 
     def __init__(self, spec: ClusterSpec, spreads: bool) -> None:
         """Cost O(cells)."""
+        super().__init__(spec)
         self._spreads = spreads
-        self._spec = spec
         self._bad_nodes: set[str] = set()
         self._seated: dict[str, Seated] = {}
         self._reserved: dict[str, Seated] = {}
@@ -45,24 +46,10 @@ class QuotaCluster:
         self._read()
 
     def _read(self) -> None:
-        self._topology = build_topology(self._spec)
         self._types = nodes_by_type(self._topology)
         self._promised = promised_leaves(self._topology)
         self._leaf_count = sum(int(nodes.size.sum()) for nodes in self._types.values())
         self._possible.clear()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """All but the topology, which is built anew from the configuration."""
-        return {name: value for name, value in vars(self).items() if name != "_topology"}
-
-    def __setstate__(self, kept: dict[str, Any]) -> None:
-        vars(self).update(kept)
-        self._topology = build_topology(self._spec)
-
-    @property
-    def spec(self) -> ClusterSpec:
-        """See `Cluster`."""
-        return self._spec
 
     def tell_time(self, now_s: float) -> None:
         """See `Cluster`: quotas do not look at it."""
@@ -91,8 +78,7 @@ class QuotaCluster:
             return Waits(Cause.REFUSED, f"VC {task.vc} does not exist")
         if not task.is_opportunistic and task.shape.leaf_count > self.promised(task.vc):
             return Waits(Cause.REFUSED, f"VC {task.vc} is promised {self.promised(task.vc)} leaf cells")
-        fresh = nodes_by_type(self._topology)
-        if self._find(task.shape, {name: nodes.size for name, nodes in fresh.items()}) is None:
+        if self._find(task.shape, {name: nodes.whole for name, nodes in self._types.items()}) is None:
             return Waits(Cause.REFUSED, "there are not enough nodes of that size")
         return None
 
@@ -104,7 +90,7 @@ class QuotaCluster:
         return Cause.FULL if over else None
 
     def ask(self, task: Task, priority: int) -> Answer:
-        """See `Cluster`. Cost O(nodes x pods)."""
+        """See `Cluster`. Cost: that of `find_seats`."""
         reserved = self._reserved.pop(task.group, None)
         if reserved is not None:
             self._give_back(reserved)
@@ -112,13 +98,13 @@ class QuotaCluster:
             return Waits(cause)
         seats = reserved.seats if reserved is not None and self._is_free(reserved.seats) else None
         if seats is None:
-            seats = self._find(task.shape, {name: nodes.free for name, nodes in self._types.items()})
+            seats = self._find(task.shape, self._usable())
         if seats is not None:
             self._take(self._seated, Seated(task, priority, seats))
             return Started(self._level(seats))
         if priority == OPPORTUNISTIC_PRIORITY:
             return Waits(Cause.NO_ROOM)
-        seats = self._find(task.shape, {name: nodes.free + nodes.lent for name, nodes in self._types.items()})
+        seats = self._find(task.shape, self._usable(takes_lent=True))
         if seats is None:
             used = sum(self._used.values())
             bad = self._leaf_count - sum(int(nodes.size.sum()) for nodes in self._types.values())
@@ -126,6 +112,13 @@ class QuotaCluster:
         victims = self._victims(seats)
         self._take(self._reserved, Seated(task, priority, seats))
         return Leaving(victims)
+
+    def _usable(self, takes_lent: bool = False) -> dict[str, LongArray]:
+        """Leaf cells that may be taken, by leaf type and node: free ones, those of opportunistic tasks if wanted."""
+        return {
+            name: np.where(nodes.size > 0, nodes.free + nodes.lent if takes_lent else nodes.free, 0)
+            for name, nodes in self._types.items()
+        }
 
     def _find(self, shape: Shape, free: Mapping[str, LongArray]) -> Seats | None:
         return find_seats(shape, self._types, free, self._spreads)
@@ -185,10 +178,10 @@ class QuotaCluster:
         """See `Cluster`."""
         (self._bad_nodes.discard if is_healthy else self._bad_nodes.add)(node)
         self._room += 1
-        for nodes, fresh in zip(self._types.values(), nodes_by_type(self._topology).values(), strict=True):
+        for nodes in self._types.values():
             number = nodes.numbers.get(node)
             if number is not None:
-                nodes.size[number] = fresh.size[number] if is_healthy else 0
+                nodes.size[number] = nodes.whole[number] if is_healthy else 0
 
     def groups_on(self, nodes: Sequence[str]) -> list[str]:
         """See `Cluster`."""
@@ -200,14 +193,10 @@ class QuotaCluster:
             if any(kinds[kind].names[node] in wanted for kind, node, _ in seated.seats)
         ]
 
-    def nodes_of(self, cell: str) -> list[str]:
-        """See `Cluster`."""
-        return nodes_below(self._topology, cell)
-
     def reconfigure(self, spec: ClusterSpec) -> Displaced:
         """See `Cluster`: tasks stay on their nodes; those whose nodes are gone have to leave."""
         before = list(self._types.items())
-        self._spec = spec
+        self._spec, self._topology = spec, build_topology(spec)
         self._read()
         for nodes in self._types.values():
             for node in self._bad_nodes & nodes.numbers.keys():
@@ -241,23 +230,19 @@ class QuotaCluster:
     def measure(self) -> Room:
         """See `Cluster`. Of cell types it knows nodes only, by the type that the configuration gives them."""
         free: Counter[str] = Counter()
-        bad = 0
-        for nodes, whole in zip(self._types.values(), nodes_by_type(self._topology).values(), strict=True):
-            bad += int((whole.size - nodes.size).sum())
-            for number in range(len(nodes.names)):
-                chain = self._topology.chain_of(int(nodes.first_leaf[number]))
-                is_idle = nodes.size[number] > 0 and nodes.free[number] == nodes.size[number]
-                free[chain.types[chain.node_level - 1]] += int(is_idle)
-        return Room(self._leaf_count, bad, dict(free))
+        bad = idle = 0
+        for nodes in self._types.values():
+            bad += int((nodes.whole - nodes.size).sum())
+            idle += int(np.maximum(nodes.free[nodes.size > 0], 0).sum())
+            is_whole = (nodes.size > 0) & (nodes.free == nodes.size)
+            counts = np.bincount(nodes.cell_type[is_whole], minlength=len(nodes.cell_types))
+            free.update(dict(zip(nodes.cell_types, counts.tolist(), strict=True)))
+        return Room(self._leaf_count, bad, idle, dict(free))
 
     def best_level(self, task: Task) -> int:
         """See `Cluster`: a node at least, as nobody chooses among its devices."""
         chain = max(self._topology.chains, key=lambda each: each.top_level)
         return max(best_level(self._topology, task.shape.pods, task.shape.leaf_type), chain.node_level)
-
-    def level_name(self, level: int) -> str:
-        """See `Cluster`."""
-        return level_name(self._topology, level)
 
     def _level(self, seats: Seats) -> int:
         kinds = list(self._types.values())

@@ -7,7 +7,7 @@ NAMESPACE = "simulated"
 
 
 def pod_spec(task: Task, priority: int, is_lazy: bool, leaf_count: int = 0) -> PodSpec:
-    """What a pod of a task asks for; with `leaf_count` leaf cells, 0 for those of the first pod."""
+    """The request of a pod of a task; with `leaf_count` leaf cells, 0 for those of the first pod."""
     shape = task.shape
     members = tuple(MemberSpec(*pods) for pods in shape.pods)
     return PodSpec(

@@ -1,22 +1,31 @@
 """The cluster over time: a row at the start and each `every_s` seconds of virtual time after it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from hived_simulator.clusters import Cluster
+from hived_simulator.tasks import Cause
 
-if TYPE_CHECKING:
-    from hived_simulator.loop import Now
+
+@dataclass(slots=True)
+class Now:
+    """The moment, and counts of it: tasks waiting by cause, leaf cells in use, of these lent ones."""
+
+    at_s: float = 0.0
+    waiting: list[int] = field(default_factory=lambda: [0] * len(Cause))
+    used_count: int = 0
+    lent_count: int = 0
+    open_count: int = 0
 
 
 class Row(NamedTuple):
-    """Leaf cells and waiting tasks at one moment; `free_cells` by cell type, `waiting` by cause."""
+    """Leaf cells and waiting tasks at one moment; see `Room`. `waiting` is by cause."""
 
     at_s: float
     leaf_count: int
     used_count: int
     lent_count: int
+    idle_count: int
     bad_count: int
     free_cells: tuple[tuple[str, int], ...]
     waiting: tuple[int, ...]
@@ -40,7 +49,7 @@ class Series:
         while (at_s := len(self.rows) * self._every_s) < until_s:
             self.rows.append(
                 Row(
-                    at_s, room.leaf_count, now.used_count, now.lent_count, room.bad_count,
+                    at_s, room.leaf_count, now.used_count, now.lent_count, room.idle_count, room.bad_count,
                     tuple(room.free_cells.items()), tuple(now.waiting),
                 )
             )  # fmt: skip

@@ -1,8 +1,8 @@
 """Other shapes for virtual clusters: the same leaf cells, in cells that hold the gangs that occur.
 
 A gang is of the lowest level of which one cell has as many leaf cells as the gang. A virtual cluster gets as many cells
-of that level as gangs of it ran at once in a replay, made of lower cells that it has; then the lower ones stay for the
-rest. A shape stays as it is if another one would make the jobs of its virtual cluster wait longer.
+of that level as gangs of it ran at once in a replay. They are made of lower cells that it has; other lower ones stay. A
+shape stays as it is if another one would make the jobs of its virtual cluster wait longer.
 """
 
 from collections.abc import Sequence

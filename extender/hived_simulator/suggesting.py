@@ -21,7 +21,7 @@ SLIGHT = 1e-9
 
 
 class Goal(StrEnum):
-    """What is to become better."""
+    """The goal of a search."""
 
     DELAY = "delay"
     FAIR = "fair"

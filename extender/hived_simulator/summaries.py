@@ -6,7 +6,7 @@ from math import ceil
 import msgspec
 
 from hived.specs import OPPORTUNISTIC_PRIORITY
-from hived_simulator.outcomes import HOUR_S, Excess, Outcome
+from hived_simulator.outcomes import HOUR_S, Excess, JobKind, Outcome
 
 ALL = "all"
 SLIGHT_S = 0.001
@@ -14,20 +14,25 @@ SLIGHT_S = 0.001
 
 
 class Delays(msgspec.Struct, frozen=True):
-    """Delays of guaranteed jobs in seconds: percentiles are those of the nearest rank."""
+    """Delays of guaranteed jobs in seconds: percentiles are those of the nearest rank.
+
+    never : jobs that all these figures leave out, as they never started; of stretches, as they never ended
+    """
 
     mean: float = 0.0
     p50: float = 0.0
     p95: float = 0.0
     max: float = 0.0
+    never: int = 0
 
 
 class Later(msgspec.Struct, frozen=True):
     """Guaranteed jobs against their private clusters; the sharing anomaly.
 
-    count : jobs that start later; mean_s and max_s are by how much, of these
-    over_60_min, over_600_min : jobs that start more than so much later
-    never : jobs that start in the private cluster only
+    count : jobs that start later, and jobs that start in the private cluster only
+    mean_s, max_s, over_60_min, over_600_min : by how much, and jobs that start more than so much later, of those that
+        start
+    never : of `count`, jobs that start in the private cluster only
     ends : jobs that end later
     """
 
@@ -45,13 +50,14 @@ class Later(msgspec.Struct, frozen=True):
 class Summary(msgspec.Struct, frozen=True):
     """One virtual cluster, or all, in one run.
 
-    leaf_cells : promised ones at the start
+    leaf_cells : promised ones at the start; of all: those of the whole cluster
     jobs, opportunistic_jobs : as submitted; never_started of both
     delay, stretch : of guaranteed jobs
     utilisation : leaf-hours used until the last submission, per promised leaf-hour until then; of all: per leaf-hour of
-        the cluster
+        the whole cluster, under private clusters, too
     lent_share : the part of these leaf-hours that ran opportunistically
-    optimal_gangs : of `gangs` that started, those in a cell of the lowest level possible
+    gangs : jobs of several pods that start together, and have started
+    optimal_gangs : of these, in a cell of the lowest level possible
     """
 
     vc: str
@@ -70,6 +76,12 @@ class Summary(msgspec.Struct, frozen=True):
     gangs: int
     optimal_gangs: int
 
+    @property
+    def never_told(self) -> str:
+        """Jobs that never started as text: those that `delay` leaves out, and opportunistic ones if there are any."""
+        others = self.never_started - self.delay.never
+        return f"{self.delay.never:,}" + (f" + {others:,} opportunistic" if others else "")
+
 
 class Usage(msgspec.Struct):
     """Leaf-seconds until the last submission, `lent_s` of them opportunistic."""
@@ -86,12 +98,14 @@ class Promises(msgspec.Struct, frozen=True):
     promised: dict[str, int]
 
 
-def delays(values: Sequence[float]) -> Delays:
-    """The figures of some delays."""
-    if not values:
-        return Delays()
-    ordered = sorted(values)
-    return Delays(sum(ordered) / len(ordered), _rank(ordered, 0.5), _rank(ordered, 0.95), ordered[-1])
+def delays(values: Iterable[float | None]) -> Delays:
+    """The figures of some delays, of which None stands for a job that has none."""
+    told = list(values)
+    ordered = sorted(value for value in told if value is not None)
+    never = len(told) - len(ordered)
+    if not ordered:
+        return Delays(never=never)
+    return Delays(sum(ordered) / len(ordered), _rank(ordered, 0.5), _rank(ordered, 0.95), ordered[-1], never)
 
 
 def _rank(ordered: Sequence[float], part: float) -> float:
@@ -111,7 +125,7 @@ def later(pairs: Iterable[tuple[Outcome, Excess, Outcome]]) -> Later:
         if excess.end_s is not None and excess.end_s > SLIGHT_S:
             ends.append(excess.end_s)
     return Later(
-        count=len(starts),
+        count=len(starts) + never,
         mean_s=sum(starts) / len(starts) if starts else 0.0,
         max_s=max(starts, default=0.0),
         over_60_min=sum(late > HOUR_S for late in starts),
@@ -168,7 +182,7 @@ def _summary(
     vc: str, found: Sequence[Outcome], leaf_count: int, usage: Usage, there_s: float, against: Against | None
 ) -> Summary:
     guaranteed = [one for one in found if one.priority != OPPORTUNISTIC_PRIORITY]
-    gangs = [one for one in found if one.is_gang and one.level]
+    gangs = [one for one in found if one.kind is JobKind.GANG and one.level]
     pairs = (
         [] if against is None else [(one, against.excesses[one.job], against.outcomes[one.job]) for one in guaranteed]
     )
@@ -178,8 +192,8 @@ def _summary(
         jobs=len(found),
         opportunistic_jobs=len(found) - len(guaranteed),
         never_started=sum(one.started_s is None for one in found),
-        delay=delays([one.delay_s for one in guaranteed if one.delay_s is not None]),
-        stretch=delays([one.stretch_s for one in guaranteed if one.stretch_s is not None]),
+        delay=delays(one.delay_s for one in guaranteed),
+        stretch=delays(one.stretch_s for one in guaranteed),
         later=None if against is None else later(pairs),
         utilisation=usage.used_s / there_s if there_s else 0.0,
         lent_share=usage.lent_s / usage.used_s if usage.used_s else 0.0,

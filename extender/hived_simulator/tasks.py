@@ -18,7 +18,7 @@ NEVER = -1.0
 
 
 class Phase(IntEnum):
-    """What a task is doing."""
+    """The phase of a task."""
 
     FUTURE = 0
     WAITING = 1
@@ -44,7 +44,7 @@ CAUSE_NAMES = ("behind-others", "vc-full", "fragmented", "bad-hardware", "victim
 
 
 class Shape(NamedTuple):
-    """What a task asks for: tasks of one shape are interchangeable for a scheduler. `pods` is (count, leaves) pairs."""
+    """The request of a task; a scheduler cannot tell tasks of one shape apart. `pods` is (count, leaves) pairs."""
 
     pods: tuple[tuple[int, int], ...]
     leaf_type: str

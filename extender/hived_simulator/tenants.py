@@ -39,6 +39,11 @@ def assigned(trace: Trace, spec: ClusterSpec, written: Sequence[str], option: st
     lacking = [tenant for tenant, vc in found.items() if vc not in spec.virtual_clusters]
     if ALL_OTHERS in given:
         found |= dict.fromkeys(lacking, given[ALL_OTHERS])
+    elif lacking == [""]:
+        raise UserError(
+            f"jobs of the trace name no tenant: give them all one virtual cluster with {option} =VC, one of"
+            f" {_listed(sorted(spec.virtual_clusters))}"
+        )
     elif lacking:
         raise UserError(
             f"tenants of the trace without a virtual cluster: {_listed(lacking)}; the configuration has"

@@ -16,7 +16,7 @@ from hived_simulator.tasks import CAUSE_NAMES, Cause
 from hived_traces.jobs import Trace
 
 JOB_COLUMNS = (
-    "job", "tenant", "vc", "leaf_cells", "pods", "priority", "submitted_s", "started_s", "ended_s", "delay_s",
+    "job", "tenant", "vc", "leaf_cells", "pods", "kind", "priority", "submitted_s", "started_s", "ended_s", "delay_s",
     "stretch_s", "excess_start_s", "excess_end_s", "started_as", "evictions", "lost_leaf_hours", "level", "best_level",
     "waited_s", "cause", "reason",
 )  # fmt: skip
@@ -53,7 +53,7 @@ def jobs_table(trace: Trace, found: Sequence[Outcome], excesses: Sequence[Excess
         excess = Excess(None, None) if excesses is None else excesses[one.job]
         rows.append(
             (
-                job.name, job.tenant, one.vc, str(one.leaf_count), str(one.pod_count), str(one.priority),
+                job.name, job.tenant, one.vc, str(one.leaf_count), str(one.pod_count), one.kind, str(one.priority),
                 number(one.submitted_s), number(one.started_s), number(one.ended_s), number(one.delay_s),
                 number(one.stretch_s), number(excess.start_s), number(excess.end_s),
                 "" if one.started_s is None else "guaranteed" if one.is_guaranteed_start else "opportunistic",
@@ -76,8 +76,7 @@ def series_table(rows: Sequence[Row]) -> str:
     lines = []
     for row in rows:
         free = dict(row.free_cells)
-        idle = max(0, row.leaf_count - row.bad_count - row.used_count)
-        counts = [row.leaf_count, row.used_count, row.lent_count, idle, row.bad_count]
+        counts = [row.leaf_count, row.used_count, row.lent_count, row.idle_count, row.bad_count]
         counts += [free.get(name, 0) for name in types] + list(row.waiting[: Cause.REFUSED])
         lines.append([number(row.at_s), *map(str, counts)])
     return as_csv(columns, lines)

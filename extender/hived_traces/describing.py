@@ -1,4 +1,4 @@
-"""What a trace is like: its span, jobs by tenant and size, durations, waits, and the load that it puts on GPUs."""
+"""A description of a trace: its span, jobs by tenant and size, durations, waits, and the load that it puts on GPUs."""
 
 from collections import defaultdict
 from collections.abc import Sequence

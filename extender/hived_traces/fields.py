@@ -1,4 +1,4 @@
-"""Single fields of a row, read strictly. What cannot be used raises `Unusable`: the row is lost, not the file."""
+"""Single fields of a row, read strictly. An unusable field raises `Unusable`: the row is lost, not the file."""
 
 import math
 from datetime import UTC, datetime, tzinfo
@@ -17,7 +17,7 @@ MAX_TIME = 2 * MAX_SECONDS
 FIRST_DATE = 1e8
 """Seconds since 1970, in 1973: smaller times count from another moment."""
 NOTHING = frozenset(("", "None", "none", "null", "nan", "NaN", "NaT", "N/A", "Unknown", "\\N"))
-"""What stands in the fields of tables for no value."""
+"""Texts in fields of tables that mean no value."""
 
 
 class Unusable(Exception):

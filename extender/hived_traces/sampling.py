@@ -1,4 +1,4 @@
-"""Parts of a trace: by time, by tenant, or some of its jobs by chance. What was done stands in the notes."""
+"""Parts of a trace: by time, by tenant, or some of its jobs by chance. The notes say what was done."""
 
 from collections.abc import Collection
 from datetime import UTC, datetime

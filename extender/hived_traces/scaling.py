@@ -1,4 +1,4 @@
-"""Traces of another load: arrivals folded or faster, jobs larger or smaller. What was done stands in the notes.
+"""Traces of another load: arrivals folded or faster, jobs larger or smaller. The notes say what was done.
 
 Durations stay as they are in all of them. So does what the trace tells of its own cluster, except times of start, which
 mean nothing any more.
@@ -25,7 +25,7 @@ def span_s(trace: Trace) -> float:
 
 
 def load(trace: Trace, gpus: int) -> float:
-    """What jobs ask for while they arrive, as a share of what `gpus` leaf cells can do: 1.0 fills them in the mean.
+    """The demand of jobs while they arrive, as a share of what `gpus` leaf cells can do: 1.0 fills them in the mean.
 
     Raises UserError if all jobs arrive at once.
     """
@@ -36,10 +36,15 @@ def load(trace: Trace, gpus: int) -> float:
 
 
 def fold(trace: Trace, span: float) -> Trace:
-    """Lay the parts of `span` seconds above each other: arrivals are taken modulo it."""
+    """Lay the parts of `span` seconds above each other: arrivals are taken modulo it, to the microsecond."""
     before = span_s(trace)
-    jobs = (_moved(job, job.submitted_s % span) for job in trace.jobs)
+    jobs = (_moved(job, _remainder(job.submitted_s, span)) for job in trace.jobs)
     return _ordered(trace, jobs, f"arrivals of {before:.10g} s folded onto {span:.10g} s, durations kept")
+
+
+def _remainder(moment: float, span: float) -> float:
+    found = round(moment % span, 6)
+    return found if found < span else 0.0
 
 
 def speed(trace: Trace, factor: float) -> Trace:

@@ -43,7 +43,7 @@ class _Bounded(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]  # of what `io` has
         size = len(buffer)
         if self._head:
             chunk, self._head = self._head[:size], self._head[size:]

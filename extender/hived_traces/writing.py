@@ -65,7 +65,7 @@ WRITERS: dict[str, Callable[[Trace], Iterator[bytes]]] = {"hived": own.to_lines,
 
 
 def losses(trace: Trace, form: str) -> list[str]:
-    """What a form cannot keep of this trace, for people."""
+    """The properties of this trace that a form cannot keep, in words."""
     if form == own.NAME:
         return []
     jobs = trace.jobs

@@ -40,7 +40,7 @@ def type_of_blocks(block_class: type[Block]) -> BlockType:
     costs 0.6 us and not 38.
     """
     block_type = BlockType(block_class.__name__, block_class.dtypes)
-    block_class._numba_type_ = block_type  # type: ignore[attr-defined]
+    block_class._numba_type_ = block_type  # type: ignore[attr-defined]  # numba looks for it there
     return block_type
 
 
@@ -63,8 +63,7 @@ class _BlockAttributes(AttributeTemplate):
 
     key = BlockType
 
-    # in the base class this name stands for NotImplemented
-    def generic_resolve(self, block_type: BlockType, name: str) -> Any:  # type: ignore[override]
+    def generic_resolve(self, block_type: BlockType, name: str) -> Any:  # type: ignore[override]  # NotImplemented there
         place = block_type.place(name)
         return None if place < 0 else types.Array(block_type.fields[place][1], 1, "C")
 

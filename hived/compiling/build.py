@@ -107,7 +107,7 @@ def is_current(folder: Path, description: dict[str, Any]) -> bool:
 
 
 def _describe(entries: Sequence[Callable[..., Any]], architecture: str, variants: Sequence[str]) -> dict[str, Any]:
-    """What the library is made from, as it is now: an edit while it is built makes another library of it."""
+    """The present sources of the library: an edit while it is built makes another library of it."""
     others = {each.__module__: Path(each.__code__.co_filename) for each in entries}
     sources = {name: digest_of(path.parent, [path]) for name, path in others.items() if not name.startswith("hived.")}
     return {"architecture": architecture, "variants": variants, "sources": {"hived": core_digest(), **sources}}

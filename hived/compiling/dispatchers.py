@@ -58,7 +58,7 @@ class Twins:
         return twin
 
     def dispatcher(self, function: Callable[..., Any]) -> Any:
-        """What kernels call in the place of a kernel; made once."""
+        """The function that kernels call in the place of a kernel; made once."""
         if function not in self._dispatchers:
             make = self._shared if function in SHARED_KERNELS else compile_alone
             self._dispatchers[function] = make(self.twin(function))

@@ -21,7 +21,7 @@ SHARED: dict[str, Any] = {}
 
 
 def share(twin: Callable[..., Any]) -> Any:
-    """What kernels call in the place of a shared kernel.
+    """The function that kernels call in the place of a shared kernel.
 
     `publish` must have run before any kernel that calls it: machine code that refers to an unknown name cannot be
     loaded.

@@ -15,6 +15,7 @@ from hived.specs import Rules
 from hived_extender.warm import compile_kernels
 from tests.benchmarks.clusters import GPUS_PER_NODE
 from tests.benchmarks.measure import Measurement
+from tests.benchmarks.refused_nodes import RefusedNodes
 from tests.benchmarks.switching import SwitchMeasurement
 from tests.benchmarks.web import START_REPEATS, WebMeasurement
 
@@ -56,7 +57,8 @@ def main() -> None:
     else:
         measurement = Measurement(options.nodes, options.seed, progress, CLOCKS[options.clock], rules)
         if options.part == "core":
-            summaries = measurement.run().summaries()
+            refused = RefusedNodes(options.nodes, options.seed, progress, CLOCKS[options.clock], rules)
+            summaries = measurement.run().summaries() | refused.run().summaries()
         else:
             profile(measurement)
     json.dump(summaries, sys.stdout)

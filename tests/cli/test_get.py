@@ -212,6 +212,14 @@ def test_a_group_is_never_said_to_be_its_own_preemptor(server, monkeypatch):
     assert row.endswith("   nobody known, its VC has no place for it 2026-11-20T10:00:00Z")
 
 
+def test_cells_held_for_a_group_on_the_move_are_marked(server, monkeypatch):
+    group = GANG | {"metadata": {"name": "_moving:1:me:g"}, "status": GANG["status"] | {"heldFor": "me:g"}}
+    monkeypatch.setitem(ANSWERS, "/v1/inspect/affinitygroups/", (200, {"items": [group]}))
+    [_, row] = lines("get", "groups", "--server", server)
+    assert row.split("   ")[0] == "_moving:1:me:g"
+    assert "   held for me:g   -   " in row
+
+
 def test_the_loss_of_groups_is_shown_with_their_devices(server, monkeypatch):
     began = datetime.now(UTC) - timedelta(hours=6)
     work = {"startedAt": "2026-01-01T00:00:00Z", "since": began.isoformat(), "leafCells": 8}

@@ -41,6 +41,9 @@ def test_a_demand_is_read(text: str, demand: Demand) -> None:
         ("{days: 1, percent: -1}", "expected a percentage"),
         ("{days: 1, onFailure: wran}", "expected refuse or warn"),
         ("{dais: 1}", "expected one of days, trace"),
+        ("{days: }", "found nothing, expected a whole number of days"),
+        ("{days: 1, percent: }", "found nothing, expected a percentage"),
+        ("", "found nothing, expected the certificate"),
         ("14", "expected the certificate that a push has to bring"),
     ],
 )

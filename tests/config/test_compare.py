@@ -114,9 +114,24 @@ def test_a_virtual_cluster_may_come_and_go() -> None:
     assert between(more, SOUND) == Changes(virtual_clusters=NamedChanges(removed=("c",)))
 
 
-@pytest.mark.parametrize("line", ["    namespaces: [team]\n", "    placement: topology\n", "    placement: packed\n"])
-def test_a_virtual_cluster_is_changed_without_other_cells(line: str) -> None:
-    assert after("  a:\n", f"  a:\n{line}") == Changes(virtual_clusters=NamedChanges(changed=("a",)))
+@pytest.mark.parametrize(
+    ("line", "key", "old", "new"),
+    [
+        ("namespaces: [team]", "namespaces", None, ["team"]),
+        ("placement: topology", "placement", None, "topology"),
+        ("placement: packed", "placement", None, "packed"),
+        ("maxPriority: 7", "maxPriority", None, 7),
+        ("movable: true", "movable", False, True),
+        ("defrag: {maxGpuHours: 2.5}", "defrag", None, {"maxGpuHours": 2.5}),
+        ("defrag: {maxGpuHours: 2.5, maxGroups: 3}", "defrag", None, {"maxGpuHours": 2.5, "maxGroups": 3}),
+    ],
+)
+def test_a_key_of_a_virtual_cluster_is_named_with_both_values(line: str, key: str, old: object, new: object) -> None:
+    setting = SettingChange(f"virtualClusters.a.{key}", old, new)
+    more = changed("  a:\n", f"  a:\n    {line}\n")
+    assert between(SOUND, more) == Changes(virtual_clusters=NamedChanges(changed=("a",)), settings=(setting,))
+    back = SettingChange(f"virtualClusters.a.{key}", new, old)
+    assert between(more, SOUND) == Changes(virtual_clusters=NamedChanges(changed=("a",)), settings=(back,))
 
 
 def test_other_rules_are_a_changed_setting() -> None:
@@ -128,7 +143,8 @@ def test_other_rules_are_a_changed_setting() -> None:
 def test_a_virtual_cluster_is_changed_by_a_key_of_the_better_rules(key: str) -> None:
     better = "rules: 2\n" + SOUND
     changed_too = better.replace("  a:\n", f"  a:\n    {key}: true\n", 1)
-    assert between(better, changed_too) == Changes(virtual_clusters=NamedChanges(changed=("a",)))
+    setting = SettingChange(f"virtualClusters.a.{key}", False, True)
+    assert between(better, changed_too) == Changes(virtual_clusters=NamedChanges(changed=("a",)), settings=(setting,))
 
 
 def test_a_pin_on_another_node_has_moved() -> None:

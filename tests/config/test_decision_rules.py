@@ -13,7 +13,6 @@ from tests.config.sound_file import SOUND
     ("line", "expected"),
     [
         ("", Rules.HIVED),
-        ("rules:\n", Rules.HIVED),
         ("rules: hived\n", Rules.HIVED),
         ("rules: 2\n", Rules.BETTER),
         ("rules: '2'\n", Rules.BETTER),
@@ -30,6 +29,8 @@ def test_a_file_says_its_rules(line: str, expected: Rules) -> None:
         ("HiveD", "HiveD", " (did you mean hived?)"),
         ("[2]", "a list", ""),
         ("''", "the text ''", ""),
+        ("", "nothing", ""),
+        ("null", "nothing", ""),
         ("2.0", "2.0", ""),
     ],
 )

@@ -51,3 +51,15 @@ def test_mistakes_say_the_line_and_what_is_expected() -> None:
     assert "at least 1" in mistakes_in("defrag: {maxGpuHours: 1, maxGroups: 0}")[0]
     assert "unknown key" in mistakes_in("defrag: {maxGpuHours: 1, hours: 2}")[0]
     assert mistakes_in("movable: often")[0].startswith("a.yaml:9: virtualClusters.a.movable: found often")
+
+
+def test_a_key_without_a_value_is_a_mistake() -> None:
+    for key, expected in (
+        ("movable", "true or false"),
+        ("combine", "true or false"),
+        ("sparing", "true or false"),
+        ("defrag", "how much room may be made by moving (a mapping)"),
+    ):
+        (told,) = mistakes_in(f"{key}:")
+        assert told == f"a.yaml:9: virtualClusters.a.{key}: found nothing, expected {expected}"
+    assert "maxGroups: found nothing" in mistakes_in("defrag: {maxGpuHours: 1, maxGroups: }")[0]

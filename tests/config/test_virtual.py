@@ -264,7 +264,7 @@ def test_a_virtual_cluster_of_better_rules_may_combine_cells_and_be_sparing() ->
     assert [(clusters[name].combines, clusters[name].spares) for name in "ab"] == [(True, True), (False, False)]
 
 
-@pytest.mark.parametrize(("rules", "line"), [("", 15), ("rules: hived\n", 16), ("rules:\n", 16)])
+@pytest.mark.parametrize(("rules", "line"), [("", 15), ("rules: hived\n", 16)])
 def test_keys_of_the_better_rules_are_mistakes_without_them(rules: str, line: int) -> None:
     assert mistakes_of(with_keys(rules)) == [
         f"f:{line + i}: virtualClusters.a.{key}: found {key}: true with rules: hived, expected {key} only in a file "

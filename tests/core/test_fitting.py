@@ -6,6 +6,7 @@ import pytest
 from hived import tries
 from hived.decisions import Bind, Wait
 from hived.events import NodeHealthChanged, Offer, Phase, PodAllocated, ScheduleRequested
+from hived.known_waits import forget_waits
 from hived.scheduler import check_invariants, handle, new_state
 from hived.specs import ClusterSpec, PodRequest, Rules
 from hived.state import State
@@ -15,6 +16,7 @@ from tests.core.builders import (
     fingerprint,
     healthy_state,
     held_nodes,
+    lose,
     node_mask,
     pairs,
     pod,
@@ -129,13 +131,17 @@ def test_waiting_changes_nothing() -> None:
 
 
 def test_a_search_that_is_given_up_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    gang = pod("gang", members=((2, 3), (1, 4)))
-    spec = rack_cluster(quota("A", {"RACK.NODE": 2}), racks=1, nodes=2, gpus=5)
-    decision = request(better(spec), gang)
+    """Pods of 7, 6, 4 and 3 GPUs for nodes with 8, 6, 6 and 2: no bound sees that they do not fit."""
+    gang = pod("gang", members=((1, 3), (1, 4), (1, 6), (1, 7)))
+    state = better(rack_cluster(quota("A", {"RACK.NODE": 4}), racks=1, nodes=4, gpus=8))
+    for node, count in (("n1", 2), ("n2", 2), ("n3", 6)):
+        lose(state, node, count)
+    decision = request(state, gang)
     assert isinstance(decision, Wait)
     assert "given up" not in decision.reason
     monkeypatch.setattr(tries, "MOST_IN_A_SEARCH", 0)
-    decision = request(better(spec), gang)
+    forget_waits(state)
+    decision = request(state, gang)
     assert isinstance(decision, Wait)
     assert decision.reason.endswith("the search was given up after 1024 tries")
 

@@ -92,7 +92,11 @@ def test_a_mapping_is_that_of_the_oracle(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(naive_mapping, "relaxed_split", relaxed)
     for seed in range(150):
         spec = random_cluster(seed)
-        pair = Pair(spec, lambda: lose_some(busy_state(spec, source), source, seed), monkeypatch)  # noqa: B023 - at once
+        pair = Pair(
+            spec,
+            lambda: lose_some(busy_state(spec, source), source, seed),  # noqa: B023  # called at once
+            monkeypatch,
+        )
         for own in virtual_leaves(pair.state):
             leaves = source.sample(own, source.randint(1, min(8, len(own))))
             share, ignore = source.choice([0.4, 0.8]), source.random() < 0.5

@@ -1,15 +1,17 @@
 """Larger pods first in one view, against a plain version; and the cheap check before a search."""
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
 import pytest
 
+from hived.events import Phase
 from hived.journal import start_recording, stop_recording, undo_changes
 from hived.mixed_sizes import could_hold, place_descending
 from hived.specs import OPPORTUNISTIC_PRIORITY, Rules
 from hived.state import State
-from hived.views import views_to_try
+from hived.views import forget_moves, forget_order, view_key, views_to_try
 from tests.core.builders import (
     busy_state,
     healthy_state,
@@ -18,6 +20,7 @@ from tests.core.builders import (
     quota,
     rack_cluster,
     random_cluster,
+    request,
     run,
     set_nodes,
 )
@@ -26,8 +29,19 @@ ALL = np.ones(0, np.bool_)
 
 
 def order_of(state: State, view: int) -> list[int]:
-    arrays = state.arrays
-    return state.cells.view_order[arrays.view_start[view] : arrays.view_start[view + 1]].tolist()
+    """Fullest nodes first, equal ones as they were at first."""
+    arrays, cells = state.arrays, state.cells
+    nodes = arrays.view_cell[arrays.view_start[view] : arrays.view_start[view + 1]].tolist()
+    return sorted(nodes, key=lambda cell: view_key(arrays, cells, cell, ALL, True))
+
+
+def forget_history(state: State, source: Random) -> None:
+    """Bring the nodes of all views into any order, as other requests before could have done."""
+    arrays, cells = state.arrays, state.cells
+    for start, end in zip(arrays.view_start[:-1], arrays.view_start[1:], strict=True):
+        own = cells.view_order[start:end].tolist()
+        cells.view_order[start:end] = source.sample(own, len(own))
+    forget_order(arrays, cells)
 
 
 def free_of(state: State, cell: int) -> int:
@@ -57,6 +71,8 @@ def test_larger_pods_get_the_first_node_with_room(seed: int) -> None:
         for view in (view for views in views_to_try(state, pod("x", vc=vc).spec) for view in views):
             sizes, counts = np.array([1, 2, 3], np.int32), np.array([source.randint(1, 2) for _ in range(3)], np.int64)
             leaves = np.full(int(sizes @ counts), -1, np.int32)
+            forget_history(state, source)
+            forget_moves(state.arrays, state.cells, view)
             start_recording(state)
             is_placed = place_descending(
                 state.arrays, state.cells, view, OPPORTUNISTIC_PRIORITY, sizes, counts, ALL, True, leaves
@@ -80,6 +96,27 @@ def test_larger_pods_get_the_first_node_with_room(seed: int) -> None:
                 assert not state.cells.bad[own].any()
                 found.append((pods[slot], cells.pop()))
             assert sorted(found) == sorted(zip(sorted(pods, reverse=True), expected, strict=True))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_decision_does_not_depend_on_the_order_that_earlier_requests_left(seed: int) -> None:
+    source = Random(seed)
+    state = busy_state(replace(random_cluster(seed), rules=Rules.BETTER), source)
+    names = state.topology.node_names
+    for name in source.sample(names, len(names) // 4):
+        set_nodes(state, name, is_healthy=False)
+    for number in range(12):
+        members = ((1, source.randint(1, 2)), *(((source.randint(1, 2), 3),) if number % 2 else ()))
+        vc = source.choice(state.topology.vc_names)
+        wanted = pod(
+            f"x{number}", vc=vc, members=members, priority=source.choice((-1, 0, 1)), ignore_suggested_nodes=False
+        )
+        suggested = source.sample(names, source.randint(len(names) // 2, len(names)))
+        answers = []
+        for _ in range(3):
+            forget_history(state, source)
+            answers.append(request(state, wanted, Phase.FILTERING, *suggested))
+        assert answers[0] == answers[1] == answers[2]
 
 
 def is_below(state: State, leaf: int, cell: int) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hived import assignment, offered_placement, pod_classes, tries
+from hived import assignment, offered_placement, pod_classes, pod_room, tries
 from hived import domains as domain_choice
 from hived.decisions import Bind, Decision, Preempt, Wait
 from hived.errors import UserError
@@ -365,17 +365,29 @@ def test_a_spread_that_counts_nobody_is_kept() -> None:
 def test_what_a_search_knows_of_its_rows_follows_each_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     followed = []
 
-    class Assignment(assignment.Assignment):
-        def _follow_row(self, row: int) -> None:
-            super()._follow_row(row)
+    class Room(pod_room.PodRoom):
+        def count(self, number: int, row: int, change: int, *, is_open: bool) -> None:
+            super().count(number, row, change, is_open=is_open)
             for kind, fits in self._known_fits.items():
                 alike = next(alike for alike in self._classes if alike[:3] == kind)
                 followed.append(bool((fits == self._count_fits(alike)).all()))
                 known = self._known_sums.pop(kind)
                 followed.append(bool((known == self._sums(kind, fits)).all()))
+                if kind in self._known_most:
+                    most = self._capacity.most_to_open(fits * self._unions[kind])
+                    followed.append(most == self._known_most[kind])
+            leaves, self._known_leaves = self._known_leaves, None
+            self._have_leaves()
+            if leaves is not None:
+                followed.append(leaves == self._known_leaves)
+
+    class Assignment(assignment.Assignment):
+        def _follow_row(self, row: int) -> None:
+            super()._follow_row(row)
             for number, keys in self._known_keys.items():
                 followed.append(bool((keys == self._make_keys(number)).all()))
 
+    monkeypatch.setattr(assignment, "PodRoom", Room)
     monkeypatch.setattr(offered_placement, "Assignment", Assignment)
     state = pods_of_racks()
     run(state, pod("other", members=((3, 1),)))
@@ -412,9 +424,9 @@ def jobs_on_racks(jobs: int, racks: int, monkeypatch: pytest.MonkeyPatch) -> tup
     counts = [0, 0]
 
     class Assignment(assignment.Assignment):
-        def find(self) -> list[assignment.Place] | None:
+        def find(self, *, proves: bool = False) -> list[assignment.Place] | None:
             counts[0] += 1
-            return super().find()
+            return super().find(proves=proves)
 
     class Domains(domain_choice.Domains):
         def _candidates(self, *args: Any) -> list[int]:

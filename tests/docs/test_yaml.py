@@ -13,12 +13,13 @@ JSON = [block for page in pages() for block in page.blocks if block.language == 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_every_example_is_accepted(block: Block) -> None:
-    check(block.text)
+    is_comment = all(line.startswith("#") for line in block.text.splitlines())
+    assert check(block.text) or is_comment
 
 
 @pytest.mark.parametrize("block", JSON, ids=str)
 def test_every_answer_that_is_shown_is_json(block: Block) -> None:
-    msgspec.json.decode(block.text)
+    assert msgspec.json.decode(block.text)
 
 
 @pytest.mark.parametrize(

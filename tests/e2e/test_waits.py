@@ -75,6 +75,7 @@ def test_a_waiting_pod_is_bound_soon_after_whatever_made_room(plane: ControlPlan
         kube.patch(f"{NODES}/{where}", {"metadata": {"annotations": {READY: None}}})
         expect_soon(lambda: plane.is_node_ready(where))
         expect_soon(lambda: is_bound(kube, fourth), BUSY_S)
+        assert kube.get(pod_path("default", fourth))["spec"]["nodeName"] == where
 
 
 def test_a_waiting_pod_is_bound_soon_after_a_configuration_that_has_room_for_it(
@@ -90,6 +91,7 @@ def test_a_waiting_pod_is_bound_soon_after_a_configuration_that_has_room_for_it(
         time.sleep(3)
         cluster.restart_service(after)
         expect_soon(lambda: all(is_bound(kube, name) for name in pods), BUSY_S)
+        assert {kube.get(pod_path("default", name))["spec"]["nodeName"] for name in pods} == {"n0", "n1"}
 
 
 @pytest.mark.parametrize(

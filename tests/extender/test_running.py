@@ -10,8 +10,9 @@ import pytest
 
 from hived.errors import UserError
 from hived_extender.kube.client import KubeClient, pod_path
+from hived_extender.options import BindingSecretName
 from hived_extender.pods.annotations import BIND_INFO
-from hived_extender.running import BindingSecretName, start_extender
+from hived_extender.running import start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.extender.replica import DEADLINE_S, connect, create_pod, metric, place, post, reason_of, start, status_of
 from tests.extender.service.small_cluster import CONFIG, cluster_spec, filter_body, spec_text, wait_until

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from hived.specs import Rules
 from tests.quality.exact_measures import Figures
-from tests.quality.large_measures import SPARING
+from tests.quality.large_measures import DEFAULT, SPARING, WITHIN
 from tests.quality.plan import CRASHED, Unit
 
 MOST_LATER = 0  # jobs that start later than in their private cluster
@@ -78,8 +78,8 @@ def added(some: Iterable[Figures]) -> Figures:
 def _load(unit: Unit) -> str:
     """The load of which GPU-hours lost are added up; "" if they are not judged."""
     match unit.measure, unit.arguments:
-        case "crowd", (_, "", load, _, _):
-            return f"random jobs at {load}"
+        case "crowd", (_, way, load, _, _) if way in (DEFAULT, WITHIN):
+            return f"random jobs{f' {way}' if way else ''} at {load}"
         case "trace_crowd", (_, "", load, _, _):
             return f"jobs of the trace at {load}, half opportunistic"
         case "trace", (cells, False, True, checkpoint_s, load, _):

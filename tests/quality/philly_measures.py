@@ -4,11 +4,14 @@ The published trace of Philly is read from the shared folder. Quotas are in prop
 each VC's jobs. Nobody backfills, and durations stay as they are.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
+from math import sqrt
+from random import Random
+from statistics import mean, stdev
 from typing import NamedTuple
 
-from hived.specs import Rules
+from hived.specs import ClusterSpec, Rules
 from tests.quality.exact_measures import Figures
 from tests.quality.exhaustive import Wanted
 from tests.quality.jobs import Job, philly_jobs, quotas_by_work, that_fit
@@ -66,6 +69,29 @@ def _measured(
     return figures
 
 
+def private_delays(rules: Rules, sigma: float, draws: int) -> Figures:
+    """Delays in the private clusters of Philly over draws of other durations, see `drawn_delays`."""
+    jobs, promises = _load("N", Source(DAYS))
+    return drawn_delays(jobs, large_cluster(promises, rules), sigma, draws)
+
+
+def drawn_delays(jobs: list[Job], spec: ClusterSpec, sigma: float, draws: int) -> Figures:
+    """Mean delays in minutes in private clusters, over draws of other durations, and the standard error of their mean.
+
+    Few queues decide a mean delay, so one run says little of the rules. Durations are multiplied by log-normal factors
+    of this sigma; draws are the same for all rules.
+    """
+    plain, means = Plain(spec), list[float]()
+    for draw in range(draws):
+        random = Random(f"durations {draw}")
+        drawn = [replace(job, duration=max(1.0, job.duration * random.lognormvariate(0, sigma))) for job in jobs]
+        means.append(_delays(_run_alone(spec, plain, drawn))["start_mean"])
+    error = stdev(means) / sqrt(draws)
+    return {
+        "draws": draws, "mean": round(mean(means), 1), "error": round(error, 1), "least": min(means), "most": max(means)
+    }  # fmt: skip
+
+
 @cache
 def load_of(days: float) -> float:
     """GPU-hours that arrive, as a share of those that the cluster has meanwhile."""
@@ -76,9 +102,13 @@ def load_of(days: float) -> float:
 def _private(rules: Rules, cells: str, topology: bool, source: Source) -> dict[str, Course]:
     jobs, promises = _load(cells, source)
     spec = large_cluster(promises, rules, topology)
-    plain = Plain(spec)
+    return _run_alone(spec, Plain(spec), jobs)
+
+
+def _run_alone(spec: ClusterSpec, plain: Plain, jobs: list[Job]) -> dict[str, Course]:
+    """The jobs of each VC by themselves."""
     courses: dict[str, Course] = {}
-    for vc in promises:
+    for vc in spec.virtual_clusters:
         courses |= Loop(Play(spec, plain)).run([job for job in jobs if job.vc == vc])
     return courses
 

@@ -9,16 +9,17 @@ from hived.specs import Rules
 from tests.quality.exact_measures import NEEDLESS_LOADS, WAIT_LOADS, Figures, false_waits, needless
 from tests.quality.jobs import PHILLY
 from tests.quality.large_measures import DEFAULT, SPARING, TOPOLOGY, WITHIN, crowd, guarantee, trace_crowd
-from tests.quality.philly_measures import DAYS, philly, trace
+from tests.quality.philly_measures import DAYS, philly, private_delays, trace
 from tests.quality.small import KINDS, PINNED
 
 TABLES = ("guarantee", "needless", "locality", "fragmentation", "completeness", "saturation")
 MEASURES: dict[str, Callable[..., Figures]] = {
     "guarantee": guarantee, "crowd": crowd, "philly": philly, "needless": needless, "false_waits": false_waits,
-    "trace": trace, "trace_crowd": trace_crowd,
+    "trace": trace, "trace_crowd": trace_crowd, "private_delays": private_delays,
 }  # fmt: skip
 SATURATED_DAYS = 3.5  # arrivals of Philly pressed into these are a load of 1.1
 CHECKPOINT_S = 1800.0
+SIGMA, DRAWS = 0.2, 16  # of other durations of Philly's jobs
 TRACE_LOADS = (0.9, 1.1, 2.5)
 CRASHED: Figures = {"crashed": 1}
 
@@ -65,6 +66,7 @@ def _units(rules: Rules, quick: bool) -> Iterator[Unit]:
             yield unit("guarantee", "guarantee", cells, SPARING, 0.5, False, jobs, 1)
     if PHILLY.exists() and not quick:
         yield unit("philly", "guarantee fragmentation", "N", False, False, 0.0, DAYS)
+        yield unit("private_delays", "fragmentation", SIGMA, DRAWS)
         yield unit("philly", "guarantee", "R", False, False, 0.0, DAYS)
         yield unit("philly", "guarantee", "R", True, False, 0.0, DAYS)
         for days in (DAYS, SATURATED_DAYS):
@@ -84,7 +86,8 @@ def _units(rules: Rules, quick: bool) -> Iterator[Unit]:
                     yield unit("crowd", "needless", cells, SPARING, load, share, jobs)
         for load in (0.9,) if quick else (0.5, 0.9):
             yield unit("crowd", "locality", cells, TOPOLOGY, load, 0.2, jobs)
-            yield unit("crowd", "locality", cells, WITHIN, load, 0.2, jobs)
+        for load in (0.9,) if quick else (0.5, 0.7, 0.9, 1.1):
+            yield unit("crowd", "needless locality", cells, WITHIN, load, 0.2, jobs)
     for kind in (*KINDS, PINNED):
         for name in WAIT_LOADS:
             yield unit("false_waits", "completeness", kind, name, 0, 12 if quick else 2900)

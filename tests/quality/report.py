@@ -142,6 +142,14 @@ def _fragmentation(results: Results) -> str:
     return _table("Fragmentation inside VCs: traces, nodes, guaranteed only", columns, rows)
 
 
+def _drawn(results: Results) -> str:
+    names = ("draws", "mean", "error", "least", "most")
+    measured = [(unit, figures) for unit, figures in results if unit.measure == "private_delays"]
+    rows = [(RULES_NAMES[unit.rules], *(figures[name] for name in names)) for unit, figures in measured]
+    columns = ("rules", "draws", "mean min", "standard error", "least", "most")
+    return _table("Philly: mean delay in private clusters, nodes, over draws of other durations", columns, rows)
+
+
 def _completeness(results: Results) -> str:
     rows = []
     causes = ("mixed", "within", "not_suggested", "bad", "combine", "plain")
@@ -181,7 +189,7 @@ _MAKERS: dict[str, tuple[Callable[[Results], str], ...]] = {
     "guarantee": (_guarantee, _delays),
     "needless": (_needless_exact, _needless_large),
     "locality": (_locality,),
-    "fragmentation": (_fragmentation,),
+    "fragmentation": (_fragmentation, _drawn),
     "completeness": (_completeness,),
     "saturation": (_saturation,),
 }

@@ -1,5 +1,7 @@
 """The judge of small clusters: cases by hand, and against all that the core does."""
 
+from typing import Any
+
 import pytest
 
 from hived.specs import Rules
@@ -9,8 +11,8 @@ from tests.quality.plain import Facts, Plain, Running, is_safe
 from tests.quality.small import KINDS, Load, walk
 
 
-def facts_of(*vcs: object, **size: int) -> Facts:
-    return Facts(Plain(rack_cluster(*vcs, **size)))  # type: ignore[arg-type]
+def facts_of(*vcs: Any, **size: int) -> Facts:
+    return Facts(Plain(rack_cluster(*vcs, **size)))
 
 
 def leaves(facts: Facts, node: str, *devices: int) -> tuple[int, ...]:

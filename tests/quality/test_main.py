@@ -9,6 +9,9 @@ from hived.specs import Rules
 from tests.quality.__main__ import main
 from tests.quality.bounds import misses
 from tests.quality.exact_measures import Figures
+from tests.quality.jobs import random_jobs
+from tests.quality.large import large_cluster
+from tests.quality.philly_measures import drawn_delays
 from tests.quality.plan import TABLES, Unit, units
 from tests.quality.report import bounds_text, tables
 
@@ -44,11 +47,24 @@ def test_sparing_vcs_may_start_later_and_others_may_evict_for_their_own_choice()
     assert not misses([(unit("needless", "NODE", "plain", False, 0, 9), {"any": 1})])
 
 
-def test_more_lost_than_by_the_reference_at_one_load_is_a_miss() -> None:
-    words = ("N", "", 0.9, 0.2, 9)
+@pytest.mark.parametrize("way", ["", "within ROW"])
+def test_more_lost_than_by_the_reference_at_one_load_is_a_miss(way: str) -> None:
+    words = ("N", way, 0.9, 0.2, 9)
     hived, better = unit("crowd", *words, rules=Rules.HIVED), unit("crowd", *words)
     assert not misses([(hived, {"lost": 5}), (better, {"lost": 5})])
     assert [miss.table for miss in misses([(hived, {"lost": 5}), (better, {"lost": 6})])] == ["saturation"]
+
+
+def test_delays_are_drawn_anew_and_the_spread_of_their_means_is_told() -> None:
+    spec = large_cluster({"a": {"node": 16}}, Rules.BETTER)
+    jobs = random_jobs({"a": 128}, 3.0, 0.0, 24, seed=1)
+    same, drawn = (drawn_delays(jobs, spec, sigma, 2) for sigma in (0.0, 0.5))
+    assert same["error"] == 0 < same["mean"] == same["least"] == same["most"]
+    assert drawn["error"] > 0
+    assert drawn["least"] < drawn["mean"] < drawn["most"]
+    text = tables([(unit("private_delays", 0.5, 2), drawn)], TABLES)
+    assert "over draws of other durations" in text
+    assert f"{drawn['mean']:.3g}" in text
 
 
 def test_a_crash_is_a_finding_and_ends_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,9 +9,10 @@ from hived_config.loader import load_text
 from hived_extender.deploy.installation import CONFIG as CONFIG_MAP
 from hived_extender.deploy.installation import NAMESPACE
 from hived_extender.kube.client import KubeClient
+from hived_extender.options import LOOPBACK
 from hived_extender.reconfiguration.origins import ConfigMapName
 from hived_extender.reconfiguration.versions import TEXT_KEY
-from hived_extender.running import LOOPBACK, Extender, start_extender
+from hived_extender.running import Extender, start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.parts import MadeOfParts
 

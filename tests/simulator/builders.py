@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, VirtualCellSpec, VirtualClusterSpec
 from hived_simulator.changes import Change
@@ -33,10 +34,10 @@ def cluster_of(racks: int, **vcs: dict[str, int]) -> ClusterSpec:
     return ClusterSpec(TYPES, physical, virtual)
 
 
-def job(name: str, tenant: str, submitted_s: float, duration_s: float, *pods: tuple[int, int], **more: object) -> Job:
+def job(name: str, tenant: str, submitted_s: float, duration_s: float, *pods: tuple[int, int], **more: Any) -> Job:
     """A job; `pods` are (count, leaves)."""
     shape = tuple(Pods(*each) for each in pods)
-    return Job(name, tenant, submitted_s, duration_s, shape, **more)  # type: ignore[arg-type]
+    return Job(name, tenant, submitted_s, duration_s, shape, **more)
 
 
 def tasks(jobs: Sequence[Job]) -> list[Task]:

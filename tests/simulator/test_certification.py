@@ -1,5 +1,7 @@
 """A certificate tells which guaranteed jobs a configuration makes wait longer."""
 
+from typing import Any
+
 import msgspec
 import pytest
 from msgspec.structs import replace
@@ -21,11 +23,9 @@ LESS_FOR_A = cluster_of(2, a={NODE: 1}, b={NODE: 3})
 TRACE = Trace("t", (job("1", "a", 0, 100, (1, 4)), job("2", "a", 0, 100, (1, 4)), job("3", "b", 0, 100, (1, 4))))
 
 
-def certified(
-    old: ClusterSpec, new: ClusterSpec, trace: Trace = TRACE, days: float = 0.0, **wish: object
-) -> Certificate:
+def certified(old: ClusterSpec, new: ClusterSpec, trace: Trace = TRACE, days: float = 0.0, **wish: Any) -> Certificate:
     traced = described(trace, "t", days=days)
-    return certify(ConfigText("old", old), ConfigText("new", new), trace, traced, Wish(**wish))  # type: ignore[arg-type]
+    return certify(ConfigText("old", old), ConfigText("new", new), trace, traced, Wish(**wish))
 
 
 def test_the_same_configuration_breaks_no_promise() -> None:
@@ -88,11 +88,11 @@ def test_figures_are_those_of_the_runs() -> None:
     ]
     for one in compared(*runs):
         own = [number for number, each in enumerate(jobs) if each.tenant == one.vc]
+        starts = {number: (runs[1][number].started_s, runs[2][number].started_s) for number in own}
         later = [
             number
-            for number in own
-            if None not in (runs[1][number].started_s, runs[2][number].started_s)
-            and runs[1][number].started_s > runs[2][number].started_s + 0.001  # type: ignore[operator]
+            for number, (new, alone) in starts.items()
+            if new is not None and alone is not None and new > alone + 0.001
         ]
         assert (one.jobs, one.later) == (len(own), len(later))
 

@@ -70,7 +70,7 @@ def test_it_goes_on_with_the_same_bytes_from_every_look(plan: Plan, tmp_path: Pa
         campaign = Campaign(plan, out)
         assert campaign.is_resumed == (stops > 0)
         looks = iter((False, True))
-        is_done = campaign.run(lambda progress: None, lambda: next(looks), lambda: 0.0, 60.0)  # noqa: B023
+        is_done = campaign.run(lambda progress: None, lambda: next(looks), lambda: 0.0, 60.0)  # noqa: B023  # called at once
         stops += 1
     assert stops > 5
     assert told(out) == expected

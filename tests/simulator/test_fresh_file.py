@@ -40,7 +40,7 @@ def test_the_smallest_tenants_share_one_virtual_cluster() -> None:
     ("tenants", "hardware", "message"),
     [
         ("abc", Hardware(2, 4, 2), "has 3 tenants with guaranteed jobs, for 2 nodes; with --vcs N"),
-        ("a", Hardware(3, 4, 2), "3 nodes make no whole racks of 2"),
+        ("a", Hardware(3, 4, 2), "3 nodes make no whole racks of 2: name another number with --rack"),
         ("/", Hardware(2, 4, 2), "tenant '/' can be no virtual cluster"),
     ],
 )

@@ -7,8 +7,10 @@ import pytest
 
 from hived.errors import UserError
 from hived_simulator.plan import Options, OverQuota, make_plan
+from tests.places import ROOT
 from tests.simulator.test_checkpoints import CONFIG
 
+SAMPLES = ROOT / "tests" / "traces" / "samples"
 TRACE = "job,tenant,submitted_s,duration_s,gpus\none,a,0,10,4\ntwo,b,5,10,8\n"
 
 
@@ -87,6 +89,26 @@ def test_the_identity_depends_on_files_and_options(files: tuple[Path, Path]) -> 
     assert make_plan(config, trace, Options(grace_s=1.0)).identity != first
     config.write_text(CONFIG + "\n")
     assert make_plan(config, trace, Options()).identity != first
+
+
+@pytest.mark.parametrize("option", ["push", "add", "against"])
+def test_the_identity_depends_on_other_configurations(files: tuple[Path, Path], option: str) -> None:
+    other = files[0].with_name("other.yaml")
+    other.write_text(CONFIG)
+    options = Options(against=(str(other),)) if option == "against" else Options(what=(f"{option}={other}@1h",))
+    first = make_plan(*files, options).identity
+    assert make_plan(*files, options).identity == first
+    other.write_text(CONFIG + "\n")
+    assert make_plan(*files, options).identity != first
+
+
+def test_the_identity_depends_on_tables_beside_the_trace(files: tuple[Path, Path], tmp_path: Path) -> None:
+    for name in ("pai_task_table.csv", "pai_job_table.csv"):
+        (tmp_path / name).write_bytes((SAMPLES / name).read_bytes())
+    options = Options(tenants=("auto",))
+    first = make_plan(files[0], tmp_path / "pai_task_table.csv", options).identity
+    (tmp_path / "pai_job_table.csv").unlink()
+    assert make_plan(files[0], tmp_path / "pai_task_table.csv", options).identity != first
 
 
 def test_options_are_read_from_plain_values() -> None:

@@ -5,11 +5,14 @@ import pytest
 from hived.layout import build_topology
 from hived.specs import ClusterSpec
 from hived_simulator.changes import Act, Change
+from hived_simulator.clusters import Room
 from hived_simulator.estates import divide, estates
 from hived_simulator.hived_cluster import HivedCluster
-from hived_simulator.loop import Manner
+from hived_simulator.loop import Loop, Manner
+from hived_simulator.outcomes import outcomes
 from hived_simulator.private import PrivateClusters
-from tests.simulator.builders import NODE, PAIR, RACK, cluster_of, job, random_jobs, run
+from hived_simulator.summaries import Measured, summaries
+from tests.simulator.builders import NODE, PAIR, RACK, cluster_of, job, random_jobs, run, tasks
 
 SPECS = {
     "nodes": cluster_of(4, a={NODE: 3}, b={NODE: 4}, c={NODE: 1}),
@@ -85,3 +88,29 @@ def test_the_cells_of_a_removed_virtual_cluster_are_gone() -> None:
     b, later = run(PrivateClusters(SPECS["nodes"]), jobs, [Change(30.0, Act.PUSH, pushed=cluster_of(4, a={NODE: 1}))])
     assert (b.eviction_count, b.ended_s, later.first_s) == (1, -1, -1)
     assert later.reason == "VC b does not exist"
+
+
+def test_all_hardware_is_told_also_what_nobody_is_promised() -> None:
+    spec, later = cluster_of(4, a={NODE: 3}, b={PAIR: 1}), cluster_of(4, a={NODE: 1})
+    private, shared = PrivateClusters(spec), HivedCluster(spec)
+    assert private.measure() == Room(32, 0, 32, {"GPU": 32, "PAIR": 16, "NODE": 7, "RACK": 3})
+    assert shared.measure()[:3] == (32, 0, 32)
+    for cluster in (private, shared):
+        cluster.set_health("n7", False)
+        cluster.set_health("n0", False)
+        assert cluster.measure()[:3] == (32, 8, 24)
+        cluster.reconfigure(later)
+        assert cluster.measure()[:3] == (32, 8, 24)
+
+
+def test_use_is_a_part_of_all_hardware_as_in_the_shared_cluster() -> None:
+    jobs = [job("one", "a", 0, 100, (1, 4)), job("two", "a", 50, 10, (1, 1))]
+    parts = []
+    for cluster in (PrivateClusters(cluster_of(2, a={NODE: 2})), HivedCluster(cluster_of(2, a={NODE: 2}))):
+        loop = Loop(cluster, tasks(jobs), (), Manner(), 0.0)
+        while not loop.is_over:
+            loop.step()
+        found = outcomes(loop.tasks, [1, 1])
+        parts.append(summaries(found, Measured(loop.promises, loop.usage, loop.window_s), None)[0])
+    assert [part.utilisation for part in parts] == [0.25, 0.25]
+    assert [part.leaf_cells for part in parts] == [16, 16]

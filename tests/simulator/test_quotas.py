@@ -1,6 +1,7 @@
 """Quotas choose nodes one by one, hold promises as numbers, and take lent devices back."""
 
 from hived_simulator.changes import Act, Change
+from hived_simulator.clusters import Room
 from hived_simulator.loop import Manner
 from hived_simulator.quotas import QuotaCluster
 from hived_simulator.tasks import Cause, Phase
@@ -76,3 +77,21 @@ def test_work_on_nodes_that_a_push_removes_starts_again() -> None:
     small = cluster_of(1, a={NODE: 2}, b={})
     b, a = run(QuotaCluster(SPEC, False), jobs, [Change(30.0, Act.PUSH, pushed=small)])
     assert (b.ended_s, a.eviction_count, a.ended_s) == (100, 1, 200)
+
+
+def test_a_node_that_is_bad_for_now_refuses_nobody_for_good() -> None:
+    changes = [Change(10.0, Act.FAIL, ("n0",)), Change(100.0, Act.HEAL, ("n0",))]
+    wide = run(QuotaCluster(cluster_of(1, a={NODE: 2}), False), [job("wide", "a", 20, 10, (2, 4))], changes)[0]
+    assert (wide.phase, wide.first_s) == (Phase.ENDED, 100)
+
+
+def test_idle_leaf_cells_are_healthy_and_nobodys() -> None:
+    cluster = QuotaCluster(SPEC, False)
+    one, lent = tasks([job("one", "a", 0, 1, (1, 3)), job("lent", "b", 0, 1, (3, 4), priority=-1)])
+    cluster.ask(one, 0)
+    cluster.set_health("n0", False)
+    assert cluster.measure() == Room(16, 4, 12, {"NODE": 3})
+    cluster.ask(lent, -1)
+    assert cluster.measure()[:3] == (16, 4, 0)
+    cluster.set_health("n0", True)
+    assert cluster.measure() == Room(16, 0, 1, {"NODE": 0})

@@ -1,6 +1,7 @@
 """Outcomes, summaries, differences and tables by small cases that can be checked by hand."""
 
 import csv
+import hashlib
 import json
 from pathlib import Path
 
@@ -61,7 +62,7 @@ def test_the_sharing_anomaly_is_counted_by_how_late() -> None:
     against = Against(private, list(excesses(found, private)))
     later = summaries(found, measured({"a": 4}, 4, 100.0), against)[0].later
     assert later is not None
-    assert (later.count, later.over_60_min, later.over_600_min, later.never, later.earlier) == (3, 2, 1, 1, 0)
+    assert (later.count, later.over_60_min, later.over_600_min, later.never, later.earlier) == (4, 2, 1, 1, 0)
     assert (later.max_s, later.mean_s, later.ends) == (40000, 44060 / 3, 3)
 
 
@@ -86,10 +87,33 @@ def test_gangs_in_the_best_cell_are_counted() -> None:
     assert (whole.gangs, whole.optimal_gangs) == (2, 1)
 
 
+def test_elastic_jobs_are_no_gangs() -> None:
+    jobs = [
+        job("gang", "a", 0, 10, (2, 1)),
+        job("elastic", "a", 0, 10, (2, 1), is_gang=False),
+        job("one", "a", 0, 10, (1, 1)),
+    ]
+    found = outcomes([ended(task, 0, 10) for task in tasks(jobs)], [2] * 4)
+    assert [one.kind for one in found] == ["gang", "elastic", "pod"]
+    assert summaries(found, measured({"a": 4}, 4, 10.0), None)[0].gangs == 1
+
+
 def test_percentiles_are_of_the_nearest_rank() -> None:
     found = delays([float(each) for each in range(1, 101)])
     assert (found.mean, found.p50, found.p95, found.max) == (50.5, 50, 95, 100)
     assert delays([]).max == 0
+
+
+def test_the_number_of_those_without_a_delay_stands_beside_the_mean() -> None:
+    found = delays([None, 4.0, None, 2.0])
+    assert (found.mean, found.max, found.never) == (3, 4, 2)
+    assert delays([None]).never == 1
+
+
+def test_opportunistic_jobs_that_never_start_are_told_apart() -> None:
+    waiting = tasks([job("1", "a", 0, 10, (1, 1)), job("2", "a", 0, 10, (1, 1), priority=-1)])
+    whole = summaries(outcomes(waiting, [1, 1]), measured({"a": 4}, 4, 10.0), None)[0]
+    assert (whole.never_started, whole.delay.never, whole.never_told) == (2, 1, "1 + 1 opportunistic")
 
 
 def test_the_confidence_interval_is_that_of_students_t() -> None:
@@ -155,3 +179,30 @@ def test_a_whole_simulation_by_hand(tmp_path: Path) -> None:
     assert [policy["name"] for policy in run["policies"]] == ["private", "hived"]
     total = json.loads((out / "vcs.json").read_text())["hived"][0]
     assert (total["vc"], total["jobs"], total["never_started"], total["later"]["count"]) == ("all", 3, 1, 0)
+
+
+@pytest.mark.parametrize("policy", ["hived", "private", "quota-bestfit"])
+def test_cordoned_cells_in_use_are_bad_and_not_taken_from_the_idle_ones(tmp_path: Path, policy: str) -> None:
+    config, trace = tmp_path / "now.yaml", tmp_path / "jobs.csv"
+    config.write_text(CONFIG)
+    trace.write_text("job,tenant,submitted_s,duration_s,gpus\nwide,a,0,100,8\n")
+    options = Options(
+        against=("private", "quota-bestfit"), what=tuple(f"cordon=rack-{n}@30s" for n in range(3)), every_s=60.0
+    )
+    Campaign(make_plan(config, trace, options), tmp_path / "out").run(lambda _: None, lambda: False, lambda: 0.0, 60.0)
+    with (tmp_path / "out" / policy / "series.csv").open() as file:
+        rows = [[int(row[name]) for name in ("leaf_cells", "used", "idle", "bad")] for row in csv.DictReader(file)]
+    assert rows[:2] == [[24, 8, 16, 0], [24, 8, 0, 24]]
+
+
+def test_the_files_of_changes_have_their_hashes(tmp_path: Path) -> None:
+    config, trace, other = tmp_path / "now.yaml", tmp_path / "jobs.csv", tmp_path / "other.yaml"
+    config.write_text(CONFIG)
+    other.write_text(CONFIG)
+    trace.write_text("job,tenant,submitted_s,duration_s,gpus\none,a,0,100,8\n")
+    plan = make_plan(config, trace, Options(what=("fail=n1@10s", f"push={other}@20s")))
+    Campaign(plan, tmp_path / "out").run(lambda progress: None, lambda: False, lambda: 0.0, 60.0)
+    fail, push = json.loads((tmp_path / "out" / "run.json").read_text())["changes"]
+    assert fail == {"at_s": 10.0, "text": "fail=n1@10s"}
+    digest = hashlib.sha256(other.read_bytes()).hexdigest()
+    assert push["configuration"] == {"file": "other.yaml", "sha256": digest}

@@ -1,14 +1,18 @@
 """Lower cells become higher ones, as many as the gangs that occur need at once."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from hived_simulator.loop import Manner
-from hived_simulator.shaping import reshaped
+from hived_simulator.shaping import Shaped, reshaped
 from hived_simulator.sizes import Sizes
+from hived_traces.jobs import Job
 from tests.simulator.builders import NODE, RACK, cluster_of, job
 
 NODE_PLACE, RACK_PLACE = ("RACK", 1), ("RACK", 0)
 
 
-def shaped(jobs, most=20, **vcs):  # type: ignore[no-untyped-def]
+def shaped(jobs: Sequence[Job], most: int = 20, **vcs: Any) -> Shaped:
     return reshaped(Sizes(cluster_of(3, **vcs), jobs, {each.tenant: each.tenant for each in jobs}, Manner(), most))
 
 

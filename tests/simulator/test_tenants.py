@@ -49,3 +49,10 @@ def test_one_tenant_and_one_virtual_cluster_belong_together() -> None:
 def test_who_has_none_is_told(written: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         assigned(TRACE, SPEC, written)
+
+
+def test_jobs_without_a_tenant_are_told_apart() -> None:
+    nameless = Trace("t", (job("1", "", 0, 1, (1, 1)),))
+    with pytest.raises(UserError, match=r"name no tenant: .* with --certify-tenants =VC, one of 'a', 'b', 'c'"):
+        assigned(nameless, SPEC, [], "--certify-tenants")
+    assert assigned(nameless, SPEC, ["=b"]) == {"": "b"}

@@ -34,6 +34,13 @@ def test_a_fold_takes_arrivals_modulo_a_span() -> None:
     assert folded.notes == ("scaled: arrivals of 100 s folded onto 60 s, durations kept",)
 
 
+@pytest.mark.parametrize("span", [0.3, 0.7, 1 / 3])
+def test_folded_arrivals_are_whole_microseconds_below_the_span(span: float) -> None:
+    jobs = tuple(Job(str(n), "", n / 10, 60.0, (Pods(1, 1),)) for n in range(50))
+    found = [job.submitted_s for job in scaling.fold(Trace("t", jobs), span).jobs]
+    assert all(moment == round(moment, 6) and 0 <= moment < span for moment in found)
+
+
 def test_another_speed_moves_arrivals_and_keeps_durations() -> None:
     assert [(job.submitted_s, job.duration_s) for job in scaling.speed(TRACE, 2.0).jobs] == [
         (0, 60),

@@ -15,7 +15,7 @@ from hived_config.generating.machines import Machine, in_order, natural_key
 from hived_config.generating.naming import Names
 
 PLACEHOLDER = "placeholder-"
-"""What names of nodes begin with that do not exist yet."""
+"""The beginning of the names of nodes that do not exist yet."""
 
 
 class Shape(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from hived_config.generating.machines import DeviceGroups
 from hived_config.generating.matrix import Matrix, is_nvlink
 
 LEVELS = ("SWITCH", "PCIE", "NVLINK", "SOCKET")
-"""What levels inside a machine are called."""
+"""The names of the levels inside a machine."""
 
 _ONE_SWITCH = ("PIX",)
 _SWITCHES = ("PIX", "PXB")

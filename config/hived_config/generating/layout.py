@@ -27,14 +27,14 @@ from hived_config.generating.machines import (
     counted,
     in_order,
     listed,
-    quantity,
 )
 from hived_config.kinds import Integer, Number, name_text, required
+from hived_config.quantities import quantity
 from hived_config.reader import TRUES, Reader, closest, describe, is_null, shorten
 
 RESERVED_CPU = 1.0
 RESERVED_MEMORY_MIB = 2048.0
-"""What a machine needs for the system, unless its owner knows better."""
+"""The needs of a machine's own system, unless its owner knows better."""
 
 _SKU = "a machine type (a mapping)"
 _A_TYPE = "a machine type of machine-sku"

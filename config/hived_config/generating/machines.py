@@ -1,4 +1,4 @@
-"""Facts about a machine, whatever the source, and the orders and quantities that all sources share."""
+"""Facts about a machine, whatever the source, and the orders that all sources share."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,10 +11,6 @@ NVIDIA_GPU = "nvidia.com/gpu"
 CPU_PRODUCT = "CPU"
 """The product of machines without devices whose CPUs are the leaf cells."""
 
-_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?([A-Za-z]*)", re.ASCII)
-_SCALES = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3}
-_SCALES |= {prefix: 1000.0**power for power, prefix in enumerate("kMGTPE", start=1)}
-_SCALES |= {f"{prefix}i": 1024.0**power for power, prefix in enumerate("KMGTPE", start=1)}
 _DIGITS = re.compile(r"([0-9]+)")
 
 
@@ -75,14 +71,6 @@ def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
 def in_order(machines: Iterable[Machine]) -> list[Machine]:
     """The machines by name."""
     return sorted(machines, key=lambda machine: natural_key(machine.name))
-
-
-def quantity(text: object) -> float | None:
-    """The value of a Kubernetes quantity ("1", "500m", "2Ki", 1); None for anything else."""
-    match = _QUANTITY.fullmatch(str(text).strip()) if isinstance(text, str | int | float) else None
-    if match is None or match[3] not in _SCALES:
-        return None
-    return float(match[1] + (match[2] or "")) * _SCALES[match[3]]
 
 
 def listed(names: Iterable[str], limit: int = 5) -> str:

@@ -16,8 +16,8 @@ from hived_config.generating.machines import (
     Machine,
     natural_key,
     notes_on,
-    quantity,
 )
+from hived_config.quantities import quantity
 
 AMD_GPU = "amd.com/gpu"
 PRODUCT_LABELS = {

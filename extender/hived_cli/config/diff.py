@@ -7,6 +7,7 @@ import click
 
 from hived.errors import HivedError, InvariantError, UserError
 from hived_cli.config.helpers.files import Source, read_source
+from hived_cli.config.helpers.given_files import takes_file
 from hived_cli.helpers.answers import difference
 from hived_cli.helpers.connecting import asks_service
 from hived_config.settings import config_path
@@ -23,7 +24,7 @@ class Trouble(click.ClickException):
 
 
 @click.command("diff")
-@click.argument("path", metavar="[FILE|DIR]", type=click.Path(path_type=Path), required=False)
+@takes_file
 @click.option("--versions", nargs=2, type=int, metavar="A B", help="Two versions of the history, instead of a file.")
 @asks_service
 def command(inspector: Inspector, path: Path | None, versions: tuple[int, int] | None) -> None:

@@ -9,6 +9,7 @@ from hived.specs import ClusterSpec, Rules
 from hived_cli.config.helpers.access_tables import access_as_json, draw_access
 from hived_cli.config.helpers.division_tables import draw
 from hived_cli.config.helpers.files import find_file
+from hived_cli.config.helpers.given_files import takes_file
 from hived_cli.helpers.answers import as_json, format_option
 from hived_cli.helpers.connecting import asks_service
 from hived_config.decision_rules import value_of
@@ -20,15 +21,15 @@ from hived_extender.client.inspection import Inspector
 
 
 @click.command("explain")
-@click.argument("path", metavar="[FILE|DIR]", required=False, type=click.Path(path_type=Path))
+@takes_file
 @asks_service
 @format_option
 def command(path: Path | None, inspector: Inspector, form: str) -> None:
     """Draw the cell chains, and how the virtual clusters divide them.
 
-    For every level of a chain: how many cells there are, the leaves below each, how many of them each virtual cluster
-    is promised (with * pinned ones), and how many whole cells are spare. A list of who may use each virtual cluster
-    follows, and the rules of decisions if they are others than HiveD's. A FILE is a configuration, a DIR one of
+    Every level of a chain shows how many cells there are, the leaves below each, and how many whole cells are spare. It
+    also shows how many cells each virtual cluster is promised (with * pinned ones). A list of who may use each virtual
+    cluster follows, and the rules of decisions if they are others than HiveD's. A FILE is a configuration, a DIR one of
     OpenPAI's with a services-configuration.yaml; without either, the configuration of the running service is drawn.
 
     \b

@@ -53,11 +53,11 @@ def command(*, output: Path | None, force: bool, form: str, **source: Any) -> No
 
     Each product of devices becomes a leaf cell type, its nodes become cells, and --levels groups them by their labels.
     All cells of one type have equally many children. So a rack with 3 nodes among racks of 4 is of another type and in
-    a cell chain of its own, which no gang leaves; with --pad it gets a placeholder instead, a node that does not exist.
+    a cell chain of its own, which no gang leaves. With --pad it gets a placeholder, a node that does not exist.
     A rack with two products is a cell in a chain of each. A node without a label is not in a cell of that level.
 
-    Every virtual cluster gets whole cells, the largest that its share covers, then whole nodes. What is left belongs to
-    nobody. Notes on what was left out, or is not as one would expect, go to standard error.
+    Every virtual cluster gets whole cells, the largest that its share covers, then whole nodes. The rest belongs to
+    nobody. Notes on omissions and surprises go to standard error.
 
     \b
     Examples:

@@ -7,6 +7,7 @@ import msgspec
 
 from hived_cli.config.helpers.answering import AnsweringCommand
 from hived_cli.config.helpers.files import read_sound_source, tell_mistakes
+from hived_cli.config.helpers.given_files import required, takes_file
 from hived_cli.config.helpers.past import draw_past, find_past
 from hived_cli.config.helpers.report import draw
 from hived_cli.helpers.answers import as_json, format_option
@@ -23,7 +24,7 @@ AFFECTED = 2
 
 
 @click.command("plan", cls=AnsweringCommand)
-@click.argument("path", metavar="FILE|DIR", type=click.Path(path_type=Path))
+@takes_file
 @click.option(
     "--record", type=click.Path(path_type=Path, exists=True, file_okay=False), metavar="DIR",
     help="Instead of a service, the last state of a run that was recorded there, and its decisions.",
@@ -31,11 +32,11 @@ AFFECTED = 2
 @click.option("--full", is_flag=True, help="Shorten no list.")
 @format_option
 @asks_service
-def command(inspector: Inspector, path: Path, record: Path | None, full: bool, form: str) -> None:
+def command(inspector: Inspector, path: Path | None, record: Path | None, full: bool, form: str) -> None:
     """Show what a configuration would do to whom, and change nothing.
 
     FILE is a scheduler configuration or OpenPAI's services-configuration.yaml; DIR is a folder with such a file. The
-    exit code is 0 if no running work is affected, 2 if some is, and 1 if the configuration is refused or the
+    exit code is 0 if no running work is affected, 2 if some is. It is 1 if the configuration is refused or the
     command line is wrong.
 
     Where the rules of decisions change, the recorded past is repeated once under each rules: which decisions would have
@@ -47,12 +48,13 @@ def command(inspector: Inspector, path: Path, record: Path | None, full: bool, f
     \b
     Examples:
       hived config plan hivedscheduler.yaml
+      hived config plan -f hivedscheduler.yaml
       hived config plan /cluster-configuration
       hived config plan hivedscheduler.yaml --record /var/log/hived
       hived config plan hivedscheduler.yaml --format json | jq .groups.affected
     """
     try:
-        source = read_sound_source(path)
+        source = read_sound_source(required(path))
     except ConfigError as error:
         if form == "json":
             click.echo(as_json(_refused(error)))

@@ -6,6 +6,7 @@ import click
 
 from hived.errors import UserError
 from hived_cli.config.helpers.files import read_sound_source, tell_mistakes
+from hived_cli.config.helpers.given_files import takes_file
 from hived_cli.config.helpers.pushing import PushOptions, push_text, pushes
 from hived_cli.helpers.connecting import asks_service
 from hived_config.errors import ConfigError
@@ -15,6 +16,7 @@ SERVICE = "service"
 
 
 @click.command("push")
+@takes_file
 @click.option(
     "-p", "folder", type=click.Path(path_type=Path, exists=True, file_okay=False), metavar="DIR",
     help="A folder with OpenPAI's services-configuration.yaml, also spelled service-configuration.yaml.",
@@ -22,10 +24,6 @@ SERVICE = "service"
 @click.option(
     "-m", "part", default=SERVICE, metavar=SERVICE, help="As paictl has it: services' configuration, not others."
 )
-@click.option(
-    "-f", "path", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
-    help="A configuration, instead of a folder.",
-)  # fmt: skip
 @click.option(
     "--base-version", type=int, metavar="N",
     help="The version that this was made from: refuse if another one is in force.",
@@ -42,12 +40,15 @@ def command(
 ) -> None:
     """Bring a configuration into force: check it, show what it would do, ask, and wait until it is.
 
-    Of an OpenPAI file only the scheduler's part leaves this machine. Nothing is stopped, nothing is restarted.
+    FILE is a scheduler configuration or OpenPAI's services-configuration.yaml; DIR is a folder with such a file. -p DIR
+    is paictl's form. Of an OpenPAI file only the scheduler's part leaves this machine. Nothing is stopped, nothing is
+    restarted.
 
     \b
     Examples:
       hived config push -p /cluster-configuration -m service
       hived config push -f hivedscheduler.yaml --message 'two racks for research'
+      hived config push hivedscheduler.yaml --certify 14d
       hived config push -f hivedscheduler.yaml --yes --cluster-id prod --format json
     """
     if part != SERVICE:
@@ -56,7 +57,7 @@ def command(
         )
     source = folder or path
     if source is None or (folder and path):
-        raise UserError("expected either -p DIR or -f FILE, which says what is to be pushed")
+        raise UserError("expected either FILE (or -f FILE) or -p DIR, which says what is to be pushed")
     try:
         found = read_sound_source(source)
     except ConfigError as error:

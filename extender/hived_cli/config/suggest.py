@@ -8,6 +8,8 @@ import click
 
 from hived.errors import UserError
 from hived_cli.config.helpers.editing import replace_file
+from hived_cli.config.helpers.files import find_file
+from hived_cli.config.helpers.given_files import takes_file
 from hived_cli.config.helpers.shares import show_shares
 from hived_cli.helpers.answers import as_json, difference
 from hived_cli.helpers.progress import Bar
@@ -47,15 +49,21 @@ SHARE = "share"
     help="share: nodes by GPU-hours, without a search; delay: least mean delay over all jobs; fair: least growth of "
     "any tenant's delay; shapes: cells that hold the gangs that occur.",
 )  # fmt: skip
+@takes_file
 @click.option(
-    "--config", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The configuration to begin with.  [default: one made for --nodes]",
+    "--config", metavar="FILE", type=click.Path(path_type=Path),
+    help="The same as FILE, the configuration to begin with.  [default: one made for --nodes]",
 )  # fmt: skip
 @click.option(
     "--nodes", type=click.IntRange(min=1, max=100_000), metavar="N", help="Instead of --config: so many nodes."
 )
 @click.option("--gpus", type=click.IntRange(min=1, max=1024), default=8, show_default=True, help="GPUs of such a node.")
-@click.option("--rack", type=click.IntRange(min=1), default=8, show_default=True, help="Such nodes in a rack.")
+@click.option(
+    "--rack",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Such nodes in a rack.  [default: 8, or all if fewer]",
+)
 @click.option(
     "--vcs", type=click.IntRange(min=1), metavar="N",
     help="With --nodes: at most so many virtual clusters; the smallest tenants share one, `others`.",
@@ -75,7 +83,14 @@ SHARE = "share"
 )  # fmt: skip
 @click.option("--json", "is_json", is_flag=True, help="Print the proposal as JSON, its text included.")
 def command(
-    *, trace_path: Path, trace_format: str | None, goal: str, output: Path | None, is_json: bool, **given: Any
+    *,
+    path: Path | None,
+    trace_path: Path,
+    trace_format: str | None,
+    goal: str,
+    output: Path | None,
+    is_json: bool,
+    **given: Any,
 ) -> None:
     """Suggest sizes and shapes of virtual clusters for a trace of jobs, with their simulated effect.
 
@@ -95,11 +110,13 @@ def command(
       hived config suggest --trace jobs.csv --goal shapes --config hivedscheduler.yaml -o next.yaml
       hived config suggest --trace jobs.csv --goal fair --nodes 64 --gpus 8 --rack 8 -o hivedscheduler.yaml
     """
-    config = given["config"]
+    config = path or given["config"]
+    if path is not None and given["config"] is not None:
+        raise click.UsageError("expected one configuration, found FILE and --config FILE")
     if (config is None) == (given["nodes"] is None):
-        raise click.UsageError("expected either --config FILE, or --nodes N for a new configuration")
+        raise click.UsageError("expected either FILE (or --config FILE), or --nodes N for a new configuration")
     if config is not None and (goal == SHARE or given["vcs"]):
-        raise click.UsageError("--goal share and --vcs make a new configuration: expected --nodes N, not --config")
+        raise click.UsageError("--goal share and --vcs make a new configuration: expected --nodes N, not a file")
     if output is not None and not output.parent.is_dir():  # a search takes a while
         raise UserError(f"cannot write {output}: there is no folder {output.parent}")
     trace, text, file = _inputs(trace_path, trace_format or "", config, Hardware(*_hardware(given)), given["vcs"])
@@ -130,10 +147,11 @@ def command(
         return
     _show(found)
     if output is not None:
-        click.echo(f"{output}: written")
+        named = "TRACE" if str(trace_path) == "-" else click.format_filename(trace_path)
+        click.echo(f"{output}: written; push it with `hived config push {output} --certify {named}`")
     elif config is None:
         click.echo(found.text, nl=False)
-    else:
+    elif found.text != text:
         click.echo("\n".join(difference(text, found.text, file, f"{file}, suggested")))
 
 
@@ -149,7 +167,7 @@ def _write(output: Path, text: str) -> None:
 
 def _hardware(given: dict[str, Any]) -> tuple[int, int, int]:
     nodes = given["nodes"] or 1
-    return nodes, given["gpus"], given["rack"]
+    return nodes, given["gpus"], given["rack"] or min(nodes, 8)
 
 
 def _inputs(
@@ -157,8 +175,9 @@ def _inputs(
 ) -> tuple[Trace, str, str]:
     """The trace, and the text to begin with and its name."""
     if config is not None:
-        file = click.format_filename(config)
-        text = read_text(config, file)
+        found = find_file(config)
+        file = click.format_filename(found)
+        text = read_text(found, file)
         size = node_size(load_text(text, file, lenient=True, environ={}).cluster)
         trace = read_trace(trace_path, trace_format, Reading(node_leaf_cells=size))
     else:

@@ -1,24 +1,28 @@
 """`hived config validate`: check configuration files before the scheduler meets them."""
 
+from pathlib import Path
 from typing import Any
 
 import click
 
 from hived.specs import ClusterSpec
+from hived_cli.config.helpers.files import find_file
+from hived_cli.config.helpers.given_files import takes_files
 from hived_cli.helpers.answers import as_json, format_option
 from hived_config.errors import ConfigError, Mistake
 from hived_config.loader import load
 
 
 @click.command("validate")
-@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@takes_files
 @click.option("--lenient", is_flag=True, help="Unknown keys are warnings, not mistakes.")
 @format_option
-def command(files: tuple[str, ...], lenient: bool, form: str) -> None:
+def command(paths: tuple[Path, ...], lenient: bool, form: str) -> None:
     """List every mistake in scheduler configurations, each with its place and what was expected.
 
     A FILE is a scheduler configuration, or an OpenPAI services-configuration.yaml that contains one under
-    hivedscheduler.config. The exit code is 0 if every file can be used, and 1 if not.
+    hivedscheduler.config; a DIR is a folder with such a file. The exit code is 0 if every file can be used, and 1 if
+    not.
 
     \b
     Examples:
@@ -26,7 +30,7 @@ def command(files: tuple[str, ...], lenient: bool, form: str) -> None:
       hived config validate --lenient /etc/openpai/services-configuration.yaml
       hived config validate --format json clusters/*.yaml | jq '.files[].mistakes[].line'
     """
-    checked = [(click.format_filename(file), *_check(file, lenient)) for file in files]
+    checked = [_check(find_file(path), lenient) for path in paths]
     is_valid = all(cluster is not None for _, cluster, _ in checked)
     if form == "json":
         answer = {"valid": is_valid, "files": [_report(*each) for each in checked]}
@@ -38,13 +42,14 @@ def command(files: tuple[str, ...], lenient: bool, form: str) -> None:
         raise SystemExit(1)
 
 
-def _check(file: str, lenient: bool) -> tuple[ClusterSpec | None, tuple[Mistake, ...]]:
-    """The cluster of a file, None if it cannot be used, and everything noted about it."""
+def _check(path: Path, lenient: bool) -> tuple[str, ClusterSpec | None, tuple[Mistake, ...]]:
+    """The name of a file, its cluster, None if it cannot be used, and everything noted about it."""
+    file = click.format_filename(path)
     try:
-        configuration = load(file, lenient)
+        configuration = load(path, lenient)
     except ConfigError as error:
-        return None, error.mistakes
-    return configuration.cluster, configuration.warnings
+        return file, None, error.mistakes
+    return file, configuration.cluster, configuration.warnings
 
 
 def _report(file: str, cluster: ClusterSpec | None, noted: tuple[Mistake, ...]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import msgspec
 
 from hived.errors import UserError
 from hived_cli.defrag.helpers.following import begin, follow, return_option, tell, wait_option
-from hived_cli.helpers.answers import as_json, format_option
+from hived_cli.helpers.answers import as_json, format_option, json_option
 from hived_cli.helpers.connecting import asks_service
 from hived_extender.api.defrag import DefragPlan
 from hived_extender.client.inspection import Inspector
@@ -19,8 +19,9 @@ from hived_extender.client.inspection import Inspector
 @return_option
 @wait_option
 @format_option
+@json_option
 @asks_service
-def command(inspector: Inspector, file: Path, return_seconds: float, wait: bool, form: str) -> None:
+def command(inspector: Inspector, file: Path, return_seconds: float, wait: bool, form: str, is_json: bool) -> None:
     """Carry out a plan: evict its groups, one move after the other, and hold their new cells for them.
 
     FILE is a plan as `hived defrag plan --format json` prints it, - for stdin. The service tries it again on its
@@ -36,7 +37,7 @@ def command(inspector: Inspector, file: Path, return_seconds: float, wait: bool,
     report = begin(inspector, _read(file), return_seconds)
     if wait:
         report = follow(inspector, report)
-    click.echo(as_json(report) if form == "json" else tell(report))
+    click.echo(as_json(report) if is_json or form == "json" else tell(report))
     raise SystemExit(1 if report.state == "stopped" else 0)
 
 

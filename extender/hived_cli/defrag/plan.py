@@ -9,7 +9,7 @@ from hived.errors import UserError
 from hived_cli.defrag.helpers.asking import read_inputs
 from hived_cli.defrag.helpers.drawing import draw
 from hived_cli.defrag.helpers.following import begin, follow, return_option, tell
-from hived_cli.helpers.answers import as_json, format_option
+from hived_cli.helpers.answers import as_json, format_option, json_option
 from hived_cli.helpers.connecting import asks_service
 from hived_cli.helpers.numbers import FiniteRange
 from hived_config.loader import load_text
@@ -42,10 +42,17 @@ EXIT_CODES = {NOTHING_POSSIBLE: 3, NOTHING_NEEDED: 4}
 @click.option("--apply", "is_applied", is_flag=True, help="Carry the plan out, as `hived defrag apply` does.")
 @return_option
 @format_option
-@click.option("--json", "is_json", is_flag=True, help="The same as --format json.")
+@json_option
 @asks_service
 def command(
-    inspector: Inspector, vc: str, wants: tuple[str, ...], job: str, state_file: Path | None, form: str, **options: Any
+    inspector: Inspector,
+    vc: str,
+    wants: tuple[str, ...],
+    job: str,
+    state_file: Path | None,
+    form: str,
+    is_json: bool,
+    **options: Any,
 ) -> None:
     """Show which groups to move so that wanted cells become free, and change nothing, unless told to by --apply.
 
@@ -88,7 +95,7 @@ def command(
             solve=solve,
         )
     )
-    click.echo(as_json(found) if options["is_json"] or form == "json" else draw(found))
+    click.echo(as_json(found) if is_json or form == "json" else draw(found))
     if options["is_applied"] and found.outcome == PLAN:
         report = follow(inspector, begin(inspector, found, options["return_seconds"]))
         click.echo(tell(report), err=True)

@@ -14,6 +14,8 @@ format_option = click.option(
     help="Form of the answer.",
 )  # fmt: skip
 
+json_option = click.option("--json", "is_json", is_flag=True, help="The same as --format json.")
+
 
 def with_options(function: Callable[..., None], options: Sequence[Callable[..., Any]]) -> Callable[..., None]:
     """The command with these options, in the order in which help lists them."""

@@ -14,8 +14,8 @@ from hived_config.settings import config_path
 from hived_extender.http.access import Security
 from hived_extender.http.tls import ServerTls
 from hived_extender.kube.lease import LeaseName
+from hived_extender.options import BindingSecretName, WebhookPort
 from hived_extender.reconfiguration.origins import ConfigMapName
-from hived_extender.running import BindingSecretName, WebhookPort
 
 
 @dataclass(frozen=True, slots=True)

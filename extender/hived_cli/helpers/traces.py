@@ -109,7 +109,7 @@ def moment_in(trace: Trace, text: str, time_zone: str, option: str) -> float:
 
 
 def write_trace(trace: Trace, source: str, output: Path | None, form: str = "hived") -> None:
-    """Write a trace; a file appears only once it is whole. What a form cannot keep is said on stderr."""
+    """Write a trace; a file appears only once it is whole. Losses of the form are named on stderr."""
     if lost := losses(trace, form):
         click.echo(f"not kept by {form}: {', '.join(lost)}", err=True)
     pieces = WRITERS[form](trace)

@@ -124,7 +124,7 @@ def command(ctx: click.Context, /, *, folder: str | None, out: Path | None, **gi
     FOLDER has a configuration and a trace; `philly` is one that comes with hived.
 
     Ctrl-C writes a checkpoint, as each minute does; the same command goes on from it. The exit code is 0 if all is
-    done, 130 if it was interrupted, 1 for files that cannot be used, 2 for a wrong command line.
+    done, and 130 if it was interrupted. It is 1 for files that cannot be used, 2 for a wrong command line.
 
     \b
     Examples:
@@ -207,13 +207,13 @@ def _summary(plan: Plan, totals: dict[str, Summary]) -> str:
     for policy in plan.policies:
         total = totals[policy.name]
         delay = total.delay
-        minutes = (f"{seconds / 60:.1f}" for seconds in (delay.mean, delay.p50, delay.p95, delay.max))
+        mean, *ranks = (f"{seconds / 60:.1f}" for seconds in (delay.mean, delay.p50, delay.p95, delay.max))
         later = "" if total.later is None else f"{total.later.count}"
         lost = f"{total.lost_leaf_hours:.1f}"
-        work = (f"{total.utilisation:.1%}", str(total.evictions), lost, str(total.never_started))
-        rows.append((policy.name, *minutes, later, *work))
+        work = (f"{total.utilisation:.1%}", str(total.evictions), lost)
+        rows.append((policy.name, mean, total.never_told, *ranks, later, *work))
     headers = (
-        "POLICY", ">MEAN DELAY, MIN", ">P50", ">P95", ">MAX", ">LATER THAN PRIVATE", ">USED", ">EVICTIONS",
-        ">GPU-H LOST", ">NEVER STARTED",
+        "POLICY", ">MEAN DELAY, MIN", ">NEVER STARTED", ">P50", ">P95", ">MAX", ">LATER THAN PRIVATE", ">USED",
+        ">EVICTIONS", ">GPU-H LOST",
     )  # fmt: skip
     return table(headers, rows)

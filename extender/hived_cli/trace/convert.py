@@ -20,7 +20,7 @@ def command(*, file: str, form: str, output: Path | None, **reading: Any) -> Non
     """Write a trace of any known format in our own, or as a table.
 
     FILE may be packed; - is standard input. Our own format is a line of JSON for each job, and is read again exactly.
-    What a table cannot keep is named on standard error.
+    Properties that a table cannot keep are named on standard error.
 
     \b
     Examples:

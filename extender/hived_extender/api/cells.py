@@ -92,7 +92,8 @@ class GroupWork(msgspec.Struct, rename="camel", omit_defaults=True):
 class GroupStatus(msgspec.Struct, rename="camel", omit_defaults=True):
     """Where a group is and which pods belong to it.
 
-    Placements: node -> device indices, preassigned cell -> leaf cells.
+    Placements: node -> device indices, preassigned cell -> leaf cells. `held_for` is the group on the move that its
+    cells are held for: then this group has no pods in Kubernetes, whatever `allocated_pods` says.
     """
 
     vc: str
@@ -104,6 +105,7 @@ class GroupStatus(msgspec.Struct, rename="camel", omit_defaults=True):
     preempting_pods: list[str] = []
     lazy_preemption_status: LazyPreemption | None = None
     work: GroupWork | None = None
+    held_for: str = ""
 
 
 class GroupMetadata(msgspec.Struct):

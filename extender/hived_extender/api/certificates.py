@@ -1,6 +1,6 @@
 """The certificate of a configuration: the effect that a replayed trace says it has, and the verdict on that.
 
-Whoever pushes makes it; the service checks that it is about the configuration in force and the one that is pushed.
+The author of a push makes it. The service checks that it is about the configuration in force and the pushed one.
 The verdict is not in it but is made of its figures, by everybody anew.
 """
 
@@ -112,15 +112,15 @@ def _failures_of(one: CertifiedVc, percent: float) -> list[str]:
     if one.later:
         found.append(
             f"{one.vc}: {_jobs(one.later)} would have started later than in its own cells, by up to "
-            f"{_span(one.later_max_s)}"
+            f"{span(one.later_max_s)}"
         )
     if one.lost:
         found.append(f"{one.vc}: {_jobs(one.lost)} would never have started")
     if one.new_delay_s > one.old_delay_s * (1 + percent / 100) and one.new_delay_s - one.old_delay_s >= SLIGHT_S:
         grown = f" ({one.new_delay_s / one.old_delay_s - 1:+.0%})" if one.old_delay_s >= SLIGHT_S else ""
         found.append(
-            f"{one.vc}: the mean delay of its {_jobs(one.jobs)} would have been {_span(one.new_delay_s)} instead of "
-            f"{_span(one.old_delay_s)}{grown}, and {percent:g} % more is allowed"
+            f"{one.vc}: the mean delay of its {_jobs(one.jobs)} would have been {span(one.new_delay_s)} instead of "
+            f"{span(one.old_delay_s)}{grown}, and {percent:g} % more is allowed"
         )
     return found
 
@@ -129,7 +129,8 @@ def _jobs(count: int) -> str:
     return f"{count:,} guaranteed job{'s' * (count != 1)}"
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
+    """A number of seconds as people say it, in seconds, minutes or hours."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

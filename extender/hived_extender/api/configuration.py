@@ -66,7 +66,8 @@ class RefusedEdit(msgspec.Struct):
 class Config(ConfigVersion, kw_only=True, rename="camel"):
     """The configuration in force. One that is a file of the service is not `is_pushable`.
 
-    `record` is the folder of the service's record, a slash and the name of the run; "" if it keeps none.
+    `record` is the folder of the service's record, a slash and the name of the run; "" if it keeps none. The next text
+    `may_lack_certificate` if somebody has allowed that once.
     """
 
     source: str = ""
@@ -74,6 +75,7 @@ class Config(ConfigVersion, kw_only=True, rename="camel"):
     is_pushable: bool = True
     refused: RefusedEdit | None = None
     record: str = ""
+    may_lack_certificate: bool = False
 
 
 class ReportedJob(msgspec.Struct, frozen=True):

@@ -136,6 +136,8 @@ class DefragPlan(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     ----------
     outcome : "plan", "nothing needed" or "nothing possible"
     reason : in words, why nothing is possible, or why not everything
+    cause : why nothing is possible, for programs: "too few cells", "not allowed", "limits", "no arrangement", "not
+        confirmed" or "not known"
     met_before : how many of the wanted things had room before
     is_optimal : no plan meets more, or as much with less work lost, or with as much with fewer groups
     gap_gpu_hours : how much less work a better plan could lose at most; 0 if optimal
@@ -148,6 +150,7 @@ class DefragPlan(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     wanted: list[WantedOutcome]
     moves: list[Move] = []
     reason: str = ""
+    cause: str = ""
     met_before: int = 0
     solver: str = ""
     lost_gpu_hours: float = 0.0
@@ -170,15 +173,47 @@ class MoveState(msgspec.Struct, frozen=True, rename="camel"):
     state: str
 
 
+class LastLook(msgspec.Struct, frozen=True, rename="camel"):
+    """How the service looked for room by itself.
+
+    Attributes
+    ----------
+    at : seconds since 1970
+    outcome : "moved", "no job waits", "nothing needed", "nothing possible", "over budget", "refused" or "failed"
+    job : the job that room was looked for, "" if none waits
+    reason : in words, why nobody was moved
+    """
+
+    at: float
+    outcome: str
+    job: str = ""
+    reason: str = ""
+
+
+class AutomaticMoves(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """A virtual cluster in which the service makes room by itself: its budget, and how much of it is left this hour.
+
+    Groups are None without a limit. `last_look` is None if there was none in this term.
+    """
+
+    vc: str
+    max_gpu_hours: float
+    left_gpu_hours: float
+    max_groups: int | None = None
+    left_groups: int | None = None
+    last_look: LastLook | None = None
+
+
 class MovingReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """The moves under way, or the last ones.
 
     Attributes
     ----------
-    state : "none" if there were none in this term, "moving", "done" or "stopped"
+    state : "none" if there were none in this term, or nothing was there to be stopped, "moving", "done" or "stopped"
     number : counts the plans that were carried out in this term
     who : who asked for them
     reason : in words, why they were stopped
+    automatic : the virtual clusters in which the service makes room by itself; in the answer to a question only
     """
 
     state: str = "none"
@@ -187,13 +222,13 @@ class MovingReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     vc: str = ""
     reason: str = ""
     moves: list[MoveState] = []
+    automatic: list[AutomaticMoves] = []
 
 
 class DefragArgs(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """A plan to carry out.
 
-    `return_seconds` is how long pods may take to leave, and how long new cells are held for a group until it comes
-    back, for each step.
+    `return_seconds` counts for each step: so long may pods take to leave, and so long are new cells held for a group.
     """
 
     plan: DefragPlan

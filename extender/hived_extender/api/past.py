@@ -60,7 +60,7 @@ class RecordedPast(msgspec.Struct, frozen=True, rename="camel"):
     old_rules, new_rules : the recorded rules at its end, and the others
     operations, questions : how many lines were repeated, and how many of them asked for a decision in both worlds
     decisions : questions with different answers, by kind
-    first : the first of them, one for each pod
+    first : the first of them, one for each pod, and those that are only "bind elsewhere" last
     earlier, later : groups that start earlier, or later or never
     evicted, spared : groups that have to leave under the new rules only, or under the old ones only
     unfollowed : lines of the record that the other world could not follow

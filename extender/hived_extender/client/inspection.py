@@ -5,7 +5,7 @@ import ssl
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeVar
+from typing import IO, Any, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -159,7 +159,9 @@ class Inspector:
 
     def _get_if_known(self, path: str, item_type: type[T]) -> list[T]:
         status, answer = self.ask(path, expected=(404,))
-        return [] if status == 404 else self.decode(path, list[item_type], answer)  # type: ignore[valid-type]
+        if status == 404:
+            return []
+        return self.decode(path, list[item_type], answer)  # type: ignore[valid-type]  # the type is a value here
 
     def fetch(self, path: str, body: bytes | None = None) -> bytes:
         """The JSON of a path, as served; with a body, the answer to that."""
@@ -188,7 +190,7 @@ class Inspector:
             raise self._broken(error) from error
         raise UserError(_refusal(response, self.server + path), response.status)
 
-    def download(self, path: str, target: BinaryIO, most_bytes: int) -> int:
+    def download(self, path: str, target: IO[bytes], most_bytes: int) -> int:
         """Write the answer of a path, unpacked, to a file; returns its bytes. Raises UserError beyond `most_bytes`."""
         count = 0
         headers = self._headers | {"Accept": "*/*", "Accept-Encoding": "gzip"}

@@ -13,7 +13,7 @@ from hived_extender.service.pods import PodRecord
 from hived_extender.service.service import Service
 from hived_extender.service.state_inputs import Placed, StateInputs, reservations
 
-AT_ONCE = 1000
+AT_ONCE = 500
 """Pods looked at under the lock; others are served in between."""
 
 
@@ -34,8 +34,13 @@ def collect(service: Service, configuration: str) -> Collected:
     with service.runner.exclusive() as machine:
         core = machine.verbs.core
         spec, moving = core.state.spec, machine.interpreter.rules.moving
-        reserved, healthy, names = reservations(core.state), frozenset(machine.cache.nodes.healthy), core.node_names
+        reserved, names = reservations(core.state), core.node_names
+    time.sleep(0)  # let another waiter have the lock first
+    with service.runner.exclusive() as machine:
+        healthy = frozenset(machine.cache.nodes.healthy)
         losses = [InputLoss(one.node, one.leaf_type, one.lost_count, one.known) for one in machine.cache.devices.losses]
+    time.sleep(0)
+    with service.runner.exclusive() as machine:
         records = list(machine.cache.pods)
     placed: dict[str, Placed] = {}
     facts: dict[str, Facts] = {}
@@ -44,7 +49,7 @@ def collect(service: Service, configuration: str) -> Collected:
             for record in records[first : first + AT_ONCE]:
                 if machine.cache.pods.get(record.uid) is record:
                     _note(record, placed, facts)
-        time.sleep(0)  # let another waiter have the lock first
+        time.sleep(0)
     held = StateInputs(healthy, placed, reserved)
     inputs = inputs_of(
         held,

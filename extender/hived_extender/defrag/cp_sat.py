@@ -17,16 +17,16 @@ from hived_extender.defrag.parts import upper_bound
 from hived_extender.defrag.puzzle import Puzzle, Solution, cost_of, parts_of
 
 TIME = 10.0
-"""Of CP-SAT's deterministic time, for each goal: about so many seconds."""
+"""CP-SAT's deterministic time for each goal, about as many seconds."""
 
 EPSILON = 1e-6
-"""Bounds are whole numbers, told as floats."""
+"""Bounds are whole numbers, which CP-SAT gives as floats."""
 
 Terms = dict[tuple[int, int], cp_model.IntVar]
 
 
 def solve(puzzle: Puzzle, time: float = TIME) -> Solution:
-    """The best solution found, never worse than that of `search`. Deterministic."""
+    """The best solution found, not worse than that of `search`. Deterministic."""
     begun = search.solve(puzzle)
     if begun.is_optimal or not any(upper_bound(puzzle)):
         return begun
@@ -39,14 +39,14 @@ def solve(puzzle: Puzzle, time: float = TIME) -> Solution:
 
 
 def solve_alone(puzzle: Puzzle, hint: Solution | None = None, time: float = TIME) -> Solution:
-    """What CP-SAT finds; `hint` is where it begins."""
+    """The solution of CP-SAT, which begins at `hint`."""
     most = sum(upper_bound(puzzle))
     nothing = Solution((0,) * len(puzzle.kinds), (), {}, 0, most, 0)
     return _Model(puzzle, hint).solve(time) or nothing
 
 
 class _Model:
-    """The constraints of `puzzle` as CP-SAT has them."""
+    """The constraints of `puzzle` in CP-SAT's terms."""
 
     def __init__(self, puzzle: Puzzle, hint: Solution | None = None) -> None:
         """Cost O(bins x sizes + movers + spots)."""
@@ -64,7 +64,7 @@ class _Model:
             model.add_hint(self._moves[number], 1)
 
     def _add_kind(self, number: int, most: int, wanted: list[list[cp_model.LinearExprT]]) -> cp_model.IntVar:
-        """How many of a kind have room; `wanted` gets what these take of each bin."""
+        """The number of a kind that have room; `wanted` gets the leaves that they take of each bin."""
         model, kind = self._model, self._puzzle.kinds[number]
         met = model.new_int_var(0, most, f"met{number}")
         if not most:

@@ -1,6 +1,6 @@
 """Plans for a running service: carried out after they have been checked again, and made by itself where it is allowed.
 
-Who asks has the right to change the configuration. A plan is checked twice: here, move by move, in a copy of the core
+A caller has the right to change the configuration. A plan is checked twice: here, move by move, in a copy of the core
 that is made of the present state, and by the service before each step.
 """
 
@@ -8,50 +8,58 @@ import logging
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 
 import msgspec
 
-from hived.errors import HivedError, UserError
+from hived.errors import InvariantError, UserError
 from hived_config.moving import Budget
-from hived_extender.api.defrag import DefragArgs, DefragPlan, Inputs, MovingReport
+from hived_extender.api.defrag import AutomaticMoves, DefragArgs, DefragPlan, Inputs, LastLook, MovingReport
 from hived_extender.defrag.collecting import Collected, collect
 from hived_extender.defrag.limits import Limits
+from hived_extender.defrag.spending import Ledger, Spending, Spent
+from hived_extender.kube.client import KubeError
 from hived_extender.service.pods import PodState
 from hived_extender.service.service import Service
 from hived_extender.service.stimuli import MovesAsked, MovesLookedAt, MovesStopped
 
 log = logging.getLogger(__name__)
 
-HOUR_S = 3600.0
 EVERY_S = 60.0
-"""How often a virtual cluster is looked at."""
+"""Least time between two looks at a virtual cluster."""
 
 MOVING = "moving"
 LOOK_S = 5.0
 RETURN_S = 600.0
-LEAST_RETURN_S, MOST_RETURN_S = 1.0, 24 * HOUR_S
+LEAST_RETURN_S, MOST_RETURN_S = 1.0, 24 * 3600.0
 ITSELF = "hived"
 
-
-class _Spent(msgspec.Struct, frozen=True):
-    at: float
-    vc: str
-    gpu_hours: float
-    groups: int
+MOVED, NO_JOB, OVER_BUDGET, REFUSED, FAILED = "moved", "no job waits", "over budget", "refused", "failed"
 
 
 class DefragDesk:
-    """See the module. Thread-safe: one plan at a time. `text` gives the configuration in force."""
+    """See the module. Thread-safe: one plan at a time.
 
-    def __init__(self, service: Service, text: Callable[[], str], clock: Callable[[], float] = time.monotonic) -> None:
+    `text` gives the configuration in force, `ledger` keeps the costs of plans for later leaders. `clock` has seconds
+    that no adjustment moves, `now` those since 1970.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        text: Callable[[], str],
+        ledger: Ledger | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
         self._service = service
         self._text = text
-        self._clock = clock
+        self._clock, self._now = clock, now
         self._busy = threading.Lock()
-        self._spent: deque[_Spent] = deque()
+        self._spending = Spending(ledger, now)
         self._looked: dict[str, tuple[float, object]] = {}
+        self._last: dict[str, tuple[int, LastLook]] = {}  # by VC, with the term
         self._is_stopping = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="defrag", daemon=True)
 
@@ -62,10 +70,15 @@ class DefragDesk:
         return self._collect().inputs
 
     def report(self) -> MovingReport:
-        """How far the moves have come."""
-        self._service.check_leads()
-        found: MovingReport = self._service.runner.handle(MovesLookedAt())
-        return found
+        """The progress of the moves, and the budgets of moves by itself. Raises UserError (503)."""
+        found = self._moves()
+        automatic = self._service.machine.interpreter.rules.moving.automatic
+        try:
+            limits = {vc: self._left(vc, automatic[vc]) for vc in sorted(automatic)}
+        except KubeError as error:
+            raise UserError(f"the costs of earlier moves cannot be read: {error}", 503) from error
+        budgets = [self._budget_of(vc, automatic[vc], left) for vc, left in limits.items()]
+        return msgspec.structs.replace(found, automatic=budgets)
 
     def apply(self, args: DefragArgs, who: str) -> MovingReport:
         """Carry out a plan. Raises UserError (409) if it is not what it was, (400) if it is none."""
@@ -73,7 +86,7 @@ class DefragDesk:
             raise UserError("the plan has no moves")
         if not LEAST_RETURN_S <= args.return_seconds <= MOST_RETURN_S:
             raise UserError(f"returnSeconds is {args.return_seconds:g}, from 1 to 86400 are possible")
-        if self.report().state == MOVING:
+        if self._moves().state == MOVING:
             raise UserError("groups are being moved already: wait until that is over, or stop it", 409)
         with self._busy:
             return self._begin(self._collect(), args.plan, who, args.return_seconds)
@@ -99,19 +112,22 @@ class DefragDesk:
     def look(self) -> list[str]:
         """Make room for the first job that waits in each virtual cluster that is due; returns those it did so for.
 
-        Cost: a copy of the core for each of them, without the lock.
+        A mistake of ours in one of them is logged and counted, and others go on. Cost: a copy of the core for each of
+        them, without the lock.
         """
         made: list[str] = []
         if not self._service.is_ready:
             return made
         automatic = self._service.machine.interpreter.rules.moving.automatic
         for vc in sorted(automatic):
-            now, seen = self._clock(), (self._version(), self._left(vc, automatic[vc]))
-            at, before = self._looked.get(vc, (-math.inf, None))
-            if now - at < EVERY_S or seen == before or self.report().state == MOVING:
+            if self._clock() - self._looked.get(vc, (-math.inf, None))[0] < EVERY_S:
                 continue
-            self._looked[vc] = now, seen
-            if self._make_room(vc, seen[1]):
+            found = self._try(vc, automatic[vc])
+            if found is None:
+                continue
+            self._service.metrics.looks_for_room.labels(found.outcome).inc()
+            self._last[vc] = self._service.machine.term, found
+            if found.outcome == MOVED:
                 made.append(vc)
         return made
 
@@ -119,38 +135,71 @@ class DefragDesk:
         while not self._is_stopping.wait(LOOK_S):
             try:
                 self.look()
-            except HivedError as error:
-                log.warning("no room was made", extra={"fields": {"reason": str(error)}})
             except Exception:
-                log.critical("plans for moves are not made any more", exc_info=True)
-                return
+                log.critical("looking for room has failed, and is tried again", exc_info=True)
 
-    def _make_room(self, vc: str, limits: Limits) -> bool:
+    def _try(self, vc: str, budget: Budget) -> LastLook | None:
+        """Look for room once; None if nothing has changed since the last time, or groups are on the move."""
+        try:
+            left = self._left(vc, budget)
+            seen = self._version(), left
+            if seen == self._looked.get(vc, (0.0, None))[1] or self._moves().state == MOVING:
+                return None
+            self._looked[vc] = self._clock(), seen
+            found = self._make_room(vc, budget, left)
+        except (UserError, KubeError) as error:
+            self._looked[vc] = self._clock(), None
+            found = LastLook(self._now(), REFUSED, reason=str(error))
+        except Exception as error:
+            if isinstance(error, InvariantError) and self._service.fault:
+                return None  # the service has stopped, and has said so
+            self._looked[vc] = self._clock(), None
+            log.critical("looking for room has failed, and is tried again", exc_info=True, extra={"fields": {"vc": vc}})
+            return LastLook(self._now(), FAILED, reason=f"a mistake in hived, see its log: {type(error).__name__}")
+        fields = {"vc": vc, "job": found.job, "outcome": found.outcome, "reason": found.reason}
+        log.log(
+            logging.WARNING if found.outcome == REFUSED else logging.INFO, "looked for room", extra={"fields": fields}
+        )
+        return found
+
+    def _make_room(self, vc: str, budget: Budget, left: Limits) -> LastLook:
+        from hived_extender.defrag import automatic  # noqa: PLC0415  # planners, which most services do without
+
         with self._busy:
             collected = self._collect()
-            if limits.groups == 0:
-                return False
-            # Planners take time to import, which most services do without.
-            from hived_extender.defrag import automatic  # noqa: PLC0415
-
-            found = automatic.plan_for_head(collected, vc, limits)
-            if found is None:
-                return False
-            fields = {"vc": vc, "job": found.wanted[0].shape, "outcome": found.outcome, "reason": found.reason}
-            log.info("looked for room", extra={"fields": fields})
-            if found.outcome != automatic.PLAN or not all(one.is_met for one in found.wanted):
-                return False
+            job = automatic.head(collected.inputs, vc)
+            if job is None:
+                return LastLook(self._now(), NO_JOB)
+            if left.groups == 0:
+                return LastLook(
+                    self._now(), OVER_BUDGET, job, f"the budget of this hour is spent: at most {budget.groups} groups"
+                )
+            found = automatic.plan_for(collected, job, left)
+            if found.cause == automatic.LIMITS:
+                reason = f"{found.reason}: this is left of the budget of this hour, {_in_words(budget)}"
+                return LastLook(self._now(), OVER_BUDGET, job, reason)
+            if found.outcome != automatic.PLAN:
+                return LastLook(self._now(), found.outcome, job, found.reason)
+            if not all(one.is_met for one in found.wanted):
+                return LastLook(self._now(), automatic.NOTHING_POSSIBLE, job, found.reason)
             self._begin(collected, found, ITSELF, RETURN_S)
-            return True
+            return LastLook(self._now(), MOVED, job)
 
     def _left(self, vc: str, budget: Budget) -> Limits:
-        """What is left of a budget in this hour."""
-        now = self._clock()
-        while self._spent and self._spent[0].at <= now - HOUR_S:
-            self._spent.popleft()
-        spent = [one for one in self._spent if one.vc == vc]
-        groups = None if budget.groups is None else max(0, budget.groups - sum(one.groups for one in spent))
-        return Limits(max(0.0, budget.gpu_hours - sum(one.gpu_hours for one in spent)), groups)
+        """The part of a budget that is left in this hour. Raises KubeError."""
+        self._spending.begin_term(self._service.machine.term)
+        return self._spending.left(vc, budget)
+
+    def _budget_of(self, vc: str, budget: Budget, left: Limits) -> AutomaticMoves:
+        term, last = self._last.get(vc, (0, None))
+        return AutomaticMoves(
+            vc=vc,
+            max_gpu_hours=budget.gpu_hours,
+            left_gpu_hours=left.gpu_hours or 0.0,
+            max_groups=budget.groups,
+            left_groups=left.groups,
+            last_look=last if term == self._service.machine.term else None,
+        )
 
     # Both
 
@@ -163,13 +212,43 @@ class DefragDesk:
             core, counts = machine.cache.core, machine.cache.pods.counts()
             return (core.number, core.version, counts[PodState.WAITING.shown]) if core is not None else (0, 0, 0)
 
+    def _moves(self) -> MovingReport:
+        self._service.check_leads()
+        found: MovingReport = self._service.runner.handle(MovesLookedAt())
+        return found
+
     def _begin(self, collected: Collected, found: DefragPlan, who: str, return_s: float) -> MovingReport:
+        """Begin to move groups, and count that. Raises UserError; KubeError if it is us who cannot count it."""
         from hived_extender.defrag import automatic  # noqa: PLC0415  # see above
 
         orders = automatic.checked_orders(collected, found)
-        asked = MovesAsked(orders, who, found.vc, return_s, collected.moving.movable)
-        report: MovingReport = self._service.runner.handle(asked)
-        self._spent.append(_Spent(self._clock(), found.vc, found.lost_gpu_hours, len(found.moves)))
+        jobs = automatic.names_of_jobs(collected.inputs, found)
+        asked = MovesAsked(orders, who, found.vc, return_s, collected.moving.movable, jobs)
+        spent = None
+        try:
+            self._spending.begin_term(self._service.machine.term)
+            spent = self._spending.add(found.vc, found.lost_gpu_hours, len(found.moves))
+        except KubeError as error:
+            if who == ITSELF:
+                raise
+            log.warning("the cost of moves is not kept for later leaders", extra={"fields": {"reason": str(error)}})
+        try:
+            report: MovingReport = self._service.runner.handle(asked)
+        except UserError:
+            if spent is not None:
+                self._take_back(spent)
+            raise
         fields = {"who": who, "vc": found.vc, "groups": len(orders), "gpu_hours": found.lost_gpu_hours}
         log.info("groups are moved", extra={"fields": fields})
         return report
+
+    def _take_back(self, spent: Spent) -> None:
+        try:
+            self._spending.take_back(spent)
+        except KubeError as error:
+            log.warning("a plan counts that was not begun", extra={"fields": {"reason": str(error)}})
+
+
+def _in_words(budget: Budget) -> str:
+    groups = "" if budget.groups is None else f" and {budget.groups} groups"
+    return f"{budget.gpu_hours:g} GPU-hours{groups}"

@@ -1,9 +1,9 @@
 """A solution carried out in copies of the core: nothing is promised that the core does not do.
 
-At first in a *sketch*: all groups that move leave at once, the wanted things come, and the core is asked for a new
-place of each group on the nodes that the solution says. So the leaf cells of each group are known. Then in a
-*rehearsal*, move by move, as a service makes them: a group leaves, and comes back to these very cells. What is wanted
-comes last, and is asked for as anybody would ask.
+First comes a *sketch*: all groups that move leave at once, and the wanted things come. The core is asked for a new
+place of each group on the nodes that the solution says. So the leaf cells of each group are known. Then comes a
+*rehearsal*, move by move, as a service makes them: a group leaves, and comes back to these very cells. The wanted
+things come last, and are asked for as anybody would ask.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -120,7 +120,7 @@ class Sketch(Rehearsal):
         """The new places of the guaranteed groups that move. Raises Failed if there are none.
 
         Groups whose nodes are known go first, then what is wanted, then groups that take cells without hardware yet:
-        these must not take what is wanted. What is wanted inside nodes may have to go before all of them.
+        these must not take what is wanted. Wanted cells inside nodes may have to go before all of them.
         """
         self._view, self._before, self._homes = view, self._used_nodes(), view.behind.copy()
         homes: dict[str, tuple[int, ...]] = {}

@@ -182,7 +182,7 @@ def _alike(shapes: Sequence[Shape]) -> list[tuple[Shape, int]]:
 
 
 class _Taken:
-    """Who is where, for spots: fixed leaves, movers by bin, and bins that are not whole."""
+    """The places of all, for spots: fixed leaves, movers by bin, and bins that are not whole."""
 
     def __init__(self, view: View, fixed: IntArray, movers: Sequence[Mover], capacity: LongArray) -> None:
         self.is_fixed: BoolArray = np.zeros(len(view.state.arrays.parent), np.bool_)

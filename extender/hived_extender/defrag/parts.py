@@ -19,7 +19,7 @@ class Part(msgspec.Struct, frozen=True):
 
 def upper_bound(puzzle: Puzzle) -> tuple[int, ...]:
     """Per kind, at most how many of it can have room."""
-    free = _free_leaves(puzzle)
+    free = free_leaves(puzzle)
     found = []
     for kind in puzzle.kinds:
         most = min(kind.count, free // _leaves(kind)) if kind.spots or kind.sizes else 0
@@ -27,7 +27,7 @@ def upper_bound(puzzle: Puzzle) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _free_leaves(puzzle: Puzzle) -> int:
+def free_leaves(puzzle: Puzzle) -> int:
     """Leaves that nobody of the VC has: groups that move need as many as before."""
     own = sum(puzzle.fixed) + sum(size for mover in puzzle.movers if not mover.is_guest for _, size in mover.pods)
     return sum(puzzle.capacity) - own
@@ -43,7 +43,7 @@ def numbers_met(puzzle: Puzzle, most: Sequence[int], total: int) -> Iterator[tup
     if len(most) == 1:
         yield (total,)
         return
-    free = _free_leaves(puzzle)
+    free = free_leaves(puzzle)
     for met in product(*(range(count, -1, -1) for count in most)):
         leaves = sum(count * _leaves(kind) for count, kind in zip(met, puzzle.kinds, strict=True) if count)
         if sum(met) == total and leaves <= free:

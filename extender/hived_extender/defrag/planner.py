@@ -11,6 +11,7 @@ from hived.specs import MIN_GUARANTEED_PRIORITY, BindInfo, ClusterSpec, PodPlace
 from hived.state import State
 from hived.topology import NO_CELL
 from hived_extender.api.defrag import DefragPlan, Inputs, Move, PlannedPod, WantedOutcome
+from hived_extender.defrag.causes import LIMITS, NO_CAUSE, UNCONFIRMED, Cause, cause_of
 from hived_extender.defrag.execution import Failed, Rehearsal, Requests, Sketch, places_in
 from hived_extender.defrag.limits import Limits
 from hived_extender.defrag.model import Allowed, View, make_puzzle, views_for
@@ -28,7 +29,7 @@ Solver = Callable[[Puzzle], Solution]
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What is to be planned.
+    """The task of a plan.
 
     Attributes
     ----------
@@ -76,11 +77,16 @@ def plan(task: Task) -> DefragPlan:
             solved = [_solve(task, copy.state, view, shapes, allowed, attempt) for view, shapes in by_view.items()]
             found = _verify(task, copy, solved, jobs, allowed, attempt.wanted_first)
         except Failed as error:
-            refusal = refusal or f"the core does not confirm the plan: {error.message}"
+            refusal = refusal or f"groups could be arranged so, but the scheduler does not confirm it: {error.message}"
             copy = copy_of(task.cluster, task.inputs)
             continue
-        return _checked(task, msgspec.structs.replace(found, met_before=met))
-    return _without_moves(task, NOTHING_POSSIBLE, met, refusal)
+        if found.moves:
+            return _checked(task, msgspec.structs.replace(found, met_before=met))
+        copy = copy_of(task.cluster, task.inputs)
+        everybody = {name: _allowance(task, group) for name, group in copy.running.items() if name not in copy.refused}
+        cause = cause_of(copy.state, task.vc, by_view, allowed, everybody, task.solve, met)
+        return _without_moves(task, NOTHING_POSSIBLE, met, cause)
+    return _without_moves(task, NOTHING_POSSIBLE, met, Cause(UNCONFIRMED, refusal))
 
 
 class _Attempt(msgspec.Struct, frozen=True):
@@ -102,7 +108,7 @@ _ATTEMPTS = (
 
 
 class _Solved(msgspec.Struct, frozen=True):
-    """What is wanted of one view, and how it gets room."""
+    """The wanted shapes of one view, and how they get room."""
 
     view: View
     shapes: Sequence[Shape]
@@ -202,12 +208,12 @@ def _settled(rehearsal: Rehearsal, moves: Sequence[Move]) -> list[Move]:
     """The moves, with places for opportunistic groups that had to leave, as far as there are any left at the end."""
     found = []
     for move in moves:
-        if not move.is_guaranteed:
-            info = rehearsal.ask(rehearsal.running[move.group].requests[0])
-            if info is not None:
-                rehearsal.come(move.group, info)
-                move = msgspec.structs.replace(move, becomes=places_in(info))  # noqa: PLW2901
-        found.append(move)
+        info = None if move.is_guaranteed else rehearsal.ask(rehearsal.running[move.group].requests[0])
+        if info is None:
+            found.append(move)
+        else:
+            rehearsal.come(move.group, info)
+            found.append(msgspec.structs.replace(move, becomes=places_in(info)))
     return found
 
 
@@ -262,26 +268,23 @@ def _limited(puzzle: Puzzle, view: View, attempt: _Attempt) -> Puzzle:
 
 
 def _checked(task: Task, found: DefragPlan) -> DefragPlan:
-    """The plan, unless it moves nothing, or costs more than allowed."""
+    """The plan, unless it costs more than allowed."""
     limits = task.limits
-    met = sum(one.is_met for one in found.wanted)
-    if not found.moves:
-        return _without_moves(task, NOTHING_POSSIBLE, met, found.reason)
     too_much = []
     if limits.gpu_hours is not None and found.lost_gpu_hours > limits.gpu_hours:
         too_much.append(f"{found.lost_gpu_hours:.2f} GPU-hours would be lost, at most {limits.gpu_hours:g} may be")
     if limits.groups is not None and len(found.moves) > limits.groups:
         too_much.append(f"{len(found.moves)} groups would be moved, at most {limits.groups} may be")
     if too_much:
-        return _without_moves(task, NOTHING_POSSIBLE, met, "; ".join(too_much))
+        return _without_moves(task, NOTHING_POSSIBLE, found.met_before, Cause(LIMITS, "; ".join(too_much)))
     return found
 
 
-def _without_moves(task: Task, outcome: str, met: int, reason: str = "") -> DefragPlan:
+def _without_moves(task: Task, outcome: str, met: int, cause: Cause = NO_CAUSE) -> DefragPlan:
     wanted = [WantedOutcome(shape=shape.text, is_met=i < met) for i, shape in enumerate(task.shapes)]
     return DefragPlan(
-        outcome=outcome, vc=task.vc, wanted=wanted, reason=reason, met_before=met, solver=task.solver,
-        is_optimal=outcome == NOTHING_NEEDED,
+        outcome=outcome, vc=task.vc, wanted=wanted, reason=cause.reason, cause=cause.name, met_before=met,
+        solver=task.solver, is_optimal=outcome == NOTHING_NEEDED,
     )  # fmt: skip
 
 
@@ -298,8 +301,12 @@ def _allowed(task: Task, copy: Copy) -> dict[str, Allowed]:
     for name, group in copy.running.items():
         spec = group.requests[0].spec
         if name not in copy.refused and (group.entry.may_move or spec.virtual_cluster in task.movable):
-            found[name] = Allowed(lost_of(group, task.inputs.at), group.entry.gang)
+            found[name] = _allowance(task, group)
     return found
+
+
+def _allowance(task: Task, group: Running) -> Allowed:
+    return Allowed(lost_of(group, task.inputs.at), group.entry.gang)
 
 
 def lost_of(group: Running, at: float) -> int:
@@ -324,7 +331,7 @@ def _jobs(task: Task) -> dict[str, list[PodRequest]]:
 
 
 def _by_view(state: State, task: Task, jobs: Mapping[str, Sequence[PodRequest]]) -> dict[int, list[Shape]]:
-    """What is wanted of each view. A gang that may be in several goes to the one with most cells."""
+    """The wanted shapes of each view. A gang that may be in several goes to the one with most cells."""
     found: dict[int, list[Shape]] = {}
     for shape in task.shapes:
         views = _views(state, task, shape, jobs)
@@ -349,7 +356,7 @@ def _views(state: State, task: Task, shape: Shape, jobs: Mapping[str, Sequence[P
 def _met_at_once(
     state: State, task: Task, by_view: Mapping[int, list[Shape]], jobs: Mapping[str, Sequence[PodRequest]]
 ) -> int:
-    """How many of the things wanted have room as it is, in turn; some opportunistic work may have to leave for them."""
+    """The number of things wanted that have room now, in turn; some opportunistic work may have to leave for them."""
     bundles = []
     for view, shapes in by_view.items():
         requests_of = Requests(task.vc, View(state, view).chain, jobs)

@@ -159,7 +159,7 @@ class Search:
         return child if all(self._free(child, bin_) >= 0 for bin_ in spot.bins) else None
 
     def _free(self, node: _Node, bin_: int) -> int:
-        """What is left of a bin for wanted things."""
+        """The leaves of a bin that are left for wanted things."""
         gone = sum(
             size
             for each in self._in_bin[bin_]

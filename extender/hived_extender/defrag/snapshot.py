@@ -11,7 +11,7 @@ from hived_extender.service.state_inputs import Placed, StateInputs
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What the service knows of a pod beside its request: see `InputGroup`."""
+    """Facts that the service knows of a pod beside its request: see `InputGroup`."""
 
     gang: str = ""
     may_move: bool = False

@@ -17,7 +17,7 @@ from hived_extender.http.access import Gate
 from hived_extender.http.answers import JSON, Answer, Question
 from hived_extender.http.callers import CALLER, Call
 from hived_extender.http.config_pushes import ConfigPushes
-from hived_extender.http.late_app import BODY_LIMIT, CLOSE, GATE, gate_of
+from hived_extender.http.gated_app import BODY_LIMIT, CLOSE, GATE, gate_of
 from hived_extender.http.routes import ROUTES, answer, explain
 from hived_extender.http.routing import Backend, Handler
 from hived_extender.pods.wire import encode

@@ -158,7 +158,7 @@ class Exchange:
     # The answer, over ASGI
 
     async def run(self, application: Application) -> None:
-        """Have an application answer. What it fails to answer is answered with 500."""
+        """Have an application answer; if it fails, the answer is 500."""
         try:
             await application(self._scope(), self._receive, self._send)
         except Exception:

@@ -8,8 +8,8 @@ from typing import Any
 
 from hived_extender.http.bodies import CLOSE_HEADER, Message, Receive, Scope, Send
 from hived_extender.http.callers import CALLER
+from hived_extender.http.gated_app import CLOSE, GatedApp
 from hived_extender.http.identities import Identity
-from hived_extender.http.late_app import CLOSE, GatedApp
 
 
 class FlaskCall:

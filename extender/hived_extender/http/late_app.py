@@ -1,39 +1,21 @@
 """The Flask application, made when the first request needs it.
 
 Filter, preempt, bind and health checks are answered in front of it. Importing Flask takes a tenth of the CPU of a
-start, and 5 MB, which a replica saves until somebody reads its metrics or its status.
+start, and 5 MB. A replica saves both until somebody reads its metrics or its status.
 """
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from hived_extender.defrag.desk import DefragDesk
 from hived_extender.http.access import Gate
 from hived_extender.http.config_pushes import ConfigPushes
+from hived_extender.http.gated_app import GATE, gate_of
 from hived_extender.service.service import Service
 
 if TYPE_CHECKING:
     from flask import Flask
-
-BODY_LIMIT = 8 * 1024 * 1024
-"""Bytes, of any body. A filter call for 16,000 nodes with names of the longest kind is 4 MB."""
-
-CLOSE = "hived.close"
-"""Set in the WSGI environment by an answer after which the connection is to be closed; the header itself is the
-server's affair."""
-
-GATE = "hived.gate"
-"""The name of an application's gate among its extensions."""
-
-
-class GatedApp(Protocol):
-    """A WSGI application that may have a gate among its extensions, as Flask's do."""
-
-    extensions: dict[str, Any]
-
-    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any], /) -> Iterable[bytes]:
-        """Answer one request."""
 
 
 class LateApp:
@@ -64,9 +46,3 @@ class LateApp:
 
                 self._app = create_app(self._service, gate_of(self), self._config_pushes, self._defrag)
             return self._app
-
-
-def gate_of(app: GatedApp) -> Gate:
-    """The gate that an application was made with: the shim uses the same."""
-    gate: Gate = app.extensions.get(GATE) or Gate()
-    return gate

@@ -56,9 +56,9 @@ FULL = "full"
 FILES = "files"
 HEADS = "heads"
 REASONS = (HANDSHAKE, REQUEST, IDLE, UNREAD, CROWDED, FULL, FILES, HEADS)
-"""Why connections are dropped: a handshake or a request's headers took too long, nothing came for too long, the client
-does not read its answers or the end of a closed connection, a cap made the oldest go, a cap is reached and all are
-busy, no descriptor was free, too many bytes of headers are under way.
+"""Why connections are dropped, in this order: a handshake took too long; a request's headers did; nothing came for too
+long; the client does not read its answers, or the end of a closed connection; a cap made the oldest go; a cap is
+reached and all are busy; no descriptor was free; too many bytes of headers are under way.
 """
 
 WORTH_A_WARNING = frozenset((CROWDED, FULL, FILES, HEADS))

@@ -16,7 +16,7 @@ MOST_FIELDS = 8
 
 
 def record(backend: Backend, question: Question) -> Answer:
-    """What was asked for since `?since=` (seconds since 1970), by the record of this replica: lines of JSON."""
+    """Requests since `?since=` (seconds since 1970) in the record of this replica, as lines of JSON."""
     service = backend.service
     if not service.is_ready:
         raise UserError(service.standing or "not ready", 503)

@@ -97,8 +97,8 @@ def bind_call(backend: Backend, question: Question) -> Answer:
 
 
 def all_paths(backend: Backend, question: Question) -> Answer:
-    """The list of all paths."""
-    return Answer(encode(Paths([route.path for route in ROUTES])))
+    """The list of all paths, each once, however many methods it has."""
+    return Answer(encode(Paths(list(dict.fromkeys(route.path for route in ROUTES)))))
 
 
 def affinity_groups(backend: Backend, question: Question) -> Answer:

@@ -9,8 +9,8 @@ thread among them, and the gate's questions to the API server have threads of th
 for a thread, are bounded kind by kind.
 
 Verbs are decided on the event loop and nowhere else: it waits for the lock, but not long (`WAIT_S`). A thread that
-decided would compete with the loop for the interpreter and for the lock, and each call behind it would need a thread
-too. One thread only waits until the lock is free, and the loop goes on with the calls that wait, in order (`Turns`).
+decided would compete with the loop for the interpreter and for the lock. Each call behind it would need a thread too.
+One thread only waits until the lock is free, and the loop goes on with the calls that wait, in order (`Turns`).
 """
 
 import asyncio
@@ -38,9 +38,9 @@ from hived_extender.http.callers import GRANTED, Call, Verdict, refused
 from hived_extender.http.config_routes import CONFIG_BODY_LIMIT
 from hived_extender.http.exchange import Admission
 from hived_extender.http.flask_calls import FlaskCall, caller_of, environ_of
+from hived_extender.http.gated_app import BODY_LIMIT, GatedApp, gate_of
 from hived_extender.http.heads import Head
 from hived_extender.http.identities import Identity
-from hived_extender.http.late_app import BODY_LIMIT, GatedApp, gate_of
 from hived_extender.http.routes import answer, bind_call, filter_call, health, preempt_call, readiness
 from hived_extender.http.routing import Backend, Handler
 from hived_extender.pods.wire import BindArgs, decode_args, encode

@@ -101,8 +101,10 @@ class Connections:
         """End all calls under way, which fail, and let every later one fail."""
         self._is_aborted = True
         for connection in tuple(self._busy):
-            with suppress(OSError, AttributeError):  # a call that ends by itself has no socket any more
-                connection.sock.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
+            sock = connection.sock if connection is not None else None
+            if sock is not None:  # a call that ends by itself has no socket any more
+                with suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)
 
     def _request(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> bytes:
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])

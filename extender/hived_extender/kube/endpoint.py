@@ -49,12 +49,11 @@ def load_configuration(api_server: str = "", kubeconfig: str = "") -> Configurat
         _check_address(api_server)
     if api_server and not kubeconfig:
         return Configuration(api_server.rstrip("/"))
-    # Reading a kubeconfig takes YAML, which a plain address does without.
-    from hived_extender.kube.kubeconfig import default_files, read_kubeconfig, read_service_account  # noqa: PLC0415
+    from hived_extender.kube import kubeconfig as kubeconfigs  # noqa: PLC0415  # YAML, which an address does without
 
     try:
-        files = [Path(kubeconfig)] if kubeconfig else default_files()
-        configuration = read_kubeconfig(files) if files else read_service_account()
+        files = [Path(kubeconfig)] if kubeconfig else kubeconfigs.default_files()
+        configuration = kubeconfigs.read_kubeconfig(files) if files else kubeconfigs.read_service_account()
     except Exception as error:  # a broken kubeconfig makes its readers stumble in many ways
         wanted = "kubeApiServerAddress or KUBE_APISERVER_ADDRESS, a kubeconfig file or a service account"
         found = f"kubeconfig {kubeconfig}: {error}" if kubeconfig else str(error)

@@ -89,6 +89,11 @@ class Metrics:
             "How long requests waited while another configuration came into force.",
             buckets=SWITCH_BUCKETS_S,
         )
+        self.looks_for_room = counter(
+            "hived_looks_for_room",
+            "Looks for room that the service could make by moving groups, by outcome.",
+            ["outcome"],
+        )
         self.events = counter("hived_events", "Events about pods, by outcome.", ["outcome"])
         self.conditions = counter("hived_conditions", "Conditions of pods, by outcome.", ["outcome"])
 

@@ -18,8 +18,8 @@ import msgspec
 
 from hived.errors import UserError
 from hived.specs import ClusterSpec
+from hived_config.quantities import is_positive
 from hived_config.rules import PodRules, names_for
-from hived_extender.pods.amounts import is_positive
 from hived_extender.pods.annotations import LEAF_CELL_ISOLATION, SCHEDULING_SPEC
 from hived_extender.pods.asks import DEVICE_REQUESTS, DeviceRequests
 from hived_extender.pods.device_refusals import Refusals

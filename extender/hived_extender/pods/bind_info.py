@@ -135,7 +135,7 @@ _GROUP_MARK = ',"affinityGroupBindInfo":'
 def _decode_written(text: str) -> tuple[_BindInfo, Placements] | None:
     """Bind info as hived writes it: without spaces, the group last; None for any other text, and for a wrong one.
 
-    What stands before the mark is an object when it is closed there. So the mark is a key of that object, not part of
+    The text before the mark is an object when it is closed there. So the mark is a key of that object, not part of
     a text.
     """
     end = text.find(_GROUP_MARK)

@@ -5,6 +5,7 @@ import msgspec
 from hived.layout import build_topology
 from hived.specs import ClusterSpec
 from hived_config.rules import PodRules, names_for
+from hived_extender.pods.node_selectors import NodeSelector
 from hived_extender.pods.requests import requested
 from hived_extender.pods.wire import Pod
 
@@ -15,22 +16,8 @@ Anybody may write the annotation. It counts only if a kubelet creates the pod.
 """
 
 
-class _Field(msgspec.Struct):
-    key: str = ""
-    operator: str = ""
-    values: list[str] | None = None
-
-
-class _Term(msgspec.Struct, rename="camel"):
-    match_fields: list[_Field] | None = None
-
-
-class _Required(msgspec.Struct, rename="camel"):
-    node_selector_terms: list[_Term] | None = None
-
-
 class _NodeAffinity(msgspec.Struct):
-    required: _Required | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+    required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
 
 
 class _Affinity(msgspec.Struct, rename="camel"):
@@ -84,11 +71,4 @@ def _daemon_node(pod: Pod) -> str:
     except ValueError:
         return ""  # the API server refuses it, in its own words
     required = affinity.node_affinity and affinity.node_affinity.required
-    terms = (required.node_selector_terms or []) if required else []
-    named = [
-        field.values
-        for term in terms
-        for field in term.match_fields or ()
-        if (field.key, field.operator) == ("metadata.name", "In") and field.values is not None
-    ]
-    return named[0][0] if len(named) == len(terms) == 1 and len(named[0]) == 1 else ""
+    return required.only_node if required else ""

@@ -1,4 +1,4 @@
-"""What scalars of annotations mean, and YAML as people write it there, read in a tenth of a parser's time.
+"""The meaning of scalars in annotations, and YAML as people write it there, read in a tenth of a parser's time.
 
 Plain YAML has block mappings, lists, flow lists and mappings on one line, words, numbers, quoted text and comments, in
 printable ASCII. `read_plain` reads it as `annotation_yaml` does, and gives up on all else: folded lines, escapes, tags,

@@ -1,8 +1,8 @@
 """The objects that pods name as their gang: PodGroups and Workloads, of every kind that the API server has.
 
 Most clusters have few of these kinds, and one may come when jobs already run. So the API server is asked again and
-again which there are, and each is followed for as long as it is there. Whoever reads an object gets what the watch told
-last, and whoever is told of a change can read it already.
+again which there are, and each is followed for as long as it is there. A reader of an object gets the last word of
+the watch. Changes can be read before anybody is told of them.
 """
 
 import logging

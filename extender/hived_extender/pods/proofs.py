@@ -1,7 +1,7 @@
 """Proof that hived bound a pod: a keyed digest beside the annotations that binding writes.
 
-Whoever may create pods may write any annotation. So what a bound pod has counts only with the digest, over the pod's
-uid, its node and all that hived wrote there. The key is shared by the replicas and by nobody else.
+Users who may create pods may write any annotation. So the annotations of a bound pod count only with the digest, over
+the pod's uid, its node and all that hived wrote there. The key is shared by the replicas and by nobody else.
 
 Without a key everybody is believed, as HiveD does.
 """

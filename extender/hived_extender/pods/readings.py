@@ -1,6 +1,6 @@
 """The annotations of a pod, read before anybody takes the lock.
 
-Whoever may create pods writes what stands there, so reading takes little time whatever the text. JSON, which hived and
+Users who may create pods write these texts, so reading takes little time whatever the text. JSON, which hived and
 its tools write, takes microseconds. Other text is read as YAML, for a twentieth of a core at most; what may take longer
 than a millisecond, or comes too often, is read by a thread of its own, a namespace in turn. Until then the pod is not
 read yet. Outcomes are kept. Signed annotations are read at once: they are JSON. An error is a value here: it is

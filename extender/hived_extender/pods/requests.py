@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Set
 
-from hived_extender.pods.amounts import amount
+from hived_config.quantities import amount
 from hived_extender.pods.wire import Container, Pod, PodSpec
 
 _OF_PODS = re.compile(r"cpu|memory|hugepages-.*")

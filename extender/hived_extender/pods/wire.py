@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from hived.errors import UserError
-from hived_extender.pods.amounts import is_positive
+from hived_config.quantities import is_positive
 from hived_extender.pods.annotations import PREFIX
 
 ENABLE_LIMIT = PREFIX + "pod-scheduling-enable"
@@ -357,7 +357,7 @@ _encoder = msgspec.json.Encoder()
 
 def decode_args(body: bytes, kind: type[T]) -> T:
     """Decode a verb's arguments; unknown keys are ignored. Raises UserError, whatever the bytes."""
-    decoder: msgspec.json.Decoder[T] = _decoder_of(kind)  # type: ignore[arg-type]
+    decoder: msgspec.json.Decoder[T] = _decoder_of(kind)  # type: ignore[arg-type]  # `cache` forgets T
     try:
         return decoder.decode(body)
     except (ValueError, RecursionError) as error:

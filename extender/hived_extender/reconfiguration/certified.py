@@ -1,14 +1,14 @@
 """Whether a push may do with the certificate it has: that is about these two texts, and is what the cluster demands.
 
-Who pushes has made the certificate, so it counts as their word. Checked is all that can be: the hashes of both texts,
+The author of a push has made the certificate, so it counts as their word. These are checked: the hashes of both texts,
 the demands of the configuration in force, and the promises, which are judged anew by the figures.
 """
 
 import msgspec
 
 from hived_config.certify import Demand, OnFailure
-from hived_extender.api.certificates import PERCENT, REPORTED, SIZE_LIMIT, Certificate
-from hived_extender.reconfiguration.versions import digest
+from hived_extender.api.certificates import PERCENT, REPORTED, SIZE_LIMIT, Certificate, CertifiedTrace
+from hived_extender.reconfiguration.versions import ALLOW_UNCERTIFIED, digest
 
 REFUSED_SHOWN = 3
 """Broken promises that a refusal names."""
@@ -30,6 +30,25 @@ def why_not(certificate: Certificate | None, demand: Demand | None, in_force: st
         or _stale(certificate, digest(in_force), digest(pushed))
         or ("" if demand is None else _unmet(certificate, demand))
     )
+
+
+def not_demanded(trace: CertifiedTrace, demand: Demand) -> str:
+    """Why a certificate of a trace is not what a cluster demands, whatever the result; "" if it may be."""
+    is_other_trace = bool(demand.trace) and (trace.days > 0 or trace.name != demand.trace)
+    if trace.days < demand.days or is_other_trace:
+        found = f"{_days(trace.days)} of record" if trace.days else f"the trace {trace.name}"
+        return f"the certificate is of {found}, and this cluster takes no push without {_wanted(demand)}"
+    if demand.sha256 and trace.sha256 != demand.sha256:
+        return (
+            f"the certificate is of a trace with another SHA-256 than {demand.sha256}, which this cluster demands: "
+            f"push with the very file, as {remedy(demand)}"
+        )
+    return ""
+
+
+def waiver(source: str) -> str:
+    """How to do once without a certificate that is demanded, where the configuration is kept in `source`."""
+    return f"annotate the {source} with {ALLOW_UNCERTIFIED}=true to do without once"
 
 
 def remedy(demand: Demand) -> str:
@@ -70,16 +89,14 @@ def _stale(certificate: Certificate, in_force: str, pushed: str) -> str:
 
 
 def _unmet(certificate: Certificate, demand: Demand) -> str:
-    trace = certificate.trace
-    is_other_trace = bool(demand.trace) and (trace.days > 0 or trace.name != demand.trace)
-    if trace.days < demand.days or is_other_trace:
-        found = f"{_days(trace.days)} of record" if trace.days else f"the trace {trace.name}"
-        return f"the certificate is of {found}, and this cluster takes no push without {_wanted(demand)}"
-    if demand.sha256 and trace.sha256 != demand.sha256:
-        return f"the certificate is of a trace with another SHA-256 than {demand.sha256}, which this cluster demands"
+    if reason := not_demanded(certificate.trace, demand):
+        return reason
     failures = certificate.failures(demand.percent)
     if failures and demand.on_failure is OnFailure.REFUSE:
         shown = "; ".join(failures[:REFUSED_SHOWN])
         more = f"; and {len(failures) - REFUSED_SHOWN} more" if len(failures) > REFUSED_SHOWN else ""
-        return f"the certificate says that promises would be broken: {shown}{more}"
+        return (
+            f"the certificate says that promises would be broken: {shown}{more}. This cluster refuses that (key "
+            "certify, onFailure: refuse): leave these virtual clusters the cells that they have, or give them more"
+        )
     return ""

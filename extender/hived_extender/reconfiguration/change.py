@@ -23,7 +23,7 @@ from hived_extender.service.state_inputs import StateInputs
 log = logging.getLogger(__name__)
 
 Agreed = Mapping[str, str]
-"""What becomes of which group, by its name, as whoever pushes has seen it; groups that end meanwhile do not matter."""
+"""The verdict on each group by name, as the author of a push has seen it; groups that end meanwhile do not matter."""
 
 ROUNDS = 8
 FEW = 16

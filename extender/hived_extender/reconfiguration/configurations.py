@@ -96,9 +96,10 @@ class Configurations:
     def describe(self) -> Config:
         """The configuration in force."""
         refused: Refusal | None = None
-        cluster_id, version = "", self._in_force.version
+        cluster_id, version, may_lack = "", self._in_force.version, False
         if self._in_force.seen is not None:
-            refused, cluster_id = self._in_force.seen.stored.refused, self._in_force.seen.stored.cluster_id
+            stored = self._in_force.seen.stored
+            refused, cluster_id, may_lack = stored.refused, stored.cluster_id, stored.may_lack_certificate
         return Config(
             **msgspec.structs.asdict(version.shown()),
             source=self.store.source,
@@ -106,6 +107,7 @@ class Configurations:
             is_pushable=self.store.is_shared,
             refused=None if refused is None else RefusedEdit(refused.reason, refused.when),
             record=self._in_force.service.record,
+            may_lack_certificate=may_lack,
         )
 
     def versions(self) -> list[VersionEntry]:

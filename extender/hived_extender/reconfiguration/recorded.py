@@ -41,7 +41,11 @@ def plan_recorded(record_dir: Path, text: str, file: str) -> ConfigReport:
 
 
 def past_under(
-    record_dir: Path, text: str, file: str, run: str = "", tell: Callable[[int], None] = lambda count: None
+    record_dir: Path,
+    text: str,
+    file: str,
+    run: str = "",
+    tell: Callable[[int, int], None] = lambda done, of: None,
 ) -> RecordedPast | None:
     """The decisions of a recorded run that the rules of another text would have changed; None if it has the same rules.
 
@@ -49,7 +53,7 @@ def past_under(
     ----------
     record_dir, run : the folder, and the name of the run; by default the newest one
     text, file : a sound configuration and its name
-    tell : called with the number of lines done, for each line
+    tell : called with the number of lines done, and of how many, for each line
 
     Only the rules and the keys of VCs that belong to them are taken from the text; the cells are those of the record.
     Raises UserError if the run does not exist, or cannot be repeated. Cost: that of two replays of the run.
@@ -67,9 +71,14 @@ def past_under(
             for number, operation in read_scenario(part):
                 yield f"{part.name}:{number}", operation
                 count += 1
-                tell(count)
+                tell(count, total)
 
-    used = [operation.config for part in parts for _, operation in read_scenario(part) if isinstance(operation, New)]
+    total, used = 0, []
+    for part in parts:
+        for _, operation in read_scenario(part):
+            total += 1
+            if isinstance(operation, New):
+                used.append(operation.config)
     if not any(has_other_rules(read(name), new) for name in used):
         return None
     return Past(_run_of(parts[0]), read, lambda recorded: with_rules_of(recorded, new)).compare(lines())

@@ -18,9 +18,9 @@ from hived_config.openpai import inner_text, is_plainly_own
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.metrics import Metrics
 from hived_extender.kube.watch import Reflector, Resource
+from hived_extender.reconfiguration.certified import waiver
 from hived_extender.reconfiguration.versions import (
     ALLOW_DOWNGRADE,
-    ALLOW_UNCERTIFIED,
     PREFIX,
     TEXT_KEY,
     Stored,
@@ -112,7 +112,7 @@ class ConfigMapStore:
         self.uid = ""
         self.source = f"ConfigMap {namespace}/{name}"
         self.downgrade_remedy = f"annotate the {self.source} with {ALLOW_DOWNGRADE}=true"
-        self.certificate_remedy = f"annotate the {self.source} with {ALLOW_UNCERTIFIED}=true to do without once"
+        self.certificate_remedy = waiver(self.source)
         self._kube = kube
         self._metrics = metrics
         self._collection = f"/api/v1/namespaces/{namespace}/configmaps"

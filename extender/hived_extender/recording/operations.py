@@ -9,8 +9,13 @@ import msgspec
 from hived.errors import UserError
 from hived_extender.recording.recorded_offer import Names, OfferText
 
-STAND_IN = "moving:"
-"""How the names of pods begin that only hold cells for a group on the move; no pod of Kubernetes has such a uid."""
+STAND_IN = "_moving:"
+"""How the names of groups and pods begin that only hold cells for a group on the move; no namespace is called so."""
+
+
+def held_for(group: str) -> str:
+    """The group that a stand-in, `_moving:NUMBER:GROUP`, holds cells for; "" for any other group."""
+    return group.split(":", 2)[2] if group.startswith(STAND_IN) else ""
 
 
 class ScenarioError(UserError):

@@ -71,6 +71,7 @@ class Past:
         self._question_count = 0
         self._kinds: Counter[tuple[str, str]] = Counter()
         self._first: dict[str, OtherDecision] = {}
+        self._elsewhere: dict[str, OtherDecision] = {}
         self._old_starts: dict[str, _Start] = {}
         self._new_starts: dict[str, _Start] = {}
         self._old_victims: set[str] = set()
@@ -123,12 +124,13 @@ class Past:
         was, now = _kind(old), _kind(new)
         now = _OTHERS.get(now, now) if was == now else now
         self._kinds[was, now] += 1
-        if len(self._first) < FIRST and request is not None and pod not in self._first:
+        told = self._elsewhere if now == _OTHERS["bind"] else self._first
+        if len(told) < FIRST and request is not None and pod not in told:
             spec = request.spec
             had, gets = self._detail(old), self._detail(new)
             if had == gets:
                 gets += " (others of its group elsewhere)"
-            self._first[pod] = OtherDecision(
+            told[pod] = OtherDecision(
                 self._place, pod, spec.group.name, spec.virtual_cluster, was, now, had, gets, self._when
             )
 
@@ -170,13 +172,18 @@ class Past:
             self._number,
             self._question_count,
             [DecisionCount(old, new, count) for (old, new), count in sorted(self._kinds.items())],
-            list(self._first.values()),
+            self._most_telling(),
             [start for _, is_earlier, start in moved if is_earlier],
             [start for _, is_earlier, start in moved if not is_earlier],
             sorted(self._new_victims - self._old_victims),
             sorted(self._old_victims - self._new_victims),
             self.other.unfollowed_count,
         )
+
+    def _most_telling(self) -> list[OtherDecision]:
+        """The first decisions that differ, one for each pod; first those that are more than another place."""
+        places = [one for pod, one in self._elsewhere.items() if pod not in self._first]
+        return [*self._first.values(), *places][:FIRST]
 
     def _moved(self) -> Iterator[tuple[str, bool, MovedStart]]:
         """The groups that start at other lines, by name, and whether that is earlier."""

@@ -23,7 +23,7 @@ TOLD = ("progress", "delete", "new", "split")
 
 
 class _Question(msgspec.Struct, omit_defaults=True):
-    """What remains of a question about a pod; a `time` is what remains of one that is left out."""
+    """The rest of a question about a pod; of one that is left out, only a `time` remains."""
 
     op: str
     now: float | None = None
@@ -87,7 +87,7 @@ def recent_lines(parts: list[Path]) -> Iterator[bytes]:
 
 
 def _told(line: bytes, seen: set[str], time: float | None) -> tuple[bytes, float | None]:
-    """What is told of a line, and the time of lines before that nothing was told of."""
+    """The text told of a line, and the time of lines before it of which nothing was told."""
     if not line.endswith(b"\n"):
         return b"", time
     try:

@@ -111,7 +111,7 @@ class Announcements:
     def observe(self, pod: PodRef, condition: PodCondition | None) -> None:
         """A watch shows the pod with this condition of CONDITION_TYPE; None if it has none.
 
-        What an earlier process or another replica wrote is then neither repeated nor left standing.
+        Words of an earlier process or another replica are then neither repeated nor left standing.
         """
         notices = self._notices.get(pod.uid)
         if notices is None and condition is not None:

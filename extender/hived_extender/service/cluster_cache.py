@@ -192,8 +192,8 @@ class ClusterCache:
         self._retries.appeared(record.uid)
 
     def _end(self, pod: Pod) -> None:
-        """A pod has completed, will never begin, or is not ours any more, which may change again. What it was to its
-        gang is remembered until it is deleted.
+        """A pod has completed, will never begin, or is not ours any more, which may change again. Its part
+        in its gang is remembered until it is deleted.
         """
         uid = pod.metadata.uid
         record = self.pods.get(uid)
@@ -239,6 +239,8 @@ class ClusterCache:
             self.pods.move(record, PodState.WAITING)
 
     def _moved(self, record: PodRecord) -> None:
+        if record.state is PodState.BINDING:
+            self._progress.placed(record)
         if record.state.has_node:
             self._announcements.placed(record.uid)
         if record.state is PodState.BOUND:  # its nodes take more memory than all the rest

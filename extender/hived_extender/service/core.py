@@ -252,7 +252,7 @@ class Core:
     def take_over(self, successor: "Core") -> None:
         """Go on with the state of another core, which was told of all that holds cells under its configuration.
 
-        Whoever holds on to this core, such as a binding that is being written, holds on to the same term. The log has
+        A holder of this core, such as a binding that is being written, still holds the same term. The log has
         the groups that lose something by it.
         """
         lazy = [name for name, group in successor.state.groups.items() if group.virtual is None]

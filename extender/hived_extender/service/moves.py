@@ -3,14 +3,14 @@
 The steps of a plan come one after the other. Before anybody is evicted, the new cells are taken by a stand-in: a group
 without pods in Kubernetes, which nobody else can take for free. Cells that the group has itself are taken once it has
 left. When a new pod asks, the stand-in goes, and the pod's group gets the cells in the same moment. Everything ends
-without harm if something else happens than was planned: what is held is given back, and nobody else is evicted. Nothing
-of it is written down: a new leader knows bound pods alone, and moved groups are scheduled like any others.
+without harm if something else happens than was planned: held cells are given back, and nobody else is evicted. Moves
+are not written down: a new leader knows bound pods alone, and schedules moved groups like any others.
 
 Not thread-safe.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from hived_extender.service.announcements import Announcements
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.core import Core
 from hived_extender.service.effects import EvictPod
+from hived_extender.service.gangs.names import written_name
 from hived_extender.service.notices import Reason
 from hived_extender.service.outbox import Outbox
 from hived_extender.service.pods import PodRecord, PodTable
@@ -109,7 +110,7 @@ class Moves:
         self._return_s = 0.0
 
     def handlers(self) -> dict[type[Any], Callable[[Any], Any]]:
-        """How each stimulus about moves is handled."""
+        """The handler of each stimulus about moves."""
         return {
             MovesAsked: self.begin,
             MovesStopped: lambda one: self.stop(one.reason),
@@ -119,7 +120,7 @@ class Moves:
     # Questions
 
     def report(self) -> MovingReport:
-        """How far the moves have come."""
+        """The progress of the moves."""
         who, vc = (self._asked.who, self._asked.vc) if self._asked is not None else ("", "")
         moves = [MoveState(move.order.step, move.order.group, move.state) for move in self._moves]
         return MovingReport(state=self._state, number=self._number, who=who, vc=vc, reason=self._reason, moves=moves)
@@ -141,11 +142,16 @@ class Moves:
         return self.report()
 
     def stop(self, reason: str) -> MovingReport:
-        """Move nobody else, and give back what is held. Pods that were evicted come back like any others."""
+        """Move nobody else, and give back what is held. Pods that were evicted come back like any others.
+
+        Returns a report of the state "none" if nothing is under way.
+        """
+        if self._state != "moving":
+            return MovingReport(reason="nothing is under way")
         self._stop(reason)
         return self.report()
 
-    # What others ask
+    # Questions of others
 
     def refusal(self, record: PodRecord, request: PodRequest | None) -> Wait | None:
         """Why a pod may not be placed now: its group is on its way out, and it would be kept in its old cells."""
@@ -200,7 +206,7 @@ class Moves:
             move.release(core)
             move.state = DONE
 
-    # What happens
+    # Events
 
     def look(self) -> None:
         """Go on, if everybody has left or come who should."""
@@ -252,9 +258,14 @@ class Moves:
         """Hold new cells, then let the groups of the next step leave."""
         step = min(move.order.step for move in self._moves if move.state == PENDING)
         moves = [move for move in self._moves if move.state == PENDING and move.order.step == step]
+        movable = self._asked.movable if self._asked is not None else frozenset[str]()
+        jobs = self._asked.jobs if self._asked is not None else frozenset[str]()
+        if jobs and not self._cache.pods.is_waiting(jobs):
+            self._stop("the job that wants the room does not wait any more")
+            return
         try:
             for move in moves:
-                self._check(core, move)
+                _check(core, move, self._cache.pods, movable)
             old = {leaf for move in moves for leaf in _leaves(move.order.was)}
             for move in moves:
                 becomes = move.order.becomes
@@ -269,21 +280,6 @@ class Moves:
                 self._tell(uid, move)
                 self._evict(uid)
         self._outbox.wake_in((DEADLINE, ""), self._return_s)
-
-    def _check(self, core: Core, move: _Move) -> None:
-        """Raise UserError unless the group is as the plan has it, and may be moved."""
-        order, group = move.order, core.state.groups.get(move.order.group)
-        if group is None or group.state is not GroupState.ALLOCATED:
-            raise UserError(f"{order.group} is not what it was: it does not run, or has to leave for others", 409)
-        records = _records(group, self._cache.pods)
-        places = {(one.place.node, one.place.info.leaf_cell_indices) for one in records if one.place.info is not None}
-        if places != {(place.node, place.cells) for place in order.was}:
-            raise UserError(f"{order.group} is not where it was when the plan was made", 409)
-        movable = self._asked.movable if self._asked is not None else frozenset()
-        if group.spec.virtual_cluster not in movable and not all(one.progress.may_move for one in records):
-            raise UserError(f"{order.group} does not allow to be moved any more", 409)
-        move.spec, move.namespace = group.spec, records[0].namespace
-        move.left = {record.uid: FIRST_WAIT_S for record in records}
 
     def _has_left(self, core: Core, move: _Move) -> None:
         self._drop_timers(move)
@@ -337,8 +333,10 @@ class Moves:
     def _returning(self, request: PodRequest) -> _Move | None:
         """The move whose cells are for a pod: of its group; of a pod without a named group, by what it asks for."""
         held = [move for move in self._moves if move.state == RETURNING and not move.order.gang]
+        name = request.spec.group.name
+        names = (name, written_name(request.namespace, name))  # the second: a bare name ends with its last pod
         for move in held:
-            if move.order.group == request.spec.group.name and move.is_alike(request):
+            if move.order.group in names and move.namespace == request.namespace and move.is_alike(request):
                 return move
         if request.spec.group.name != f"{request.namespace}/{request.name}":
             return None
@@ -347,6 +345,21 @@ class Moves:
 
     def _held_for_gang(self, key: GangKey) -> list[_Move]:
         return [move for move in self._moves if move.state == RETURNING and move.order.gang == str(key)]
+
+
+def _check(core: Core, move: _Move, pods: PodTable, movable: Collection[str]) -> None:
+    """Raise UserError unless the group is where the plan has it, and may be moved; note its pods."""
+    order, group = move.order, core.state.groups.get(move.order.group)
+    if group is None or group.state is not GroupState.ALLOCATED:
+        raise UserError(f"{order.group} is not what it was: it does not run, or has to leave for others", 409)
+    records = _records(group, pods)
+    places = {(one.place.node, one.place.info.leaf_cell_indices) for one in records if one.place.info is not None}
+    if places != {(place.node, place.cells) for place in order.was}:
+        raise UserError(f"{order.group} is not where it was when the plan was made", 409)
+    if group.spec.virtual_cluster not in movable and not all(one.progress.may_move for one in records):
+        raise UserError(f"{order.group} does not allow to be moved any more", 409)
+    move.spec, move.namespace = group.spec, records[0].namespace
+    move.left = {record.uid: FIRST_WAIT_S for record in records}
 
 
 def _own_info(becomes: BindInfo, request: PodRequest) -> BindInfo:

@@ -234,7 +234,7 @@ class Offers:
     def _clearable(self, record: PodRecord, candidates: Mask | None) -> Mask:
         """The nodes on which others may be preempted for a pod.
 
-        What only kube-scheduler knows of, such as volumes, counts by its own candidates.
+        Rules that only kube-scheduler knows, such as those of volumes, count by its own candidates.
         """
         if self._refused(record) is not None:
             return self._none

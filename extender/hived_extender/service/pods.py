@@ -13,7 +13,7 @@ knows that, and may cancel the preemption for another pod's sake.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -283,6 +283,14 @@ class PodTable:
     def records(self, state: PodState) -> list[PodRecord]:
         """All pods in a state, in the order in which they became known."""
         return [record for record in self._records.values() if record.state is state]
+
+    def is_waiting(self, names: Collection[str]) -> bool:
+        """Does a pod wait that has one of these names, as `namespace/name`, or whose affinity group has? O(pods)."""
+        return any(
+            record.key in names or (record.request is not None and record.request.spec.group.name in names)
+            for record in self._records.values()
+            if record.state is PodState.WAITING
+        )
 
     def without_node(self) -> list[PodRecord]:
         """All pods that no node is decided for, in that order."""

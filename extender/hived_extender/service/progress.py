@@ -1,5 +1,6 @@
 """The progress of pods on its way to the core: starts, checkpoints and leave to move. Not thread-safe."""
 
+from hived.specs import NO_TIMES
 from hived_extender.pods.progress import read_progress
 from hived_extender.pods.wire import Pod
 from hived_extender.service.announcements import Announcements
@@ -26,4 +27,10 @@ class Progressing:
         if mistakes and mistakes != before.mistakes:
             self._announcements.say(record, Reason.IGNORED_ANNOTATION, "; ".join(mistakes))
         if times != before.times and record.is_in_core and record.request is not None and record.place.info is not None:
+            core.progress(record.request, times)
+
+    def placed(self, record: PodRecord) -> None:
+        """The core has given a pod its cells. A checkpoint of before counts, as after a restart."""
+        times, core = record.progress.times, self._term.core
+        if times != NO_TIMES and core is not None and record.request is not None:
             core.progress(record.request, times)

@@ -12,6 +12,7 @@ from hived.state import NO_TIME
 from hived.status import CellStatus
 from hived.topology import NO_CELL
 from hived_extender.pods.progress import write_time
+from hived_extender.recording.operations import STAND_IN, held_for
 from hived_extender.service.core import Core
 from hived_extender.service.gangs.plans import listed
 from hived_extender.service.runner import BusyError
@@ -115,6 +116,8 @@ def _group(core: Core, name: str) -> dict[str, Any]:
     if preemptor is not None:
         time = core.lazy_times.get(name, "")
         group["status"]["lazyPreemptionStatus"] = {"preemptor": preemptor, "preemptionTime": time}
+    if name.startswith(STAND_IN):
+        group["status"] |= {"heldFor": held_for(name)}
     work = _work(core, name)
     return group | {"status": group["status"] | {"work": work}} if work else group
 

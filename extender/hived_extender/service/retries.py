@@ -110,7 +110,7 @@ class Retries:
                 self._being_tried.add(uid)
 
     def tried(self, fitting: Collection[str]) -> None:
-        """All that were taken have been tried. Those that are `fitting` could run, and may have to be preempted for."""
+        """All that were taken have been tried. Pods in `fitting` could run; others may have to leave for them."""
         for uid in self._being_tried:
             self._refusals[uid] = self._slice_began  # what it changed itself, others of the slice may not have seen
         self._fitting |= self._being_tried & set(fitting)

@@ -1,7 +1,7 @@
 """Runs the machine in the world: one lock, one thread for time, one pool for writes.
 
-A stimulus is handed in under the lock. What it has done is carried out afterwards, without the lock, on the pool, and
-what comes of each effect is the next stimulus. The runner decides nothing: how many writes are under way at once, what
+A stimulus is handed in under the lock. Its effects are carried out afterwards, without the lock, on the pool. The
+result of each effect is the next stimulus. The runner decides nothing: how many writes are under way at once, what
 is tried again and when, is the machine's to say.
 
 When the machine breaks one of its own rules, the service stops: every verb raises InvariantError, and `fault` says why,

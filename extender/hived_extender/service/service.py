@@ -168,7 +168,7 @@ class Service(Intake):
     def ping(self) -> str:
         """Change a pod, one that waits if there is any; returns the version that the watch of pods will come to.
 
-        Whoever has been told of that version has been told of everything before. "" if there is no pod to be changed.
+        A watch that has told of that version has told of everything before. "" if there is no pod to be changed.
         """
         with self.runner.look():
             records = self._pods.without_node() or self._pods.records(PodState.BOUND)
@@ -310,7 +310,7 @@ class Service(Intake):
 
     @contextmanager
     def _open_core(self, wait_s: float | None = None) -> Iterator[Core]:
-        """Takes the lock. What stopped the service may still be looked at."""
+        """Takes the lock. A stopped service may still be looked at."""
         with self.runner.look(wait_s=wait_s) as machine:
             yield machine.verbs.core
 

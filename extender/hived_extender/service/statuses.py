@@ -1,7 +1,7 @@
 """Which gangs have a status to be written into the objects that describe them.
 
-Best effort, by the leader alone, at most once in `INTERVAL_S`. What changes while another replica leads is written by
-this one when it does.
+Best effort, by the leader alone, at most once in `INTERVAL_S`. Changes under another leader are written by this replica
+once it leads.
 """
 
 from collections import deque

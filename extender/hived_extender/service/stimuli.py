@@ -128,6 +128,7 @@ class MovesAsked(msgspec.Struct, frozen=True):
     """Move these groups, for `who`, in favour of a VC. Answer: MovingReport.
 
     Pods have `return_s` to leave in each step, and as long to come back. Groups of `movable` VCs need not allow it.
+    `jobs` are the affinity groups and pods that room is made for, if it is for jobs: no step begins once none waits.
     """
 
     orders: tuple[MoveOrder, ...]
@@ -135,6 +136,7 @@ class MovesAsked(msgspec.Struct, frozen=True):
     vc: str
     return_s: float
     movable: frozenset[str] = frozenset()
+    jobs: frozenset[str] = frozenset()
 
 
 class MovesStopped(msgspec.Struct, frozen=True):

@@ -185,7 +185,7 @@ class Verbs:
         Raises UserError if there is no such decision.
         """
         args = asked.args
-        self.core  # noqa: B018 (raises)
+        self.core  # noqa: B018  # raises where nobody leads
         record = self._pods.get(args.pod_uid)
         if record is None and asked.stranger is None:
             return Awaits(ReadPod(PodName(args.pod_uid, args.pod_namespace, args.pod_name)))

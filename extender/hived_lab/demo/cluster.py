@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 from hived.errors import UserError
 from hived_config.loader import load_cluster
 from hived_extender.kube.client import KubeClient
-from hived_extender.running import LOOPBACK, start_extender
+from hived_extender.options import LOOPBACK
+from hived_extender.running import start_extender
 from hived_jobs.configuration import publish
 from hived_lab.embedded.cluster import EmbeddedCluster
 from hived_lab.start import PROMPT

@@ -35,7 +35,7 @@ def excess(results: Sequence[Result]) -> Figure | None:
         counts = _changes(result)
         total = sum(counts)
         parts = [(name, 100 * count / total if total else 0.0) for name, count in zip(CHANGES, counts, strict=True)]
-        later = sum(counts[2:5])
+        later = sum(counts[2:])
         drawn.append(Bar(result.label, f"{short(later)} of {short(total)} later", parts))
         told.append(f"{result.label}: {short(later)} of {short(total)} later, {short(counts[0])} earlier")
         rows += _excess_rows(result)
@@ -43,11 +43,12 @@ def excess(results: Sequence[Result]) -> Figure | None:
     picture = bars.plot("Starts against the private cluster", "; ".join(told), "% of guaranteed jobs", strokes, drawn)
     words = (
         "A guaranteed job should never start later than it would if its virtual cluster were a cluster of its own."
-        " Where it does, sharing costs its owner something: the sharing anomaly."
+        " Where it does, sharing costs its owner something: the sharing anomaly. A job that starts in its private"
+        " cluster only is later, too."
     )
     headers = (
-        "Policy", "Virtual cluster", ">Later", ">Over 60 min", ">Over 600 min", ">Mean of these, min", ">Most, min",
-        ">Earlier", ">Only in private", ">End later",
+        "Policy", "Virtual cluster", ">Later", ">Over 60 min", ">Over 600 min", ">Mean, min", ">Most, min", ">Earlier",
+        ">Only in private", ">End later",
     )  # fmt: skip
     table = Table(headers, rows[:MAX_ROWS], cut_note(len(rows)))
     pictures = [Picture("Starts of guaranteed jobs", picture)]
@@ -138,11 +139,11 @@ def locality(results: Sequence[Result]) -> Figure | None:
         return None
     names: dict[str, None] = {}
     for result in results:
-        names |= dict.fromkeys(sorted({each for each in result.jobs.level[result.jobs.pods > 1].tolist() if each}))
+        names |= dict.fromkeys(sorted({each for each in result.jobs.level[result.jobs.is_gang].tolist() if each}))
     strokes = {name: Stroke(number) for number, name in enumerate(names)}
     drawn, rows, told = [], [], []
     for result in results:
-        levels = result.jobs.level[result.jobs.pods > 1]
+        levels = result.jobs.level[result.jobs.is_gang]
         parts = [(name, float((levels == name).sum())) for name in names]
         total = result.total
         best = percent(total.optimal_gangs / total.gangs) if total.gangs else NONE

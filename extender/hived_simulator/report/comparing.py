@@ -42,7 +42,7 @@ def _totals(result: Result, has_draws: bool) -> list[Summary]:
 
 
 def _draws_of(simulation: Simulation) -> tuple[object, ...]:
-    """What decides on the draws of a simulation."""
+    """The inputs that decide the draws of a simulation."""
     run = simulation.run
     return run.trace.file.sha256, run.options.get("seed"), run.options.get("draws")
 

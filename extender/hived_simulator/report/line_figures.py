@@ -6,7 +6,7 @@ import numpy as np
 
 from hived_simulator.report import lines
 from hived_simulator.report.lines import Line
-from hived_simulator.report.numbers import MINUTE_S, percent, short, span
+from hived_simulator.report.numbers import MINUTE_S, percent, short, span, without
 from hived_simulator.report.parts import MAX_ROWS, Figure, Picture, Table, cut_note, strokes_of, summary_table
 from hived_simulator.report.reading import Result
 from hived_simulator.report.svg import Stroke
@@ -50,10 +50,12 @@ def delays(results: Sequence[Result]) -> Figure:
         lines.delay_axis(_longest_s(results)), lines.value_axis(100, "% of jobs that wait no longer"),
         _delay_lines(results, None), is_stepped=True,
     )  # fmt: skip
-    words = "From submission to start, of guaranteed jobs. A line further to the left and above is better."
-    table = Table(
-        ("Policy", ">Mean, min", ">Median", ">95 %", ">Longest"), [row[:5] for row in summary_table(results).rows]
+    words = (
+        "From submission to start, of guaranteed jobs. A line further to the left and above is better. A job that never"
+        " starts is in no mean and no percentile; the line of its policy ends below 100 %."
     )
+    headers = ("Policy", ">Mean, min", ">Never started", ">Median", ">95 %", ">Longest")
+    table = Table(headers, [row[:6] for row in summary_table(results).rows])
     return Figure("Delays", words, [Picture("All virtual clusters", picture)], _legend(results), table)
 
 
@@ -77,7 +79,7 @@ def delays_by_vc(results: Sequence[Result]) -> Figure | None:
     across, up = lines.delay_axis(_longest_s(results)), lines.value_axis(100, "% of jobs")
     for vc in vcs[:MAX_PLOTS]:
         own = [(result.label, by_vc[result.label, vc]) for result in results if (result.label, vc) in by_vc]
-        told = "; ".join(f"{label}: mean {span(row.delay.mean)}" for label, row in own)
+        told = "; ".join(f"{label}: mean {span(row.delay.mean)}{without(row.delay.never)}" for label, row in own)
         svg = lines.plot(f"Delays of {vc}", told, across, up, _delay_lines(results, vc), is_stepped=True)
         pictures.append(Picture(f"{vc}: {short(own[0][1].jobs)} jobs, {short(own[0][1].leaf_cells)} GPUs", svg))
     rows = [
@@ -92,6 +94,7 @@ def delays_by_vc(results: Sequence[Result]) -> Figure | None:
         ">Jobs",
         ">GPUs promised",
         ">Mean delay, min",
+        ">Never started",
         ">95 %",
         ">Longest",
         ">In use",
@@ -103,9 +106,9 @@ def delays_by_vc(results: Sequence[Result]) -> Figure | None:
     return Figure("Delays by virtual cluster", words, pictures, _legend(results), table)
 
 
-def _minutes(row: Summary) -> tuple[str, str, str]:
+def _minutes(row: Summary) -> tuple[str, str, str, str]:
     mean, p95, longest = (short(round(value / MINUTE_S, 1)) for value in (row.delay.mean, row.delay.p95, row.delay.max))
-    return mean, p95, longest
+    return mean, row.never_told, p95, longest
 
 
 def use(results: Sequence[Result]) -> Figure:

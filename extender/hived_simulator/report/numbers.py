@@ -38,3 +38,8 @@ def steps(highest: float, count: int = 5) -> list[float]:
     base = 10.0 ** floor(log10(raw))
     step = next(base * factor for factor in (1, 2, 2.5, 5, 10) if base * factor >= raw * (1 - 1e-9))
     return [step * number for number in range(ceil(highest / step - 1e-9) + 1)]
+
+
+def without(never: int) -> str:
+    """How many jobs a mean leaves out, as words behind it; "" if none."""
+    return f" without {short(never)} that never start" if never else ""

@@ -47,18 +47,18 @@ def strokes_of(results: Sequence[Result]) -> dict[str, Stroke]:
 def summary_table(results: Sequence[Result]) -> Table:
     """One row for each policy."""
     headers = (
-        "Policy", ">Mean delay, min", ">Median", ">95 %", ">Longest", ">Start later than private", ">GPUs in use",
-        ">Of that lent", ">Evictions", ">GPU-hours lost", ">Never started",
+        "Policy", ">Mean delay, min", ">Never started", ">Median", ">95 %", ">Longest", ">Start later than private",
+        ">GPUs in use", ">Of that lent", ">Evictions", ">GPU-hours lost",
     )  # fmt: skip
     rows = []
     for result in results:
         total, delay = result.total, result.total.delay
-        minutes = (short(round(value / MINUTE_S, 1)) for value in (delay.mean, delay.p50, delay.p95, delay.max))
+        mean, *ranks = (short(round(value / MINUTE_S, 1)) for value in (delay.mean, delay.p50, delay.p95, delay.max))
         later = NONE if total.later is None else short(total.later.count)
         rows.append(
             (
-                result.label, *minutes, later, percent(total.utilisation), percent(total.lent_share),
-                short(total.evictions), short(round(total.lost_leaf_hours, 1)), short(total.never_started),
+                result.label, mean, total.never_told, *ranks, later, percent(total.utilisation),
+                percent(total.lent_share), short(total.evictions), short(round(total.lost_leaf_hours, 1)),
             )
         )  # fmt: skip
     return Table(headers, rows)

@@ -10,12 +10,13 @@ import numpy as np
 
 from hived.errors import UserError
 from hived_simulator.differences import Difference
+from hived_simulator.outcomes import JobKind
 from hived_simulator.plan import FORMAT, Input, Kind
 from hived_simulator.summaries import Summary
 
 RUN, VCS, DRAWS = "run.json", "vcs.json", "draws.json"
-_TEXTS = ("vc", "cause", "level", "best_level")
-_NUMBERS = ("leaf_cells", "pods", "priority", "delay_s", "excess_start_s", "waited_s", "submitted_s")
+_TEXTS = ("vc", "kind", "cause", "level", "best_level")
+_NUMBERS = ("leaf_cells", "priority", "delay_s", "excess_start_s", "waited_s", "submitted_s")
 
 
 class TraceRead(msgspec.Struct, frozen=True):
@@ -57,11 +58,11 @@ class Jobs(NamedTuple):
     """`jobs.csv` by column, each of shape (jobs,): texts as objects, numbers as float64, NaN where nothing stands."""
 
     vc: np.ndarray
+    kind: np.ndarray
     cause: np.ndarray
     level: np.ndarray
     best_level: np.ndarray
     leaf_cells: np.ndarray
-    pods: np.ndarray
     priority: np.ndarray
     delay_s: np.ndarray
     excess_start_s: np.ndarray
@@ -72,6 +73,11 @@ class Jobs(NamedTuple):
     def is_guaranteed(self) -> np.ndarray:
         """Bool of shape (jobs,)."""
         return np.asarray(self.priority >= 0)
+
+    @property
+    def is_gang(self) -> np.ndarray:
+        """Bool of shape (jobs,)."""
+        return np.asarray(self.kind == JobKind.GANG.value, dtype=np.bool_)
 
 
 class Result(NamedTuple):

@@ -6,7 +6,7 @@ from pathlib import Path
 from hived_simulator.report.comparing import pairs_of
 from hived_simulator.report.figures import figures_of
 from hived_simulator.report.line_figures import MAX_LINES
-from hived_simulator.report.numbers import MINUTE_S, short
+from hived_simulator.report.numbers import MINUTE_S, short, without
 from hived_simulator.report.page import Page, anchor, html
 from hived_simulator.report.parts import summary_table
 from hived_simulator.report.reading import Result, Simulation, read_simulations
@@ -81,14 +81,19 @@ def _guarantees(results: Sequence[Result]) -> list[str]:
         found.append(f"No guaranteed job starts later than in its private cluster: {', '.join(never)}.")
     if some:
         told = ", ".join(f"{each.label} {short(_hurt(each))}" for each in some)
-        found.append(f"Guaranteed jobs that start later than in their private cluster: {told}.")
-    means = ", ".join(f"{each.label} {short(round(each.total.delay.mean / MINUTE_S, 1))}" for each in results)
+        found.append(f"Guaranteed jobs that start later than in their private cluster, or not at all: {told}.")
+    means = ", ".join(map(_mean, results))
     return [*found, f"Mean delay in minutes: {means}."]
+
+
+def _mean(result: Result) -> str:
+    delay = result.total.delay
+    return f"{result.label} {short(round(delay.mean / MINUTE_S, 1))}{without(delay.never)}"
 
 
 def _hurt(result: Result) -> int:
     later = result.total.later
-    return 0 if later is None else later.count + later.never
+    return 0 if later is None else later.count
 
 
 def _inputs(simulation: Simulation, has_several: bool) -> list[tuple[str, str]]:

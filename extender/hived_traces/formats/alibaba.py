@@ -32,7 +32,7 @@ PART = "jobs that ask for a part of a GPU, rounded up to a whole one"
 
 
 class _Task:
-    """What is known of a job of PAI so far: its tasks with GPUs, one after the other."""
+    """A job of PAI as far as it is known: its tasks with GPUs, one after the other."""
 
     __slots__ = ("end", "leaf_type", "line", "pods", "start", "status")
 

@@ -1,8 +1,8 @@
-"""What `kubectl get pods -o json` and `kubectl get events -o json` print, also as lines of a watch and in one file.
+"""The output of `kubectl get pods -o json` and `kubectl get events -o json`, also as lines of a watch and in one file.
 
 A pod that has not ended is counted up to the latest time in the file. Events tell when pods that are gone were
-scheduled and killed; only those of hived tell their GPUs. Pods are one job if they are of one affinity group, of one
-gang of another dialect, or of one controller whose pods work together, such as a PyTorchJob.
+scheduled and killed; only those of hived tell their GPUs. One job are the pods of an affinity group, of a gang of
+another dialect, or of a controller whose pods work together, such as a PyTorchJob.
 """
 
 import re
@@ -36,7 +36,7 @@ _PLACEMENT = re.compile(
 
 
 class _Kind(msgspec.Struct):
-    """What an object is; `type` and `object` if it is a change of one, as a watch tells it."""
+    """The kind of an object; `type` and `object` if it is a change of one, as a watch tells it."""
 
     kind: str = ""
     type: str = ""
@@ -96,7 +96,7 @@ class _Event(msgspec.Struct, rename="camel"):
 
 
 class _Life(msgspec.Struct):
-    """What is known of one pod; times in seconds since 1970."""
+    """The known facts of one pod; times in seconds since 1970."""
 
     line: int
     name: str

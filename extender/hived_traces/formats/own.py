@@ -90,10 +90,11 @@ def _wrong(job: Job) -> str:
 
 def _ordered(trace: Trace, name: str) -> Trace:
     """The same jobs in order, from the first submission on. Raises UserError if two have one name."""
-    if len({job.name for job in trace.jobs}) < len(trace.jobs):
-        seen: set[str] = set()
-        twice = next(job.name for job in trace.jobs if job.name in seen or seen.add(job.name))  # type: ignore[func-returns-value]
-        raise UserError(f"{name}: two jobs have the name {shown(twice)}; rename one of them")
+    seen: set[str] = set()
+    for job in trace.jobs:
+        if job.name in seen:
+            raise UserError(f"{name}: two jobs have the name {shown(job.name)}; rename one of them")
+        seen.add(job.name)
     jobs = tuple(sorted(trace.jobs, key=lambda job: (job.submitted_s, job.name)))
     return rebased(msgspec.structs.replace(trace, jobs=jobs))
 

@@ -30,7 +30,7 @@ class _Named(msgspec.Struct):
 
 
 class _Line(msgspec.Struct, rename="camel"):
-    """What a trace needs of an operation; its other keys are ignored."""
+    """The keys of an operation that a trace needs; others are ignored."""
 
     op: str
     now: float | None = None

@@ -1,4 +1,4 @@
-"""What `sacct --parsable2` prints: a row for each job and, below it, for each of its steps.
+"""The output of `sacct --parsable2`: a row for each job and, below it, for each of its steps.
 
 Times are local to the cluster and name no zone, so that seconds come from `Elapsed`, which no change of clocks bends.
 A job that waits for others by its own wish is counted from `Eligible`, if that column is there.

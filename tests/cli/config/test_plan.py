@@ -157,7 +157,7 @@ def test_a_record_of_the_service_that_cannot_be_repeated_does_not_break_the_plan
 
 def test_a_wrong_command_line_is_told_apart_from_work_that_is_affected() -> None:
     result = CliRunner().invoke(main, ["config", "plan"])
-    assert (result.exit_code, "Missing argument 'FILE|DIR'" in result.stderr) == (1, True)
+    assert (result.exit_code, "expected the file of a configuration: FILE, -f FILE" in result.stderr) == (1, True)
 
 
 def test_every_mistake_is_listed_without_asking_the_service(service: Service, tmp_path: Path) -> None:

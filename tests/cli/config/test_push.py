@@ -57,7 +57,7 @@ def test_paictls_form_sends_only_the_schedulers_part(service: Service, tmp_path:
     ("words", "message"),
     [
         (["-p", ".", "-m", "all"], "Error: -m all: expected -m service, as hived has no other configuration; paictl "),
-        ([], "Error: expected either -p DIR or -f FILE"),
+        ([], "Error: expected either FILE (or -f FILE) or -p DIR"),
     ],
 )
 def test_what_is_pushed_has_to_be_said(service: Service, words: list[str], message: str) -> None:
@@ -66,7 +66,7 @@ def test_what_is_pushed_has_to_be_said(service: Service, words: list[str], messa
 
 
 def test_a_file_and_a_folder_are_one_too_many(service: Service, less: Path) -> None:
-    assert "expected either -p DIR or -f FILE" in push(service, "-f", less, "-p", less.parent).stderr
+    assert "expected either FILE (or -f FILE) or -p DIR" in push(service, "-f", less, "-p", less.parent).stderr
 
 
 def test_every_mistake_is_listed_and_nothing_sent(service: Service, tmp_path: Path) -> None:
@@ -241,3 +241,42 @@ def test_a_service_that_goes_away_may_have_done_it(service: Service, less: Path)
     service.meanwhile = lambda one: (0, "")
     result = push(service, "-f", less, "--yes")
     assert (result.exit_code, last_line(result)) == (1, "It may be in force all the same: see hived config history")
+
+
+@pytest.fixture
+def no_trace(tmp_path: Path) -> Path:
+    """A file that no replay can begin with: a push that reads it fails with another message than the cheap ones."""
+    path = tmp_path / "jobs.csv"
+    path.write_text("no trace\n")
+    return path
+
+
+def test_leave_that_is_missing_is_told_before_any_replay(service: Service, less: Path, no_trace: Path) -> None:
+    service.downgrades, service.affected = True, [[hit("ns/late")]]
+    result = push(service, "-f", less, "--yes", "--certify", no_trace)
+    assert (result.exit_code, "push with --allow-downgrade" in last_line(result)) == (1, True), result.output
+    assert "ns/late" in result.stdout
+    result = push(service, "-f", less, "--yes", "--certify", no_trace, "--allow-downgrade")
+    assert "the format is not recognised" in last_line(result), result.output
+
+
+def test_a_question_that_nobody_can_answer_is_told_before_any_replay(
+    service: Service, less: Path, no_trace: Path
+) -> None:
+    assert "cannot ask, as standard input is no terminal" in last_line(push(service, "-f", less, "--certify", no_trace))
+
+
+@pytest.mark.parametrize(
+    ("demand", "words"),
+    [
+        ("{trace: others.csv}", "the certificate is of the trace jobs.csv, and this cluster takes no push without"),
+        ("{days: 7}", "push with --certify 7d"),
+        (f"{{trace: jobs.csv, sha256: {'a' * 64}}}", "a trace with another SHA-256"),
+    ],
+)
+def test_a_trace_that_is_not_demanded_is_told_before_the_plan(
+    service: Service, less: Path, no_trace: Path, demand: str, words: str
+) -> None:
+    service.texts = [f"certify: {demand}\n{TEXT}"]
+    result = push(service, "-f", less, "--yes", "--certify", no_trace)
+    assert (result.exit_code, words in last_line(result), service.requests) == (1, True, []), result.output

@@ -41,7 +41,7 @@ def test_a_proposal_explains_itself_and_shows_its_effect(folder: Path) -> None:
     result = suggest("--goal", "delay", "--config", "now.yaml")
     assert result.exit_code == 0, result.output
     assert "b gets 1 RACK.NODE of a: the 3 jobs of b wait" in result.stdout
-    assert "and 0 never start instead of 1, and the 1 jobs of a wait 0 s on average instead of 0 s." in result.stdout
+    assert "and 0 never start instead of 1, and the only job of a waits 0 s on average instead of 0 s." in result.stdout
     assert "-  a: {virtualCells: [{cellType: RACK.NODE, cellNumber: 3}]}  # too many" in result.stdout
     assert "+  a: {virtualCells: [{cellType: RACK.NODE, cellNumber: 2}]}  # too many" in result.stdout
     assert Path("now.yaml").read_text() == NOW
@@ -58,17 +58,34 @@ def test_the_file_is_sound_and_json_has_all_of_it(folder: Path) -> None:
     assert load_text(found["text"], "next.yaml").cluster.virtual_clusters["b"].virtual_cells[0].cell_count == 2
 
 
+def test_a_written_proposal_says_how_it_is_pushed_and_nothing_better_shows_no_difference(folder: Path) -> None:
+    assert (
+        "hived config push next.yaml --certify jobs.csv"
+        in suggest("now.yaml", "--goal", "delay", "-o", "next.yaml").stdout
+    )
+    again = suggest("next.yaml", "--goal", "delay").stdout
+    assert ("nothing better was found" in again, again.endswith("\n\n")) == (True, False)
+
+
+def test_few_nodes_are_one_rack_unless_somebody_says_otherwise(folder: Path) -> None:
+    assert suggest("--goal", "delay", "--nodes", "4").exit_code == 0
+
+
 def test_a_new_cluster_is_divided(folder: Path) -> None:
     result = suggest("--goal", "shapes", "--nodes", "4", "--gpus", "4", "--rack", "2")
     assert result.exit_code == 0, result.output
-    assert "2 RACK.NODE of b become 1 RACK: 1 job fit into one" in result.stdout
+    assert "2 RACK.NODE of b become 1 RACK: 1 job fits into one" in result.stdout
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--goal", "delay"], "expected either --config FILE, or --nodes N"),
-        (["--goal", "delay", "--config", "now.yaml", "--nodes", "3"], "expected either --config FILE, or --nodes N"),
+        (["--goal", "delay"], "expected either FILE (or --config FILE), or --nodes N"),
+        (["--goal", "delay", "--config", "now.yaml", "--nodes", "3"], "expected either FILE (or --config FILE)"),
+        (
+            ["--goal", "delay", "now.yaml", "--config", "now.yaml"],
+            "expected one configuration, found FILE and --config",
+        ),
         (["--goal", "delay", "--config", "now.yaml", "-o", "none/next.yaml"], "there is no folder none"),
         (["--goal", "delay", "--config", "jobs.csv"], "jobs.csv"),
         (["--goal", "fair", "--config", "now.yaml", "--tenants", "a=c"], "has no virtual cluster 'c'"),

@@ -9,18 +9,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hived_cli import main
-from hived_config.loader import load_text
 from hived_extender.http.config_pushes import ConfigPushes
 from hived_extender.http.late_app import LateApp
 from hived_extender.http.server import HttpServer, listen
 from hived_extender.http.shim import Shim
-from hived_extender.reconfiguration.configurations import Configurations
-from hived_extender.reconfiguration.in_force import InForce
-from hived_extender.reconfiguration.origins import Origin
 from hived_extender.reconfiguration.stores import FileStore
-from hived_extender.reconfiguration.versions import Version
 from tests.extender.defrag.halves import Halves
-from tests.extender.service.small_cluster import CONFIG
+from tests.extender.stored_config import configurations_of
 
 
 class Served(Halves):
@@ -36,8 +31,7 @@ class Served(Halves):
 def serving(*, is_private: bool = True) -> Iterator[Served]:
     served = Served()
     service = served.cluster.service
-    origin = Origin(FileStore(Path("small.yaml")), load_text(CONFIG, "small.yaml"), Version(1, "then", "", "", CONFIG))
-    pushes = ConfigPushes(Configurations(InForce(service, origin)), None, is_private=is_private)
+    pushes = ConfigPushes(configurations_of(service, FileStore(Path("small.yaml"))), None, is_private=is_private)
     with closing(listen("127.0.0.1:0")) as listener:
         server = HttpServer(Shim(LateApp(service, None, pushes, served.desk), service), listener)
         server.start()
@@ -82,6 +76,10 @@ def test_moves_are_stopped(tmp_path: Path) -> None:
         stopped = served.run("stop")
         assert stopped.exit_code == 0
         assert stopped.stdout.startswith("stopped: somebody stopped it; 0 of 1 groups of a moved")
+        again = served.run("stop")
+        assert again.exit_code == 0
+        assert again.stdout == "No moves are under way: there is nothing to be stopped.\n"
+        assert json.loads(served.run("stop", "--json").stdout)["state"] == "none"
 
 
 def test_inputs_can_be_kept_for_later(idle: Served, tmp_path: Path) -> None:
@@ -94,7 +92,19 @@ def test_inputs_can_be_kept_for_later(idle: Served, tmp_path: Path) -> None:
 
 
 def test_nobody_has_been_moved_yet(idle: Served) -> None:
-    assert idle.run("status").stdout == "Nobody has been moved.\n"
+    assert idle.run("status").stdout == "Nobody has been moved since this replica began to lead.\n"
+
+
+def test_scripts_get_json(idle: Served, tmp_path: Path) -> None:
+    assert json.loads(idle.run("status", "--json").stdout)["state"] == "none"
+    assert idle.run("status", "--json").stdout == idle.run("status", "--format", "json").stdout
+
+
+def test_a_plan_that_was_applied_is_told_as_json() -> None:
+    with serving() as served:
+        made = served.run("plan", "--vc", "a", "--want", "1xNODE", "--json").stdout
+        begun = served.run("apply", "-", "--no-wait", "--json", text=made)
+        assert json.loads(begun.stdout)["state"] == "moving"
 
 
 def test_a_file_that_is_no_plan_is_refused(idle: Served, tmp_path: Path) -> None:

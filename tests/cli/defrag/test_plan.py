@@ -63,7 +63,43 @@ def test_the_exit_code_is_3_where_nobody_may_be_moved(tmp_path: Path) -> None:
     assert result.exit_code == 3
     assert result.stdout == (
         "Nothing is possible: virtual cluster research has room for 0 of 1 wanted.\n"
-        "of 1 wanted, 0 at most can have room, whichever of the groups that may move are moved\n"
+        "no group of research may be moved; there would be room if team/g0 could be moved. Owners allow it by the "
+        'annotation hivedscheduler.microsoft.com/may-move: "true" on each pod, the configuration by movable: true for '
+        "the virtual cluster\n"
+    )
+
+
+def test_groups_are_named_that_would_have_to_be_moved_too(tmp_path: Path) -> None:
+    cells = ((0,), (0, 1, 2), (0, 1, 2, 3), (0, 1, 2, 3))
+    groups = [group(f"team/g{i}", f"n{i}", cells[i], may_move=i == 2) for i in range(4)]
+    result = run(write_inputs(tmp_path, half_used(groups=groups)), "--vc", "research", "--want", "1xNODE", "--json")
+    assert result.exit_code == 3
+    answer = json.loads(result.stdout)
+    assert answer["cause"] == "not allowed"
+    assert answer["reason"].startswith(
+        "the groups that may be moved are not enough; there would be room if team/g0 could be moved. Owners allow it"
+    )
+
+
+def test_it_is_said_where_no_permission_would_help(tmp_path: Path) -> None:
+    groups = [group(f"team/g{i}", f"n{i}", (0, 1, 2), may_move=False) for i in range(4)]
+    result = run(write_inputs(tmp_path, half_used(groups=groups)), "--vc", "research", "--want", "1xNODE", "--json")
+    assert result.exit_code == 3
+    answer = json.loads(result.stdout)
+    assert answer["cause"] == "no arrangement"
+    assert answer["reason"] == "no arrangement of the groups of research has room, even if all of them could be moved"
+
+
+def test_moving_adds_no_leaf_cells(tmp_path: Path) -> None:
+    groups = [group(f"team/g{i}", f"n{i}", (0, 1, 2)) for i in range(3)]
+    groups.append(group("team/g3", "n3", (0, 1, 2, 3)))
+    result = run(write_inputs(tmp_path, half_used(groups=groups)), "--vc", "research", "--want", "1xNODE", "--json")
+    assert result.exit_code == 3
+    answer = json.loads(result.stdout)
+    assert answer["cause"] == "too few cells"
+    assert answer["reason"] == (
+        "4 leaf cells of chain RACK are needed for 1 of those wanted, and research has 3 healthy ones that no "
+        "guaranteed group of it uses: moving groups adds none"
     )
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from hived.errors import UserError
-from hived_config.generating.machines import Machine, natural_key, quantity
+from hived_config.generating.machines import Machine, natural_key
 from hived_config.generating.nodes import Reading, machines_of, parse_selector
 from tests.config.generating import machine_room as room
 
@@ -108,15 +108,6 @@ def test_a_selector_chooses_as_kubectl_does(selector: str, is_chosen: bool) -> N
 def test_a_selector_that_cannot_be_read_is_refused(selector: str) -> None:
     with pytest.raises(UserError, match="expected KEY, !KEY, KEY=VALUE or KEY!=VALUE"):
         parse_selector(selector)
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [("1", 1), ("500m", 0.5), ("2Ki", 2048), ("1.5Gi", 1.5 * 2**30), ("1e3", 1000), ("3k", 3000), (7, 7), ("x", None),
-     ("", None), ("1Xi", None), (None, None), ("-1", None)],
-)  # fmt: skip
-def test_quantities_are_those_of_kubernetes(text: object, value: float | None) -> None:
-    assert quantity(text) == value
 
 
 def test_names_are_sorted_as_people_do() -> None:

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 from flask.testing import FlaskClient
 
-from hived_config.loader import load_text
 from hived_extender.api.cells import AffinityGroup
 from hived_extender.api.configuration import ConfigVersion
 from hived_extender.defrag.desk import DefragDesk
@@ -14,11 +13,9 @@ from hived_extender.http.app import create_app
 from hived_extender.http.config_pushes import ConfigPushes
 from hived_extender.http.routes import ROUTES
 from hived_extender.http.routing import Route
-from hived_extender.reconfiguration.configurations import Configurations
-from hived_extender.reconfiguration.in_force import InForce, Origin
 from hived_extender.reconfiguration.stores import FileStore
-from hived_extender.reconfiguration.versions import Version
 from tests.extender.service.small_cluster import CONFIG, SmallCluster, pod_json, spec_text, to_pod
+from tests.extender.stored_config import configurations_of
 
 READS = [route for route in ROUTES if route.method == "GET" and route.gives not in (None, dict)]
 
@@ -35,9 +32,7 @@ def client(tmp_path: Path) -> FlaskClient:
     cluster.service.pod_seen(to_pod(foreign))
     file = tmp_path / "config.yaml"
     file.write_text(CONFIG)
-    origin = Origin(FileStore(file), load_text(CONFIG, "first"), Version(1, "then", "", "", CONFIG))
-    configurations = Configurations(InForce(cluster.service, origin))
-    pushes = ConfigPushes(configurations, None, is_private=True)
+    pushes = ConfigPushes(configurations_of(cluster.service, FileStore(file)), None, is_private=True)
     return create_app(cluster.service, None, pushes, DefragDesk(cluster.service, lambda: CONFIG)).test_client()
 
 

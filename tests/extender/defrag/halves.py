@@ -4,6 +4,7 @@ from typing import Any
 
 from hived_config.loader import load_text
 from hived_extender.defrag.desk import DefragDesk
+from hived_extender.defrag.spending import Ledger
 from hived_extender.pods.progress import MAY_MOVE
 from tests.extender.service.small_cluster import CONFIG, Json, SmallCluster, spec_text
 
@@ -13,11 +14,12 @@ AUTOMATIC = CONFIG.replace("  a:\n", "  a:\n    movable: true\n    defrag: {maxG
 class Halves:
     """`first` and `second` are the pods of groups ns:first and ns:second, on different nodes."""
 
-    def __init__(self, text: str = CONFIG, **more: Any) -> None:
+    def __init__(self, text: str = CONFIG, ledger: Ledger | None = None, **more: Any) -> None:
         configuration = load_text(text, "small.yaml", environ={})
         self.cluster = SmallCluster(spec=configuration.cluster, rules=configuration.rules, **more)
         self.now = 1000.0
-        self.desk = DefragDesk(self.cluster.service, lambda: text, lambda: self.now)
+        self.text = text
+        self.desk = self.new_desk(ledger)
         blocker, _ = self.cluster.place("blocker")
         self.first, self.first_node = self.place("first")
         filler, _ = self.cluster.place("filler", spec_text(leaf_cells=2, group="filler"))
@@ -25,6 +27,10 @@ class Halves:
         self.second, self.second_node = self.place("second")
         self.cluster.delete(filler)
         assert self.first_node != self.second_node
+
+    def new_desk(self, ledger: Ledger | None = None) -> DefragDesk:
+        """A desk that knows nothing yet, as after a restart."""
+        return DefragDesk(self.cluster.service, lambda: self.text, ledger, clock=lambda: self.now, now=lambda: self.now)
 
     def place(self, name: str) -> tuple[Json, str]:
         return self.cluster.place(name, self.spec(name), annotations={MAY_MOVE: "true"})

@@ -6,13 +6,16 @@ import pytest
 from hived.errors import UserError
 from hived.scheduler import check_invariants
 from hived_config.loader import load_text
-from hived_extender.api.defrag import DefragArgs, DefragPlan, Inputs
+from hived_extender.api.defrag import DefragArgs, DefragPlan, Inputs, LastLook
+from hived_extender.defrag.desk import DefragDesk
 from hived_extender.defrag.planner import PLAN, Task, job_shapes, plan
 from hived_extender.defrag.states import copy_of
 from hived_extender.defrag.wants import read_wants
+from hived_extender.kube.client import KubeError
 from hived_extender.service.verbs import NotLeadingError
+from tests.expecting import expect_soon
 from tests.extender.defrag.halves import AUTOMATIC, Halves
-from tests.extender.service.small_cluster import CONFIG, cluster_spec
+from tests.extender.service.small_cluster import CONFIG, cluster_spec, spec_text
 
 
 def planned(halves: Halves, inputs: Inputs | None = None) -> DefragPlan:
@@ -165,3 +168,98 @@ def test_work_beyond_the_budget_is_not_lost() -> None:
     halves.big()
     assert all(group.started_at is not None for group in halves.desk.inputs().groups)
     assert halves.desk.look() == []
+
+
+def last_look(halves: Halves) -> LastLook:
+    (found,) = halves.desk.report().automatic
+    assert found.last_look is not None
+    return found.last_look
+
+
+def test_a_spent_budget_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    halves = Halves(AUTOMATIC)
+    big = halves.big()
+    halves.desk.look()
+    assert last_look(halves) == LastLook(1000.0, "moved", "ns:big")
+    halves.carry_on()
+    halves.cluster.delete(big)
+    halves.cluster.place("third", spec_text(leaf_cells=2, group="third"))
+    halves.big("large")
+    halves.now += 60
+    assert halves.desk.look() == []
+    (budget,) = halves.desk.report().automatic
+    assert (budget.vc, budget.left_groups, budget.left_gpu_hours) == ("a", 0, 1.0)
+    looked = last_look(halves)
+    assert (looked.outcome, looked.job) == ("over budget", "ns:large")
+    assert looked.reason == "the budget of this hour is spent: at most 1 groups"
+    assert "over budget" in [getattr(record, "fields", {}).get("outcome") for record in caplog.records]
+
+
+class Trouble:
+    """The configuration in force; the first time, reading it has a mistake of ours."""
+
+    def __init__(self) -> None:
+        self.is_first = True
+
+    def __call__(self) -> str:
+        if self.is_first:
+            self.is_first = False
+            raise KeyError("a mistake")
+        return AUTOMATIC
+
+
+def test_a_mistake_of_ours_is_loud_and_does_not_end_the_thread(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("hived_extender.defrag.desk.LOOK_S", 0.01)
+    halves = Halves(AUTOMATIC)
+    halves.big()
+    clock = [1000.0]
+    desk = DefragDesk(halves.cluster.service, Trouble(), clock=lambda: clock[0], now=lambda: clock[0])
+    desk.start()
+    try:
+        metrics = halves.cluster.service.metrics
+        expect_soon(lambda: b'hived_looks_for_room_total{outcome="failed"} 1.0' in metrics.text())
+        assert [record.levelname for record in caplog.records if record.exc_info] == ["CRITICAL"]
+        (state,) = desk.report().automatic
+        assert state.last_look is not None
+        assert state.last_look.reason == "a mistake in hived, see its log: KeyError"
+        clock[0] += 60
+        expect_soon(lambda: desk.report().state == "moving")
+    finally:
+        desk.stop()
+
+
+class NoLedger:
+    """A Secret that cannot be reached."""
+
+    def read_moves(self) -> tuple[bytes, str]:
+        return b"", "1"
+
+    def write_moves(self, text: bytes, version: str) -> None:
+        raise KubeError(0, "", "the API server does not answer")
+
+
+def test_nobody_is_moved_by_itself_if_the_cost_cannot_be_kept() -> None:
+    halves = Halves(AUTOMATIC, NoLedger())
+    halves.big()
+    assert halves.desk.look() == []
+    assert last_look(halves).reason == "the API server does not answer"
+    assert halves.evicted() is None
+
+
+def test_people_may_move_groups_all_the_same() -> None:
+    halves = Halves(AUTOMATIC, NoLedger())
+    assert halves.desk.apply(DefragArgs(plan=planned(halves)), "ann").state == "moving"
+
+
+def test_a_refused_plan_costs_nothing() -> None:
+    halves = Halves(AUTOMATIC)
+    found = planned(halves)
+    halves.desk.apply(DefragArgs(plan=found), "ann")
+    with pytest.raises(UserError, match="being moved already"):
+        halves.desk.apply(DefragArgs(plan=found), "bob")
+    assert halves.desk.report().automatic[0].left_groups == 0
+    halves.desk.stop_moving("ann")
+    assert halves.desk.stop_moving("ann").reason == "nothing is under way"

@@ -51,8 +51,10 @@ def bind_body(pod: Any, node: str) -> dict[str, str]:
     return {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"], "Node": node}
 
 
-def test_the_root_lists_the_paths(client: FlaskClient) -> None:
-    assert "/v1/extender/filter" in get(client, "/")["paths"]
+def test_the_root_lists_each_path_once(client: FlaskClient) -> None:
+    paths = get(client, "/")["paths"]
+    assert len(paths) == len(set(paths))
+    assert set(paths) == {route.path for route in ROUTES}
 
 
 def test_a_pod_goes_through_filter_and_bind(small: SmallCluster, client: FlaskClient) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from hived_config.loader import load_text
 from hived_extender.api.configuration import ConfigPushArgs
 from hived_extender.http.access import Gate
 from hived_extender.http.app import create_app
@@ -17,37 +16,31 @@ from hived_extender.http.identities import Identity
 from hived_extender.http.reviews import Reviews
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.metrics import Metrics
-from hived_extender.reconfiguration.configurations import Configurations
-from hived_extender.reconfiguration.in_force import InForce, Origin, Refused
+from hived_extender.reconfiguration.in_force import Refused
 from hived_extender.reconfiguration.stores import ConfigMapStore, FileStore, Store
 from hived_extender.reconfiguration.versions import Stored, Version
-from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.extender.http.secured import ReviewServer
-from tests.extender.service.small_cluster import CONFIG, SmallCluster, cluster_spec
+from tests.extender.service.small_cluster import CONFIG, SmallCluster
+from tests.extender.stored_config import FIRST, api_server, begun, configurations_of
 
 OTHER = CONFIG + "# other\n"
-FIRST = Version(1, "then", "", "first", CONFIG)
 
 
 @pytest.fixture(scope="module")
 def kube() -> Iterator[KubeClient]:
-    with EmbeddedCluster(cluster_spec()) as cluster:
-        client = KubeClient.connect(cluster.api_url)
+    with api_server() as client:
         yield client
-        client.close()
 
 
 @pytest.fixture
 def store(kube: KubeClient) -> ConfigMapStore:
-    store = ConfigMapStore(kube, "kube-system", "hived-config", Metrics())
-    store.create(Stored(CONFIG, (FIRST,)))
-    return store
+    return begun(ConfigMapStore(kube, "kube-system", "hived-config", Metrics()))
 
 
 def client_of(
     store: Store, may_do: MayDo | None = None, *, is_private: bool = False, gate: Gate | None = None
 ) -> FlaskClient:
-    configurations = Configurations(InForce(SmallCluster().service, Origin(store, load_text(CONFIG, "first"), FIRST)))
+    configurations = configurations_of(SmallCluster().service, store)
     app = create_app(SmallCluster().service, gate, ConfigPushes(configurations, may_do, is_private=is_private))
     return app.test_client()
 
@@ -181,10 +174,8 @@ def test_words_that_cannot_be_kept_with_a_version_are_refused(store: ConfigMapSt
 def test_a_demand_binds_everybody_but_the_service_itself(kube: KubeClient) -> None:
     demanding = f"certify: {{days: 14}}\n{CONFIG}"
     first = Version(1, "then", "", "first", demanding)
-    store = ConfigMapStore(kube, "kube-system", "demanding", Metrics())
-    store.create(Stored(demanding, (first,)))
-    origin = Origin(store, load_text(demanding, "first"), first)
-    configurations = Configurations(InForce(SmallCluster().service, origin))
+    store = begun(ConfigMapStore(kube, "kube-system", "demanding", Metrics()), first)
+    configurations = configurations_of(SmallCluster().service, store, first)
     with pytest.raises(Refused, match="a certificate of 14 days of its record: push with --certify 14d") as caught:
         configurations.push(ConfigPushArgs(OTHER))
     assert caught.value.code == 422

@@ -46,7 +46,7 @@ def flask_call(sent: list[Message]) -> FlaskCall:
         return []
 
     flask = Flask(__name__)
-    flask.wsgi_app = app  # type: ignore[method-assign, assignment]
+    flask.wsgi_app = app  # type: ignore[method-assign, assignment]  # Flask's way to put something in front
     call = FlaskCall(flask, {"PATH_INFO": "/"}, send)
     call.begin()
     return call
@@ -104,7 +104,7 @@ def test_an_answer_that_nobody_reads_holds_no_turn() -> None:
     async def answer() -> None:
         turn, never = asyncio.Lock(), asyncio.Event()
         stuck = flask_call([])
-        stuck._send = lambda _: never.wait()  # type: ignore[assignment, return-value]
+        stuck._send = lambda _: never.wait()  # type: ignore[assignment, return-value]  # a client that hangs
         reading = asyncio.create_task(stuck.answer(Steps().pieces("a", "b"), turn))
         await flask_call(sent).answer(Steps().pieces("x", "y", "z"), turn)
         reading.cancel()

@@ -11,7 +11,8 @@ from hived_extender.api import paths
 from hived_extender.http import app
 from hived_extender.http.access import Gate
 from hived_extender.http.app import create_app
-from hived_extender.http.late_app import LateApp, gate_of
+from hived_extender.http.gated_app import gate_of
+from hived_extender.http.late_app import LateApp
 from tests.extender.service.small_cluster import SmallCluster
 
 

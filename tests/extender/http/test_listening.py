@@ -372,6 +372,7 @@ def test_a_client_that_does_not_read_its_answers_is_cut_off() -> None:
         client.sendall(REQUEST * 2)  # the second answer waits for the first to be read
         expect_soon(lambda: served.put_forward(0.1) or served.dropped(listening.UNREAD))
         expect_soon(lambda: served.has(0))
+        assert served.dropped(listening.UNREAD) == 1
 
 
 def test_a_client_that_has_read_its_answers_in_time_stays() -> None:

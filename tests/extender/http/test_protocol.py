@@ -232,7 +232,7 @@ def test_an_answer_is_written_in_one_piece() -> None:
             nonlocal count
             count += 1
 
-        transport.write = count_write  # type: ignore[method-assign]
+        transport.write = count_write  # type: ignore[method-assign]  # counted as it is called
         protocol.connection_made(cast(asyncio.Transport, transport))
         protocol.data_received(REQUESTS[1])
         await asyncio.wait(site.tasks)

@@ -44,7 +44,7 @@ def test_lines_that_come_one_by_one_are_all_written_soon(log: Log, monkeypatch: 
     monkeypatch.setattr(log_queue, "PAUSE_S", 0.0)  # so that lines come in every state of the thread
     for number in range(100):
         log.logger.info("%d", number)
-        expect_soon(lambda: len(log.lines) == number + 1)  # noqa: B023 (asked before the next turn)
+        expect_soon(lambda: len(log.lines) == number + 1)  # noqa: B023  # asked before the next turn
     assert log.lines == [str(number) for number in range(100)]
 
 

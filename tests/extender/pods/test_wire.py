@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hived.errors import UserError
-from hived_extender.pods.amounts import amount, is_positive
 from hived_extender.pods.wire import (
     BindArgs,
     BindResult,
@@ -95,16 +94,6 @@ def test_any_bytes_are_arguments_or_the_callers_error(body: bytes, kind: type[An
         assert isinstance(decode_args(body, kind), kind)
 
 
-@pytest.mark.parametrize("quantity", ["1", 1, 0.5, "500m", "1Ki", "1e3", "+2", ".5", "2."])
-def test_positive_quantities(quantity: str | float) -> None:
-    assert is_positive(quantity)
-
-
-@pytest.mark.parametrize("quantity", ["0", 0, -1, "-1", "0Ki", "", "many", "1 2", "0x1", "1Q", "\u0661x"])
-def test_quantities_that_are_not_positive(quantity: str | float) -> None:
-    assert not is_positive(quantity)
-
-
 @pytest.mark.parametrize("where", ["containers", "initContainers"])
 def test_a_pod_is_ours_when_any_container_has_the_limit(where: str) -> None:
     limits = {"cpu": "1", "hivedscheduler.microsoft.com/pod-scheduling-enable": 1}
@@ -145,12 +134,3 @@ def test_a_pod_that_is_being_deleted_is_over_if_it_has_no_node() -> None:
 def test_a_node_is_healthy_when_ready_and_not_cordoned(spec: object, conditions: object, healthy: bool) -> None:
     node = {"metadata": {"name": "n"}, "spec": spec, "status": {"conditions": conditions}}
     assert msgspec.json.decode(json.dumps(node), type=Node).is_healthy is healthy
-
-
-@pytest.mark.parametrize(
-    ("quantity", "expected"),
-    [(1, 1), ("500m", 0.5), ("2Ki", 2048), ("1.5Gi", 1.5 * 2**30), ("2k", 2000), ("1E", 1e18), ("1E2", 100),
-     ("1e-3", 0.001), ("+.5", 0.5), ("3u", 3e-6), ("", 0), ("-1", 0), ("two", 0), ("1e9999", float("inf"))],
-)  # fmt: skip
-def test_a_quantity_is_read_as_kubernetes_reads_it(quantity: str | int, expected: float) -> None:
-    assert amount(quantity) == pytest.approx(expected)

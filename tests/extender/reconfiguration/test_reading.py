@@ -14,13 +14,11 @@ from hived_extender.http.app import create_app
 from hived_extender.http.config_pushes import ConfigPushes
 from hived_extender.http.config_routes import CONFIG_TEXT_LIMIT
 from hived_extender.reconfiguration import reading
-from hived_extender.reconfiguration.configurations import Configurations
-from hived_extender.reconfiguration.in_force import InForce, Origin
 from hived_extender.reconfiguration.reading import MOST_NODES, read_apart
 from hived_extender.reconfiguration.stores import FileStore
-from hived_extender.reconfiguration.versions import Version
 from tests.benchmarks.clusters import config_text
 from tests.extender.service.small_cluster import CONFIG, SmallCluster
+from tests.extender.stored_config import configurations_of
 from tests.places import ROOT
 
 SAMPLES = sorted((ROOT / "config" / "samples").glob("*.yaml"))
@@ -109,15 +107,13 @@ def test_without_a_process_the_caller_is_asked_to_try_again(monkeypatch: pytest.
 def test_plans_and_pushes_take_texts_that_a_config_map_could_hold(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text(CONFIG)
-    version = Version(1, "then", "", "first", CONFIG)
     read: list[str] = []
 
     def read_here(text: str, name: str) -> Configuration:
         read.append(name)
         return load_text(text, name)
 
-    origin = Origin(FileStore(file), load_text(CONFIG, "first"), version)
-    configurations = Configurations(InForce(SmallCluster().service, origin, read=read_here))
+    configurations = configurations_of(SmallCluster().service, FileStore(file), read=read_here)
     client = create_app(SmallCluster().service, None, ConfigPushes(configurations, None, is_private=True)).test_client()
     fitting = CONFIG + "#" * (CONFIG_TEXT_LIMIT - len(CONFIG))
     answer = client.post("/v1/config/plan", data=json.dumps({"text": fitting, "file": "f"}))

@@ -7,21 +7,18 @@ from typing import Any
 import pytest
 
 from hived.errors import InvariantError, UserError
-from hived_config.loader import load_text
 from hived_extender.api.configuration import ConfigPushArgs
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.metrics import Metrics
 from hived_extender.reconfiguration import stores, versions
-from hived_extender.reconfiguration.configurations import Configurations
-from hived_extender.reconfiguration.in_force import InForce, Refused
-from hived_extender.reconfiguration.origins import Origin, file_origin
+from hived_extender.reconfiguration.in_force import Refused
+from hived_extender.reconfiguration.origins import file_origin
 from hived_extender.reconfiguration.stores import ConfigMapStore, FileStore, Snapshot
-from hived_extender.reconfiguration.versions import KEPT, SIZE_LIMIT, TEXT_KEY, Stored, Version, with_version
-from hived_lab.embedded.cluster import EmbeddedCluster
+from hived_extender.reconfiguration.versions import KEPT, SIZE_LIMIT, TEXT_KEY, Stored, with_version
 from tests.extender.reconfiguration.test_versions import noise
-from tests.extender.service.small_cluster import CONFIG, SmallCluster, cluster_spec, spec_text
+from tests.extender.service.small_cluster import CONFIG, SmallCluster, spec_text
+from tests.extender.stored_config import FIRST, api_server, begun, configurations_of
 
-FIRST = Version(1, "then", "", "first", CONFIG)
 WITHOUT_A = CONFIG.replace("[{cellType: RACK.NODE, cellNumber: 2}]", "[]")
 
 
@@ -45,21 +42,13 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def kube() -> Iterator[KubeClient]:
-    with EmbeddedCluster(cluster_spec()) as cluster:
-        client = KubeClient.connect(cluster.api_url)
+    with api_server() as client:
         yield client
-        client.close()
 
 
 @pytest.fixture
 def store(kube: KubeClient) -> Disturbed:
-    store = Disturbed(kube, "kube-system", "hived-config", Metrics())
-    store.create(Stored(CONFIG, (FIRST,)))
-    return store
-
-
-def configurations(small: SmallCluster, store: ConfigMapStore | FileStore) -> Configurations:
-    return Configurations(InForce(small.service, Origin(store, load_text(CONFIG, "first"), FIRST)))
+    return begun(Disturbed(kube, "kube-system", "hived-config", Metrics()))
 
 
 def edit(store: ConfigMapStore, **data: str) -> None:
@@ -74,7 +63,7 @@ def edit(store: ConfigMapStore, **data: str) -> None:
 @pytest.mark.parametrize("edited", ["", CONFIG + "# by hand\n"], ids=["annotated", "edited"])
 def test_what_is_not_switched_to_is_withdrawn_although_the_object_has_changed(store: Disturbed, edited: str) -> None:
     small = SmallCluster()
-    one = configurations(small, store)
+    one = configurations_of(small.service, store)
 
     def disturb() -> None:
         small.place("p", spec_text("a"))
@@ -92,7 +81,7 @@ def test_who_cannot_have_it_withdrawn_is_told_that_it_may_come(
     store: Disturbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = SmallCluster()
-    one = configurations(small, store)
+    one = configurations_of(small.service, store)
 
     def disturb() -> None:
         small.place("p", spec_text("a"))
@@ -113,7 +102,7 @@ def test_a_version_that_stops_the_service_is_not_what_it_begins_with_anew(
     store: Disturbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = SmallCluster()
-    one = configurations(small, store)
+    one = configurations_of(small.service, store)
 
     def break_down(*_: object, **__: object) -> None:
         raise KeyError("a fault of ours")
@@ -127,7 +116,7 @@ def test_a_version_that_stops_the_service_is_not_what_it_begins_with_anew(
 
 def test_an_edited_text_locks_nobody_out_who_has_come_after_the_last_look(store: Disturbed) -> None:
     small = SmallCluster()
-    one = configurations(small, store)
+    one = configurations_of(small.service, store)
     edit(store, text=WITHOUT_A)
     store.after_commit = lambda: small.place("p", spec_text("a")) and None
     assert not one._look()
@@ -141,7 +130,7 @@ def test_an_edited_text_locks_nobody_out_who_has_come_after_the_last_look(store:
 
 def test_a_refusal_that_there_is_no_room_for_is_not_tried_again(store: Disturbed) -> None:
     small = SmallCluster()
-    one = configurations(small, store)
+    one = configurations_of(small.service, store)
     edit(store, text="#" * SIZE_LIMIT)
     for _ in range(3):
         assert one._look()
@@ -174,7 +163,7 @@ def test_a_write_without_an_answer_that_has_happened_is_found_out_also_when_old_
 def test_a_file_is_remembered_in_as_many_versions_as_a_config_map(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text(CONFIG)
-    one = configurations(SmallCluster(), FileStore(file))
+    one = configurations_of(SmallCluster().service, FileStore(file))
     for number in range(KEPT + 3):
         file.write_text(CONFIG + f"# {number}\n")
         assert one._look()

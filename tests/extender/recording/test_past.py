@@ -81,6 +81,19 @@ def test_a_pod_that_waited_starts_where_it_was_first_asked_about(tmp_path: Path)
     assert (found.later, found.evicted, found.spared, found.questions) == ([], [], [], 2)
 
 
+def test_decisions_that_only_choose_another_place_are_named_last(tmp_path: Path) -> None:
+    def other(spec: ClusterSpec) -> ClusterSpec:
+        (rack,) = spec.physical_cells
+        return replace(nodes_for(2, 2)(spec), physical_cells=(replace(rack, children=rack.children[::-1]),))
+
+    small = recorded(tmp_path)
+    small.place("one", spec_text("b"))
+    small.filter(small.create("two", spec_text("b")))
+    found = compared(tmp_path, small, other)
+    assert found.decisions == [DecisionCount("bind", "bind elsewhere", 1), DecisionCount("wait", "bind", 1)]
+    assert [each.pod for each in found.first] == ["uid-two", "uid-one"]
+
+
 def test_a_pod_that_cannot_start_here_is_tried_again_when_room_comes(tmp_path: Path) -> None:
     small = recorded(tmp_path)
     first, _ = small.place("one", spec_text("a"))
@@ -238,4 +251,4 @@ def test_a_line_that_no_service_records_is_an_error(tmp_path: Path, line: bytes,
     (tmp_path / "run.yaml").write_text(CONFIG)
     past = Past("run", lambda name: load_cluster(tmp_path / name), same)
     with pytest.raises(ScenarioError, match=message):
-        past.compare([("1", decode_operation(line))])  # type: ignore[list-item]
+        past.compare([("1", decode_operation(line))])  # type: ignore[list-item]  # as a reader may meet it

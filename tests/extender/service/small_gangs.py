@@ -147,6 +147,7 @@ class SmallGangCluster(SmallCluster):
         cluster.service = type(self.service)(
             self.service.machine.terms._spec, self.kube, preemption=PreemptionPolicy(), rules=RULES, run=ByHand
         )
+        cluster.by_hand.at = self.by_hand.at
         cluster.service.sync_nodes([node(name) for name in NODES])
         cluster.service.sync_pods([to_pod(pod) for pod in self.kube.pods.values()])
         cluster.lead()

@@ -9,7 +9,9 @@ from hived.scheduler import check_invariants
 from hived.specs import BindInfo, PodPlacement
 from hived_extender.api.defrag import MovingReport, PlannedPod
 from hived_extender.kube.client import KubeError
+from hived_extender.pods.bind_info import bind_annotations
 from hived_extender.pods.progress import MAY_MOVE
+from hived_extender.recording.operations import STAND_IN
 from hived_extender.service.stimuli import MoveOrder, MovesAsked, MovesLookedAt, MovesStopped
 from tests.extender.service.small_cluster import Json, SmallCluster, node, pod_json, preempt_args, spec_text, to_pod
 
@@ -109,7 +111,7 @@ def test_nobody_leaves_if_the_new_cells_are_taken() -> None:
         half.move((place[0], tuple(place[1])))
     half.cluster.pass_time(5.0)
     assert half.cluster.kube.leaving == []
-    assert not [name for name in half.cluster.groups() if name.startswith("moving")]
+    assert not [name for name in half.cluster.groups() if name.startswith(STAND_IN)]
 
 
 def test_a_group_that_is_elsewhere_by_now_is_not_moved() -> None:
@@ -209,9 +211,9 @@ def test_cells_of_its_own_are_held_once_it_has_left() -> None:
         tuple(sorted({half.home[1][0], 1 - half.home[1][0] % 2 + half.home[1][0] - half.home[1][0] % 2})),
     )
     half.move(mine)
-    assert not [name for name in half.cluster.groups() if name.startswith("moving")]
+    assert not [name for name in half.cluster.groups() if name.startswith(STAND_IN)]
     half.cluster.delete(half.pod)
-    assert [name for name in half.cluster.groups() if name.startswith("moving")]
+    assert [name for name in half.cluster.groups() if name.startswith(STAND_IN)]
     assert half.cluster.filter(half.come_back())["NodeNames"] == [half.home[0]]
 
 
@@ -229,6 +231,42 @@ def test_a_job_of_higher_priority_takes_held_cells() -> None:
     half.cluster.delete(half.other)
     assert half.cluster.filter(strong)["NodeNames"] == [half.spare[0]]
     check_invariants(half.cluster.state)
+
+
+def test_cells_that_are_held_say_for_whom() -> None:
+    half = Half()
+    half.move()
+    half.cluster.delete(half.pod)
+    held = half.cluster.groups()
+    assert held["_moving:1:ns:g"]["heldFor"] == "ns:g"
+    assert "heldFor" not in held["ns:other"]
+
+
+def test_a_namespace_of_a_like_name_is_nothing_special() -> None:
+    half = Half()
+    pod = pod_json("x-0", spec_text(leaf_cells=2, group="1:ns:g"))
+    pod["metadata"]["namespace"] = "moving"
+    half.cluster.kube.add(pod)
+    half.cluster.service.pod_seen(to_pod(pod))
+    assert len(half.cluster.filter(pod)["NodeNames"]) == 1
+    assert "heldFor" not in half.cluster.groups()["moving:1:ns:g"]
+
+
+def test_a_group_of_a_bare_name_comes_back_under_a_name_of_its_namespace() -> None:
+    cluster = SmallCluster()
+    info = BindInfo("n0", (0, 1), "RACK", ((PodPlacement("n0", (0, 1), ("NODE", "NODE")),),))
+    text = spec_text(leaf_cells=2, group="g")
+    pod = pod_json("old", text, node="n0", phase="Running", annotations=bind_annotations(info) | {MAY_MOVE: "true"})
+    cluster.kube.add(pod)
+    cluster.service.pod_seen(to_pod(pod))
+    assert set(cluster.groups()) == {"g"}
+    there = BindInfo("n1", (0, 1), "RACK", ((PodPlacement("n1", (0, 1), ("NODE", "NODE")),),))
+    order = MoveOrder(1, "g", "", (PlannedPod("n0", (0, 1)),), there)
+    assert cluster.service.runner.handle(MovesAsked((order,), "somebody", "a", 60.0)).state == "moving"
+    cluster.delete(pod)
+    assert cluster.filter(cluster.create("new", text))["NodeNames"] == ["n1"]
+    assert set(cluster.groups()) == {"ns:g"}
+    assert cluster.service.runner.handle(MovesLookedAt()).state == "done"
 
 
 def test_a_node_that_turns_bad_is_not_forced_on_anybody() -> None:
@@ -287,3 +325,18 @@ def test_an_opportunistic_group_only_leaves() -> None:
     half.ask(MovesAsked((half.order(half.home, None),), "somebody", "a", 60.0))
     half.cluster.delete(half.pod)
     assert half.states == ["done", "done"]
+
+
+def test_no_further_step_begins_once_the_job_does_not_wait_any_more() -> None:
+    half = Half()
+    big = half.cluster.create("big", spec_text(leaf_cells=4, group="big"))
+    assert "insufficient capacity" in str(half.cluster.filter(big))
+    orders = half.order(half.home, half.spare), half.order(half.spare, half.home, step=2)
+    half.ask(MovesAsked(orders, "somebody", "a", 60.0, jobs=frozenset({"ns:big", "ns/big"})))
+    half.cluster.delete(big)
+    half.cluster.delete(half.pod)
+    half.cluster.filter(half.come_back())
+    half.cluster.pass_time()
+    assert half.states == ["stopped", "done", "given up"]
+    assert half.report.reason == "the job that wants the room does not wait any more"
+    check_invariants(half.cluster.state)

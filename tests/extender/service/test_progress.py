@@ -15,6 +15,7 @@ from hived_extender.recording.operations import read_scenario
 from hived_extender.recording.record import Recorder
 from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
 from tests.extender.service.small_cluster import CONFIG, Json, SmallCluster, cluster_spec, spec_text, to_pod
+from tests.extender.service.small_gangs import SmallGangCluster, koordinator
 
 EARLY, LATER = "2026-01-01T10:00:00Z", "2026-01-01T11:00:00Z"
 EARLY_S, LATER_S = read_time(EARLY), read_time(LATER)
@@ -113,6 +114,27 @@ def test_a_restart_knows_the_same_times() -> None:
     again.lead()
     assert again.snapshot() == before
     assert again.state.groups["ns:g"].since_ms == cluster.state.groups["ns:g"].since_ms
+
+
+def test_a_checkpoint_from_before_the_pod_had_a_place_counts_as_after_a_restart() -> None:
+    cluster = small()
+    pod, _ = cluster.place("p", annotations={CHECKPOINTED_AT: LATER})
+    assert times(cluster, "ns/p") == {"uid-p": WorkTimes(None, LATER_S)}
+    start(cluster, pod, EARLY)
+    assert times(cluster, "ns/p") == {"uid-p": WorkTimes(EARLY_S, LATER_S)}
+
+
+def test_each_pod_of_a_gang_brings_its_checkpoint_to_its_place_also_to_one_that_an_earlier_leader_promised() -> None:
+    cluster = SmallGangCluster()
+    cluster.by_hand.at = LATER_S + 60
+    for name, saved in (("w-0", EARLY), ("w-1", LATER)):
+        cluster.pod(name, 2, koordinator("train", 2) | {CHECKPOINTED_AT: saved})
+    cluster.start("w-0", "w-1")  # the last is bound, the first has its place by the other's annotations
+    told = [times(cluster, name) for name in ("ns/w-0", "ns/w-1")]
+    assert told == [{"uid-w-0": WorkTimes(None, EARLY_S)}, {"uid-w-1": WorkTimes(None, LATER_S)}]
+    assert list(cluster.placed()) == ["w-1"]
+    again = cluster.restarted()
+    assert [times(again, name) for name in ("ns/w-0", "ns/w-1")] == told
 
 
 def test_another_configuration_keeps_the_times_and_those_that_came_meanwhile() -> None:

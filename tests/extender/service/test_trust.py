@@ -17,37 +17,12 @@ from hived_extender.pods.interpreter import AccessRefused
 from hived_extender.pods.proofs import PROOF, Prover, parse_keys
 from hived_extender.service.writes.binding_secret import BindingSecret
 from tests.extender.service.small_cluster import SmallCluster, pod_json, preempt_args, spec_text, to_pod
+from tests.extender.service.stored_secrets import Secrets
 
 KEYS = [b"k" * 32]
 PATH = "/api/v1/namespaces/hived-system/secrets/hived-bindings"
 
 Json = dict[str, Any]
-
-
-class Secrets:
-    """The API server as far as Secrets go."""
-
-    def __init__(self) -> None:
-        self.objects: dict[str, Json] = {}
-        self.patches = 0
-
-    def get(self, path: str) -> Json:
-        if path not in self.objects:
-            raise KubeError(404, "NotFound", path)
-        return json.loads(json.dumps(self.objects[path]))
-
-    def create(self, path: str, body: Mapping[str, Any]) -> None:
-        name = f"{path}/{body['metadata']['name']}"
-        if name in self.objects:
-            raise KubeError(409, "AlreadyExists", name)
-        self.objects[name] = dict(body)
-
-    def patch(self, path: str, body: Mapping[str, Any]) -> None:
-        self.get(path)
-        data = self.objects[path].setdefault("data", {})
-        data.update(body["data"])
-        self.objects[path]["data"] = {key: value for key, value in data.items() if value is not None}
-        self.patches += 1
 
 
 class Guarded(SmallCluster):

@@ -116,10 +116,32 @@ def test_starts_against_private_are_those_of_the_jobs(results: Path, page: str) 
     for policy in ("hived", "quota-spread", "over-quota", "over-quota-5m"):
         with (results / policy / "jobs.csv").open() as file:
             jobs = [row for row in csv.DictReader(file) if int(row["priority"]) >= 0 and row["excess_start_s"]]
+        assert rows[policy, "all"][8] == "0"  # so that no job is later without a start
         later = sum(float(row["excess_start_s"]) > 0.001 for row in jobs)
         earlier = sum(float(row["excess_start_s"]) < -0.001 for row in jobs)
         assert (rows[policy, "all"][2], rows[policy, "all"][7]) == (str(later), str(earlier))
         assert f"{policy}: {later} of" in page
+
+
+def test_a_job_that_starts_only_in_its_private_cluster_is_later_and_beside_the_mean(tmp_path: Path) -> None:
+    config, trace = tmp_path / "now.yaml", tmp_path / "jobs.csv"
+    config.write_text(CONFIG)
+    (tmp_path / "less.yaml").write_text(CONFIG.replace("cellNumber: 2", "cellNumber: 1"))
+    trace.write_text("job,tenant,submitted_s,duration_s,gpus\none,a,0,100,4\nlarge,a,50,100,8\n")
+    plan = make_plan(config, trace, Options(against=("private", str(tmp_path / "less.yaml"))))
+    assert Campaign(plan, tmp_path / "out").run(lambda _: None, lambda: False, lambda: 0.0, 1e9)
+    less = msgspec.json.decode((tmp_path / "out" / "vcs.json").read_bytes())["less"][0]
+    assert (less["delay"]["mean"], less["delay"]["never"], less["later"]["count"], less["later"]["never"]) == (
+        0,
+        1,
+        1,
+        1,
+    )
+    found = report([tmp_path / "out"])
+    assert "Guaranteed jobs that start later than in their private cluster, or not at all: less 1." in found
+    assert "less 0 without 1 that never start" in found
+    assert "less: 1 of 2 later" in found
+    assert table(found, "Delays as a table")[3][:3] == ["less", "0", "1"]
 
 
 def test_waits_are_summed_by_their_cause(results: Path, page: str) -> None:
@@ -193,7 +215,7 @@ def test_a_run_without_private_clusters_has_no_anomaly_to_show(tmp_path: Path) -
         ("run.json", '"policies"', '"police"', "run.json: .*policies"),
         ("vcs.json", '"hived":', '"hive":', "vcs.json: has no figures of 'hived'"),
         ("hived/jobs.csv", "delay_s", "delays", r"hived/jobs.csv:1: has no column 'delay_s'"),
-        ("hived/jobs.csv", "\n", "\nx,", r"hived/jobs.csv:2: has 22 fields, expected 21"),
+        ("hived/jobs.csv", "\n", "\nx,", r"hived/jobs.csv:2: has 23 fields, expected 22"),
         ("hived/series.csv", "\n0,", "\nnever,", r"hived/series.csv:2: at_s: found 'never', expected a number"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from hived_traces.jobs import Pods, Trace
 from hived_traces.options import Options
@@ -9,10 +10,10 @@ from hived_traces.reading import read_trace
 from tests.traces.formats.test_table import SAMPLES
 
 
-def read(path: Path, *attempts: dict[str, object], **options: object) -> Trace:
+def read(path: Path, *attempts: dict[str, object], **options: Any) -> Trace:
     entry = {"jobid": "a", "vc": "red", "user": "u", "status": "Pass", "submitted_time": "2017-10-16 08:00:00"}
     path.write_text(json.dumps([entry | {"attempts": attempts}]))
-    return read_trace(path, "", Options(**options))  # type: ignore[arg-type]
+    return read_trace(path, "", Options(**options))
 
 
 def attempt(start: str | None, end: str | None, *sizes: int) -> dict[str, object]:

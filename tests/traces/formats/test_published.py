@@ -1,6 +1,7 @@
 """Pitfalls of other published traces: Helios, Acme, Alibaba, gavel, and tables of any kind."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,9 @@ from hived_traces.sources import Source
 from tests.traces.formats.test_table import SAMPLES
 
 
-def read(path: Path, text: str, **options: object) -> Trace:
+def read(path: Path, text: str, **options: Any) -> Trace:
     path.write_text(text)
-    return read_trace(path, "", Options(**options))  # type: ignore[arg-type]
+    return read_trace(path, "", Options(**options))
 
 
 def test_waiting_in_a_duration_is_taken_out_of_it() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from hived.errors import UserError
+from hived_extender.recording.operations import STAND_IN
 from hived_extender.recording.record import Recorder
 from hived_traces.jobs import Pods, Trace
 from hived_traces.reading import read_trace
@@ -84,12 +85,18 @@ def test_pods_of_a_gang_that_is_split_belong_to_it(tmp_path: Path) -> None:
 
 
 def test_cells_that_are_held_for_a_group_on_the_move_are_no_job(tmp_path: Path) -> None:
-    stand_in = {"op": "addBound", "pod": "moving:1:g:0", "spec": spec("moving:1:g"), "node": "n", "bindInfo": ""}
+    stand_in = {
+        "op": "addBound",
+        "pod": f"{STAND_IN}1:g:0",
+        "spec": spec(f"{STAND_IN}1:g"),
+        "node": "n",
+        "bindInfo": "",
+    }
     lines = [
         asked("p", 100.0, "g"),
         stand_in,
         {"op": "delete", "pod": "p", "now": 150.0},
-        {"op": "delete", "pod": "moving:1:g:0", "now": 180.0},
+        {"op": "delete", "pod": f"{STAND_IN}1:g:0", "now": 180.0},
     ]
     assert [job.name for job in read(tmp_path / "a", *lines).jobs] == ["g"]
 

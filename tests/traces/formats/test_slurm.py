@@ -1,6 +1,7 @@
 """Pitfalls of sacct."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,9 +14,9 @@ from hived_traces.reading import read_trace
 from hived_traces.shapes import to_text
 
 
-def read(path: Path, header: str, *rows: str, **options: str) -> Trace:
+def read(path: Path, header: str, *rows: str, **options: Any) -> Trace:
     path.write_text("\n".join((header, *rows)) + "\n")
-    return read_trace(path, "", Options(**options))  # type: ignore[arg-type]
+    return read_trace(path, "", Options(**options))
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,13 @@ def ask(question: str, done: str, is_json: bool) -> None:
 
     Where stdout is for JSON (`is_json`), the question goes to stderr.
     """
-    if sys.stdin is None or not sys.stdin.isatty():  # None: it was closed before we began
-        raise UserError(f"nothing was {done}: cannot ask, as standard input is no terminal; give --yes")
+    refuse_unasked(done)
     if not click.confirm(question, default=False, err=is_json):
         click.echo(f"Nothing was {done}.", err=True)
         raise SystemExit(1)
+
+
+def refuse_unasked(done: str) -> None:
+    """Raise UserError if nobody can answer a question; `done` is as for `ask`."""
+    if sys.stdin is None or not sys.stdin.isatty():  # None: it was closed before we began
+        raise UserError(f"nothing was {done}: cannot ask, as standard input is no terminal; give --yes")

@@ -1,112 +1,75 @@
-"""The certificates of commands that push: a trace or the record is replayed, and the result is sent with the push."""
+"""The certificates of commands that push: a trace or the record is replayed, and the result is sent with the push.
 
-import re
-from collections.abc import Callable
+`refuse_early` finds in no time all that would make minutes of replays useless.
+"""
+
 from pathlib import Path
-from typing import Any
 
 import click
-import msgspec
 
 from hived.errors import UserError
 from hived_cli.config.helpers.certificate_text import drawn
-from hived_cli.helpers.numbers import FiniteRange
-from hived_config.certify import OnFailure
+from hived_cli.config.helpers.certify_options import Certifying
+from hived_config.certify import MOST_DAYS, OnFailure
 from hived_config.loader import load_text
-from hived_extender.api.certificates import PERCENT, Certificate
+from hived_extender.api.certificates import PERCENT, Certificate, CertifiedTrace
+from hived_extender.api.configuration import Config
 from hived_extender.client.inspection import Inspector
-from hived_extender.reconfiguration.certified import why_not
-
-_DAYS = re.compile(r"([0-9]{1,4})d", re.ASCII)
-
-OPTIONS: tuple[Callable[..., Any], ...] = (
-    click.option(
-        "--certify", metavar="TRACE|DAYSd",
-        help="Replay a trace, or so many of the last days of the service's record, and push only if no virtual cluster "
-        "is worse off.",
-    ),
-    click.option(
-        "--certify-percent", type=FiniteRange(min=0), metavar="N",
-        help=f"By how much a mean delay may grow.  [default: as the cluster demands, else {PERCENT:g}]",
-    ),
-    click.option("--certify-warn", is_flag=True, help="Push all the same, with a certificate that says it is worse."),
-    click.option("--certify-backfill", is_flag=True, help="Replay with later jobs passing those that have no room."),
-    click.option(
-        "--certify-tenants", multiple=True, metavar="TENANT=VC",
-        help="As --tenants of `hived simulate`.",
-    ),
-    click.option("--certify-format", metavar="NAME", help="Format of the trace.  [default: by its text]"),
-    click.option(
-        "--record", type=click.Path(path_type=Path, exists=True, file_okay=False), metavar="DIR",
-        help="For --certify DAYSd, the folder of the record, instead of asking the service for it.",
-    ),
-)  # fmt: skip
+from hived_extender.reconfiguration.certified import not_demanded, waiver, why_not
 
 
-class Certifying(msgspec.Struct, frozen=True):
-    """The options about certificates. `of` is a trace or a number of days; "" for no certificate."""
+def refuse_early(current: Config, pushed: str, wish: Certifying) -> None:
+    """Raise UserError for a push that has no certificate, or asks for one that cannot be made or is not demanded.
 
-    of: str = ""
-    percent: float | None = None
-    warns: bool = False
-    has_backfill: bool = False
-    tenants: tuple[str, ...] = ()
-    trace_format: str = ""
-    record: Path | None = None
-
-    @property
-    def days(self) -> int:
-        """So many days of record are meant; 0 if a file is."""
-        match = _DAYS.fullmatch(self.of)
-        return 0 if match is None or Path(self.of).exists() else int(match[1])
-
-
-NO_CERTIFICATE = Certifying()
-
-
-def taken(options: dict[str, Any]) -> Certifying:
-    """Take the options about certificates out of those of a command. UsageError for options that need --certify."""
-    found = Certifying(
-        of=options.pop("certify") or "",
-        percent=options.pop("certify_percent"),
-        warns=options.pop("certify_warn"),
-        has_backfill=options.pop("certify_backfill"),
-        tenants=options.pop("certify_tenants"),
-        trace_format=options.pop("certify_format") or "",
-        record=options.pop("record"),
-    )
-    if not found.of and found != NO_CERTIFICATE:
-        raise click.UsageError("--certify-... and --record say how to certify: expected --certify TRACE or DAYSd too")
-    if found.record is not None and not found.days:
-        raise click.UsageError("--record is for --certify DAYSd, such as --certify 14d")
-    return found
+    Neither the trace nor the record is read, but for the SHA-256 of a trace if a certain one is demanded.
+    """
+    demand = load_text(current.text, "the configuration in force", lenient=True, environ={}).certify
+    if not wish.of:
+        if not current.may_lack_certificate and (reason := why_not(None, demand, current.text, pushed)):
+            raise UserError(f"nothing was pushed: {reason}, or {waiver(current.source)}")
+        return
+    path = Path(wish.of)
+    if wish.days > MOST_DAYS:
+        raise UserError(f"nothing was pushed: --certify {wish.of}: expected at most {MOST_DAYS}d")
+    if not wish.days and not path.is_file():
+        raise UserError(
+            f"nothing was pushed: --certify {wish.of}: there is no such file; expected the file of a trace, or days of "
+            f"record from 1d to {MOST_DAYS}d"
+        )
+    if demand is not None:
+        name = "record" if wish.days else path.name
+        digest = wish.sha256() if demand.sha256 and not wish.days else ""
+        if reason := not_demanded(CertifiedTrace(name, digest, 0, wish.days), demand):
+            raise UserError(f"nothing was pushed: {reason}")
 
 
 def certified(
-    inspector: Inspector, in_force: str, pushed: str, file: str, wish: Certifying, is_json: bool
+    inspector: Inspector, current: Config, pushed: str, file: str, wish: Certifying, is_json: bool
 ) -> Certificate | None:
-    """The certificate of a push, shown; None if none is wished for and none demanded.
+    """The certificate of a push, shown; None if none is wished for.
 
-    in_force, pushed : the texts; messages call the latter `file`
+    current : the configuration in force
+    pushed : the text to be pushed, which messages call `file`
 
-    Raises UserError if there is none and the cluster demands one, if it is not what the cluster demands, or if it says
-    that a promise would be broken and that is not to be only a warning. Exits with 130 if it is interrupted.
+    Raises UserError if it is not what the cluster demands, or if it says that a promise would be broken and that is not
+    to be only a warning. Exits with 130 if it is interrupted. Cost: that of three runs.
     """
-    old = load_text(in_force, "the configuration in force", lenient=True, environ={})
-    demand = old.certify
     if not wish.of:
-        if reason := why_not(None, demand, in_force, pushed):
-            raise UserError(f"{reason}: nothing was pushed")
         return None
+    old = load_text(current.text, "the configuration in force", lenient=True, environ={})
+    demand = old.certify
     new = load_text(pushed, file, lenient=True, environ={})
     percent = wish.percent if wish.percent is not None else (PERCENT if demand is None else demand.percent)
-    # The simulator takes a moment to load, and few pushes need it.
-    from hived_cli.config.helpers.replays import replayed  # noqa: PLC0415
+    from hived_cli.config.helpers.replays import replayed  # noqa: PLC0415  # loads the simulator; few pushes need it
 
-    found = replayed(inspector, (in_force, old.cluster), (pushed, new.cluster), wish, percent)
+    try:
+        found = replayed(inspector, (current.text, old.cluster), (pushed, new.cluster), wish, percent)
+    except UserError as error:
+        raise UserError(f"nothing was pushed: {error.message}", error.code) from error
     click.echo(drawn(found), err=is_json)
-    if reason := why_not(found, demand, in_force, pushed):
-        raise UserError(f"nothing was pushed: {reason}")
+    if reason := why_not(found, demand, current.text, pushed):
+        remedy = "" if demand is None else f". If it is meant, {waiver(current.source)}, and push without --certify"
+        raise UserError(f"nothing was pushed: {reason}{remedy}")
     only_warns = wish.warns or (demand is not None and demand.on_failure is OnFailure.WARN)
     if found.failures() and not only_warns:
         raise UserError(

@@ -15,8 +15,8 @@ from hived.errors import UserError
 from hived_cli.helpers.answers import with_options
 from hived_cli.helpers.connecting import asks_api_server
 from hived_config.document import read_stream, read_text
-from hived_config.generating.machines import quantity
 from hived_config.generating.nodes import Reading, parse_selector
+from hived_config.quantities import quantity
 from hived_extender.kube.answers import Listing
 from hived_extender.kube.client import NODES, KubeClient
 

@@ -1,5 +1,6 @@
-"""What other rules would have changed in a recorded run: asked for where a plan has such rules, and as text."""
+"""The effect of other rules on a recorded run: asked for where a plan has other rules, and as text."""
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -11,10 +12,12 @@ from hived.specs import Rules
 from hived_cli.config.helpers.files import Source
 from hived_cli.config.helpers.report import LINES, NAMES
 from hived_config.loader import load_text
+from hived_extender.api.certificates import span
 from hived_extender.api.configuration import ConfigReport
 from hived_extender.api.past import MovedStart, OtherDecision, RecordedPast
 from hived_extender.client.config_client import ConfigClient
 from hived_extender.client.inspection import Inspector
+from hived_extender.pods.progress import read_time
 from hived_extender.reconfiguration.recorded import past_under
 
 PROGRESS_INTERVAL_S = 2.0
@@ -57,19 +60,22 @@ def _lines(past: RecordedPast, full: bool) -> Iterator[str]:
         head = f"Recorded past with these keys of rules {past.new_rules}"
     yield click.style(head, bold=True)
     yield f"  run {past.run}: {past.operations:,} operations, {past.questions:,} decisions compared"
+    if not past.questions:
+        yield "  nobody has asked for a place in it: there is nothing to compare"
+        return
     if past.is_equal:
         yield "  every decision would have been the same"
         return
+    yield from _groups("would not have had to leave", past.spared, full)
+    yield from _groups("would have had to leave, and did not", past.evicted, full)
+    yield from _groups("would have started earlier", _starts(past.earlier), full)
+    yield from _groups("would have started later, or not before they ended", _starts(past.later), full)
     yield f"  decisions that differ: {sum(each.count for each in past.decisions):,}"
     yield from (f"    {each.old} -> {each.new}: {each.count:,}" for each in past.decisions)
     shown = past.first if full else past.first[:LINES]
     if shown:
-        yield "  the first of them, by pod:"
+        yield "  the first of them, by pod, other places last:"
         yield from (f"    {_decision(each)}" for each in shown)
-    yield from _groups("would have started earlier", map(_start, past.earlier), full)
-    yield from _groups("would have started later, or not before they ended", map(_start, past.later), full)
-    yield from _groups("would not have had to leave", past.spared, full)
-    yield from _groups("would have had to leave, and did not", past.evicted, full)
     if past.unfollowed:
         yield f"  lines of the record that could not be followed: {past.unfollowed:,}"
 
@@ -93,18 +99,34 @@ def _decision(each: OtherDecision) -> str:
     )
 
 
+def _starts(moved: Iterable[MovedStart]) -> list[str]:
+    """Groups that start at another time: those that start in one world only first, then by how much it is."""
+    return [_start(each) for each in sorted(moved, key=lambda each: -_moved_s(each))]
+
+
+def _moved_s(moved: MovedStart) -> float:
+    """By how many seconds a start moves; infinity if there is only one, 0 if the record does not tell."""
+    if not (moved.old_place and moved.new_place):
+        return math.inf
+    return abs(read_time(moved.new_when) - read_time(moved.old_when)) if moved.old_when and moved.new_when else 0.0
+
+
 def _start(moved: MovedStart) -> str:
     was, now = moved.old_when or moved.old_place, moved.new_when or moved.new_place
-    return f"{moved.group} {was or 'never'} -> {now or 'never'}"
+    if was and was == now:
+        return f"{moved.group} within the second of {was}"
+    seconds = _moved_s(moved)
+    by = f" by {span(seconds)}:" if 0 < seconds < math.inf else ""
+    return f"{moved.group}{by} {was or 'never'} -> {now or 'never'}"
 
 
 class _Progress:
-    """Tells on stderr, every two seconds, how many lines are done."""
+    """Tells on stderr, every two seconds, how many lines are done, and of how many."""
 
     def __init__(self) -> None:
         self._told = time.monotonic()
 
-    def __call__(self, count: int) -> None:
+    def __call__(self, done: int, of: int) -> None:
         if time.monotonic() - self._told >= PROGRESS_INTERVAL_S:
             self._told = time.monotonic()
-            click.echo(f"recorded past: {count:,} operations", err=True)
+            click.echo(f"{done / of:4.0%}  recorded past, {done:,} of {of:,} operations", err=True)

@@ -10,9 +10,10 @@ import click
 import msgspec
 
 from hived.errors import UserError
-from hived_cli.config.helpers.asking import ask
-from hived_cli.config.helpers.certifying import NO_CERTIFICATE, Certifying, certified, taken
-from hived_cli.config.helpers.certifying import OPTIONS as CERTIFY_OPTIONS
+from hived_cli.config.helpers.asking import ask, refuse_unasked
+from hived_cli.config.helpers.certify_options import NO_CERTIFICATE, Certifying, taken
+from hived_cli.config.helpers.certify_options import OPTIONS as CERTIFY_OPTIONS
+from hived_cli.config.helpers.certifying import certified, refuse_early
 from hived_cli.config.helpers.report import draw
 from hived_cli.helpers.answers import as_json, format_option, with_options
 from hived_config.reader import printable
@@ -85,9 +86,10 @@ def push_text(
     if text == current.text and current.refused is None and not names_cluster:
         _tell(pushing, ConfigPushResult(current.version), f"Nothing to do: identical to version {current.version}")
         return
+    refuse_early(current, text, pushing.certifying)
     why = pushing.message or message
     push = ConfigPushArgs(text, file, why, _login_name(), base, {}, pushing.allow_downgrade, pushing.cluster_id)
-    _Pushing(inspector, pushing).run(push, current.text)
+    _Pushing(inspector, pushing).run(push, current)
 
 
 class _Pushing:
@@ -98,18 +100,22 @@ class _Pushing:
         self._service = ConfigClient(inspector)
         self._options = options
 
-    def run(self, push: ConfigPushArgs, in_force: str) -> None:
-        """Push; `in_force` is the text that it is to replace."""
+    def run(self, push: ConfigPushArgs, current: Config) -> None:
+        """Push; `current` is the configuration that it is to replace. All that can be refused at once is, before any
+        replay.
+        """
         plan = self._service.plan(push.text, push.file)
-        if not plan.is_refused:  # else a replay would be in vain
-            certificate = certified(
-                self._inspector, in_force, push.text, push.file, self._options.certifying, self._options.is_json
-            )
-            push = msgspec.structs.replace(push, certificate=certificate)
+        self._judge(plan, push.base_version)
+        if not self._options.yes:
+            refuse_unasked("pushed")
+        wish, is_json = self._options.certifying, self._options.is_json
+        certificate = certified(self._inspector, current, push.text, push.file, wish, is_json)
+        push = msgspec.structs.replace(push, certificate=certificate)
         tries = 0
         while not self._options.yes or tries < TRIES:
             tries += 1
-            self._agree(plan, push.base_version)
+            if not self._options.yes:
+                ask("Push this?", "pushed", is_json)
             click.echo("waiting until it is in force ...", err=True)
             answer = self._service.push(msgspec.structs.replace(push, agreed=plan.verdicts))
             if answer.version:
@@ -117,10 +123,11 @@ class _Pushing:
                 return _tell(self._options, result, f"version {answer.version} is in force")
             plan = self._next_plan(answer, push.base_version)
             click.echo(f"{answer.message}\n", err=True)
+            self._judge(plan, push.base_version)
         raise UserError(f"what runs changed {TRIES} times while this was pushed, and nothing was: push again later")
 
-    def _agree(self, plan: ConfigReport, base: int) -> None:
-        """Show a plan and have somebody agree to it."""
+    def _judge(self, plan: ConfigReport, base: int) -> None:
+        """Show a plan. Raises UserError if it is of another version, refused, or needs leave that was not given."""
         if plan.base_version != base:
             raise _conflict(self._service.current(), base)
         self._show(plan)
@@ -131,8 +138,6 @@ class _Pushing:
                 "running work would lose what it is guaranteed: nothing was pushed; if that is meant, push with "
                 "--allow-downgrade"
             )
-        if not self._options.yes:
-            ask("Push this?", "pushed", self._options.is_json)
 
     def _next_plan(self, answer: PushAnswer, base: int) -> ConfigReport:
         """The plan of a push that met something else than was planned. Raises UserError if it was refused."""

@@ -1,21 +1,19 @@
 """Replays for certificates: the trace is read or fetched, and run in the simulator, with progress and Ctrl-C."""
 
-import hashlib
 import time
 from os import SEEK_END
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import BinaryIO
+from typing import IO
 
 import click
 import msgspec
 
 from hived.errors import UserError
 from hived.specs import ClusterSpec
-from hived_cli.config.helpers.certifying import Certifying
+from hived_cli.config.helpers.certify_options import Certifying
 from hived_cli.helpers.progress import Bar
 from hived_cli.helpers.signals import stop_signal
-from hived_config.certify import MOST_DAYS
 from hived_extender.api.certificates import Certificate
 from hived_extender.api.paths import RECORD_PATH
 from hived_extender.client.inspection import Inspector
@@ -40,7 +38,15 @@ def replayed(
     percent: float,
 ) -> Certificate:  # fmt: skip
     """The certificate; texts and clusters of both configurations are given. Exits with 130 if it is interrupted."""
-    old, new = ConfigText(*in_force), ConfigText(*pushed)
+    try:
+        return _replayed(inspector, ConfigText(*in_force), ConfigText(*pushed), wish, percent)
+    except (Stopped, KeyboardInterrupt):
+        click.echo("interrupted: nothing was pushed", err=True)
+        raise SystemExit(INTERRUPTED) from None
+
+
+def _replayed(inspector: Inspector, old: ConfigText, new: ConfigText, wish: Certifying, percent: float) -> Certificate:
+    """As `replayed`. Raises Stopped or KeyboardInterrupt if it is interrupted, UserError for a trace of no use."""
     if not load_kernels():
         click.echo("kernels are plain Python, which is slow: see `hived version`", err=True)
     reading = Reading(node_leaf_cells=max(node_size(old.cluster), node_size(new.cluster)))
@@ -49,28 +55,23 @@ def replayed(
         traced = described(trace, "record", days=wish.days)
     else:
         path = Path(wish.of)
-        if not path.is_file():
-            raise UserError(f"--certify {wish.of}: expected the file of a trace, or a number of days such as 14d")
-        trace = read_trace(path, wish.trace_format, reading)
-        traced = described(trace, path.name, _sha256(path))
+        try:
+            trace = read_trace(path, wish.trace_format, reading)
+        except UserError as error:  # it names the option of `hived trace`
+            raise UserError(error.message.replace(" --format", " --certify-format"), error.code) from error
+        traced = described(trace, path.name, wish.sha256())
     for note in trace.notes:
         click.echo(f"{traced.name}: {note}", err=True)
     how = Wish(percent, wish.has_backfill, wish.tenants)
     with stop_signal() as stop:
-        try:
-            return certify(old, new, trace, traced, how, lambda part: Bar(f"replay, {part}", stop.is_set))
-        except Stopped:
-            click.echo("interrupted: nothing was pushed", err=True)
-            raise SystemExit(INTERRUPTED) from None
+        return certify(old, new, trace, traced, how, lambda part: Bar(f"replay, {part}", stop.is_set))
 
 
 def _recorded(inspector: Inspector, days: int, folder: Path | None, reading: Reading) -> Trace:
     """The jobs of the last days that were there. Raises UserError if nothing is recorded."""
-    if days > MOST_DAYS:
-        raise UserError(f"--certify {days}d: expected at most {MOST_DAYS}d")
     since_s = time.time() - days * DAY_S
     with NamedTemporaryFile("w+b", prefix="hived-record-", suffix=".jsonl") as file:
-        _fetch(inspector, since_s, folder, file)  # type: ignore[arg-type]
+        _fetch(inspector, since_s, folder, file)
         file.seek(0)
         if all(line.startswith(BEGINNING) for line in file):
             return Trace("record", (), None, ("nobody has asked for anything in that time",))
@@ -85,14 +86,9 @@ def _recorded(inspector: Inspector, days: int, folder: Path | None, reading: Rea
     return still_running(trace, since_s)
 
 
-def _fetch(inspector: Inspector, since_s: float, folder: Path | None, file: BinaryIO) -> None:
+def _fetch(inspector: Inspector, since_s: float, folder: Path | None, file: IO[bytes]) -> None:
     if folder is not None:
         file.writelines(recent_lines(recent_parts(folder, since_s)))
         return
     click.echo("fetching the record ...", err=True)
     inspector.download(f"{RECORD_PATH}?since={since_s:.0f}", file, MOST_BYTES)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -14,6 +14,9 @@ LINES = 10
 NAMES = 8
 """How many lines of a kind, and how many names in a line, are shown unless all are asked for."""
 
+CHARACTERS = 120
+"""The most that is shown of a value then."""
+
 GROUP_VERDICTS = {
     "unaccounted": "no longer accounted for: none of their cells is configured any more",
     "partlyUnaccounted": "partly no longer accounted for: some of their cells are not configured any more",
@@ -102,7 +105,7 @@ class _Drawing:
         yield from self._shapes(changes.shapes)
         if changes.settings:
             yield "  settings:"
-            yield from self._listed(map(_setting, changes.settings), indent=4)
+            yield from self._listed((_setting(each, self._full) for each in changes.settings), indent=4)
 
     def _named(self, what: str, named: NamedChanges[Any], changed: Sequence[str] = ()) -> Iterator[str]:
         for verb, names in (("removed", named.removed), ("added", named.added), ("changed", changed)):
@@ -171,7 +174,13 @@ def _levels(shapes: Iterable[Shape]) -> str:
     return ", ".join(f"{each.cell_type.rpartition('.')[2]} {each.old:,} -> {each.new:,}" for each in shapes)
 
 
-def _setting(setting: SettingChange) -> str:
-    was, now = ("none" if value is None else json.dumps(value) for value in (setting.old, setting.new))
+def _setting(setting: SettingChange, full: bool) -> str:
+    was, now = (_value(value, full) for value in (setting.old, setting.new))
     restart = ", once the service is started again" if setting.needs_restart else ""
     return f"{setting.key}: {was} -> {now}{restart}"
+
+
+def _value(value: Any, full: bool) -> str:
+    """A value as JSON, shortened unless `full`: a virtual cluster may list thousands of namespaces."""
+    text = "none" if value is None else json.dumps(value)
+    return text if full or len(text) <= CHARACTERS else f"{text[: CHARACTERS - 3]}..."

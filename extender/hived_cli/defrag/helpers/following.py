@@ -1,6 +1,8 @@
 """Plans carried out: sent to a service, and followed until the moves are over."""
 
 import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from http import HTTPStatus
 
 import click
@@ -8,7 +10,8 @@ import msgspec
 
 from hived.errors import UserError
 from hived_cli.helpers.numbers import FiniteRange
-from hived_extender.api.defrag import DefragArgs, DefragPlan, MovingReport
+from hived_cli.helpers.tables import table
+from hived_extender.api.defrag import AutomaticMoves, DefragArgs, DefragPlan, MovingReport
 from hived_extender.api.paths import DEFRAG_PATH, DEFRAG_STOP_PATH, MOVES_PATH
 from hived_extender.client.inspection import Inspector, NoAnswerError
 
@@ -32,7 +35,8 @@ def begin(inspector: Inspector, plan: DefragPlan, return_s: float) -> MovingRepo
         raise NoAnswerError(f"{error}\nThe moves may have begun all the same: see hived defrag status", 503) from error
     except UserError as error:
         if error.code == HTTPStatus.CONFLICT:
-            raise UserError(f"nobody was moved: {error.message}; make the plan anew", error.code) from error
+            remedy = "; make the plan anew" if "any more" in error.message else ""
+            raise UserError(f"nobody was moved: {error.message}{remedy}", error.code) from error
         raise
     return inspector.decode(DEFRAG_PATH, MovingReport, answer)
 
@@ -65,12 +69,37 @@ def follow(inspector: Inspector, report: MovingReport) -> MovingReport:
 
 
 def tell(report: MovingReport) -> str:
-    """The moves as text."""
-    if report.state == "none":
-        return "Nobody has been moved."
+    """The moves as text, and the budgets of the service."""
+    lines = ["Nobody has been moved since this replica began to lead."] if report.state == "none" else _moves(report)
+    if report.automatic:
+        lines += ["", _automatic(report.automatic)]
+        lines += [
+            f"{one.vc}: {one.last_look.reason}" for one in report.automatic if one.last_look and one.last_look.reason
+        ]
+    return "\n".join(lines)
+
+
+def tell_stopped(report: MovingReport) -> str:
+    """The answer to a stop as text."""
+    return tell(report) if report.state != "none" else "No moves are under way: there is nothing to be stopped."
+
+
+def _moves(report: MovingReport) -> list[str]:
     done = sum(move.state == "done" for move in report.moves)
     reason = f": {report.reason}" if report.reason else ""
     by = f" for {report.who}" if report.who else ""
-    lines = [f"{report.state}{reason}; {done} of {len(report.moves)} groups of {report.vc} moved{by}"]
-    lines += [f"  step {move.step}: {move.group} {move.state}" for move in report.moves]
-    return "\n".join(lines)
+    return [
+        f"{report.state}{reason}; {done} of {len(report.moves)} groups of {report.vc} moved{by}",
+        *(f"  step {move.step}: {move.group} {move.state}" for move in report.moves),
+    ]
+
+
+def _automatic(automatic: Sequence[AutomaticMoves]) -> str:
+    rows = []
+    for one in automatic:
+        groups = "-" if one.max_groups is None else f"{one.left_groups} of {one.max_groups}"
+        last = one.last_look
+        at = datetime.fromtimestamp(last.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if last else "-"
+        look = [at, last.job or "-", last.outcome] if last else [at, "-", "-"]
+        rows.append([one.vc, f"{one.left_gpu_hours:.2f} of {one.max_gpu_hours:g}", groups, *look])
+    return table(["BY ITSELF", ">GPU-H LEFT THIS HOUR", ">GROUPS LEFT", "LOOKED AT", "JOB", "OUTCOME"], rows)

@@ -1,7 +1,7 @@
 """Gangs as pods of other schedulers and job controllers describe them, in one common description.
 
-Adding a dialect: one module here with the parts of `Dialect`, its line in the table, and one table-driven test. Whoever
-has our own annotation is not asked.
+Adding a dialect: one module here with the parts of `Dialect`, its line in the table, and one table-driven test. A pod
+with our own annotation is not asked.
 """
 
 from collections.abc import Mapping

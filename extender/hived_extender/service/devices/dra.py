@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from hived_extender.pods.node_selectors import NodeSelector
 from hived_extender.service.devices.table import Allocated, ClaimUse, Published, Selector, Slice
 
 GROUP = "resource.k8s.io"
@@ -132,23 +133,9 @@ class _Results(msgspec.Struct):
     results: list[_Result] | None = None
 
 
-class _Requirement(msgspec.Struct):
-    key: str = ""
-    operator: str = ""
-    values: list[str] | None = None
-
-
-class _Term(msgspec.Struct, rename="camel"):
-    match_fields: list[_Requirement] | None = None
-
-
-class _NodeSelector(msgspec.Struct, rename="camel"):
-    node_selector_terms: list[_Term] | None = None
-
-
 class _Allocation(msgspec.Struct, rename="camel"):
     devices: _Results = msgspec.field(default_factory=_Results)
-    node_selector: _NodeSelector | None = None
+    node_selector: NodeSelector | None = None
 
 
 class _Consumer(msgspec.Struct):
@@ -193,7 +180,8 @@ def read_claim(item: ResourceClaim) -> tuple[str, ClaimUse] | None:
         for each in status.allocation.devices.results or ()
         if not each.admin_access
     )
-    node = _node_of(status.allocation) or (devices[0].pool if devices else "")
+    selector = status.allocation.node_selector
+    node = (selector.only_node if selector else "") or (devices[0].pool if devices else "")
     if not devices or not node:
         return None
     pods = tuple(sorted((each.uid, each.name) for each in status.reserved_for or () if each.resource == "pods"))
@@ -241,13 +229,3 @@ def _classes(requests: list[_Request] | tuple[()]) -> Iterator[tuple[str, str]]:
         yield request.name, request.exactly.device_class_name if request.exactly else request.device_class_name
         for each in request.first_available or ():
             yield f"{request.name}/{each.name}", each.device_class_name
-
-
-def _node_of(allocation: _Allocation) -> str:
-    """The node that an allocation is bound to, "" if it does not name one."""
-    selector = allocation.node_selector
-    for term in (selector.node_selector_terms if selector is not None else None) or ():
-        for field in term.match_fields or ():
-            if field.key == "metadata.name" and field.operator == "In" and len(field.values or ()) == 1:
-                return (field.values or [""])[0]
-    return ""

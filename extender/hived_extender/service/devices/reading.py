@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from math import ceil
 
-from hived_extender.pods.amounts import amount
+from hived_config.quantities import amount
 from hived_extender.pods.annotations import MAX_COUNT, PREFIX
 from hived_extender.pods.requests import all_requested
 from hived_extender.pods.wire import Node, Pod

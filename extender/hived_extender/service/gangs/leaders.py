@@ -1,7 +1,7 @@
 """Gangs whose pods are created only when others of them have nodes: Jobs of JobSets with exclusive placement.
 
-Such a gang starts in two steps. First all leaders, and whatever else exists, start together, where there is room for
-the whole gang: each leader stands for the followers of its Job as well. Then the followers start together.
+The gang starts in two steps. First all leaders, and whatever else exists, start together, where there is room for the
+whole gang. Each leader stands for the followers of its Job as well. Then the followers start together.
 """
 
 from collections.abc import Sequence

@@ -74,7 +74,7 @@ class Promises:
             return
         request = single_request(record)
         try:
-            core.adopt(request, place.bind_info)
+            core.adopt(request, place.bind_info, record.progress.times)
         except UserError as error:
             log.warning("promised place not kept", extra={"fields": {"pod": record.key, "reason": error.message}})
             return

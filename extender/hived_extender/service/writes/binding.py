@@ -82,7 +82,7 @@ def annotate(kube: KubeClient, prover: Prover, effect: AnnotatePod) -> None:
 
 
 def fence(kube: KubeClient, pods: Iterable[PodName], *, is_lenient: bool = False) -> Iterator[Pod]:
-    """Change the version of every pod now; yields each as it is then. Those that are gone are left out.
+    """Change the version of every pod now; yields each as it is then. Pods that are gone are left out.
 
     An admission policy, or a missing right, may keep a pod from being changed. It is yielded as it is, with an error in
     the log: one such pod must not keep everybody from being served. Where `is_lenient`, that

@@ -1,7 +1,8 @@
-"""The Secret that all replicas share: the keys that bindings are signed with, and bindings that are kept there.
+"""The Secret that all replicas share: the keys that bindings are signed with, bindings that are kept there, and the
+costs of moves.
 
-Whoever may change a pod may change what hived wrote onto it, where no admission policy forbids that. The leader then
-writes down here, where tenants cannot write, what the pod was given, so that a restart knows. Such pods are few.
+Users who may change a pod may change what hived wrote onto it, where no admission policy forbids that. The leader then
+writes down here, where tenants cannot write, what the pod was given, so that a restart knows. Few pods need it.
 """
 
 import logging
@@ -21,6 +22,7 @@ log = logging.getLogger(__name__)
 
 KEYS = "keys"
 CHANGED = "changed"
+MOVES = "moves"
 KEY_BYTES = 32
 
 PACKED_LIMIT = 900_000
@@ -83,6 +85,20 @@ class BindingSecret:
             fields = {"where": self.source, "pods": len(changed), "reason": str(error)}
             log.error("changed bindings are not written down", extra={"fields": fields})
             raise
+
+    def read_moves(self) -> tuple[bytes, str]:
+        """The costs of moves as they were written last, empty if never, and the Secret's version. Raises KubeError."""
+        found = self._kube.get(self._path)
+        try:
+            return b64decode((found.get("data") or {}).get(MOVES, "")), _version(found)
+        except ValueError as error:
+            raise KubeError(0, "Invalid", f"{self.source}: {MOVES} is not base64: {error}") from None
+
+    def write_moves(self, text: bytes, version: str) -> None:
+        """Write the costs of moves down, if the Secret has this version. Raises KubeError."""
+        self._kube.patch(
+            self._path, {"metadata": {"resourceVersion": version}, "data": {MOVES: b64encode(text).decode()}}
+        )
 
     def _get_or_create(self) -> dict[str, Any]:
         """The Secret with its keys; another replica may be first to put them there."""

@@ -1,7 +1,7 @@
 """Writes the progress of gangs into the status of the objects that describe them, where the tools of each kind look.
 
-An object is written only as it was when it was last seen: if somebody was faster, it is looked at again. What others
-write there afterwards is not written over until the gang changes again.
+An object is written only as it was when it was last seen: if somebody was faster, it is looked at again. A later
+status by others stays until the gang changes again.
 """
 
 import logging

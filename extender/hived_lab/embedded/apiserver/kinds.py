@@ -8,6 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
+from hived_config.quantities import is_quantity
 from hived_lab.embedded.apiserver import models
 from hived_lab.embedded.apiserver.bodies import Body
 from hived_lab.embedded.apiserver.models import KubeObject
@@ -18,8 +19,6 @@ HIGHEST_USER_PRIORITY = 1_000_000_000
 SYSTEM_PRIORITY_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 PERMANENT_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
-
-_QUANTITY = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+|[numkMGTPE]|[KMGTPE]i)?", re.ASCII)
 
 
 View = TypeVar("View", bound=KubeObject)
@@ -40,11 +39,6 @@ def timestamp() -> str:
 def micro_timestamp() -> str:
     """Return the present moment as `metav1.MicroTime` writes it."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def is_quantity(value: models.Quantity) -> bool:
-    """Tell whether `value` is a Kubernetes quantity: a number with an optional suffix."""
-    return not isinstance(value, str) or _QUANTITY.fullmatch(value) is not None
 
 
 def with_text_quantities(quantities: Mapping[str, Any]) -> dict[str, str]:

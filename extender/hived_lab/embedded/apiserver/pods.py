@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from typing import Any, cast
 
+from hived_config.quantities import is_quantity
 from hived_lab.embedded.apiserver import models
 from hived_lab.embedded.apiserver.bodies import Body
-from hived_lab.embedded.apiserver.kinds import Lookup, StatusStrategy, is_quantity, set_condition, with_text_quantities
+from hived_lab.embedded.apiserver.kinds import Lookup, StatusStrategy, set_condition, with_text_quantities
 from hived_lab.embedded.apiserver.statuses import Cause, conflict, forbidden
 from hived_lab.embedded.apiserver.store import Revision
 from hived_lab.embedded.apiserver.validation import is_dns_label

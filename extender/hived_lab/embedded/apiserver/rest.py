@@ -77,7 +77,7 @@ class Rest:
         target = target_of(request.parts)
         if target is not None:
             if target.subresource != "log":
-                # Whoever cannot be answered must not change anything either.
+                # A request that cannot be answered must not change anything either.
                 request.wants_table()
             if target.subresource:
                 return self._subresource(request, target)

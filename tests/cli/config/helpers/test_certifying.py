@@ -97,15 +97,29 @@ def test_more_percent_allow_more(embedded: Embedded, folder: Path) -> None:
 def test_a_cluster_that_demands_certificates_takes_nothing_without(embedded: Embedded, folder: Path) -> None:
     assert config(embedded, "push", "-f", folder / "demanding.yaml", "--yes").exit_code == 0
     result = config(embedded, "push", "-f", folder / "other.yaml", "--yes")
-    assert (result.exit_code, "push with --certify jobs.csv: nothing was pushed" in result.stderr) == (1, True)
+    assert (result.exit_code, "nothing was pushed: this cluster takes no push without a" in result.stderr) == (1, True)
+    assert "push with --certify jobs.csv, or annotate the ConfigMap kube-system/hived-config with" in result.stderr
     result = config(embedded, "push", "-f", folder / "less.yaml", "--yes", "--certify", folder / "jobs.csv")
     assert (result.exit_code, "promises would be broken" in result.stderr) == (1, True)
+    assert "config-allow-uncertified=true to do without once, and push without --certify" in result.stderr
     (folder / "jobs2.csv").write_text(JOBS)
     result = config(embedded, "push", "-f", folder / "other.yaml", "--yes", "--certify", folder / "jobs2.csv")
     assert (result.exit_code, "is of the trace jobs2.csv" in result.stderr) == (1, True)
     answer = Inspector(embedded.extender.url).ask("/v1/config", json.dumps({"text": NOW}).encode(), expected=(422,))
     assert answer[0] == 422
     assert "config-allow-uncertified=true to do without once" in json.loads(answer[1])["message"]
+
+
+def test_once_a_push_may_do_without_if_the_config_map_says_so(embedded: Embedded, folder: Path) -> None:
+    assert config(embedded, "push", "-f", folder / "demanding.yaml", "--yes").exit_code == 0
+    with closing(KubeClient.connect(embedded.cluster.api_url)) as kube:
+        mark = {"metadata": {"annotations": {"hivedscheduler.microsoft.com/config-allow-uncertified": "true"}}}
+        kube.patch("/api/v1/namespaces/kube-system/configmaps/hived-config", mark)
+    wait_until(lambda: service(embedded).current().may_lack_certificate)
+    words = ["push", "-f", folder / "other.yaml", "--yes"]
+    assert config(embedded, *words).exit_code == 0
+    assert service(embedded).current().text == NOW + "# other\n"
+    assert service(embedded).current().may_lack_certificate is False
 
 
 def test_every_command_that_pushes_can_certify(embedded: Embedded, folder: Path) -> None:
@@ -151,11 +165,12 @@ def test_jobs_of_the_record_are_replayed(embedded: Embedded, folder: Path, tmp_p
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--certify", "no-such-file"], "expected the file of a trace, or a number of days such as 14d"),
+        (["--certify", "no-such-file"], "there is no such file; expected the file of a trace, or days of record"),
+        (["--certify", "0d"], "expected the file of a trace, or days of record from 1d to 366d"),
         (["--certify", "999d"], "--certify 999d: expected at most 366d"),
         (["--certify-warn"], "expected --certify TRACE or DAYSd too"),
         (["--certify", "jobs.csv", "--record", "."], "--record is for --certify DAYSd"),
-        (["--certify", "less.yaml"], "the format is not recognised"),
+        (["--certify", "less.yaml"], "it is one of them, name it with --certify-format"),
         (["--certify", "jobs.csv", "--certify-tenants", "x"], "--certify-tenants 'x': expected TENANT=VC"),
     ],
 )

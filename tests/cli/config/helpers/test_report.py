@@ -172,3 +172,12 @@ def test_a_list_is_not_shortened_by_a_single_line(count: int) -> None:
 
 def test_an_explanation_of_several_lines_stays_together() -> None:
     assert drawn(refusals=["one\ntwo"]) == ["Refused", "  one", "    two"]
+
+
+def test_a_long_value_is_shortened_unless_all_is_asked_for() -> None:
+    many = [f"team-{i}" for i in range(1000)]
+    changes = {"settings": [{"key": "virtualClusters.a.namespaces", "old": None, "new": many, "needsRestart": False}]}
+    (line,) = (each for each in drawn(changes=changes) if "namespaces" in each)
+    assert line.startswith('    virtualClusters.a.namespaces: none -> ["team-0", ')
+    assert (line.endswith("..."), len(line) < 200) == (True, True)
+    assert any("team-999" in each for each in drawn(True, changes=changes))
