@@ -20,6 +20,7 @@ from hived_simulator.durations import parse_duration
 from hived_simulator.hardware import nodes_below
 from hived_simulator.hived_cluster import HivedCluster
 from hived_simulator.loop import Manner
+from hived_simulator.models import with_known_models
 from hived_simulator.private import PrivateClusters
 from hived_simulator.quotas import QuotaCluster
 from hived_simulator.service_cluster import ServiceCluster
@@ -169,6 +170,7 @@ def make_plan(config: Path, trace_path: Path, options: Options) -> Plan:
     if not trace.jobs:
         raise UserError(f"{trace_path}: no job in the trace")
     policies, specs = _policies(spec, main, options)
+    trace = with_known_models(trace, specs.values())
     changes = parse_changes(options.what)
     for name, own in specs.items():
         _check_cells(changes, own, name)

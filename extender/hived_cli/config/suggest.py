@@ -21,6 +21,7 @@ from hived_extender.api.certificates import CertifiedVc
 from hived_extender.warm import load_kernels
 from hived_simulator.fresh_file import OTHERS, Hardware, first_text
 from hived_simulator.loop import Manner
+from hived_simulator.models import with_known_models
 from hived_simulator.plan import node_size
 from hived_simulator.proposal import Proposal, propose
 from hived_simulator.replaying import Stopped
@@ -182,6 +183,7 @@ def _inputs(
     else:
         trace = read_trace(trace_path, trace_format, Reading(node_leaf_cells=hardware.gpus))
         text, file = first_text(trace, hardware, most_vcs), FRESH
+    trace = with_known_models(trace, [load_text(text, file, lenient=True, environ={}).cluster])
     for note in trace.notes:
         click.echo(f"{trace.name}: {note}", err=True)
     return trace, text, file

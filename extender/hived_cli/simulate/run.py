@@ -16,6 +16,7 @@ from hived_extender.warm import load_kernels
 from hived_simulator.campaign import Campaign, Progress
 from hived_simulator.durations import parse_duration
 from hived_simulator.examples import AGAINST, CONFIG, config_in, folder_of, trace_in
+from hived_simulator.models import IGNORED
 from hived_simulator.plan import BASELINES, LENDING, Options, OverQuota, Plan, Through, make_plan
 from hived_simulator.report.writing import NAME, write_report
 from hived_simulator.summaries import Summary
@@ -143,6 +144,9 @@ def command(ctx: click.Context, /, *, folder: str | None, out: Path | None, **gi
         raise click.ClickException(str(error)) from error
     if is_resumed and not campaign.is_resumed:
         raise click.ClickException(f"{out}: no checkpoint to go on from; leave --resume out to begin")
+    for note in plan.trace.notes:
+        if note.startswith(IGNORED):
+            click.echo(note, err=True)
     if not load_kernels():
         click.echo("kernels are plain Python, which is slow: see `hived version`", err=True)
     with stop_signal() as stop:
