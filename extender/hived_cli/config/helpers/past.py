@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""The effect of other rules on a recorded run: asked for where a plan has other rules, and as text."""
-=======
 """The comparison of a recorded run under its own rules and under those of a plan: found, and drawn as text."""
->>>>>>> 46131c15f32984d43a31779914c7c4007c3aac84
 
 import math
 import time
