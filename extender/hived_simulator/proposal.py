@@ -166,8 +166,8 @@ def _told_shape(sizes: Sizes, each: Reshape) -> str:
     need = each.need
     fit = "fits" if need.jobs == 1 else "fit"
     return (
-        f"{each.parts} {lower} of {each.vc} become {each.cells} {upper}: {_count(need.jobs)} {fit} into one and into no "
-        f"lower cell, with {need.share:.0%} of its GPU-hours, and at most {need.at_once:,} of them ran at once."
+        f"{each.parts} {lower} of {each.vc} become {each.cells} {upper}: {_count(need.jobs)} {fit} into one and into no"
+        f" lower cell, with {need.share:.0%} of its GPU-hours, and at most {need.at_once:,} of them ran at once."
     )
 
 
