@@ -140,7 +140,7 @@ def test_without_its_files_a_plan_of_other_rules_says_how_to_see_the_past(
     service.texts, service.record = [CONFIG], record
     result = plan(service, written(tmp_path, BETTER))
     assert result.exit_code == 0
-    assert "no record of the service is here: `hived config plan --record DIR FILE`" in result.stderr
+    assert "the service keeps no record on this machine: `hived config plan --record DIR FILE`" in result.stderr
     assert "Recorded past" not in result.stdout
 
 
