@@ -297,7 +297,8 @@ def test_another_list_of_namespaces_changes_the_virtual_cluster(old: str, new: s
     first, second = (WHOLE.replace("  a:\n", NAMESPACES.format(each)) for each in (old, new))
     changes = compare(load_text(first, "f", environ={}), load_text(second, "f", environ={}))
     assert changes.virtual_clusters.changed == ("a",)
-    assert changes.settings == ()
+    (told,) = changes.settings
+    assert (told.key, told.old != told.new) == ("virtualClusters.a.namespaces", True)
 
 
 def test_access_and_who_may_be_opportunistic_are_settings() -> None:
@@ -308,6 +309,8 @@ def test_access_and_who_may_be_opportunistic_are_settings() -> None:
     assert told == {
         "access": ("everybody", "namespaces", False),
         "opportunistic.namespaces": (None, [selector, "labs"], False),
+        "virtualClusters.a.namespaces": (None, ["labs"], False),
+        "virtualClusters.b.namespaces": (None, ["nobody"], False),
     }  # fmt: skip
 
 
