@@ -119,4 +119,4 @@ def test_tenants_that_share_a_virtual_cluster_are_told_how_to_say_so(folder: Pat
 def test_shares_are_of_new_configurations_only(folder: Path, words: list[str]) -> None:
     result = suggest(*words, "--config", "now.yaml")
     assert result.exit_code == 2
-    assert "expected --nodes N, not --config" in result.stderr
+    assert "expected --nodes N, not a file" in result.stderr
