@@ -23,7 +23,7 @@ from hived.preassigned import release_idle_doomed
 from hived.preemption import lazy_groups_below, preempt_lazily_for
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived.state import NO_GROUP, State
-from hived.topology import IntArray
+from hived.topology import NO_CELL, IntArray
 from hived.tries import Tries
 from hived.victim_choice import Candidates, candidates_among, choose_victims
 from hived.victims import has_victims
@@ -130,6 +130,27 @@ def _own_candidates(state: State, request: Request, view: int) -> Candidates:
 
 
 def _map(state: State, request: Request, virtual: IntArray, level: int, *, gave_up: bool) -> Placement | None:
+    """Hardware behind virtual leaves, as `_map_among`; new preassigned cells have bad leaves only if need be.
+
+    The VC will need these leaves, too, and would have healthy ones in a private cluster (rule 18.7).
+    """
+    if _has_bad(state, virtual) and (state.cells.bound[state.arrays.root[virtual]] == NO_CELL).any():
+        found = _map_among(state, request._replace(is_sound=True), virtual, level, gave_up=gave_up)
+        if found is not None:
+            return found
+    return _map_among(state, request, virtual, level, gave_up=gave_up)
+
+
+def _has_bad(state: State, virtual: IntArray) -> bool:
+    """Is any leaf bad in the chain of some virtual leaves? Cost O(top cells)."""
+    arrays, cells = state.arrays, state.cells
+    chain = int(arrays.chain_of_level[arrays.chain_level[virtual[0]]])
+    top = int(arrays.level_offset[chain] + arrays.top_level[chain])
+    base = int(arrays.level_base[top])
+    return bool(cells.lost_total[chain] or cells.bad[base : base + int(arrays.level_size[top])].any())
+
+
+def _map_among(state: State, request: Request, virtual: IntArray, level: int, *, gave_up: bool) -> Placement | None:
     """Hardware behind virtual leaves, below one physical cell of a level at most; None, with nothing changed, if none.
 
     Groups that leave lazily do so first (rule 8.7). Then nobody leaves if that can be; else those that lose least. A VC
@@ -199,7 +220,15 @@ def _hardware(
     """Physical leaves behind virtual ones, none of them in use unless it is pardoned."""
     physical = np.empty(len(virtual), np.int32)
     is_found = map_closely(
-        state.arrays, state.cells, virtual, request.suggested, request.ignore, level, pardoned, physical
+        state.arrays,
+        state.cells,
+        virtual,
+        request.suggested,
+        request.ignore,
+        level,
+        request.is_sound,
+        pardoned,
+        physical,
     )
     return physical if is_found else None
 

@@ -20,13 +20,15 @@ from hived.wishes import NO_WISH, Suggestion, Wishes, collect_wishes, no_wishes
 @entry_kernel
 def map_closely(
     t: TopologyArrays, s: Cells, virtual: IntArray, suggested: BoolArray, ignore_suggested: bool, most_level: int,
-    pardoned: IntArray, physical: IntArray,
+    is_sound: bool, pardoned: IntArray, physical: IntArray,
 ) -> bool:  # fmt: skip
     """Find a physical leaf for each virtual leaf so that no opportunistic group leaves; returns whether there are any.
 
     virtual : leaves in the order size, pod, leaf; physical : out, same shape
 
     most_level : all leaves shall be below one physical cell of this level at most; 0: anywhere
+
+    is_sound : shall new preassigned cells have no bad leaf?
 
     pardoned : leaves of opportunistic groups that may have to leave all the same, without NO_CELL
 
@@ -38,7 +40,7 @@ def map_closely(
     w = no_wishes(t, virtual)
     tops, leaf_wish = np.empty(len(virtual), np.int32), np.full(len(virtual), NO_WISH, np.int32)
     preassigned, below_bound = collect_wishes(t, s, virtual, leaf_wish, w, tops)
-    suggestion = Suggestion(suggested, ignore_suggested, NO_CELL, True)
+    suggestion = Suggestion(suggested, ignore_suggested, NO_CELL, True, is_sound)
     mapped = place_below_bound(t, s, w, tops, below_bound, suggestion)
     if mapped and preassigned > 0:
         roots = order_roots(t, s, w, tops[:preassigned], virtual)

@@ -37,7 +37,7 @@ def map_leaves(
     leaf_wish = np.full(len(virtual), NO_WISH, np.int32)
     preassigned, below_bound = collect_wishes(t, s, virtual, leaf_wish, w, tops)
     mark = s.journal_control[1]
-    suggestion = Suggestion(suggested, ignore_suggested, within, False)
+    suggestion = Suggestion(suggested, ignore_suggested, within, False, False)
     mapped = _place_wishes(t, s, w, tops, preassigned, below_bound, suggestion)
     undo_writes(s, mark)
     if mapped:

@@ -102,6 +102,8 @@ def count_free(t: TopologyArrays, s: Cells, roots: Roots, suggestion: Suggestion
 @kernel
 def may_hold(t: TopologyArrays, s: Cells, cell: int, wanted: int, suggestion: Suggestion) -> int:
     """1 if a free cell is usable and might have so many leaves for a group."""
+    if suggestion.is_sound and (s.bad[cell] == 1 or s.lost[cell] > 0):
+        return 0
     had = t.leaf_count[t.chain_level[cell]] - s.lost[cell]
     if suggestion.spares:
         had -= s.opportunistic_used[cell]

@@ -35,12 +35,14 @@ class Suggestion(NamedTuple):
     """Which nodes may be used, and the cell below or above which all that is bound shall be; NO_CELL: anywhere.
 
     spares : shall leaves in opportunistic use be left alone?
+    is_sound : shall preassigned cells have no bad leaf below them, whether the group takes it or not?
     """
 
     suggested: BoolArray
     ignore: bool
     within: int
     spares: bool
+    is_sound: bool
 
 
 @kernel

@@ -362,6 +362,18 @@ def test_a_rack_with_more_bad_nodes_is_no_way_to_spare_somebody() -> None:
     assert isinstance(request(state, pod("second", vc="B", members=((1, 4),))), Bind)
 
 
+@pytest.mark.parametrize(("spares", "expected"), [(False, Preempt), (True, Bind)])
+def test_a_rack_with_a_bad_node_is_taken_before_somebody_leaves_by_a_sparing_vc_alone(
+    spares: bool, expected: type[Bind | Preempt]
+) -> None:
+    vc = replace(quota("A", {"RACK": 1}), spares=spares)
+    state = better(rack_cluster(vc, racks=2, nodes=2, gpus=4))
+    set_nodes(state, "n0", is_healthy=False)
+    for node in ("n2", "n3"):
+        run_opportunistic_on(state, f"lent-{node}", node)
+    assert isinstance(request(state, pod("one", members=((1, 4),))), expected)
+
+
 def test_where_the_own_choice_has_bad_hardware_alone_another_one_evicts_nobody() -> None:
     types = (CellTypeSpec("RACK", "NODE", 2), CellTypeSpec("NODE", "PAIR", 2, True), CellTypeSpec("PAIR", "GPU", 2))
     names = [PhysicalCellSpec(address=f"n{number}") for number in range(4)]
