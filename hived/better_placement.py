@@ -21,9 +21,11 @@ from hived.offered_placement import fit_idle
 from hived.placement import Placement, fit_anywhere, fit_in_view, no_capacity
 from hived.preassigned import release_idle_doomed
 from hived.preemption import lazy_groups_below, preempt_lazily_for
+from hived.safety import keeps_good_cells
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived.state import NO_GROUP, State
 from hived.topology import NO_CELL, IntArray
+from hived.tree import ancestor_at
 from hived.tries import Tries
 from hived.victim_choice import Candidates, candidates_among, choose_victims
 from hived.victims import has_victims
@@ -85,7 +87,10 @@ def _fit(state: State, request: Request, view: int, own_level: int, level: int) 
         return own
     undo_changes(state, before)
     idle = fit_idle(state, request, view, Tries())
-    return idle or (None if virtual is None else _map(state, request, virtual, level, gave_up=gave_up))
+    if virtual is None or (idle is not None and keeps_good_cells(state, _new_roots(state, idle))):
+        return idle
+    undo_changes(state, before)
+    return _map(state, request, virtual, level, gave_up=gave_up) or fit_idle(state, request, view, Tries())
 
 
 def _pack(state: State, request: Request, view: int, level: int, pardoned: IntArray) -> IntArray | None:
@@ -130,9 +135,10 @@ def _own_candidates(state: State, request: Request, view: int) -> Candidates:
 
 
 def _map(state: State, request: Request, virtual: IntArray, level: int, *, gave_up: bool) -> Placement | None:
-    """Hardware behind virtual leaves, as `_map_among`; new preassigned cells have bad leaves only if need be.
+    """Hardware behind virtual leaves, as `_map_among`; new preassigned cells are sound unless there are no such cells.
 
-    The VC will need these leaves, too, and would have healthy ones in a private cluster (rule 18.7).
+    They have no bad leaf, and leave good cells for all claims: the VC and others will need all of their leaves, and
+    would have healthy ones in private clusters (rule 18.7).
     """
     if _has_bad(state, virtual) and (state.cells.bound[state.arrays.root[virtual]] == NO_CELL).any():
         found = _map_among(state, request._replace(is_sound=True), virtual, level, gave_up=gave_up)
@@ -204,14 +210,26 @@ def _without_doomed(state: State, request: Request, found: Placement, level: int
 
 def _bad_beside(state: State, virtual: IntArray, physical: IntArray) -> int:
     """Bad leaves below the physical cells that would be behind the preassigned cells of some leaves."""
-    arrays, cells, roots = state.arrays, state.cells, set[int]()
-    for leaf, own in zip(virtual.tolist(), physical.tolist(), strict=True):
-        root = own
-        for _ in range(int(arrays.level[arrays.root[leaf]]) - 1):
-            root = int(arrays.parent[root])
-        roots.add(root)
+    arrays, cells, roots = state.arrays, state.cells, set(_roots(state, virtual, physical).values())
     spans = [(int(arrays.first_leaf[root]), int(arrays.leaf_count[arrays.chain_level[root]])) for root in roots]
     return sum(int(cells.bad[first : first + span].sum()) for first, span in spans)
+
+
+def _roots(state: State, virtual: IntArray, physical: IntArray) -> dict[int, int]:
+    """The preassigned cells of some leaves, with the physical cells that would be behind them."""
+    arrays, roots = state.arrays, dict[int, int]()
+    for leaf, own in zip(virtual.tolist(), physical.tolist(), strict=True):
+        root = int(arrays.root[leaf])
+        if root not in roots:
+            roots[root] = int(ancestor_at(arrays, own, int(arrays.level[root])))
+    return roots
+
+
+def _new_roots(state: State, found: Placement) -> list[int]:
+    """The free physical cells that a guaranteed placement takes for preassigned cells."""
+    assert found.virtual is not None
+    roots = _roots(state, found.virtual, found.physical)
+    return [physical for virtual, physical in roots.items() if state.cells.bound[virtual] == NO_CELL]
 
 
 def _hardware(

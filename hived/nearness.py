@@ -29,7 +29,7 @@ class Request(NamedTuple):
     suggested: BoolArray
     ignore: bool
     explains: bool = True  # shall an answer say why there is no room?
-    is_sound: bool = False  # shall new preassigned cells have no bad leaf?
+    is_sound: bool = False  # shall new preassigned cells have no bad leaf, and leave good ones for all claims?
 
     @property
     def is_guaranteed(self) -> bool:

@@ -104,7 +104,7 @@ def _breaks(t: TopologyArrays, s: Cells, roots: Roots, cell: int, lowest: int) -
 @kernel
 def _place_in(t: TopologyArrays, s: Cells, w: Wishes, roots: Roots, area: int, suggestion: Suggestion) -> bool:
     """Place all wishes below one cell, or anywhere; a failure changes nothing."""
-    mark, spare = s.journal_control[1], roots.spare.copy()
+    mark, spare, good_spare = s.journal_control[1], roots.spare.copy(), roots.good_spare.copy()
     filled = 0
     while filled < len(roots.wish):
         end = filled
@@ -114,7 +114,7 @@ def _place_in(t: TopologyArrays, s: Cells, w: Wishes, roots: Roots, area: int, s
         if filled < end:
             undo_writes(s, mark)
             for level in range(len(spare)):
-                roots.spare[level] = spare[level]
+                roots.spare[level], roots.good_spare[level] = spare[level], good_spare[level]
             return False
     return True
 
@@ -294,18 +294,27 @@ def _take_below(
 
 @kernel
 def _try(t: TopologyArrays, s: Cells, w: Wishes, roots: Roots, number: int, cell: int, suggestion: Suggestion) -> bool:
-    """Take a cell for a wish if it is free, VC safety allows the splits above it, and all below the wish fits."""
+    """Take a cell for a wish if it is free, VC safety allows the splits above it, and all below the wish fits.
+
+    If new preassigned cells shall be sound, good cells must be left for all claims, too.
+    """
     listed = cell
     while s.free_position[listed] == NO_CELL:
         listed = t.parent[listed]
         if listed == NO_CELL or roots.spare[t.chain_level[listed]] == 0:
+            return False
+        if suggestion.is_sound and s.bad[listed] == 0 and roots.good_spare[t.chain_level[listed]] == 0:
             return False
     wishes, candidates = np.empty(1, np.int32), np.empty(1, np.int32)
     wishes[0], candidates[0] = roots.wish[number], cell
     if not assign(t, s, w, wishes, candidates, suggestion):
         return False
     take_free_cell(t, s, cell)
+    above = t.parent[cell]
     for level in range(t.chain_level[cell] + 1, t.chain_level[listed] + 1):
         if roots.spare[level] > 0:
             roots.spare[level] -= 1
+        if s.bad[above] == 0 and roots.good_spare[level] > 0:
+            roots.good_spare[level] -= 1
+        above = t.parent[above]
     return True

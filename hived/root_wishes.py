@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hived.jit import kernel
-from hived.safety import spare_cells
+from hived.safety import good_spare_cells, spare_cells
 from hived.state import Cells
 from hived.topology import IntArray, LongArray, TopologyArrays
 from hived.tree import first_below
@@ -19,6 +19,7 @@ class Roots(NamedTuple):
     chain_level : its level
     leaves : how many leaves below it are wanted
     spare : splits that VC safety leaves to each chain level; negative where it does not hold anyway
+    good_spare : splits of good cells that leave good ones for all claims; negative where these are too few anyway
     promised : 1 for chain levels of which any VC is promised a cell
     """
 
@@ -26,6 +27,7 @@ class Roots(NamedTuple):
     chain_level: IntArray
     leaves: IntArray
     spare: LongArray
+    good_spare: LongArray
     promised: IntArray
 
 
@@ -51,7 +53,8 @@ def order_roots(t: TopologyArrays, s: Cells, w: Wishes, wishes: IntArray, virtua
     promised = np.zeros(len(t.child_count), np.int32)
     for level in range(len(promised)):
         promised[level] = t.most_roots[level] > 0
-    return Roots(order, chain_levels, leaves, spare_cells(t, s, t.chain_of_level[chain_levels[0]]), promised)
+    chain = t.chain_of_level[chain_levels[0]]
+    return Roots(order, chain_levels, leaves, spare_cells(t, s, chain), good_spare_cells(t, s, chain), promised)
 
 
 @kernel

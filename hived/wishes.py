@@ -35,7 +35,7 @@ class Suggestion(NamedTuple):
     """Which nodes may be used, and the cell below or above which all that is bound shall be; NO_CELL: anywhere.
 
     spares : shall leaves in opportunistic use be left alone?
-    is_sound : shall preassigned cells have no bad leaf below them, whether the group takes it or not?
+    is_sound : shall new preassigned cells have no bad leaf, used or not, and leave good cells for all claims?
     """
 
     suggested: BoolArray

@@ -374,6 +374,29 @@ def test_a_rack_with_a_bad_node_is_taken_before_somebody_leaves_by_a_sparing_vc_
     assert isinstance(request(state, pod("one", members=((1, 4),))), expected)
 
 
+@pytest.mark.parametrize("spares", [False, True])
+def test_a_rack_with_a_bad_node_is_split_before_the_healthy_one_of_another_vc(spares: bool) -> None:
+    vcs = quota("A", {"RACK": 1}), replace(quota("B", {"RACK.NODE": 1}), spares=spares)
+    state = better(rack_cluster(*vcs, gpus=4))
+    set_nodes(state, "n0", is_healthy=False)
+    run_opportunistic_on(state, "lent", "n1")
+    small = pod("small", vc="B", members=((1, 4),))
+    decision = request(state, small, Phase.PREEMPTING)
+    assert isinstance(decision, Preempt)
+    assert decision.victims_by_node.keys() == {"n1"}
+    whole = pod("whole", members=((2, 4),))
+    assert isinstance(request(state, whole), Bind)
+
+
+def test_a_good_rack_is_split_if_no_other_choice_leaves_it_whole() -> None:
+    vcs = quota("A", {"RACK": 1}), quota("B", {"RACK.NODE": 1})
+    state = better(rack_cluster(*vcs, gpus=4))
+    set_nodes(state, "n0", "n1", is_healthy=False)
+    run(state, pod("small", vc="B", members=((1, 4),)))
+    assert nodes_of(state, "small") <= {"n2", "n3"}
+    check_invariants(state)
+
+
 def test_where_the_own_choice_has_bad_hardware_alone_another_one_evicts_nobody() -> None:
     types = (CellTypeSpec("RACK", "NODE", 2), CellTypeSpec("NODE", "PAIR", 2, True), CellTypeSpec("PAIR", "GPU", 2))
     names = [PhysicalCellSpec(address=f"n{number}") for number in range(4)]
