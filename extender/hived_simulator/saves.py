@@ -43,6 +43,8 @@ class Saves:
             if start_s != started_s:
                 continue  # that run is over
             count = max(1.0, (now_s - started_s) // every_s)
+            if started_s + (count + 1) * every_s <= now_s:  # a difference of moments can be rounded down
+                count += 1
             self._saved[group] = started_s + count * every_s
             heapq.heappush(self._due, (started_s + (count + 1) * every_s, group, started_s))
             yield group

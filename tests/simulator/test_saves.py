@@ -29,3 +29,13 @@ def test_without_checkpoints_nothing_is_ever_saved() -> None:
     saves, task = Saves(), tasks([job("one", "a", 0, 1000, (1, 1))])[0]
     saves.started(task, 0.0)
     assert list(saves.due(1e9)) == []
+
+
+def test_a_save_at_the_very_moment_is_told_once_although_differences_are_rounded() -> None:
+    saves, task = Saves(), tasks([job("one", "a", 0, 9000, (1, 1), checkpoint_s=600.0)])[0]
+    started_s = 3257.964864
+    moment_s = started_s + 4 * 600.0
+    assert (moment_s - started_s) // 600.0 == 3
+    saves.started(task, started_s)
+    assert [group for _, group in zip(range(9), saves.due(moment_s), strict=False)] == [task.group]
+    assert saves.times(task.group).saved_s == moment_s
