@@ -90,8 +90,8 @@ class DefragmentingLoop(Loop):
         super().step()
         if any(task.phase is Phase.RESERVING for task in self.tasks):
             return
-        heads = (lane.first(self.tasks) for lane in self._lanes._lanes.values())
-        waiting = next((task for task in heads if task is not None and task.cause is Cause.FRAGMENTED), None)
+        heads = [entry for lane in self._lanes._lanes.values() if (entry := lane.first(self.tasks)) is not None]
+        waiting = next((task for *_, number in heads if (task := self.tasks[number]).cause is Cause.FRAGMENTED), None)
         if waiting is not None and self.now.at_s >= self._next_s:
             self._next_s = self.now.at_s + SPACING_S
             self._make_room(waiting)
