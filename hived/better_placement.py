@@ -21,15 +21,13 @@ from hived.offered_placement import fit_idle
 from hived.placement import Placement, fit_anywhere, fit_in_view, no_capacity
 from hived.preassigned import release_idle_doomed
 from hived.preemption import lazy_groups_below, preempt_lazily_for
-from hived.safety import keeps_good_cells
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived.state import NO_GROUP, State
 from hived.topology import NO_CELL, IntArray
-from hived.tree import ancestor_at
 from hived.tries import Tries
 from hived.victim_choice import Candidates, candidates_among, choose_victims
 from hived.victims import has_victims
-from hived.views import chain_of_view, forget_moves
+from hived.views import chain_of_view, first_cell, forget_moves
 
 _NOBODY = np.zeros(0, np.int32)
 _ANYWHERE = 0  # in place of a level
@@ -86,11 +84,12 @@ def _fit(state: State, request: Request, view: int, own_level: int, level: int) 
     if own is not None and not own.lazily_preempted and not has_victims(state, own.physical):
         return own
     undo_changes(state, before)
-    idle = fit_idle(state, request, view, Tries())
-    if virtual is None or (idle is not None and keeps_good_cells(state, _new_roots(state, idle))):
-        return idle
-    undo_changes(state, before)
-    return _map(state, request, virtual, level, gave_up=gave_up) or fit_idle(state, request, view, Tries())
+    found = fit_idle(state, request, view, Tries(), keeps_good=True)
+    if found is None and virtual is not None:
+        found = _map(state, request, virtual, level, gave_up=gave_up)
+    if found is None and _has_bad(state, first_cell(state, view)):
+        found = fit_idle(state, request, view, Tries())
+    return found
 
 
 def _pack(state: State, request: Request, view: int, level: int, pardoned: IntArray) -> IntArray | None:
@@ -140,17 +139,17 @@ def _map(state: State, request: Request, virtual: IntArray, level: int, *, gave_
     They have no bad leaf, and leave good cells for all claims: the VC and others will need all of their leaves, and
     would have healthy ones in private clusters (rule 18.7).
     """
-    if _has_bad(state, virtual) and (state.cells.bound[state.arrays.root[virtual]] == NO_CELL).any():
+    if _has_bad(state, int(virtual[0])) and (state.cells.bound[state.arrays.root[virtual]] == NO_CELL).any():
         found = _map_among(state, request._replace(is_sound=True), virtual, level, gave_up=gave_up)
         if found is not None:
             return found
     return _map_among(state, request, virtual, level, gave_up=gave_up)
 
 
-def _has_bad(state: State, virtual: IntArray) -> bool:
-    """Is any leaf bad in the chain of some virtual leaves? Cost O(top cells)."""
+def _has_bad(state: State, cell: int) -> bool:
+    """Is any leaf bad in the chain of a cell? Cost O(top cells)."""
     arrays, cells = state.arrays, state.cells
-    chain = int(arrays.chain_of_level[arrays.chain_level[virtual[0]]])
+    chain = int(arrays.chain_of_level[arrays.chain_level[cell]])
     top = int(arrays.level_offset[chain] + arrays.top_level[chain])
     base = int(arrays.level_base[top])
     return bool(cells.lost_total[chain] or cells.bad[base : base + int(arrays.level_size[top])].any())
@@ -210,26 +209,14 @@ def _without_doomed(state: State, request: Request, found: Placement, level: int
 
 def _bad_beside(state: State, virtual: IntArray, physical: IntArray) -> int:
     """Bad leaves below the physical cells that would be behind the preassigned cells of some leaves."""
-    arrays, cells, roots = state.arrays, state.cells, set(_roots(state, virtual, physical).values())
+    arrays, cells, roots = state.arrays, state.cells, set[int]()
+    for leaf, own in zip(virtual.tolist(), physical.tolist(), strict=True):
+        root = own
+        for _ in range(int(arrays.level[arrays.root[leaf]]) - 1):
+            root = int(arrays.parent[root])
+        roots.add(root)
     spans = [(int(arrays.first_leaf[root]), int(arrays.leaf_count[arrays.chain_level[root]])) for root in roots]
     return sum(int(cells.bad[first : first + span].sum()) for first, span in spans)
-
-
-def _roots(state: State, virtual: IntArray, physical: IntArray) -> dict[int, int]:
-    """The preassigned cells of some leaves, with the physical cells that would be behind them."""
-    arrays, roots = state.arrays, dict[int, int]()
-    for leaf, own in zip(virtual.tolist(), physical.tolist(), strict=True):
-        root = int(arrays.root[leaf])
-        if root not in roots:
-            roots[root] = int(ancestor_at(arrays, own, int(arrays.level[root])))
-    return roots
-
-
-def _new_roots(state: State, found: Placement) -> list[int]:
-    """The free physical cells that a guaranteed placement takes for preassigned cells."""
-    assert found.virtual is not None
-    roots = _roots(state, found.virtual, found.physical)
-    return [physical for virtual, physical in roots.items() if state.cells.bound[virtual] == NO_CELL]
 
 
 def _hardware(

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from hived.safety import spare_of
+from hived.safety import good_spare_of, spare_of
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived.state import NO_GROUP, CellState, State
 from hived.topology import NO_CELL, BoolArray, IntArray, LongArray
@@ -27,6 +27,9 @@ Value = TypeVar("Value", bound=np.generic)
 IDLE, LENT_ELASTIC, LENT, ELASTIC, LOWER, NEVER = range(6)
 
 
+_ANY = 1 << 30  # splits of good cells, if any number may be split
+
+
 class Opening(NamedTuple):
     """The undo record of a preassigned cell that was taken."""
 
@@ -35,11 +38,41 @@ class Opening(NamedTuple):
     split: tuple[int, ...]  # levels above it of which a cell was split
 
 
+class Splits:
+    """The splits of free cells that leave every VC its promises; `left` says how many of each level."""
+
+    def __init__(self, state: State, chain: int, *, keeps_good: bool) -> None:
+        """With `keeps_good`, good cells are left for as many claims as before (rule 18.7). Cost O(levels)."""
+        arrays, cells = state.arrays, state.cells
+        top, offset = int(arrays.top_level[chain]), int(arrays.level_offset[chain])
+        spare, good = spare_of(state, chain)[offset:].tolist(), good_spare_of(state, chain)[offset:].tolist()
+        self.left = [max(0, count) for count in spare]
+        self._good_left = [count if keeps_good and count >= 0 else _ANY for count in good]
+        self._is_good = [np.zeros(0, np.bool_)] * (top + 1)
+        for level in range(1, top + 1):
+            base, size = int(arrays.level_base[offset + level]), int(arrays.level_size[offset + level])
+            self._is_good[level] = cells.bad[base : base + size] == 0
+
+    def kept_whole(self, level: int, free: BoolArray) -> BoolArray:
+        """Which of the free cells of a level must not be split?"""
+        if self.left[level] == 0:
+            return free
+        return free & self._is_good[level] if self._good_left[level] == 0 else np.zeros_like(free)
+
+    def count(self, level: int, place: int, more: int) -> None:
+        """Count one more split of a cell of a level; -1: one less."""
+        self.left[level] -= more
+        self._good_left[level] -= more * int(self._is_good[level][place])
+
+
 class Capacity:
     """The rows of a view, and the leaves given to a group so far; the state itself does not change."""
 
-    def __init__(self, state: State, view: int, priority: int) -> None:
-        """Look at a view for pods of a priority. Cost O(cells of the chain), in sweeps of arrays."""
+    def __init__(self, state: State, view: int, priority: int, *, keeps_good: bool = False) -> None:
+        """Look at a view for pods of a priority. Cost O(cells of the chain), in sweeps of arrays.
+
+        keeps_good : shall good cells be left for as many claims as now (rule 18.7)?
+        """
         arrays, first = state.arrays, first_cell(state, view)
         self._state, self._first, self.priority = state, first, priority
         self.is_guaranteed = bool(arrays.vc[first] != NO_CELL)
@@ -47,7 +80,7 @@ class Capacity:
         self._offset = int(arrays.level_offset[self.chain])
         self.top = int(arrays.top_level[self.chain])
         self.node_level = int(arrays.node_level[self.chain])
-        self._read_promises()
+        self._read_promises(keeps_good=keeps_good)
         levels = [level for level in range(1, self.node_level) if self._roots(level)] if self._may_open() else []
         self.levels = [self.node_level, *levels]
         self._read_owners()
@@ -79,14 +112,13 @@ class Capacity:
     def _roots(self, level: int) -> int:
         return int(self._state.arrays.root_count[self._slot(level)])
 
-    def _read_promises(self) -> None:
-        """How many preassigned cells of each level are left, and how many cells of each may be split for them."""
-        self.claims, self.spare = [0] * (self.top + 1), [0] * (self.top + 1)
+    def _read_promises(self, *, keeps_good: bool) -> None:
+        """How many preassigned cells of each level are left, and the splits that are allowed for them."""
+        self.claims = [0] * (self.top + 1)
+        self._splits = Splits(self._state, self.chain, keeps_good=keeps_good)
         if self._may_open():
-            spare = spare_of(self._state, self.chain)
             for level in range(1, self.top + 1):
                 self.claims[level] = int(self._state.cells.vc_claims[self._slot(level)])
-                self.spare[level] = max(0, int(spare[self._offset + level]))
 
     def _read_owners(self) -> None:
         """The owner of each cell: the preassigned cell it is below, from the top down; and the free whole cells."""
@@ -195,7 +227,7 @@ class Capacity:
             if level > lowest:
                 span = self.span(level, level - 1)
                 splits = np.repeat(splits + self.free[level], span)
-                blocked = np.repeat(blocked | self.free[level] if self.spare[level] == 0 else blocked, span)
+                blocked = np.repeat(blocked | self._splits.kept_whole(level, self.free[level]), span)
 
     def options(self) -> list[int]:
         """The levels of which a preassigned cell could be taken."""
@@ -229,7 +261,7 @@ class Capacity:
             cell = place // self.span(above, level)
             if self.free[above][cell]:
                 self.free[above][cell] = False
-                self.spare[above] -= 1
+                self._splits.count(above, cell, 1)
                 split.append(above)
         self._mark(level, place, is_open=True)
         self.claims[level] -= 1
@@ -240,8 +272,9 @@ class Capacity:
         """Undo `open_cell`; the last opening first."""
         level, place, split = opening
         for above in split:
-            self.free[above][place // self.span(above, level)] = True
-            self.spare[above] += 1
+            cell = place // self.span(above, level)
+            self.free[above][cell] = True
+            self._splits.count(above, cell, -1)
         self._mark(level, place, is_open=False)
         self.claims[level] += 1
         self._refresh()
@@ -275,7 +308,7 @@ class Capacity:
             for above in range(level + 1, self.top + 1):
                 sums = sums.reshape(-1, self.span(above, above - 1)).sum(axis=1)
                 whole = self.free[above]
-                part = min(part, int(sums[~whole].sum()) + _top(sums[whole], self.spare[above]))
+                part = min(part, int(sums[~whole].sum()) + _top(sums[whole], self._splits.left[above]))
             total += part
         return total
 

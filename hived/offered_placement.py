@@ -73,14 +73,18 @@ def _are_more(state: State, capacity: Capacity, last: int, rank: int) -> bool:
     return state.spec.rules is Rules.HIVED or last == _NO_RANK or bool(is_new.any())
 
 
-def fit_idle(state: State, request: Request, view: int, tries: Tries) -> Placement | None:
+def fit_idle(
+    state: State, request: Request, view: int, tries: Tries, *, keeps_good: bool = False
+) -> Placement | None:  # fmt: skip
     """A placement in one view, without an offer, on cells that nobody uses, lends or reserves; as near as can be.
+
+    keeps_good : shall good cells be left for as many claims as now (rule 18.7)?
 
     Complete but for the bound on tries (rule 12.8). Cost as `fit_offered`, of one step.
     """
     offer = offer_to_all(state, request)
     problem = Problem(request, view, offer, find_pod_classes(request.pod.spec.group.members, offer), tries)
-    return _fit(state, problem, Capacity(state, view, request.pod.spec.priority), IDLE)
+    return _fit(state, problem, Capacity(state, view, request.pod.spec.priority, keeps_good=keeps_good), IDLE)
 
 
 def offer_to_all(state: State, request: Request) -> Offer:

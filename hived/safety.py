@@ -34,9 +34,6 @@ of all levels above, counted in cells of l. One free rack of two nodes meets the
 not both. The reference asks this of a replayed group, so `holds_at` does too (rule 11.9).
 """
 
-from collections import Counter
-from collections.abc import Iterable
-
 import numpy as np
 
 from hived.jit import kernel
@@ -62,19 +59,19 @@ def spare_cells(t: TopologyArrays, s: Cells, chain: int) -> LongArray:
 
 @kernel
 def good_spare_cells(t: TopologyArrays, s: Cells, chain: int) -> LongArray:
-    """How many good free cells of each level may be split so that good cells can still meet all claims (rule 18.7).
+    """How many good free cells of each level may be split, and good ones meet as many claims as now (rule 18.7).
 
-    Each level has its good free cells, wherever they are listed, less what claims of its own level and above need. A
-    split of a bad cell takes no good one away. Negative where good cells are too few. Shape as `spare_cells`, which has
-    the same numbers if no free cell is bad. Cost O(levels).
+    Each level has its good free cells, wherever they are listed, less its own claims and those above that good cells
+    can meet. A split of a bad cell takes no good one away. Negative where good cells are too few. Shape as
+    `spare_cells`, which has the same numbers if no free cell is bad. Cost O(levels).
     """
     bottom, top = t.level_offset[chain] + 1, t.level_offset[chain] + t.top_level[chain]
     spare = np.zeros(top + 1, np.int64)
-    claimed = np.int64(0)
+    taken = np.int64(0)  # good cells of the level that are below those which meet claims above
     for level in range(top, bottom - 1, -1):
-        claimed += s.claims[level]
-        spare[level] = s.left[level] - s.bad_count[level] - claimed
-        claimed *= t.child_count[level]
+        good = max(s.left[level] - s.bad_count[level] - taken, 0)
+        spare[level] = good - s.claims[level]
+        taken = (taken + min(s.claims[level], good)) * t.child_count[level]
     return spare
 
 
@@ -135,22 +132,9 @@ def spare_of(state: State, chain: int) -> LongArray:
     return spare_cells(state.arrays, state.cells, chain)
 
 
-def keeps_good_cells(state: State, taken: Iterable[int]) -> bool:
-    """May these free cells be taken so that good cells can still meet as many claims as before (rule 18.7)?
-
-    Cost O(cells x height).
-    """
-    arrays, cells, split = state.arrays, state.cells, set[int]()
-    for cell in taken:
-        above = int(arrays.parent[cell])
-        while above != NO_CELL and not cells.split[above]:
-            if not cells.bad[above]:
-                split.add(above)
-            above = int(arrays.parent[above])
-    levels = arrays.chain_level[sorted(split)].tolist()
-    spares = {chain: good_spare_cells(arrays, cells, chain) for chain in arrays.chain_of_level[levels].tolist()}
-    needed = Counter(levels)
-    return not any(0 <= spares[int(arrays.chain_of_level[level])][level] < count for level, count in needed.items())
+def good_spare_of(state: State, chain: int) -> LongArray:
+    """`good_spare_cells` for Python."""
+    return good_spare_cells(state.arrays, state.cells, chain)
 
 
 def relieve_chains(state: State) -> None:

@@ -4,10 +4,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 from hived.specs import Rules
 from tests.quality.exhaustive import Found, Wanted, cheapest_victims, exists, may_evict, own_form, placements
-from tests.quality.plain import OPPORTUNISTIC, Facts, Running
+from tests.quality.plain import OPPORTUNISTIC, Facts, Running, unmet_by_good
 from tests.quality.small import Asked, Load, walk
 
 STEPS = 60
@@ -28,7 +29,8 @@ def needless(rules: Rules, kind: str, load: str, spares: bool, first_seed: int, 
     """Preemptions on small clusters of one kind: how many evict without need.
 
     equal : a placement without victims exists that leaves the VC the same future
-    any : any placement without victims exists. The first victim ran in a new preassigned cell (F-1), on a node of the
+    any : any placement without victims exists. None of these leaves more promised cells without healthy free
+    ones than the core's, larger cells first. The first victim ran in a new preassigned cell (F-1), on a node of the
     VC's own groups (F-2), or on another node below a preassigned cell that the VC had (F-3)
     too_much : among placements with the same future, cheaper victims exist, and how much more was lost, in leaf-steps
     """
@@ -47,17 +49,19 @@ def needless(rules: Rules, kind: str, load: str, spares: bool, first_seed: int, 
         found["leaves_evicted"] += sum(victim.leaf_count for victim in victims)
         placed = Found(running.pods, running.roots)
         form = own_form(asked.before, asked.wanted, placed)
-        if any(own_form(asked.before, asked.wanted, each) == form for each in placements(asked.before, asked.wanted)):
+        unmet = _unmet(asked, placed)
+        idle = [each for each in placements(asked.before, asked.wanted) if _unmet(asked, each) <= unmet]
+        if any(own_form(asked.before, asked.wanted, each) == form for each in idle):
             found["equal"] += 1
-        if exists(asked.before, asked.wanted):
+        if idle:
             found["any"] += 1
             found[_cause(asked.before, running)] += 1
 
         def cost(group: Running, now: float = asked.now) -> float:
             return group.leaf_count * (now - group.started)
 
-        def is_equal(each: Found, asked: Asked = asked, form: object = form) -> bool:
-            return own_form(asked.before, asked.wanted, each) == form
+        def is_equal(each: Found, asked: Asked = asked, form: object = form, unmet: Any = unmet) -> bool:
+            return own_form(asked.before, asked.wanted, each) == form and _unmet(asked, each) <= unmet
 
         lost = sum(map(cost, victims))
         cheapest = cheapest_victims(asked.before, asked.wanted, cost, is_equal)
@@ -66,6 +70,13 @@ def needless(rules: Rules, kind: str, load: str, spares: bool, first_seed: int, 
         found["lost_at_least"] += round(cheapest[0])
         found["too_much"] += lost > cheapest[0]
     return dict(found)
+
+
+def _unmet(asked: Asked, found: Found) -> tuple[int, ...]:
+    """How many promised cells of all VCs have no healthy free cell after a placement, larger cells first."""
+    if not asked.before.bad:
+        return ()
+    return unmet_by_good(asked.before, asked.before.owners() | dict.fromkeys(found.roots, asked.wanted.vc))
 
 
 def _cause(before: Facts, running: Running) -> str:

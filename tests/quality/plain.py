@@ -4,6 +4,7 @@ Nothing here reads the core's state. A placement is known from the answer of the
 of preassigned cells, which say all that a tenant may rely on. So VC safety (rule 4.3) is worked out a second time.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -258,6 +259,41 @@ def is_safe(facts: Facts, owner: dict[int, str]) -> bool:
             spare *= len(plain.children[cell])
             cell = plain.children[cell][0]
     return True
+
+
+def unmet_by_good(facts: Facts, owner: dict[int, str]) -> tuple[int, ...]:
+    """How many promised cells could have no free cell without bad leaves, if these cells are taken; larger cells first.
+
+    Cost O(leaves).
+    """
+    plain = facts.plain
+    good: Counter[tuple[str, int]] = Counter()
+    for top in plain.tops:
+        _count_good(facts, owner, top, good)
+    claims: Counter[tuple[str, int]] = Counter()
+    for vc in plain.promises:
+        claims.update(facts.claims(owner, vc))
+    unmet = []
+    for top in {plain.chain[top]: top for top in plain.tops}.values():
+        taken, cell = 0, top  # good cells of the level that are below those which meet claims above
+        while cell >= 0:
+            key = plain.chain[cell], plain.level[cell]
+            met = min(claims[key], max(good[key] - taken, 0))
+            unmet.append(claims[key] - met)
+            taken, cell = (taken + met) * len(plain.children[cell]), (plain.children[cell] or (-1,))[0]
+    return tuple(unmet)
+
+
+def _count_good(facts: Facts, owner: dict[int, str], cell: int, good: Counter[tuple[str, int]]) -> bool:
+    """Count the free cells without bad leaves at a cell and below; is it one itself?"""
+    plain = facts.plain
+    if cell in owner:
+        return False
+    is_good = plain.node[cell] not in facts.bad if not plain.children[cell] else True
+    for child in plain.children[cell]:
+        is_good = _count_good(facts, owner, child, good) and is_good
+    good[plain.chain[cell], plain.level[cell]] += is_good
+    return is_good
 
 
 def _count_free(plain: Plain, owner: dict[int, str], cell: int, listed: dict[tuple[str, int], int]) -> bool:

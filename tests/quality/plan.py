@@ -61,7 +61,8 @@ def _units(rules: Rules, quick: bool) -> Iterator[Unit]:
         for way in (DEFAULT, TOPOLOGY):
             for share, bad in ((0.0, False), (0.2, False), (0.5, False), (0.3, True)):
                 if not quick or share == 0.3:
-                    yield unit("guarantee", "guarantee", cells, way, share, bad, jobs, 1)
+                    for seed in (1, 2, 3) if bad and not quick else (1,):
+                        yield unit("guarantee", "guarantee", cells, way, share, bad, jobs, seed)
         if rules is Rules.BETTER and not quick:
             yield unit("guarantee", "guarantee", cells, SPARING, 0.5, False, jobs, 1)
     if PHILLY.exists() and not quick:

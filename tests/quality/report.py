@@ -33,8 +33,8 @@ def _guarantee(results: Results) -> str:
     rows = []
     for unit, figures in results:
         if unit.measure == "guarantee":
-            cells, way, share, bad, _, _ = unit.arguments
-            name = f"{_way(cells, way)}, opportunistic {share}{', bad nodes' if bad else ''}"
+            cells, way, share, bad, _, seed = unit.arguments
+            name = f"{_way(cells, way)}, opportunistic {share}{f', bad nodes {seed}' if bad else ''}"
         elif unit.measure in TRACES and "guarantee" in unit.tables:
             name = _trace(unit, figures)
         else:
