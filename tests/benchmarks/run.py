@@ -57,8 +57,9 @@ def main() -> None:
     else:
         measurement = Measurement(options.nodes, options.seed, progress, CLOCKS[options.clock], rules)
         if options.part == "core":
+            summaries = measurement.run().summaries()
             refused = RefusedNodes(options.nodes, options.seed, progress, CLOCKS[options.clock], rules)
-            summaries = measurement.run().summaries() | refused.run().summaries()
+            summaries |= refused.run().summaries()
         else:
             profile(measurement)
     json.dump(summaries, sys.stdout)
