@@ -118,8 +118,8 @@ class HivedCluster:
             return self._start(task, priority, decision, cancelled)
         if isinstance(decision, Preempt):
             self._holdings[task.group] = Holding(task, (pod,))
-            self._usage.count(task, priority)
             victims = {uid.rpartition("/")[0]: None for uids in decision.victims_by_node.values() for uid in uids}
+            self._usage.reserve(task, priority, victims)
             return Leaving(tuple(victims), cancelled, self._usage.take_lent())
         assert isinstance(decision, Wait)
         self._forget(task.group)

@@ -86,6 +86,29 @@ def test_room_that_lacks_for_certain_needs_no_search() -> None:
     assert cluster.lacks_room(second, -1) is None
 
 
+@pytest.mark.parametrize("kind", [HivedCluster, ServiceCluster])
+def test_cells_that_victims_leave_to_their_preemptor_count_once(kind: type[HivedCluster]) -> None:
+    cluster = kind(SPEC)
+    low, other, high, after = tasks(
+        [
+            job("low", "a", 0, 1, (1, 3)),
+            job("other", "a", 0, 1, (1, 2), priority=9),
+            job("high", "a", 0, 1, (1, 4), priority=5),
+            job("after", "a", 0, 1, (1, 2)),
+        ]
+    )
+    cluster.ask(low, 0)
+    cluster.ask(other, 9)
+    assert cluster.lacks_room(after, 0) is None
+    assert cluster.ask(high, 5) == Leaving((low.group,))
+    assert cluster.lacks_room(after, 0) is None
+    assert isinstance(cluster.ask(after, 0), Started)
+    assert cluster.lacks_room(after, 0) is Cause.FULL
+    cluster.release(low)
+    assert isinstance(cluster.ask(high, 5), Started)
+    assert cluster.lacks_room(after, 0) is Cause.FULL
+
+
 def test_bad_hardware_is_told_from_fragments() -> None:
     cluster = HivedCluster(SPEC)
     for node in ("n0", "n1", "n2", "n3", "n4"):
