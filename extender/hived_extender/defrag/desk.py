@@ -227,7 +227,7 @@ class DefragDesk:
         spent = None
         try:
             self._spending.begin_term(self._service.machine.term)
-            spent = self._spending.add(found.vc, found.lost_gpu_hours, len(found.moves))
+            spent = self._spending.add(found.vc, found.lost_gpu_hours, len(found.moves), begins_anyway=who != ITSELF)
         except KubeError as error:
             if who == ITSELF:
                 raise

@@ -62,12 +62,21 @@ class Spending:
         groups = None if budget.groups is None else max(0, budget.groups - sum(one.groups for one in spent))
         return Limits(max(0.0, budget.gpu_hours - sum(one.gpu_hours for one in spent)), groups)
 
-    def add(self, vc: str, gpu_hours: float, groups: int) -> Spent:
-        """Count a plan that is about to begin; it counts here even where it cannot be written. Raises KubeError."""
+    def add(self, vc: str, gpu_hours: float, groups: int, *, begins_anyway: bool = False) -> Spent:
+        """Count a plan that is about to begin. Raises KubeError where that cannot be written.
+
+        With `begins_anyway` it counts here even then; otherwise it has to be given up, and does not count.
+        """
         with self._lock:
             one = Spent(self._now(), vc, gpu_hours, groups)
-            self._spent = [*self._recent(self._spent), one]
-            self._write(lambda stored: {*stored, one})
+            before = self._recent(self._spent)
+            self._spent = [*before, one]
+            try:
+                self._write(lambda stored: {*stored, one})
+            except KubeError:
+                if not begins_anyway:
+                    self._spent = before
+                raise
             return one
 
     def take_back(self, one: Spent) -> None:

@@ -247,11 +247,13 @@ def test_nobody_is_moved_by_itself_if_the_cost_cannot_be_kept() -> None:
     assert halves.desk.look() == []
     assert last_look(halves).reason == "the API server does not answer"
     assert halves.evicted() is None
+    assert halves.desk.report().automatic[0].left_groups == 1
 
 
 def test_people_may_move_groups_all_the_same() -> None:
     halves = Halves(AUTOMATIC, NoLedger())
     assert halves.desk.apply(DefragArgs(plan=planned(halves)), "ann").state == "moving"
+    assert halves.desk.report().automatic[0].left_groups == 0
 
 
 def test_a_refused_plan_costs_nothing() -> None:
