@@ -37,6 +37,8 @@ def read_with_format(
 ) -> tuple[str, Trace]:
     """The same, with the name of the format; `progress` is told the number of rows from time to time."""
     chosen = options or Options()
+    if chosen.columns and name_of_format not in ("", generic.FORMAT.name):
+        raise UserError(f"--column is for --format {generic.FORMAT.name}, not for {name_of_format}")
     source = Source(path)
     try:
         name = name_of_format or (generic.FORMAT.name if chosen.columns else recognised(source))

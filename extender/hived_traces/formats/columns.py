@@ -73,10 +73,11 @@ def columns_found(head: str, delimiter: str, chosen: Sequence[str] = ()) -> Colu
 
     chosen : PROPERTY=COLUMN texts of a user, which go before names that are known
 
-    Raises UserError for a choice that names no property; of a column that is missing, nothing is said yet.
+    Raises UserError for a choice that names no property, or names one twice; of a column that is missing, nothing is
+    said yet.
     """
-    written = [name.strip().strip('"').strip() for name in first_line(head).split(delimiter)]
-    wishes = dict(_wish(text) for text in chosen)
+    written = _names(head, delimiter)
+    wishes = _wishes(chosen)
     found: dict[str, Column] = {}
     for what, names in SYNONYMS.items():
         if what in wishes:
@@ -110,12 +111,29 @@ def explained(head: str, chosen: Sequence[str] = ()) -> str:
     found = columns_found(head, delimiter, chosen)
     if len(found) < 2:
         return ""
-    missing = lacking(found)
-    names = ", ".join(name.strip() for name in first_line(head).split(delimiter)[:20])
+    written, missing = _names(head, delimiter), lacking(found)
+    names = ", ".join(written[:20])
+    has = {name.lower() for name in written}
+    for what, name in _wishes(chosen).items():
+        if name.lower() not in has:
+            return f"--column {what}={name}: there is no column {name!r}, only {names[:500]}"
     return (
         f"a table with the columns {names[:500]} lacks one for {' and '.join(missing)}; name it with "
         f"{' '.join(f'--column {what}=COLUMN' for what in missing)}"
     )
+
+
+def _names(head: str, delimiter: str) -> list[str]:
+    return [name.strip().strip('"').strip() for name in first_line(head).split(delimiter)]
+
+
+def _wishes(chosen: Sequence[str]) -> dict[str, str]:
+    wishes: dict[str, str] = {}
+    for what, name in map(_wish, chosen):
+        if what in wishes:
+            raise UserError(f"--column {what}={name}: {what} is {wishes[what]} already; expected one column for each")
+        wishes[what] = name
+    return wishes
 
 
 def _wish(text: str) -> tuple[str, str]:

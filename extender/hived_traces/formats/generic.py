@@ -52,7 +52,10 @@ def _read(source: Source, draft: Draft) -> None:
     if not delimiter:
         found = explained(source.head, chosen) or f"found the columns {', '.join(columns_of(source.head)[:12])}"
         raise UserError(f"{source.name}:1: {found}; expected {NEEDED}")
-    columns = columns_found(source.head, delimiter, chosen)
+    table = Table(source, draft, (), delimiter)
+    columns = dict(columns_found(source.head, delimiter, chosen))
+    if tenant := table.tenant_column(columns["tenant"].name if "tenant" in columns else ""):
+        columns["tenant"] = Column(tenant)
     names = {what: column.name for what, column in columns.items()}
     draft.note("columns: " + ", ".join(f"{what} from {column.name}{_told(column)}" for what, column in columns.items()))
     if not {"pods", "nodes"} & names.keys():
@@ -74,11 +77,9 @@ def _read(source: Source, draft: Draft) -> None:
             status=status,
         )
 
-    table = Table(source, draft, (), delimiter)
     for text in chosen:
         if (name := text.partition("=")[2].strip().lower()) not in table.columns:
             raise UserError(f"{source.name}:1: --column {text}: there is no column {name!r}")
-    names["tenant"] = table.tenant_column(names.get("tenant", ""))
     draft.take(table.rows(*(names.get(what, "") for what in SYNONYMS)), to_job)
 
 

@@ -160,9 +160,30 @@ def test_a_user_says_what_is_in_which_column(tmp_path: Path) -> None:
     for column, message in (
         ("user=none", "there is no column 'none'"),
         ("cards=Cards", "PROPERTY is one of submitted"),
+        ("gpus=duration", "gpus is cards already"),
     ):
         with pytest.raises(UserError, match=message):
             read_trace(tmp_path / "a", "", Options(columns=(*columns, column)))
+
+
+def test_a_needed_column_that_a_user_names_has_to_be_there(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("when,lasted,cards\n0,2,4\n")
+    columns = ("submitted=when", "duration=lasted", "gpus=card")
+    with pytest.raises(UserError, match="a:1: --column gpus=card: there is no column 'card', only when, lasted"):
+        read_trace(tmp_path / "a", "", Options(columns=columns))
+
+
+def test_columns_are_chosen_for_any_table_only(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("when,lasted,cards\n0,2,4\n")
+    with pytest.raises(UserError, match="--column is for --format table, not for helios"):
+        read_trace(tmp_path / "a", "helios", Options(columns=("gpus=cards",)))
+
+
+def test_a_note_names_the_column_that_a_user_chose_for_tenants(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("time,duration,gpus,team,owner\n0,1,1,red,ann\n")
+    trace = read_trace(tmp_path / "a", "", Options(tenant_column="owner"))
+    assert trace.jobs[0].tenant == "ann"
+    assert "tenant from owner" in " ".join(trace.notes)
 
 
 @pytest.mark.parametrize(
