@@ -55,28 +55,34 @@ def cause_of(
             )
     solutions = [solve(puzzle) for puzzle in puzzles]
     if sum(sum(one.met) for one in solutions) > met:
-        return _permission(vc, puzzles, solutions, allowed)
-    if all(one.bound_met == sum(one.met) for one in solutions):
+        lacking = _lacking_leave(puzzles, solutions, allowed)
+        if lacking:
+            return _permission(vc, puzzles, lacking, allowed)
+    elif all(one.bound_met == sum(one.met) for one in solutions):
         return Cause(ARRANGEMENT, f"no arrangement of the groups of {vc} has room, even if all of them could be moved")
     return Cause(SEARCH, "the search was cut short without a plan: ask for less, or try --solver cp-sat")
 
 
-def _permission(
-    vc: str, puzzles: Sequence[Puzzle], solutions: Iterable[Solution], allowed: Mapping[str, Allowed]
-) -> Cause:
-    moved = [
+def _lacking_leave(
+    puzzles: Sequence[Puzzle], solutions: Iterable[Solution], allowed: Mapping[str, Allowed]
+) -> list[str]:
+    """The groups that the solutions move, and that may not be moved; none if a first search was cut short."""
+    return [
         name
         for puzzle, solution in zip(puzzles, solutions, strict=True)
         for number in solution.moved
         for name in puzzle.movers[number].names
         if name not in allowed
     ]
+
+
+def _permission(vc: str, puzzles: Sequence[Puzzle], lacking: Sequence[str], allowed: Mapping[str, Allowed]) -> Cause:
     may_none = not any(name in allowed for puzzle in puzzles for mover in puzzle.movers for name in mover.names)
     begin = f"no group of {vc} may be moved" if may_none else "the groups that may be moved are not enough"
-    more = f" and {len(moved) - SHOWN_GROUPS} more" if len(moved) > SHOWN_GROUPS else ""
+    more = f" and {len(lacking) - SHOWN_GROUPS} more" if len(lacking) > SHOWN_GROUPS else ""
     return Cause(
         PERMISSION,
-        f"{begin}; there would be room if {', '.join(moved[:SHOWN_GROUPS])}{more} could be moved. "
+        f"{begin}; there would be room if {', '.join(lacking[:SHOWN_GROUPS])}{more} could be moved. "
         f'Owners allow it by the annotation {MAY_MOVE}: "true" on each pod, the configuration by movable: true for the '
         f"virtual cluster",
     )

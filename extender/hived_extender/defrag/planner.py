@@ -82,6 +82,8 @@ def plan(task: Task) -> DefragPlan:
             continue
         if found.moves:
             return _checked(task, msgspec.structs.replace(found, met_before=met))
+        if refusal:
+            break
         copy = copy_of(task.cluster, task.inputs)
         everybody = {name: _allowance(task, group) for name, group in copy.running.items() if name not in copy.refused}
         cause = cause_of(copy.state, task.vc, by_view, allowed, everybody, task.solve, met)
