@@ -119,7 +119,7 @@ def explained(head: str, chosen: Sequence[str] = ()) -> str:
             return f"--column {what}={name}: there is no column {name!r}, only {names[:500]}"
     return (
         f"a table with the columns {names[:500]} lacks one for {' and '.join(missing)}; name it with "
-        f"{' '.join(f'--column {what}=COLUMN' for what in missing)}"
+        f"{' '.join(f'--column {what}=COLUMN' for what in missing)} of `hived trace convert`"
     )
 
 
