@@ -397,6 +397,19 @@ def test_a_good_rack_is_split_if_no_other_choice_leaves_it_whole() -> None:
     check_invariants(state)
 
 
+def test_the_next_rack_of_a_vc_that_a_group_leaves_lazily_has_no_bad_node() -> None:
+    state = better(rack_cluster(quota("A", {"RACK": 1}), racks=3, gpus=4))
+    run(state, pod("lazy", members=((2, 4),), lazy_preemption=True))
+    damaged, lent = sorted({0, 1, 2} - racks_used(state, "lazy", 2))
+    set_nodes(state, f"n{2 * damaged}", is_healthy=False)
+    for number in (0, 1):
+        run_opportunistic_on(state, f"lent-{number}", f"n{2 * lent + number}")
+    decision = request(state, pod("high", priority=1, members=((1, 4),)), Phase.PREEMPTING)
+    assert isinstance(decision, Preempt)
+    assert decision.lazily_preempted == ("lazy",)
+    assert racks_used(state, "high", 2) == {lent}
+
+
 def test_where_the_own_choice_has_bad_hardware_alone_another_one_evicts_nobody() -> None:
     types = (CellTypeSpec("RACK", "NODE", 2), CellTypeSpec("NODE", "PAIR", 2, True), CellTypeSpec("PAIR", "GPU", 2))
     names = [PhysicalCellSpec(address=f"n{number}") for number in range(4)]
