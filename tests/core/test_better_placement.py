@@ -184,6 +184,25 @@ def test_lent_leaves_of_a_gang_on_two_nodes_never_make_a_later_job_wait(is_lent:
 # --- if somebody has to leave, those with the least lost work --------------------------------------------------------
 
 
+def test_a_gang_gets_the_same_cells_of_its_vc_whether_somebody_had_to_leave_or_not() -> None:
+    """Its second size is placed first, so the cells are not chosen in the order of its pods."""
+    found = []
+    for is_lent in (False, True):
+        state = better(rack_cluster(quota("A", {"RACK": 1}), racks=1, nodes=4))
+        lent = [pod(f"lent-{number}", priority=-1) for number in range(4)] if is_lent else []
+        for each in lent:
+            run(state, each)
+        gang = pod("gang", members=((3, 1), (1, 2)))
+        assert isinstance(request(state, gang, Phase.PREEMPTING), Preempt if is_lent else Bind)
+        delete(state, *lent)
+        run(state, gang)
+        check_invariants(state)
+        virtual = state.groups["gang"].virtual
+        assert virtual is not None
+        found.append(virtual.tolist())
+    assert found[0] == found[1]
+
+
 def test_the_group_that_started_last_leaves() -> None:
     state = better(rack_cluster())
     for number, started in enumerate((50.0, 10.0, 90.0, 70.0)):
