@@ -139,11 +139,17 @@ def _map(state: State, request: Request, virtual: IntArray, level: int, *, gave_
     They have no bad leaf, and leave good cells for all claims: the VC and others will need all of their leaves, and
     would have healthy ones in private clusters (rule 18.7).
     """
-    if _has_bad(state, int(virtual[0])) and (state.cells.bound[state.arrays.root[virtual]] == NO_CELL).any():
+    if _has_bad(state, int(virtual[0])) and _may_take_new(state, virtual):
         found = _map_among(state, request._replace(is_sound=True), virtual, level, gave_up=gave_up)
         if found is not None:
             return found
     return _map_among(state, request, virtual, level, gave_up=gave_up)
+
+
+def _may_take_new(state: State, virtual: IntArray) -> bool:
+    """Might any of these leaves need a new preassigned cell? Groups that leave lazily can take the old one along."""
+    is_unbound = state.cells.bound[state.arrays.root[virtual]] == NO_CELL
+    return bool(is_unbound.any()) or bool(lazy_groups_below(state, virtual))
 
 
 def _has_bad(state: State, cell: int) -> bool:

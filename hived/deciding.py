@@ -13,10 +13,11 @@ from hived.offers import are_offered, may_keep
 from hived.placement import Placement
 from hived.preemption import cancel_preemption, start_preemption
 from hived.search import search, search_offered
-from hived.specs import PodRequest
+from hived.specs import PodRequest, Rules
 from hived.state import CellState, DecidedBind, Group, GroupState, State
-from hived.topology import NO_CELL
+from hived.topology import NO_CELL, IntArray
 from hived.victims import find_victims, has_victims, victims_of
+from hived.virtual_leaves import choose_virtual
 
 
 def decide(state: State, event: ScheduleRequested) -> Decision:
@@ -108,9 +109,24 @@ def _decide_new(state: State, event: ScheduleRequested) -> Bind | Preempt | Wait
         undo_changes(state, before)
         return Preempt(victims, gave_up=found.gave_up)
     forget_waits(state)
-    cancelled = start_preemption(state, pod, found.physical, found.virtual)
+    cancelled = start_preemption(state, pod, found.physical, _behind(state, pod, found))
     victims = victims_of(state, state.groups[pod.spec.group.name])
     return Preempt(victims, cancelled, found.lazily_preempted, found.gave_up)
+
+
+def _behind(state: State, pod: PodRequest, found: Placement) -> IntArray | None:
+    """The virtual leaves of a new reservation. Under `rules: 2` they are those that a bind there would be given.
+
+    So the numbers of a VC's cells do not tell whether somebody had to leave, and later choices do not hang on it (rule
+    18.5). Cost O(leaves x height x fan-out).
+    """
+    if state.spec.rules is Rules.HIVED or found.virtual is None:
+        return found.virtual
+    levels = state.arrays.level[state.arrays.root[found.virtual]]
+    try:
+        return choose_virtual(state, pod.spec, found.physical, levels)
+    except UserError:  # cells of the VC that lower priorities leave are not free yet
+        return found.virtual
 
 
 def _bind_new(state: State, pod: PodRequest, found: Placement) -> Bind:

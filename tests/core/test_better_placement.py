@@ -184,6 +184,25 @@ def test_lent_leaves_of_a_gang_on_two_nodes_never_make_a_later_job_wait(is_lent:
 # --- if somebody has to leave, those with the least lost work --------------------------------------------------------
 
 
+def test_a_gang_gets_the_same_cells_of_its_vc_whether_somebody_had_to_leave_or_not() -> None:
+    """Its second size is placed first, so the cells are not chosen in the order of its pods."""
+    found = []
+    for is_lent in (False, True):
+        state = better(rack_cluster(quota("A", {"RACK": 1}), racks=1, nodes=4))
+        lent = [pod(f"lent-{number}", priority=-1) for number in range(4)] if is_lent else []
+        for each in lent:
+            run(state, each)
+        gang = pod("gang", members=((3, 1), (1, 2)))
+        assert isinstance(request(state, gang, Phase.PREEMPTING), Preempt if is_lent else Bind)
+        delete(state, *lent)
+        run(state, gang)
+        check_invariants(state)
+        virtual = state.groups["gang"].virtual
+        assert virtual is not None
+        found.append(virtual.tolist())
+    assert found[0] == found[1]
+
+
 def test_the_group_that_started_last_leaves() -> None:
     state = better(rack_cluster())
     for number, started in enumerate((50.0, 10.0, 90.0, 70.0)):
@@ -395,6 +414,19 @@ def test_a_good_rack_is_split_if_no_other_choice_leaves_it_whole() -> None:
     run(state, pod("small", vc="B", members=((1, 4),)))
     assert nodes_of(state, "small") <= {"n2", "n3"}
     check_invariants(state)
+
+
+def test_the_next_rack_of_a_vc_that_a_group_leaves_lazily_has_no_bad_node() -> None:
+    state = better(rack_cluster(quota("A", {"RACK": 1}), racks=3, gpus=4))
+    run(state, pod("lazy", members=((2, 4),), lazy_preemption=True))
+    damaged, lent = sorted({0, 1, 2} - racks_used(state, "lazy", 2))
+    set_nodes(state, f"n{2 * damaged}", is_healthy=False)
+    for number in (0, 1):
+        run_opportunistic_on(state, f"lent-{number}", f"n{2 * lent + number}")
+    decision = request(state, pod("high", priority=1, members=((1, 4),)), Phase.PREEMPTING)
+    assert isinstance(decision, Preempt)
+    assert decision.lazily_preempted == ("lazy",)
+    assert racks_used(state, "high", 2) == {lent}
 
 
 def test_where_the_own_choice_has_bad_hardware_alone_another_one_evicts_nobody() -> None:
