@@ -13,11 +13,15 @@ from tests.quality.plain import OPPORTUNISTIC
 
 PHILLY = SHARED / "data" / "philly.csv.gz"
 GPUS = 8
-_SIZES: tuple[tuple[tuple[int, ...], int], ...] = (
+Sizes = tuple[tuple[tuple[int, ...], int], ...]  # of the pods of a job, and how many such jobs there are
+SIZES: Sizes = (
     ((1,), 30), ((2,), 12), ((4,), 13), ((8,), 15), ((4,) * 2, 3), ((4,) * 4, 3), ((8,) * 2, 8), ((8,) * 4, 8),
     ((8,) * 8, 5), ((8,) * 16, 3),
 )  # fmt: skip
-_MEAN_LEAVES = sum(sum(sizes) * weight for sizes, weight in _SIZES) / sum(weight for _, weight in _SIZES)
+MIXED_SIZES: Sizes = (
+    ((1,), 25), ((2,), 10), ((4,), 10), ((8,), 12), ((1, 8), 8), ((2, 4), 8), ((4, 8, 8), 8), ((1, 1, 4, 8), 6),
+    ((2,) * 3 + (8,) * 4, 5), ((4,) * 4 + (8,) * 8, 3),
+)  # fmt: skip
 MEDIAN_S, MEAN_S = 3600.0, 3600.0 * 1.6487  # of log-normal durations with sigma 1
 
 
@@ -38,7 +42,9 @@ class Job:
         return sum(self.sizes)
 
 
-def random_jobs(quotas: dict[str, int], load: float, opportunistic: float, count: int, seed: int) -> list[Job]:
+def random_jobs(
+    quotas: dict[str, int], load: float, opportunistic: float, count: int, seed: int, kinds: Sizes = SIZES
+) -> list[Job]:  # fmt: skip
     """Jobs in order of submission, which ask for a load of what the VCs are promised, as a share of 1.
 
     quotas : VC -> leaves
@@ -46,9 +52,10 @@ def random_jobs(quotas: dict[str, int], load: float, opportunistic: float, count
     """
     random = Random(f"jobs {load} {opportunistic} {seed}")
     total = sum(quotas.values())
-    gap = _MEAN_LEAVES * MEAN_S / (load * total)
+    mean_leaves = sum(sum(sizes) * weight for sizes, weight in kinds) / sum(weight for _, weight in kinds)
+    gap = mean_leaves * MEAN_S / (load * total)
     now, jobs = 0.0, []
-    sizes, weights = zip(*_SIZES, strict=True)
+    sizes, weights = zip(*kinds, strict=True)
     for number in range(count):
         now += random.expovariate(1 / gap)
         vc = random.choices(list(quotas), list(quotas.values()))[0]

@@ -9,7 +9,7 @@ from hived.specs import Rules
 from tests.quality.exact_measures import Figures
 from tests.quality.exhaustive import Wanted
 from tests.quality.filters import Hall, equal_one_is_clean, lowest_level
-from tests.quality.jobs import Job, random_jobs
+from tests.quality.jobs import MIXED_SIZES, SIZES, Job, random_jobs
 from tests.quality.large import GPUS, PROMISES, as_racks, large_cluster, node_quotas, with_surplus
 from tests.quality.loop import Change, Course, Loop, Options, rewound
 from tests.quality.plain import OPPORTUNISTIC, Plain, is_safe
@@ -18,7 +18,7 @@ from tests.quality.trace_jobs import trace_workload
 
 HOUR = 3600.0
 CROWD = 5000  # jobs of a trace of which every preemption and every gang is judged
-DEFAULT, TOPOLOGY, SPARING, WITHIN = WAYS = ("", "topology", "sparing", "within ROW")
+DEFAULT, TOPOLOGY, SPARING, WITHIN, MIXED = WAYS = ("", "topology", "sparing", "within ROW", "mixed sizes")
 """How VCs have their groups placed, by keys of the file; or where their gangs ask to be."""
 
 
@@ -97,7 +97,7 @@ def guarantee(rules: Rules, cells: str, way: str, share: float, bad: bool, count
     """
     promises = with_surplus(PROMISES[cells]) if bad else PROMISES[cells]
     quotas = {vc: nodes * GPUS for vc, nodes in node_quotas(promises).items()}
-    jobs = random_jobs(quotas, 0.9 / (1 - share), share, count, seed)
+    jobs = random_jobs(quotas, 0.9 / (1 - share), share, count, seed, MIXED_SIZES if way == MIXED else SIZES)
     spec = large_cluster(promises, rules, way == TOPOLOGY, way == SPARING)
     plain = Plain(spec)
     changes = _failures(jobs[-1].submitted, seed) if bad else ()

@@ -8,7 +8,7 @@ from traceback import format_exc
 from hived.specs import Rules
 from tests.quality.exact_measures import NEEDLESS_LOADS, WAIT_LOADS, Figures, false_waits, needless
 from tests.quality.jobs import PHILLY
-from tests.quality.large_measures import DEFAULT, SPARING, TOPOLOGY, WITHIN, crowd, guarantee, trace_crowd
+from tests.quality.large_measures import DEFAULT, MIXED, SPARING, TOPOLOGY, WITHIN, crowd, guarantee, trace_crowd
 from tests.quality.philly_measures import DAYS, philly, private_delays, trace
 from tests.quality.small import KINDS, PINNED
 
@@ -63,6 +63,8 @@ def _units(rules: Rules, quick: bool) -> Iterator[Unit]:
                 if not quick or share == 0.3:
                     for seed in (1, 2, 3) if bad and not quick else (1,):
                         yield unit("guarantee", "guarantee", cells, way, share, bad, jobs, seed)
+        if not quick:
+            yield unit("guarantee", "guarantee", cells, MIXED, 0.5, False, jobs, 1)
         if rules is Rules.BETTER and not quick:
             yield unit("guarantee", "guarantee", cells, SPARING, 0.5, False, jobs, 1)
     if PHILLY.exists() and not quick:
