@@ -23,6 +23,9 @@ MAY_MOVE = PREFIX + "may-move"
 MOST_AHEAD_S = 60.0
 """A checkpoint may be so much later than now: the clocks of nodes differ."""
 
+MOST_STARTED_AHEAD_S = 86_400.0
+"""A start may be so much later than now: a node's clock is wrong, and no work is lost until then."""
+
 _TIME_LIMIT = 40
 """Characters of a time: `2026-11-23T15:04:05.123456789+01:00` has 35."""
 
@@ -79,7 +82,7 @@ def write_time(time_s: float) -> str:
 
 
 def _started_at(text: str | None, created: str | None, now_s: float) -> float | None:
-    """The start of a pod, unknown if it is no time, or has not come: somebody else than the kubelet may have set it.
+    """The start of a pod, unknown if it is no time, or far ahead: somebody else than the kubelet may have set it.
 
     An early start would protect a pod from being chosen as a victim, so it is not before `created`.
     """
@@ -89,7 +92,7 @@ def _started_at(text: str | None, created: str | None, now_s: float) -> float | 
         started_s = max(read_time(text), read_time(created) if created else 0.0)
     except UserError:
         return None
-    return started_s if started_s <= now_s + MOST_AHEAD_S else None
+    return started_s if started_s <= now_s + MOST_STARTED_AHEAD_S else None
 
 
 def _saved_at(text: str, now_s: float) -> float:

@@ -71,10 +71,14 @@ def test_a_checkpoint_cannot_be_in_the_future_but_for_clocks_that_differ() -> No
 
 
 @pytest.mark.parametrize(
-    "text", ["soon", "", "9999-12-31T23:59:59Z", "2026-11-23T12:02:00Z", "9999-12-31T23:59:59-23:59"]
+    "text", ["soon", "", "9999-12-31T23:59:59Z", "2026-11-24T12:00:01Z", "9999-12-31T23:59:59-23:59"]
 )
-def test_a_start_that_is_no_time_or_has_not_come_is_unknown(text: str) -> None:
+def test_a_start_that_is_no_time_or_far_ahead_is_unknown(text: str) -> None:
     assert read(text, may_move="true").times == WorkTimes()
+
+
+def test_a_start_by_a_clock_that_is_hours_ahead_counts_at_once_as_after_a_restart() -> None:
+    assert read(NOON, now_s=NOON_S - 3 * 3600).times == WorkTimes(NOON_S)
 
 
 def test_a_pod_does_not_start_before_it_is_created() -> None:
