@@ -92,7 +92,7 @@ def tries_for(state: State) -> Tries:
 
 
 def given_up(tries: int) -> str:
-    """What a reason says where a search was given up after so many tries; "" where none was, with 0."""
+    """The words of a reason for a search that was given up after so many tries; "" for 0, where none was."""
     return f"; the search was given up after {tries} tries" if tries else ""
 
 

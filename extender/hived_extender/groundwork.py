@@ -80,7 +80,7 @@ def _origin_and_client(config: Path | ConfigMapName | Origin, kube: KubeClient |
 
 
 def _proofs(kube: KubeClient, options: Options) -> tuple[Prover | None, BindingSecret | None]:
-    """What proves bindings, and the Secret with its keys. Raises UserError if that cannot be used."""
+    """The prover of bindings, and the Secret with its keys. Raises UserError if that cannot be used."""
     name = options.get("binding_secret")
     if name is None:
         prover = options.get("prover")

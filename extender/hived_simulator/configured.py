@@ -1,4 +1,4 @@
-"""What schedulers that know only a configuration have in common: its topology, and answers that it alone gives."""
+"""The part that schedulers share which know only a configuration: its topology, and answers that it alone gives."""
 
 from typing import Any
 

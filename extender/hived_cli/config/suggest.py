@@ -110,13 +110,7 @@ def command(
       hived config suggest --trace jobs.csv --goal shapes --config hivedscheduler.yaml -o next.yaml
       hived config suggest --trace jobs.csv --goal fair --nodes 64 --gpus 8 --rack 8 -o hivedscheduler.yaml
     """
-    config = path or given["config"]
-    if path is not None and given["config"] is not None:
-        raise click.UsageError("expected one configuration, found FILE and --config FILE")
-    if (config is None) == (given["nodes"] is None):
-        raise click.UsageError("expected either FILE (or --config FILE), or --nodes N for a new configuration")
-    if config is not None and (goal == SHARE or given["vcs"]):
-        raise click.UsageError("--goal share and --vcs make a new configuration: expected --nodes N, not a file")
+    config = _begin_with(path, goal, given)
     if output is not None and not output.parent.is_dir():  # a search takes a while
         raise UserError(f"cannot write {output}: there is no folder {output.parent}")
     trace, text, file = _inputs(trace_path, trace_format or "", config, Hardware(*_hardware(given)), given["vcs"])
@@ -163,6 +157,18 @@ def _write(output: Path, text: str) -> None:
         output.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UserError(f"cannot write {output}: {error.strerror}") from error
+
+
+def _begin_with(path: Path | None, goal: str, given: dict[str, Any]) -> Path | None:
+    """The configuration to begin with; None for a new one. Raises UsageError for options that exclude each other."""
+    config: Path | None = path or given["config"]
+    if path is not None and given["config"] is not None:
+        raise click.UsageError("expected one configuration, found FILE and --config FILE")
+    if (config is None) == (given["nodes"] is None):
+        raise click.UsageError("expected either FILE (or --config FILE), or --nodes N for a new configuration")
+    if config is not None and (goal == SHARE or given["vcs"]):
+        raise click.UsageError("--goal share and --vcs make a new configuration: expected --nodes N, not a file")
+    return config
 
 
 def _hardware(given: dict[str, Any]) -> tuple[int, int, int]:

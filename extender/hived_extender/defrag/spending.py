@@ -99,7 +99,7 @@ class Spending:
                     raise
 
     def _recent(self, spent: Iterable[Spent]) -> list[Spent]:
-        """Those of this hour. Clocks of replicas differ: a plan of the future counts as one of now."""
+        """The plans of this hour. Clocks of replicas differ: a plan of the future counts as one of now."""
         now = self._now()
         return [
             one if one.at <= now else msgspec.structs.replace(one, at=now) for one in spent if one.at > now - HOUR_S

@@ -137,7 +137,7 @@ def _job_table(path: Path | None) -> Path | None:
 
 
 def other_table(head: str) -> str:
-    """What to read instead of a table of these traces that tells no jobs; "" if this is none."""
+    """The file to read instead of a table of these traces that tells no jobs; "" if this is none."""
     first = first_line(head).split(",")
     if "inst_name" in columns_of(head) or (len(first) == len(INSTANCES) and first[5] in STATUSES):
         return "is PAI's table of instances, which tells no GPUs; read pai_task_table.csv"

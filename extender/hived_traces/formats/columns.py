@@ -106,7 +106,7 @@ def lacking(found: Iterable[str]) -> list[str]:
 
 
 def explained(head: str, chosen: Sequence[str] = ()) -> str:
-    """What a table lacks, and how to name it; "" if the first line hardly names a known column."""
+    """The columns that a table lacks, and how to name them; "" if the first line hardly names a known column."""
     delimiter = max(DELIMITERS, key=lambda each: len(columns_found(head, each, chosen)))
     found = columns_found(head, delimiter, chosen)
     if len(found) < 2:

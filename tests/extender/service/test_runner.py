@@ -124,7 +124,8 @@ def test_others_are_served_between_two_slices(runner: Runner, machine: Told) -> 
 def test_the_machine_is_told_what_came_of_an_effect(runner: Runner, machine: Told) -> None:
     machine.effects[NodesListed] = (TOUCH,)
     runner.handle(ASK)
-    wait_until(lambda: Wrote(TOUCH) in machine.told)
+    wait_until(lambda: machine.count(Wrote))
+    assert Wrote(TOUCH) in machine.told
 
 
 def test_an_effect_of_an_earlier_term_must_not_be_written(runner: Runner, machine: Told, writes: Writes) -> None:
@@ -149,6 +150,7 @@ def test_effects_are_carried_out_side_by_side_without_the_lock(runner: Runner, m
     machine.effects[NodesListed] = (TOUCH,) * 8
     runner.handle(ASK)
     wait_until(lambda: machine.count(Wrote) == 8)
+    assert not together.broken
 
 
 def test_whoever_asked_carries_out_what_the_answer_awaits(runner: Runner, machine: Told, writes: Writes) -> None:

@@ -1,4 +1,4 @@
-"""What each virtual cluster of a first configuration has, and what that means for the jobs of a trace."""
+"""The share of each virtual cluster in a first configuration, and the jobs of a trace that are too large for it."""
 
 from collections import Counter
 from collections.abc import Mapping
