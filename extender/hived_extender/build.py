@@ -1,8 +1,11 @@
 """Linking kernels into a library: `python -m hived_extender.build`, which `make kernels` and a build of a wheel run.
 
-It needs a C compiler, and the headers of Python and numpy.
+It needs a C compiler, and the headers of Python and numpy. numba goes through sets of strings, whose order changes with
+the seed of hashes. So the program starts itself anew with a fixed one: the same sources make the same bytes.
 """
 
+import os
+import sys
 from pathlib import Path
 
 import click
@@ -33,5 +36,12 @@ def main(folder: Path, architecture: str | None, variants: tuple[str, ...], comp
         raise click.ClickException(f"no C compiler: {error}; name one by --compiler or CC") from error
 
 
+def fix_hashes() -> None:
+    """Start this process anew with a fixed seed of hashes, unless it has one."""
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})
+
+
 if __name__ == "__main__":
+    fix_hashes()
     main()

@@ -24,7 +24,7 @@ from numba.core.runtime.nrtdynmod import create_nrt_module
 
 from hived.compiling.dispatchers import Twins, compile_alone, types_of
 
-_WORD, _STATUS = ir.IntType(64), ir.IntType(32)
+_WORD, _STATUS, _BYTES = ir.IntType(64), ir.IntType(32), ir.IntType(8).as_pointer()
 _FIRST_ERROR = 1
 STATUS_NONE: int = RETCODE_NONE.constant
 """The status of a kernel that returns nothing; 0 is as good."""
@@ -193,6 +193,10 @@ def _translating() -> Iterator[tuple[Any, _Codegen]]:
             """Python calls no function of numba's own either."""
 
         create_cfunc_wrapper = create_cpython_wrapper
+
+        def add_dynamic_addr(self, builder: Any, intaddr: int, info: object) -> Any:
+            """Kernels that others name: no code uses the object of this process, whose address is another each time."""
+            return ir.Constant(_BYTES, None)
 
     before = context._internal_codegen
     with global_compiler_lock:
