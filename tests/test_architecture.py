@@ -42,6 +42,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("hived_extender.service",),
     ("hived_extender.reconfiguration",),
     ("hived_extender.defrag",),
+    ("hived_extender.insight",),
     ("hived_extender.http",),
     ("hived_extender",),
     ("hived_traces",),
@@ -58,7 +59,7 @@ FLOOR = {room: floor for floor, rooms in enumerate(ROOMS) for room in rooms}
 # The core, lowest layer first. A module may import from lower layers, never from its own or a higher one, except that
 # the plain values of the core's first layer may use each other.
 CORE_LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "specs", "events", "decisions", "jit", "linked", "signatures", "blocks", "tries"),
+    ("errors", "specs", "events", "decisions", "jit", "linked", "signatures", "blocks", "tries", "explanation"),
     ("topology",),
     ("tree",),
     ("forests",),

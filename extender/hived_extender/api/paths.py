@@ -18,6 +18,12 @@ SHORTAGES_PATH = "/v1/inspect/shortages"
 RULES_PATH = "/v1/inspect/rules"
 RECORD_PATH = "/v1/inspect/record"
 WHAT_IF_PATH = "/v1/inspect/what-if"
+JOBS_PATH = "/v1/inspect/jobs"
+WHY_PATH = "/v1/inspect/why/"
+IF_PATH = "/v1/inspect/if"
+NODES_PATH = "/v1/inspect/nodes"
+FREE_CELLS_PATH = "/v1/inspect/free-cells"
+HISTORY_PATH = "/v1/inspect/history"
 INPUTS_PATH = "/v1/inspect/inputs"
 MOVES_PATH = "/v1/inspect/defrag"
 
@@ -42,6 +48,11 @@ def virtual_cluster_path(vc: str) -> str:
 def group_path(name: str) -> str:
     """The path of one group; its name may hold slashes."""
     return GROUPS_PATH + _quoted(name, safe="/")
+
+
+def why_path(job: str) -> str:
+    """The path of the answer why a job waits; its name may hold slashes."""
+    return WHY_PATH + _quoted(job, safe="/")
 
 
 def _quoted(name: str, safe: str) -> str:

@@ -1,0 +1,193 @@
+"""Waiting jobs, as the service, the commands and the pages show them: why, since when, until when, what would help.
+
+One form for HTTP, the command line, events, conditions and pages. Moments are RFC 3339 in UTC; unknown ones are "".
+"""
+
+from typing import Literal
+
+import msgspec
+
+CauseName = Literal[
+    "in-use", "in-pieces", "bad", "lent", "kubernetes", "incomplete", "quota", "order", "invalid", "never", "unknown"
+]
+"""The closed set of causes; docs/waiting.md has each with its remedy."""
+
+MASKED = "(another tenant's)"
+"""The name of a job that the caller may not see."""
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A group that has cells which a waiting job needs.
+
+    `cells` counts leaf cells; a group of another virtual cluster's or an opportunistic one may be `lent` them. `until`
+    is when it ends at the latest by its own declaration, or by its grace period once it is leaving.
+    """
+
+    group: str
+    vc: str = ""
+    priority: int = -1
+    cells: int = 0
+    nodes: list[str] = []
+    since: str = ""
+    until: str = ""
+    is_lent: bool = False
+    is_leaving: bool = False
+
+
+class BadNode(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A node that cannot be used, why (`NotReady`, `cordoned`, lost devices), and since when."""
+
+    node: str
+    reason: str = ""
+    since: str = ""
+
+
+class Unblock(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A change that the core has confirmed: with it alone the job starts at once.
+
+    `change` is the same for programs, in the words of `hived why --if`: `priority=200`, `pods=16x1`, `leafType=A100`,
+    `vc=research`, `opportunistic`, `ends=GROUP`, `heal=NODE`, `cells=VC:+2xTYPE`, `move=GROUP,GROUP`. `victims` names
+    groups that would be preempted for it.
+    """
+
+    change: str
+    text: str
+    victims: list[str] = []
+
+
+class When(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """When a job starts, by the present queue; never shown without its kind.
+
+    certain: only lent cells are in the way; `by` is now and the grace period. bounded: every holder in the way declared
+    a limit; at `by` at the latest. estimated: half of the cases by `likely`, 9 of 10 by `by`. unknown: `because` says
+    why. `position` is the place in the order of its virtual cluster, from 1; 0 if it has none.
+    """
+
+    kind: Literal["now", "certain", "bounded", "estimated", "unknown", "never"]
+    by: str = ""
+    likely: str = ""
+    because: str = ""
+    position: int = 0
+
+
+class Certificate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why a job does not start, one sentence first.
+
+    `cause` is the one that stands alone between the job and its start, or the first of the least set that does; `also`
+    has the rest of that set. Cells are counted at `level`, the lowest cell type that holds the largest pod: `asked` by
+    the job, `total` promised to the virtual cluster (or in the cluster, for opportunistic jobs), and of these `free`,
+    `in_use`, `in_pieces`, `bad` and `refused` by Kubernetes. `free_leaves` and `largest_fit` count leaf cells: all that
+    are free, and the largest pod that would start now. `largest_ever` is the largest pod that could ever start.
+    `reason` is the reference's message.
+    """
+
+    sentence: str
+    cause: CauseName
+    also: list[CauseName] = []
+    vc: str = ""
+    pinned: str = ""
+    chain: str = ""
+    level: str = ""
+    leaf_type: str = ""
+    asks: str = ""
+    asked: int = 0
+    total: int = 0
+    free: int = 0
+    in_use: int = 0
+    in_pieces: int = 0
+    bad: int = 0
+    refused: int = 0
+    free_leaves: int = 0
+    largest_fit: int = 0
+    largest_ever: int = 0
+    holders: list[Holder] = []
+    more_holders: int = 0
+    bad_nodes: list[BadNode] = []
+    unblock: list[Unblock] = []
+    never: bool = False
+    reason: str = ""
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job, gang or single pod, that waits, has cells, or is leaving.
+
+    `name` is what `hived why` takes: `NAMESPACE/NAME` of a pod, `podgroup/NAMESPACE/NAME` of a gang, or an affinity
+    group's. `pods` are `NAMESPACE/NAME`. `since` is when it was created (waiting) or started (running).
+    """
+
+    name: str
+    state: Literal["Waiting", "Preempting", "Starting", "Running", "Leaving"]
+    namespace: str = ""
+    user: str = ""
+    vc: str = ""
+    priority: int = 0
+    asks: str = ""
+    pods: list[str] = []
+    nodes: list[str] = []
+    since: str = ""
+    cause: str = ""
+    sentence: str = ""
+    when: When | None = None
+
+
+class Jobs(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs: waiting ones first, in the order in which they are served, then others by name."""
+
+    items: list[Job] = []
+
+
+class Why(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All that is known of one job. A job that runs has no certificate; `certificate.unblock` has what would help."""
+
+    job: Job
+    certificate: Certificate | None = None
+    when: When | None = None
+
+
+class IfArgs(msgspec.Struct):
+    """Changes to try on a waiting job, in the words of `Unblock.change`; all together."""
+
+    name: str
+    changes: list[str]
+
+
+class IfResult(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Whether the job would start at once with the changes, where, and who would have to leave; else why not."""
+
+    starts: bool
+    nodes: list[str] = []
+    victims: list[str] = []
+    certificate: Certificate | None = None
+
+
+class NodeView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A node: whether it can be used, its cells, and the groups on it."""
+
+    node: str
+    is_bad: bool = False
+    reason: str = ""
+    since: str = ""
+    cells: int = 0
+    free: int = 0
+    lost: int = 0
+    groups: list[str] = []
+
+
+class FreeCells(msgspec.Struct, frozen=True, kw_only=True):
+    """Cells of one level of a virtual cluster, in a chain: how many could be given to whole-cell jobs at once.
+
+    `promised` to the VC; `in_use` by its guaranteed jobs; `lent` to opportunistic jobs of anybody; `bad`; `free` could
+    start a guaranteed job at once (lent ones count, since borrowers leave). `borrowed` counts cells beyond the promise
+    that opportunistic jobs of the VC use.
+    """
+
+    vc: str
+    chain: str
+    level: str
+    leaves: int
+    promised: int
+    in_use: int = 0
+    lent: int = 0
+    bad: int = 0
+    free: int = 0
+    borrowed: int = 0

@@ -1,0 +1,1 @@
+"""Why jobs wait, when they start, and what would help, on copies of the state."""
