@@ -116,7 +116,8 @@ def asks_of(requests: Sequence[PodRequest], leaf_type: str, unit: str = "", leav
         if size == 1:
             return f"{count} {kind}"
         return f"{counted(count, unit if size == leaves and unit else 'pod')} of {size} {kind}"
-    return f"{listed_with([f'{counted(count, "pod")} of {size}' for size, count in sorted(counts.items())])} {kind}"
+    parts = [f"{counted(count, 'pod')} of {size}" for size, count in sorted(counts.items())]
+    return f"{listed_with(parts)} {kind}"
 
 
 def holders_of(groups: Sequence[HoldingGroup], topology: Topology, facts: Facts) -> list[Holder]:

@@ -13,16 +13,25 @@ NAMED = 3
 
 ANOTHERS = "another tenant's job"
 
+_COUNTED = frozenset({"in-use", "in-pieces", "bad", "kubernetes", "never"})
+
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
+def is_derived(found: Certificate) -> bool:
+    """Does the sentence follow from the rest? Others are messages of the service."""
+    return found.cause in _COUNTED or (found.cause == "lent" and bool(found.holders))
+
+
 def sentence_of(found: Certificate, today: str, namespace: str = "") -> str:
-    """The sentence of a certificate that counts cells, for a job of `namespace`; `today` is a date such as 2026-11-23.
+    """The sentence of a certificate that is derived, for a job of `namespace`; `today` is a date such as 2026-11-23.
 
     Jobs of the same namespace are called by their bare names.
     """
     if found.cause == "never":
         return f"needs {found.asks}; it can never run: {_bound(found)}"
+    if found.cause == "lent":
+        return f"needs {found.asks}; {_place(found)} takes its cells back from {_holders(found, today, namespace)}"
     parts = list(_parts(found, today, namespace))
     text = parts[0] if parts else f"{_place(found)} has no room of this shape"
     return f"needs {found.asks}; {text}" + "".join(f" and {part}" for part in parts[1:])
