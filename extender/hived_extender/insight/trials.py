@@ -191,9 +191,12 @@ class Trials:
 
     def _would_take(self, wanted: Wanted, node: int) -> bool:
         """Could a node take the pods if it were healthy?"""
-        ruled = self.snapshot.bad_nodes.get(self.state.topology.node_names[node])
-        if ruled is None:  # it is not in Kubernetes, or is healthy and has lost devices
-            return bool(wanted.fit[:, node].all()) or not wanted.demands
+        name = self.state.topology.node_names[node]
+        ruled = self.snapshot.bad_nodes.get(name)
+        if name not in self.snapshot.bad:  # it has lost devices
+            return bool(wanted.fit[:, node].all())
+        if ruled is None:  # it is not in Kubernetes, and nobody knows its labels
+            return not any(one.node_selector or one.node_terms for one in wanted.demands)
         taints = tuple(one for one in ruled.gate.taints if not one.key.startswith(_OF_KUBERNETES))
         healthy = replace(ruled, gate=Gate(False, taints))
         return not any(static_refusal(demands, healthy) for demands in wanted.demands)
