@@ -6,7 +6,7 @@ import msgspec
 import yaml
 
 from hived_config.chains import CellTypes, Chain
-from hived_config.generating.cells import PLACEHOLDER
+from hived_config.node_names import PLACEHOLDER
 from hived_config.openpai import open_configuration
 from hived_config.reader import Reader
 

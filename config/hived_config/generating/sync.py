@@ -17,7 +17,6 @@ import yaml
 
 from hived.errors import InvariantError, UserError
 from hived_config.chains import Chain
-from hived_config.generating.cells import PLACEHOLDER
 from hived_config.generating.chain_finder import ChainFinder, aligned
 from hived_config.generating.growth import Growth, node_names
 from hived_config.generating.machines import Machine, counted, listed, natural_key, notes_on
@@ -26,6 +25,7 @@ from hived_config.generating.node_places import NodeGroup, NodePlace, read_trees
 from hived_config.generating.nodes import Reading, labels_of, machines_of, name_of
 from hived_config.generating.writing import NewCell, block, flow, scalar
 from hived_config.loader import Configuration, load_text
+from hived_config.node_names import PLACEHOLDER
 from hived_config.text.splices import EditedText, Splice, UneditableError
 from hived_config.text.written import Written
 
