@@ -478,7 +478,7 @@ def test_whatever_is_left_out_every_node_gets_a_place_while_there_is_one(
     forms: list[str], written: set[str], others: set[str]
 ) -> None:
     cells = "".join(f"  - {RACK_FORMS[form].format(i=i)}\n" for i, form in enumerate(forms))
-    text = GENERATED.split("    ROOM")[0] + f"  physicalCells:\n{cells}virtualClusters: {{}}\n"
+    text = GENERATED.split("    ROOM", maxsplit=1)[0] + f"  physicalCells:\n{cells}virtualClusters: {{}}\n"
     present = nodes(*sorted(written | others))
     result = done(text, present)
     names = build_topology(load_text(result.text, "f", environ={}).cluster).node_names
