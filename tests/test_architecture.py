@@ -65,7 +65,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("forests",),
     ("layout",),
     ("state", "matching"),
-    ("journal",),
+    ("journal", "copying"),
     ("safety", "losses"),
     ("free_lists", "views"),
     ("binding", "packing", "checks", "nearness"),

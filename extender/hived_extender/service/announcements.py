@@ -98,6 +98,11 @@ class Announcements:
 
     # Facts
 
+    def said(self, uid: str) -> str:
+        """The latest text on why the pod has no cells; "" if nothing was said."""
+        notices = self._notices.get(uid)
+        return notices.refusal if notices is not None else ""
+
     @property
     def unwritten_count(self) -> int:
         """Events that are yet to be written."""

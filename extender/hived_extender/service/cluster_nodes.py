@@ -73,6 +73,13 @@ class ClusterNodes:
         for name in sorted(self.healthy - set(names)):
             self._set_health(name, False)
 
+    def trouble(self, name: str) -> tuple[str, float | None]:
+        """Why a node cannot be used, and since when (seconds since 1970, None if unknown)."""
+        node = self._nodes.get(name)
+        if node is None:
+            return "not in Kubernetes", None
+        return ("cordoned" if node.gate.is_cordoned else "NotReady"), None
+
     def _set_health(self, name: str, is_healthy: bool) -> None:
         if is_healthy == (name in self.healthy):
             return
