@@ -26,6 +26,7 @@ from hived_config.document import MAX_NODES, gc_paused, read_text
 from hived_config.errors import ConfigError, Mistake
 from hived_config.kinds import Given, Key, Record
 from hived_config.moving import DEFRAG
+from hived_config.node_names import NodeNames
 from hived_config.openpai import open_configuration
 from hived_config.physical import TOP_CELLS, PhysicalCells
 from hived_config.reader import Reader, is_null
@@ -83,8 +84,8 @@ RECORDS = (
 
 
 class Configuration(msgspec.Struct, frozen=True):
-    """A sound configuration file: the cluster, the server's settings, how pods are read, oddities, and the certificate
-    that another configuration has to bring, None if it needs none.
+    """A sound configuration file: the cluster, the server's settings, how pods are read, oddities, the certificate that
+    another configuration has to bring, None if it needs none, and the names of nodes.
     """
 
     cluster: ClusterSpec
@@ -92,9 +93,10 @@ class Configuration(msgspec.Struct, frozen=True):
     rules: PodRules = msgspec.field(default_factory=PodRules)
     warnings: tuple[Mistake, ...] = ()
     certify: Demand | None = None
+    node_names: NodeNames = NodeNames()
 
 
-_Read: TypeAlias = tuple[ClusterSpec | None, Settings, PodRules, Demand | None, list[Mistake]]
+_Read: TypeAlias = tuple[ClusterSpec | None, Settings, PodRules, Demand | None, NodeNames, list[Mistake]]
 
 
 def load(path: str | Path, lenient: bool = False, environ: Mapping[str, str] | None = None) -> Configuration:
@@ -118,11 +120,11 @@ def load_text(
     """As `load`, for the text of a file; messages name it `file`. It may have at most so many nodes of YAML."""
     with gc_paused():
         reader = open_configuration(text, file, lenient, most_nodes)
-        cluster, settings, rules, certify, noted = _read(reader, os.environ if environ is None else environ)
+        cluster, settings, rules, certify, names, noted = _read(reader, os.environ if environ is None else environ)
         del reader
     if cluster is None or not all(mistake.is_warning for mistake in noted):
         raise ConfigError(noted)
-    return Configuration(cluster, settings, rules, tuple(noted), certify)
+    return Configuration(cluster, settings, rules, tuple(noted), certify, replace(names, file=file))
 
 
 def load_cluster(path: str | Path, lenient: bool = False) -> ClusterSpec:
@@ -136,13 +138,13 @@ def _read(reader: Reader, environ: Mapping[str, str]) -> _Read:
         reader.note(reader.root, "nothing", DOCUMENT.what)
     given = DOCUMENT.given(reader, reader.root)
     settings = read_settings(given, environ)
-    cluster, rules = _read_cluster(reader, given)
-    return cluster, settings, rules, given.value("certify"), reader.mistakes()
+    cluster, rules, names = _read_cluster(reader, given)
+    return cluster, settings, rules, given.value("certify"), names, reader.mistakes()
 
 
-def _read_cluster(reader: Reader, given: Given) -> tuple[ClusterSpec | None, PodRules]:
-    """The cluster of a document, and how its pods are read; no cluster if a part is missing, which is noted. The others
-    are checked.
+def _read_cluster(reader: Reader, given: Given) -> tuple[ClusterSpec | None, PodRules, NodeNames]:
+    """The cluster of a document, how its pods are read, and its nodes' names; no cluster if a part is missing, which is
+    noted. The others are checked.
     """
     physical_node, virtual_node = given.part("physicalCluster"), given.part("virtualClusters")
     types_node = cells_node = skus_node = None
@@ -168,7 +170,7 @@ def _read_cluster(reader: Reader, given: Given) -> tuple[ClusterSpec | None, Pod
         moving=virtual.moving,
     )
     if types_node is None or cells_node is None or virtual_node is None:
-        return None, rules
+        return None, rules, NodeNames()
     cluster = ClusterSpec(types.specs, physical.cells, virtual.specs, skus.specs, decides_by or Rules.HIVED)
     check_foreign(reader, given.nodes.get("foreignDevices"), rules, cluster)
-    return cluster, rules
+    return cluster, rules, NodeNames() if reader.has_mistakes else physical.node_names()

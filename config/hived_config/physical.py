@@ -4,10 +4,12 @@ import re
 from bisect import bisect_right
 
 import yaml
+from msgspec.structs import replace
 
 from hived.specs import PhysicalCellSpec
 from hived_config.chains import CellTypes, Chain
 from hived_config.kinds import ListOf, Schema, name_text, required
+from hived_config.node_names import VALID_NAME, WRITTEN_NAMES, GeneratedNames, NodeNames, is_possible, made_possible
 from hived_config.reader import Reader, closest, shorten
 from hived_config.size import refuse_large_hardware
 from hived_config.trees import (
@@ -159,3 +161,36 @@ class PhysicalCells:
                 shares_devices = any(start < device_count for start, _, _ in cell.devices)
                 if shares_devices or cell.chain is apart[at].chain:
                     self._note_node_twice(name, cell.node, apart[at].node)
+
+    # ---- the names of nodes
+
+    def node_names(self) -> NodeNames:
+        """The names of the nodes in a sound file, with a warning where no node will have one."""
+        for name, cells in self._inventory.nodes.items():
+            if cells[0].index < 0 and not is_possible(name):
+                found = f"node name {shorten(name)}"
+                self._reader.note(cells[0].node, found, VALID_NAME, made_possible(name), is_warning=True)
+        line = self._reader.line
+        written = {name: line(cells[0].node) for name, cells in self._inventory.nodes.items() if cells[0].index < 0}
+        generated = []
+        for run in sorted(self._generated_runs(), key=lambda run: line(run.node)):
+            names = GeneratedNames(run.start, run.stop, line(run.node))
+            self._reader.note(run.node, names.found, WRITTEN_NAMES, is_warning=True)
+            generated.append(names)
+        return NodeNames(written, tuple(generated))
+
+    def _generated_runs(self) -> list[GeneratedNodes]:
+        """Nodes without written names: those of one chain with consecutive names together."""
+        unnamed = [
+            GeneratedNodes(cell.chain, cell.index, cell.index + 1, cell.node)
+            for cells in self._inventory.nodes.values()
+            for cell in cells
+            if cell.index >= 0
+        ]
+        runs: list[GeneratedNodes] = []
+        for nodes in sorted([*self._inventory.generated, *unnamed], key=lambda each: (each.chain.name, each.start)):
+            if runs and runs[-1].chain is nodes.chain and runs[-1].stop == nodes.start:
+                runs[-1] = replace(runs[-1], stop=nodes.stop)
+            else:
+                runs.append(nodes)
+        return runs

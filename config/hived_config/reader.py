@@ -123,6 +123,11 @@ class Reader:
         """Note that a mapping has a key a second time."""
         self.note(key, f"{shorten(key.value)} given twice (first on line {self.line(first)})", "each key once")
 
+    @property
+    def has_mistakes(self) -> bool:
+        """Whether anything but warnings was noted, here or in the document around."""
+        return self._counts[False] > 0 or not all(mistake.is_warning for mistake in self._around)
+
     def mistakes(self) -> list[Mistake]:
         """Everything noted, in file order, each once. Cost O(document) if there is any, O(1) otherwise."""
         if not self._noted:

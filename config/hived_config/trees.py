@@ -62,11 +62,15 @@ class Pin(msgspec.Struct, frozen=True):
 
 
 class NodeCell(msgspec.Struct, frozen=True):
-    """A node-level cell: its devices, as ranges (first, past the last, where they are written)."""
+    """A node-level cell: its devices, as ranges (first, past the last, where they are written).
+
+    `index` is its running index where that is its name, as none is written; else -1.
+    """
 
     chain: Chain
     devices: Devices
     node: yaml.Node
+    index: int = -1
 
 
 class GeneratedNodes(msgspec.Struct, frozen=True):
@@ -144,7 +148,7 @@ class TreeReader:
             pin_id = self._read_pin(fields["pinnedCellId"], position)
         if depth == self._chain.node_depth:
             self._devices = []
-            cell = NodeCell(self._chain, self._devices, node)
+            cell = NodeCell(self._chain, self._devices, node, -1 if address else default)
             self._inventory.nodes.setdefault(address or str(default), []).append(cell)
         children = self._read_children(fields["cellChildren"], position, default) if "cellChildren" in fields else None
         if children is None:

@@ -18,7 +18,7 @@ from hived_extender.api.paths import (
     virtual_cluster_path,
 )
 from hived_extender.client.inspection import Inspector
-from hived_extender.client.pictures import BAD, FREE, RESERVED, cell_picture, legend, letters
+from hived_extender.client.pictures import BAD, FREE, RESERVED, cell_picture, health, legend, letters
 
 STATE_COLORS = {"Allocated": "green", "Preempting": "yellow", "BeingPreempted": "yellow"}
 SIGN_COLORS = {BAD: "red", RESERVED: "yellow", FREE: "bright_black"}
@@ -190,7 +190,7 @@ def _show(rows: str, note: str) -> None:
 
 
 def _health(cell: Cell) -> str:
-    return click.style(cell.cell_healthiness, fg="red" if cell.is_bad else "green")
+    return click.style(health(cell), fg="red" if cell.is_bad else "green")
 
 
 def _use(cell: Cell) -> str:

@@ -122,11 +122,11 @@ DEVICES = [
 def test_devices_that_cannot_be_had_are_told_beside_their_node(server, monkeypatch):
     monkeypatch.setitem(ANSWERS, "/v1/inspect/devices", (200, DEVICES))
     assert lines("get", "cluster", "--server", server)[:5] == [
-        "CELL     TYPE   HEALTH    USED   CELLS   DEVICES",
-        "pool     POOL   Bad        3/6",
-        "  n0     NODE   Healthy    2/2   Rp",
-        "  n1     NODE   Healthy    1/2   ~.",
-        "  n2     NODE   Bad        0/2   xx      1 used by ns/p (not placed by hived)",
+        "CELL     TYPE   HEALTH       USED   CELLS   DEVICES",
+        "pool     POOL   1 bad of 3    3/6",
+        "  n0     NODE   Healthy       2/2   Rp",
+        "  n1     NODE   Healthy       1/2   ~.",
+        "  n2     NODE   Bad           0/2   xx      1 used by ns/p (not placed by hived)",
     ]
 
 
@@ -161,12 +161,12 @@ def test_the_cluster_is_shown_with_its_rules_if_they_are_not_those_of_hived(serv
 
 def test_the_cluster_is_a_picture_of_every_leaf(server):
     assert lines("get", "cluster", "--server", server) == [
-        "CELL     TYPE   HEALTH    USED   CELLS",
-        "pool     POOL   Bad        3/6",
-        "  n0     NODE   Healthy    2/2   Rp",
-        "  n1     NODE   Healthy    1/2   ~.",
-        "  n2     NODE   Bad        0/2   xx",
-        "single   NODE   Healthy    1/2   .R",
+        "CELL     TYPE   HEALTH       USED   CELLS",
+        "pool     POOL   1 bad of 3    3/6",
+        "  n0     NODE   Healthy       2/2   Rp",
+        "  n1     NODE   Healthy       1/2   ~.",
+        "  n2     NODE   Bad           0/2   xx",
+        "single   NODE   Healthy       1/2   .R",
         "",
         "P product   R research   lower case opportunistic   . free   x bad   ~ reserved",
     ]

@@ -55,7 +55,8 @@ def test_an_unknown_key_is_a_mistake_and_what_was_meant_is_suggested(old: str, n
 
 def test_an_unknown_key_is_only_a_warning_when_lenient() -> None:
     configuration = load_text(changed("cellAddress: n0", "cellAdress: n0"), "f", lenient=True, environ={})
-    (warning,) = configuration.warnings
+    warning, nameless = configuration.warnings
+    assert nameless.found == "a node without a name, called 0 for now"
     assert warning.is_warning
     assert str(warning).startswith(f"f:9: warning: {CELL}.cellAdress: found unknown key 'cellAdress'")
 

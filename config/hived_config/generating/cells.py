@@ -13,9 +13,7 @@ import msgspec
 
 from hived_config.generating.machines import Machine, in_order, natural_key
 from hived_config.generating.naming import Names
-
-PLACEHOLDER = "placeholder-"
-"""The beginning of the names of nodes that do not exist yet."""
+from hived_config.node_names import PLACEHOLDER
 
 
 class Shape(msgspec.Struct, frozen=True):

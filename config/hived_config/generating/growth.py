@@ -6,10 +6,10 @@ import msgspec
 import yaml
 
 from hived_config.chains import Chain
-from hived_config.generating.cells import PLACEHOLDER
 from hived_config.generating.naming import Names
 from hived_config.generating.node_places import NodeTrees
 from hived_config.generating.writing import NewCell
+from hived_config.node_names import PLACEHOLDER
 
 Newcomer = tuple[tuple[str, ...], str]
 """A node to come: what it stands in below the cell in question, one group for each level or none, and its name."""

@@ -6,18 +6,26 @@ import msgspec
 import yaml
 
 from hived_config.chains import CellTypes, Chain
-from hived_config.generating.cells import PLACEHOLDER
+from hived_config.node_names import PLACEHOLDER
 from hived_config.openpai import open_configuration
 from hived_config.reader import Reader
 
 
 class NodeGroup(msgspec.Struct, eq=False):
-    """A cell above the nodes. `scalar` is its address in the text, None if that is not written or not its alone."""
+    """A cell above the nodes.
+
+    Attributes
+    ----------
+    scalar : its address in the text, None if that is not written or not its alone
+    groups, places : the cells below it, written or generated
+    mapping : the cell in the text, to which children can be added as none are written; else None
+    """
 
     address: str
     scalar: yaml.ScalarNode | None
     groups: list["NodeGroup"] = msgspec.field(default_factory=list)
     places: list["NodePlace"] = msgspec.field(default_factory=list)
+    mapping: yaml.MappingNode | None = None
 
     def every_place(self) -> Iterator["NodePlace"]:
         """The nodes in it, in file order."""
@@ -27,8 +35,15 @@ class NodeGroup(msgspec.Struct, eq=False):
 
 
 class NodePlace(msgspec.Struct, eq=False):
-    """A cell at node level. `scalar` is the node's name in the text, None if that is not written or not its alone;
-    `children` its cells, None if not written. `is_generated`: the name follows from where the cell stands.
+    """A cell at node level.
+
+    Attributes
+    ----------
+    scalar : the node's name in the text, None if that is not written or not its alone
+    children : its cells, None if not written
+    is_generated : the name follows from where the cell stands
+    mapping : the cell in the text, to which a name can be added as none is written; else None
+    root : the written cell above it whose children are all generated; None where this cell is written
     """
 
     name: str
@@ -36,6 +51,15 @@ class NodePlace(msgspec.Struct, eq=False):
     scalar: yaml.ScalarNode | None
     children: yaml.SequenceNode | None
     is_generated: bool = False
+    mapping: yaml.MappingNode | None = None
+    root: NodeGroup | None = None
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether another name can be written here."""
+        return (
+            self.scalar is not None or self.mapping is not None or (self.root is not None and bool(self.root.mapping))
+        )
 
     @property
     def node_type(self) -> str:
@@ -101,11 +125,12 @@ def _value(reader: Reader, node: yaml.Node | None, key: str) -> yaml.Node | None
 
 
 class _TreeWalk:
-    """Reads cells; a scalar that an alias shares is nobody's to change."""
+    """Reads cells; a scalar or a cell that an alias shares is nobody's to change."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._owners: dict[int, NodeGroup | NodePlace] = {}
+        self._holders: dict[int, list[NodeGroup | NodePlace]] = {}
 
     def read(self, node: yaml.Node, chain: Chain, depth: int, index: int, parent: NodeGroup) -> None:
         """Add a cell and the cells below it, down to the nodes, to `parent`; `index` is its running index."""
@@ -115,26 +140,42 @@ class _TreeWalk:
         address = self._reader.text(scalar, "")
         children = fields.get("cellChildren")
         items = children if isinstance(children, yaml.SequenceNode) and children.value else None
+        is_node = depth == chain.node_depth
+        mapping = node if isinstance(node, yaml.MappingNode) else None
+        if ("cellAddress" if is_node else "cellChildren") in fields:
+            mapping = None
         cell: NodeGroup | NodePlace
-        if depth == chain.node_depth:
-            cell = NodePlace(address or str(index), chain, scalar, items, is_generated=not address)
+        if is_node:
+            cell = NodePlace(address or str(index), chain, scalar, items, is_generated=not address, mapping=mapping)
             parent.places.append(cell)
         else:
-            cell = NodeGroup(address, scalar)
+            cell = NodeGroup(address, scalar, mapping=mapping)
             parent.groups.append(cell)
             first = index * chain.fan_out[depth]
             for i, item in enumerate(items.value if items else ()):
                 self.read(item, chain, depth + 1, first + i, cell)
             if items is None:
-                cell.places += _generated(chain, depth, index)
+                _generate(chain, depth, index, cell, cell)
+        self._hold(node, scalar, cell)
+
+    def _hold(self, node: yaml.Node, scalar: yaml.ScalarNode | None, cell: NodeGroup | NodePlace) -> None:
+        holders = self._holders.setdefault(id(node), [])
+        holders.append(cell)
+        if len(holders) > 1:
+            for each in holders:
+                each.mapping = None
         if scalar is not None:
             owner = self._owners.setdefault(id(scalar), cell)
             if owner is not cell:
                 owner.scalar = cell.scalar = None
 
 
-def _generated(chain: Chain, depth: int, index: int) -> list[NodePlace]:
-    """The nodes below a cell whose children are not written: running indices are their names."""
-    count = chain.leaf_counts[depth] // chain.leaf_counts[chain.node_depth]
-    names = range(index * count, (index + 1) * count)
-    return [NodePlace(str(name), chain, None, None, is_generated=True) for name in names]
+def _generate(chain: Chain, depth: int, index: int, cell: NodeGroup, root: NodeGroup) -> None:
+    """Add the cells below a cell whose children are not written: running indices are the names of nodes."""
+    count = chain.fan_out[depth]
+    for child in range(index * count, (index + 1) * count):
+        if depth + 1 == chain.node_depth:
+            cell.places.append(NodePlace(str(child), chain, None, None, is_generated=True, root=root))
+        else:
+            cell.groups.append(NodeGroup("", None))
+            _generate(chain, depth + 1, child, cell.groups[-1], root)

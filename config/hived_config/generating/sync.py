@@ -17,15 +17,16 @@ import yaml
 
 from hived.errors import InvariantError, UserError
 from hived_config.chains import Chain
-from hived_config.generating.cells import PLACEHOLDER
 from hived_config.generating.chain_finder import ChainFinder, aligned
 from hived_config.generating.growth import Growth, node_names
 from hived_config.generating.machines import Machine, counted, listed, natural_key, notes_on
+from hived_config.generating.nameless import Nameless
 from hived_config.generating.naming import Names
 from hived_config.generating.node_places import NodeGroup, NodePlace, read_trees
 from hived_config.generating.nodes import Reading, labels_of, machines_of, name_of
 from hived_config.generating.writing import NewCell, block, flow, scalar
 from hived_config.loader import Configuration, load_text
+from hived_config.node_names import PLACEHOLDER
 from hived_config.text.splices import EditedText, Splice, UneditableError
 from hived_config.text.written import Written
 
@@ -89,14 +90,24 @@ class _Note(Enum):
     """A note on nodes, in the order in which people read them."""
 
     GONE = "of the file not in the cluster, their places kept"
-    GONE_UNWRITTEN = (
-        "of the file not in the cluster; their names are generated, and no other node takes their places until "
-        "cellChildren are written with a cellAddress for each"
+    NAMELESS = "of the file without names, for which the cluster has no node; a new node takes such a place"
+    NAMELESS_FOR_EVER = (
+        "of the file without names, for which the cluster has no node; no other node takes their places until each is "
+        "written with a cellAddress of its own"
     )
     UNKNOWN = "left out, as no cell type is of their product and number of devices"
     AMBIGUOUS = "left out, as several leaf cell types could be theirs (say which with nodeLabels in skuTypes)"
     HOMELESS = "left out, as their group has no room, or their labels do not say which it is"
     DIFFERENT = "with another number of devices than their cell type has"
+
+
+GONE = 2
+"""The rank of a place that a node had, after placeholders and places without a name."""
+
+
+def _rank(place: NodePlace) -> int:
+    """The order in which new nodes take places."""
+    return 0 if place.is_placeholder else 1 if place.is_generated else GONE
 
 
 def _renaming(text: str, node: yaml.ScalarNode, name: str) -> Splice:
@@ -155,9 +166,17 @@ class _Sync:
         for chain, machines in homeless.items():
             self._grow(chain, machines)
         present = self._labels.keys()
+        filled = {place.root for place in self._renamed if isinstance(place, NodePlace) and place.root is not None}
         for place in self._places:
-            if place.name not in present and not place.is_placeholder and place not in self._renamed:
-                self._told[_Note.GONE_UNWRITTEN if place.is_generated else _Note.GONE].append(place.name)
+            is_rewritten = place in self._renamed or (place.root is not None and place.root in filled)
+            if place.name not in present and not place.is_placeholder and not is_rewritten:
+                self._told[self._note_of(place)].append(place.name)
+
+    def _note_of(self, place: NodePlace) -> _Note:
+        """The note on a node that is gone, or never was."""
+        if not place.is_generated:
+            return _Note.GONE
+        return _Note.NAMELESS if place.is_writable else _Note.NAMELESS_FOR_EVER
 
     def _chains_for(self, machine: Machine) -> list[Chain]:
         """The chains that a machine can be in, best first: chains with as many levels as it has groups."""
@@ -186,12 +205,12 @@ class _Sync:
         """The vacant places in a group, each once."""
         if group not in self._vacancies:
             every = [place for place in group.every_place() if self._is_vacant(place)]
-            self._vacancies[group] = iter(sorted(every, key=lambda place: not place.is_placeholder))
+            self._vacancies[group] = iter(sorted(every, key=_rank))
         return (place for place in self._vacancies[group] if place not in self._renamed)
 
     def _is_vacant(self, place: NodePlace) -> bool:
         is_there = place.name in self._labels or place.name in self._kept
-        return place.scalar is not None and not is_there and place not in self._renamed
+        return place.is_writable and not is_there and place not in self._renamed
 
     def _index(self, parent: NodeGroup, depth: int, chain: Chain) -> dict[str, NodeGroup]:
         """The groups in `parent` by their name: the labels of their nodes give it, or else their address."""
@@ -216,7 +235,7 @@ class _Sync:
         for group in parent.groups:
             is_free = group not in self._renamed and (group.scalar is not None or not group.address)
             places = list(group.every_place()) if is_free else []
-            if places and all(place.is_placeholder and self._is_vacant(place) for place in places):
+            if places and all(_rank(place) < GONE and self._is_vacant(place) for place in places):
                 if group.scalar is not None:
                     self._renamed[group] = self._new_address(parent, name)
                 self._index(parent, depth, chain)[name] = group
@@ -229,7 +248,8 @@ class _Sync:
 
     def _take(self, place: NodePlace, machine: Machine) -> None:
         self._renamed[place] = machine.name
-        self.changes.append(f"{machine.name} takes the place of {place.name} ({place.node_type})")
+        before = f"without a name, called {place.name} for now" if place.is_generated else f"of {place.name}"
+        self.changes.append(f"{machine.name} takes the place {before} ({place.node_type})")
 
     def _grow(self, chain: Chain, machines: Sequence[Machine]) -> None:
         """Append trees for machines that found no place, except for those whose group is full."""
@@ -279,6 +299,10 @@ class _Sync:
         edits = [
             _renaming(self._text, cell.scalar, name) for cell, name in self._renamed.items() if cell.scalar is not None
         ]
+        taken = {place: name for place, name in self._renamed.items() if isinstance(place, NodePlace)}
+        has_numbers = any(place.is_generated and place.name in self._labels for place in self._places)
+        nameless = Nameless(self._text, self._names, lambda name: has_numbers or name in self._kept)
+        edits += nameless.edits(taken)
         if not self._new:
             return edits
         lines = [line for cell in self._new for line in block(cell, "")]

@@ -107,7 +107,7 @@ def flow(cell: NewCell) -> str:
 def block(cell: NewCell, indent: str) -> Iterator[str]:
     """A cell as lines."""
     if cell.is_node:
-        yield f"{indent}- {_compact(cell)}"
+        yield f"{indent}- {compact(cell)}"
         return
     fields = []
     if cell.cell_type:
@@ -121,14 +121,14 @@ def block(cell: NewCell, indent: str) -> Iterator[str]:
         yield from block(child, f"{indent}  ")
 
 
-def _compact(cell: NewCell) -> str:
-    """A node in flow style; devices are numbers."""
+def compact(cell: NewCell) -> str:
+    """A cell in flow style, plain where that is safe; devices are numbers."""
     fields = [f"cellType: {scalar(cell.cell_type)}"] if cell.cell_type else []
     if cell.address:
         address = cell.address if cell.address.isdecimal() and not cell.is_node else scalar(cell.address)
         fields.append(f"cellAddress: {address}")
     if cell.children:
-        fields.append(f"cellChildren: [{', '.join(map(_compact, cell.children))}]")
+        fields.append(f"cellChildren: [{', '.join(map(compact, cell.children))}]")
     return "{" + ", ".join(fields) + "}"
 
 

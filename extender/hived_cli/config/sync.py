@@ -55,10 +55,11 @@ def command(
     """Bring the nodes of a configuration up to date, and leave everything else in it as it is.
 
     A node that is gone keeps its place, as virtual clusters have been promised it: the scheduler takes it for a bad
-    cell. A new node takes the place of a placeholder, or of a gone node with the same product and number of devices.
-    With --levels it takes one in the same group only. If there is none, its chain grows by a cell of the top type,
-    which placeholders fill up. Cell types, virtual clusters, comments and the rest of the text are not touched. With
-    --max there are places, and so guarantees, for nodes that an autoscaler has yet to bring.
+    cell. A new node takes the place of a placeholder, one without a name, which is written then, or that of a gone
+    node with the same product and number of devices. With --levels it takes one in the same group only. If there is
+    none, its chain grows by a cell of the top type, which placeholders fill up. Cell types, virtual clusters,
+    comments and the rest of the text are not touched. With --max there are places, and so guarantees, for nodes that
+    an autoscaler has yet to bring.
 
     \b
     Examples:

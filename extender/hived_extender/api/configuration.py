@@ -96,10 +96,20 @@ class ReportedGroups(msgspec.Struct, frozen=True):
     affected: list[ReportedJob] = []
 
 
+class BadCells(msgspec.Struct, frozen=True, rename="camel"):
+    """The nodes of a cell type that are not there or not healthy: how many of how many, and the first of them."""
+
+    cell_type: str
+    bad: int
+    total: int
+    nodes: list[str] = []
+
+
 class ConfigReport(msgspec.Struct, frozen=True, rename="camel"):
     """The effects of a configuration, planned or done.
 
-    Where it `needs_allow_downgrade`, running work would lose guaranteed cells, and `refusals` says so.
+    Where it `needs_allow_downgrade`, running work would lose guaranteed cells, and `refusals` says so. `bad` has the
+    nodes that would be bad under it now.
     """
 
     base_version: int = 0
@@ -111,6 +121,7 @@ class ConfigReport(msgspec.Struct, frozen=True, rename="camel"):
     waiting: list[ReportedJob] = []
     affects_running: bool = False
     needs_allow_downgrade: bool = False
+    bad: list[BadCells] = []
 
     @property
     def is_refused(self) -> bool:

@@ -40,6 +40,16 @@ def cell_picture(cell: Cell, letter_of: dict[str, str]) -> str:
     return gap.join("".join(leaf_sign(leaf, letter_of) for leaf in node.leaves()) for node in nodes)
 
 
+def health(cell: Cell) -> str:
+    """Healthy, Bad, or the bad share such as `1 bad of 18`: of nodes above node level, else of leaf cells."""
+    if not cell.is_bad:
+        return cell.cell_healthiness
+    nodes = cell.nodes()
+    parts = cell.leaves() if nodes == [cell] else nodes
+    bad = sum(part.is_bad for part in parts)
+    return f"{bad:,} bad of {len(parts):,}" if 0 < bad < len(parts) else cell.cell_healthiness
+
+
 def legend(letter_of: dict[str, str]) -> str:
     """One line that explains the characters."""
     names = [f"{letter} {name}" for name, letter in letter_of.items()]

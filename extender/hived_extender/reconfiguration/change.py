@@ -11,8 +11,9 @@ from hived_config.changes import Changes
 from hived_config.compare import compare
 from hived_config.loader import Configuration
 from hived_config.rules import names_for
-from hived_extender.api.configuration import ConfigReport, ReportedGroups, ReportedJob
-from hived_extender.reconfiguration.present import held, switch, waiting_jobs
+from hived_extender.api.configuration import BadCells, ConfigReport, ReportedGroups, ReportedJob
+from hived_extender.reconfiguration.node_checks import bad_nodes, judge
+from hived_extender.reconfiguration.present import cluster_nodes, held, switch, waiting_jobs
 from hived_extender.reconfiguration.successor import Successor
 from hived_extender.reconfiguration.verdicts import HARM, Affected, Verdict, Verdicts
 from hived_extender.reconfiguration.waiting_jobs import Waiting, outcomes, refused_by
@@ -45,6 +46,8 @@ class Outcome(msgspec.Struct, frozen=True):
     waiting: Sequence[ReportedJob]
     base_version: int
     warnings: Sequence[str] = ()
+    refusals: Sequence[str] = ()
+    bad: Sequence[BadCells] = ()
 
     @property
     def locked_out(self) -> list[str]:
@@ -56,13 +59,14 @@ class Outcome(msgspec.Struct, frozen=True):
         return ConfigReport(
             self.base_version,
             self.changes.is_empty,
-            [*refusals],
+            [*self.refusals, *refusals],
             [*self.warnings],
             self.changes,
             ReportedGroups(self.unaffected_count, [_reported(one) for one in self.affected]),
             [*self.waiting],
             any(one.verdict in HARM for one in self.affected),
-            bool(self.locked_out),
+            bool(self.locked_out) and not self.refusals,
+            [*self.bad],
         )
 
 
@@ -85,6 +89,7 @@ class Change:
         self._has_profiles = has_profiles
         self._successor = Successor(new.cluster, draft, new.rules)
         self._verdicts = Verdicts(self._successor)
+        self._cluster: frozenset[str] = frozenset()
 
     @property
     def node_names(self) -> tuple[str, ...]:
@@ -109,19 +114,23 @@ class Change:
             self._successor.check()
         except InvariantError as error:
             raise UserError(f"the new state breaks a rule: {error}", 500) from error
+        self._cluster = cluster_nodes(service)
         return state, waiting_jobs(service)
 
     def outcome(self, present: State, waiting: Sequence[Waiting]) -> Outcome:
         """The effects on running and waiting jobs. Cost: a search for each kind of job that waits."""
         affected = self._verdicts.affected(present)
         topology = self._successor.core.state.topology
+        names = judge(self._old, self._new, self._cluster)
         return Outcome(
             compare(self._old, self._new, present.topology, topology),
             affected,
             max(0, len(present.groups) - len(affected)),
             outcomes(refused_by(self._new.rules.access, waiting), self._successor.core.state),
             self._base_version,
-            (*map(str, self._new.warnings), *(_warn_of_names(self._old, self._new) if self._has_profiles else ())),
+            (*names.warnings, *(_warn_of_names(self._old, self._new) if self._has_profiles else ())),
+            names.refusals,
+            bad_nodes(self._successor.core.state),
         )
 
     def switch(self, service: Service, agreed: Agreed | None, *, may_lock_out: bool = True) -> float:

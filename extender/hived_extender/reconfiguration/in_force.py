@@ -159,6 +159,8 @@ class InForce:
 
     def _judge(self, push: ConfigPushArgs, agreed: Agreed | None, outcome: Outcome, present: State) -> None:
         """Raise Refused if the change must not happen."""
+        if outcome.refusals:
+            raise Refused("; ".join(outcome.refusals), REFUSED, outcome.report())
         if outcome.locked_out and not push.allow_downgrade:
             reason = _needs_downgrade(outcome, self.store.downgrade_remedy)
             raise Refused(reason, REFUSED, outcome.report([reason]))

@@ -43,6 +43,12 @@ def nodes_in_use(service: Service) -> frozenset[str]:
         return frozenset(record.place.node for record in machine.cache.pods if record.place.node)
 
 
+def cluster_nodes(service: Service) -> frozenset[str]:
+    """The names of all nodes that the API server has, whatever runs there; none where nobody has seen any."""
+    with service.runner.look() as machine:
+        return machine.cache.nodes.names
+
+
 def configure(service: Service, configuration: Configuration, text: str) -> bool:
     """Take up another configuration on a replica that does not lead; False on one that does, which has to switch.
 

@@ -34,6 +34,11 @@ class ClusterNodes:
         self.offers = Offers(None, (), self.residents, ())
         self.healthy: set[str] = set()
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The nodes that there are, ours or not."""
+        return frozenset(self._nodes)
+
     def begin(self, core: Core, devices: Collection[str]) -> None:
         """Offer the nodes of this core from now on. `devices` are the resources that count as cells."""
         if self.residents.names != core.node_names:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hived.layout import build_topology
 from hived.specs import ClusterSpec, SkuTypeSpec
 from hived.topology import Topology
-from hived_config.generating.cells import PLACEHOLDER
+from hived_config.node_names import PLACEHOLDER
 from hived_config.rules import PodRules
 from hived_config.skus import GPU_RESOURCE
 from hived_extender.pods.wire import ENABLE_LIMIT

@@ -133,7 +133,7 @@ def test_scripts_get_json() -> None:
 
 
 def test_many_virtual_clusters_are_drawn_in_blocks_of_100_columns(tmp_path: Path) -> None:
-    cells = ", ".join(["{cellType: NODE}"] * 40)
+    cells = ", ".join(f"{{cellType: NODE, cellAddress: n{i}}}" for i in range(40))
     vcs = "".join(f"  team-{i:02}: {{virtualCells: [{{cellType: NODE, cellNumber: 1}}]}}\n" for i in range(30))
     file = tmp_path / "f.yaml"
     file.write_text(

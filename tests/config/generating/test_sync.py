@@ -1,6 +1,7 @@
 """The text of a configuration follows the nodes of the cluster, and nothing else of it changes."""
 
 import difflib
+import json
 import os
 import random
 from collections.abc import Iterable
@@ -353,9 +354,98 @@ def test_nodes_whose_names_are_generated_are_told_when_they_are_gone() -> None:
     result = synced(GENERATED, nodes("0", "5", "n9"))
     assert result.text == GENERATED
     assert result.notes == (
-        "2 nodes of the file not in the cluster; their names are generated, and no other node takes their places until "
-        "cellChildren are written with a cellAddress for each: 4, 6",
+        "2 nodes of the file without names, for which the cluster has no node; a new node takes such a place: 4, 6",
     )
+
+
+def test_a_new_node_takes_a_place_without_a_name_and_all_children_are_written() -> None:
+    result = done(GENERATED, nodes("n1", "n9"))
+    assert result.changes == ("n1 takes the place without a name, called 0 for now (NODE)",)
+    assert difference(GENERATED, result.text) == ["-  - {cellType: NODE}", "+  - {cellType: NODE, cellAddress: n1}"]
+    again = done(result.text, nodes("n1", "n2", "n3", "n9"))
+    assert again.changes == (
+        "n2 takes the place without a name, called 4 for now (NODE)",
+        "n3 takes the place without a name, called 5 for now (NODE)",
+    )
+    assert difference(result.text, again.text)[1:] == [
+        "+    cellChildren: [{cellAddress: left, cellChildren: [{cellAddress: n2}, {cellAddress: n3}]}, "
+        "{cellAddress: right, cellChildren: [{}, {cellAddress: n9}]}]",
+    ]
+    last = done(again.text, nodes("n1", "n2", "n3", "n4", "n9"))
+    assert "cellChildren: [{cellAddress: n4}, {cellAddress: n9}]" in last.text
+
+
+def test_names_are_written_in_blocks_where_the_file_is_in_blocks_and_other_nodes_are_to_come() -> None:
+    text = GENERATED[: GENERATED.index("  - {cellType: NODE}")] + BLOCKS
+    present = [*nodes("n1", "n2", zone="hall", rack="r1"), *nodes("n3", zone="hall", rack="r2")]
+    result = done(text, present, Reading(levels=(room.ZONE, room.RACK)))
+    assert difference(text, result.text) == [
+        "+    cellChildren:",
+        "+    - cellChildren:",
+        "+      - {cellAddress: n1}",
+        "+      - {cellAddress: n2}",
+        "+    - cellChildren:",
+        "+      - {cellAddress: n3}",
+        "+      - {cellAddress: placeholder-hall-1}",
+    ]
+    topology = build_topology(load_text(result.text, "f", environ={}).cluster)
+    assert {topology.address(cell) for cell in range(7)} == {
+        "hall", "hall/0", "hall/1", "hall/0/n1", "hall/0/n2", "hall/1/n3", "hall/1/placeholder-hall-1",
+    }  # fmt: skip
+
+
+def test_a_node_whose_name_is_a_number_keeps_it_when_others_get_names() -> None:
+    text = GENERATED[: GENERATED.index("  - {cellType: NODE}")] + BLOCKS
+    result = done(text, nodes("1", "n7"))
+    names = build_topology(load_text(result.text, "f", environ={}).cluster).node_names
+    assert names == ("1", "2", "3", "n7")
+    assert '- {cellAddress: "1"}' in result.text
+
+
+def test_a_number_where_work_still_counts_is_kept() -> None:
+    text = GENERATED[: GENERATED.index("  - {cellType: NODE}")] + BLOCKS
+    result = done(text, nodes("n7"), in_use=["0"])
+    names = build_topology(load_text(result.text, "f", environ={}).cluster).node_names
+    assert names == ("0", "n7", "placeholder-hall-1", "placeholder-hall-2")
+
+
+def test_json_without_names_stays_json() -> None:
+    text = (
+        '{"physicalCluster": {"cellTypes": {"DGX": {"childCellType": "V100", "childCellNumber": 8, "isNodeLevel": true'
+        '}, "RACK": {"childCellType": "DGX", "childCellNumber": 2}}, "physicalCells": [{"cellType": "DGX"}, '
+        '{"cellType": "RACK"}]}, "virtualClusters": {}}'
+    )
+    result = done(text, nodes("n1", "n2"))
+    cells = json.loads(result.text)["physicalCluster"]["physicalCells"]
+    assert cells == [
+        {"cellType": "DGX", "cellAddress": "n1"},
+        {"cellType": "RACK", "cellChildren": [{"cellAddress": "n2"}, {"cellAddress": "placeholder-dgx-1"}]},
+    ]
+
+
+@pytest.mark.parametrize("cell", ["{cellType: RACK, cellChildren: }", "{cellType: RACK, cellChildren: []}"])
+def test_a_place_without_a_name_that_cannot_be_written_to_is_told(cell: str) -> None:
+    text = GENERATED[: GENERATED.index("  - {cellType: NODE}")] + f"  - {cell}\nvirtualClusters: {{}}\n"
+    result = done(text, [])
+    assert result.notes == (
+        "2 nodes of the file without names, for which the cluster has no node; no other node takes their places until "
+        "each is written with a cellAddress of its own: 0, 1",
+    )
+
+
+def test_cells_without_names_that_an_alias_shares_are_not_written_to() -> None:
+    text = GENERATED[: GENERATED.index("  - {cellType: NODE}")]
+    text += "  - {cellType: ROOM, cellChildren: [&empty {}, *empty]}\nvirtualClusters: {}\n"
+    result = synced(text, nodes("n1"))
+    assert "no other node takes their places" in " ".join(result.notes)
+
+
+BLOCKS = """\
+  - cellType: ROOM
+    cellAddress: hall
+virtualClusters:
+  a: {virtualCells: [{cellType: ROOM, cellNumber: 1}]}
+"""
 
 
 def test_a_new_node_beside_generated_ones_is_known_by_them_and_takes_no_place_of_theirs() -> None:
@@ -366,3 +456,35 @@ def test_a_new_node_beside_generated_ones_is_known_by_them_and_takes_no_place_of
     assert result.text == text.replace(
         "{cellType: NODE}\n", "{cellType: NODE}\n  - {cellType: NODE, cellAddress: n7}\n"
     )
+
+
+RACK_FORMS = {
+    "named": "{{cellType: RACK, cellAddress: r{i}, cellChildren: [{{cellAddress: a{i}}}, {{cellAddress: b{i}}}]}}",
+    "half": "cellType: RACK\n    cellAddress: r{i}  # half\n    cellChildren:\n    - {{cellAddress: a{i}}}\n    - {{}}",
+    "flow": "{{cellType: RACK, cellAddress: r{i}}}",
+    "bare": "{{cellType: RACK}}",
+    "block": "cellType: RACK  # empty yet\n    cellAddress: 'r{i}'",
+    "pinned": "cellType: RACK\n    pinnedCellId: p{i}\n  # a comment between",
+}
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(
+    forms=st.lists(st.sampled_from(sorted(RACK_FORMS)), min_size=1, max_size=6),
+    written=st.sets(st.sampled_from([f"{side}{i}" for side in "ab" for i in range(6)]), max_size=12),
+    others=st.sets(st.integers(0, 14).map(str) | st.integers(0, 9).map("new{}".format), max_size=12),
+)
+def test_whatever_is_left_out_every_node_gets_a_place_while_there_is_one(
+    forms: list[str], written: set[str], others: set[str]
+) -> None:
+    cells = "".join(f"  - {RACK_FORMS[form].format(i=i)}\n" for i, form in enumerate(forms))
+    text = GENERATED.split("    ROOM", maxsplit=1)[0] + f"  physicalCells:\n{cells}virtualClusters: {{}}\n"
+    present = nodes(*sorted(written | others))
+    result = done(text, present)
+    names = build_topology(load_text(result.text, "f", environ={}).cluster).node_names
+    assert {node["metadata"]["name"] for node in present} <= set(names)
+    assert len(names) == max(2 * len(forms), 2 * -(-len(present) // 2))
+    assert [line for line in result.text.splitlines() if "#" in line] == [
+        line for line in text.splitlines() if "#" in line
+    ]
+    assert synced(text, list(reversed(present))) == result

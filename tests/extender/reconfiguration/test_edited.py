@@ -10,6 +10,7 @@ import pytest
 from hived_extender.kube.client import KubeClient, pod_path
 from hived_extender.reconfiguration import configurations, stores
 from hived_extender.reconfiguration.origins import ConfigMapName
+from hived_extender.reconfiguration.present import cluster_nodes
 from hived_extender.reconfiguration.versions import ALLOW_DOWNGRADE, ALLOW_UNCERTIFIED, REFUSED, TEXT_KEY
 from hived_extender.running import Extender, start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster
@@ -120,6 +121,17 @@ def test_pushed_rules_are_in_force_and_told(stored: Edited) -> None:
     wait_until(lambda: stored.current.version == 2)
     assert stored.metric("hived_rules") == 2
     assert stored.place_of("p")["virtualPlacement"]
+
+
+def test_a_node_that_cannot_be_is_refused_with_the_one_that_was_meant(stored: Edited) -> None:
+    stored.kube.create("/api/v1/nodes", {"metadata": {"name": "gpu-4"}})
+    wait_until(lambda: "gpu-4" in cluster_nodes(stored.extender.service))
+    stored.edit(MORE_FOR_B.replace("n3", "GPU_04"))
+    wait_until(lambda: stored.current.refused)
+    reason = stored.current.refused.reason
+    assert "node name 'GPU_04'" in reason
+    assert reason.endswith("(did you mean gpu-4?)")
+    assert stored.current.version == 1
 
 
 def test_an_unsound_text_is_refused_until_it_is_mended(stored: Edited) -> None:

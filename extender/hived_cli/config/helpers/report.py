@@ -53,6 +53,7 @@ class _Drawing:
             changes = list(self._changes(report.changes))
             yield _heading(f"Changes{against}")
             yield from changes or ["  none"]
+            yield from self._bad()
             yield from self._waiting()
         if report.warnings:
             yield _heading("Warnings", "yellow")
@@ -121,6 +122,15 @@ class _Drawing:
             yield f"  {what} changed: {sum(map(len, by_reason.values())):,}"
             yield from self._listed((f"{self._names(names)}: {why}" for why, names in by_reason.items()), indent=4)
 
+    def _bad(self) -> Iterator[str]:
+        """The nodes that would be bad: not in the cluster, or not healthy."""
+        if self._report.bad:
+            yield _heading("Nodes that would be bad now", "yellow")
+            yield from self._listed(
+                f"{each.cell_type}: {each.bad:,} bad of {each.total:,} ({_few(each.nodes, each.bad)})"
+                for each in self._report.bad
+            )
+
     def _shapes(self, shapes: Sequence[Shape]) -> Iterator[str]:
         """A line for each virtual cluster and chain, virtual clusters that lose something first."""
         by_vc: dict[str, dict[str, list[Shape]]] = {}
@@ -152,6 +162,11 @@ class _Drawing:
 
 def _heading(text: str, color: str | None = None) -> str:
     return click.style(text, bold=True, fg=color)
+
+
+def _few(names: Sequence[str], count: int) -> str:
+    """The names, and how many more there are."""
+    return ", ".join(names) + (f" and {count - len(names):,} more" if count > len(names) else "")
 
 
 def _count(count: int, noun: str) -> str:

@@ -181,3 +181,13 @@ def test_a_long_value_is_shortened_unless_all_is_asked_for() -> None:
     assert line.startswith('    virtualClusters.a.namespaces: none -> ["team-0", ')
     assert (line.endswith("..."), len(line) < 200) == (True, True)
     assert any("team-999" in each for each in drawn(True, changes=changes))
+
+
+def test_nodes_that_would_be_bad_are_counted_by_type_and_named() -> None:
+    few = {"cellType": "RACK.NODE", "bad": 1, "total": 18, "nodes": ["n3"]}
+    shown = drawn(bad=[few, {"cellType": "NODE", "bad": 10, "total": 16, "nodes": [f"m{i}" for i in range(8)]}])
+    at = shown.index("Nodes that would be bad now")
+    assert shown[at + 1 : at + 3] == [
+        "  RACK.NODE: 1 bad of 18 (n3)",
+        "  NODE: 10 bad of 16 (m0, m1, m2, m3, m4, m5, m6, m7 and 2 more)",
+    ]
