@@ -19,7 +19,7 @@ SUMMARIES = {
     "demo": "Run the lab: HiveD's guarantees, shown and checked on an embedded cluster.",
     "submit": "Turn jobs and pod manifests into pods and create them.",
     "resume": "Create the pods of a job that was submitted suspended, or that was aborted.",
-    "get": "Show the cluster, the virtual clusters or the affinity groups.",
+    "get": "Show the cluster, virtual clusters, jobs, nodes or affinity groups.",
     "config": "Check, explain and change configurations.",
     "defrag": "Make room in a virtual cluster whose free cells are scattered, by moving groups that allow it.",
     "certificates": "Make certificates for TLS between kube-scheduler and the extender.",

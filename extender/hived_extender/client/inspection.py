@@ -4,17 +4,20 @@ import re
 import ssl
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import IO, Any, Literal, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import msgspec
 import urllib3
 
+from hived import __version__
 from hived.errors import UserError
 from hived_extender.api import paths
 from hived_extender.api.cells import AffinityGroup, AffinityGroups, Cell, LostDevices, RulesInForce, Shortage
+from hived_extender.api.waiting import FreeCells, IfArgs, IfResult, Job, Jobs, NodeView, Why
 from hived_extender.api.what_if import PodOutcome, WhatIfResult
 
 DEFAULT_SERVER = "http://127.0.0.1:9096"
@@ -27,6 +30,9 @@ _PIECE = 64 * 1024
 
 _NO_TLS = "WRONG_VERSION_NUMBER"
 """OpenSSL's reason where the other side answers in clear text."""
+
+_NO_PATH = "Not Found: "
+"""How the service's answer begins where it does not know a path at all."""
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 
@@ -97,10 +103,19 @@ class NoAnswerError(UserError):
     """A service could not be reached, or did not answer in time: the request may have been carried out."""
 
 
-class Inspector:
-    """Asks the service at `server`. Every call raises UserError if it does not answer, or in its words of refusal."""
+class OlderError(UserError):
+    """A service of an older version does not know a path."""
 
-    def __init__(self, server: str = DEFAULT_SERVER, credentials: Credentials = NO_CREDENTIALS) -> None:
+
+class Inspector:
+    """Asks the service at `server`. Every call raises UserError if it does not answer, or in its words of refusal.
+
+    `change_count` grows with each answer that is another one than before; only after `remember`.
+    """
+
+    def __init__(
+        self, server: str = DEFAULT_SERVER, credentials: Credentials = NO_CREDENTIALS, *, timeout_s: float = TIMEOUT_S
+    ) -> None:
         if "://" not in server:
             server = f"http://{server}"
         if not _is_address(server):
@@ -114,6 +129,13 @@ class Inspector:
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
         self._pool = _pool(self.server, credentials.context() if is_https else None)
+        self._timeout_s = timeout_s
+        self.change_count = 0
+        self._kept: dict[str, tuple[str, bytes]] | None = None  # by path, the tag and the answer
+
+    def remember(self) -> None:
+        """Keep the last answer of every path from now on, so that the service sends only those that have changed."""
+        self._kept = {}
 
     def physical_cluster(self) -> list[Cell]:
         """The top cells, in file order."""
@@ -153,6 +175,28 @@ class Inspector:
         answer = self.fetch(paths.WHAT_IF_PATH, msgspec.json.encode({"pods": pods}))
         return self.decode(paths.WHAT_IF_PATH, WhatIfResult, answer).pods
 
+    def jobs(self, wanted: Mapping[str, str] | None = None) -> list[Job]:
+        """The jobs with these properties, waiting ones first; all if none is given. Raises OlderError."""
+        return self._get_new(jobs_path(wanted or {}), Jobs).items
+
+    def why(self, name: str) -> Why | None:
+        """All that is known of a job, by the name that it has in `jobs`; None if there is none, or no such path."""
+        path = paths.why_path(name)
+        status, answer = self.ask(path, expected=(404,))
+        return None if status == 404 else self.decode(path, Why, answer)
+
+    def why_if(self, name: str, changes: Sequence[str]) -> IfResult:
+        """Whether a job would start with these changes. Raises OlderError."""
+        return self._get_new(paths.IF_PATH, IfResult, msgspec.json.encode(IfArgs(name, list(changes))))
+
+    def nodes(self, is_bad: bool = False) -> list[NodeView]:
+        """The nodes; the bad ones alone if `is_bad`. Raises OlderError."""
+        return self._get_new(nodes_path(is_bad), list[NodeView])
+
+    def free_cells(self) -> list[FreeCells]:
+        """The cells of every virtual cluster by level. Raises OlderError."""
+        return self._get_new(paths.FREE_CELLS_PATH, list[FreeCells])
+
     def get(self, path: str, answer_type: type[T]) -> T:
         """The answer of a path as a value."""
         return self.decode(path, answer_type, self.fetch(path))
@@ -163,15 +207,35 @@ class Inspector:
             return []
         return self.decode(path, list[item_type], answer)  # type: ignore[valid-type]  # the type is a value here
 
+    def fetch_new(self, path: str, body: bytes | None = None) -> bytes:
+        """As `fetch`, of a path that services of older versions lack. Raises OlderError."""
+        status, answer = self.ask(path, body, expected=(404,))
+        if status != 404:
+            return answer
+        said = _text(answer)
+        if said and not said.startswith(_NO_PATH):
+            raise UserError(said, 404)
+        raise OlderError(
+            f"{self.server} does not know {urlsplit(path).path}: its version of hived is older than this one, "
+            f"{__version__}; update the service",
+            404,
+        )
+
+    def _get_new(self, path: str, answer_type: type[T], body: bytes | None = None) -> T:
+        return self.decode(path, answer_type, self.fetch_new(path, body))
+
     def fetch(self, path: str, body: bytes | None = None) -> bytes:
         """The JSON of a path, as served; with a body, the answer to that."""
         return self.ask(path, body)[1]
 
     def ask(
-        self, path: str, body: bytes | None = None, *, expected: Collection[int] = (), timeout_s: float = TIMEOUT_S
+        self, path: str, body: bytes | None = None, *, expected: Collection[int] = (), timeout_s: float | None = None
     ) -> tuple[int, bytes]:
         """(status, body) of an answer; refusals raise UserError, unless their status is `expected`."""
         headers = dict(self._headers)
+        tag, kept = (self._kept or {}).get(path, ("", b"")) if body is None else ("", b"")
+        if tag:
+            headers["If-None-Match"] = tag
         if body is not None:
             headers["Content-Type"] = "application/json"
         try:
@@ -180,15 +244,25 @@ class Inspector:
                 self.server + path,
                 body=body,
                 headers=headers,
-                timeout=timeout_s,
+                timeout=timeout_s or self._timeout_s,
                 retries=_RETRIES,
                 preload_content=False,
             )
+            if response.status == HTTPStatus.NOT_MODIFIED and tag:
+                return HTTPStatus.OK, kept
             if 200 <= response.status < 300 or response.status in expected:
+                if body is None:
+                    self._keep(path, response)
                 return response.status, response.data
         except urllib3.exceptions.HTTPError as error:
             raise self._broken(error) from error
         raise UserError(_refusal(response, self.server + path), response.status)
+
+    def _keep(self, path: str, response: urllib3.BaseHTTPResponse) -> None:
+        if self._kept is not None:
+            known = self._kept.get(path)
+            self.change_count += known is None or known[1] != response.data
+            self._kept[path] = (response.headers.get("ETag", ""), response.data)
 
     def download(self, path: str, target: IO[bytes], most_bytes: int) -> int:
         """Write the answer of a path, unpacked, to a file; returns its bytes. Raises UserError beyond `most_bytes`."""
@@ -237,9 +311,29 @@ def _reason(error: Exception) -> str:
 def _refusal(response: urllib3.BaseHTTPResponse, url: str) -> str:
     """The message of an error answer: a JSON text from the service, or other text from a proxy between."""
     try:
-        return msgspec.json.decode(response.data, type=str)
-    except (msgspec.MsgspecError, urllib3.exceptions.HTTPError):
-        return f"{url} answered {response.status} {response.reason}"
+        said = _text(response.data)
+    except urllib3.exceptions.HTTPError:
+        said = ""
+    return said or f"{url} answered {response.status} {response.reason}"
+
+
+def _text(answer: bytes) -> str:
+    """The text that an answer in JSON is; "" if it is none."""
+    try:
+        return msgspec.json.decode(answer, type=str)
+    except msgspec.MsgspecError:
+        return ""
+
+
+def jobs_path(wanted: Mapping[str, str]) -> str:
+    """The path of the jobs with these properties: vc, state, user, namespace, node."""
+    query = urlencode({name: value for name, value in wanted.items() if value})
+    return f"{paths.JOBS_PATH}?{query}" if query else paths.JOBS_PATH
+
+
+def nodes_path(is_bad: bool) -> str:
+    """The path of the nodes, or of the bad ones."""
+    return f"{paths.NODES_PATH}?bad=true" if is_bad else paths.NODES_PATH
 
 
 def _root(error: Exception) -> Exception:

@@ -36,7 +36,9 @@ def snapshot_of(state: State, *waiting: WaitingEntry, access: AccessRules | None
     return Snapshot(state, (0, 0), 0.0, waiting, running, bad, {}, access or AccessRules(), {})
 
 
-def entry_of(request: PodRequest, offer: Offer | None = None, fit: BoolArray | None = None, nodes: int = 0) -> WaitingEntry:
+def entry_of(
+    request: PodRequest, offer: Offer | None = None, fit: BoolArray | None = None, nodes: int = 0
+) -> WaitingEntry:
     """A job of one part."""
     spec = request.spec
     return WaitingEntry(
@@ -55,7 +57,11 @@ def random_entry(source: Random, world: World) -> WaitingEntry:
     slots = sum(one.pod_count for one in request.spec.group.members)
     fit = np.array([[source.random() < 0.8 for _ in range(count)]])
     used = np.zeros(count, np.bool_)
-    used[world.state.arrays.node[world.state.arrays.node_leaf[world.state.cells.using[world.state.arrays.node_leaf] >= 0]]] = True
+    used[
+        world.state.arrays.node[
+            world.state.arrays.node_leaf[world.state.cells.using[world.state.arrays.node_leaf] >= 0]
+        ]
+    ] = True
     now = fit & (np.array([source.random() < 0.7 for _ in range(count)]) | ~used)
     after = fit & ~now if request.spec.priority >= 0 else np.zeros_like(fit)
     offer = Offer(np.repeat(now, slots, axis=0), np.repeat(after, slots, axis=0))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
+from hived_extender.client.moments import parse_time
 from hived_lab.embedded.apiserver import models, pods, statuses
 from hived_lab.embedded.apiserver.bodies import Body, view_of
 from hived_lab.embedded.apiserver.kinds import PERMANENT_NAMESPACES, SYSTEM_PRIORITY_CLASSES, timestamp
@@ -24,7 +25,6 @@ from hived_lab.embedded.apiserver.resources import (
 )
 from hived_lab.embedded.apiserver.statuses import Cause
 from hived_lab.embedded.apiserver.store import Collection, Key, Revision, Store
-from hived_lab.embedded.apiserver.tables import parse_time
 from hived_lab.embedded.apiserver.validation import metadata_causes
 
 _NAME_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"

@@ -1,11 +1,11 @@
 """The tables of `kubectl get`: objects as rows of a `Table`, with the columns of the real API server."""
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from hived_extender.client.moments import duration, parse_time
 from hived_lab.embedded.apiserver import models
 from hived_lab.embedded.apiserver.bodies import Body
 from hived_lab.embedded.apiserver.models import KubeObject
@@ -49,40 +49,6 @@ def age(since: str) -> str:
     """Return the time since an RFC 3339 `since` as Kubernetes shortens it, "<unknown>" if there is none."""
     moment = parse_time(since)
     return "<unknown>" if moment is None else duration((datetime.now(UTC) - moment).total_seconds())
-
-
-def parse_time(text: str) -> datetime | None:
-    """Return an RFC 3339 time, None if `text` is not one."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return moment if moment.tzinfo else None
-
-
-def duration(seconds: float) -> str:
-    """Return `seconds` in at most two units, the finer one only while it still tells something: 45s, 3m20s, 5h, 12d."""
-    total = max(0, math.floor(seconds))
-    minutes, hours, days = total // 60, total // 3600, total // 86400
-    if total < 120:
-        return f"{total}s"
-    if minutes < 10:
-        return _two(minutes, "m", total % 60, "s")
-    if hours < 3:
-        return f"{minutes}m"
-    if hours < 8:
-        return _two(hours, "h", minutes % 60, "m")
-    if hours < 48:
-        return f"{hours}h"
-    if days < 8:
-        return _two(days, "d", hours % 24, "h")
-    if days < 730:
-        return f"{days}d"
-    return _two(days // 365, "y", days % 365, "d")
-
-
-def _two(major: int, major_unit: str, minor: int, minor_unit: str) -> str:
-    return f"{major}{major_unit}" + (f"{minor}{minor_unit}" if minor else "")
 
 
 def _or_none(text: str) -> str:

@@ -1,0 +1,93 @@
+"""`hived get jobs`: a row per job; why waiting ones do not start, and when they do."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import get_args, get_type_hints
+
+import click
+import msgspec
+
+from hived_cli.helpers.completing import complete_vcs
+from hived_cli.helpers.forms import fitted, output_option
+from hived_cli.helpers.waits import UNKNOWN, WAITING_STATES, age, brief_when, listed, priority, state
+from hived_cli.helpers.watching import Answer, Show, watches
+from hived_config.reader import printable
+from hived_extender.api.waiting import Job, Jobs
+from hived_extender.client.inspection import Inspector, jobs_path
+
+STATES = get_args(get_type_hints(Job)["state"])
+
+
+@click.command("jobs")
+@click.option("--vc", default="", metavar="NAME", help="Jobs of this virtual cluster.", shell_complete=complete_vcs)
+@click.option("--waiting", "is_waiting", is_flag=True, help="Jobs that have no cells yet.")
+@click.option(
+    "--state", "wanted_state", type=click.Choice(STATES, case_sensitive=False), help="Jobs in this state."
+)  # fmt: skip
+@click.option("--user", default="", metavar="NAME", help="Jobs of this user.")
+@click.option("-n", "--namespace", default="", help="Jobs with pods in this namespace.")
+@click.option("--node", default="", metavar="NAME", help="Jobs on this node.")
+@watches
+@output_option
+def command(
+    *, inspector: Inspector, show: Show, is_waiting: bool, wanted_state: str | None, output: str, **wanted: str
+) -> None:
+    """Show jobs: why waiting ones do not start, and when they do.
+
+    Waiting jobs come first, in the order in which they are served. A job is a gang, an affinity group or a single pod,
+    by the name that `hived why` takes. WHEN has its kind: certain, bounded by what the holders declared, estimated from
+    earlier jobs, or unknown. On a terminal REASON is cut where the line ends; -o wide shows all of it, with users,
+    priorities and nodes.
+
+    \b
+    Examples:
+      hived get jobs
+      hived get jobs --waiting --vc research
+      hived get jobs --user me --watch
+      hived get jobs --state running --node gpu-7 -o wide
+      hived get jobs --waiting -o json | jq -r '.items[].name'
+    """
+    if is_waiting and wanted_state:
+        raise click.UsageError("--waiting and --state exclude each other")
+    path = jobs_path({**wanted, "state": wanted_state or ""})
+
+    def answer() -> Answer:
+        told = inspector.fetch_new(path)
+        if output == "json" and not is_waiting:
+            return told
+        jobs = inspector.decode(path, Jobs, told).items
+        if is_waiting:
+            jobs = [job for job in jobs if job.state in WAITING_STATES]
+        return msgspec.json.encode(Jobs(items=jobs)) if output == "json" else _drawn(jobs, output == "wide")
+
+    show(answer)
+
+
+def _drawn(jobs: Sequence[Job], is_wide: bool) -> str:
+    if not jobs:
+        return "No such job waits or runs."
+    now = datetime.now(UTC)
+    headers = ["JOB", "VC", *(["USER", ">PRIORITY"] if is_wide else []), "STATE", ">AGE", "ASKS", "WHEN",
+               *(["NODES"] if is_wide else []), "REASON"]  # fmt: skip
+    rows = [
+        [
+            printable(job.name),
+            printable(job.vc),
+            *([printable(job.user) or UNKNOWN, priority(job.priority)] if is_wide else []),
+            state(job),
+            age(job.since, now),
+            job.asks or UNKNOWN,
+            brief_when(job.when, now),
+            *([listed(job.nodes, most=len(job.nodes)) or UNKNOWN] if is_wide else []),
+            _reason(job),
+        ]
+        for job in jobs
+    ]
+    return fitted(headers, rows, is_whole=is_wide)
+
+
+def _reason(job: Job) -> str:
+    """Why a job waits; of others the cause, if one is told."""
+    if job.sentence and job.cause and job.cause != "unknown":
+        return f"{job.cause}: {printable(job.sentence)}"
+    return printable(job.sentence) or job.cause

@@ -1,0 +1,83 @@
+"""The names by which people call jobs: a pod's, a job's, a gang's or a group's, with or without its namespace."""
+
+import re
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+import click
+
+from hived.errors import UserError
+from hived_config.reader import printable
+from hived_extender.api.waiting import MASKED, Job, Why
+from hived_extender.client.inspection import Inspector
+
+GANG = "podgroup/"
+DEFAULT_NAMESPACE = "default"
+CLOSE_COUNT = 3
+MOST_COMPARED = 20_000
+"""So many names are looked through for those that are nearly the one that was given."""
+
+_PARTS = re.compile(r"[/~:]")
+
+
+def known_as(name: str, namespace: str) -> list[str]:
+    """The names that the service may know a job by, most likely first."""
+    if not namespace:
+        return [name, *([] if "/" in name else [f"{DEFAULT_NAMESPACE}/{name}"])]
+    return [f"{namespace}/{name}", f"{GANG}{namespace}/{name}", name]
+
+
+def find_why(inspector: Inspector, name: str, namespace: str) -> Why:
+    """All that is known of a job, by whatever name. Raises UserError, with names that are nearly this one, if it is
+    unknown; OlderError. Of several jobs with this name the first one that waits is answered, and a line says so.
+    """
+    for each in known_as(name, namespace):
+        why = inspector.why(each)
+        if why is not None:
+            return why
+    jobs = inspector.jobs()
+    found = matching(jobs, name, namespace)
+    for job in found:
+        why = inspector.why(job.name)
+        if why is None:
+            continue
+        if len(found) > 1:
+            click.echo(f"{name} is part of {len(found)} names; this is {printable(why.job.name)}", err=True)
+        return why
+    raise unknown(jobs, name, namespace)
+
+
+def matching(jobs: Iterable[Job], name: str, namespace: str) -> list[Job]:
+    """The jobs that are called so: those with this very name, else those with this pod, else those whose name has it
+    as a part, as `train` in `me~train/worker`.
+    """
+    names = set(known_as(name, namespace))
+    seen = [job for job in jobs if job.name != MASKED]
+    here = [job for job in seen if not namespace or namespace in (job.namespace, *_namespaces(job))]
+    return (
+        [job for job in seen if job.name in names]
+        or [job for job in seen if not names.isdisjoint(job.pods)]
+        or [job for job in here if any(_short(pod) == name for pod in job.pods)]
+        or [job for job in here if name in _PARTS.split(job.name)]
+    )
+
+
+def unknown(jobs: Sequence[Job], name: str, namespace: str) -> UserError:
+    """The error that says that there is no such job, and which there are of nearly this name."""
+    known = dict.fromkeys(each for job in jobs if job.name != MASKED for each in (job.name, *job.pods))
+    compared = list(known)[:MOST_COMPARED]
+    by_short = {_short(each): each for each in reversed(compared)}
+    close = get_close_matches(f"{namespace}/{name}" if namespace else name, compared, n=CLOSE_COUNT)
+    close += [by_short[each] for each in get_close_matches(_short(name), by_short, n=CLOSE_COUNT)]
+    near = ", ".join(printable(each) for each in list(dict.fromkeys(close))[:CLOSE_COUNT])
+    where = f" in namespace {namespace}" if namespace else ""
+    hint = f"nearest: {near}" if near else "`hived get jobs` lists all"
+    return UserError(f"no job, gang, group or pod {name!r}{where} waits or runs; {hint}", 404)
+
+
+def _short(name: str) -> str:
+    return name.rsplit("/", 1)[-1]
+
+
+def _namespaces(job: Job) -> set[str]:
+    return {pod.partition("/")[0] for pod in job.pods}

@@ -1,0 +1,86 @@
+"""Waiting jobs as text: states, ages, and when a job starts. A time is never shown without its kind."""
+
+from datetime import datetime
+
+import click
+
+from hived_config.reader import printable
+from hived_extender.api.waiting import Job, When
+from hived_extender.client.moments import as_minute, duration, seconds_since
+
+UNKNOWN = "-"
+
+STATE_COLORS = {"Waiting": "yellow", "Preempting": "yellow", "Starting": "cyan", "Running": "green", "Leaving": "red"}
+
+WAITING_STATES = ("Waiting", "Preempting")
+"""States of jobs that have no cells yet."""
+
+_ORDINALS = {1: "st", 2: "nd", 3: "rd"}
+
+
+def state(job: Job) -> str:
+    """The state of a job in its colour."""
+    return click.style(job.state, fg=STATE_COLORS.get(job.state))
+
+
+def age(since: str, now: datetime) -> str:
+    """The time since a moment, "-" if that is not known."""
+    seconds = seconds_since(since, now)
+    return UNKNOWN if seconds is None else duration(seconds)
+
+
+def priority(number: int) -> str:
+    """A priority as people call it."""
+    return "opportunistic" if number < 0 else str(number)
+
+
+def listed(names: list[str], most: int = 4) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most + 1 else ""
+    return ", ".join(map(printable, names[: most if more else None])) + more
+
+
+def brief_when(when: When | None, now: datetime) -> str:
+    """When a job starts, in a few words, with the kind of the answer; "-" if nothing is said."""
+    if when is None:
+        return UNKNOWN
+    match when.kind:
+        case "certain" | "bounded":
+            return f"within {_from_now(when.by, now)} ({when.kind})"
+        case "estimated":
+            return f"about {_from_now(when.likely, now)}, within {_from_now(when.by, now)} (estimated)"
+        case _:
+            return when.kind
+
+
+def long_when(when: When, now: datetime) -> str:
+    """When a job starts, in a sentence or two, with the kind of the answer and its place in the order."""
+    match when.kind:
+        case "now":
+            text = "now"
+        case "certain":
+            text = f"certain: within {_from_now(when.by, now)}, by {as_minute(when.by)}"
+        case "bounded":
+            text = f"bounded: within {_from_now(when.by, now)}, at the latest at {as_minute(when.by)}"
+        case "estimated":
+            text = (
+                f"estimated: in half of such cases within {_from_now(when.likely, now)}, by {as_minute(when.likely)}; "
+                f"in 9 of 10 within {_from_now(when.by, now)}, by {as_minute(when.by)}"
+            )
+        case _:
+            text = when.kind
+    if when.because:
+        text += f"; {printable(when.because)}"
+    if when.position:
+        text += f" ({_ordinal(when.position)} in the order of its virtual cluster)"
+    return text
+
+
+def _from_now(moment: str, now: datetime) -> str:
+    seconds = seconds_since(moment, now)
+    return "a time not known" if seconds is None else duration(-seconds)
+
+
+def _ordinal(number: int) -> str:
+    suffix = "th" if number % 100 in (11, 12, 13) else _ORDINALS.get(number % 10, "th")
+    return f"{number}{suffix}"
