@@ -199,7 +199,7 @@ def run(seed: int, steps: int, counts: Counter[str]) -> None:
         source, KINDS[seed % len(KINDS)], combines=seed % 8 >= 4, rules=Rules.BETTER if seed % 3 else Rules.HIVED
     )
     world = new_world(spec)
-    for _ in range(steps):
+    for step in range(steps):
         _change(source, world, 0.08 if seed % 5 == 0 else 0.02)
         entry = random_entry(source, world)
         counts["states"] += 1
@@ -227,7 +227,7 @@ def run(seed: int, steps: int, counts: Counter[str]) -> None:
                 try:
                     check(snapshot, entry, one)
                 except (AssertionError, UserError) as error:
-                    raise AssertionError(f"seed {seed}, {entry.name} {request.spec}: {one}") from error
+                    raise AssertionError(f"seed {seed} step {step}, {entry.name} {request.spec}: {one}") from error
 
 
 def main() -> None:
