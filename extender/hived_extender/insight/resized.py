@@ -87,7 +87,7 @@ def _resized(spec: ClusterSpec, resizes: Sequence[Resize]) -> Mapping[str, Virtu
         count = counts.get(path, 0) + one.count
         if count < 0:
             raise UserError(
-                f"virtual cluster {one.vc} has {counts.get(path, 0)} cells of {path}, {-one.count} too many"
+                f"virtual cluster {one.vc} has {counts.get(path, 0)} cells of {path}, {-one.count} cannot be taken"
             )
         counts[path] = count
         cells = tuple(VirtualCellSpec(name, number) for name, number in counts.items() if number)

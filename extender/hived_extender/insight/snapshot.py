@@ -142,7 +142,7 @@ def take(service: Service, room: State | None = None) -> Snapshot:
         if access.needs_labels
     }
     found = {group: _facts(pods) for group, pods in running.items()}
-    return Snapshot(state, version, time.time(), tuple(waiting), found, bad, nodes, access, labels)
+    return Snapshot(state, version, service.runner.wall_s, tuple(waiting), found, bad, nodes, access, labels)
 
 
 class _Job(msgspec.Struct):
