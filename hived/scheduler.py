@@ -31,7 +31,15 @@ from hived.events import (
     PodProgressed,
     ScheduleRequested,
 )
-from hived.groups import check_members, find_slot, leave_slots, remember_members, remove_group, take_slot
+from hived.groups import (
+    check_members,
+    find_slot,
+    leave_slots,
+    remember_members,
+    remember_order,
+    remove_group,
+    take_slot,
+)
 from hived.health import set_node_health
 from hived.invariants import broken_rule
 from hived.journal import JournalFull, grow_journal, mark, start_recording, stop_recording, undo_changes
@@ -161,9 +169,11 @@ def _plan(
     state: State, bundles: Sequence[Sequence[Asked]], now_s: float | None, facts: Sequence[Fact],
     evicted: list[str] | None,
 ) -> list[list[Decision] | UserError]:  # fmt: skip
-    _suppose(state, facts)
+    if facts or evicted is not None:
+        remember_order(state)
     if evicted is not None:
         evicted.clear()
+    _suppose(state, facts)
     found: list[list[Decision] | UserError] = []
     for bundle in bundles:
         before = mark(state)

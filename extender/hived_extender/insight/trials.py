@@ -47,23 +47,22 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Trials:
-    """Trials for one job. `jobs` has the groups with cells by the name of their job; `count` says how many were made.
+    """Trials for one job; `count` says how many were made.
 
     Not thread-safe: whoever makes trials holds `Snapshot.lock`.
     """
 
     def __init__(self, snapshot: Snapshot, entry: WaitingEntry) -> None:
-        """Cost O(groups)."""
         self.snapshot, self.entry, self.count = snapshot, entry, 0
         self.state: State = snapshot.state
         parts = zip(entry.requests, entry.offers, entry.fits, entry.demands, strict=True)
         self.wanted = tuple(Wanted(one, offer, _rows(one, fit), demands) for one, offer, fit, demands in parts)
-        own = {one.request.spec.group.name for one in self.wanted}
-        self.jobs: dict[str, list[str]] = {}
-        for name in self.state.groups:
-            if name not in own:
-                self.jobs.setdefault(self.job_of(name), []).append(name)
-        self._own = own
+        self._own = {one.request.spec.group.name for one in self.wanted}
+
+    @property
+    def jobs(self) -> Mapping[str, Sequence[str]]:
+        """The groups with cells by the name of their job."""
+        return self.snapshot.jobs
 
     def job_of(self, group: str) -> str:
         """The job of a group, as people name it."""
@@ -72,7 +71,7 @@ class Trials:
 
     def groups_of(self, names: Iterable[str]) -> list[str]:
         """The groups of jobs, or groups, with these names."""
-        found = chain.from_iterable(self.jobs.get(name) or [name] for name in names)
+        found = chain.from_iterable(self.jobs.get(name, (name,)) for name in names)
         return [name for name in dict.fromkeys(found) if name in self.state.groups]
 
     def change(self, changes: Iterable[Change]) -> Outcome:
@@ -270,17 +269,3 @@ def _nodes_in(found: Iterable[Decision]) -> tuple[str, ...]:
 def refusal(snapshot: Snapshot, entry: WaitingEntry, vc: str, priority: int) -> str:
     """Why the job may not have this priority in this virtual cluster, "" if it may."""
     return snapshot.access.refusal(entry.namespace, snapshot.labels.get(entry.namespace, {}), vc, priority)
-
-
-def losses(snapshot: Snapshot, jobs: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """The leaf-seconds that each job would lose if it ended now: since it began, or last saved its work (rule 8.12)."""
-    now_ms = int(snapshot.at * 1000)
-    found = {}
-    for job, groups in jobs.items():
-        own = [snapshot.state.groups[name] for name in groups]
-        found[job] = sum(
-            int((group.physical != NO_CELL).sum()) * max(now_ms - group.since_ms, 0) // 1000
-            for group in own
-            if group.since_ms >= 0
-        )
-    return found

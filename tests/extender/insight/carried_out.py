@@ -23,7 +23,7 @@ from hived.state import NO_GROUP, State
 from hived.topology import NO_CELL, BoolArray
 from hived_config.access import AccessRules
 from hived_extender.api.waiting import Unblock
-from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry
+from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry, jobs_of
 from hived_extender.insight.unblocks import unblocks_of
 from tests.property.false_waits import KINDS, World, _change, _make_room, new_world, random_group, small_spec
 
@@ -33,7 +33,7 @@ def snapshot_of(state: State, *waiting: WaitingEntry, access: AccessRules | None
     names = state.topology.node_names
     bad = {names[node]: ("NotReady", None) for node in np.flatnonzero(state.cells.node_bad)}
     running = {name: RunningFacts(job=name, namespace="ns", pods=(name,)) for name in state.groups}
-    return Snapshot(state, (0, 0), 0.0, waiting, running, bad, {}, access or AccessRules(), {})
+    return Snapshot(state, (0, 0), 0.0, waiting, running, bad, {}, access or AccessRules(), {}, jobs_of(state, running))
 
 
 def entry_of(request: PodRequest, fit: BoolArray, offer: Offer | None = None) -> WaitingEntry:
