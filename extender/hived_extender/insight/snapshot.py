@@ -93,7 +93,9 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     `waiting` is in the order in which jobs are served: by priority, then by age. `running` is by group. `bad` has, for
     each configured node that cannot be used, why, and since when if that is known, and `bad_nodes` has it as the rules
     of Kubernetes see it. `access` decides which namespaces may use which virtual clusters, by `labels` of namespaces
-    where it needs them. `jobs` has the groups with cells by the name of their job. Whoever asks the core about `state` holds `lock`: its answers are tried there and taken back.
+    where it needs them. `jobs` has the groups with cells by the name of their job.
+
+    Whoever asks the core about `state` holds `lock`: its answers are tried there and taken back.
     """
 
     state: State
