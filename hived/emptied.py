@@ -8,24 +8,30 @@ from collections.abc import Hashable
 
 import numpy as np
 
+from hived.allocation import release_group
 from hived.cell_counts import reach_of
 from hived.copying import copy_state
 from hived.events import Offer
+from hived.groups import remove_group
 from hived.health import set_node_health
 from hived.journal import mark, undo_changes
 from hived.known_waits import forget_waits
 from hived.lost_leaves import exchange_doomed, set_lost
 from hived.placement import Placement
+from hived.preemption import cancel_preemption
 from hived.safety import relieve_chains
 from hived.scheduler import idle_state, while_recording
 from hived.search import search, search_offered
 from hived.specs import MIN_GUARANTEED_PRIORITY, GroupSpec, MemberSpec, PodRequest, PodSpec
-from hived.state import State
+from hived.state import GroupState, State
 from hived.topology import IntArray
-from hived.views import restore_order, save_order, views_to_try
+from hived.views import order_alike, restore_order, save_order, views_to_try
 
 MOST_KNOWN = 4096
 """So many shapes of requests are remembered."""
+
+
+_NO_LEAVES = np.zeros(0, np.int32)
 
 
 class Emptied:
@@ -41,15 +47,20 @@ class Emptied:
         self._possible: dict[Hashable, bool] = {}
         self._largest: dict[Hashable, int] = {}
 
-    def could_ever_run(self, state: State, pod: PodRequest) -> bool:
-        """Has the core a place for a new group if nobody else is there, and every node is healthy and offered?"""
+    def could_ever_run(self, state: State, pod: PodRequest, *, is_offered: bool) -> bool:
+        """Has the core a place for a new group if nobody else is there, and every node is healthy?
+
+        is_offered : does the request come with an offer, which then has every node? The reference's search goes on for
+            it where it would end without one (rule 12.6)
+        """
         healthy = self.healthy(state)
-        key = _shape(pod.spec)
+        key = (is_offered, *_shape(pod.spec))
         known = self._possible.get(key)
         if known is None:
             if len(self._possible) >= MOST_KNOWN:
                 self._possible.clear()
-            known = self._possible[key] = has_place(healthy, pod, None)
+            offer = every_node(state, pod) if is_offered else None
+            known = self._possible[key] = has_place(healthy, pod, offer)
         return known
 
     def largest_ever(self, state: State, pod: PodRequest) -> int:
@@ -78,50 +89,84 @@ class Emptied:
         return self._present
 
 
-def has_place(state: State, pod: PodRequest, offer: Offer | None, healed: "Healed | None" = None) -> bool:
+def every_node(state: State, pod: PodRequest) -> Offer:
+    """An offer of every node to each pod of a group, without rules; all rows are one piece of memory."""
+    nodes = len(state.topology.node_names)
+    slots = sum(member.pod_count for member in pod.spec.group.members)
+    return Offer(
+        np.broadcast_to(np.ones(nodes, np.bool_), (slots, nodes)),
+        np.broadcast_to(np.zeros(nodes, np.bool_), (slots, nodes)),
+    )
+
+
+def has_place(state: State, pod: PodRequest, offer: Offer | None, as_in: State | None = None) -> bool:
     """Has the core a place for a new group, be it that weaker ones leave? Nothing changes, not even the order of views.
 
-    healed : bad hardware that is to be taken for healthy
+    as_in : another state of the same topology, whose views say in which order equal nodes are looked at
 
-    Cost that of a search, O(cells) of copying the order, and O(leaves of healed nodes x height).
+    Cost that of a search, and O(cells) of copying the order.
     """
+    return _ask(state, pod, offer, as_in=as_in)
+
+
+def would_have_place(state: State, pod: PodRequest, offer: Offer | None, healed: IntArray, *, is_emptied: bool) -> bool:
+    """`has_place` once bad nodes and lost leaves are healed, or all groups are gone.
+
+    healed : some bad leaves; they and their nodes are to be taken for healthy
+
+    Cost beyond that O(leaves of healed nodes x height), and O(groups + leaves in use x height).
+    """
+    return _ask(state, pod, offer, healed=healed, is_emptied=is_emptied)
+
+
+def _ask(
+    state: State, pod: PodRequest, offer: Offer | None, *, as_in: State | None = None, healed: IntArray = _NO_LEAVES,
+    is_emptied: bool = False,
+) -> bool:  # fmt: skip
     order, plan, waits = save_order(state.cells), state.last_plan, state.known_waits
-    if healed is not None:
+    if as_in is not None:
+        order_alike(state.cells, as_in.cells)
+    if as_in is not None or is_emptied or len(healed):
         state.known_waits = {}
+
+    def ask() -> bool:
+        before = mark(state)
+        if is_emptied:
+            _release_all(state)
+        _heal(state, healed)
+        relieve_chains(state)
+        found = search(state, pod, None) if offer is None else search_offered(state, pod, offer)
+        undo_changes(state, before)
+        return isinstance(found, Placement)
+
     try:
-        return while_recording(state, lambda: _search(state, pod, offer, healed))
+        return while_recording(state, ask)
     finally:
         restore_order(state.cells, order)
         state.last_plan, state.known_waits = plan, waits
 
 
-class Healed:
-    """Bad nodes and lost leaves of some chains, to be taken for healthy."""
-
-    def __init__(self, state: State, leaves: IntArray) -> None:
-        """Those of some bad leaves. Cost O(leaves)."""
-        cells = state.cells
-        nodes = state.arrays.node[leaves]
-        self.bad_nodes = np.unique(nodes[cells.node_bad[nodes] == 1]).astype(np.int32)
-        self.lost = leaves[cells.lost[leaves] == 1].astype(np.int32)
-        self.nodes = np.unique(nodes)
+def _release_all(state: State) -> None:
+    """All groups are gone, as if their pods had been deleted."""
+    for group in list(state.groups.values()):
+        if group.state is GroupState.PREEMPTING:
+            cancel_preemption(state, group)
+        else:
+            release_group(state.arrays, state.cells, group.physical)
+            remove_group(state, group)
 
 
-def _search(state: State, pod: PodRequest, offer: Offer | None, healed: Healed | None) -> bool:
-    before = mark(state)
-    if healed is not None:
-        _heal(state, healed)
-    found = search(state, pod, None) if offer is None else search_offered(state, pod, offer)
-    undo_changes(state, before)
-    return isinstance(found, Placement)
-
-
-def _heal(state: State, healed: Healed) -> None:
-    set_lost(state.arrays, state.cells, np.zeros(0, np.int32), healed.lost)
-    set_node_health(state.arrays, state.cells, healed.bad_nodes, 0)
-    for node in healed.nodes.tolist():
-        exchange_doomed(state.arrays, state.cells, node)
-    relieve_chains(state)
+def _heal(state: State, leaves: IntArray) -> None:
+    """These bad leaves are had again, and their nodes are healthy, as by events: node by node."""
+    arrays, cells = state.arrays, state.cells
+    nodes = arrays.node[leaves]
+    for node in np.unique(nodes).tolist():
+        own = leaves[(nodes == node) & (cells.lost[leaves] == 1)]
+        if len(own):
+            set_lost(arrays, cells, _NO_LEAVES, own)
+            exchange_doomed(arrays, cells, node)
+        set_node_health(arrays, cells, np.array([node], np.int32), 0)
+        exchange_doomed(arrays, cells, node)
 
 
 def _take_over_health(state: State, twin: State) -> None:
@@ -165,7 +210,7 @@ def _single(pod: PodRequest, size: int) -> PodRequest:
     return PodRequest(pod.uid, pod.name, pod.namespace, spec)
 
 
-def _shape(spec: PodSpec) -> Hashable:
+def _shape(spec: PodSpec) -> tuple[Hashable, ...]:
     """Equal for requests that the same cluster could hold, whoever asks."""
     return (
         spec.group.members, spec.virtual_cluster, spec.priority >= MIN_GUARANTEED_PRIORITY, spec.pinned_cell_id,
