@@ -8,30 +8,20 @@ from collections.abc import Hashable
 
 import numpy as np
 
-from hived.allocation import release_group
 from hived.cell_counts import reach_of
 from hived.copying import copy_state
-from hived.events import Offer
-from hived.groups import remove_group
 from hived.health import set_node_health
-from hived.journal import mark, undo_changes
 from hived.known_waits import forget_waits
 from hived.lost_leaves import exchange_doomed, set_lost
-from hived.placement import Placement
-from hived.preemption import cancel_preemption
+from hived.relaxing import every_node, has_place
 from hived.safety import relieve_chains
-from hived.scheduler import idle_state, while_recording
-from hived.search import search, search_offered
+from hived.scheduler import idle_state
 from hived.specs import MIN_GUARANTEED_PRIORITY, GroupSpec, MemberSpec, PodRequest, PodSpec
-from hived.state import GroupState, State
-from hived.topology import IntArray
-from hived.views import order_alike, restore_order, save_order, views_to_try
+from hived.state import State
+from hived.views import views_to_try
 
 MOST_KNOWN = 4096
 """So many shapes of requests are remembered."""
-
-
-_NO_LEAVES = np.zeros(0, np.int32)
 
 
 class Emptied:
@@ -89,86 +79,6 @@ class Emptied:
         return self._present
 
 
-def every_node(state: State, pod: PodRequest) -> Offer:
-    """An offer of every node to each pod of a group, without rules; all rows are one piece of memory."""
-    nodes = len(state.topology.node_names)
-    slots = sum(member.pod_count for member in pod.spec.group.members)
-    return Offer(
-        np.broadcast_to(np.ones(nodes, np.bool_), (slots, nodes)),
-        np.broadcast_to(np.zeros(nodes, np.bool_), (slots, nodes)),
-    )
-
-
-def has_place(state: State, pod: PodRequest, offer: Offer | None, as_in: State | None = None) -> bool:
-    """Has the core a place for a new group, be it that weaker ones leave? Nothing changes, not even the order of views.
-
-    as_in : another state of the same topology, whose views say in which order equal nodes are looked at
-
-    Cost that of a search, and O(cells) of copying the order.
-    """
-    return _ask(state, pod, offer, as_in=as_in)
-
-
-def would_have_place(state: State, pod: PodRequest, offer: Offer | None, healed: IntArray, *, is_emptied: bool) -> bool:
-    """`has_place` once bad nodes and lost leaves are healed, or all groups are gone.
-
-    healed : some bad leaves; they and their nodes are to be taken for healthy
-
-    Cost beyond that O(leaves of healed nodes x height), and O(groups + leaves in use x height).
-    """
-    return _ask(state, pod, offer, healed=healed, is_emptied=is_emptied)
-
-
-def _ask(
-    state: State, pod: PodRequest, offer: Offer | None, *, as_in: State | None = None, healed: IntArray = _NO_LEAVES,
-    is_emptied: bool = False,
-) -> bool:  # fmt: skip
-    order, plan, waits = save_order(state.cells), state.last_plan, state.known_waits
-    if as_in is not None:
-        order_alike(state.cells, as_in.cells)
-    if as_in is not None or is_emptied or len(healed):
-        state.known_waits = {}
-
-    def ask() -> bool:
-        before = mark(state)
-        if is_emptied:
-            _release_all(state)
-        _heal(state, healed)
-        relieve_chains(state)
-        found = search(state, pod, None) if offer is None else search_offered(state, pod, offer)
-        undo_changes(state, before)
-        return isinstance(found, Placement)
-
-    try:
-        return while_recording(state, ask)
-    finally:
-        restore_order(state.cells, order)
-        state.last_plan, state.known_waits = plan, waits
-
-
-def _release_all(state: State) -> None:
-    """All groups are gone, as if their pods had been deleted."""
-    for group in list(state.groups.values()):
-        if group.state is GroupState.PREEMPTING:
-            cancel_preemption(state, group)
-        else:
-            release_group(state.arrays, state.cells, group.physical)
-            remove_group(state, group)
-
-
-def _heal(state: State, leaves: IntArray) -> None:
-    """These bad leaves are had again, and their nodes are healthy, as by events: node by node."""
-    arrays, cells = state.arrays, state.cells
-    nodes = arrays.node[leaves]
-    for node in np.unique(nodes).tolist():
-        own = leaves[(nodes == node) & (cells.lost[leaves] == 1)]
-        if len(own):
-            set_lost(arrays, cells, _NO_LEAVES, own)
-            exchange_doomed(arrays, cells, node)
-        set_node_health(arrays, cells, np.array([node], np.int32), 0)
-        exchange_doomed(arrays, cells, node)
-
-
 def _take_over_health(state: State, twin: State) -> None:
     """Give a twin the bad nodes and lost leaves of a state."""
     arrays, cells, mine = state.arrays, state.cells, twin.cells
@@ -197,10 +107,10 @@ def _largest_pod(healthy: State, pod: PodRequest) -> int:
             chain = healthy.topology.chain_of(int(healthy.arrays.view_cell[healthy.arrays.view_start[view]]))
             combines = healthy.spec.virtual_clusters[spec.virtual_cluster].combines
             most = max(most, chain.leaf_count(chain.node_level) if combines else reach_of(healthy, view))
-    return next((size for size in range(most, 0, -1) if has_place(healthy, _single(pod, size), None)), 0)
+    return next((size for size in range(most, 0, -1) if has_place(healthy, single_pod(pod, size), None)), 0)
 
 
-def _single(pod: PodRequest, size: int) -> PodRequest:
+def single_pod(pod: PodRequest, size: int) -> PodRequest:
     """A request for one pod of so many leaves, without any wish."""
     old = pod.spec
     spec = PodSpec(

@@ -10,13 +10,14 @@ from itertools import combinations
 
 import numpy as np
 
-from hived.cell_counts import CellCount, ViewLeaves, reach_of
-from hived.emptied import Emptied, every_node, has_place, would_have_place
+from hived.cell_counts import CellCount, ViewLeaves, of_largest, reach_of
+from hived.emptied import Emptied, single_pod
 from hived.events import Offer
 from hived.explanation import Cause, Explanation, HoldingGroup
 from hived.holders import holders_of, name_holders
 from hived.member_waits import explain_member
-from hived.specs import MIN_GUARANTEED_PRIORITY, PodRequest, Rules
+from hived.relaxing import NO_LEAVES, every_node, has_place, without_idle_doomed, would_have_place
+from hived.specs import MIN_GUARANTEED_PRIORITY, PodRequest, PodSpec, Rules
 from hived.state import NO_GROUP, State
 from hived.topology import BoolArray, IntArray
 from hived.views import views_to_try
@@ -69,7 +70,7 @@ class _Question:
         self._offer = offer
         spec = request.spec
         views = [view for views in views_to_try(state, spec) for view in views]
-        self._views = [ViewLeaves(state, view, spec, self._offer) for view in views]
+        self._views = _look_at(state, views, spec, offer)
         self._reach = [reach_of(state, view) for view in views]
         slots = sum(member.pod_count for member in spec.group.members)
         self._is_small = slots * len(state.topology.node_names) <= MOST_SEARCHED
@@ -98,12 +99,13 @@ class _Question:
         else:
             others = Cause.IN_PIECES if count.free_leaves >= wanted else Cause.IN_USE
             causes = tuple(_CAUSES.get(each, others) for each in reversed(taken_away))
+        largest_ever = self._emptied.largest_ever(self._state, self._request)
         holders, more = self._holders(view, looks_beside=taken_away is not None and _OTHERS in taken_away)
         return Explanation(
             causes=causes, chain=view.chain.name, level=view.chain.types[count.level - 1],
             leaf_type=view.chain.types[0], asked=count.asked, total=count.total, free=count.free, in_use=count.in_use,
             in_pieces=count.in_pieces, bad=count.bad, refused=count.refused, free_leaves=count.free_leaves,
-            largest_fit=count.largest_fit, largest_ever=self._emptied.largest_ever(self._state, self._request),
+            largest_fit=self._largest_fit(count, largest_ever), largest_ever=largest_ever,
             holders=holders, more_holders=more, bad_nodes=self._bad_nodes(view),
         )  # fmt: skip
 
@@ -128,7 +130,7 @@ class _Question:
         """Has the request a place without these?"""
         state, offer = self._state, self._offer
         heals, empties = _BAD in taken_away, _OTHERS in taken_away
-        healed = self._bad_leaves() if heals else np.zeros(0, np.int32)
+        healed = self._bad_leaves() if heals else NO_LEAVES
         nodes = np.unique(state.arrays.node[healed])
         if offer is not None and _OFFER in taken_away:
             offer = every_node(state, self._request)
@@ -163,13 +165,34 @@ class _Question:
         return name_holders(self._state, view.first, held)
 
     def _bad_nodes(self, view: ViewLeaves) -> tuple[str, ...]:
-        """Nodes with bad leaves in the view, and free ones that could come to be in it; in order of their names."""
+        """Nodes with bad leaves in the view, or else free ones that could come to be in it; in order of their names."""
         if not view.is_bad_anywhere:
             return ()
         mine = view.bad & view.mine
-        chosen: BoolArray = mine if mine.any() else view.bad
+        chosen: BoolArray = mine if mine.any() else view.bad & view.capacity.is_unowned(1)
         names = self._state.topology.node_names
         return tuple(names[node] for node in np.unique(view.node[chosen])[:MOST_BAD_NODES].tolist())
+
+    def _largest_fit(self, count: CellCount, largest_ever: int) -> int:
+        """The largest pod that starts now: where the VC combines cells, larger ones than any single cell has."""
+        state, request = self._state, self._request
+        if not state.spec.virtual_clusters[request.spec.virtual_cluster].combines:
+            return count.largest_fit
+        members = request.spec.group.members
+        most = largest_ever if len(members) > 1 or members[0].pod_count > 1 else min(largest_ever, self._wanted - 1)
+        offer = None if self._offer is None else of_largest(self._offer, members)
+        larger = range(most, count.largest_fit, -1)
+        return next((size for size in larger if has_place(state, single_pod(request, size), offer)), count.largest_fit)
+
+
+def _look_at(state: State, views: list[int], spec: PodSpec, offer: Offer | None) -> list[ViewLeaves]:
+    """The views; where the search may take idle doomed cells for others, they are the VC's no more (rule 19.3)."""
+
+    def look() -> list[ViewLeaves]:
+        return [ViewLeaves(state, view, spec, offer) for view in views]
+
+    is_held_back = state.spec.rules is Rules.HIVED or spec.priority < MIN_GUARANTEED_PRIORITY
+    return look() if is_held_back or not state.cells.doomed_total.any() else without_idle_doomed(state, look)
 
 
 def _is_everything(offer: Offer) -> bool:
