@@ -16,7 +16,7 @@ from hived.events import Offer
 from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest
 from hived.state import State
 from hived_config.access import AccessRules
-from hived_extender.pods.progress import read_time
+from hived_extender.pods.progress import seconds_of
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.gangs.plans import Round
 from hived_extender.service.gangs.rounds import Alone
@@ -224,16 +224,8 @@ def _user(record: PodRecord, cache: ClusterCache) -> str:
 
 
 def _created_s(record: PodRecord) -> float:
-    created_s = _seconds(record.seen.created)
+    created_s = seconds_of(record.seen.created)
     return _UNKNOWN_S if created_s is None else created_s
-
-
-def _seconds(text: str) -> float | None:
-    """A time of Kubernetes in seconds since 1970, None if there is none."""
-    try:
-        return read_time(text) if text else None
-    except UserError:
-        return None
 
 
 def _turn(entry: WaitingEntry) -> tuple[int, float, str]:
@@ -246,7 +238,7 @@ def _facts(pods: Sequence[_RunningPod]) -> RunningFacts:
     request = first.request
     group = request.spec.group.name if request is not None else first.key
     started = [one.progress.times.started_s for one in records if one.progress.times.started_s is not None]
-    leaves = [_seconds(one.seen.leaves_at) for one in records]
+    leaves = [seconds_of(one.seen.leaves_at) for one in records]
     return RunningFacts(
         job=group if first.gang is None else f"podgroup/{first.gang}",
         namespace=first.namespace,

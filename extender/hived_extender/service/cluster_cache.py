@@ -281,6 +281,12 @@ class ClusterCache:
 
     # People
 
+    def trouble(self, node: str) -> tuple[str, float | None]:
+        """Why a node cannot be used, or not wholly, and since when (seconds since 1970), if known."""
+        if node not in self.nodes.healthy:
+            return self.nodes.trouble(node)
+        return self.devices.troubles().get(node, ("bad", None))
+
     def troubles(self, nodes: Iterable[str]) -> dict[str, tuple[str, float | None]]:
         """Why these nodes cannot be used, or any others not wholly; and since when (seconds since 1970), if known."""
         return self.devices.troubles() | {node: self.nodes.trouble(node) for node in nodes}

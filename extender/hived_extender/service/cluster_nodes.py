@@ -9,7 +9,7 @@ from hived_extender.kube.versions import is_older
 from hived_extender.kube_rules.demands import RuledPod
 from hived_extender.kube_rules.nodes import RuledNode
 from hived_extender.kube_rules.residents import Residents
-from hived_extender.pods.progress import read_time
+from hived_extender.pods.progress import seconds_of
 from hived_extender.pods.wire import Node, Pod
 from hived_extender.service.core import Core, Term
 from hived_extender.service.offers import Offers
@@ -58,7 +58,7 @@ class ClusterNodes:
             self._troubles.pop(name, None)
         else:
             why, since = node.trouble
-            self._troubles[name] = why, _seconds(since)
+            self._troubles[name] = why, seconds_of(since)
         self._set_health(name, node.is_healthy and not is_gone)
         if len(self._versions) > NODE_VERSIONS + len(self.healthy):
             gone = self._versions.keys() - self.healthy
@@ -111,11 +111,3 @@ class ClusterNodes:
             self.offers.changed(resident.node)
             if not resident.has_cells and self._term.core is not None:
                 self._retries.room_made()
-
-
-def _seconds(text: str) -> float | None:
-    """A time of Kubernetes in seconds since 1970, None if there is none."""
-    try:
-        return read_time(text) if text else None
-    except UserError:
-        return None
