@@ -76,6 +76,10 @@ class ClusterNodes:
         for name in sorted(self.healthy - set(names)):
             self._set_health(name, False)
 
+    def ruled(self, name: str) -> RuledNode | None:
+        """A node as the rules see it; None if it is not there."""
+        return self._nodes.get(name)
+
     def trouble(self, name: str) -> tuple[str, float | None]:
         """Why a node cannot be used, and since when (seconds since 1970, None if unknown)."""
         return self._troubles.get(name, ("not in Kubernetes", None))
