@@ -1,16 +1,17 @@
 """The certificates of waiting jobs, from a snapshot: the core's causes, and those that only the service knows."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
-from msgspec.structs import replace
-
-from hived.decisions import Bind, Decision, Preempt, Wait
-from hived.errors import UserError
 from hived.emptied import Emptied
 from hived.explaining import explain_wait
-from hived.explanation import Explanation, HoldingGroup
+from msgspec.structs import replace
+
+from hived.decisions import Decision, Preempt, Wait
+from hived.errors import UserError
+from hived.explanation import HoldingGroup
 from hived.scheduler import Asked, plan_in_turn
-from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest, PodSpec
+from hived.specs import OPPORTUNISTIC_PRIORITY, PodSpec
 from hived.topology import NO_CELL
 from hived_extender.api.waiting import BadNode, Certificate
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry
@@ -44,11 +45,12 @@ class SnapshotFacts:
 
 
 class Judge:
-    """Says why jobs of one snapshot wait. Jobs that ask alike cost one. Not thread-safe: the core tries on its state."""
+    """Says why jobs of one snapshot wait, to who holds its lock. Jobs that ask alike cost one."""
 
-    def __init__(self, snapshot: Snapshot, emptied: Emptied) -> None:
+    def __init__(self, snapshot: Snapshot, emptied: Emptied, turn: AbstractContextManager[object]) -> None:
+        """`emptied` is the empty cluster of the same configuration, asked by who has `turn`."""
         self._snapshot = snapshot
-        self._emptied = emptied
+        self._emptied, self._turn = emptied, turn
         self._facts = SnapshotFacts(snapshot)
         self._known: dict[_Shape, Certificate] = {}
 
@@ -91,13 +93,12 @@ class Judge:
         assert isinstance(decision, Wait)
         if self._reserves(entry):  # the core has a place for it, and says what the place waits for
             return replace(plain, cause="lent", sentence=decision.reason, reason=decision.reason)
-        explanation = explain_wait(snapshot.state, entry.requests[at], entry.offers[at], self._emptied)
-        return self.of_explanation(explanation, entry.requests, decision.reason)
-
-    def of_explanation(self, explanation: Explanation, requests: Sequence[PodRequest], reason: str) -> Certificate:
-        """The certificate of a job that was refused for `reason`."""
-        topology, at = self._snapshot.state.topology, self._snapshot.at
-        return certificate_of(explanation, requests, topology, self._facts, at, reason=reason)
+        with self._turn:
+            explanation = explain_wait(snapshot.state, entry.requests[at], entry.offers[at], self._emptied)
+        return certificate_of(
+            explanation, entry.requests, snapshot.state.topology, self._facts, snapshot.at, reason=decision.reason,
+            rules=entry.rules,
+        )  # fmt: skip
 
     def _of_room(self, plain: Certificate, found: Sequence[Decision], reason: str) -> Certificate:
         """Nothing is in the way but jobs that have to leave for it, if any."""
@@ -118,8 +119,3 @@ class Judge:
         ]  # fmt: skip
         holders = holders_of(groups, state.topology, self._facts)
         return with_sentence(replace(plain, cause="lent", holders=holders, reason=reason), self._snapshot.at)
-
-
-def could_start(found: Sequence[Decision] | UserError) -> bool:
-    """Would all pods start at once, or as soon as others have left?"""
-    return not isinstance(found, UserError) and all(isinstance(one, Bind | Preempt) for one in found)

@@ -117,7 +117,7 @@ def node_views(snapshot: Snapshot, *, is_bad: bool = False) -> list[NodeView]:
     """
     state = snapshot.state
     topology, arrays, cells = state.topology, state.topology.arrays, state.cells
-    leaves = np.flatnonzero((arrays.level[: topology.physical_count] == 1))
+    leaves = np.flatnonzero(arrays.level[: topology.physical_count] == 1)
     node, count = arrays.node[leaves], len(topology.node_names)
     total = np.bincount(node, minlength=count)
     is_free = (cells.state[leaves] == CellState.FREE) & (cells.bad[leaves] == 0)

@@ -43,7 +43,8 @@ class WaitingEntry(msgspec.Struct, frozen=True, eq=False):
     """A job that waits.
 
     `requests` are its parts, which start together, each with its offer (None: any node) in `offers`. A job that cannot
-    be asked for has none, and `refusal` says why: a mistake, or its gang `is_incomplete`. `reason` was told last.
+    be asked for has none, and `refusal` says why: a mistake, or its gang `is_incomplete`. `reason` was told last;
+    `rules` says which rules of Kubernetes refuse which nodes for good.
     `created_s` is the moment at which its first pod was created, in seconds since 1970; infinite if unknown.
 
     For each part, `fits` has the nodes that could take each pod once others leave (bool, shape (slots, nodes), or one
@@ -64,6 +65,7 @@ class WaitingEntry(msgspec.Struct, frozen=True, eq=False):
     refusal: str = ""
     is_incomplete: bool = False
     reason: str = ""
+    rules: str = ""
 
 
 class RunningFacts(msgspec.Struct, frozen=True):
@@ -173,7 +175,7 @@ def _note(record: PodRecord, machine: Machine, jobs: dict[str, _Job], running: d
         entry = _entry(record, cache)
         if entry is not None:
             said = machine.announcements.said(record.uid)
-            entry = replace(entry, user=_user(record, cache), reason=said)
+            entry = replace(entry, user=_user(record, cache), reason=said, rules=cache.offers.refusals(record))
             job = jobs.setdefault(entry.name, _Job(entry, [], _UNKNOWN_S))
             if entry.requests and not job.entry_of_first.requests:
                 job.entry_of_first = entry  # the others of its pods wait for these

@@ -8,11 +8,11 @@ sentence of pods like it, or the core's own message. Not thread-safe.
 from collections.abc import Sequence
 
 import numpy as np
+from hived.emptied import Emptied
+from hived.explaining import explain_wait
 from msgspec.structs import replace
 
 from hived.events import Offer
-from hived.emptied import Emptied
-from hived.explaining import explain_wait
 from hived.specs import PodRequest, PodSpec
 from hived_config.settings import WaitingMessages
 from hived_extender.api.waiting import MASKED, BadNode, Certificate
@@ -92,9 +92,7 @@ class Explaining:
         found = with_sentence(replace(found, holders=holders), self._outbox.now.wall, record.namespace)
         return found.sentence if self.messages is WaitingMessages.EXPLAINED else f"{message}; {found.sentence}"
 
-    def certificate(
-        self, requests: Sequence[PodRequest], refused: Refused, refusals: str = ""
-    ) -> Certificate | None:
+    def certificate(self, requests: Sequence[PodRequest], refused: Refused, refusals: str = "") -> Certificate | None:
         """The certificate of a refusal, with everybody's names; None if it has to be done without at the moment.
 
         Cost: a look into a table, or an explanation of the core's.
