@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
-from hived.emptied import Emptied
-from hived.explaining import explain_wait
 from msgspec.structs import replace
 
 from hived.decisions import Decision, Preempt, Wait
+from hived.emptied import Emptied
 from hived.errors import UserError
+from hived.explaining import explain_wait
 from hived.explanation import HoldingGroup
 from hived.scheduler import Asked, plan_in_turn
 from hived.specs import OPPORTUNISTIC_PRIORITY, PodSpec
 from hived.topology import NO_CELL
-from hived_extender.api.waiting import BadNode, Certificate
+from hived_extender.api.waiting import BadNode, CauseName, Certificate
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry
 from hived_extender.service.certificates import GroupFacts, asks_of, certificate_of, holders_of, rfc3339, with_sentence
 from hived_extender.service.explaining import digest
@@ -57,7 +57,7 @@ class Judge:
     def certificate(self, entry: WaitingEntry) -> Certificate:
         """Why a job waits. Cost: its search and an explanation, for the first of those that ask alike."""
         if not entry.requests:
-            cause = "incomplete" if entry.is_incomplete else "invalid"
+            cause: CauseName = "incomplete" if entry.is_incomplete else "invalid"
             sentence = entry.refusal or entry.reason
             return Certificate(sentence=sentence, cause=cause, vc=entry.vc, reason=entry.refusal)
         shape = tuple(

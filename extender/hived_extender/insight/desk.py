@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
-from hived.emptied import Emptied
 from msgspec.structs import replace
 
+from hived.emptied import Emptied
 from hived.errors import UserError
 from hived.topology import Topology
 from hived_extender.api.waiting import Certificate, FreeCells, IfResult, NodeView, Why

@@ -6,6 +6,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from hived.specs import PodRequest
 from hived.state import CellState, Group, GroupState
 from hived.topology import NO_CELL
 from hived_extender.api.waiting import Certificate, Job, NodeView, When
@@ -85,8 +86,8 @@ def _state(facts: Sequence[RunningFacts]) -> JobState:
     return "Running" if any(one.started_s is not None for one in facts) else "Starting"
 
 
-def _one_of_each_group(requests: Sequence) -> list:
-    found = {}
+def _one_of_each_group(requests: Sequence[PodRequest]) -> list[PodRequest]:
+    found: dict[str, PodRequest] = {}
     for request in requests:
         found.setdefault(request.spec.group.name, request)
     return list(found.values())

@@ -22,6 +22,7 @@ from hived_extender.kube_rules.demands import Demands
 from hived_extender.kube_rules.nodes import RuledNode
 from hived_extender.pods.progress import seconds_of
 from hived_extender.service.cluster_cache import ClusterCache
+from hived_extender.service.explaining import troubles
 from hived_extender.service.gangs.plans import Round
 from hived_extender.service.gangs.rounds import Alone
 from hived_extender.service.machine import Machine
@@ -166,7 +167,7 @@ class _RunningPod(msgspec.Struct, frozen=True):
 def _bad_nodes(machine: Machine, state: State) -> dict[str, tuple[str, float | None]]:
     names = state.topology.node_names
     bad = [names[node] for node in state.cells.node_bad.nonzero()[0]]
-    return {name: why for name, why in machine.cache.troubles(bad).items() if name in state.topology.node_index}
+    return {name: why for name, why in troubles(machine.cache, bad).items() if name in state.topology.node_index}
 
 
 def _note(record: PodRecord, machine: Machine, jobs: dict[str, _Job], running: dict[str, list[_RunningPod]]) -> None:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from hived.errors import UserError
 from hived_extender.kube.versions import is_older
 from hived_extender.kube_rules.demands import RuledPod
-from hived_extender.kube_rules.nodes import RuledNode
+from hived_extender.kube_rules.nodes import CORDON, RuledNode
 from hived_extender.kube_rules.residents import Residents
 from hived_extender.pods.progress import seconds_of
 from hived_extender.pods.wire import Node, Pod
@@ -57,7 +57,7 @@ class ClusterNodes:
         if is_gone or node.is_healthy:
             self._troubles.pop(name, None)
         else:
-            why, since = node.trouble
+            why, since = _trouble(node)
             self._troubles[name] = why, seconds_of(since)
         self._set_health(name, node.is_healthy and not is_gone)
         if len(self._versions) > NODE_VERSIONS + len(self.healthy):
@@ -115,3 +115,13 @@ class ClusterNodes:
             self.offers.changed(resident.node)
             if not resident.has_cells and self._term.core is not None:
                 self._retries.room_made()
+
+
+def _trouble(node: Node) -> tuple[str, str]:
+    """Why a node that is not healthy cannot be used, and since when in RFC 3339; "" if that is not known."""
+    conditions = (node.status.conditions or ()) if node.status is not None else ()
+    ready = next((one for one in conditions if one.type == "Ready"), None)
+    if ready is None or ready.status != "True":
+        return "NotReady", (ready.changed or "") if ready is not None else ""
+    taints = (node.spec.taints or ()) if node.spec is not None else ()
+    return "cordoned", next((one.time_added or "" for one in taints if one.key == CORDON.key), "")

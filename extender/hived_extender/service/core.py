@@ -174,15 +174,7 @@ class Core:
             raise InvariantError(f"the core answered a request with {decision}")
         if isinstance(decision, Bind) and commit:
             self._apply(PodAllocated(request, decision.bind_info, decision.lazily_preempted))
-        return self._marked(decision, request, offer)
-
-    def _marked(
-        self, decision: Bind | Preempt | Wait, request: PodRequest, offer: Offer | None
-    ) -> Bind | Preempt | Wait:
-        """A refusal of a search as `Refused`, anything else as it is."""
-        if not isinstance(decision, Wait) or decision.is_emptied or request.spec.group.name in self.state.groups:
-            return decision
-        return Refused(decision.reason, decision.cancelled, False, request, offer)
+        return _marked(self.state, decision, request, offer)
 
     def try_waiting(self, request: PodRequest, everywhere: Offer | None) -> Bind | Preempt | Wait:
         """Ask as `decide` does in the Filtering phase, for a pod that waits, with every node offered.
@@ -244,13 +236,7 @@ class Core:
         A bundle runs together or not at all; of one with a request that is refused, the error.
         """
         return [
-            found
-            if isinstance(found, UserError)
-            else [
-                self._marked(one, asked.pod, asked.offer)
-                for one, asked in zip(found, bundle, strict=False)
-                if not isinstance(one, Applied)
-            ]
+            found if isinstance(found, UserError) else _decided(self.state, found, bundle)
             for found, bundle in zip(plan_in_turn(self.state, bundles, self.now_s), bundles, strict=True)
         ]
 
@@ -330,6 +316,21 @@ class Core:
             self.lazy_times[name] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             self._on_lazy(self.state.groups[name])
         return decision
+
+
+def _marked(
+    state: State, decision: Bind | Preempt | Wait, request: PodRequest, offer: Offer | None
+) -> Bind | Preempt | Wait:
+    """A refusal of a search as `Refused`, anything else as it is."""
+    if not isinstance(decision, Wait) or decision.is_emptied or request.spec.group.name in state.groups:
+        return decision
+    return Refused(decision.reason, decision.cancelled, False, request, offer)
+
+
+def _decided(state: State, found: Sequence[Decision], bundle: Sequence[Asked]) -> list[Bind | Preempt | Wait]:
+    """The decisions of a plan about the first of a bundle's pods."""
+    both = zip(found, bundle, strict=False)
+    return [_marked(state, one, asked.pod, asked.offer) for one, asked in both if not isinstance(one, Applied)]
 
 
 def _cells_of(state: State, request: PodRequest) -> IntArray:

@@ -5,14 +5,14 @@ thousands of waiting pods do not keep others from being served. A pod that gets 
 sentence of pods like it, or the core's own message. Not thread-safe.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
-from hived.emptied import Emptied
-from hived.explaining import explain_wait
 from msgspec.structs import replace
 
+from hived.emptied import Emptied
 from hived.events import Offer
+from hived.explaining import explain_wait
 from hived.specs import PodRequest, PodSpec
 from hived_config.settings import WaitingMessages
 from hived_extender.api.waiting import MASKED, BadNode, Certificate
@@ -60,8 +60,15 @@ class CacheFacts:
 
     def of_node(self, name: str) -> BadNode:
         """A node that cannot be used, or not wholly."""
-        reason, since_s = self._cache.trouble(name)
+        reason, since_s = troubles(self._cache, () if name in self._cache.nodes.healthy else (name,)).get(
+            name, ("", None)
+        )
         return BadNode(name, reason, rfc3339(since_s))
+
+
+def troubles(cache: ClusterCache, nodes: Iterable[str]) -> dict[str, tuple[str, float | None]]:
+    """Why these nodes cannot be used, or any others not wholly; and since when (seconds since 1970), if known."""
+    return cache.devices.troubles() | {node: cache.nodes.trouble(node) for node in nodes}
 
 
 class Explaining:
@@ -84,15 +91,26 @@ class Explaining:
         """
         found = self.certificate(requests, refused, refusals)
         if found is None:
-            return message
-        holders = [
-            one if one.namespace == record.namespace else replace(one, group=MASKED, namespace="")
-            for one in found.holders
-        ]
-        found = with_sentence(replace(found, holders=holders), self._outbox.now.wall, record.namespace)
+            return self._cache.explained(record, message)
+        own = self.as_told(found, record.namespace)
+        if self.messages is WaitingMessages.EXPLAINED and "bad" in (own.cause, *own.also):
+            return own.sentence  # which has the nodes that are short of devices
+        return self._cache.explained(record, self.words(own, message))
+
+    def words(self, found: Certificate, message: str) -> str:
+        """The sentence, or the core's message before it."""
         return found.sentence if self.messages is WaitingMessages.EXPLAINED else f"{message}; {found.sentence}"
 
-    def certificate(self, requests: Sequence[PodRequest], refused: Refused, refusals: str = "") -> Certificate | None:
+    def as_told(self, found: Certificate, namespace: str) -> Certificate:
+        """A certificate for a pod of a namespace: everybody who may look at the pod reads it."""
+        holders = [
+            one if one.namespace == namespace else replace(one, group=MASKED, namespace="") for one in found.holders
+        ]
+        return with_sentence(replace(found, holders=holders), self._outbox.now.wall, namespace)
+
+    def certificate(
+        self, requests: Sequence[PodRequest], refused: Refused, refusals: str = "", *, is_rationed: bool = True
+    ) -> Certificate | None:
         """The certificate of a refusal, with everybody's names; None if it has to be done without at the moment.
 
         Cost: a look into a table, or an explanation of the core's.
@@ -105,7 +123,7 @@ class Explaining:
         known = self._known.get(key)
         if known is not None and known[0] == moment:
             return known[1]
-        if not self._may_explain():
+        if is_rationed and not self._may_explain():
             return known[1] if known is not None else None
         explanation = explain_wait(core.state, request, refused.offer, self._emptied)
         found = certificate_of(

@@ -98,16 +98,9 @@ class Machine:
         self.explaining.messages = verb_settings.waiting_messages
         self._gang_notices = gang_notices.GangNotices(cache, outbox, self.announcements, self._wakes)
         self._waiting = waiting.WaitingPods(
-            cache,
-            self._gang_notices,
-            self._preemptions,
-            self._acceptance,
-            self.announcements,
-            self._retries,
-            self._wakes,
-            self.moves,
-            self.explaining,
-        )
+            cache, self._gang_notices, self._preemptions, self._acceptance, self.announcements, self._retries,
+            self.moves, self.explaining,
+        )  # fmt: skip
         self.verbs = Verbs(
             verb_settings,
             cache,

@@ -111,10 +111,9 @@ class Verbs:
 
     def filter_nodes(self, asked: FilterAsked) -> FilterResult | PodOutcome:
         """Decide where a pod runs: one node, or none and why (rules 5.1, 5.2)."""
-        args = asked.args
+        args, started = asked.args, time.perf_counter()
         if asked.tentatively:
-            return WhatIf(self.core, self._cache).of_asked(args.pod, asked.reading, self._mask(args))
-        started = time.perf_counter()
+            return self._what_if.of_asked(args.pod, asked.reading, self.node_names.mask(args.node_names))
         try:
             core = self.core
             record = self._admit(args.pod)
@@ -122,7 +121,7 @@ class Verbs:
                 if record is not None:
                     self._acceptance.starts.has_asked(record)
                 return FilterResult(node_names=args.offered())
-            suggested = self._mask(args)
+            suggested = self.node_names.mask(args.node_names)
         except UserError as error:
             self._tell_refusal(args.pod, Phase.FILTERING, error, started)
             raise
@@ -210,10 +209,11 @@ class Verbs:
 
     def what_if(self, asked: WhatIfAsked) -> list[PodOutcome]:
         """The outcomes of pods if they were created now; nothing changes. Cost O(cells) for each gang."""
-        return WhatIf(self.core, self._cache).of_new(asked.pods)
+        return self._what_if.of_new(asked.pods)
 
-    def _mask(self, args: FilterArgs) -> Mask | None:
-        return self.node_names.mask(args.node_names)
+    @property
+    def _what_if(self) -> WhatIf:
+        return WhatIf(self.core, self._cache, self._waiting.explaining)
 
     def _stranger(self, asked: BindAsked) -> PodRecord:
         """A pod that is not ours, which filter lets pass. Raises UnknownPodError if it is."""

@@ -21,7 +21,6 @@ from hived_extender.service.notices import Reason
 from hived_extender.service.pods import PodRecord, PodState
 from hived_extender.service.preemptions import Preemptions
 from hived_extender.service.retries import Retries
-from hived_extender.service.wakes import Wakes
 
 NO_CHAIN_REASON = "no cell chain could be tried"
 ROOM_REASON = "there is room now, the pod will be tried again"
@@ -40,7 +39,6 @@ class WaitingPods:
         acceptance: Acceptance,
         announcements: Announcements,
         retries: Retries,
-        wakes: Wakes,
         moves: Moves,
         explaining: Explaining,
     ) -> None:
@@ -49,7 +47,7 @@ class WaitingPods:
         self._acceptance = acceptance
         self._announcements = announcements
         self._retries = retries
-        self._wakes = wakes
+        self._wakes = gang_notices.wakes
         self.gang_notices = gang_notices
         self.moves = moves
         self.explaining = explaining
@@ -236,7 +234,7 @@ class WaitingPods:
         refusals = self._cache.offers.refusals(record)
         text = _joined(decision.reason or NO_CHAIN_REASON, refusals)
         if isinstance(decision, Refused):
-            text = self.explaining.told(record, self._requests(record), decision, text, refusals)
+            return self.explaining.told(record, self._requests(record), decision, text, refusals)
         return self._cache.explained(record, text)
 
     def _try_round(self, core: Core, record: PodRecord, round_: Round) -> Sequence[PodRecord]:

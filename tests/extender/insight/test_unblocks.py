@@ -2,14 +2,11 @@
 
 from typing import Any
 
-import pytest
-
 from hived.scheduler import check_invariants
 from hived_extender.api.waiting import Unblock
 from hived_extender.insight.snapshot import Snapshot, take
 from hived_extender.insight.unblocks import unblocks_of
-from hived_extender.pods.progress import MAY_MOVE
-from tests.extender.service.small_cluster import SmallCluster, node, spec_text
+from tests.extender.service.small_cluster import SmallCluster, spec_text
 
 
 def helps(snapshot: Snapshot, name: str) -> dict[str, Unblock]:
