@@ -40,8 +40,8 @@ class WaitingEntry(msgspec.Struct, frozen=True, eq=False):
 
     `requests` are its parts, which start together, each with its offer (None: any node) in `offers`. A job that cannot
     be asked for has none, and `refusal` says why: a mistake, or its gang `is_incomplete`. `reason` was told last.
-    `created_s` is the moment at which its first pod was created, in seconds since 1970; infinite if unknown. `limit_s`
-    is how long it has its cells at the most, once they have started, with the time to leave: None if a pod does not say.
+    `created_s` is the moment at which its first pod was created, in seconds since 1970; infinite if unknown. For
+    `limit_s` it has its cells at the most, the time to leave included: None if one of its pods does not say.
     """
 
     name: str

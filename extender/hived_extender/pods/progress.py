@@ -1,4 +1,4 @@
-"""How far a pod has come, and what its owner says: its start, its last checkpoint, its limit, and whether it may be moved.
+"""How far a pod has come, and what its owner says: its start, its last checkpoint, its limit, and leave to move it.
 
 The start is what the kubelet reports, not before the API server has created the pod. The rest are annotations that
 owners may set while the pod runs, so they are untrusted: a mistake in one is said and the annotation is ignored. A

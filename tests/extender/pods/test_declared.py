@@ -38,7 +38,7 @@ def test_a_duration_is_read(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "90", "soon", "-5m", "0s", "0:00", "1h ", "1h" * 30, "1e3s", "١h", "1:2:3:4", "1-", "9" * 10**6]
+    "text", ["", "90", "soon", "-5m", "0s", "0:00", "1h ", "1h" * 30, "1e3s", "\u0661h", "1:2:3:4", "1-", "9" * 10**6]
 )
 def test_a_text_that_is_no_duration_is_refused_and_the_mistake_is_short(text: str) -> None:
     with pytest.raises(UserError, match="expected a length of time") as caught:
