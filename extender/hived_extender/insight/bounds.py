@@ -2,7 +2,7 @@
 
 Jobs that end early may let others in, and these may delay a job that would have started sooner had nobody ended early.
 So the worst play is no bound. This is one: take away jobs that run, those with the earliest limits first, until the
-core has a place for the job. Until it starts, one of these runs, or one of the waiting jobs that may get cells before it.
+core has a place for the job. Until it starts, one of these runs, or one of the waiting jobs that may come before it.
 The first are over by the last limit of theirs, and each of the others runs for its own limit at most. The sum is a
 bound, for one job at a time. It assumes that no new jobs of its priority come, that no hardware fails, and that jobs
 which wait are served in their order; docs/forecast.md says more.
