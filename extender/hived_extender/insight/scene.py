@@ -1,0 +1,161 @@
+"""Who waits and who runs, made ready to be played forward again and again from one snapshot.
+
+Jobs are numbered: those that wait in the order in which they are served, then those that run, by name. A job that runs
+may have many groups, one for each pod of its gang; they end together.
+"""
+
+from collections.abc import Hashable, Sequence
+
+import msgspec
+
+from hived.events import Offer
+from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest
+from hived.state import Group, GroupState, State
+from hived.topology import Topology
+from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry
+
+GRACE_S = 30.0
+"""Of a group of which nothing is known."""
+
+
+class Waiter(msgspec.Struct, frozen=True, eq=False):
+    """A job that waits. Jobs of one `kind` get the same answers, so they are refused together.
+
+    `claims` are (virtual cluster, priority, leaf cells) of the cells that it takes; `leaves` counts them all.
+    `is_asked` is false for a job that cannot be asked for as it is.
+    """
+
+    entry: WaitingEntry
+    kind: Hashable
+    leaves: int
+    is_asked: bool
+
+    @property
+    def is_opportunistic(self) -> bool:
+        """Does it take cells that nobody promises it?"""
+        return self.entry.priority <= OPPORTUNISTIC_PRIORITY
+
+    @property
+    def is_restricted(self) -> bool:
+        """Does Kubernetes offer it some nodes only?"""
+        return any(offer is not None for offer in self.entry.offers)
+
+
+class Runner(msgspec.Struct, frozen=True, eq=False):
+    """A job that runs. `age_s` is its age, and `left_s` how long it still has its cells at the most by its own
+    declaration, or as it is leaving already; None if it does not say, or has stayed longer. It has `grace_s` to leave.
+    """
+
+    name: str
+    groups: tuple[str, ...]
+    vc: str
+    priority: int
+    leaves: int
+    age_s: float
+    left_s: float | None
+    grace_s: float
+    is_leaving: bool = False
+
+
+class Scene(msgspec.Struct, frozen=True, eq=False):
+    """See the module. `promised` has the leaf cells of each virtual cluster. `is_whole`: no node is bad."""
+
+    snapshot: Snapshot
+    waiters: tuple[Waiter, ...]
+    runners: tuple[Runner, ...]
+    runner_of: dict[str, int]
+    promised: dict[str, int]
+    is_whole: bool
+
+    @property
+    def state(self) -> State:
+        """The state to copy; nobody changes it."""
+        return self.snapshot.state
+
+    def number(self, entry: WaitingEntry) -> int:
+        """The number of a waiting job. Raises ValueError if it is of another snapshot."""
+        return next(number for number, each in enumerate(self.waiters) if each.entry is entry)
+
+
+def scene_of(snapshot: Snapshot) -> Scene:
+    """Everything that each play of a snapshot needs. Cost O(groups + waiting jobs)."""
+    state = snapshot.state
+    runners = tuple(_runners(snapshot))
+    return Scene(
+        snapshot,
+        tuple(_waiter(entry) for entry in snapshot.waiting),
+        runners,
+        {group: number for number, runner in enumerate(runners) for group in runner.groups},
+        _promised(state.topology),
+        not bool(state.cells.node_bad.any()) and not bool(state.cells.lost_total.any()),
+    )
+
+
+def leaf_count(request: PodRequest) -> int:
+    """Leaf cells of the whole group of a pod."""
+    return sum(member.pod_count * member.leaf_cell_count for member in request.spec.group.members)
+
+
+def has_own_cells(group: Group) -> bool:
+    """Does a group use cells of its virtual cluster, and not those of others?"""
+    return group.virtual is not None
+
+
+def _waiter(entry: WaitingEntry) -> Waiter:
+    asked = zip(entry.requests, entry.offers, strict=True)
+    return Waiter(
+        entry,
+        tuple((request.spec.of_group(""), _key(offer)) for request, offer in asked),
+        sum(map(leaf_count, entry.requests)),
+        bool(entry.requests) and not entry.refusal,
+    )
+
+
+def _key(offer: Offer | None) -> Hashable:
+    """Equal for equal offers; one with rules between pods equals itself only."""
+    if offer is None:
+        return None
+    return id(offer) if offer.rules else (offer.nodes.tobytes(), offer.after.tobytes())
+
+
+def _runners(snapshot: Snapshot) -> Sequence[Runner]:
+    jobs: dict[str, list[tuple[Group, RunningFacts | None]]] = {}
+    for name, group in snapshot.state.groups.items():
+        if group.state is not GroupState.PREEMPTING:
+            facts = snapshot.running.get(name)
+            jobs.setdefault(facts.job if facts is not None else name, []).append((group, facts))
+    return [_runner(name, jobs[name], snapshot.at) for name in sorted(jobs)]
+
+
+def _runner(name: str, groups: Sequence[tuple[Group, RunningFacts | None]], at: float) -> Runner:
+    first = groups[0][0]
+    known = [facts for _, facts in groups if facts is not None]
+    started = [facts.started_s for facts in known if facts.started_s is not None]
+    lefts = [None if facts is None else _left_s(facts, at) for _, facts in groups]
+    limited = [left for left in lefts if left is not None]
+    return Runner(
+        name=name,
+        groups=tuple(group.name for group, _ in groups),
+        vc=first.spec.virtual_cluster,
+        priority=first.priority if has_own_cells(first) else OPPORTUNISTIC_PRIORITY,
+        leaves=sum(len(group.physical) for group, _ in groups),
+        age_s=max(at - min(started, default=at), 0.0),
+        left_s=max(limited) if len(limited) == len(lefts) else None,
+        grace_s=max((facts.grace_s for facts in known), default=GRACE_S),
+        is_leaving=len(known) == len(groups) and all(facts.is_leaving for facts in known),
+    )
+
+
+def _left_s(facts: RunningFacts, at: float) -> float | None:
+    """How long a group still has its cells at the most; None once it has stayed longer than it or Kubernetes said."""
+    ends = [end - at for end in (facts.ends_s, facts.leaves_s if facts.is_leaving else None) if end is not None]
+    left_s = min(ends, default=-1.0)
+    return left_s if left_s >= 0 else None
+
+
+def _promised(topology: Topology) -> dict[str, int]:
+    arrays = topology.arrays
+    return {
+        name: sum(int(arrays.leaf_count[arrays.chain_level[cell]]) for cell in topology.preassigned[vc])
+        for vc, name in enumerate(topology.vc_names)
+    }
