@@ -52,7 +52,7 @@ from hived_extender.service.notices import Pace
 from hived_extender.service.outbox import Now, Outbox
 from hived_extender.service.pods import PodState
 from hived_extender.service.preemptions import PreemptionPolicy
-from hived_extender.service.tallies import Loss, Tallies
+from hived_extender.service.tallies import Tallies
 from hived_extender.service.terms import Terms
 from hived_extender.service.verbs import Verbs, VerbSettings
 from hived_extender.service.wakes import Wakes
@@ -116,7 +116,6 @@ class Machine:
             self._retries,
         )
         self._statuses = statuses.Statuses(outbox, cache.gangs)
-        self._tallies = Tallies(cache.term, outbox)
         self._handlers = self._by_stimulus()
         self._timers = self._by_timer()
 
@@ -125,8 +124,7 @@ class Machine:
         return {
             stimuli.NodesListed: lambda one: self.cache.sync_nodes(one.names),
             stimuli.NodeSeen: lambda one: self.cache.node_seen(one.node, is_gone=one.is_gone),
-            stimuli.PodSeen: self._pod_seen,
-            stimuli.PodGone: self._pod_gone,
+            **Tallies(self.cache, self._outbox, self._preemptions).handlers(self._pod_seen, self._pod_gone),
             stimuli.ObjectSeen: self._object_seen,
             stimuli.NamespaceChanged: self._namespace_changed,
             stimuli.DevicesListed: lambda one: self.cache.devices.sync_objects(one.kind, one.objects),
@@ -198,28 +196,17 @@ class Machine:
 
     def _pod_seen(self, seen: stimuli.PodSeen) -> None:
         uid = seen.pod.metadata.uid
-        before = self.cache.pods.get(uid)
-        was_binding, loss = before is not None and before.state is PodState.BINDING, self._loss_of(uid)
         self.cache.pod_seen(seen.pod, seen.reading, is_listed=seen.is_listed)
         record = self.cache.pods.get(uid)
-        if record is None and loss is not None:
-            self._tallies.preempted(loss)
         if record is None or (record.seen.is_leaving and record.state is not PodState.BOUND):
             self._acceptance.gone(uid)
         elif record.state is PodState.BOUND:
             self._acceptance.starts.has_asked(record)
             self._acceptance.settled(uid)
-            if was_binding:
-                self._tallies.started(record)
 
     def _pod_gone(self, gone: stimuli.PodGone) -> None:
-        if (loss := self._loss_of(gone.uid)) is not None:
-            self._tallies.preempted(loss)
         self.cache.pod_gone(gone.uid)
         self._acceptance.gone(gone.uid)
-
-    def _loss_of(self, uid: str) -> Loss | None:
-        return self._tallies.loss_of(self.cache.pods.get(uid), is_evicted=self._preemptions.has_evicted(uid))
 
     def _object_seen(self, seen: stimuli.ObjectSeen) -> None:
         self.cache.object_seen(seen.ref)
