@@ -107,7 +107,8 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
 # what is decided, and the machine.
 SERVICE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("core", "notices", "pods", "decision_log", "devices.layout", "devices.table", "gangs.letting_in", "gangs.names"),
-    ("offers", "state_inputs", "devices.dra", "devices.reading", "devices.shortage"),
+    ("sentences",),
+    ("offers", "certificates", "state_inputs", "devices.dra", "devices.reading", "devices.shortage"),
     ("devices.following", "devices.losses", "devices.notes", "gangs.gang", "gangs.growth", "gangs.named_groups"),
     ("devices.guarantees", "gangs.leaders"),
     ("gangs.plans",),

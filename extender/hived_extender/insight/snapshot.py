@@ -148,7 +148,8 @@ class _RunningPod(msgspec.Struct, frozen=True):
 
 def _bad_nodes(machine: Machine, state: State) -> dict[str, tuple[str, float | None]]:
     names = state.topology.node_names
-    return {names[node]: machine.cache.nodes.trouble(names[node]) for node in state.cells.node_bad.nonzero()[0]}
+    bad = [names[node] for node in state.cells.node_bad.nonzero()[0]]
+    return {name: why for name, why in machine.cache.troubles(bad).items() if name in state.topology.node_index}
 
 
 def _note(record: PodRecord, machine: Machine, jobs: dict[str, _Job], running: dict[str, list[_RunningPod]]) -> None:
