@@ -67,16 +67,16 @@ class PreemptionPolicy(msgspec.Struct, frozen=True):
 class _Victim(msgspec.Struct, eq=False):
     """A pod that has to leave, for whom, since when that is refused, and how long to wait after the next refusal.
 
-    One that `is_evicted` was asked to leave, and will.
-    `until_s` is when it has left at the latest, in seconds since 1970; None where a budget may keep it for good.
+    `until_s` is when it has left at the latest, in seconds since 1970; None where a budget may keep it for good. One
+    that `is_evicted` was asked to leave, and will.
     """
 
     record: PodRecord
     preemptor: PodRecord
-    is_evicted: bool = False
     until_s: float | None = None
     refused_at: float = math.inf
     wait_s: float = FIRST_WAIT_S
+    is_evicted: bool = False
 
 
 class Preemptions:
