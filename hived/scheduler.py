@@ -51,6 +51,7 @@ from hived.topology import NO_CELL, Topology
 from hived.victims import note_seats
 from hived.views import forget_order, restore_order, save_order
 
+Fact = PodDeleted | NodeHealthChanged | LeavesLost
 Result = TypeVar("Result")
 _START = (0, 0)
 
@@ -135,23 +136,26 @@ def plan_together(
 
 
 def plan_in_turn(
-    state: State, bundles: Sequence[Sequence[Asked]], now_s: float | None = None
+    state: State, bundles: Sequence[Sequence[Asked]], now_s: float | None = None, facts: Sequence[Fact] = ()
 ) -> list[list[Decision] | UserError]:
     """The decisions of `handle` in the Filtering phase for bundles of pods, which run whole or not at all (rule 15.5).
     Each pod finds earlier pods that can run in place: pods of its own bundle, and of earlier bundles that can run as a
     whole. Of a bundle with a pod that is refused, the error. For gangs, and to ask without consequences: nothing
-    changes, not even the order of the views. `now_s` is as in `ScheduleRequested`. Cost O(cells) of copying, besides
-    the searches.
+    changes, not even the order of the views. `now_s` is as in `ScheduleRequested`. `facts` are taken in before, and
+    taken back with the rest. Cost O(cells) of copying, besides the facts and the searches.
     """
     order, last_plan = save_order(state.cells), state.last_plan
     try:
-        return while_recording(state, lambda: _plan(state, bundles, now_s))
+        return while_recording(state, lambda: _plan(state, bundles, now_s, facts))
     finally:
         restore_order(state.cells, order)
         state.last_plan = last_plan
 
 
-def _plan(state: State, bundles: Sequence[Sequence[Asked]], now_s: float | None) -> list[list[Decision] | UserError]:
+def _plan(
+    state: State, bundles: Sequence[Sequence[Asked]], now_s: float | None, facts: Sequence[Fact]
+) -> list[list[Decision] | UserError]:
+    _suppose(state, facts)
     found: list[list[Decision] | UserError] = []
     for bundle in bundles:
         before = mark(state)
@@ -170,6 +174,20 @@ def _plan(state: State, bundles: Sequence[Sequence[Asked]], now_s: float | None)
         forget_waits(state)
     undo_changes(state, _START)
     return found
+
+
+def _suppose(state: State, facts: Sequence[Fact]) -> None:
+    """Take in facts while the journal records, so that they can be taken back."""
+    for name in dict.fromkeys(fact.pod.spec.group.name for fact in facts if isinstance(fact, PodDeleted)):
+        if (group := state.groups.get(name)) is not None:
+            remember_members(state, group)
+    for fact in facts:
+        forget_waits(state)
+        if isinstance(fact, PodDeleted):
+            _delete(state, fact.pod)
+        else:
+            _change_health(state, fact)
+        relieve_chains(state)
 
 
 def _is_whole(found: list[Decision] | UserError) -> bool:

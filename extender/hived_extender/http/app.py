@@ -18,6 +18,8 @@ from hived_extender.http.answers import JSON, Answer, Question
 from hived_extender.http.callers import CALLER, Call
 from hived_extender.http.config_pushes import ConfigPushes
 from hived_extender.http.gated_app import BODY_LIMIT, CLOSE, GATE, gate_of
+from hived_extender.http.pages.blueprint import front_page, pages, wants_page
+from hived_extender.http.pages.site import Site
 from hived_extender.http.routes import ROUTES, answer, explain
 from hived_extender.http.routing import Backend, Handler
 from hived_extender.pods.wire import encode
@@ -49,11 +51,14 @@ def create_app(
     app.url_map.merge_slashes = False
     app.url_map.converters["rest"] = _RestOfPath
     backend = Backend(service, config_pushes, defrag)
+    site = pages(backend, gate_of(app))
+    app.register_blueprint(site.blueprint)
     for route in ROUTES:
         is_about_moves = route.path.startswith((DEFRAG_PATH, INPUTS_PATH, MOVES_PATH))
         has_part = defrag is not None if is_about_moves else config_pushes is not None
         if has_part or not (is_about_moves or route.path.startswith(CONFIG_PATH)):
             rule, view = route.path.replace("{name}", "<rest:name>"), _view(route.handler, backend)
+            view = view if rule != "/" else _page_or(view, site)
             app.add_url_rule(rule, f"{route.method} {rule}", view, methods=[route.method])
     app.register_error_handler(HTTPException, _http_error)
     app.register_error_handler(Exception, _unforeseen_error)
@@ -82,6 +87,17 @@ def _view(handler: Handler, backend: Backend) -> Callable[..., Response]:
         return _respond(answer(handler, backend, question))
 
     return view
+
+
+def _page_or(view: Callable[..., Response], site: Site) -> Callable[..., Response]:
+    """The page of the cluster for browsers, the list of all paths for programs."""
+
+    def page_or_list() -> Response:
+        response = front_page(site) if wants_page() else view()
+        response.headers["Vary"] = ", ".join({**dict.fromkeys(response.vary), "Accept": None})
+        return response
+
+    return page_or_list
 
 
 def _respond(reply: Answer) -> Response:
