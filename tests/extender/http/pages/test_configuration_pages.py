@@ -23,7 +23,7 @@ from tests.extender.http.secured import ReviewServer
 from tests.extender.service.small_cluster import CONFIG, SmallCluster, spec_text
 from tests.extender.stored_config import FIRST, api_server, begun, configurations_of
 
-WITHOUT_N1 = CONFIG.replace("{cellAddress: n1}", "{cellAddress: n9}")
+WITHOUT_N3 = CONFIG.replace("{cellAddress: n3}", "{cellAddress: n9}")
 HOME = "/page/configuration"
 HERE = {"Host": "localhost", "Origin": "http://localhost", "Accept": BROWSER}
 
@@ -90,15 +90,15 @@ def test_a_plan_changes_nothing_and_says_who_is_hit_on_which_cells(kube: KubeCli
     pages.small.place("p", spec_text(group="g"))
     pages.small.place("q", spec_text(group="h"))
     before = pages.small.snapshot()
-    response = pages.plan(WITHOUT_N1)
+    response = pages.plan(WITHOUT_N3)
     words = text_of(response.text)
     assert response.status_code == 200
     assert "1 running or reserving jobs are affected, 1 are not" in words
     assert "ns:h a 0 goes on, but its cells are no longer hived" in unescaped(words)
     assert "Nodes added: n9" in words
-    assert "Nodes removed: n1" in words
+    assert "Nodes removed: n3" in words
     (marks,) = re.findall(r'data-marks="([^"]*)"', response.text)
-    assert json.loads(unescaped(marks)) == [[0, 4, 8, 1]]
+    assert json.loads(unescaped(marks)) == [[0, 12, 16, 1]]
     assert pages.small.snapshot() == before
     assert pages.store.read().stored.versions == (FIRST,)
 
@@ -107,14 +107,14 @@ def test_a_plan_is_pushed_and_the_version_before_it_comes_back(kube: KubeClient)
     pages = Pages(kube)
     pages.small.place("p", spec_text(group="g"))
     pages.small.place("q", spec_text(group="h"))
-    plan = pages.plan(WITHOUT_N1).text
+    plan = pages.plan(WITHOUT_N3).text
     assert 'name="allow_downgrade"' in plan
-    assert pages.push(plan, message="n1 is gone").status_code == 422, "nobody has agreed that work loses its guarantee"
-    answer = pages.push(plan, message="n1 is gone", allow_downgrade="yes")
+    assert pages.push(plan, message="n3 is gone").status_code == 422, "nobody has agreed that work loses its guarantee"
+    answer = pages.push(plan, message="n3 is gone", allow_downgrade="yes")
     assert (answer.status_code, answer.headers["Location"]) == (303, f"{HOME}/versions/2")
     newest = pages.store.read().stored.newest
     assert newest is not None
-    assert (newest.version, newest.why, newest.text) == (2, "n1 is gone", WITHOUT_N1)
+    assert (newest.version, newest.why, newest.text) == (2, "n3 is gone", WITHOUT_N3)
     assert "-    cellChildren" in unescaped(pages.get(f"{HOME}/versions/2")) or "n9" in pages.get(f"{HOME}/versions/2")
     back = pages.client.post(
         f"{HOME}/plan", data={"token": pages.token(), "version": "1", "message": "return"}, headers=HERE

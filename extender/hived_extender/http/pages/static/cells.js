@@ -13,7 +13,7 @@
   const USED = 0, RESERVED = 1, LENT = 2, FREE = 3;
   const context = canvas.getContext("2d", { alpha: false });
 
-  const MOST_FITTED = 45;  // 25 pixels for a leaf cell: larger ones tell nothing more
+  const MOST_FITTED = 50;  // 43 pixels for a leaf cell: larger ones tell nothing more
   let layout = null, blocks = [], lastRoom = 0, scale = -1, isFitted = true, width = 0, height = 0;
   let loaded = [], labels = new Map(), tag = "", timer = 0, isSeen = true, chosen = null, asked = 0, isWanted = false, lastAsked = "";
   let colours = {}, styles = new Map();
@@ -257,7 +257,7 @@
         context.setLineDash([]);
       }
       if (wide >= 13 && h >= 13 && style.letter) {
-        context.font = "bold 10px system-ui, sans-serif";
+        context.font = `bold ${Math.max(10, Math.min(18, Math.round(0.45 * Math.min(wide, h))))}px system-ui, sans-serif`;
         context.textAlign = "center";
         context.textBaseline = "middle";
         context.lineWidth = 2.5;
