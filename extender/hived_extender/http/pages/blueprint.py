@@ -22,6 +22,7 @@ def pages(backend: Backend, gate: Gate) -> Site:
     blueprint.add_url_rule(f"{PREFIX}/static/<path:name>", "static", _static)
     for module in (cluster_pages, vc_pages, configuration_pages):
         module.add_pages(site)
+    blueprint.add_url_rule(f"{PREFIX}/<path:rest>", "missing", _missing)
     blueprint.after_request(add_safety)
 
     def failed(error: Exception) -> Response:
@@ -58,6 +59,10 @@ def _static(name: str) -> Response:
     if takes_gzip:
         response.headers["Content-Encoding"] = "gzip"
     return response
+
+
+def _missing(rest: str) -> Response:
+    raise UserError(f"there is no page {PREFIX}/{rest}", 404)
 
 
 def _failed(site: Site, error: Exception) -> Response:
