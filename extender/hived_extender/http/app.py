@@ -22,6 +22,7 @@ from hived_extender.http.pages.blueprint import front_page, pages, wants_page
 from hived_extender.http.pages.site import Site
 from hived_extender.http.routes import ROUTES, answer, explain
 from hived_extender.http.routing import Backend, Handler
+from hived_extender.insight.history import HistoryRings
 from hived_extender.pods.wire import encode
 from hived_extender.service.service import Service
 
@@ -38,10 +39,12 @@ def create_app(
     gate: Gate | None = None,
     config_pushes: ConfigPushes | None = None,
     defrag: DefragDesk | None = None,
+    history: HistoryRings | None = None,
 ) -> Flask:
     """An application that serves `service` to callers whom `gate` lets in; without one, to everybody. Cheap.
 
     `config_pushes` answers for its configuration, `defrag` for moves; without these, their paths do not exist.
+    `history` has the past; without it there is none to be shown.
     """
     app = Flask(__name__, static_folder=None)
     app.extensions[GATE] = gate or Gate()
@@ -50,7 +53,7 @@ def create_app(
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
     app.url_map.converters["rest"] = _RestOfPath
-    backend = Backend(service, config_pushes, defrag)
+    backend = Backend(service, config_pushes, defrag, history)
     site = pages(backend, gate_of(app))
     app.register_blueprint(site.blueprint)
     for route in ROUTES:

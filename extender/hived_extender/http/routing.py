@@ -5,18 +5,24 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from hived.errors import UserError
 from hived_extender.defrag.desk import DefragDesk
 from hived_extender.http.answers import Answer, Question
 from hived_extender.http.config_pushes import ConfigPushes
+from hived_extender.insight.history import HistoryRings
 from hived_extender.service.service import Service
 
 
 class Backend(msgspec.Struct, frozen=True):
-    """A service, the pushes of its configurations, and its plans for moves; without these, their paths do not exist."""
+    """A service, the pushes of its configurations, and its plans for moves; without these, their paths do not exist.
+
+    `past` is its history, None where it keeps none.
+    """
 
     service: Service
     config_desk: ConfigPushes | None = None
     defrag_desk: DefragDesk | None = None
+    past: HistoryRings | None = None
 
     @property
     def config_pushes(self) -> ConfigPushes:
@@ -29,6 +35,13 @@ class Backend(msgspec.Struct, frozen=True):
         """The plans for moves, on paths that exist only with them."""
         assert self.defrag_desk is not None
         return self.defrag_desk
+
+    @property
+    def history(self) -> HistoryRings:
+        """The history. Raises UserError (404) if there is none."""
+        if self.past is None:
+            raise UserError("this service keeps no history", 404)
+        return self.past
 
 
 Handler: TypeAlias = Callable[[Backend, Question], Answer]

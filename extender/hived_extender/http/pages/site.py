@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from flask import Blueprint, Response, g, render_template, request
 
+from hived_extender.api.paths import PAGE_PATH
 from hived_extender.http.access import Gate
 from hived_extender.http.answers import JSON
 from hived_extender.http.identities import Identity
@@ -22,8 +23,7 @@ from hived_extender.http.pages.assets import ASSETS
 from hived_extender.http.pages.frames import Frames
 from hived_extender.http.routing import Backend
 
-PREFIX = "/page"
-"""All paths of pages but `/` begin so: one rule of a role allows them."""
+PREFIX = PAGE_PATH
 
 HTML = "text/html; charset=utf-8"
 BYTES = "application/octet-stream"
@@ -36,6 +36,9 @@ SAFETY = (
     ("Referrer-Policy", "same-origin"),
     ("Cross-Origin-Resource-Policy", "same-origin"),
 )
+
+POLL_S = 5
+"""How often a page asks for its changing part, while somebody looks; a page may set another `poll_s`, 0 for never."""
 
 SMALL = 1024
 """Bytes that are not worth compressing."""
@@ -108,8 +111,9 @@ class Site:
             "version": self.version,
             "base": "part.html" if FRAGMENT in request.headers and RESTORE not in request.headers else "layout.html",
             "here": request.full_path.rstrip("?"),
+            "poll_s": POLL_S if request.method == "GET" and status == 200 else 0,
         }
-        return self.answer(render_template(template, **shown, **values).encode(), HTML, status)
+        return self.answer(render_template(template, **shown | values).encode(), HTML, status)
 
     def json(self, value: Any) -> Response:
         """A value for a script."""
