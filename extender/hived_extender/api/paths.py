@@ -34,6 +34,12 @@ CONFIG_PATH = "/v1/config"
 CONFIG_PLAN_PATH = f"{CONFIG_PATH}/plan"
 CONFIG_VERSIONS_PATH = f"{CONFIG_PATH}/versions"
 
+PAGE_PATH = "/page"
+PAGE_CONFIG_PATH = f"{PAGE_PATH}/configuration"
+PAGE_CONFIG_PLAN_PATH = f"{PAGE_CONFIG_PATH}/plan"
+PAGE_CONFIG_PUSH_PATH = f"{PAGE_CONFIG_PATH}/push"
+"""Pages for people; all of them begin alike, so that one rule of a role allows them."""
+
 HEALTH_PATH = "/healthz"
 READINESS_PATH = "/readyz"
 METRICS_PATH = "/metrics"

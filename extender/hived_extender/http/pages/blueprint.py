@@ -5,7 +5,7 @@ from werkzeug.exceptions import HTTPException
 
 from hived.errors import HivedError, UserError
 from hived_extender.http.access import Gate
-from hived_extender.http.pages import cluster_pages
+from hived_extender.http.pages import cluster_pages, configuration_pages, vc_pages
 from hived_extender.http.pages.assets import ASSETS
 from hived_extender.http.pages.frames import Frames
 from hived_extender.http.pages.site import PREFIX, Site, add_safety
@@ -20,8 +20,9 @@ def pages(backend: Backend, gate: Gate) -> Site:
     blueprint = Blueprint("pages", __name__, template_folder="templates", url_prefix=None)
     site = Site(backend, gate, Frames(backend.service.reader), blueprint)
     blueprint.add_url_rule(f"{PREFIX}/static/<path:name>", "static", _static)
-    for module in (cluster_pages,):
+    for module in (cluster_pages, vc_pages, configuration_pages):
         module.add_pages(site)
+    blueprint.add_url_rule(f"{PREFIX}/<path:rest>", "missing", _missing)
     blueprint.after_request(add_safety)
 
     def failed(error: Exception) -> Response:
@@ -58,6 +59,10 @@ def _static(name: str) -> Response:
     if takes_gzip:
         response.headers["Content-Encoding"] = "gzip"
     return response
+
+
+def _missing(rest: str) -> Response:
+    raise UserError(f"there is no page {PREFIX}/{rest}", 404)
 
 
 def _failed(site: Site, error: Exception) -> Response:

@@ -13,9 +13,12 @@ from dataclasses import dataclass, field
 import msgspec
 
 from hived.errors import UserError
+from hived.specs import Rules
 from hived.status import CellStatus
+from hived_extender.api.waiting import FreeCells
 from hived_extender.client.pictures import letters
 from hived_extender.http.pages.cell_keys import Keys, Runs, leaf_keys, runs_of
+from hived_extender.insight.free_cells import free_cells
 from hived_extender.service.reader import Reader
 
 FRESH_S = 2.0
@@ -66,6 +69,14 @@ class Frame:
     layout: Layout
     keys: tuple[Keys, ...]
     tiles: dict[CellRange, Runs] = field(default_factory=dict)
+    rules: Rules = Rules.HIVED
+    _free: list[FreeCells] = field(default_factory=list)
+
+    def free_cells(self) -> list[FreeCells]:
+        """The free cells of all virtual clusters by level, counted when somebody asks first."""
+        if not self._free:
+            self._free.extend(free_cells(self.cells, releases_doomed=self.rules is Rules.BETTER))
+        return self._free
 
     def level_size(self, chain: int, level: int) -> int:
         """How many cells a chain has of a level."""
@@ -114,7 +125,9 @@ class Frames:
             if self._frame is None or not 0 <= now - self._made_at < FRESH_S:
                 if self._frame is None or self._reader.version() != self._frame.version:
                     version, cells = self._reader.versioned_cells()
-                    self._frame = Frame(version, cells, self._layout_of(cells), leaf_keys(cells))
+                    self._frame = Frame(
+                        version, cells, self._layout_of(cells), leaf_keys(cells), rules=self._reader.rules()
+                    )
                 self._made_at = now
             return self._frame
 

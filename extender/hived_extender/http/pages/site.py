@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from flask import Blueprint, Response, g, render_template, request
 
+from hived_extender.api.paths import PAGE_PATH
 from hived_extender.http.access import Gate
 from hived_extender.http.answers import JSON
 from hived_extender.http.identities import Identity
@@ -22,8 +23,7 @@ from hived_extender.http.pages.assets import ASSETS
 from hived_extender.http.pages.frames import Frames
 from hived_extender.http.routing import Backend
 
-PREFIX = "/page"
-"""All paths of pages but `/` begin so: one rule of a role allows them."""
+PREFIX = PAGE_PATH
 
 HTML = "text/html; charset=utf-8"
 BYTES = "application/octet-stream"

@@ -8,12 +8,13 @@
   if (!section) return;
   const canvas = document.getElementById("cells"), frame = document.getElementById("frame"), sizer = document.getElementById("sizer");
   const words = document.getElementById("cell-words"), zoomWords = document.getElementById("zoom-level");
-  const SCALES = [0.18, 0.25, 0.35, 0.5, 0.7, 1, 1.4, 2, 2.8, 4, 5.6, 8, 11, 16, 22, 30, 40];
-  const LEAST = 7, HEAD = 26, MARGIN = 8, BLOCK = 512, POLL_MS = 5000;
+  const SCALES = Array.from({ length: 52 }, (_, i) => 0.15 * 1.12 ** i), STEP = 4;
+  const LEAST = 6, HEAD = 26, MARGIN = 8, BLOCK = 512, POLL_MS = 5000;
   const USED = 0, RESERVED = 1, LENT = 2, FREE = 3;
   const context = canvas.getContext("2d", { alpha: false });
 
-  let layout = null, blocks = [], scale = -1, isFitted = true, width = 0, height = 0;
+  const MOST_FITTED = 50;  // 43 pixels for a leaf cell: larger ones tell nothing more
+  let layout = null, blocks = [], lastRoom = 0, scale = -1, isFitted = true, width = 0, height = 0;
   let loaded = [], labels = new Map(), tag = "", timer = 0, isSeen = true, chosen = null, asked = 0, isWanted = false, lastAsked = "";
   let colours = {}, styles = new Map();
   const marks = readMarks(section.dataset.marks);
@@ -44,8 +45,8 @@
       const gap = level === drawn + 1 ? (side < 12 ? 1 : 2) : Math.min(9, 3 + 2 * (level - drawn - 2));
       const pad = level === drawn + 1 && side < 12 ? 1 : 3;
       const most = Math.max(1, Math.floor((width - 2 * MARGIN - 2 * pad + gap) / (child.w + gap)));
-      const isWhole = level === levels && chain.roots === 1;
-      const cols = columns(count, isWhole ? Math.min(most, count) : Math.sqrt(count * child.h / child.w * 1.5), most);
+      let cols = columns(count, Math.sqrt(count * child.h / child.w * 1.5), most);
+      if (2 * cols * (child.w + gap) > width || (level === levels && chain.roots === 1)) cols = Math.min(most, count);
       const w = 2 * pad + cols * (child.w + gap) - gap;
       const head = level > chain.node && w >= 56 ? 15 : 0;
       boxes.push({ w, h: 2 * pad + head + Math.ceil(count / cols) * (child.h + gap) - gap, cols, gap, pad, head });
@@ -78,16 +79,23 @@
     return found;
   }
 
+  /** The height that the picture may have, in pixels. */
+  const room = () => Math.max(240, Math.min(1800, window.innerHeight * 0.64));
+
   function resize() {
+    if (width === frame.clientWidth && height === frame.clientHeight && lastRoom === room()) return;
+    [width, height, lastRoom] = [frame.clientWidth, frame.clientHeight, room()];
+    fitCanvas();
+    if (layout) place();
+  }
+
+  function fitCanvas() {
     const ratio = window.devicePixelRatio || 1;
-    width = frame.clientWidth;
-    height = frame.clientHeight;
     canvas.width = Math.round(width * ratio);
     canvas.height = Math.round(height * ratio);
     canvas.style.width = `${width}px`;
     canvas.style.height = `${height}px`;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    if (layout) place();
   }
 
   function total(arranged) {
@@ -97,10 +105,12 @@
 
   function place(keep) {
     if (isFitted) {
-      scale = SCALES.length - 3;
-      while (scale > 0 && total(arrange(SCALES[scale])) > height) scale--;
+      scale = MOST_FITTED;
+      while (scale > 0 && total(arrange(SCALES[scale])) > room()) scale--;
     }
     blocks = arrange(SCALES[scale]);
+    frame.style.height = `${Math.max(160, Math.min(room(), total(blocks)))}px`;
+    if (frame.clientHeight !== height) { height = frame.clientHeight; fitCanvas(); }
     sizer.style.height = `${Math.max(height, total(blocks))}px`;
     if (keep) {
       const box = boxOf(keep.chain, blocks[keep.chain].shape.drawn, keep.leaf);
@@ -247,7 +257,7 @@
         context.setLineDash([]);
       }
       if (wide >= 13 && h >= 13 && style.letter) {
-        context.font = "bold 10px system-ui, sans-serif";
+        context.font = `bold ${Math.max(10, Math.min(18, Math.round(0.45 * Math.min(wide, h))))}px system-ui, sans-serif`;
         context.textAlign = "center";
         context.textBaseline = "middle";
         context.lineWidth = 2.5;
@@ -324,9 +334,8 @@
       if (most >= 0) {
         const size = shape.levels === shape.drawn ? chain.roots : chain.roots * shape.leaves[shape.levels] / shape.leaves[shape.drawn];
         ranges.push([number, shape.drawn, Math.floor(least / BLOCK) * BLOCK, Math.min(size, Math.ceil((most + 1) / BLOCK) * BLOCK)]);
-        if (shape.drawn > chain.node) continue;
         for (const [level, [first, last]] of heads) {
-          if (!labels.has(`${number}.${level}.${first}`) || !labels.has(`${number}.${level}.${last}`)) named.push(`${number}.${level}.${first}-${last + 1}`);
+          if (last - first < 2048 && (!labels.has(`${number}.${level}.${first}`) || !labels.has(`${number}.${level}.${last}`))) named.push(`${number}.${level}.${first}-${last + 1}`);
         }
       }
     }
@@ -495,13 +504,13 @@
     const bounds = canvas.getBoundingClientRect();
     choose(cellAt(event.clientX - bounds.left, event.clientY - bounds.top + frame.scrollTop));
   });
-  canvas.addEventListener("dblclick", () => zoom(3));
+  canvas.addEventListener("dblclick", () => zoom(2 * STEP));
   canvas.addEventListener("keydown", (event) => {
     const steps = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
     if (event.ctrlKey || event.altKey || event.metaKey) return;
     if (steps[event.key]) move(...steps[event.key]);
-    else if (event.key === "+" || event.key === "=") zoom(1);
-    else if (event.key === "-") zoom(-1);
+    else if (event.key === "+" || event.key === "=") zoom(STEP);
+    else if (event.key === "-") zoom(-STEP);
     else if (event.key === "0") { isFitted = true; place(chosen); }
     else if (event.key === "Enter") open();
     else if (event.key === "Escape") choose(null);
@@ -513,11 +522,11 @@
   frame.addEventListener("wheel", (event) => {
     if (!event.ctrlKey) return;
     event.preventDefault();
-    zoom(event.deltaY < 0 ? 1 : -1);
+    zoom(event.deltaY < 0 ? 2 : -2);
   }, { passive: false });
   frame.addEventListener("scroll", drawSoon, { passive: true });
-  document.getElementById("zoom-in").addEventListener("click", () => zoom(1));
-  document.getElementById("zoom-out").addEventListener("click", () => zoom(-1));
+  document.getElementById("zoom-in").addEventListener("click", () => zoom(STEP));
+  document.getElementById("zoom-out").addEventListener("click", () => zoom(-STEP));
   document.getElementById("zoom-fit").addEventListener("click", () => { isFitted = true; place(chosen); });
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { readColours(); drawSoon(); });
   document.addEventListener("visibilitychange", () => { if (!document.hidden && layout) fetchTiles(); });
@@ -526,5 +535,6 @@
   section.hidden = false;
   readColours();
   new ResizeObserver(resize).observe(frame);
+  window.addEventListener("resize", resize);
   fetchLayout();
 })();
