@@ -86,6 +86,11 @@ class Browser:
         os.close(self._commands)
         shutil.rmtree(self._profile, ignore_errors=True)
 
+    def pids(self) -> list[int]:
+        """The processes of the browser and of its pages."""
+        found = self.call("SystemInfo.getProcessInfo")["processInfo"]
+        return [int(each["id"]) for each in found]
+
     def page(self, width: int = 1280, height: int = 900, **options: Any) -> "Page":
         """A new page; the options are those of `Page`."""
         context = self.call("Target.createBrowserContext")["browserContextId"]
