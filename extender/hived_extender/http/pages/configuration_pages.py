@@ -22,6 +22,9 @@ from hived_extender.reconfiguration.in_force import Refused
 TAB = "Configuration"
 HOME = paths.PAGE_CONFIG_PATH
 FILE = "the uploaded file"
+SELDOM_S = 15
+"""How often the page asks for versions again."""
+
 MOST_SHOWN = 200
 """Jobs of a plan."""
 
@@ -53,7 +56,7 @@ class ConfigurationPages:
     def home(self) -> Response:
         """The configuration in force, the versions that are kept, and the form for another one."""
         now = self._pushes.describe()
-        return self._page("configuration.html", now=now, versions=self._pushes.configurations.versions())
+        return self._page("configuration.html", poll_s=SELDOM_S, now=now, versions=self._pushes.configurations.versions())
 
     def version(self, number: str) -> Response:
         """One version, compared with another one: by default the one before it."""
@@ -66,6 +69,7 @@ class ConfigurationPages:
         return self._page(
             "configuration_version.html",
             f"Configuration {chosen.version}",
+            poll_s=0,
             chosen=chosen,
             other=other,
             lines=lines,

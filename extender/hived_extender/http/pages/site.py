@@ -37,6 +37,9 @@ SAFETY = (
     ("Cross-Origin-Resource-Policy", "same-origin"),
 )
 
+POLL_S = 5
+"""How often a page asks for its changing part, while somebody looks; a page may set another `poll_s`, 0 for never."""
+
 SMALL = 1024
 """Bytes that are not worth compressing."""
 
@@ -108,8 +111,9 @@ class Site:
             "version": self.version,
             "base": "part.html" if FRAGMENT in request.headers and RESTORE not in request.headers else "layout.html",
             "here": request.full_path.rstrip("?"),
+            "poll_s": POLL_S if request.method == "GET" and status == 200 else 0,
         }
-        return self.answer(render_template(template, **shown, **values).encode(), HTML, status)
+        return self.answer(render_template(template, **shown | values).encode(), HTML, status)
 
     def json(self, value: Any) -> Response:
         """A value for a script."""

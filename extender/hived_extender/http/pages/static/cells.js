@@ -458,9 +458,7 @@
     const { shape, chain } = blocks[chosen.chain], level = Math.max(shape.drawn, 2);
     const live = document.getElementById("live"), address = `/page/cluster?in=${chosen.chain}.${Math.min(level, chain.types.length)}.${Math.floor(chosen.leaf / shape.leaves[level])}`;
     if (section.dataset.only || !live) { window.location.href = `${address}#cells-table`; return; }
-    live.setAttribute("hx-get", address);
-    htmx.process(live);
-    htmx.trigger(live, "wake");
+    htmx.ajax("GET", address, { target: "#live", swap: "innerHTML" });
     window.history.replaceState(null, "", address);
     document.getElementById("cells-table").scrollIntoView();
   }
