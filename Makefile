@@ -9,7 +9,7 @@ WORKERS ?= 4
 DELIVER := PYTHONPATH=.ci $(BIN)/python -m delivery
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-dialects test test-jit test-nojit test-image test-chart lock advisories docs test-docs e2e e2e-versions e2e-controllers e2e-failures e2e-mixed check sbom wheel chart bench quality soak storm attacks clean
+.PHONY: help setup kernels demo demo-dialects test test-jit test-nojit test-image test-chart browser lock advisories docs test-docs e2e e2e-versions e2e-controllers e2e-failures e2e-mixed check sbom wheel chart bench quality soak storm attacks clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -53,6 +53,11 @@ test-nojit: $(READY) ## the tests of kernels, with kernels as plain Python
 
 test-image: $(READY) ## the tests of what the image is made of, which compile all kernels once more
 	HIVED_IMAGE=1 $(BIN)/python -m pytest tests/test_packaging.py
+
+# Chromium comes with apt, axe-core with npm; screenshots go to out/browser.
+browser: kernels ## every page in a real browser: widths, colours, keyboard, no scripts, axe, 16,384 nodes
+	$(BIN)/python -m tests.browser.tools
+	HIVED_BROWSER=1 $(BIN)/python -m pytest -s tests/browser
 
 docs: $(READY) ## the site of the documentation, in out/docs: links and anchors are checked
 	$(BIN)/python -m docs.site.build
