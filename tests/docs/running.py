@@ -53,11 +53,14 @@ IN_PART = re.compile(r"\s*\|\s*\n?\s*kubectl (?:apply|-n hived-system apply).*$"
 ASKS = re.compile(r"^hived config (?:push|rollback|set-vc|move|remove-vc|sync)(?!.*(?:--yes|-y|--dry-run))")
 """Commands that ask before they change something. They are told yes."""
 
-EXIT_CODES = {r"^hived config (?:plan|sync)": {0, 2}, r"^hived config diff": {0, 1}, r"--dry-run": {0, 2}}
+EXIT_CODES = {
+    r"^hived config (?:plan|sync)": {0, 2}, r"^hived config diff": {0, 1}, r"^hived submit.* --dry-run": {0, 3},
+    r"^hived why.* --if": {0, 3}, r"--dry-run": {0, 2},
+}  # fmt: skip
 """Exit codes other than 0 that say something else than failure."""
 
 ASKS_A_CLUSTER = re.compile(
-    r"kubectl (?!apply)|curl |hived (?:submit(?!.*-o yaml)|resume|get|defrag|config (?:"
+    r"kubectl (?!apply)|curl |hived (?:submit(?!.*-o yaml)|resume|get|why|top|delete|defrag|config (?:"
     r"plan|push|pull|diff|history|rollback|get-id|set-vc(?!.* -f)|move(?!.* -f)|remove-vc(?!.* -f)|sync|generate))"
 )
 """Commands for which a cluster is started, if there is none yet."""
