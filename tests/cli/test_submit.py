@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from hived.errors import UserError
 from hived_cli import main
+from hived_cli.helpers.outcomes import worst
 from hived_extender.client.inspection import Inspector
 from hived_extender.kube.client import PODS, KubeClient, KubeError
 from hived_extender.pods.annotations import SCHEDULING_SPEC
@@ -527,6 +528,61 @@ def test_a_dry_run_says_why_a_gang_would_wait(kube, forecast):
     rows = [line.split(maxsplit=2) for line in result.stdout.splitlines()[1:]]
     reason = "insufficient capacity when scheduling in VC research"
     assert rows == [[f"vc-worker-{index}", "wait", reason] for index in range(3)]
+
+
+TWO = WITH_GPU.replace("metadata: {name: vc}", "metadata: {name: other}")
+"""As many GPUs as there are."""
+
+
+@pytest.fixture
+def full(embedded) -> Iterator[None]:
+    """A job has all GPUs of the cluster."""
+    client = KubeClient.connect(embedded.cluster.api_url)
+    where = ["--api-server", embedded.cluster.api_url, "--server", embedded.extender.url]
+    file = embedded.cluster.kubeconfig.with_name("full.yaml")
+    file.write_text(WITH_GPU)
+    result = CliRunner().invoke(main, ["submit", str(file), *where, "--vc", "research", "--priority", "prod"])
+    assert result.exit_code == 0, result.output
+    expect_soon(lambda: all(pod["spec"].get("nodeName") for pod in client.list_objects(PODS, dict).items))
+    yield
+    client.delete("/api/v1/namespaces/default/configmaps/hived-job-vc")
+    expect_soon(lambda: not client.list_objects(PODS, dict).items)
+    client.close()
+
+
+def test_the_exit_code_of_a_dry_run_tells_a_wait(forecast, full):
+    result = forecast(TWO, "--priority", "prod")
+    assert (result.exit_code, result.stdout.count(" wait ")) == (3, 2)
+
+
+def test_pods_that_start_once_others_have_left_count_as_running(forecast, full):
+    result = forecast(TWO, "--priority", "crit")
+    assert (result.exit_code, result.stdout.count(" preempt ")) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "code"),
+    [
+        ([], 0),
+        (["bind", "preempt", "not-ours"], 0),
+        (["bind", "wait"], 3),
+        (["wait", "never", "bind"], 4),
+        (["never", "refused", "wait"], 1),
+    ],
+)
+def test_the_exit_code_of_a_dry_run_is_that_of_the_worst_pod(outcomes, code):
+    assert worst(outcomes) == code
+
+
+def test_a_job_whose_file_shows_that_it_can_never_run_has_the_same_exit_code(run, kube, configuration, write):
+    file = write(JOB.replace("instances: 2", "instances: 3"))
+    result = run(file, "--config", configuration, "--dry-run")
+    assert (result.exit_code, "exceeds maximum 2 SKUs in VC research" in result.stderr) == (4, True)
+
+
+def test_a_refused_pod_has_exit_code_1(forecast):
+    result = forecast(POD.replace("virtualCluster: 010", "leafCellType: V100"))
+    assert (result.exit_code, result.stdout.count(" be refused ")) == (1, 1), result.output
 
 
 def test_a_dry_run_of_a_suspended_job_has_nothing_to_ask(kube, forecast):
