@@ -65,7 +65,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("forests",),
     ("layout",),
     ("state", "matching"),
-    ("journal",),
+    ("journal", "copying"),
     ("safety", "losses"),
     ("free_lists", "views"),
     ("binding", "packing", "checks", "nearness"),
@@ -105,7 +105,8 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
 # what is decided, and the machine.
 SERVICE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("core", "notices", "pods", "decision_log", "devices.layout", "devices.table", "gangs.letting_in", "gangs.names"),
-    ("offers", "state_inputs", "devices.dra", "devices.reading", "devices.shortage"),
+    ("sentences",),
+    ("offers", "certificates", "state_inputs", "devices.dra", "devices.reading", "devices.shortage"),
     ("devices.following", "devices.losses", "devices.notes", "gangs.gang", "gangs.growth", "gangs.named_groups"),
     ("devices.guarantees", "gangs.leaders"),
     ("gangs.plans",),

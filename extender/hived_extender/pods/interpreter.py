@@ -30,7 +30,7 @@ class Interpreter:
         serves_every_name: bool = False,
         labels_of: LabelsOf = no_labels,
     ) -> None:
-        self._labels_of = labels_of
+        self.labels_of = labels_of
         self.configure(cluster, rules)
         self._objects = objects
         self._serves_every_name = serves_every_name
@@ -38,7 +38,7 @@ class Interpreter:
     def configure(self, cluster: ClusterSpec, rules: PodRules) -> None:
         """Read pods by another configuration from now on."""
         self.rules = rules
-        self._resolver = Resolver(cluster, rules, self._labels_of)
+        self._resolver = Resolver(cluster, rules, self.labels_of)
         self._names = frozenset(names_for(rules.scheduler_names, cluster.virtual_clusters))
 
     @property
@@ -73,7 +73,7 @@ class Interpreter:
     def check_access(self, namespace: str, virtual_cluster: str, priority: int) -> None:
         """Raise UserError if pods of a namespace may not use a virtual cluster at this priority."""
         access = self.rules.access
-        labels = self._labels_of(namespace) if access.needs_labels else {}
+        labels = self.labels_of(namespace) if access.needs_labels else {}
         if refusal := access.refusal(namespace, labels, virtual_cluster, priority):
             raise AccessRefused(refusal)
 

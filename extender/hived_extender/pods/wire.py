@@ -92,6 +92,7 @@ class Taint(msgspec.Struct):
     key: str = ""
     value: str | None = None
     effect: str = ""
+    time_added: str | None = msgspec.field(name="timeAdded", default=None)
 
 
 class WorkloadRef(msgspec.Struct, rename="camel"):
@@ -117,6 +118,7 @@ class PodSpec(msgspec.Struct, rename="camel"):
     priority: int | None = None
     priority_class_name: str | None = None
     preemption_policy: str | None = None
+    termination_grace_period_seconds: int | None = None
     node_selector: dict[str, str] | None = None
     affinity: dict[str, Any] | None = None
     tolerations: list[Toleration] | None = None
@@ -258,6 +260,7 @@ class NodeCondition(msgspec.Struct):
 
     type: str = ""
     status: str = ""
+    changed: str | None = msgspec.field(name="lastTransitionTime", default=None)
 
 
 class NodeStatus(msgspec.Struct):
@@ -281,6 +284,17 @@ class Node(msgspec.Struct):
             return False
         conditions = (self.status.conditions or ()) if self.status is not None else ()
         return any(condition.type == "Ready" and condition.status == "True" for condition in conditions)
+
+    @property
+    def trouble(self) -> tuple[str, str]:
+        """Why a node that is not healthy cannot be used, and since when in RFC 3339; "" if that is not known."""
+        conditions = (self.status.conditions or ()) if self.status is not None else ()
+        ready = next((one for one in conditions if one.type == "Ready"), None)
+        if ready is None or ready.status != "True":
+            return "NotReady", (ready.changed or "") if ready is not None else ""
+        taints = (self.spec.taints or ()) if self.spec is not None else ()
+        added = (one.time_added or "" for one in taints if one.key == "node.kubernetes.io/unschedulable")
+        return "cordoned", next(added, "")
 
 
 class FilterArgs(msgspec.Struct, rename="pascal"):

@@ -99,6 +99,16 @@ class Announcements:
     # Facts
 
     @property
+    def now_s(self) -> float:
+        """The present moment as people read it, in seconds since 1970."""
+        return self._outbox.now.wall
+
+    def said(self, uid: str) -> str:
+        """The latest text on why the pod has no cells; "" if nothing was said."""
+        notices = self._notices.get(uid)
+        return notices.refusal if notices is not None else ""
+
+    @property
     def unwritten_count(self) -> int:
         """Events that are yet to be written."""
         return sum(notices.notice_count for notices in self._notices.values())

@@ -93,7 +93,7 @@ class Machine:
         self._acceptance = acceptance.Acceptance(cache, outbox, self.announcements, self._retries, self._wakes)
         self._acceptance.force_bind_threshold = verb_settings.force_bind_threshold
         self.moves = moves.Moves(cache, outbox, self.announcements)
-        self._gang_notices = gang_notices.GangNotices(cache, outbox, self.announcements)
+        self._gang_notices = gang_notices.GangNotices(cache, outbox, self.announcements, self._wakes)
         self._waiting = waiting.WaitingPods(
             cache,
             self._gang_notices,

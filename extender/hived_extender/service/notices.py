@@ -199,6 +199,12 @@ class PodNotices:
         """Whether the condition denies that the pod has cells, and nobody wants it to say anything else."""
         return self.stored is not None and not self.stored.is_true and self._wanted is None
 
+    @property
+    def refusal(self) -> str:
+        """Why the pod has no cells, by the condition that is wanted, or stored; "" if none denies that it has any."""
+        condition = self._wanted or self.stored
+        return "" if condition is None or condition.is_true else condition.message
+
     def say(self, reason: Reason, message: str, since_s: float, now: float) -> None:
         """Something happened, or is still as it was; `since_s` is a time that people can read, `now` our clock's."""
         self._waits_since = min(self._waits_since, now) if reason.is_pending else math.inf

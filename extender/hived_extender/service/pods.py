@@ -35,6 +35,10 @@ REMEMBERED_ENDS = 4096
 """Pods that are gone and still known to be: an event about one of them that comes late must not bring it back."""
 
 
+GRACE_S = 30.0
+"""Kubernetes gives this long to a pod that says nothing of it."""
+
+
 class UnknownPodError(UserError):
     """Kubernetes has not told us of the pod: it never will, or it is about to."""
 
@@ -71,7 +75,7 @@ class PodName(msgspec.Struct, frozen=True):
 
 class Seen(msgspec.Struct, frozen=True):
     """Kubernetes' own view of a pod. `version` is the newest resourceVersion; the controller of `owner` made the pod,
-    and a pod that `is_leaving` is being deleted.
+    and a pod that `is_leaving` is being deleted: it is gone at `leaves_at` at the latest. It has `grace_s` to leave.
     """
 
     version: str = ""
@@ -79,12 +83,23 @@ class Seen(msgspec.Struct, frozen=True):
     owner: Owner | None = None
     is_running: bool = False
     is_leaving: bool = False
+    leaves_at: str = ""
+    grace_s: float = GRACE_S
 
     @classmethod
     def of(cls, pod: Pod) -> "Seen":
         """The view of a pod as a watch has it."""
-        meta = pod.metadata
-        return cls(meta.version, meta.created or "", pod.owner, pod.is_running, bool(meta.deletion_timestamp))
+        meta, spec = pod.metadata, pod.spec
+        grace_s = spec.termination_grace_period_seconds if spec is not None else None
+        return cls(
+            meta.version,
+            meta.created or "",
+            pod.owner,
+            pod.is_running,
+            bool(meta.deletion_timestamp),
+            meta.deletion_timestamp or "",
+            GRACE_S if grace_s is None else float(max(grace_s, 0)),
+        )
 
 
 UNSEEN = Seen()
@@ -197,7 +212,7 @@ class PodRecord:
 
     `reading` is the annotations' own text until the pod is bound, and `request` the last request seen. The core knows
     of a pod that `is_in_core`, and has to be told of its end. `is_asked`: kube-scheduler has asked about the pod, and
-    since it was last woken. `ruled` is the pod's demands on nodes until it is bound. `progress` has its start, its
+    since it was last woken. `is_told_forming`: its answer was that its gang is not complete. `ruled` is the pod's demands on nodes until it is bound. `progress` has its start, its
     checkpoints and whether it may be moved.
     """
 
@@ -212,6 +227,7 @@ class PodRecord:
     request: PodRequest | None = None
     is_in_core: bool = False
     is_asked: bool = False
+    is_told_forming: bool = False
     offer: KubeOffer = field(default=NO_OFFER, repr=False)
     place: Place = NO_PLACE
     writing: Writing = NOT_WRITTEN

@@ -1,0 +1,264 @@
+"""The service at one moment: a copy of the state, the jobs that wait and the ones that run, as others may look at them.
+
+The lock is held for the copy, and then for a few pods at a time. So pods that come or go meanwhile may be in the lists
+or not, while the state is that of one moment.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from hived.copying import copy_state
+from hived.errors import UserError
+from hived.events import Offer
+from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest
+from hived.state import State
+from hived_config.access import AccessRules
+from hived_extender.pods.progress import read_time
+from hived_extender.service.cluster_cache import ClusterCache
+from hived_extender.service.gangs.plans import Round
+from hived_extender.service.gangs.rounds import Alone
+from hived_extender.service.machine import Machine
+from hived_extender.service.pods import PodRecord, PodState
+from hived_extender.service.service import Service
+
+AT_ONCE = 100
+"""Pods looked at under the lock; others are served in between. Gangs without a plan cost 0.1 ms each."""
+
+USER_LABEL = "userName"
+"""The label by which pods of `hived submit` name their user, as OpenPAI's do."""
+
+HELD = "held by a scheduling gate"
+
+_UNKNOWN_S = float("inf")
+
+
+class WaitingEntry(msgspec.Struct, frozen=True, eq=False):
+    """A job that waits.
+
+    `requests` are its parts, which start together, each with its offer (None: any node) in `offers`. A job that cannot
+    be asked for has none, and `refusal` says why: a mistake, or its gang `is_incomplete`. `reason` was told last.
+    `created_s` is the moment at which its first pod was created, in seconds since 1970; infinite if unknown.
+    """
+
+    name: str
+    namespace: str
+    vc: str
+    priority: int
+    pods: tuple[str, ...]
+    requests: tuple[PodRequest, ...] = ()
+    offers: tuple[Offer | None, ...] = ()
+    user: str = ""
+    created_s: float = _UNKNOWN_S
+    refusal: str = ""
+    is_incomplete: bool = False
+    reason: str = ""
+
+
+class RunningFacts(msgspec.Struct, frozen=True):
+    """Facts of a group that has cells, beside those that the state has.
+
+    `job` is the name of its job as `hived why` takes it. `started_s` is when its first pod started, and `ends_s` when
+    the group ends at the latest by its own declaration: seconds since 1970, None if nobody knows. Its pods have
+    `grace_s` to leave; of a group that `is_leaving`, all have to be gone at `leaves_s` at the latest.
+    """
+
+    job: str
+    namespace: str
+    user: str = ""
+    pods: tuple[str, ...] = ()
+    started_s: float | None = None
+    ends_s: float | None = None
+    grace_s: float = 30.0
+    is_leaving: bool = False
+    leaves_s: float | None = None
+
+
+class Snapshot(msgspec.Struct, frozen=True, eq=False):
+    """See the module. `version` is another one for each change of the state; `at` is in seconds since 1970.
+
+    `waiting` is in the order in which jobs are served: by priority, then by age. `running` is by group. `bad` has, for
+    each configured node that cannot be used, why, and since when if that is known. `access` decides which namespaces
+    may use which virtual clusters, by `labels` of the namespaces where it needs them.
+    """
+
+    state: State
+    version: tuple[int, int]
+    at: float
+    waiting: tuple[WaitingEntry, ...]
+    running: Mapping[str, RunningFacts]
+    bad: Mapping[str, tuple[str, float | None]]
+    access: AccessRules
+    labels: Mapping[str, Mapping[str, str]]
+
+    def find(self, name: str) -> WaitingEntry | None:
+        """The waiting job of this name, or that has a pod or a group of it; None if there is none."""
+        for entry in self.waiting:
+            if name == entry.name or name in entry.pods or any(name == one.spec.group.name for one in entry.requests):
+                return entry
+        return None
+
+
+def take(service: Service, room: State | None = None) -> Snapshot:
+    """The service as it is now; `room` is the state of an earlier snapshot that nobody needs any more.
+
+    Raises NotLeadingError. Cost: O(cells) under the lock at once, then a look at each pod in slices.
+    """
+    service.check_leads()
+    with service.runner.exclusive() as machine:
+        core = machine.verbs.core
+        state, version = copy_state(core.state, room), (core.number, core.version)
+        access, bad = machine.interpreter.rules.access, _bad_nodes(machine, state)
+        records = list(machine.cache.pods)
+    jobs: dict[str, _Job] = {}
+    running: dict[str, list[_RunningPod]] = {}
+    for first in range(0, len(records), AT_ONCE):
+        time.sleep(0)  # let another waiter have the lock first
+        with service.runner.exclusive() as machine:
+            for record in records[first : first + AT_ONCE]:
+                if machine.cache.pods.get(record.uid) is record:
+                    _note(record, machine, jobs, running)
+    waiting = sorted((job.entry() for job in jobs.values()), key=_turn)
+    labels = {
+        namespace: dict(machine.interpreter.labels_of(namespace))
+        for namespace in sorted({entry.namespace for entry in waiting})
+        if access.needs_labels
+    }
+    found = {group: _facts(pods) for group, pods in running.items()}
+    return Snapshot(state, version, time.time(), tuple(waiting), found, bad, access, labels)
+
+
+class _Job(msgspec.Struct):
+    """A waiting job whose pods are found one by one."""
+
+    entry_of_first: WaitingEntry
+    pods: list[str]
+    created_s: float
+
+    def entry(self) -> WaitingEntry:
+        return replace(self.entry_of_first, pods=tuple(self.pods), created_s=self.created_s)
+
+
+class _RunningPod(msgspec.Struct, frozen=True):
+    record: PodRecord
+    user: str
+
+
+def _bad_nodes(machine: Machine, state: State) -> dict[str, tuple[str, float | None]]:
+    names = state.topology.node_names
+    bad = [names[node] for node in state.cells.node_bad.nonzero()[0]]
+    return {name: why for name, why in machine.cache.troubles(bad).items() if name in state.topology.node_index}
+
+
+def _note(record: PodRecord, machine: Machine, jobs: dict[str, _Job], running: dict[str, list[_RunningPod]]) -> None:
+    cache = machine.cache
+    if record.state in (PodState.WAITING, PodState.HELD):
+        entry = _entry(record, cache)
+        if entry is not None:
+            said = machine.announcements.said(record.uid)
+            entry = replace(entry, user=_user(record, cache), reason=said)
+            job = jobs.setdefault(entry.name, _Job(entry, [], _UNKNOWN_S))
+            if entry.requests and not job.entry_of_first.requests:
+                job.entry_of_first = entry  # the others of its pods wait for these
+            job.pods.append(record.key)
+            job.created_s = min(job.created_s, _created_s(record))
+    elif record.is_in_core and record.request is not None and record.place.info is not None:
+        running.setdefault(record.request.spec.group.name, []).append(_RunningPod(record, _user(record, cache)))
+
+
+def _entry(record: PodRecord, cache: ClusterCache) -> WaitingEntry | None:
+    """The job of a waiting pod, without what is known of it beside; None if it has just been placed."""
+    vc, priority = record.claim
+    if not record.is_of_dialect:
+        return _own_entry(record, cache)
+    name = record.key if record.gang is None else f"podgroup/{record.gang}"
+    refused = WaitingEntry(name, record.namespace, vc, priority, ())
+    if record.state is PodState.HELD:
+        return replace(refused, refusal=HELD, is_incomplete=True)
+    try:
+        step = cache.rounds.step(record)
+    except UserError as error:
+        return replace(refused, refusal=error.message)
+    if isinstance(step, Round):
+        offers = tuple(cache.rounds.offer(part) for part in step.parts)
+        requests = tuple(part.request for part in step.parts)
+        return replace(refused, name=step.name, requests=requests, offers=offers)
+    if not isinstance(step, Alone):
+        return replace(refused, refusal=step.reason, is_incomplete=True)
+    if step.request is None:
+        return None
+    offer = cache.offers.of(step.request, [record])
+    return replace(refused, name=record.key, requests=(step.request,), offers=(offer,))
+
+
+def _own_entry(record: PodRecord, cache: ClusterCache) -> WaitingEntry | None:
+    """The same of a pod that asks in our own words, whose group starts pod by pod."""
+    request = record.request
+    if request is None:
+        if record.reading is None or record.reading.is_pending:
+            return None
+        try:
+            request = cache.bound.own_request(record, record.reading)
+        except UserError as error:
+            vc, priority = record.claim
+            return WaitingEntry(record.key, record.namespace, vc, priority, (), refusal=error.message)
+    spec = request.spec
+    refusal = HELD if record.state is PodState.HELD else ""
+    entry = WaitingEntry(
+        spec.group.name, record.namespace, spec.virtual_cluster, spec.priority, (), refusal=refusal,
+        is_incomplete=bool(refusal),
+    )  # fmt: skip
+    if refusal:
+        return entry
+    offer = cache.offers.of(request, cache.slots(record, request))
+    return replace(entry, requests=(request,), offers=(offer,))
+
+
+def _user(record: PodRecord, cache: ClusterCache) -> str:
+    ruled = record.ruled
+    if ruled is None and (resident := cache.nodes.residents.get(record.uid)) is not None:
+        ruled = resident.pod
+    return ruled.labels.get(USER_LABEL, "") if ruled is not None else ""
+
+
+def _created_s(record: PodRecord) -> float:
+    created_s = _seconds(record.seen.created)
+    return _UNKNOWN_S if created_s is None else created_s
+
+
+def _seconds(text: str) -> float | None:
+    """A time of Kubernetes in seconds since 1970, None if there is none."""
+    try:
+        return read_time(text) if text else None
+    except UserError:
+        return None
+
+
+def _turn(entry: WaitingEntry) -> tuple[int, float, str]:
+    return -entry.priority, entry.created_s, entry.name
+
+
+def _facts(pods: Sequence[_RunningPod]) -> RunningFacts:
+    records = [one.record for one in pods]
+    first = records[0]
+    request = first.request
+    group = request.spec.group.name if request is not None else first.key
+    started = [one.progress.times.started_s for one in records if one.progress.times.started_s is not None]
+    leaves = [_seconds(one.seen.leaves_at) for one in records]
+    return RunningFacts(
+        job=group if first.gang is None else f"podgroup/{first.gang}",
+        namespace=first.namespace,
+        user=next((one.user for one in pods if one.user), ""),
+        pods=tuple(one.key for one in records),
+        started_s=min(started, default=None),
+        grace_s=max(one.seen.grace_s for one in records),
+        is_leaving=all(one.seen.is_leaving for one in records),
+        leaves_s=None if None in leaves else max(filter(None, leaves)),
+    )
+
+
+def is_opportunistic(entry: WaitingEntry) -> bool:
+    """Does the job ask for cells that nobody promises it?"""
+    return entry.priority <= OPPORTUNISTIC_PRIORITY

@@ -1,0 +1,98 @@
+"""A snapshot has the state of one moment, and all jobs: the ones that wait, in their order, and the ones that run."""
+
+import pytest
+
+from hived.scheduler import check_invariants
+from hived_extender.insight.snapshot import USER_LABEL, Snapshot, WaitingEntry, take
+from hived_extender.service.verbs import NotLeadingError
+from tests.extender.service.small_cluster import SmallCluster, node, spec_text
+from tests.extender.service.small_gangs import SmallGangCluster, koordinator
+
+
+def names(snapshot: Snapshot) -> list[str]:
+    return [entry.name for entry in snapshot.waiting]
+
+
+def found(snapshot: Snapshot, name: str) -> WaitingEntry:
+    entry = snapshot.find(name)
+    assert entry is not None
+    return entry
+
+
+def test_the_copy_does_not_change_with_the_service() -> None:
+    small = SmallCluster()
+    small.place("one")
+    snapshot = take(small.service)
+    small.place("two")
+    assert set(snapshot.state.groups) == set(snapshot.running) == {"ns/one"}
+    check_invariants(snapshot.state)
+
+
+def test_jobs_wait_in_the_order_of_priority_and_age() -> None:
+    small = SmallGangCluster()
+    for index in range(2):
+        small.pod(f"full-{index}")
+        small.ask(f"full-{index}")
+    small.pod("old")
+    small.pod("young")
+    small.pod("high", annotations={}, priorityClassName="high")
+    assert names(take(small.service)) == ["ns/high", "ns/old", "ns/young"]
+
+
+def test_a_gang_waits_as_one_job_with_all_its_pods() -> None:
+    small = SmallGangCluster()
+    for index in range(3):
+        small.pod(f"g-{index}", annotations=koordinator("g", 3), labels={USER_LABEL: "ann"})
+    entry = found(take(small.service), "podgroup/ns/g")
+    assert entry.pods == ("ns/g-0", "ns/g-1", "ns/g-2")
+    assert [one.spec.group.members[0].pod_count for one in entry.requests] == [3]
+    assert (entry.user, entry.vc, entry.refusal) == ("ann", "a", "")
+
+
+def test_an_incomplete_gang_cannot_be_asked_for_yet() -> None:
+    small = SmallGangCluster()
+    small.pod("g-0", annotations=koordinator("g", 2))
+    entry = found(take(small.service), "ns/g-0")
+    assert entry.name == "podgroup/ns/g"
+    assert entry.is_incomplete
+    assert not entry.requests
+    assert "1 of 2 pods created" in entry.refusal
+
+
+def test_a_pod_with_a_mistake_is_refused() -> None:
+    small = SmallCluster()
+    small.create("wrong", spec_text(leaf_cells=0))
+    entry = found(take(small.service), "ns/wrong")
+    assert "LeafCellNumber is non-positive" in entry.refusal
+    assert not entry.is_incomplete
+
+
+def test_the_reason_is_the_one_that_was_told() -> None:
+    small = SmallCluster()
+    small.place("one")
+    small.place("two")
+    small.filter(small.create("three"))
+    assert "insufficient capacity" in found(take(small.service), "ns/three").reason
+
+
+def test_bad_nodes_have_a_reason() -> None:
+    small = SmallCluster(bad_nodes=("n1",))
+    small.service.node_seen(node("n2", is_cordoned=True))
+    assert {name: why for name, (why, _) in take(small.service).bad.items()} == {"n1": "NotReady", "n2": "cordoned"}
+
+
+def test_a_leaving_group_has_the_time_when_it_is_gone_at_the_latest() -> None:
+    small = SmallCluster()
+    pod, _ = small.place("one")
+    stored = small.kube.pods["one"]
+    stored["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
+    stored["spec"]["terminationGracePeriodSeconds"] = 60
+    small.kube.touch(stored)
+    small.see(pod)
+    facts = take(small.service).running["ns/one"]
+    assert (facts.is_leaving, facts.grace_s, facts.leaves_s) == (True, 60.0, 1767225660.0)
+
+
+def test_a_replica_that_does_not_lead_has_no_snapshot() -> None:
+    with pytest.raises(NotLeadingError):
+        take(SmallCluster(is_leading=False).service)
