@@ -1,14 +1,17 @@
 """The decision on several pods at once can be asked for without taking it."""
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
 import pytest
 
+from hived.copying import copy_state
 from hived.decisions import Bind, Decision, Preempt, Wait
 from hived.errors import UserError
-from hived.events import Phase
-from hived.scheduler import Asked, plan_in_turn, plan_together
+from hived.events import LeavesLost, NodeHealthChanged, Phase, PodDeleted
+from hived.scheduler import Asked, Fact, check_invariants, handle, plan_in_turn, plan_together
+from hived.specs import PodRequest, Rules
 from hived.state import State
 from tests.core.builders import (
     busy_state,
@@ -179,3 +182,42 @@ def test_each_pod_may_use_other_nodes() -> None:
     )
     assert not isinstance(found, UserError)
     assert [one.bind_info.node for one in found if isinstance(one, Bind)] == ["n2", "n0"]
+
+
+def random_facts(state: State, source: Random) -> list[Fact]:
+    """Groups end, whole or not, nodes change, and leaves are lost or found."""
+    pods = [pod for group in state.groups.values() for pod in (*group.holders, *group.preempting_pods.values()) if pod]
+    facts: list[Fact] = [PodDeleted(each) for each in pods if source.random() < 0.3]
+    for node in state.topology.node_names:
+        if source.random() < 0.2:
+            facts.append(NodeHealthChanged(node, source.random() < 0.7))
+        if source.random() < 0.1:
+            leaf_type = source.choice(list(state.topology.leaf_type_chains))
+            facts.append(LeavesLost(node, leaf_type, source.choice([0, 1, 2])))
+    source.shuffle(facts)
+    return facts
+
+
+@pytest.mark.parametrize("rules", Rules)
+@pytest.mark.parametrize("seed", range(20))
+def test_facts_that_are_supposed_change_the_answers_and_nothing_else(seed: int, rules: Rules) -> None:
+    source = Random(seed)
+    state = busy_state(replace(random_cluster(seed), rules=rules), source)
+    for round_ in range(3):
+        facts = random_facts(state, source)
+        asks = [
+            Asked(pod(f"new{i}", priority=source.choice([-1, 0, 2]), members=((source.choice([1, 2]), 1),)))
+            for i in range(3)
+        ]
+        asks = [replace(one, pod=in_some_vc(one.pod, state, source)) for one in asks]
+        before, other = everything(state), copy_state(state)
+        found = plan_in_turn(state, [[one] for one in asks], facts=facts)
+        assert everything(state) == before, round_
+        check_invariants(state)
+        for fact in facts:
+            handle(other, fact)
+        assert found == plan_in_turn(other, [[one] for one in asks])
+
+
+def in_some_vc(wanted: PodRequest, state: State, source: Random) -> PodRequest:
+    return replace(wanted, spec=replace(wanted.spec, virtual_cluster=source.choice(state.topology.vc_names)))

@@ -255,7 +255,7 @@ def run_world(seed: int, steps: int, rules: Rules = Rules.BETTER, *, by_offer: b
     world = new_world(spec)
     for step in range(steps):
         counts.states += 1
-        _change(source, world, 0.08 if seed % 5 == 0 else 0.0)
+        change(source, world, 0.08 if seed % 5 == 0 else 0.0)
         group = random_group(source, world, has_wishes=seed % 3 != 0)
         names = world.state.topology.node_names
         nodes = frozenset(n for n in names if source.random() < 0.7) if source.random() < 0.5 else None
@@ -305,7 +305,7 @@ def check_place(world: World, wanted: Wanted) -> None:
         assert (again.groups[name].virtual is None) == (known.virtual is None)
 
 
-def _change(source: Random, world: World, chance_of_loss: float) -> None:
+def change(source: Random, world: World, chance_of_loss: float) -> None:
     """Groups end, nodes break or heal, and leaves are lost or found, now and then."""
     running = sorted(world.facts.groups)
     for name in running:
