@@ -523,11 +523,12 @@ def test_a_dry_run_says_where_each_pod_would_run(kube, forecast, embedded):
     client.close()
 
 
-def test_a_dry_run_says_why_a_gang_would_wait(kube, forecast):
+def test_a_dry_run_says_that_a_gang_could_never_run(kube, forecast):
     result = forecast(WITH_GPU.replace("replicas: 2", "replicas: 3"), "--priority", "prod")
-    rows = [line.split(maxsplit=2) for line in result.stdout.splitlines()[1:]]
-    reason = "insufficient capacity when scheduling in VC research"
-    assert rows == [[f"vc-worker-{index}", "wait", reason] for index in range(3)]
+    rows = [line.split(maxsplit=3) for line in result.stdout.splitlines()[1:]]
+    reason = "needs 3 GPU; it can never run: research has 2 in all"
+    assert rows == [[f"vc-worker-{index}", "never", "run", reason] for index in range(3)]
+    assert result.exit_code == 4
 
 
 TWO = WITH_GPU.replace("metadata: {name: vc}", "metadata: {name: other}")
@@ -553,6 +554,7 @@ def full(embedded) -> Iterator[None]:
 def test_the_exit_code_of_a_dry_run_tells_a_wait(forecast, full):
     result = forecast(TWO, "--priority", "prod")
     assert (result.exit_code, result.stdout.count(" wait ")) == (3, 2)
+    assert result.stdout.count("needs 2 GPU; research has 2 of 2 in use by vc ") == 2
 
 
 def test_pods_that_start_once_others_have_left_count_as_running(forecast, full):
@@ -662,9 +664,13 @@ def submit(embedded, kube, write):
 
     _submit.pods = lambda: pod_names(client)
     yield _submit
+    for one in client.list_objects("/api/v1/namespaces/default/configmaps", dict).items:
+        if one["metadata"]["name"].startswith("hived-job-"):  # else its controller would create pods anew
+            client.delete(f"/api/v1/namespaces/default/configmaps/{one['metadata']['name']}")
     for name in pod_names(client):
         with suppress(KubeError):  # its job's controller may have been first
             client.delete_pod("default", name, grace_period_s=0)
+    expect_soon(lambda: not pod_names(client))
     client.close()
 
 
@@ -694,7 +700,17 @@ def test_pods_are_created_unchecked_if_somebody_wants_that(submit):
 
 
 def test_pods_that_have_to_wait_are_created(submit):
-    result = submit(WITH_GPU.replace("replicas: 2", "replicas: 3"), "--vc", "research", "--priority", "prod")
+    assert submit(WITH_GPU, "--vc", "research", "--priority", "prod").exit_code == 0
+    result = submit(TWO, "--vc", "research", "--priority", "prod")
+    assert (result.exit_code, len(submit.pods())) == (0, 4), result.stderr
+
+
+def test_pods_that_can_never_run_are_created_only_unchecked(submit, embedded):
+    three = WITH_GPU.replace("replicas: 2", "replicas: 3")
+    result = submit(three, "--vc", "research", "--priority", "prod")
+    assert (result.exit_code, submit.pods()) == (1, [])
+    assert f"because {embedded.extender.url} says that 3 of 3 pods can never run:\n" in result.stderr
+    result = submit(three, "--vc", "research", "--priority", "prod", "--unchecked")
     assert (result.exit_code, len(submit.pods())) == (0, 3), result.stderr
 
 
