@@ -103,7 +103,7 @@ def create_record(kube: KubeClient, record: Record) -> Record:
             raise UserError(f"job {record.namespace}/{record.name}: {error}", error.status) from error
         raise UserError(
             f"job {record.name} exists already in namespace {record.namespace}; rename the new one, or delete the old "
-            f"one with all its pods: kubectl delete configmap -n {record.namespace} {NAME_PREFIX}{record.name}",
+            f"one with all its pods: hived delete {record.name} -n {record.namespace}",
             error.status,
         ) from error
 

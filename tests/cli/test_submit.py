@@ -442,7 +442,7 @@ def test_a_job_that_is_there_already_is_refused_with_the_way_to_delete_it(run, k
     result = run(write(VOLCANO))
     message = (
         "job vc exists already in namespace default; rename the new one, or delete the old one with all its pods: "
-        "kubectl delete configmap -n default hived-job-vc"
+        "hived delete vc -n default"
     )
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (1, f"Error: {message}")
     assert pod_names(kube) == ["vc-worker-0", "vc-worker-1"]
