@@ -20,6 +20,9 @@ SUMMARIES = {
     "submit": "Turn jobs and pod manifests into pods and create them.",
     "resume": "Create the pods of a job that was submitted suspended, or that was aborted.",
     "get": "Show the cluster, virtual clusters, jobs, nodes or affinity groups.",
+    "why": "Say why a job does not start, who has its cells, what would help, and when it starts.",
+    "top": "Show the virtual clusters, the bad nodes and the jobs that wait, live.",
+    "delete": "Delete the pods of a job, gang or group, and the record of a submitted job.",
     "config": "Check, explain and change configurations.",
     "defrag": "Make room in a virtual cluster whose free cells are scattered, by moving groups that allow it.",
     "certificates": "Make certificates for TLS between kube-scheduler and the extender.",
@@ -63,6 +66,8 @@ def main(ctx: click.Context) -> None:
       hived serve --embedded hivedscheduler.yaml  a whole cluster on this machine
       hived submit job.yaml --vc research         create the pods of a job
       hived get cluster                           who uses which GPU
+      hived why default/train-0                   why it waits, what would help, and when it starts
+      hived top                                   the cluster, live
       hived COMMAND --help                        options and examples of one command
     """
     if os.environ.get("NO_COLOR"):

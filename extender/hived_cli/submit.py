@@ -13,6 +13,7 @@ from hived_cli.helpers.answers import as_json
 from hived_cli.helpers.connecting import asks_api_server, asks_service
 from hived_cli.helpers.documents import as_yaml
 from hived_cli.helpers.forecasts import UNCHECKED, check_access, check_taken, print_forecasts
+from hived_cli.helpers.outcomes import NEVER, RUNS
 from hived_config.loader import Configuration
 from hived_extender.client.inspection import Inspector
 from hived_extender.kube.client import KubeClient, KubeError
@@ -23,9 +24,23 @@ from hived_jobs.creation import Created, create_jobs, refuse_equal_names
 from hived_jobs.documents import Document
 from hived_jobs.kinds import plan_documents, read_jobs
 from hived_jobs.policies import Phase, summary
-from hived_jobs.submission import Manifest, NoConfigurationError, PlannedJob, PlannedPod, Submission, priority_classes
+from hived_jobs.submission import (
+    Manifest,
+    NoConfigurationError,
+    PlannedJob,
+    PlannedPod,
+    Submission,
+    TooLargeError,
+    priority_classes,
+)
 
 _USER = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+
+
+class NeverRuns(click.ClickException):
+    """A job can never run, as a dry run tells."""
+
+    exit_code = NEVER
 
 
 @click.command()
@@ -72,6 +87,9 @@ def command(
     each pod would run now, or why it would wait, perhaps for ever. With -o yaml the objects are printed instead, and no
     cluster is needed.
 
+    The exit code of --dry-run is that of the worst pod: 0 if it would run, also in the place of pods that have to leave
+    first; 3 if it would wait; 4 if it could never run, whoever ends; 1 if it is refused, or for a mistake.
+
     \b
     Examples:
       hived submit job.yaml
@@ -87,12 +105,16 @@ def command(
     if not _USER.fullmatch(wanted["user"]):
         raise UserError(f"user {wanted['user']!r}: expected at most 63 letters, digits, '-', '_' and '.'")
     documents = [each for file in files for each in read_jobs(file)]
-    kube, found = _reach(connect, config, documents, wanted, may_fail=dry_run)
-    submission = _submission(found, **wanted)
-    jobs = _planned(documents, submission)
+    try:
+        kube, found = _reach(connect, config, documents, wanted, may_fail=dry_run)
+        submission = _submission(found, **wanted)
+        jobs = _planned(documents, submission)
+    except TooLargeError as error:
+        if not dry_run:
+            raise
+        raise NeverRuns(error.message) from error
     if kube is None or dry_run:
-        _foretell(inspector, submission, jobs, output)
-        return
+        raise SystemExit(_foretell(inspector, submission, jobs, output))
     unasked = "" if unchecked else check_taken(inspector, jobs, submission.namespace)
     if unasked and found is not None:
         check_access(found, jobs, submission.namespace)
@@ -117,13 +139,13 @@ def _reach(
         raise
 
 
-def _foretell(inspector: Inspector, submission: Submission, jobs: Sequence[PlannedJob], output: str) -> None:
-    """Say where each pod would run, or print the objects that would be created."""
+def _foretell(inspector: Inspector, submission: Submission, jobs: Sequence[PlannedJob], output: str) -> int:
+    """Say where each pod would run, or print the objects that would be created; returns the exit code."""
     refuse_equal_names(submission.namespace, jobs)
     if output == "text":
-        print_forecasts(inspector, jobs, submission.namespace)
-    else:
-        _print(_objects(jobs), output)
+        return print_forecasts(inspector, jobs, submission.namespace)
+    _print(_objects(jobs), output)
+    return RUNS
 
 
 def _tell_created(created: Created, jobs: Sequence[PlannedJob], output: str, *, is_alone: bool) -> None:

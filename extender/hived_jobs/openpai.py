@@ -24,6 +24,7 @@ from hived_jobs.submission import (
     PlannedJob,
     PlannedPod,
     Submission,
+    TooLargeError,
     scheduling_annotation,
 )
 
@@ -39,7 +40,8 @@ _PARAMETER = re.compile(r"<%\s*\$parameters\.([\w.-]+)\s*%>")
 def plan_openpai_job(document: Document, submission: Submission) -> PlannedJob:
     """The pods of a job, role by role in file order.
 
-    Raises UserError with file, line and place for anything the job may not ask for; unknown keys become warnings.
+    Raises UserError with file, line and place for anything the job may not ask for, TooLargeError if it can never run;
+    unknown keys become warnings.
     Source: OpenPAI's rules for turning a job into pods.
     """
     if submission.cluster is None:
@@ -226,7 +228,7 @@ def _check_quota(role: TaskRole, requested: int, who: str, job: Job, capacity: C
     if requested > maximum:
         kind = f" of type {role.sku_type}" if role.sku_type else ""
         message = f"{who} requests {requested} SKUs, exceeds maximum {maximum} SKUs{kind} in {where}"
-        raise role.section.refuse("", message)
+        raise TooLargeError(role.section.refuse("", message).message)
 
 
 def _pod(role: TaskRole, index: int, roles: list[TaskRole], job: Job, submission: Submission) -> PlannedPod:

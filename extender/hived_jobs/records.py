@@ -103,23 +103,31 @@ def create_record(kube: KubeClient, record: Record) -> Record:
             raise UserError(f"job {record.namespace}/{record.name}: {error}", error.status) from error
         raise UserError(
             f"job {record.name} exists already in namespace {record.namespace}; rename the new one, or delete the old "
-            f"one with all its pods: kubectl delete configmap -n {record.namespace} {NAME_PREFIX}{record.name}",
+            f"one with all its pods: hived delete {record.name} -n {record.namespace}",
             error.status,
         ) from error
 
 
 def read_record(kube: KubeClient, namespace: str, name: str) -> Record:
     """The record of a job. Raises UserError if there is none, KubeError if the API server does not say."""
+    found = find_record(kube, namespace, name)
+    if found is None:
+        raise UserError(
+            f"no job {name} in namespace {namespace}: no ConfigMap {NAME_PREFIX}{name}; jobs are listed by "
+            f"kubectl get configmaps -A -l {KIND}",
+            404,
+        )
+    return found
+
+
+def find_record(kube: KubeClient, namespace: str, name: str) -> Record | None:
+    """The record of a job, None if there is none. Raises KubeError if the API server does not say."""
     try:
         return parse_record(kube.get(record_path(namespace, name)))
     except KubeError as error:
         if not error.is_not_found:
             raise
-        raise UserError(
-            f"no job {name} in namespace {namespace}: no ConfigMap {NAME_PREFIX}{name}; jobs are listed by "
-            f"kubectl get configmaps -A -l {KIND}",
-            error.status,
-        ) from error
+        return None
 
 
 def parse_record(manifest: Mapping[str, object]) -> Record:

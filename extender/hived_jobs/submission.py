@@ -20,6 +20,10 @@ class NoConfigurationError(UserError):
     """A job cannot be planned without the cluster's configuration."""
 
 
+class TooLargeError(UserError):
+    """A job asks for more than it can ever have."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedPod:
     """A pod to create, its HiveD priority if that is known by now, and the role that it has in its job."""

@@ -10,8 +10,10 @@ from click.testing import CliRunner
 
 from hived import __version__
 from hived.compiling.build import TARGETS
-from hived_cli import SUMMARIES, config, main
+from hived_cli import SUMMARIES, config, get, main
 from hived_cli.helpers import kernels
+
+GROUPS = {"config": config.SUMMARIES, "get": get.SUMMARIES}
 
 
 def every_command() -> list[tuple[str, click.Command]]:
@@ -46,11 +48,13 @@ def test_every_option_is_explained(words, command):
     assert silent == []
 
 
-@pytest.mark.parametrize("words", [*SUMMARIES, *(f"config {name}" for name in config.SUMMARIES)])
+@pytest.mark.parametrize(
+    "words", [*SUMMARIES, *(f"{group} {name}" for group, names in GROUPS.items() for name in names)]
+)
 def test_the_summary_of_a_command_is_the_first_line_of_its_help(words):
     command = dict(every_command())[words]
     *group, name = words.split()
-    summary = config.SUMMARIES[name] if group else SUMMARIES[name]
+    summary = GROUPS[group[0]][name] if group else SUMMARIES[name]
     assert (command.help or "").split("\n\n")[0].replace("\n", " ") == summary
 
 

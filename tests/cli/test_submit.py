@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from hived.errors import UserError
 from hived_cli import main
+from hived_cli.helpers.outcomes import worst
 from hived_extender.client.inspection import Inspector
 from hived_extender.kube.client import PODS, KubeClient, KubeError
 from hived_extender.pods.annotations import SCHEDULING_SPEC
@@ -441,7 +442,7 @@ def test_a_job_that_is_there_already_is_refused_with_the_way_to_delete_it(run, k
     result = run(write(VOLCANO))
     message = (
         "job vc exists already in namespace default; rename the new one, or delete the old one with all its pods: "
-        "kubectl delete configmap -n default hived-job-vc"
+        "hived delete vc -n default"
     )
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (1, f"Error: {message}")
     assert pod_names(kube) == ["vc-worker-0", "vc-worker-1"]
@@ -522,11 +523,68 @@ def test_a_dry_run_says_where_each_pod_would_run(kube, forecast, embedded):
     client.close()
 
 
-def test_a_dry_run_says_why_a_gang_would_wait(kube, forecast):
+def test_a_dry_run_says_that_a_gang_could_never_run(kube, forecast):
     result = forecast(WITH_GPU.replace("replicas: 2", "replicas: 3"), "--priority", "prod")
-    rows = [line.split(maxsplit=2) for line in result.stdout.splitlines()[1:]]
-    reason = "insufficient capacity when scheduling in VC research"
-    assert rows == [[f"vc-worker-{index}", "wait", reason] for index in range(3)]
+    rows = [line.split(maxsplit=3) for line in result.stdout.splitlines()[1:]]
+    reason = "needs 3 GPU; it can never run: research has 2 in all"
+    assert rows == [[f"vc-worker-{index}", "never", "run", reason] for index in range(3)]
+    assert result.exit_code == 4
+
+
+TWO = WITH_GPU.replace("metadata: {name: vc}", "metadata: {name: other}")
+"""As many GPUs as there are."""
+
+
+@pytest.fixture
+def full(embedded) -> Iterator[None]:
+    """A job has all GPUs of the cluster."""
+    client = KubeClient.connect(embedded.cluster.api_url)
+    where = ["--api-server", embedded.cluster.api_url, "--server", embedded.extender.url]
+    file = embedded.cluster.kubeconfig.with_name("full.yaml")
+    file.write_text(WITH_GPU)
+    result = CliRunner().invoke(main, ["submit", str(file), *where, "--vc", "research", "--priority", "prod"])
+    assert result.exit_code == 0, result.output
+    expect_soon(lambda: all(pod["spec"].get("nodeName") for pod in client.list_objects(PODS, dict).items))
+    yield
+    client.delete("/api/v1/namespaces/default/configmaps/hived-job-vc")
+    expect_soon(lambda: not client.list_objects(PODS, dict).items)
+    client.close()
+
+
+def test_the_exit_code_of_a_dry_run_tells_a_wait(forecast, full):
+    result = forecast(TWO, "--priority", "prod")
+    assert (result.exit_code, result.stdout.count(" wait ")) == (3, 2)
+    assert result.stdout.count("needs 2 GPU; research has 2 of 2 in use by vc ") == 2
+
+
+def test_pods_that_start_once_others_have_left_count_as_running(forecast, full):
+    result = forecast(TWO, "--priority", "crit")
+    assert (result.exit_code, result.stdout.count(" preempt ")) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "code"),
+    [
+        ([], 0),
+        (["bind", "preempt", "not-ours"], 0),
+        (["bind", "wait"], 3),
+        (["wait", "never", "bind"], 4),
+        (["never", "refused", "wait"], 1),
+    ],
+)
+def test_the_exit_code_of_a_dry_run_is_that_of_the_worst_pod(outcomes, code):
+    assert worst(outcomes) == code
+
+
+def test_a_job_whose_file_shows_that_it_can_never_run_has_the_same_exit_code(run, kube, configuration, write):
+    file = write(JOB.replace("instances: 2", "instances: 3"))
+    result = run(file, "--config", configuration, "--dry-run")
+    assert (result.exit_code, "exceeds maximum 2 SKUs in VC research" in result.stderr) == (4, True)
+
+
+def test_a_refused_pod_has_exit_code_1(forecast):
+    result = forecast(POD.replace("virtualCluster: 010", "leafCellType: V100"))
+    assert (result.exit_code, result.stdout.count(" be refused ")) == (1, 1), result.output
 
 
 def test_a_dry_run_of_a_suspended_job_has_nothing_to_ask(kube, forecast):
@@ -606,9 +664,13 @@ def submit(embedded, kube, write):
 
     _submit.pods = lambda: pod_names(client)
     yield _submit
+    for one in client.list_objects("/api/v1/namespaces/default/configmaps", dict).items:
+        if one["metadata"]["name"].startswith("hived-job-"):  # else its controller would create pods anew
+            client.delete(f"/api/v1/namespaces/default/configmaps/{one['metadata']['name']}")
     for name in pod_names(client):
         with suppress(KubeError):  # its job's controller may have been first
             client.delete_pod("default", name, grace_period_s=0)
+    expect_soon(lambda: not pod_names(client))
     client.close()
 
 
@@ -638,7 +700,17 @@ def test_pods_are_created_unchecked_if_somebody_wants_that(submit):
 
 
 def test_pods_that_have_to_wait_are_created(submit):
-    result = submit(WITH_GPU.replace("replicas: 2", "replicas: 3"), "--vc", "research", "--priority", "prod")
+    assert submit(WITH_GPU, "--vc", "research", "--priority", "prod").exit_code == 0
+    result = submit(TWO, "--vc", "research", "--priority", "prod")
+    assert (result.exit_code, len(submit.pods())) == (0, 4), result.stderr
+
+
+def test_pods_that_can_never_run_are_created_only_unchecked(submit, embedded):
+    three = WITH_GPU.replace("replicas: 2", "replicas: 3")
+    result = submit(three, "--vc", "research", "--priority", "prod")
+    assert (result.exit_code, submit.pods()) == (1, [])
+    assert f"because {embedded.extender.url} says that 3 of 3 pods can never run:\n" in result.stderr
+    result = submit(three, "--vc", "research", "--priority", "prod", "--unchecked")
     assert (result.exit_code, len(submit.pods())) == (0, 3), result.stderr
 
 

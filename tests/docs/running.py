@@ -41,7 +41,8 @@ ELSEWHERE = {
     r"^helm |^docker ": "needs a real cluster, or a registry",
     r"--config-map": "needs a real cluster",
     r"^hived config (?:generate|sync).*--topology": "needs what nvidia-smi prints; tests/config/generating has that",
-    r"resume train -n|groups team-a": "speaks of another namespace, to show the option",
+    r"(?:resume|delete) train -n|groups team-a": "speaks of another namespace, to show the option",
+    r"^hived (?:why|delete podgroup)": "names a job of the reader's; tests/cli/test_asking.py does it",
     r"^kubectl apply(?!.* -k)|pod-bind-proof": "needs a real cluster",
     r"^hived config (?:generate --levels|sync -f|sync --max)": "needs nodes that are labelled so",
 }
@@ -50,14 +51,17 @@ ELSEWHERE = {
 IN_PART = re.compile(r"\s*\|\s*\n?\s*kubectl (?:apply|-n hived-system apply).*$", re.DOTALL)
 """The part of a command that needs a real cluster: the embedded one has no server-side apply. The rest is run."""
 
-ASKS = re.compile(r"^hived config (?:push|rollback|set-vc|move|remove-vc|sync)(?!.*(?:--yes|-y|--dry-run))")
+ASKS = re.compile(r"^hived (?:delete|config (?:push|rollback|set-vc|move|remove-vc|sync))(?!.*(?:--yes|-y|--dry-run))")
 """Commands that ask before they change something. They are told yes."""
 
-EXIT_CODES = {r"^hived config (?:plan|sync)": {0, 2}, r"^hived config diff": {0, 1}, r"--dry-run": {0, 2}}
+EXIT_CODES = {
+    r"^hived config (?:plan|sync)": {0, 2}, r"^hived config diff": {0, 1}, r"^hived submit.* --dry-run": {0, 3},
+    r"^hived why.* --if": {0, 3}, r"--dry-run": {0, 2},
+}  # fmt: skip
 """Exit codes other than 0 that say something else than failure."""
 
 ASKS_A_CLUSTER = re.compile(
-    r"kubectl (?!apply)|curl |hived (?:submit(?!.*-o yaml)|resume|get|defrag|config (?:"
+    r"kubectl (?!apply)|curl |hived (?:submit(?!.*-o yaml)|resume|get|why|top|delete|defrag|config (?:"
     r"plan|push|pull|diff|history|rollback|get-id|set-vc(?!.* -f)|move(?!.* -f)|remove-vc(?!.* -f)|sync|generate))"
 )
 """Commands for which a cluster is started, if there is none yet."""
@@ -71,7 +75,7 @@ _AN_HOUR_LATER = (
 BEFORE = {
     r"^hived config generate .*-o (\S+)": r"rm -f \1",
     r"^hived certificates --as-secrets --out (\S+)": r"rm -rf \1",
-    r"^kubectl (?:get|delete) configmap hived-job-train": "hived submit job.yaml || true",
+    r"^kubectl get configmap hived-job-train|^hived delete train": "hived submit job.yaml || true",
     r"^hived defrag": "bash fragmented.sh",
     r"^hived defrag .*--state (inputs\.json)": r"hived defrag inputs > \1",
     r"^hived defrag .*--state (an-hour-later\.json)": rf"hived defrag inputs | python -c '{_AN_HOUR_LATER}' > \1",

@@ -25,7 +25,13 @@ class Trouble(click.ClickException):
 
 @click.command("diff")
 @takes_file
-@click.option("--versions", nargs=2, type=int, metavar="A B", help="Two versions of the history, instead of a file.")
+@click.option(
+    "--versions",
+    nargs=2,
+    type=click.IntRange(min=1),
+    metavar="A B",
+    help="Two versions of the history, instead of a file.",
+)
 @asks_service
 def command(inspector: Inspector, path: Path | None, versions: tuple[int, int] | None) -> None:
     """Show how a configuration differs, line by line, from the one in force; or two versions from each other.

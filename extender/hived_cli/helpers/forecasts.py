@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import click
 
 from hived.errors import UserError
+from hived_cli.helpers.outcomes import RUNS, worst
 from hived_cli.helpers.tables import table
 from hived_config.generating.machines import listed
 from hived_config.loader import Configuration
@@ -15,11 +16,13 @@ from hived_jobs.submission import Manifest, PlannedJob
 
 UNCHECKED = "--unchecked"
 
-_OUTCOMES = {"bind": "run", "refused": "be refused", "not-ours": "not be for hived"}
+_OUTCOMES = {"bind": "run", "never": "never run", "refused": "be refused", "not-ours": "not be for hived"}
 
 
-def print_forecasts(inspector: Inspector, jobs: Sequence[PlannedJob], namespace: str) -> None:
-    """A row for every pod that would be created. Raises UserError if the service does not say."""
+def print_forecasts(inspector: Inspector, jobs: Sequence[PlannedJob], namespace: str) -> int:
+    """A row for every pod that would be created; returns the exit code of the worst. Raises UserError if the service
+    does not say.
+    """
     for job in jobs:
         if job.is_suspended:
             click.echo(f"job {job.name} is suspended: no pod would be created")
@@ -27,7 +30,7 @@ def print_forecasts(inspector: Inspector, jobs: Sequence[PlannedJob], namespace:
             click.echo(f"{each['kind'].lower()}/{each['metadata']['name']} would be created")
     manifests = _manifests(jobs, namespace)
     if not manifests:
-        return
+        return RUNS
     try:
         told = inspector.what_if(manifests)
     except NoAnswerError as error:
@@ -37,12 +40,13 @@ def print_forecasts(inspector: Inspector, jobs: Sequence[PlannedJob], namespace:
     rows = [[one.name, _OUTCOMES.get(one.outcome, one.outcome), one.node, ",".join(map(str, one.cells)), one.reason]
             for one in told]  # fmt: skip
     click.echo(table(["POD", "WOULD", "NODE", "CELLS", "REASON"], rows))
+    return worst([one.outcome for one in told])
 
 
 def check_taken(inspector: Inspector, jobs: Sequence[PlannedJob], namespace: str) -> str:
     """Ask the service whether it takes the pods. Returns why it could not be asked, "" if it could.
 
-    Raises UserError, with the reason for each pod, if it refuses some: they would never run.
+    Raises UserError, with the reason for each pod, if it refuses some, or has no room for them at any time.
     """
     manifests = _manifests(jobs, namespace)
     if not manifests:
@@ -53,11 +57,13 @@ def check_taken(inspector: Inspector, jobs: Sequence[PlannedJob], namespace: str
         return f"{error.message} Name it with --server."
     except UserError as error:
         return error.message
-    refused = [one for one in told if one.outcome == "refused"]
+    refused = [one for one in told if one.outcome in ("refused", "never")]
     if refused:
         count = f"{len(refused)} of {len(told)} pods" if len(told) > 1 else "the pod"
+        can_never = all(one.outcome == "never" for one in refused)
+        says = f"says that {count} can never run" if can_never else f"refuses {count}"
         raise UserError(
-            f"nothing was created, because {inspector.server} refuses {count}:\n{_by_reason(refused)}\n"
+            f"nothing was created, because {inspector.server} {says}:\n{_by_reason(refused)}\n"
             f"Correct that, name the cluster's own service with --server, or create them all the same with {UNCHECKED}"
         )
     return ""

@@ -17,11 +17,6 @@ RESIZE_CHECK_S = 0.2
 TERMINATED = 128 + signal.SIGTERM
 
 
-def is_live() -> bool:
-    """Whether standard output is a terminal on which text can be drawn over."""
-    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")
-
-
 class Screen:
     """Shows one text at a time, cut to the size of the terminal, while it is entered; for the main thread.
 

@@ -1,5 +1,7 @@
 """Answers that are shown once, or anew whenever they change: `--watch`."""
 
+import os
+import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -14,7 +16,6 @@ from hived.errors import UserError
 from hived_cli.helpers.answers import as_json, with_options
 from hived_cli.helpers.connecting import asks_service
 from hived_cli.helpers.numbers import FiniteRange
-from hived_cli.helpers.screen import Screen, is_live
 from hived_extender.client.inspection import Inspector
 
 INTERRUPTED = 130
@@ -113,7 +114,7 @@ def follow(
             return
         text = _text(first)
         is_drawn = isinstance(first, str) and is_live()
-        pages: AbstractContextManager[Pages] = Screen() if is_drawn else nullcontext(Stream(isinstance(first, bytes)))
+        pages = _screen() if is_drawn else nullcontext(Stream(isinstance(first, bytes)))
         try:
             with pages as shown:
                 shown.draw(text, True)
@@ -136,6 +137,17 @@ def follow(
                 click.echo(text)
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
+
+
+def is_live() -> bool:
+    """Whether standard output is a terminal on which text can be drawn over."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")
+
+
+def _screen() -> AbstractContextManager[Pages]:
+    from hived_cli.helpers.screen import Screen  # noqa: PLC0415  # takes 50 ms, which answers that are shown once save
+
+    return Screen()
 
 
 def _text(answer: Answer) -> str:

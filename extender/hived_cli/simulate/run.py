@@ -48,7 +48,7 @@ class Duration(click.ParamType[float]):
 @click.command()
 @click.argument("folder", required=False)
 @click.option(
-    "--config", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    "-f", "--config", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help=f"The configuration: the cluster and its virtual clusters.  [default: {CONFIG} of FOLDER]",
 )  # fmt: skip
 @click.option(

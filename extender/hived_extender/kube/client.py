@@ -58,10 +58,14 @@ class KubeClient:
         """Another client of the same API server, with a pool of its own, that waits this long for an answer."""
         return KubeClient(self._endpoint.configuration, request_timeout_s=request_timeout_s)
 
-    def list_objects(self, path: str, item_type: type[T], *, field_selector: str = "") -> Listing[T]:
+    def list_objects(
+        self, path: str, item_type: type[T], *, field_selector: str = "", label_selector: str = ""
+    ) -> Listing[T]:
         """All objects under `path`, fetched in pages; raises KubeError (410 if a page token expired on the way)."""
         decoder = msgspec.json.Decoder(item_type)
         query = _selector(field_selector) | {"limit": str(LIST_PAGE_SIZE)}
+        if label_selector:
+            query["labelSelector"] = label_selector
         items: list[T] = []
         while True:
             page, next_page = decode_page(decoder, self._request("GET", path, query), path)

@@ -76,6 +76,20 @@ def test_the_id_is_printed(service: Service) -> None:
     assert config(service, "get-id").output == "prod\n"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--versions", "0", "2"], "0 is not in the range x>=1"),
+        (["--versions", "1", "two"], "'two' is not a valid integer"),
+        (["--versions", "1", "2", "a.yaml"], "expected either a file or --versions, found both"),
+        (["absent.yaml"], "absent.yaml: found no readable file"),
+    ],
+)
+def test_what_diff_is_given_is_checked_before_a_service_is_asked(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(main, ["config", "diff", *arguments, "--server", "http://127.0.0.1:1"])
+    assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
+
+
 def test_diff_is_that_of_diff(service: Service, tmp_path: Path) -> None:
     path = tmp_path / "f.yaml"
     path.write_text(TEXT)

@@ -42,6 +42,12 @@ def test_it_writes_files_and_a_table(folder: Path) -> None:
     }  # fmt: skip
 
 
+def test_the_configuration_may_be_given_by_f(folder: Path) -> None:
+    arguments = ["simulate", "-f", "now.yaml", "--trace", "jobs.csv", "--out", "short"]
+    assert CliRunner().invoke(main, arguments).exit_code == 0
+    assert json.loads((folder / "short" / "run.json").read_text())["trace"]["jobs"] == 3
+
+
 def test_totals_can_be_json(folder: Path) -> None:
     totals = json.loads(simulate("--against", "private", "--json").stdout)
     assert (totals["hived"]["jobs"], totals["hived"]["later"]["count"]) == (3, 0)

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from hived.errors import UserError
 from hived_extender.api.paths import GROUPS_PATH, group_path, virtual_cluster_path
-from hived_extender.client.inspection import Inspector
+from hived_extender.client.inspection import Inspector, OlderError
 from tests.stub_server import Request, StubServer
 
 ELSEWHERE = "http://hived.example:9096"
@@ -61,3 +62,46 @@ def test_a_group_may_be_called_anything(server: Recording, name: str, quoted: st
 
 def test_the_name_of_a_virtual_cluster_is_one_segment() -> None:
     assert virtual_cluster_path("a/b").endswith("/a%2Fb")
+
+
+class Tagged(StubServer):
+    """Answers `value` with its tag, or that it is the same."""
+
+    def __init__(self) -> None:
+        super().__init__(self._tell)
+        self.value: Any = [1]
+        self.told: list[int] = []
+
+    def _tell(self, request: Request) -> tuple[Any, ...]:
+        tag = f'W/"{self.value}"'
+        is_known = request.headers.get("If-None-Match") == tag
+        self.told.append(304 if is_known else 200)
+        return self.told[-1], b"" if is_known else self.value, ("ETag", tag)
+
+
+def test_an_answer_that_has_not_changed_is_not_sent_again() -> None:
+    with Tagged() as server:
+        inspector = Inspector(server.url)
+        inspector.remember()
+        answers = [inspector.fetch("/a"), inspector.fetch("/a")]
+        server.value = [2]
+        answers += [inspector.fetch("/a"), inspector.fetch("/b")]
+    assert answers == [b"[1]", b"[1]", b"[2]", b"[2]"]
+    assert (server.told, inspector.change_count) == ([200, 304, 200, 200], 3)
+
+
+def test_answers_are_not_kept_unless_that_is_wished() -> None:
+    with Tagged() as server:
+        inspector = Inspector(server.url)
+        assert [inspector.fetch("/a") for _ in range(2)] == [b"[1]", b"[1]"]
+    assert (server.told, inspector.change_count) == ([200, 200], 0)
+
+
+def test_a_path_that_an_older_service_lacks_is_told_from_a_thing_that_is_not_there() -> None:
+    with StubServer(
+        lambda request: (404, "Not Found: GET /v1/x" if request.target == "/old" else "no such job")
+    ) as server:
+        with pytest.raises(OlderError, match="its version of hived is older"):
+            Inspector(server.url).fetch_new("/old")
+        with pytest.raises(UserError, match="no such job"):
+            Inspector(server.url).fetch_new("/new")

@@ -1,0 +1,119 @@
+"""Certificates of waiting jobs as text: the sentence, who holds the cells, what would help, and when the job starts."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+import click
+
+from hived_cli.helpers.tables import table
+from hived_cli.helpers.waits import UNKNOWN, age, listed, long_when, priority, state
+from hived_config.reader import printable
+from hived_extender.api.waiting import BadNode, Certificate, Holder, IfResult, Job, Unblock, Why
+from hived_extender.client.moments import as_minute
+
+
+def draw_why(why: Why, now: datetime) -> str:
+    """All that is known of a job. One that has its cells has no certificate."""
+    lines = [_head(why.job, now)]
+    if why.certificate is not None:
+        lines += _certificate(why.certificate, now)
+    elif why.job.nodes:
+        lines.append(f"  on {listed(why.job.nodes, most=16)}")
+    if why.when is not None:
+        lines += ["", _title("When"), f"  {long_when(why.when, now)}"]
+    return "\n".join(lines)
+
+
+def draw_trial(job: Job, changes: Sequence[str], result: IfResult) -> str:
+    """Whether a job would start with changes."""
+    tried = f"{printable(job.name)} with {' and '.join(map(printable, changes))}"
+    if not result.starts:
+        lines = [f"{tried} would wait all the same"]
+        if result.certificate is not None:
+            lines[0] = f"{tried} could never run" if result.certificate.never else lines[0]
+            lines.append(f"  {printable(result.certificate.sentence)}")
+        return "\n".join(lines)
+    lines = [f"{tried} would start at once"]
+    if result.nodes:
+        lines.append(f"  on {listed(result.nodes, most=16)}")
+    if result.victims:
+        lines.append(f"  and these would have to leave: {listed(result.victims, most=16)}")
+    return "\n".join(lines)
+
+
+def _head(job: Job, now: datetime) -> str:
+    facts = [job.asks, f"{job.vc}, {_priority(job)}" if job.vc else _priority(job), job.user and f"of {job.user}"]
+    since = f"since {as_minute(job.since)} ({age(job.since, now)})" if job.since else ""
+    said = "   ".join(printable(each) for each in (*facts, since) if each)
+    return f"{click.style(printable(job.name), bold=True)}   {state(job)}   {said}"
+
+
+def _priority(job: Job) -> str:
+    return "opportunistic" if job.priority < 0 else f"priority {priority(job.priority)}"
+
+
+def _certificate(found: Certificate, now: datetime) -> Iterator[str]:
+    yield f"  {printable(found.sentence)}"
+    causes = " and ".join((found.cause, *found.also))
+    yield f"  cause: {causes}{_counts(found)}"
+    if found.holders:
+        yield from ["", _title("Held by"), *_indented(_holders(found.holders, now))]
+        if found.more_holders:
+            yield f"  and {found.more_holders} more"
+    if found.bad_nodes:
+        yield from ["", _title("Bad nodes"), *_indented(_bad_nodes(found.bad_nodes, now))]
+    if found.unblock:
+        yield from ["", _title("What would help, each alone"), *_indented(_unblocks(found.unblock))]
+
+
+def _counts(found: Certificate) -> str:
+    """The cells that were counted, and the largest pods."""
+    words = [("free", found.free), ("in use", found.in_use), ("in pieces", found.in_pieces), ("bad", found.bad),
+             ("refused by Kubernetes", found.refused)]  # fmt: skip
+    counted = ", ".join(f"{count} {word}" for word, count in words if count)
+    parts = [f"{found.total} {found.level}: {counted or 'none'}"] if found.total else []
+    if found.never and found.largest_ever:
+        parts.append(f"the largest pod that could ever start has {found.largest_ever}")
+    elif found.largest_fit:
+        parts.append(f"the largest pod that would start now has {found.largest_fit}")
+    return f" ({'; '.join(parts)})" if parts else ""
+
+
+def _holders(holders: Sequence[Holder], now: datetime) -> str:
+    rows = [
+        [
+            printable(one.group) + (" (lent)" if one.is_lent else "") + (" (leaving)" if one.is_leaving else ""),
+            printable(one.vc) or UNKNOWN,
+            priority(one.priority),
+            str(one.cells) if one.cells else UNKNOWN,
+            listed(one.nodes) or UNKNOWN,
+            age(one.since, now),
+            as_minute(one.until) or UNKNOWN,
+        ]
+        for one in holders
+    ]
+    return table(["GROUP", "VC", ">PRIORITY", ">GPUS", "NODES", ">SINCE", "UNTIL AT THE LATEST"], rows)
+
+
+def _bad_nodes(nodes: Sequence[BadNode], now: datetime) -> str:
+    rows = [[printable(one.node), printable(one.reason) or UNKNOWN, age(one.since, now)] for one in nodes]
+    return table(["NODE", "REASON", ">SINCE"], rows)
+
+
+def _unblocks(unblocks: Sequence[Unblock]) -> str:
+    rows = [[printable(one.text), f"--if {_quoted(one.change)}", listed(one.victims) or UNKNOWN] for one in unblocks]
+    return table(["CHANGE", "TRY IT", "WHO WOULD LEAVE"], rows)
+
+
+def _quoted(change: str) -> str:
+    """A change as an argument for a shell."""
+    return shlex.quote(printable(change))
+
+
+def _title(text: str) -> str:
+    return click.style(text, bold=True)
+
+
+def _indented(text: str) -> list[str]:
+    return [f"  {line}" for line in text.splitlines()]

@@ -1,0 +1,113 @@
+"""`hived top`: the virtual clusters, the jobs that wait, and the bad nodes, live."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+
+import click
+import msgspec
+
+from hived_cli.helpers.answers import as_json
+from hived_cli.helpers.connecting import asks_service
+from hived_cli.helpers.tables import table
+from hived_cli.helpers.waits import WAITING_STATES, age, brief_when, state
+from hived_cli.helpers.watching import follow, interval_option, is_live
+from hived_config.reader import printable
+from hived_extender.api.waiting import FreeCells, Job, NodeView
+from hived_extender.client.inspection import Inspector
+
+BAD_COUNT = 8
+"""Bad nodes that are shown, so that waiting jobs have room below."""
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """All that is shown at a moment."""
+
+    at: str
+    free_cells: list[FreeCells]
+    bad_nodes: list[NodeView]
+    jobs: list[Job]
+
+
+@click.command("top")
+@click.option("--vc", default="", metavar="NAME", help="This virtual cluster and its jobs alone.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Form of the answer.")
+@interval_option
+@asks_service
+def command(*, inspector: Inspector, vc: str, output: str, interval_s: float) -> None:
+    """Show the virtual clusters, the bad nodes and the jobs that wait, live.
+
+    For each virtual cluster and chain: GPUs that are promised, in use, lent and bad, and how many cells of each size
+    could start a job now. Waiting jobs stand in the order in which they are served, each with the reason and its start.
+    The screen is drawn anew when something has changed. The key q ends it, and so does Ctrl-C, with exit code 130.
+
+    Where the output is no terminal, one frame is printed as plain text. So it is with -o json.
+
+    \b
+    Examples:
+      hived top
+      hived top --vc research --interval 10
+      hived top | mail -s 'the cluster this morning' me
+      hived top -o json | jq '.jobs | length'
+    """
+    if output == "json":
+        click.echo(as_json(_frame(inspector, vc)))
+    elif is_live():
+        follow(inspector, lambda: _drawn(_frame(inspector, vc), inspector.server), interval_s, leaves_last=False)
+    else:
+        click.echo(_drawn(_frame(inspector, vc), inspector.server))
+
+
+def _frame(inspector: Inspector, vc: str) -> Frame:
+    return Frame(
+        datetime.now(UTC).isoformat(timespec="seconds"),
+        [one for one in inspector.free_cells() if vc in ("", one.vc)],
+        inspector.nodes(is_bad=True),
+        inspector.jobs({"vc": vc}),
+    )
+
+
+def _drawn(frame: Frame, server: str) -> str:
+    now = datetime.fromisoformat(frame.at)
+    waiting = [job for job in frame.jobs if job.state in WAITING_STATES]
+    counts = [f"{len(waiting)} waiting"]
+    counts += [f"{count} {name.lower()}" for name in ("Starting", "Running", "Leaving")
+               if (count := sum(job.state == name for job in frame.jobs))]  # fmt: skip
+    bad = f"{len(frame.bad_nodes)} bad node{'s' * (len(frame.bad_nodes) != 1)}"
+    lines = [f"{click.style('hived', bold=True)} {server}   jobs: {', '.join(counts)}   {bad}", ""]
+    lines += [_clusters(frame.free_cells), ""]
+    if frame.bad_nodes:
+        lines += [*_bad(frame.bad_nodes, now), ""]
+    lines.append(_waiting(waiting, now))
+    return "\n".join(lines)
+
+
+def _clusters(cells: Sequence[FreeCells]) -> str:
+    rows, last = [], ""
+    for (vc, chain), found in groupby(cells, key=lambda one: (one.vc, one.chain)):
+        levels = sorted(found, key=lambda one: -one.leaves)
+        leaf = levels[-1]
+        free = ", ".join(f"{one.free} {one.level}" for one in levels if one.free) or "none"
+        counts = [leaf.promised, leaf.in_use, leaf.lent, leaf.borrowed]
+        bad = click.style(str(leaf.bad), fg="red") if leaf.bad else "0"
+        rows.append(["" if vc == last else printable(vc), chain, *map(str, counts), bad, free])
+        last = vc
+    return table(["VC", "CHAIN", ">GPUS", ">IN USE", ">LENT", ">BORROWED", ">BAD", "FREE NOW"], rows)
+
+
+def _bad(nodes: Sequence[NodeView], now: datetime) -> Iterator[str]:
+    rows = [[printable(one.node), printable(one.reason), age(one.since, now)] for one in nodes[:BAD_COUNT]]
+    yield table(["BAD NODE", "REASON", ">SINCE"], rows)
+    if len(nodes) > BAD_COUNT:
+        yield f"and {len(nodes) - BAD_COUNT} more: hived get nodes --bad"
+
+
+def _waiting(jobs: Sequence[Job], now: datetime) -> str:
+    if not jobs:
+        return "No job waits."
+    rows = [
+        [printable(job.name), printable(job.vc), state(job), age(job.since, now), job.asks, brief_when(job.when, now),
+         printable(job.sentence) or job.cause]
+        for job in jobs
+    ]  # fmt: skip
+    return table(["WAITING JOB", "VC", "STATE", ">AGE", "ASKS", "WHEN", "REASON"], rows)

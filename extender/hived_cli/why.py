@@ -1,0 +1,67 @@
+"""`hived why`: why a job does not start, what would help, and when it starts."""
+
+from datetime import UTC, datetime
+
+import click
+
+from hived_cli.helpers.answers import as_json
+from hived_cli.helpers.certificates import draw_trial, draw_why
+from hived_cli.helpers.completing import complete_jobs
+from hived_cli.helpers.names import find_why
+from hived_cli.helpers.outcomes import NEVER, RUNS, WAITS
+from hived_cli.helpers.watching import Answer, Show, watches
+from hived_extender.client.inspection import Inspector
+
+
+@click.command("why")
+@click.argument("name", metavar="POD|JOB|GROUP", shell_complete=complete_jobs)
+@click.option("-n", "--namespace", default="", help="Namespace of the pod or job.  [default: in its name, else any]")
+@click.option(
+    "--if", "changes", multiple=True, metavar="CHANGE",
+    help="Try a change: priority=N, opportunistic, pods=16x1, leafType=TYPE, vc=NAME, ends=JOB, heal=NODE, move=JOB or "
+    "cells=VC:+2xTYPE. Several are tried together.",
+)  # fmt: skip
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Form of the answer.")
+@click.option("--json", "is_json", is_flag=True, help="The same as -o json.")
+@watches
+def command(
+    *, inspector: Inspector, show: Show, name: str, namespace: str, changes: tuple[str, ...], output: str, is_json: bool
+) -> None:
+    """Say why a job does not start, who has its cells, what would help, and when it starts.
+
+    The name may be that of a pod (NAMESPACE/NAME, or NAME with -n), a gang, an affinity group, or a job. What is said
+    to help was tried by the scheduler's core on a copy of its state: with that change alone the job starts at once.
+    With --if changes of your own are tried. Nothing is changed and nothing is held.
+
+    The exit code is 0 for an answer. With --if it is 0 if the job would start, 3 if it would wait all the same, and 4
+    if it could never run; 1 for a mistake. With --watch it is 0 once the job is gone.
+
+    \b
+    Examples:
+      hived why default/train-0
+      hived why train-0 -n research
+      hived why me~train/default
+      hived why train --if priority=200
+      hived why train --if pods=16x1 --if vc=research
+      hived why train --json | jq .certificate.unblock
+      hived why train --watch
+    """
+    is_json = is_json or output == "json"
+    context = click.get_current_context()
+    if changes and context.params["is_watched"]:
+        raise click.UsageError("--if and --watch exclude each other")
+    found = find_why(inspector, name, namespace)
+    if changes:
+        result = inspector.why_if(found.job.name, changes)
+        click.echo(as_json(result) if is_json else draw_trial(found.job, changes, result))
+        never = result.certificate is not None and result.certificate.never
+        context.exit(RUNS if result.starts else NEVER if never else WAITS)
+
+    def answer() -> Answer | None:
+        why = inspector.why(found.job.name)
+        if why is None:
+            click.echo(f"{found.job.name} is gone: it has ended, or was deleted", err=True)
+            return None
+        return as_json(why) if is_json else draw_why(why, datetime.now(UTC))
+
+    show(answer)

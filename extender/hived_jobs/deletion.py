@@ -1,0 +1,113 @@
+"""Deleting jobs: their pods, and their records with all that belongs to them."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from hived.errors import UserError
+from hived_extender.kube.client import KubeClient, KubeError, pod_path
+from hived_jobs.job_cache import JobPod, belongs
+from hived_jobs.records import NAME_PREFIX, Record, find_record
+from hived_jobs.roles import JOB
+
+Told = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """Pods and records to delete together.
+
+    `makers` are controllers that would create pods again, as kubectl calls them, with how many of the pods each has.
+    """
+
+    pods: tuple[JobPod, ...]
+    records: tuple[Record, ...]
+    makers: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def pod_names(self) -> list[str]:
+        """NAMESPACE/NAME of each pod."""
+        return [f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in self.pods]
+
+    @property
+    def record_names(self) -> list[str]:
+        """NAMESPACE/NAME of each job whose record goes."""
+        return [f"{record.namespace}/{record.name}" for record in self.records]
+
+
+def of_job(kube: KubeClient, namespace: str, name: str) -> Deletion | None:
+    """A submitted job, with all its pods; None if there is no record of it. Raises KubeError."""
+    record = find_record(kube, namespace, name)
+    return None if record is None else Deletion(tuple(_pods_of(kube, record)), (record,))
+
+
+def of_pods(kube: KubeClient, names: Iterable[str]) -> Deletion:
+    """The pods of these names, NAMESPACE/NAME, that are there, and the records of jobs of which no pod would be left.
+
+    Raises KubeError. Cost: a request per pod, and one per job.
+    """
+    pods = [pod for name in names if (pod := _find_pod(kube, *name.split("/", 1))) is not None]
+    uids = {pod.metadata.uid for pod in pods}
+    jobs = dict.fromkeys((pod.metadata.namespace, label) for pod in pods if (label := _job(pod)))
+    records = []
+    for namespace, job in jobs:
+        record = find_record(kube, namespace, job)
+        if record is not None and {pod.metadata.uid for pod in _pods_of(kube, record)} <= uids:
+            records.append(record)
+    kept = {record.uid for record in records}
+    makers = Counter(maker for pod in pods if (maker := _maker(pod, kept)))
+    return Deletion(tuple(pods), tuple(records), tuple(makers.items()))
+
+
+def carry_out(kube: KubeClient, deletion: Deletion, tell: Told) -> None:
+    """Delete the records first, so that nobody creates pods again, then the pods; a line is told about each.
+
+    These very objects are deleted, no later ones of their names. Raises UserError that says how much was deleted before
+    the API server refused.
+    """
+    done = 0
+    objects = [(f"job/{record.name}", record.path, record.uid) for record in deletion.records]
+    objects += [
+        (f"pod/{pod.metadata.name}", pod_path(pod.metadata.namespace, pod.metadata.name), pod.metadata.uid)
+        for pod in deletion.pods
+    ]
+    for what, path, uid in objects:
+        try:
+            kube.delete(path, uid=uid)
+        except KubeError as error:
+            if not error.is_not_found and not error.is_conflict:
+                raise UserError(f"{what}: {error}; {done} of {len(objects)} were deleted", error.status) from error
+            tell(f"{what} was gone already")
+            continue
+        done += 1
+        tell(f"{what} deleted")
+
+
+def _pods_of(kube: KubeClient, record: Record) -> list[JobPod]:
+    """All pods of a job, by name."""
+    path = f"/api/v1/namespaces/{quote(record.namespace, safe='')}/pods"
+    found = kube.list_objects(path, JobPod, label_selector=f"{JOB}={record.name}").items
+    return sorted((pod for pod in found if belongs(pod, record)), key=lambda pod: pod.metadata.name)
+
+
+def _find_pod(kube: KubeClient, namespace: str, name: str) -> JobPod | None:
+    try:
+        return kube.get(pod_path(namespace, name), JobPod)
+    except KubeError as error:
+        if not error.is_not_found:
+            raise
+        return None
+
+
+def _job(pod: JobPod) -> str:
+    return (pod.metadata.labels or {}).get(JOB, "")
+
+
+def _maker(pod: JobPod, going: set[str]) -> str:
+    """Whatever would create a pod again, as kubectl calls it; "" for nothing. `going` has uids of owners that go."""
+    for owner in pod.metadata.owners or ():
+        is_job = owner.kind == "ConfigMap" and owner.name.startswith(NAME_PREFIX)
+        if (owner.controller or is_job) and owner.uid not in going:
+            return f"-n {pod.metadata.namespace} {owner.kind.lower()} {owner.name}"
+    return ""

@@ -1,0 +1,206 @@
+"""`hived delete` against the embedded API server: jobs by their records, gangs and groups by the service's word."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from msgspec.structs import replace
+
+from hived_cli import main
+from hived_extender.kube.client import PODS, KubeClient, KubeError
+from hived_jobs.creation import create_jobs
+from hived_jobs.kinds import plan_documents, read_jobs
+from hived_jobs.submission import Submission
+from hived_lab.embedded.apiserver.server import ApiServer
+from tests.cli.waiting_service import GANG, WaitingService
+
+JOB = """\
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: train}
+spec:
+  policies: [{event: PodEvicted, action: RestartJob}]
+  tasks:
+  - name: worker
+    replicas: 3
+    template: {spec: {containers: [{name: main, image: example/train}]}}
+"""
+RECORDS = "/api/v1/configmaps"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ApiServer]:
+    api_server = ApiServer()
+    api_server.start()
+    yield api_server
+    api_server.stop()
+
+
+@pytest.fixture
+def kube(server: ApiServer) -> Iterator[KubeClient]:
+    client = KubeClient.connect(server.url)
+    yield client
+    for path in (PODS, RECORDS):
+        for each in client.list_objects(path, dict).items:
+            meta = each["metadata"]
+            kind = path.rsplit("/", 1)[1]
+            client.delete(f"/api/v1/namespaces/{meta['namespace']}/{kind}/{meta['name']}", grace_period_s=0)
+    client.close()
+
+
+@pytest.fixture
+def service() -> Iterator[WaitingService]:
+    with WaitingService() as running:
+        yield running
+
+
+@pytest.fixture
+def delete(server: ApiServer, service: WaitingService) -> Any:
+    def run(*arguments: str, **options: Any) -> Result:
+        where = ["--api-server", server.url, "--server", service.url]
+        return CliRunner().invoke(main, ["delete", *arguments, *where], **options)
+
+    return run
+
+
+@pytest.fixture
+def job(kube: KubeClient, write: Any) -> None:
+    """A submitted job of three pods."""
+    submission = Submission("me")
+    create_jobs(kube, submission, plan_documents(read_jobs(write(JOB)), submission)[0])
+
+
+def create(kube: KubeClient, *names: str, owner: dict[str, Any] | None = None) -> None:
+    """Plain pods in the namespace default."""
+    for name in names:
+        metadata = {"name": name, "namespace": "default", **({"ownerReferences": [owner]} if owner else {})}
+        spec = {"containers": [{"name": "main", "image": "example/train"}]}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        kube.create("/api/v1/namespaces/default/pods", body)
+
+
+def left(kube: KubeClient, path: str = PODS) -> list[str]:
+    """The names of all objects that are there."""
+    return sorted(each["metadata"]["name"] for each in kube.list_objects(path, dict).items)
+
+
+def test_a_submitted_job_goes_with_its_record_and_all_its_pods(delete: Any, kube: KubeClient, job: None) -> None:
+    create(kube, "other")
+    result = delete("train", "--yes")
+    assert (result.exit_code, result.stdout.splitlines()) == (
+        0,
+        [
+            "job default/train, with 3 pods and its record",
+            "  default/train-worker-0, default/train-worker-1, default/train-worker-2",
+            "job/train deleted",
+            *(f"pod/train-worker-{index} deleted" for index in range(3)),
+        ],
+    )
+    assert (left(kube), left(kube, RECORDS)) == (["other"], [])
+
+
+@pytest.mark.parametrize("name", [["default/train"], ["train", "-n", "default"]])
+def test_a_dry_run_deletes_nothing(delete: Any, kube: KubeClient, job: None, name: list[str]) -> None:
+    result = delete(*name, "--dry-run", "-o", "json")
+    pods = [f"default/train-worker-{index}" for index in range(3)]
+    assert json.loads(result.stdout) == {"pods": pods, "jobs": ["default/train"], "deleted": False}
+    assert (len(left(kube)), left(kube, RECORDS)) == (3, ["hived-job-train"])
+
+
+def test_nothing_is_deleted_if_nobody_can_be_asked(delete: Any, kube: KubeClient, job: None) -> None:
+    result = delete("train", input="y\n")
+    assert (result.exit_code, "give --yes" in result.stderr) == (1, True)
+    assert len(left(kube)) == 3
+
+
+def test_a_gang_goes_by_the_pods_that_the_service_names(delete: Any, kube: KubeClient, service: WaitingService) -> None:
+    create(kube, "gang-0", "gang-1", "other")
+    pods = ["default/gang-0", "default/gang-1", "default/gone"]
+    service.jobs = [replace(GANG, name="podgroup/default/gang", pods=pods)]
+    result = delete("podgroup/default/gang", "--yes", "-o", "json")
+    assert json.loads(result.stdout)["pods"] == ["default/gang-0", "default/gang-1"]
+    assert left(kube) == ["other"]
+
+
+@pytest.mark.parametrize(("pods", "records"), [(3, []), (2, ["hived-job-train"])])
+def test_a_record_goes_with_the_last_pod_of_its_job(
+    delete: Any, kube: KubeClient, service: WaitingService, job: None, pods: int, records: list[str]
+) -> None:
+    service.jobs = [replace(GANG, name="me~x/group", pods=[f"default/train-worker-{index}" for index in range(pods)])]
+    result = delete("me~x/group", "--yes")
+    assert result.exit_code == 0, result.output
+    assert (len(left(kube)), left(kube, RECORDS)) == (3 - pods, records)
+    assert ("2 of these pods may be created again" in result.stderr) == bool(records)
+
+
+def test_a_controller_that_would_create_the_pods_again_is_named(
+    delete: Any, kube: KubeClient, service: WaitingService
+) -> None:
+    owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "torch", "uid": "u", "controller": True}
+    create(kube, "gang-0", owner=owner)
+    service.jobs = [replace(GANG, name="podgroup/default/gang", pods=["default/gang-0"])]
+    result = delete("podgroup/default/gang", "--dry-run")
+    warning = "Warning: 1 of these pods may be created again; delete that instead: kubectl delete "
+    assert (result.exit_code, result.stderr) == (0, f"{warning}-n default pytorchjob torch\n")
+
+
+def test_a_pod_of_a_gang_is_not_deleted_alone(delete: Any, kube: KubeClient, service: WaitingService) -> None:
+    create(kube, "gang-0", "gang-1")
+    service.jobs = [replace(GANG, pods=["default/gang-0", "default/gang-1"])]
+    result = delete("gang-0", "--yes")
+    assert (result.exit_code, "gang-0 is one of 2 pods of podgroup/lab/gang" in result.stderr) == (1, True)
+    assert left(kube) == ["gang-0", "gang-1"]
+
+
+def test_a_name_that_is_part_of_several_has_to_be_given_in_full(delete: Any, service: WaitingService) -> None:
+    service.jobs = [GANG, replace(GANG, name="podgroup/other/gang", namespace="other", pods=["other/gang-0"])]
+    result = delete("gang", "--yes")
+    expected = "gang is part of 2 names: podgroup/lab/gang, podgroup/other/gang; give one of them"
+    assert (result.exit_code, result.stderr) == (1, f"Error: {expected}\n")
+
+
+def test_an_unknown_name_has_its_nearest_ones(delete: Any) -> None:
+    result = delete("sool", "--yes")
+    assert (result.exit_code, "nearest: default/solo" in result.stderr) == (1, True)
+
+
+def test_a_gang_that_is_gone_from_the_cluster_is_said_so(delete: Any) -> None:
+    result = delete("podgroup/lab/gang", "--yes")
+    assert (result.exit_code, result.stderr) == (1, "Error: podgroup/lab/gang has no pods any more\n")
+
+
+def test_a_pod_that_was_made_again_meanwhile_stays(
+    delete: Any, kube: KubeClient, job: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the question and the answer somebody deletes a pod, and creates another of its name."""
+
+    def answer(*_: object) -> None:
+        kube.delete_pod("default", "train-worker-1", grace_period_s=0)
+        create(kube, "train-worker-1")
+
+    monkeypatch.setattr("hived_cli.delete.ask", answer)
+    result = delete("train")
+    assert "pod/train-worker-1 was gone already" in result.stdout.splitlines()
+    assert left(kube) == ["train-worker-1"]
+
+
+def test_an_api_server_that_refuses_leaves_word_of_what_was_done(
+    delete: Any, kube: KubeClient, job: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = KubeClient.delete
+
+    def refuse(self: KubeClient, path: str, **options: Any) -> None:
+        if path.endswith("train-worker-1"):
+            raise KubeError(403, "Forbidden", "not yours")
+        done(self, path, **options)
+
+    monkeypatch.setattr(KubeClient, "delete", refuse)
+    result = delete("train", "--yes")
+    monkeypatch.undo()
+    assert (result.exit_code, result.stderr) == (
+        1,
+        "Error: pod/train-worker-1: not yours (403 Forbidden); 2 of 4 were deleted\n",
+    )
+    assert left(kube) == ["train-worker-1", "train-worker-2"]

@@ -1,0 +1,166 @@
+"""`hived why`: the answer as text and as JSON, names of jobs, and changes that are tried."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from click.testing import CliRunner, Result
+from msgspec.structs import replace
+
+from hived_cli import main
+from hived_extender.api.waiting import Certificate, IfResult, Job, When, Why
+from tests.cli.waiting_service import GANG, SENTENCE, TRAIN, WaitingService
+
+
+@pytest.fixture
+def service() -> Iterator[WaitingService]:
+    with WaitingService() as running:
+        yield running
+
+
+def why(service: WaitingService, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["why", *arguments, "--server", service.url])
+
+
+def test_a_waiting_gang_has_its_sentence_its_holders_and_what_helps(service: WaitingService) -> None:
+    result = why(service, "podgroup/lab/gang")
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    head = "podgroup/lab/gang   Waiting   2x8 H100   vision, priority 50   of me   since 2026-01-01 00:00 UTC ("
+    assert lines[0].startswith(head)
+    counts = "3 H100-NODE: 1 free, 1 in use, 1 bad; the largest pod that would start now has 8"
+    assert lines[1:4] == [f"  {SENTENCE}", f"  cause: in-use and bad ({counts})", ""]
+    assert lines[4] == "Held by"
+    assert lines[6].split()[:5] == ["train-7", "vision", "100", "8", "dgx-1"]
+    assert lines[6].endswith("2026-01-01 01:00 UTC")
+    assert lines[7:10] == ["  and 3 more", "", "Bad nodes"]
+    assert lines[11].split()[:2] == ["dgx-3", "NotReady"]
+    assert lines[13] == "What would help, each alone"
+    assert lines[15:17] == [
+        "  train-7 ends                --if ends=train-7                  -",
+        "  vision is promised 1 more   --if 'cells=vision:+1xH100 NODE'   default/solo",
+    ]
+    assert lines[-2:] == [
+        "When",
+        "  bounded: within 0s, at the latest at 2026-01-01 01:00 UTC (2nd in the order of its virtual cluster)",
+    ]
+
+
+def test_a_running_job_has_its_nodes_and_no_certificate(service: WaitingService) -> None:
+    lines = why(service, "me~train/default").output.splitlines()
+    assert (len(lines), lines[1]) == (2, "  on dgx-1")
+
+
+@pytest.mark.parametrize("form", [["--json"], ["-o", "json"]])
+def test_json_is_what_the_service_answers(service: WaitingService, form: list[str]) -> None:
+    told = json.loads(why(service, "podgroup/lab/gang", *form).output)
+    assert (told["certificate"]["sentence"], told["when"]["kind"]) == (SENTENCE, "bounded")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "expected"),
+    [
+        ("gang", ["-n", "lab"], GANG),
+        ("lab/gang-1", [], GANG),
+        ("gang-1", ["-n", "lab"], GANG),
+        ("gang-1", [], GANG),
+        ("gang", [], GANG),
+        ("solo", [], "default/solo"),
+        ("train", [], TRAIN),
+        ("train-worker-0", [], TRAIN),
+    ],
+)
+def test_a_job_is_found_by_the_names_of_its_pods_and_its_own(
+    service: WaitingService, name: str, options: list[str], expected: Job | str
+) -> None:
+    result = why(service, name, *options)
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith(expected if isinstance(expected, str) else expected.name)
+
+
+def test_of_several_jobs_with_a_name_the_first_that_waits_is_answered(service: WaitingService) -> None:
+    other = replace(GANG, name="other/gang", namespace="other", pods=["other/pod"])
+    service.jobs.insert(1, other)
+    result = why(service, "gang")
+    assert result.stdout.startswith("podgroup/lab/gang")
+    assert result.stderr == "gang is part of 2 names; this is podgroup/lab/gang\n"
+
+
+def test_an_unknown_name_has_its_nearest_ones(service: WaitingService) -> None:
+    result = why(service, "gnag-1", "-n", "lab")
+    expected = "Error: no job, gang, group or pod 'gnag-1' in namespace lab waits or runs; nearest: "
+    assert (result.exit_code, result.stderr) == (1, f"{expected}lab/gang-1, lab/gang-0, podgroup/lab/gang\n")
+
+
+def test_an_older_service_is_said_to_be_older() -> None:
+    with WaitingService(is_old=True) as service:
+        result = why(service, "default/solo")
+        assert result.exit_code == 1
+        assert result.stderr.startswith(f"Error: {service.url} does not know /v1/inspect/jobs: ")
+        assert result.stderr.endswith("update the service\n")
+
+
+@pytest.mark.parametrize(
+    ("trial", "code", "expected"),
+    [
+        (IfResult(starts=True, nodes=["dgx-1"]), 0, ["would start at once", "  on dgx-1"]),
+        (
+            IfResult(starts=True, nodes=["dgx-1"], victims=["train-7"]),
+            0,
+            ["would start at once", "  on dgx-1", "  and these would have to leave: train-7"],
+        ),
+        (
+            IfResult(starts=False, certificate=Certificate(sentence="no", cause="in-use")),
+            3,
+            ["would wait all the same", "  no"],
+        ),
+        (
+            IfResult(starts=False, certificate=Certificate(sentence="no", cause="never", never=True)),
+            4,
+            ["could never run", "  no"],
+        ),
+    ],
+)
+def test_a_change_is_tried_and_the_exit_code_says_how_it_went(
+    service: WaitingService, trial: IfResult, code: int, expected: list[str]
+) -> None:
+    service.trial = trial
+    result = why(service, "gang", "--if", "priority=200", "--if", "vc=lang")
+    assert (result.exit_code, result.output.splitlines()) == (
+        code,
+        [f"podgroup/lab/gang with priority=200 and vc=lang {expected[0]}", *expected[1:]],
+    )
+    assert [(each.name, each.changes) for each in service.asked] == [(GANG.name, ["priority=200", "vc=lang"])]
+
+
+def test_what_was_tried_is_told_as_json(service: WaitingService) -> None:
+    assert json.loads(why(service, "gang", "--if", "opportunistic", "--json").output)["starts"]
+
+
+def test_a_change_cannot_be_watched(service: WaitingService) -> None:
+    result = why(service, "gang", "--if", "opportunistic", "--watch")
+    assert (result.exit_code, "--if and --watch exclude each other" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("when", "expected"),
+    [
+        (When(kind="now"), "now"),
+        (When(kind="never", because="no cell is large enough"), "never; no cell is large enough"),
+        (When(kind="unknown", because="nothing is known", position=11), "unknown; nothing is known (11th in the order"),
+        (When(kind="certain", by="2026-01-01T01:00:00Z"), "certain: within 0s, by 2026-01-01 01:00 UTC"),
+        (
+            When(kind="estimated", likely="2026-01-01T01:00:00Z", by="2026-01-01T02:00:00Z", position=3),
+            "estimated: in half of such cases within 0s, by 2026-01-01 01:00 UTC; in 9 of 10 within 0s, by 2026-01-01"
+            " 02:00 UTC (3rd in the order",
+        ),
+    ],
+)
+def test_a_start_is_told_with_its_kind(service: WaitingService, when: When, expected: str) -> None:
+    service.whys[GANG.name] = Why(job=GANG, when=when)
+    assert why(service, "gang").output.splitlines()[-1].startswith(f"  {expected}")
+
+
+def test_a_name_cannot_write_to_the_terminal(service: WaitingService) -> None:
+    service.whys["x"] = Why(job=replace(GANG, user="\x1b[2Jme"))
+    assert "\x1b" not in why(service, "x").output

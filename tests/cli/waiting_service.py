@@ -1,0 +1,113 @@
+"""A loopback server that answers as a service with one waiting gang, one running group and one bad node."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import msgspec
+
+from hived_extender.api import paths
+from hived_extender.api.waiting import (
+    BadNode,
+    Certificate,
+    FreeCells,
+    Holder,
+    IfArgs,
+    IfResult,
+    Job,
+    Jobs,
+    NodeView,
+    Unblock,
+    When,
+    Why,
+)
+from tests.stub_server import Request, StubServer
+
+LONG_AGO = "2026-01-01T00:00:00Z"
+SENTENCE = "needs 2 nodes of 8 H100; vision has 1 of 3 in use by train-7 (priority 100) and node dgx-3 is NotReady"
+GANG = Job(
+    name="podgroup/lab/gang", state="Waiting", namespace="lab", user="me", vc="vision", priority=50, asks="2x8 H100",
+    pods=["lab/gang-0", "lab/gang-1"], since=LONG_AGO, cause="in-use", sentence=SENTENCE,
+    when=When(kind="bounded", by="2026-01-01T01:00:00Z", position=2),
+)  # fmt: skip
+TRAIN = Job(
+    name="me~train/default", state="Running", namespace="default", user="me", vc="vision", priority=100,
+    asks="1x8 H100", pods=["default/train-worker-0"], nodes=["dgx-1"], since=LONG_AGO,
+)  # fmt: skip
+SOLO = Job(
+    name="default/solo", state="Running", namespace="default", vc="lang", priority=-1, asks="1x1 H100",
+    pods=["default/solo"], nodes=["dgx-2"],
+)  # fmt: skip
+CERTIFICATE = Certificate(
+    sentence=SENTENCE, cause="in-use", also=["bad"], vc="vision", chain="H100-POOL", level="H100-NODE", asks="2x8 H100",
+    asked=2, total=3, free=1, in_use=1, bad=1, largest_fit=8,
+    holders=[Holder(group="train-7", vc="vision", priority=100, cells=8, nodes=["dgx-1"], since=LONG_AGO,
+                    until="2026-01-01T01:00:00Z")],
+    more_holders=3,
+    bad_nodes=[BadNode("dgx-3", "NotReady", LONG_AGO)],
+    unblock=[Unblock(change="ends=train-7", text="train-7 ends"),
+             Unblock(change="cells=vision:+1xH100 NODE", text="vision is promised 1 more", victims=["default/solo"])],
+)  # fmt: skip
+WHY = Why(job=GANG, certificate=CERTIFICATE, when=GANG.when)
+NODES = [
+    NodeView(node="dgx-1", cells=8, groups=["me~train/default"]),
+    NodeView(node="dgx-3", is_bad=True, reason="NotReady", since=LONG_AGO, cells=8, lost=2),
+]
+FREE = [
+    FreeCells(vc="vision", chain="H100-POOL", level="H100", leaves=1, promised=24, in_use=8, bad=8, free=8),
+    FreeCells(vc="vision", chain="H100-POOL", level="H100-NODE", leaves=8, promised=3, in_use=1, bad=1, free=1),
+    FreeCells(vc="lang", chain="H100-POOL", level="H100", leaves=1, promised=8, lent=1, free=8),
+]
+
+
+class WaitingService(StubServer):
+    """See the module. `jobs` may be changed while it serves; `whys` has the answers by name.
+
+    `told` has the status of every answer, in order. With `is_old` all of its paths are unknown, as to an older service.
+    """
+
+    def __init__(self, *, is_old: bool = False) -> None:
+        super().__init__(self._answer)
+        self.jobs = [GANG, SOLO, TRAIN]
+        self.whys: dict[str, Why] = {GANG.name: WHY, TRAIN.name: Why(job=TRAIN), SOLO.name: Why(job=SOLO)}
+        self.trial = IfResult(starts=True, nodes=["dgx-1", "dgx-2"], victims=["train-7"])
+        self.asked: list[IfArgs] = []
+        self.told: list[int] = []
+        self.is_old = is_old
+        self.is_down = False
+
+    def _answer(self, request: Request) -> tuple[Any, ...]:
+        status, value, *headers = self._of_path(request)
+        body = msgspec.json.encode(value)
+        if status == 200 and request.method == "GET":
+            tag = f'W/"{hashlib.sha256(body).hexdigest()[:16]}"'
+            headers.append(("ETag", tag))
+            if request.headers.get("If-None-Match") == tag:
+                status, body = 304, b""
+        self.told.append(status)
+        return status, body, *headers
+
+    def _of_path(self, request: Request) -> tuple[Any, ...]:
+        url = urlsplit(request.target)
+        path = unquote(url.path)
+        wanted = {name: values[0] for name, values in parse_qs(url.query).items()}
+        if self.is_down:
+            return 503, "not ready: kernels are being loaded"
+        if self.is_old:
+            return 404, f"Not Found: {request.method} {path}"
+        if path == paths.JOBS_PATH:
+            return 200, Jobs(items=[job for job in self.jobs if _is_wanted(job, wanted)])
+        if path == paths.NODES_PATH:
+            return 200, [node for node in NODES if node.is_bad or "bad" not in wanted]
+        if path == paths.FREE_CELLS_PATH:
+            return 200, FREE
+        if path == paths.IF_PATH:
+            self.asked.append(msgspec.json.decode(request.body, type=IfArgs))
+            return 200, self.trial
+        name = path.removeprefix(paths.WHY_PATH)
+        return (200, self.whys[name]) if name in self.whys else (404, f"there is no job {name}")
+
+
+def _is_wanted(job: Job, wanted: Mapping[str, str]) -> bool:
+    return all(getattr(job, name) == value for name, value in wanted.items())
