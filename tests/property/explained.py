@@ -19,14 +19,23 @@ from hived.copying import copy_state
 from hived.decisions import Bind, Preempt, Wait
 from hived.emptied import Emptied, every_node
 from hived.errors import UserError
-from hived.events import LeavesLost, Limit, NodeHealthChanged, Offer, Phase, PodDeleted, ScheduleRequested
+from hived.events import (
+    LeavesLost,
+    Limit,
+    NodeHealthChanged,
+    Offer,
+    Phase,
+    PodAllocated,
+    PodDeleted,
+    ScheduleRequested,
+)
 from hived.explaining import explain_wait
 from hived.explanation import Cause, Explanation
 from hived.scheduler import handle, idle_state, new_state
 from hived.specs import GroupSpec, MemberSpec, PodRequest, Rules
 from hived.state import State
-from tests.core.builders import fingerprint
-from tests.property.false_waits import KINDS, World, _change, _make_room, new_world, random_group, small_spec
+from tests.core.builders import busy_state, fingerprint, pod, random_cluster, set_nodes
+from tests.property.false_waits import KINDS, _change, _make_room, new_world, random_group, small_spec
 
 STEPS = 25
 EVERY = frozenset({Cause.IN_USE, Cause.BAD, Cause.KUBERNETES})
@@ -40,7 +49,7 @@ class Counts:
     waits: dict[frozenset[Cause], int] = field(default_factory=dict)
 
 
-def run_world(seed: int, steps: int, rules: Rules) -> Counts:
+def run_world(seed: int, rules: Rules, steps: int = STEPS) -> Counts:
     """One random cluster and `steps` requests, each in another state; AssertionError for a wrong explanation."""
     source, counts, emptied = Random(seed), Counts(), Emptied()
     world = new_world(small_spec(source, KINDS[seed % len(KINDS)], combines=seed % 8 >= 4, rules=rules))
@@ -60,9 +69,51 @@ def run_world(seed: int, steps: int, rules: Rules) -> Counts:
             if source.random() < 0.5:
                 _make_room(world, decision)
         elif isinstance(decision, Wait):
-            found = judge(world, group, offer, emptied, f"seed {seed}, step {step}")
+            found = judge(world.state, group, offer, emptied, f"seed {seed}, step {step}")
             counts.waits[found] = counts.waits.get(found, 0) + 1
     return counts
+
+
+def run_busy(seed: int, rules: Rules) -> Counts:
+    """Requests on a cluster of several chains, with preempting groups, in the middle of its life."""
+    source, counts, emptied = Random(seed), Counts(), Emptied()
+    state = busy_state(replace(random_cluster(seed), rules=rules), source, pods=source.choice([4, 12, 30]))
+    if source.random() < 0.3:
+        for node in state.topology.node_names:
+            for leaf_type in state.topology.leaf_type_chains:
+                handle(state, LeavesLost(node, leaf_type, source.choice([0, 0, 1, 2])))
+    for number in range(STEPS):
+        counts.states += 1
+        group = busy_request(source, state, f"asked{number}")
+        offer = random_offer(source, state, group) if source.random() < 0.5 else None
+        try:
+            decision = handle(state, ScheduleRequested(group, source.choice(list(Phase)), offer=offer))
+        except UserError:
+            continue
+        if isinstance(decision, Wait) and group.spec.group.name not in state.groups:
+            found = judge(state, group, offer, emptied, f"busy seed {seed}, request {number}, {rules}")
+            counts.waits[found] = counts.waits.get(found, 0) + 1
+        if isinstance(decision, Bind):
+            handle(state, PodAllocated(group, decision.bind_info, decision.lazily_preempted))
+        elif source.random() < 0.3:
+            set_nodes(state, source.choice(state.topology.node_names), is_healthy=source.random() < 0.6)
+    return counts
+
+
+def busy_request(source: Random, state: State, name: str) -> PodRequest:
+    """A group of any kind: of one or two sizes, for a type, a pinned cell or a cell to be below."""
+    topology, vc = state.topology, source.choice(state.topology.vc_names)
+    spec: dict[str, object] = {"lazy_preemption": source.random() < 0.3, "elastic": source.random() < 0.2}
+    pins = [pin for number, pin in topology.pinned_roots if topology.vc_names[number] == vc]
+    if pins and source.random() < 0.3:
+        spec["pinned_cell_id"] = source.choice(pins)
+    elif source.random() < 0.3:
+        spec["leaf_cell_type"] = source.choice(sorted(topology.leaf_type_chains))
+    if source.random() < 0.2:
+        spec["within_cell"] = source.choice(topology.chains[0].types)
+    sizes = sorted(source.sample([1, 2, 3, 4, 8], source.choice([1, 1, 1, 2])))
+    members = tuple((source.choice([1, 1, 2, 3]), size) for size in sizes)
+    return pod(name, vc=vc, priority=source.choice([-1, 0, 0, 1, 5]), members=members, **spec)
 
 
 def random_offer(source: Random, state: State, group: PodRequest) -> Offer:
@@ -83,9 +134,8 @@ def random_offer(source: Random, state: State, group: PodRequest) -> Offer:
     return Offer(nodes, after, rules)
 
 
-def judge(world: World, group: PodRequest, offer: Offer | None, emptied: Emptied, where: str) -> frozenset[Cause]:
+def judge(state: State, group: PodRequest, offer: Offer | None, emptied: Emptied, where: str) -> frozenset[Cause]:
     """Check one explanation; returns its causes, with others in one form."""
-    state = world.state
     before = fingerprint(state), _order(state)
     explanation = explain_wait(state, group, offer, emptied)
     assert (fingerprint(state), _order(state)) == before, f"{where}: explaining changed the state"
@@ -123,7 +173,8 @@ def helps(state: State, group: PodRequest, offer: Offer | None, causes: frozense
     if Cause.BAD in causes:
         was_bad = state.cells.node_bad == 1
         for node in state.topology.node_names:
-            handle(copy, LeavesLost(node, "GPU", 0))
+            for leaf_type in state.topology.leaf_type_chains:
+                handle(copy, LeavesLost(node, leaf_type, 0))
             handle(copy, NodeHealthChanged(node, True))
         if offer is not None:
             offer = replace(offer, nodes=offer.nodes | was_bad)
@@ -149,8 +200,9 @@ def check_counts(state: State, group: PodRequest, offer: Offer | None, found: Ex
     """Do the numbers add up, and are they those of single pods that are asked for?"""
     assert found.total == found.free + found.in_use + found.in_pieces + found.bad + found.refused, where
     assert min(found.total, found.free, found.in_use, found.in_pieces, found.bad, found.refused) >= 0, (where, found)
-    ever = [size for size in range(1, 9) if has_place(healthy(state), single(group, size), None)]
-    assert found.largest_ever == max(ever, default=0), (where, found)
+    fresh, most = healthy(state), found.largest_ever
+    assert most == 0 or has_place(fresh, single(group, most), None), (where, found)
+    assert not any(has_place(fresh, single(group, size), None) for size in range(most + 1, 33)), (where, found)
     for holder in found.holders:
         assert holder.leaves, where
         is_own = holder.vc == state.topology.vc_index[group.spec.virtual_cluster] and not holder.is_lent
@@ -177,8 +229,7 @@ def main() -> None:
     options = parser.parse_args()
     states, waits, seed = 0, dict[frozenset[Cause], int](), options.seed
     while states < options.states:
-        for rules in Rules:
-            found = run_world(seed, STEPS, rules)
+        for found in (run(seed, rules) for rules in Rules for run in (run_world, run_busy)):
             states += found.states
             for causes, count in found.waits.items():
                 waits[causes] = waits.get(causes, 0) + count
