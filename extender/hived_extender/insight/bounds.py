@@ -11,6 +11,8 @@ which wait are served in their order; docs/forecast.md says more.
 import math
 from collections.abc import Iterator
 
+import numpy as np
+
 from hived.copying import copy_state
 from hived.decisions import Wait
 from hived.errors import UserError
@@ -18,6 +20,7 @@ from hived.events import PodDeleted
 from hived.scheduler import Asked, handle, plan_in_turn
 from hived.specs import PodRequest, VirtualClusterSpec
 from hived.state import Group, GroupState, State
+from hived.topology import NO_CELL, BoolArray
 from hived_extender.insight.scene import Scene, Waiter
 
 MOST_ASKS = 200
@@ -47,15 +50,18 @@ def bound_of(scene: Scene, number: int, room: State | None = None) -> float:
     for group in list(state.groups.values()):
         if group.state is GroupState.PREEMPTING:
             _remove(state, group)
+    opened = np.zeros(len(state.topology.node_names), np.bool_)
     stride = max(len(limited) // MOST_ASKS, 1)
-    if _has_place(scene, state, waiter):
+    if _has_place(scene, state, waiter, opened):
         return rivals_s + grace_s + SCHEDULING_S
     for count, (left_s, index) in enumerate(limited, 1):
         for name in scene.runners[index].groups:
             if name in state.groups:
+                leaves = state.groups[name].physical
+                opened[state.arrays.node[leaves[leaves != NO_CELL]]] = True
                 _remove(state, state.groups[name])
         is_due = count % stride == 0 or count == len(limited)
-        if is_due and _has_place(scene, state, waiter):
+        if is_due and _has_place(scene, state, waiter, opened):
             return left_s + rivals_s + grace_s + SCHEDULING_S
     return math.inf
 
@@ -94,11 +100,11 @@ def _most_grace_s(scene: Scene) -> float:
     return max((runner.grace_s for runner in scene.runners), default=0.0)
 
 
-def _has_place(scene: Scene, state: State, waiter: Waiter) -> bool:
+def _has_place(scene: Scene, state: State, waiter: Waiter, opened: BoolArray) -> bool:
     """Would the core start the job, if need be once others have left?"""
-    entry = waiter.entry
-    asked = [Asked(request, offer=offer) for request, offer in zip(entry.requests, entry.offers, strict=True)]
-    (found,) = plan_in_turn(state, [asked], scene.snapshot.at)
+    offers = waiter.offers(opened, keeps_rules=True)
+    asked = [Asked(request, offer=offer) for request, offer in zip(waiter.entry.requests, offers, strict=True)]
+    (found,) = plan_in_turn(state, [asked], scene.at)
     return not isinstance(found, UserError) and not any(isinstance(decision, Wait) for decision in found)
 
 
