@@ -18,7 +18,7 @@ from hived.decisions import Wait
 from hived.errors import UserError
 from hived.events import PodDeleted
 from hived.scheduler import Asked, handle, plan_in_turn
-from hived.specs import PodRequest, VirtualClusterSpec
+from hived.specs import PodRequest, Rules, VirtualClusterSpec
 from hived.state import Group, GroupState, State
 from hived.topology import NO_CELL, BoolArray
 from hived_extender.insight.scene import Scene, Waiter
@@ -45,7 +45,7 @@ def bound_of(scene: Scene, number: int, room: State | None = None) -> float:
         for index, runner in enumerate(scene.runners)
         if runner.left_s is not None and (not is_alone or runner.vc == waiter.entry.vc)
     )
-    grace_s = max((runner.grace_s for runner in scene.runners), default=0.0)
+    grace_s = _most_grace_s(scene)
     state = copy_state(scene.state, room)
     for group in list(state.groups.values()):
         if group.state is GroupState.PREEMPTING:
@@ -68,24 +68,30 @@ def bound_of(scene: Scene, number: int, room: State | None = None) -> float:
 
 def _rivals_s(scene: Scene, number: int) -> float:
     """Seconds for which waiting jobs that may get cells before this one have them, one after the other."""
-    waiter = scene.waiters[number]
-    is_alone = _is_alone(scene, waiter)
+    is_alone, grace_s = _is_alone(scene, scene.waiters[number]), _most_grace_s(scene)
     return sum(
-        math.inf if rival.entry.limit_s is None else rival.entry.limit_s + _most_grace_s(scene)
+        math.inf if rival.entry.limit_s is None else rival.entry.limit_s + grace_s
         for other, rival in enumerate(scene.waiters)
-        if _may_come_first(waiter, number, rival, other, is_alone=is_alone)
+        if _may_come_first(scene, number, other, is_alone=is_alone)
     )
 
 
-def _may_come_first(waiter: Waiter, number: int, rival: Waiter, other: int, *, is_alone: bool) -> bool:
-    """May another waiting job get cells that this one needs? Later ones of its own kind come after it."""
+def _may_come_first(scene: Scene, number: int, other: int, *, is_alone: bool) -> bool:
+    """May another waiting job get cells that this one needs, and keep them from it?
+
+    Later ones of its own kind come after it. Jobs that it may evict do not keep cells from it by better rules; by the
+    reference's rules they may, as it looks at one placement only (rule 18.5).
+    """
+    waiter, rival = scene.waiters[number], scene.waiters[other]
     if other == number or (rival.kind == waiter.kind and other > number):
         return False
     if waiter.is_opportunistic:
         return True
-    if rival.is_opportunistic or (rival.entry.priority < waiter.entry.priority and rival.entry.vc == waiter.entry.vc):
-        return False  # it would have to leave
-    return not is_alone or rival.entry.vc == waiter.entry.vc
+    is_own = rival.entry.vc == waiter.entry.vc
+    if scene.state.spec.rules is Rules.BETTER:
+        if rival.is_opportunistic or (is_own and rival.entry.priority < waiter.entry.priority):
+            return False
+    return not is_alone or is_own
 
 
 def _is_alone(scene: Scene, waiter: Waiter) -> bool:

@@ -24,6 +24,9 @@ LEAST = 20
 
 MOST_FACTOR = 100.0
 
+CAUTION = 0.75
+"""Exponent of the factor of the likely moment: it follows spells in which jobs wait together, by not all of the way."""
+
 OFFSET_S = 60.0
 """Added to both waits: whether a job waits one second or ten is no matter of factors."""
 
@@ -93,7 +96,7 @@ class Corrections:
             known = [*self._all, *(one.ratios for one in failed)]
         if len(known) < LEAST:
             return FIRST_FACTORS
-        likely = _quantile(sorted(each.likely for each in known), 0.5)
+        likely = _quantile(sorted(each.likely for each in known), 0.5) ** CAUTION
         by = _quantile(sorted(each.by for each in known), 0.9)
         return Factors(_bounded(likely), max(_bounded(by), 1.0))
 
