@@ -11,13 +11,16 @@ which wait are served in their order; docs/forecast.md says more.
 import math
 from collections.abc import Iterator
 
+import numpy as np
+
 from hived.copying import copy_state
 from hived.decisions import Wait
 from hived.errors import UserError
 from hived.events import PodDeleted
 from hived.scheduler import Asked, handle, plan_in_turn
-from hived.specs import PodRequest, VirtualClusterSpec
+from hived.specs import PodRequest, Rules, VirtualClusterSpec
 from hived.state import Group, GroupState, State
+from hived.topology import NO_CELL, BoolArray
 from hived_extender.insight.scene import Scene, Waiter
 
 MOST_ASKS = 200
@@ -42,44 +45,53 @@ def bound_of(scene: Scene, number: int, room: State | None = None) -> float:
         for index, runner in enumerate(scene.runners)
         if runner.left_s is not None and (not is_alone or runner.vc == waiter.entry.vc)
     )
-    grace_s = max((runner.grace_s for runner in scene.runners), default=0.0)
+    grace_s = _most_grace_s(scene)
     state = copy_state(scene.state, room)
     for group in list(state.groups.values()):
         if group.state is GroupState.PREEMPTING:
             _remove(state, group)
+    opened = np.zeros(len(state.topology.node_names), np.bool_)
     stride = max(len(limited) // MOST_ASKS, 1)
-    if _has_place(scene, state, waiter):
+    if _has_place(scene, state, waiter, opened):
         return rivals_s + grace_s + SCHEDULING_S
     for count, (left_s, index) in enumerate(limited, 1):
         for name in scene.runners[index].groups:
             if name in state.groups:
+                leaves = state.groups[name].physical
+                opened[state.arrays.node[leaves[leaves != NO_CELL]]] = True
                 _remove(state, state.groups[name])
         is_due = count % stride == 0 or count == len(limited)
-        if is_due and _has_place(scene, state, waiter):
+        if is_due and _has_place(scene, state, waiter, opened):
             return left_s + rivals_s + grace_s + SCHEDULING_S
     return math.inf
 
 
 def _rivals_s(scene: Scene, number: int) -> float:
     """Seconds for which waiting jobs that may get cells before this one have them, one after the other."""
-    waiter = scene.waiters[number]
-    is_alone = _is_alone(scene, waiter)
+    is_alone, grace_s = _is_alone(scene, scene.waiters[number]), _most_grace_s(scene)
     return sum(
-        math.inf if rival.entry.limit_s is None else rival.entry.limit_s + _most_grace_s(scene)
+        math.inf if rival.entry.limit_s is None else rival.entry.limit_s + grace_s
         for other, rival in enumerate(scene.waiters)
-        if _may_come_first(waiter, number, rival, other, is_alone=is_alone)
+        if _may_come_first(scene, number, other, is_alone=is_alone)
     )
 
 
-def _may_come_first(waiter: Waiter, number: int, rival: Waiter, other: int, *, is_alone: bool) -> bool:
-    """May another waiting job get cells that this one needs? Later ones of its own kind come after it."""
+def _may_come_first(scene: Scene, number: int, other: int, *, is_alone: bool) -> bool:
+    """May another waiting job get cells that this one needs, and keep them from it?
+
+    Later ones of its own kind come after it. Jobs that it may evict do not keep cells from it by better rules; by the
+    reference's rules they may, as it looks at one placement only (rule 18.5).
+    """
+    waiter, rival = scene.waiters[number], scene.waiters[other]
     if other == number or (rival.kind == waiter.kind and other > number):
         return False
     if waiter.is_opportunistic:
         return True
-    if rival.is_opportunistic or (rival.entry.priority < waiter.entry.priority and rival.entry.vc == waiter.entry.vc):
-        return False  # it would have to leave
-    return not is_alone or rival.entry.vc == waiter.entry.vc
+    is_own = rival.entry.vc == waiter.entry.vc
+    if scene.state.spec.rules is Rules.BETTER:
+        if rival.is_opportunistic or (is_own and rival.entry.priority < waiter.entry.priority):
+            return False
+    return not is_alone or is_own
 
 
 def _is_alone(scene: Scene, waiter: Waiter) -> bool:
@@ -94,11 +106,11 @@ def _most_grace_s(scene: Scene) -> float:
     return max((runner.grace_s for runner in scene.runners), default=0.0)
 
 
-def _has_place(scene: Scene, state: State, waiter: Waiter) -> bool:
+def _has_place(scene: Scene, state: State, waiter: Waiter, opened: BoolArray) -> bool:
     """Would the core start the job, if need be once others have left?"""
-    entry = waiter.entry
-    asked = [Asked(request, offer=offer) for request, offer in zip(entry.requests, entry.offers, strict=True)]
-    (found,) = plan_in_turn(state, [asked], scene.snapshot.at)
+    offers = waiter.offers(opened, keeps_rules=True)
+    asked = [Asked(request, offer=offer) for request, offer in zip(waiter.entry.requests, offers, strict=True)]
+    (found,) = plan_in_turn(state, [asked], scene.at)
     return not isinstance(found, UserError) and not any(isinstance(decision, Wait) for decision in found)
 
 

@@ -3,7 +3,8 @@
 A play knows nothing of jobs that come later, of users who give up, or of work that changes. So the actual waits of jobs
 with a forecast are compared with it. The factor of a virtual cluster is the quantile of actual / forecast over its
 latest forecasts, split conformal prediction over a window: as long as the next jobs are like these, 9 of 10 start by
-the corrected moment. Forecasts of jobs that still wait count as soon as they have failed.
+the corrected moment. Forecasts of jobs that still wait count as soon as they have failed. The later moment is never
+corrected downwards: jobs that wait together fare alike, so a lucky spell says little of the next one.
 """
 
 import math
@@ -22,6 +23,9 @@ LEAST = 20
 """With fewer of a virtual cluster, those of all count; with fewer of all, FIRST_FACTORS."""
 
 MOST_FACTOR = 100.0
+
+CAUTION = 0.75
+"""Exponent of the factor of the likely moment: it follows spells in which jobs wait together, by not all of the way."""
 
 OFFSET_S = 60.0
 """Added to both waits: whether a job waits one second or ten is no matter of factors."""
@@ -92,8 +96,9 @@ class Corrections:
             known = [*self._all, *(one.ratios for one in failed)]
         if len(known) < LEAST:
             return FIRST_FACTORS
-        likely = _quantile(sorted(each.likely for each in known), 0.5)
-        return Factors(_bounded(likely), _bounded(_quantile(sorted(each.by for each in known), 0.9)))
+        likely = _quantile(sorted(each.likely for each in known), 0.5) ** CAUTION
+        by = _quantile(sorted(each.by for each in known), 0.9)
+        return Factors(_bounded(likely), max(_bounded(by), 1.0))
 
     def _remember(self, one: Outcome) -> None:
         window = self._windows.pop(one.vc, None) or deque(maxlen=WINDOW)

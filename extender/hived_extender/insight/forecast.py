@@ -20,7 +20,7 @@ from hived_extender.insight.bounds import bound_of
 from hived_extender.insight.corrections import Factors
 from hived_extender.insight.durations import LEAST_ENDS, Curves
 from hived_extender.insight.forward import Play
-from hived_extender.insight.past import Past
+from hived_extender.insight.past import Past, Raw
 from hived_extender.insight.scene import Scene, scene_of
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry
 
@@ -37,16 +37,6 @@ LIKELY, BY = 0.5, 0.9
 SEED = 19
 
 
-class Raw(msgspec.Struct, frozen=True):
-    """A forecast in seconds from now, before it is corrected. Infinite: it is not known."""
-
-    likely_s: float = math.inf
-    by_s: float = math.inf
-    bound_s: float = math.inf
-    reserved_s: float = math.inf
-    is_now: bool = False
-
-
 def forecast_of(snapshot: Snapshot, entry: WaitingEntry, past: Past) -> When:
     """When a waiting job of the snapshot starts. Cost: PLAYS plays, each until the job has started."""
     scene = scene_of(snapshot)
@@ -58,7 +48,11 @@ def forecast_of(snapshot: Snapshot, entry: WaitingEntry, past: Past) -> When:
 def forecast_all(snapshot: Snapshot, past: Past) -> dict[str, When]:
     """When each waiting job starts, by name. Cost: PLAYS_OF_ALL plays to their ends."""
     scene = scene_of(snapshot)
-    found = play(scene, past.durations.at(ages(scene)), PLAYS_OF_ALL)
+    return told(scene, play(scene, past.durations.at(ages(scene)), PLAYS_OF_ALL), past)
+
+
+def told(scene: Scene, found: Sequence[Raw], past: Past) -> dict[str, When]:
+    """The forecasts of all waiting jobs as people see them, by name."""
     return {waiter.entry.name: _when(scene, number, found[number], past) for number, waiter in enumerate(scene.waiters)}
 
 
@@ -133,7 +127,7 @@ def _lengths(scene: Scene, curves: Curves, draws: npt.NDArray[np.float64]) -> li
 
 
 def _when(scene: Scene, number: int, raw: Raw, past: Past) -> When:
-    entry, at = scene.waiters[number].entry, scene.snapshot.at
+    entry, at = scene.waiters[number].entry, scene.at
     position = _position(scene, number)
     if not scene.waiters[number].is_asked:
         return When(kind="unknown", because=entry.refusal or "it cannot be asked for yet", position=position)

@@ -12,13 +12,16 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from enum import IntEnum
 
+import numpy as np
+
 from hived.copying import copy_state
 from hived.decisions import Applied, Bind, Preempt, Wait
 from hived.errors import UserError
 from hived.events import Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested
 from hived.scheduler import Asked, handle, plan_in_turn
 from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest, Rules
-from hived.state import GroupState, State
+from hived.state import Group, GroupState, State
+from hived.topology import NO_CELL, BoolArray
 from hived_extender.insight.scene import GRACE_S, Scene, has_own_cells, leaf_count
 
 MOST_ENDS = 4000
@@ -66,6 +69,7 @@ class Play:
         self._counted: dict[str, tuple[str, int, int]] = {}  # by group: virtual cluster, priority, leaf cells
         self._kinds: dict[Hashable, list[int]] = {}  # waiting jobs of each kind, the next one last
         self._refused: set[Hashable] = set()
+        self._opened: BoolArray | None = None  # nodes that groups have left
         for group in self.state.groups.values():
             if has_own_cells(group) and group.state is not GroupState.BEING_PREEMPTED:
                 self._count(group.name, group.spec.virtual_cluster, group.priority, len(group.physical))
@@ -139,7 +143,8 @@ class Play:
     def _fits(self, number: int) -> bool:
         """Have all parts of a job room together?"""
         entry = self._scene.waiters[number].entry
-        asked = [Asked(request, offer=offer) for request, offer in zip(entry.requests, entry.offers, strict=True)]
+        offers = self._scene.waiters[number].offers(self._opened)
+        asked = [Asked(request, offer=offer) for request, offer in zip(entry.requests, offers, strict=True)]
         self.asks += len(asked)
         (found,) = plan_in_turn(self.state, [asked], self._clock())
         if isinstance(found, UserError):
@@ -151,7 +156,8 @@ class Play:
         entry = self._scene.waiters[number].entry
         taken = self._taken.setdefault(number, {})
         emptied_s = self._now_s
-        for request, offer in zip(entry.requests, entry.offers, strict=True):
+        offers = self._scene.waiters[number].offers(self._opened)
+        for request, offer in zip(entry.requests, offers, strict=True):
             if taken.get(request):
                 continue
             decision = self._ask(request, offer, is_reserving=request in taken)
@@ -199,7 +205,7 @@ class Play:
         return decision
 
     def _clock(self) -> float | None:
-        return self._scene.snapshot.at + self._now_s if self._is_better else None
+        return self._scene.at + self._now_s if self._is_better else None
 
     def _evict(self, preemptor: str) -> float:
         """The groups in the cells that a group reserves leave; returns when they have left."""
@@ -227,6 +233,7 @@ class Play:
         for name in self._scene.runners[runner].groups:
             group = self.state.groups.get(name)
             if group is not None:
+                self._open_nodes(group)
                 for uid, slots in list(group.slots_of.items()):
                     pod = group.holders[slots[0]]
                     assert pod is not None, uid
@@ -237,6 +244,7 @@ class Play:
     def _release(self, number: int) -> None:
         """A job that waited at the beginning is over, or lets go of the cells that it reserves."""
         for request in self._taken.pop(number, ()):
+            self._open_nodes(self.state.groups.get(request.spec.group.name))
             self._delete(request)
             self._uncount(request.spec.group.name)
             self._waiter_of.pop(request.spec.group.name, None)
@@ -257,6 +265,14 @@ class Play:
             number = self._waiter_of.get(name)
             if number is not None and number != but and self.starts[number] == math.inf:
                 self._let_go(number)
+
+    def _open_nodes(self, group: Group | None) -> None:
+        """Pods leave the nodes of a group, so that others fit there."""
+        if self._opened is None:
+            self._opened = np.zeros(len(self.state.topology.node_names), np.bool_)
+        if group is not None and group.state is not GroupState.PREEMPTING:
+            leaves = group.physical[group.physical != NO_CELL]
+            self._opened[self.state.arrays.node[leaves]] = True
 
     def _delete(self, pod: PodRequest) -> None:
         applied = handle(self.state, PodDeleted(pod))

@@ -20,6 +20,19 @@ MOST_OPEN = 2000
 FIRST_AGAIN_S = 300.0
 
 
+class Raw(msgspec.Struct, frozen=True):
+    """A forecast in seconds from now, before it is corrected. Infinite: it is not known.
+
+    `bound_s` follows from declared limits; at `reserved_s` the cells are free that are reserved at once.
+    """
+
+    likely_s: float = math.inf
+    by_s: float = math.inf
+    bound_s: float = math.inf
+    reserved_s: float = math.inf
+    is_now: bool = False
+
+
 class _Running(msgspec.Struct, frozen=True):
     vc: str
     leaves: int
@@ -30,7 +43,6 @@ class _Running(msgspec.Struct, frozen=True):
 class _Open(msgspec.Struct, frozen=True):
     """A forecast, in seconds from when it was made."""
 
-    job: str
     vc: str
     made_s: float
     likely_s: float
@@ -52,7 +64,7 @@ class Past:
 
     def look(self, scene: Scene) -> None:
         """Learn from a snapshot, which is later than the one before."""
-        at_s = scene.snapshot.at
+        at_s = scene.at
         now = {one.name: one for one in scene.runners}
         gone = [known for name, known in self._running.items() if name not in now]
         self.durations.add(
@@ -83,10 +95,10 @@ class Past:
         again_s: float = FIRST_AGAIN_S * 2 ** (len(made) - 1)
         return at_s - made[0].made_s >= again_s
 
-    def note(self, job: str, vc: str, at_s: float, likely_s: float, by_s: float) -> None:
-        """A forecast was made, in seconds from now and not corrected yet."""
-        if by_s < math.inf:
-            self._open.setdefault(job, []).append(_Open(job, vc, at_s, likely_s, by_s))
+    def note(self, job: str, vc: str, at_s: float, raw: Raw) -> None:
+        """A forecast was made. Only those that were played are judged: others do not depend on the past."""
+        if raw.by_s < math.inf and raw.reserved_s == math.inf and not raw.is_now:
+            self._open.setdefault(job, []).append(_Open(vc, at_s, raw.likely_s, raw.by_s))
 
     def factors(self, vc: str, at_s: float) -> Factors:
         """The corrections for a virtual cluster."""

@@ -7,38 +7,56 @@ may have many groups, one for each pod of its gang; they end together.
 from collections.abc import Hashable, Sequence
 
 import msgspec
+import numpy as np
 
+from hived.copying import copy_state
 from hived.events import Offer
 from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest
 from hived.state import Group, GroupState, State
-from hived.topology import Topology
+from hived.topology import BoolArray, Topology
 from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry
 
 GRACE_S = 30.0
 """Of a group of which nothing is known."""
 
+MOST_COMPARED = 1 << 20
+"""Entries of masks that are compared."""
+
 
 class Waiter(msgspec.Struct, frozen=True, eq=False):
-    """A job that waits. Jobs of one `kind` get the same answers, so they are refused together.
+    """A job that waits, for so many `leaves`. Jobs of one `kind` get the same answers, so they are refused together.
 
-    `claims` are (virtual cluster, priority, leaf cells) of the cells that it takes; `leaves` counts them all.
-    `is_asked` is false for a job that cannot be asked for as it is.
+    `is_asked` is false for a job that cannot be asked for as it is. `is_restricted`: there are nodes that it could not
+    use even if nobody were on them.
     """
 
     entry: WaitingEntry
     kind: Hashable
     leaves: int
     is_asked: bool
+    is_restricted: bool
 
     @property
     def is_opportunistic(self) -> bool:
         """Does it take cells that nobody promises it?"""
         return self.entry.priority <= OPPORTUNISTIC_PRIORITY
 
-    @property
-    def is_restricted(self) -> bool:
-        """Does Kubernetes offer it some nodes only?"""
-        return any(offer is not None for offer in self.entry.offers)
+    def offers(self, opened: BoolArray | None, *, keeps_rules: bool = False) -> list[Offer | None]:
+        """The nodes for each part now that groups have left the nodes in `opened`, shape (nodes,); None: as at first.
+
+        Rules between pods count what was there at first. They are left out later, unless the answer has to be safe.
+        """
+        if opened is None:
+            return list(self.entry.offers)
+        found: list[Offer | None] = []
+        for number, offer in enumerate(self.entry.offers):
+            if offer is None:
+                found.append(None)
+                continue
+            fit = self.entry.fits[number] if number < len(self.entry.fits) else offer.nodes
+            nodes = offer.nodes | (fit & opened)
+            found.append(Offer(nodes, offer.after & ~nodes, offer.rules if keeps_rules else ()))
+        return found
 
 
 class Runner(msgspec.Struct, frozen=True, eq=False):
@@ -58,31 +76,34 @@ class Runner(msgspec.Struct, frozen=True, eq=False):
 
 
 class Scene(msgspec.Struct, frozen=True, eq=False):
-    """See the module. `promised` has the leaf cells of each virtual cluster. `is_whole`: no node is bad."""
+    """See the module. `state` is a copy that nobody else has, to be copied again. `promised` has the leaf cells of each
+    virtual cluster. `is_whole`: no node is bad. `at` is in seconds since 1970.
+    """
 
-    snapshot: Snapshot
+    state: State
+    at: float
     waiters: tuple[Waiter, ...]
     runners: tuple[Runner, ...]
     runner_of: dict[str, int]
     promised: dict[str, int]
     is_whole: bool
 
-    @property
-    def state(self) -> State:
-        """The state to copy; nobody changes it."""
-        return self.snapshot.state
-
     def number(self, entry: WaitingEntry) -> int:
         """The number of a waiting job. Raises ValueError if it is of another snapshot."""
         return next(number for number, each in enumerate(self.waiters) if each.entry is entry)
 
 
-def scene_of(snapshot: Snapshot) -> Scene:
-    """Everything that each play of a snapshot needs. Cost O(groups + waiting jobs)."""
-    state = snapshot.state
-    runners = tuple(_runners(snapshot))
+def scene_of(snapshot: Snapshot, room: State | None = None) -> Scene:
+    """Everything that each play of a snapshot needs. `room` is the state of an earlier scene that is over.
+
+    Cost: a copy of the state, O(groups + waiting jobs).
+    """
+    with snapshot.lock:
+        state = copy_state(snapshot.state, room)
+    runners = tuple(_runners(snapshot, state))
     return Scene(
-        snapshot,
+        state,
+        snapshot.at,
         tuple(_waiter(entry) for entry in snapshot.waiting),
         runners,
         {group: number for number, runner in enumerate(runners) for group in runner.groups},
@@ -102,25 +123,33 @@ def has_own_cells(group: Group) -> bool:
 
 
 def _waiter(entry: WaitingEntry) -> Waiter:
-    asked = zip(entry.requests, entry.offers, strict=True)
-    return Waiter(
-        entry,
-        tuple((request.spec.of_group(""), _key(offer)) for request, offer in asked),
-        sum(map(leaf_count, entry.requests)),
-        bool(entry.requests) and not entry.refusal,
-    )
+    parts = zip(entry.requests, entry.offers, entry.fits or (None,) * len(entry.requests), strict=True)
+    kinds: list[Hashable] = []
+    is_restricted = False
+    for request, offer, fit in parts:
+        kinds.append((request.spec.of_group(""), None if offer is None else _key(offer, fit)))
+        is_restricted |= offer is not None and (fit is None or not bool(fit.all()))
+    is_asked = bool(entry.requests) and not entry.refusal
+    return Waiter(entry, tuple(kinds), sum(map(leaf_count, entry.requests)), is_asked, is_restricted)
 
 
-def _key(offer: Offer | None) -> Hashable:
-    """Equal for equal offers; one with rules between pods equals itself only."""
-    if offer is None:
-        return None
-    return id(offer) if offer.rules else (offer.nodes.tobytes(), offer.after.tobytes())
+def _key(offer: Offer, fit: BoolArray | None) -> Hashable:
+    """Equal for offers that are equal; one with rules between pods equals itself only."""
+    if offer.rules:
+        return id(offer)
+    return _content(offer.nodes), _content(offer.after), None if fit is None else _content(fit)
 
 
-def _runners(snapshot: Snapshot) -> Sequence[Runner]:
+def _content(mask: BoolArray) -> Hashable:
+    """The content of a mask; large ones with different rows equal themselves only."""
+    if mask.strides[0] == 0 or len(mask) == 1:
+        return len(mask), np.packbits(mask[0]).tobytes()
+    return np.packbits(mask).tobytes() if mask.size <= MOST_COMPARED else id(mask)
+
+
+def _runners(snapshot: Snapshot, state: State) -> Sequence[Runner]:
     jobs: dict[str, list[tuple[Group, RunningFacts | None]]] = {}
-    for name, group in snapshot.state.groups.items():
+    for name, group in state.groups.items():
         if group.state is not GroupState.PREEMPTING:
             facts = snapshot.running.get(name)
             jobs.setdefault(facts.job if facts is not None else name, []).append((group, facts))

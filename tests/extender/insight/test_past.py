@@ -1,0 +1,104 @@
+"""The past is learned by comparing one snapshot with the next."""
+
+from pathlib import Path
+
+from hived.events import PodDeleted
+from hived.scheduler import handle
+from hived_extender.insight.corrections import LEAST, Corrections, Outcome
+from hived_extender.insight.past import MOST_OPEN, Past, Raw
+from hived_extender.insight.scene import scene_of
+from hived_extender.insight.store import Store
+from tests.core.builders import pod
+from tests.extender.insight.situations import AT, HOUR, Situation
+
+RAW = Raw(likely_s=100.0, by_s=1000.0)
+
+
+def look(past: Past, situation: Situation, at: float = AT) -> None:
+    past.look(scene_of(situation.snapshot(at)))
+
+
+def end(situation: Situation, name: str) -> None:
+    handle(situation.state, PodDeleted(pod(name)))
+    del situation.running[name]
+
+
+def test_a_job_that_is_gone_has_ended_in_between() -> None:
+    past, situation = Past(), Situation()
+    situation.runs("job", age_s=HOUR)
+    look(past, situation)
+    assert past.durations.at(()).count("A") == 0
+    end(situation, "job")
+    look(past, situation, AT + 60.0)
+    assert past.durations.at(()).count("A") == 1
+
+
+def test_a_job_that_has_to_leave_would_have_run_longer() -> None:
+    past, situation = Past(), Situation()
+    for number in range(4):
+        situation.runs(f"guest-{number}", vc="B", priority=-1)
+    situation.reserves("job")
+    look(past, situation)
+    for number in range(4):
+        end(situation, f"guest-{number}")
+    look(past, situation, AT + 60.0)
+    assert past.durations.at(()).count("B") in (2, 3)  # those that nobody asked to leave
+
+
+def test_forecasts_are_judged_once_the_job_runs() -> None:
+    past, situation = Past(), Situation()
+    situation.waits("job")
+    look(past, situation)
+    past.note("job", "A", AT, RAW)
+    situation.waiting.clear()
+    situation.runs("job", age_s=-500.0)
+    look(past, situation, AT + 560.0)
+    same = Corrections()
+    for each in (past.corrections, same):
+        each.add([Outcome("A", 100.0, 1000.0, 5000.0)] * (LEAST - 1))
+    same.add([Outcome("A", 100.0, 1000.0, 560.0)])
+    assert past.factors("A", AT).likely == same.of("A").likely
+
+
+def test_a_job_that_never_started_judges_nothing() -> None:
+    past, situation = Past(), Situation()
+    situation.waits("job")
+    look(past, situation)
+    past.note("job", "A", AT, RAW)
+    situation.waiting.clear()
+    look(past, situation, AT + 60.0)
+    past.corrections.add([Outcome("A", 100.0, 1000.0, 5000.0)] * (LEAST - 1))
+    assert past.factors("A", AT) == Corrections().of("A")
+
+
+def test_a_job_gets_another_forecast_when_it_has_waited_twice_as_long() -> None:
+    past = Past()
+    made = []
+    for minute in range(100):
+        if past.wants_forecast("job", AT + 60.0 * minute):
+            past.note("job", "A", AT + 60.0 * minute, RAW)
+            made.append(minute)
+    assert made == [0, 5, 10, 20, 40, 80]
+
+
+def test_open_forecasts_are_bounded() -> None:
+    past = Past()
+    for number in range(MOST_OPEN):
+        past.note(f"job-{number}", "A", AT, RAW)
+    assert not past.wants_forecast("another", AT)
+
+
+def test_forecasts_that_do_not_depend_on_the_past_are_not_judged() -> None:
+    past = Past()
+    for raw in (Raw(), Raw(likely_s=0.0, by_s=0.0, is_now=True), Raw(30.0, 30.0, reserved_s=30.0)):
+        past.note("job", "A", AT, raw)
+    assert past.wants_forecast("job", AT)
+
+
+def test_the_past_survives_a_restart(tmp_path: Path) -> None:
+    past, situation = Past(Store(tmp_path / "past.db")), Situation()
+    situation.runs("job")
+    look(past, situation)
+    end(situation, "job")
+    look(past, situation, AT + 60.0)
+    assert Past(Store(tmp_path / "past.db")).durations.at(()).count("A") == 1

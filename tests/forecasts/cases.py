@@ -1,0 +1,150 @@
+"""Forecasts of waiting jobs, made with the history known by then, and what came of them."""
+
+import math
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from hived.specs import ClusterSpec
+from hived_extender.insight.forecast import ages, corrected, play
+from hived_extender.insight.past import Past, Raw
+from hived_extender.insight.scene import Scene, scene_of
+from hived_simulator.tasks import NEVER
+from hived_traces.jobs import Job
+from tests.forecasts.world import SimulatedService
+
+PLAYS = 10
+"""As many as for a list of all jobs; a single job gets more."""
+
+
+class Case(NamedTuple):
+    """A forecast in seconds from when it was made, and how long the job then waited.
+
+    `is_passed`: a job of its virtual cluster that came later started before it, which no declaration covers.
+    """
+
+    kind: str
+    vc: str
+    likely_s: float
+    by_s: float
+    actual_s: float
+    is_passed: bool
+
+
+class Figures(NamedTuple):
+    """Of one run; shares are in percent of the estimated cases, errors in minutes."""
+
+    jobs: int
+    cases: int
+    certain: int
+    bounded: int
+    estimated: int
+    unknown: int
+    likely_holds: float
+    by_holds: float
+    certain_broken: int
+    bounded_broken: int
+    bounded_passed: int
+    median_wait: float
+    median_error: float
+    median_by: float
+
+
+class _Made(NamedTuple):
+    job: str
+    at_s: float
+    kind: str
+    likely_s: float
+    by_s: float
+
+
+def run(
+    spec: ClusterSpec, jobs: Sequence[Job], limited: float, every_s: float, tell: Callable[[float], None]
+) -> list[Case]:
+    """Play jobs to the end, with a look every so many seconds. A job gets a forecast when it is seen to wait, and again
+    each time it has waited twice as long. `tell` is told the share of the jobs that have been submitted.
+    """
+    service, past, made = SimulatedService(spec, jobs, limited), Past(), list[_Made]()
+    last_s = max(job.submitted_s for job in jobs)
+    at_s = every_s
+    while not service.is_over and at_s <= last_s:
+        service.play_until(at_s)
+        scene = scene_of(service.snapshot(at_s))
+        past.look(scene)
+        made += _forecasts(scene, past)
+        tell(at_s / last_s)
+        at_s += every_s
+    service.finish()
+    return [case for one in made if (case := _judged(one, service)) is not None]
+
+
+def _forecasts(scene: Scene, past: Past) -> list[_Made]:
+    names = [waiter.entry.name for waiter in scene.waiters]
+    wanted = [number for number, name in enumerate(names) if past.wants_forecast(name, scene.at)]
+    if not wanted:
+        return []
+    found, made = play(scene, past.durations.at(ages(scene)), PLAYS), []
+    for number in wanted:
+        raw, vc = found[number], scene.waiters[number].entry.vc
+        likely_s, by_s = corrected(raw, past.factors(vc, scene.at))
+        kind = _kind(raw)
+        if kind in ("certain", "bounded"):
+            by_s = raw.reserved_s if kind == "certain" else raw.bound_s
+        made.append(_Made(names[number], scene.at, kind, likely_s, by_s))
+        past.note(names[number], vc, scene.at, raw)
+    return made
+
+
+def _kind(raw: Raw) -> str:
+    if raw.is_now:
+        return "now"
+    if raw.reserved_s < math.inf:
+        return "certain"
+    if raw.bound_s < math.inf:
+        return "bounded"
+    return "estimated" if raw.by_s < math.inf else "unknown"
+
+
+def _judged(made: _Made, service: SimulatedService) -> Case | None:
+    """None for a job that never started."""
+    task = service.task_of[made.job]
+    if task.first_s == NEVER:
+        return None
+    is_passed = any(
+        made.at_s <= other.submitted_s < other.first_s <= task.first_s
+        or (made.at_s <= other.submitted_s == other.first_s <= task.first_s)
+        for other in service.tasks_of_vc(task.vc)
+        if other is not task and other.priority >= task.priority
+    )
+    return Case(made.kind, task.vc, made.likely_s, made.by_s, task.first_s - made.at_s, is_passed)
+
+
+def figures(jobs: int, cases: Sequence[Case]) -> Figures:
+    """The figures of a run."""
+    of = {kind: [one for one in cases if one.kind == kind] for kind in ("certain", "bounded", "estimated", "unknown")}
+    estimated = of["estimated"]
+    late = [one for one in of["bounded"] if one.actual_s > one.by_s]
+    return Figures(
+        jobs=jobs,
+        cases=len(cases),
+        certain=len(of["certain"]),
+        bounded=len(of["bounded"]),
+        estimated=len(estimated),
+        unknown=len(of["unknown"]),
+        likely_holds=_percent(sum(one.actual_s <= one.likely_s for one in estimated), len(estimated)),
+        by_holds=_percent(sum(one.actual_s <= one.by_s for one in estimated), len(estimated)),
+        certain_broken=sum(one.actual_s > one.by_s + 1 for one in of["certain"]),
+        bounded_broken=sum(not one.is_passed for one in late),
+        bounded_passed=sum(one.is_passed for one in late),
+        median_wait=_minutes([one.actual_s for one in estimated]),
+        median_error=_minutes([abs(one.actual_s - one.likely_s) for one in estimated]),
+        median_by=_minutes([one.by_s for one in estimated]),
+    )
+
+
+def _percent(part: int, whole: int) -> float:
+    return round(100 * part / whole, 1) if whole else math.nan
+
+
+def _minutes(seconds: Sequence[float]) -> float:
+    return round(median(seconds) / 60, 1) if seconds else math.nan

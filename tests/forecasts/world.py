@@ -1,0 +1,92 @@
+"""A simulated cluster as a service would show it: snapshots of jobs that run and wait, at moments of virtual time."""
+
+from collections.abc import Sequence
+from random import Random
+
+from hived.specs import ClusterSpec
+from hived.state import GroupState
+from hived_config.access import AccessRules
+from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry
+from hived_simulator.hived_cluster import HivedCluster
+from hived_simulator.loop import Loop, Manner
+from hived_simulator.requests import pod_of, pod_spec
+from hived_simulator.series import Series
+from hived_simulator.tasks import Phase, Task, tasks_of
+from hived_traces.jobs import Job
+
+GRACE_S = 30.0
+OVERESTIMATES = (1.0, 1.0, 1.2, 1.5, 2.0, 4.0)
+"""Declared limits are so many times as long as the jobs: people are careful, and some jobs run into their limit."""
+
+
+class SimulatedService:
+    """A run of the simulator, where jobs that have no room are passed, as kube-scheduler passes them.
+
+    limited : the share of jobs that declare how long they run at the most
+    """
+
+    def __init__(self, spec: ClusterSpec, jobs: Sequence[Job], limited: float) -> None:
+        """The tenant of a job is its virtual cluster."""
+        self.tasks = [task for number, job in enumerate(jobs) for task in tasks_of(job, number, job.tenant)]
+        self.task_of = {task.group: task for task in self.tasks}
+        self._cluster = HivedCluster(spec)
+        self._loop = Loop(self._cluster, self.tasks, (), Manner(GRACE_S, has_backfill=True), 0.0)
+        self._loop.series = Series(0.0)  # nobody reads it
+        self._limits = {task.group: _limit(task, limited) for task in self.tasks}
+        self._coming = sorted(range(len(self.tasks)), key=lambda number: self.tasks[number].submitted_s, reverse=True)
+        self._open: dict[int, Task] = {}
+
+    @property
+    def is_over(self) -> bool:
+        """Has everything happened?"""
+        return self._loop.is_over
+
+    def play_until(self, at_s: float) -> None:
+        """Let everything happen before a moment."""
+        while not self._loop.is_over and self._loop.next_s < at_s:
+            self._loop.step()
+
+    def finish(self) -> None:
+        """Let everything happen."""
+        while not self._loop.is_over:
+            self._loop.step()
+
+    def snapshot(self, at_s: float) -> Snapshot:
+        """The jobs now; nobody changes the state before the next step."""
+        while self._coming and self.tasks[self._coming[-1]].submitted_s < at_s:
+            number = self._coming.pop()
+            self._open[number] = self.tasks[number]
+        over = [number for number, task in self._open.items() if task.phase in (Phase.ENDED, Phase.REFUSED)]
+        for number in over:
+            del self._open[number]
+        waiting, running = [], {}
+        for _, task in sorted(self._open.items(), key=lambda item: item[1].rank):
+            if task.phase is Phase.RUNNING:
+                running[task.group] = self._facts(task)
+            elif task.phase in (Phase.WAITING, Phase.RESERVING):
+                waiting.append(self._entry(task))
+        return Snapshot(self._cluster.state, (0, 0), at_s, tuple(waiting), running, {}, {}, AccessRules(), {})
+
+    def _entry(self, task: Task) -> WaitingEntry:
+        request = pod_of(task, pod_spec(task, task.priority, is_lazy=False), 0)
+        return WaitingEntry(
+            task.group, "simulated", task.vc, task.priority, (request.name,), (request,), (None,), (), ((),),
+            created_s=task.submitted_s, limit_s=self._limits[task.group],
+        )  # fmt: skip
+
+    def _facts(self, task: Task) -> RunningFacts:
+        limit_s, group = self._limits[task.group], self._cluster.state.groups[task.group]
+        return RunningFacts(
+            job=task.group,
+            namespace="simulated",
+            started_s=task.started_s,
+            ends_s=None if limit_s is None else task.started_s + limit_s,
+            grace_s=GRACE_S,
+            is_leaving=group.state is GroupState.BEING_PREEMPTED,
+        )
+
+
+def _limit(task: Task, limited: float) -> float | None:
+    source = Random(f"limit {task.group}")
+    factor = source.choice(OVERESTIMATES)
+    return task.duration_s * factor if source.random() < limited else None
