@@ -19,7 +19,7 @@ from hived_extender.kube.versions import is_older
 from hived_extender.pods.interpreter import AccessRefused
 from hived_extender.pods.node_names import Mask, NodeNames
 from hived_extender.pods.readings import Reading
-from hived_extender.pods.wire import WAITING_KEY, AskedPod, FilterArgs, FilterResult, PreemptResult
+from hived_extender.pods.wire import WAITING_KEY, AskedPod, FilterResult, PreemptResult
 from hived_extender.service.acceptance import MOST_REFUSALS, Acceptance
 from hived_extender.service.announcements import Announcements
 from hived_extender.service.cluster_cache import ClusterCache
