@@ -95,6 +95,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("search",),
     ("deciding",),
     ("scheduler", "status"),
+    ("relaxing",),
     ("emptied",),
     ("explaining",),
     ("compiling.block_types", "compiling.kernel_cache"),
