@@ -120,7 +120,7 @@ SERVICE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("cluster_nodes", "progress", "wakes", "devices.keeper", "writes.writer"),
     ("bound_pods",),
     ("cluster_cache",),
-    ("emptied", "forced", "gang_notices", "moves", "preemptions", "terms"),
+    ("emptied", "explaining", "forced", "gang_notices", "moves", "preemptions", "terms"),
     ("acceptance",),
     ("waiting",),
     ("what_if",),

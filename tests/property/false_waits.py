@@ -255,7 +255,7 @@ def run_world(seed: int, steps: int, rules: Rules = Rules.BETTER, *, by_offer: b
     world = new_world(spec)
     for step in range(steps):
         counts.states += 1
-        _change(source, world, 0.08 if seed % 5 == 0 else 0.0)
+        change(source, world, 0.08 if seed % 5 == 0 else 0.0)
         group = random_group(source, world, has_wishes=seed % 3 != 0)
         names = world.state.topology.node_names
         nodes = frozenset(n for n in names if source.random() < 0.7) if source.random() < 0.5 else None
@@ -272,7 +272,7 @@ def run_world(seed: int, steps: int, rules: Rules = Rules.BETTER, *, by_offer: b
         elif isinstance(decision, Preempt):
             counts.preempts += 1
             if source.random() < 0.5:
-                _make_room(world, decision)
+                make_room(world, decision)
                 again = world.ask(group, nodes)
                 if isinstance(again, Bind):
                     world.bind(group, again)
@@ -305,7 +305,7 @@ def check_place(world: World, wanted: Wanted) -> None:
         assert (again.groups[name].virtual is None) == (known.virtual is None)
 
 
-def _change(source: Random, world: World, chance_of_loss: float) -> None:
+def change(source: Random, world: World, chance_of_loss: float) -> None:
     """Groups end, nodes break or heal, and leaves are lost or found, now and then."""
     running = sorted(world.facts.groups)
     for name in running:
@@ -318,7 +318,7 @@ def _change(source: Random, world: World, chance_of_loss: float) -> None:
         world.lose(source.choice(world.state.topology.node_names), source.choice([0, 0, 1, 2, 3]))
 
 
-def _make_room(world: World, decision: Preempt) -> None:
+def make_room(world: World, decision: Preempt) -> None:
     uids = {uid for own in decision.victims_by_node.values() for uid in own}
     for name in sorted(world.facts.groups):
         if world.pods[name].uid in uids:

@@ -181,9 +181,10 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class FreeCells(msgspec.Struct, frozen=True, kw_only=True):
     """Cells of one level of a virtual cluster, in a chain: how many could be given to whole-cell jobs at once.
 
-    `promised` to the VC; `in_use` by its guaranteed jobs; `lent` to opportunistic jobs of anybody; `bad`; `free` could
-    start a guaranteed job at once (lent ones count, since borrowers leave). `borrowed` counts cells beyond the promise
-    that opportunistic jobs of the VC use.
+    `promised` to the VC; `in_use` by its guaranteed jobs, wholly or in part; `free` could start a guaranteed job at
+    once (lent ones count, since borrowers leave); `lent` of these are used by opportunistic jobs of anybody; `bad` are
+    the rest: promised == in_use + free + bad. `borrowed` counts cells beyond the promise that opportunistic jobs of the
+    VC use, wholly or in part. Cells of a `pinned` cell have rows of their own.
     """
 
     vc: str
@@ -196,3 +197,4 @@ class FreeCells(msgspec.Struct, frozen=True, kw_only=True):
     bad: int = 0
     free: int = 0
     borrowed: int = 0
+    pinned: str = ""

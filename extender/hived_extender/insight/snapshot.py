@@ -20,8 +20,9 @@ from hived.topology import BoolArray
 from hived_config.access import AccessRules
 from hived_extender.kube_rules.demands import Demands
 from hived_extender.kube_rules.nodes import RuledNode
-from hived_extender.pods.progress import read_time
+from hived_extender.pods.progress import seconds_of
 from hived_extender.service.cluster_cache import ClusterCache
+from hived_extender.service.explaining import troubles
 from hived_extender.service.gangs.plans import Round
 from hived_extender.service.gangs.rounds import Alone
 from hived_extender.service.machine import Machine
@@ -43,7 +44,8 @@ class WaitingEntry(msgspec.Struct, frozen=True, eq=False):
     """A job that waits.
 
     `requests` are its parts, which start together, each with its offer (None: any node) in `offers`. A job that cannot
-    be asked for has none, and `refusal` says why: a mistake, or its gang `is_incomplete`. `reason` was told last.
+    be asked for has none, and `refusal` says why: a mistake, or its gang `is_incomplete`. `reason` was told last;
+    `rules` says which rules of Kubernetes refuse which nodes for good.
     `created_s` is the moment at which its first pod was created, in seconds since 1970; infinite if unknown.
 
     For each part, `fits` has the nodes that could take each pod once others leave (bool, shape (slots, nodes), or one
@@ -64,6 +66,7 @@ class WaitingEntry(msgspec.Struct, frozen=True, eq=False):
     refusal: str = ""
     is_incomplete: bool = False
     reason: str = ""
+    rules: str = ""
 
 
 class RunningFacts(msgspec.Struct, frozen=True):
@@ -178,7 +181,7 @@ class _RunningPod(msgspec.Struct, frozen=True):
 def _bad_nodes(machine: Machine, state: State) -> dict[str, tuple[str, float | None]]:
     names = state.topology.node_names
     bad = [names[node] for node in state.cells.node_bad.nonzero()[0]]
-    return {name: why for name, why in machine.cache.troubles(bad).items() if name in state.topology.node_index}
+    return {name: why for name, why in troubles(machine.cache, bad).items() if name in state.topology.node_index}
 
 
 def _note(record: PodRecord, machine: Machine, jobs: dict[str, _Job], running: dict[str, list[_RunningPod]]) -> None:
@@ -187,7 +190,7 @@ def _note(record: PodRecord, machine: Machine, jobs: dict[str, _Job], running: d
         entry = _entry(record, cache)
         if entry is not None:
             said = machine.announcements.said(record.uid)
-            entry = replace(entry, user=_user(record, cache), reason=said)
+            entry = replace(entry, user=_user(record, cache), reason=said, rules=cache.offers.refusals(record))
             job = jobs.setdefault(entry.name, _Job(entry, [], _UNKNOWN_S))
             if entry.requests and not job.entry_of_first.requests:
                 job.entry_of_first = entry  # the others of its pods wait for these
@@ -270,16 +273,8 @@ def _user(record: PodRecord, cache: ClusterCache) -> str:
 
 
 def _created_s(record: PodRecord) -> float:
-    created_s = _seconds(record.seen.created)
+    created_s = seconds_of(record.seen.created)
     return _UNKNOWN_S if created_s is None else created_s
-
-
-def _seconds(text: str) -> float | None:
-    """A time of Kubernetes in seconds since 1970, None if there is none."""
-    try:
-        return read_time(text) if text else None
-    except UserError:
-        return None
 
 
 def _turn(entry: WaitingEntry) -> tuple[int, float, str]:
@@ -292,7 +287,7 @@ def _facts(pods: Sequence[_RunningPod]) -> RunningFacts:
     request = first.request
     group = request.spec.group.name if request is not None else first.key
     started = [one.progress.times.started_s for one in records if one.progress.times.started_s is not None]
-    leaves = [_seconds(one.seen.leaves_at) for one in records]
+    leaves = [seconds_of(one.seen.leaves_at) for one in records]
     return RunningFacts(
         job=group if first.gang is None else f"podgroup/{first.gang}",
         namespace=first.namespace,

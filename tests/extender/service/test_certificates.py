@@ -34,7 +34,8 @@ def request(*sizes: tuple[int, int], priority: int = 0, pinned: str = "") -> Pod
 
 def explanation(**facts: object) -> Explanation:
     base = {
-        "causes": (Cause.IN_USE,), "chain": "RACK", "level": "NODE", "leaf_type": "GPU", "asked": 1, "total": 2, "free": 0,
+        "causes": (Cause.IN_USE,), "chain": "RACK", "level": "NODE", "leaf_type": "GPU", "asked": 1, "total": 2,
+        "free": 0,
         "in_use": 1, "in_pieces": 0, "bad": 1, "refused": 0, "free_leaves": 0, "largest_fit": 0, "largest_ever": 4,
         "holders": (), "more_holders": 0, "bad_nodes": (),
     }  # fmt: skip

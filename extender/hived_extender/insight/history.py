@@ -1,0 +1,318 @@
+"""Time series of a cluster: rings in memory, and the same rows in a small file.
+
+Samples of a minute become one row of the finest ring; five of its rows one of the next, and twelve of these one of the
+coarsest. A row of a ring lies where its moment says, `moment // step % rows`, in memory as in the file: the newest rows
+overwrite the oldest, nothing grows, and a clock that jumps spoils at most the rows it jumps to. A row that is written
+again, after a restart within its minute, is joined with the earlier one.
+
+Invariant: a row of a coarser ring equals the mean or sum of the rows below it that the finer ring had when it was
+written last. Thread-safe.
+"""
+
+import logging
+import math
+import threading
+import zlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from hived.errors import UserError
+from hived_extender.api.history import History, Series
+from hived_extender.insight.store import Store
+
+log = logging.getLogger(__name__)
+
+FloatArray = npt.NDArray[np.float32]
+
+Key = tuple[str, ...]
+"""A metric and the values of its labels, in the order of `LABELS`."""
+
+LABELS: dict[str, tuple[str, ...]] = {
+    "leaf_cells": (),
+    "leaf_cells_bad": (),
+    "leaf_cells_promised": ("vc",),
+    "leaf_cells_used": ("vc",),
+    "leaf_cells_short": ("vc",),
+    "leaf_cells_borrowed": ("vc",),
+    "free_cells": ("vc", "chain", "level"),
+    "waiting_pods": ("vc", "cause"),
+    "started_pods": ("vc",),
+    "start_delay_seconds": ("vc",),
+    "preempted_pods": ("vc",),
+    "preempted_gpu_hours": ("vc",),
+}
+"""The metrics, each with its labels."""
+
+SUMS = frozenset({"started_pods", "start_delay_seconds", "preempted_pods", "preempted_gpu_hours"})
+"""Metrics that count events: rows have their sums, those of all others the mean."""
+
+MINUTE_S = 60
+RINGS = ((MINUTE_S, 1500), (300, 2304), (3600, 2208))
+"""(seconds, rows): 25 hours of minutes, 8 days of five minutes, 92 days of hours."""
+
+MOST_SERIES = 2048
+"""Series beyond that are not kept. Memory: 24 KiB each."""
+
+MOST_POINTS = 500
+"""A question that names no step gets the finest with at most so many points, else the coarsest."""
+
+LATEST_S = 2.0**33
+
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS series (number INTEGER PRIMARY KEY, name TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS samples (step INTEGER, slot INTEGER, at INTEGER NOT NULL, body BLOB NOT NULL, "
+    "PRIMARY KEY (step, slot)) WITHOUT ROWID",
+)
+_PUT = "INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?)"
+_NAME = "INSERT OR REPLACE INTO series VALUES (?, ?)"
+
+
+class _Ring:
+    """Rows of one step. `values` has a column for each series; NaN where nothing was sampled."""
+
+    def __init__(self, step: int, rows: int) -> None:
+        self.step = step
+        self.at = np.full(rows, -1, np.int64)
+        self.values: FloatArray = np.full((rows, 0), np.nan, np.float32)
+
+    def slot(self, at: int) -> int:
+        """Where the row of a moment lies."""
+        return at // self.step % len(self.at)
+
+    def widen(self, columns: int) -> None:
+        """Have room for so many series."""
+        have = self.values.shape[1]
+        if columns > have:
+            room = max(columns, min(2 * have, MOST_SERIES))
+            more = np.full((len(self.at), room - have), np.nan, np.float32)
+            self.values = np.concatenate([self.values, more], axis=1)
+
+    def put(self, at: int, row: FloatArray) -> None:
+        """The row of a moment from now on."""
+        slot = self.slot(at)
+        self.at[slot] = at
+        self.values[slot] = np.nan
+        self.values[slot, : len(row)] = row
+
+    def row(self, at: int) -> FloatArray | None:
+        """The row that begins at a moment, None if there is none."""
+        slot = self.slot(at)
+        return self.values[slot] if self.at[slot] == at else None
+
+    def between(self, first: int, last: int) -> npt.NDArray[np.int64]:
+        """Slots of the rows that begin at `first` or later and not after `last`, in order of time."""
+        found = np.flatnonzero((self.at >= first) & (self.at <= last))
+        return found[np.argsort(self.at[found])]
+
+
+class HistoryRings:
+    """See the module. Without a `store`, everything is in memory only."""
+
+    def __init__(self, store: Store | None = None) -> None:
+        self._store = store or Store()
+        self._lock = threading.Lock()
+        self._store.define(*_TABLES)
+        self._sums: dict[Key, float] = {}
+        self._sample_count = 0
+        self._minute = -1
+        self._is_full_told = False
+        self._begin()
+        self.load()
+
+    def _begin(self) -> None:
+        self._rings = [_Ring(step, rows) for step, rows in RINGS]
+        self._keys: list[Key | None] = []  # by number; None where a number may not, or may again, be given
+        self._numbers: dict[Key, int] = {}
+        self._unused: list[int] = []
+
+    def load(self) -> None:
+        """Take the rows of the file in place of those in memory: another process may have led, and written it.
+
+        Without a file nothing happens.
+        """
+        if not self._store.where:
+            return
+        names = self._store.read("SELECT number, name FROM series ORDER BY number")
+        rows = self._store.read("SELECT step, at, body FROM samples")
+        with self._lock:
+            self._begin()
+            for number, name in names:
+                if 0 <= number < MOST_SERIES:
+                    self._keys += [None] * (number + 1 - len(self._keys))
+                    key = self._keys[number] = _key_of(name)
+                    if key is not None:
+                        self._numbers[key] = number
+            for ring in self._rings:
+                ring.widen(len(self._keys))
+                for step, at, body in rows:
+                    if step == ring.step and (row := _row_of(body)) is not None:
+                        ring.put(at, row[: len(self._keys)])
+            self._forget_unused()
+
+    def _forget_unused(self) -> None:
+        """Series that are 0 all the time, such as those of former virtual clusters, leave their place to others."""
+        is_used = np.zeros(len(self._keys), np.bool_)
+        for ring in self._rings:
+            is_used |= np.nan_to_num(ring.values[:, : len(self._keys)]).any(axis=0)
+        for key, number in list(self._numbers.items()):
+            if not is_used[number]:
+                del self._numbers[key]
+                self._keys[number] = None
+                self._unused.append(number)
+
+    def record(self, at_s: float, sample: Mapping[Key, float]) -> None:
+        """Take in a sample of all metrics that are not 0, at a moment in seconds since 1970.
+
+        A moment in another minute than that of the last sample, earlier or later, ends that minute's row.
+        """
+        if not 0 <= at_s < LATEST_S:
+            return
+        minute = int(at_s) // MINUTE_S * MINUTE_S
+        with self._lock:
+            if minute != self._minute:
+                self._end_minute()
+                self._minute = minute
+            self._sample_count += 1
+            for key, value in sample.items():
+                if math.isfinite(value):
+                    self._sums[key] = self._sums.get(key, 0.0) + value
+
+    def flush(self) -> None:
+        """Write the row of the minute that has begun, as the process is about to end."""
+        with self._lock:
+            self._end_minute()
+
+    def query(
+        self,
+        first_s: float,
+        last_s: float,
+        step: int | None = None,
+        metrics: Collection[str] = (),
+        vc: str | None = None,
+    ) -> History:
+        """All series of these metrics, or of all, between two moments; of one virtual cluster, or of all.
+
+        Raises UserError for a metric or a step that there is not. Cost O(rows x series).
+        """
+        if unknown := sorted(set(metrics) - LABELS.keys()):
+            raise UserError(f"there is no series {unknown[0]}; there are {', '.join(LABELS)}")
+        if step is not None and step not in {ring.step for ring in self._rings}:
+            steps = ", ".join(str(ring.step) for ring in self._rings)
+            raise UserError(f"step is {step}; there are series in steps of {steps} seconds")
+        with self._lock:
+            ring = self._ring(first_s, last_s, step)
+            first = math.ceil(max(first_s, 0) / ring.step) * ring.step
+            slots = ring.between(first, math.floor(max(last_s, -1)))
+            times = ring.at[slots].tolist()
+            found = []
+            for key in sorted(self._numbers):
+                if (metrics and key[0] not in metrics) or not _is_of(key, vc):
+                    continue
+                values = ring.values[slots, self._numbers[key]]
+                if np.nan_to_num(values).any() or (len(values) and key[0] == "leaf_cells"):
+                    labels = dict(zip(LABELS[key[0]], key[1:], strict=True))
+                    found.append(Series(key[0], labels, _rounded(values)))  # type: ignore[arg-type]
+        return History(step=ring.step, times=times, series=found, is_kept=bool(self._store.where))
+
+    def _ring(self, first_s: float, last_s: float, step: int | None) -> _Ring:
+        if step is not None:
+            return next(ring for ring in self._rings if ring.step == step)
+        span = max(last_s - first_s, 0.0)
+        return next((ring for ring in self._rings if span / ring.step <= MOST_POINTS), self._rings[-1])
+
+    def _end_minute(self) -> None:
+        """The samples of the last minute become a row, and parts of the rows above it."""
+        if not self._sample_count:
+            return
+        numbers = {key: number for key in self._sums if (number := self._number(key)) is not None}
+        row = np.zeros(len(self._keys), np.float32)
+        for key, number in numbers.items():
+            row[number] = self._sums[key] / (1 if key[0] in SUMS else self._sample_count)
+        self._sums.clear()
+        self._sample_count = 0
+        is_sum = np.array([key is not None and key[0] in SUMS for key in self._keys], np.bool_)
+        before = self._rings[0].row(self._minute)
+        if before is not None:
+            row = _joined(np.stack([before[: len(row)], row]), is_sum)
+        self._rings[0].put(self._minute, row)
+        written = [(self._rings[0], self._minute, row)]
+        for below, ring in zip(self._rings, self._rings[1:], strict=False):
+            at = self._minute // ring.step * ring.step
+            rows = [below.row(one) for one in range(at, at + ring.step, below.step)]
+            row = _joined(np.stack([one[: len(is_sum)] for one in rows if one is not None]), is_sum)
+            ring.put(at, row)
+            written.append((ring, at, row))
+        self._write(written)
+
+    def _write(self, written: Sequence[tuple[_Ring, int, FloatArray]]) -> None:
+        """Write rows to the file, and the names of series if it has fewer, as when it was begun anew."""
+        if not self._store.where:
+            return
+        names = [(number, msgspec.json.encode(key).decode()) for key, number in self._numbers.items()]
+        if self._store.read("SELECT count(*) FROM series") != [(len(names),)]:
+            self._store.write("DELETE FROM series WHERE number >= ?", [(0,)])
+            self._store.write(_NAME, names)
+        bodies = [
+            (ring.step, ring.slot(at), at, zlib.compress(row.astype("<f4").tobytes(), 1)) for ring, at, row in written
+        ]
+        self._store.write(_PUT, bodies)
+
+    def _number(self, key: Key) -> int | None:
+        """The column of a series, which is made if there is none; None beyond MOST_SERIES."""
+        number = self._numbers.get(key)
+        if number is not None:
+            return number
+        if not self._unused and len(self._keys) >= MOST_SERIES:
+            if not self._is_full_told:
+                self._is_full_told = True
+                log.warning("history keeps no more series", extra={"fields": {"first_left_out": "/".join(key)}})
+            return None
+        if self._unused:
+            number = self._unused.pop()
+        else:
+            number = len(self._keys)
+            self._keys.append(None)
+            for ring in self._rings:
+                ring.widen(number + 1)
+        self._keys[number] = key
+        self._numbers[key] = number
+        return number
+
+
+def _joined(rows: FloatArray, is_sum: npt.NDArray[np.bool_]) -> FloatArray:
+    """One row for several: sums, or means; NaN where all are."""
+    is_known = ~np.isnan(rows)
+    totals, counts = np.where(is_known, rows, 0).sum(axis=0), is_known.sum(axis=0)
+    values = np.where(is_sum, totals, totals / np.maximum(counts, 1))
+    found: FloatArray = np.where(counts > 0, values, np.nan).astype(np.float32)
+    return found
+
+
+def _is_of(key: Key, vc: str | None) -> bool:
+    """Does a series concern the virtual cluster? Those of the cluster concern each."""
+    labels = LABELS[key[0]]
+    return vc is None or not labels or key[1] == vc
+
+
+def _rounded(values: Iterable[np.float32]) -> list[float | None]:
+    """To six digits, as more are noise and take room."""
+    return [None if math.isnan(value) else float(f"{value:.6g}") for value in map(float, values)]
+
+
+def _key_of(name: str) -> Key | None:
+    """A series by its name in the file; None if this version knows no such metric."""
+    try:
+        key = msgspec.json.decode(name, type=tuple[str, ...])
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+    return key if key and key[0] in LABELS and len(key) == 1 + len(LABELS[key[0]]) else None
+
+
+def _row_of(body: object) -> FloatArray | None:
+    try:
+        return np.frombuffer(zlib.decompress(body), "<f4") if isinstance(body, bytes) else None
+    except (zlib.error, ValueError):
+        return None

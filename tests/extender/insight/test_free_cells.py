@@ -1,0 +1,110 @@
+"""Counted free cells, against the core that is asked for as many, and for one more."""
+
+from random import Random
+
+import pytest
+
+from hived.decisions import Bind, Wait
+from hived.errors import UserError
+from hived.events import NodeHealthChanged, Phase, PodAllocated, ScheduleRequested
+from hived.scheduler import handle
+from hived.specs import PodRequest
+from hived.state import State
+from hived.status import copy_cells
+from hived_extender.api.waiting import FreeCells
+from hived_extender.insight.free_cells import free_cells
+from tests.core.builders import healthy_state, pod, quota, rack_cluster
+from tests.property.false_waits import KINDS, World, change, new_world, random_group, small_spec
+
+STEPS = 8
+
+
+def rows_of(state: State, vc: str) -> dict[str, FreeCells]:
+    return {row.level: row for row in free_cells(state) if row.vc == vc}
+
+
+def run(state: State, request: PodRequest) -> None:
+    """The group starts."""
+    decision = handle(state, ScheduleRequested(request, Phase.FILTERING))
+    assert isinstance(decision, Bind)
+    handle(state, PodAllocated(request, decision.bind_info))
+
+
+def starts(world: World, row: FreeCells, count: int) -> bool:
+    """Would a gang for so many whole cells start at once, once opportunistic jobs have left?"""
+    asked = pod("probe", vc=row.vc, members=((count, row.leaves),), pinned_cell_id=row.pinned)
+    if row.level == "RACK":
+        asked = pod("probe", vc=row.vc, members=((2, 4),), pinned_cell_id=row.pinned, within_cell="RACK")
+    try:
+        return not isinstance(world.ask(asked, None), Wait)
+    except UserError:  # more than the cluster has
+        return False
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_core_starts_as_many_whole_cells_as_are_counted_and_no_more(seed: int) -> None:
+    source = Random(seed)
+    world = new_world(small_spec(source, KINDS[seed % len(KINDS)], combines=False))
+    for _ in range(STEPS):
+        change(source, world, 0.1)
+        if source.random() < 0.5:
+            node = source.choice(world.state.topology.node_names)
+            world.set_health(node, is_healthy=node in world.facts.bad)
+        group = random_group(source, world, has_wishes=False)
+        decision = world.ask(group, None)
+        if isinstance(decision, Bind):
+            world.bind(group, decision)
+        for row in free_cells(world.state):
+            assert row.promised == row.in_use + row.free + row.bad
+            assert 0 <= row.lent <= row.free
+            assert row.bad >= 0
+            if row.level == "RACK":
+                assert not row.promised or starts(world, row, 1) == (row.free > 0), row
+                continue
+            assert not row.free or starts(world, row, row.free), row
+            # smaller cells in pieces may do for pods of their size, but not for whole nodes
+            assert row.level != "NODE" or not starts(world, row, row.free + 1), row
+
+
+def test_lent_cells_are_free_and_counted_as_lent_and_borrowed() -> None:
+    state = healthy_state(rack_cluster())
+    run(state, pod("o", vc="B", priority=-1, members=((3, 2),)))
+    own, other = rows_of(state, "A")["NODE"], rows_of(state, "B")["NODE"]
+    assert (own.free, own.lent, own.in_use, own.borrowed) == (2, 1, 0, 0)
+    assert (other.free, other.lent, other.borrowed) == (2, 1, 3)
+
+
+def test_a_cell_in_use_in_part_is_in_use_and_its_smaller_cells_are_free() -> None:
+    state = healthy_state(rack_cluster())
+    run(state, pod("g", vc="A", priority=0, members=((1, 1),)))
+    rows = rows_of(state, "A")
+    assert (rows["NODE"].in_use, rows["NODE"].free) == (1, 1)
+    assert (rows["GPU"].in_use, rows["GPU"].free, rows["GPU"].promised) == (1, 3, 4)
+
+
+def test_bad_nodes_are_missed_only_where_the_rest_is_too_little() -> None:
+    state = healthy_state(rack_cluster(quota("A", {"RACK.NODE": 2}), quota("B", {"RACK.NODE": 1})))
+    handle(state, NodeHealthChanged("n0", False))
+    assert (rows_of(state, "A")["NODE"].free, rows_of(state, "A")["NODE"].bad) == (2, 0)
+    handle(state, NodeHealthChanged("n1", False))
+    handle(state, NodeHealthChanged("n2", False))
+    assert (rows_of(state, "A")["NODE"].free, rows_of(state, "A")["NODE"].bad) == (1, 1)
+
+
+def test_racks_are_counted_as_a_whole() -> None:
+    state = healthy_state(rack_cluster(quota("A", {"RACK": 2})))
+    run(state, pod("g", vc="A", priority=0, members=((1, 2),)))
+    rows = rows_of(state, "A")
+    assert (rows["RACK"].free, rows["NODE"].free, rows["GPU"].free) == (1, 3, 6)
+
+
+def test_pinned_cells_have_rows_of_their_own() -> None:
+    spec = rack_cluster(quota("A", {"RACK.NODE": 1}, ("pin",)), quota("B", {}), pins={"n3": "pin"})
+    found = [(row.level, row.pinned, row.free) for row in free_cells(healthy_state(spec)) if row.vc == "A"]
+    assert found == [("NODE", "", 1), ("GPU", "", 2), ("NODE", "pin", 1), ("GPU", "pin", 2)]
+
+
+def test_a_copy_of_the_cells_gives_the_same_rows() -> None:
+    state = healthy_state(rack_cluster())
+    run(state, pod("g", vc="A", priority=0, members=((1, 1),)))
+    assert free_cells(copy_cells(state)) == free_cells(state)
