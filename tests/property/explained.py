@@ -26,7 +26,7 @@ from hived.scheduler import handle, idle_state, new_state
 from hived.specs import GroupSpec, MemberSpec, PodRequest, Rules
 from hived.state import State
 from tests.core.builders import fingerprint
-from tests.property.false_waits import KINDS, World, _change, _make_room, new_world, random_group, small_spec
+from tests.property.false_waits import KINDS, World, change, make_room, new_world, random_group, small_spec
 
 STEPS = 25
 EVERY = frozenset({Cause.IN_USE, Cause.BAD, Cause.KUBERNETES})
@@ -46,7 +46,7 @@ def run_world(seed: int, steps: int, rules: Rules) -> Counts:
     world = new_world(small_spec(source, KINDS[seed % len(KINDS)], combines=seed % 8 >= 4, rules=rules))
     for step in range(steps):
         counts.states += 1
-        _change(source, world, 0.08 if seed % 5 == 0 else 0.0)
+        change(source, world, 0.08 if seed % 5 == 0 else 0.0)
         group = random_group(source, world, has_wishes=seed % 3 != 0)
         offer = random_offer(source, world.state, group) if source.random() < 0.5 else None
         try:
@@ -58,7 +58,7 @@ def run_world(seed: int, steps: int, rules: Rules) -> Counts:
                 world.bind(group, decision)
         elif isinstance(decision, Preempt):
             if source.random() < 0.5:
-                _make_room(world, decision)
+                make_room(world, decision)
         elif isinstance(decision, Wait):
             found = judge(world, group, offer, emptied, f"seed {seed}, step {step}")
             counts.waits[found] = counts.waits.get(found, 0) + 1

@@ -96,7 +96,9 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     `waiting` is in the order in which jobs are served: by priority, then by age. `running` is by group. `bad` has, for
     each configured node that cannot be used, why, and since when if that is known, and `bad_nodes` has it as the rules
     of Kubernetes see it. `access` decides which namespaces may use which virtual clusters, by `labels` of namespaces
-    where it needs them. Whoever asks the core about `state` holds `lock`: its answers are tried there and taken back.
+    where it needs them. `jobs` has the groups with cells by the name of their job.
+
+    Whoever asks the core about `state` holds `lock`: its answers are tried there and taken back.
     """
 
     state: State
@@ -108,6 +110,7 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     bad_nodes: Mapping[str, RuledNode]
     access: AccessRules
     labels: Mapping[str, Mapping[str, str]]
+    jobs: Mapping[str, Sequence[str]]
     lock: threading.RLock = msgspec.field(default_factory=threading.RLock)
 
     def find(self, name: str) -> WaitingEntry | None:
@@ -145,7 +148,18 @@ def take(service: Service, room: State | None = None) -> Snapshot:
         if access.needs_labels
     }
     found = {group: _facts(pods) for group, pods in running.items()}
-    return Snapshot(state, version, time.time(), tuple(waiting), found, bad, nodes, access, labels)
+    return Snapshot(
+        state, version, service.runner.wall_s, tuple(waiting), found, bad, nodes, access, labels, jobs_of(state, found)
+    )
+
+
+def jobs_of(state: State, running: Mapping[str, RunningFacts]) -> dict[str, list[str]]:
+    """The groups with cells by the name of their job; a group of which nothing else is known is its own job."""
+    found: dict[str, list[str]] = {}
+    for name in state.groups:
+        facts = running.get(name)
+        found.setdefault(facts.job if facts is not None else name, []).append(name)
+    return found
 
 
 class _Job(msgspec.Struct):
