@@ -121,7 +121,7 @@ SERVICE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("bound_pods",),
     ("cluster_cache",),
     ("emptied", "explaining", "forced", "gang_notices", "moves", "preemptions", "terms"),
-    ("acceptance",),
+    ("acceptance", "tallies"),
     ("waiting",),
     ("what_if",),
     ("verbs",),

@@ -102,7 +102,7 @@ def with_sentence(found: Certificate, now_s: float, namespace: str = "") -> Cert
 
 
 def asks_of(requests: Sequence[PodRequest], leaf_type: str, unit: str = "", leaves: int = 0) -> str:
-    """All that a job asks for: `2 nodes of 8 H100 at once`, `1 pod of 3 H100`, `1 pod of 2 and 1 pod of 8 H100 at once`.
+    """All that a job asks for: `2 nodes of 8 H100 at once`, `1 pod of 3 H100`, `1 pod of 2 and 1 of 8 H100 at once`.
 
     `unit` is the word for a cell of `leaves` leaf cells.
     """
