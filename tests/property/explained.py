@@ -156,7 +156,9 @@ def check_counts(state: State, group: PodRequest, offer: Offer | None, found: Ex
         is_own = holder.vc == state.topology.vc_index[group.spec.virtual_cluster] and not holder.is_lent
         least = group.spec.priority if is_own else min(0, group.spec.priority)
         assert (state.cells.priority[list(holder.leaves)] >= least).all(), (where, group.spec, found)
-    assert [len(holder.leaves) for holder in found.holders] == sorted((len(h.leaves) for h in found.holders), reverse=True)
+    assert [len(holder.leaves) for holder in found.holders] == sorted(
+        (len(h.leaves) for h in found.holders), reverse=True
+    )
 
 
 def single(group: PodRequest, size: int) -> PodRequest:
@@ -182,7 +184,9 @@ def main() -> None:
                 waits[causes] = waits.get(causes, 0) + count
         seed += 1
         if seed % 20 == 0 or states >= options.states:
-            told = ", ".join(f"{' and '.join(sorted(c.value for c in key))}: {n}" for key, n in sorted(waits.items(), key=str))
+            told = ", ".join(
+                f"{' and '.join(sorted(c.value for c in key))}: {n}" for key, n in sorted(waits.items(), key=str)
+            )
             print(f"{states} of {options.states} states; waits by cause: {told}", file=sys.stderr, flush=True)
 
 
