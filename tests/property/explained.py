@@ -35,7 +35,7 @@ from hived.scheduler import handle, idle_state, new_state
 from hived.specs import GroupSpec, MemberSpec, PodRequest, Rules
 from hived.state import State
 from tests.core.builders import busy_state, fingerprint, pod, random_cluster, set_nodes
-from tests.property.false_waits import KINDS, _change, _make_room, new_world, random_group, small_spec
+from tests.property.false_waits import KINDS, change, make_room, new_world, random_group, small_spec
 
 STEPS = 25
 EVERY = frozenset({Cause.IN_USE, Cause.BAD, Cause.KUBERNETES})
@@ -55,7 +55,7 @@ def run_world(seed: int, rules: Rules, steps: int = STEPS) -> Counts:
     world = new_world(small_spec(source, KINDS[seed % len(KINDS)], combines=seed % 8 >= 4, rules=rules))
     for step in range(steps):
         counts.states += 1
-        _change(source, world, 0.08 if seed % 5 == 0 else 0.0)
+        change(source, world, 0.08 if seed % 5 == 0 else 0.0)
         group = random_group(source, world, has_wishes=seed % 3 != 0)
         offer = random_offer(source, world.state, group) if source.random() < 0.5 else None
         try:
@@ -67,7 +67,7 @@ def run_world(seed: int, rules: Rules, steps: int = STEPS) -> Counts:
                 world.bind(group, decision)
         elif isinstance(decision, Preempt):
             if source.random() < 0.5:
-                _make_room(world, decision)
+                make_room(world, decision)
         elif isinstance(decision, Wait):
             found = judge(world.state, group, offer, emptied, f"seed {seed}, step {step}")
             counts.waits[found] = counts.waits.get(found, 0) + 1

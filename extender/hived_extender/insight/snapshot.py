@@ -45,9 +45,9 @@ class WaitingEntry(msgspec.Struct, frozen=True, eq=False):
 
     `requests` are its parts, which start together, each with its offer (None: any node) in `offers`. A job that cannot
     be asked for has none, and `refusal` says why: a mistake, or its gang `is_incomplete`. `reason` was told last;
-    `rules` says which rules of Kubernetes refuse which nodes for good.
-    `created_s` is the moment at which its first pod was created, in seconds since 1970; infinite if unknown. For
-    `limit_s` it has its cells at the most, the time to leave included: None if one of its pods does not say.
+    `rules` says which rules of Kubernetes refuse which nodes for good. `created_s` is the moment at which its first pod
+    was created, in seconds since 1970; infinite if unknown. For `limit_s` it has its cells at the most, the time to
+    leave included: None if one of its pods does not say.
 
     For each part, `fits` has the nodes that could take each pod once others leave (bool, shape (slots, nodes), or one
     row for all slots), and `demands` what the pods demand of nodes; nothing of pods whose demands are not known.

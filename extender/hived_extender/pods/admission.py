@@ -5,8 +5,8 @@ the pod, and the counts are kept in an annotation. A variable of the containers 
 that binding writes. Nothing happens beside the change of the pod: it stays as it is where a change would not be sound,
 if need be with a warning to its creator. A second review changes nothing.
 
-Two kinds of pods are refused: pods that ask for more than their namespace may have, and pods of other schedulers that
-ask for a resource with `foreignDevices: refuse`.
+Three kinds of pods are refused: pods that ask for more than their namespace may have, pods that are larger than any
+cell they could have, and pods of other schedulers that ask for a resource with `foreignDevices: refuse`.
 """
 
 import base64
@@ -27,6 +27,7 @@ from hived_extender.pods.dialects import describe, is_marked
 from hived_extender.pods.dialects.kinds import NoObjects
 from hived_extender.pods.permissions import LabelsOf, Permissions
 from hived_extender.pods.requests import most_at_once
+from hived_extender.pods.sizes import Sizes
 from hived_extender.pods.wire import ENABLE_LIMIT, Container, Pod, encode
 
 VARIABLES = ("NVIDIA_VISIBLE_DEVICES", "HIVED_VISIBLE_DEVICES")
@@ -79,6 +80,7 @@ class Admission:
         self._resources = frozenset(rules.resources_in(cluster).values())
         self._refusals = Refusals(cluster, rules)
         self._permissions = Permissions(cluster, rules, self._labels_of)
+        self._sizes = Sizes(cluster, rules, self._labels_of)
 
     def admit(self, pod: Mapping[str, Any], namespace: str = "", *, is_by_kubelet: bool = False) -> Admitted:
         """The pod with the limit that makes it ours and with the variables, without the resource of devices.
@@ -94,7 +96,7 @@ class Admission:
         is_ours = view.is_ours or self._serves(spec.scheduler_name or "")
         refusal = self._refusals.refusal(view, is_ours=is_ours, is_by_kubelet=is_by_kubelet)
         if not refusal and self._permissions.concerns(view, is_served=self._serves(spec.scheduler_name or "")):
-            refusal = self._permissions.refusal(view)
+            refusal = self._permissions.refusal(view) or self._sizes.refusal(view)
         if refusal:
             return Admitted(pod, refusal=refusal)
         if view.node or not self._serves(spec.scheduler_name or ""):

@@ -25,7 +25,7 @@ from hived_config.access import AccessRules
 from hived_extender.api.waiting import Unblock
 from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry, jobs_of
 from hived_extender.insight.unblocks import unblocks_of
-from tests.property.false_waits import KINDS, World, _change, _make_room, new_world, random_group, small_spec
+from tests.property.false_waits import KINDS, World, change, make_room, new_world, random_group, small_spec
 
 
 def snapshot_of(state: State, *waiting: WaitingEntry, access: AccessRules | None = None) -> Snapshot:
@@ -70,9 +70,9 @@ class Carried:
         self.bad_before = snapshot.bad.__contains__
         (self.request,), (self.offer,), (self.fit,) = entry.requests, entry.offers, entry.fits
 
-    def carry_out(self, change: str) -> None:
+    def carry_out(self, words: str) -> None:
         """Make the change of these words true; jobs that move are asked for again by `come_back`."""
-        name, _, value = change.partition("=")
+        name, _, value = words.partition("=")
         spec = self.request.spec
         if name == "opportunistic":
             spec = replace(spec, priority=-1, pinned_cell_id="")
@@ -199,7 +199,7 @@ def run(seed: int, steps: int, counts: Counter[str]) -> None:
     )
     world = new_world(spec)
     for step in range(steps):
-        _change(source, world, 0.08 if seed % 5 == 0 else 0.02)
+        change(source, world, 0.08 if seed % 5 == 0 else 0.02)
         entry = random_entry(source, world)
         counts["states"] += 1
         (request,), (offer,) = entry.requests, entry.offers
@@ -213,7 +213,7 @@ def run(seed: int, steps: int, counts: Counter[str]) -> None:
         if isinstance(decision, Bind) and source.random() < 0.8:
             world.bind(request, decision)
         elif isinstance(decision, Preempt) and source.random() < 0.5:
-            _make_room(world, decision)
+            make_room(world, decision)
         elif isinstance(decision, Wait):
             counts["waits"] += 1
             snapshot = snapshot_of(world.state, entry)

@@ -1,0 +1,65 @@
+"""An answer is computed once for all who ask in a moment, and errors are not kept."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from hived.errors import UserError
+from hived_extender.insight.sharing import SharedAnswers
+
+CALLERS = 20
+
+
+class Counting:
+    """Counts how often it computes, and waits until it may go on."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.begun, self.may_end = threading.Event(), threading.Event()
+
+    def __call__(self) -> int:
+        self.count += 1
+        self.begun.set()
+        assert self.may_end.wait(30)
+        return self.count
+
+
+def test_twenty_callers_cost_as_one() -> None:
+    shared: SharedAnswers[int] = SharedAnswers(1.0, lambda: 0.0)
+    compute = Counting()
+    with ThreadPoolExecutor(CALLERS) as threads:
+        first = threads.submit(shared.get, "q", compute)
+        assert compute.begun.wait(30)
+        others = [threads.submit(shared.get, "q", compute) for _ in range(CALLERS - 1)]
+        compute.may_end.set()
+        assert {one.result(30) for one in (first, *others)} == {1}
+    assert compute.count == 1
+
+
+def test_an_answer_ends_and_other_questions_have_their_own() -> None:
+    now = [0.0]
+    shared: SharedAnswers[int] = SharedAnswers(2.0, lambda: now[0])
+    answers = iter(range(10))
+    assert [shared.get(question, lambda: next(answers)) for question in "aab"] == [0, 0, 1]
+    now[0] = 2.0
+    assert shared.get("a", lambda: next(answers)) == 2
+
+
+def test_an_error_is_raised_and_not_kept() -> None:
+    shared: SharedAnswers[int] = SharedAnswers(2.0, lambda: 0.0)
+
+    def fail() -> int:
+        raise UserError("not now")
+
+    with pytest.raises(UserError, match="not now"):
+        shared.get("a", fail)
+    assert shared.get("a", lambda: 5) == 5
+
+
+def test_the_oldest_answers_make_room() -> None:
+    shared: SharedAnswers[int] = SharedAnswers(2.0, lambda: 0.0, most=2)
+    for number, question in enumerate("abc"):
+        shared.get(question, lambda number=number: number)  # type: ignore[misc]
+    assert shared.get("c", lambda: 9) == 2
+    assert shared.get("a", lambda: 9) == 9
