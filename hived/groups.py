@@ -80,11 +80,16 @@ def _enter_again(state: State, group: Group) -> None:
 
 
 def _put_in_order(state: State) -> None:
-    groups = sorted(state.groups.values(), key=lambda group: group.number)
+    by_number = state.group_by_number
+    present = list(by_number)
+    in_order = sorted(present)
+    if in_order == present and len(state.groups) == len(present):
+        return
+    groups = [by_number[number] for number in in_order]
+    by_number.clear()
+    by_number.update(zip(in_order, groups, strict=True))
     state.groups.clear()
     state.groups.update((group.name, group) for group in groups)
-    state.group_by_number.clear()
-    state.group_by_number.update((group.number, group) for group in groups)
 
 
 def _leave(state: State, group: Group) -> None:

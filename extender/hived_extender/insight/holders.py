@@ -63,21 +63,20 @@ class Holding:
     def _order(
         self, state: State, jobs: Mapping[str, Sequence[str]], numbers: LongArray, bins: LongArray, now_ms: int
     ) -> None:
-        """Count the leaf cells of each job by bin; jobs by lost work, then name."""
+        """Count the leaf cells of each job by bin; jobs by lost work, of equals the older ones first."""
+        names, lost = list(jobs), np.zeros(len(jobs), np.int64)
         job_of = np.full(state.group_total + 1, NO_JOB, np.int64)
-        names, lost = list(jobs), []
         for job, groups in enumerate(jobs.values()):
-            loss = 0
             for name in groups:
                 group = state.groups[name]
                 job_of[group.number] = job
-                if group.since_ms >= 0:
-                    loss += len(group.physical) * max(now_ms - group.since_ms, 0)
-            lost.append(loss)
+                if 0 <= group.since_ms < now_ms:
+                    lost[job] += len(group.physical) * (now_ms - group.since_ms)
         own = job_of[numbers]
         here = own != NO_JOB
-        present = sorted(np.unique(own[here]).tolist(), key=lambda job: (lost[job], names[job]))
-        self.jobs = [names[job] for job in present]
+        present = np.unique(own[here])
+        present = present[np.argsort(lost[present], kind="stable")]
+        self.jobs = [names[job] for job in present.tolist()]
         place = np.full(len(names) + 1, NO_JOB, np.int64)
         place[present] = np.arange(len(present))
         width = max(len(self.room), 1)

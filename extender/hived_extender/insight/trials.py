@@ -64,6 +64,17 @@ class Trials:
         """The groups with cells by the name of their job."""
         return self.snapshot.jobs
 
+    @property
+    def can_be_asked(self) -> bool:
+        """Do the virtual cluster, the pinned cell and the leaf cell type exist that the job names?"""
+        topology, specs = self.state.topology, [one.request.spec for one in self.wanted]
+        return all(
+            (vc := topology.vc_index.get(spec.virtual_cluster)) is not None
+            and (not spec.pinned_cell_id or (vc, spec.pinned_cell_id) in topology.pinned_views)
+            and (not spec.leaf_cell_type or spec.leaf_cell_type in topology.leaf_type_chains)
+            for spec in specs
+        )
+
     def job_of(self, group: str) -> str:
         """The job of a group, as people name it."""
         facts = self.snapshot.running.get(group)

@@ -214,6 +214,8 @@ def _bad_nodes(trials: Trials) -> list[str]:
 
 def _holders(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
     """Jobs that move, or that end: one, else two; jobs that lose least first."""
+    if not trials.can_be_asked:
+        return
     spec = max((one.request.spec for one in trials.wanted), key=lambda spec: spec.group.members[-1].leaf_cell_count)
     for of_hardware in (False, True):
         holding = Holding(trials.state, spec, trials.jobs, trials.snapshot.at, of_hardware=of_hardware)

@@ -1,0 +1,523 @@
+"""Situations in which a job `late` waits: what its owner is told, who is in the way, and what would help.
+
+Each is a row of a table: how it comes about, step by step in an office (`office.py`), and the answer that is expected.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from tests.extender.waiting.office import Office
+
+Step = Callable[[Office], object]
+
+
+class Situation(msgspec.Struct, frozen=True):
+    """The answer of `hived why` after these steps; `helps` are the changes that it names, in their order."""
+
+    title: str
+    steps: list[Step]
+    cause: str
+    sentence: str
+    also: tuple[str, ...] = ()
+    holders: tuple[str, ...] = ()
+    bad: tuple[str, ...] = ()
+    never: bool = False
+    helps: tuple[str, ...] = ()
+
+
+def run(name: str, shape: str = "1x8", **more: Any) -> Step:
+    """A job starts at once."""
+    return lambda office: office.run(name, shape, **more)
+
+
+def submit(name: str, shape: str = "1x8", **more: Any) -> Step:
+    """The pods of a job are created."""
+    return lambda office: office.submit(name, shape, **more)
+
+
+def late(shape: str, **more: Any) -> Step:
+    """The job is submitted that the situation is about."""
+    return submit("late", shape, **more)
+
+
+def end(name: str) -> Step:
+    """A job ends."""
+
+    def step(office: Office) -> None:
+        office.end(name)
+        office.go_on()
+
+    return step
+
+
+def node(name: str, **more: Any) -> Step:
+    """A node changes."""
+
+    def step(office: Office) -> None:
+        office.node(name, **more)
+        office.go_on()
+
+    return step
+
+
+def bad(name: str) -> Step:
+    """A node is not ready any more."""
+    return node(name, is_ready=False)
+
+
+def patient(office: Office) -> None:
+    """Pods that are evicted take their time from now on."""
+    office.is_patient = True
+
+
+H100 = {"leaf_type": "H100"}
+PINNED = {"vc": "inference", "pinned": "INFERENCE-A10"}
+NODE = "H100-RACK.H100-NODE"
+MORE = (f"cells=vision:+1x{NODE}", f"cells=vision:+1x{NODE},foundation:-1x{NODE}")
+
+SITUATIONS = [
+    Situation(
+        "every cell is in use by jobs of the same priority",
+        [run("one", **H100), run("two", **H100), late("1x8", **H100)],
+        cause="in-use",
+        sentence="needs 1 node of 8 H100; vision has 2 of 2 in use by one (priority 0) and two (priority 0)",
+        holders=("ns/one", "ns/two"),
+        helps=("vc=foundation", "priority=1", "opportunistic", "ends=ns/one", "ends=ns/two", *MORE),
+    ),
+    Situation(
+        "every cell is in use by jobs of a higher priority",
+        [run("one", priority=100), run("two", priority=150), late("1x8", priority=10)],
+        cause="in-use",
+        sentence=("needs 1 node of 8 H100; vision has 2 of 2 in use by one (priority 100) and two (priority 150)"),
+        holders=("ns/one", "ns/two"),
+        helps=("vc=foundation", "priority=101", "opportunistic", "ends=ns/one", "ends=ns/two", *MORE),
+    ),
+    Situation(
+        "the free cells are in pieces",
+        [
+            run("x", "1x4", **H100),
+            run("y", "1x4", **H100),
+            run("z", "1x3", may_move=True, **H100),
+            end("x"),
+            late("1x8", **H100),
+        ],
+        cause="in-pieces",
+        sentence="needs 1 node of 8 H100; vision has 9 H100 free, in pieces of at most 5",
+        holders=("ns/y", "ns/z"),
+        helps=(
+            "pods=2x4",
+            "vc=foundation",
+            "priority=1",
+            "opportunistic",
+            "move=ns/z",
+            "ends=ns/y",
+            "ends=ns/z",
+            *MORE,
+        ),
+    ),
+    Situation(
+        "a pod is larger than any cell",
+        [late("1x16")],
+        cause="never",
+        sentence=(
+            "needs 1 pod of 16 H100; it can never run: no place in vision has this shape; the largest pod "
+            "that fits has 8 H100"
+        ),
+        never=True,
+        helps=("pods=2x8",),
+    ),
+    Situation(
+        "a gang is larger than its virtual cluster",
+        [late("4x8", vc="foundation")],
+        cause="never",
+        sentence="needs 4 nodes of 8 H100; it can never run: foundation has 1 in all",
+        never=True,
+        helps=("opportunistic", "pods=1x8"),
+    ),
+    Situation(
+        "a gang of another scheduler is larger than its virtual cluster",
+        [late("2x8", vc="foundation", is_gang=True)],
+        cause="never",
+        sentence="needs 2 nodes of 8 H100; it can never run: foundation has 1 in all",
+        never=True,
+        helps=(
+            "vc=vision",
+            "opportunistic",
+            "pods=1x8",
+            "cells=foundation:+2xH100-RACK.H100-NODE,vision:-2xH100-RACK.H100-NODE",
+        ),
+    ),
+    Situation(
+        "the pinned cell is full",
+        [run("serve", "1x4", **PINNED), late("1x2", **PINNED)],
+        cause="in-use",
+        sentence=("needs 1 pod of 2 A10; pinned cell INFERENCE-A10 has 1 of 1 nodes in use by serve (priority 0)"),
+        holders=("ns/serve",),
+        helps=("vc=foundation", "vc=vision", "priority=1", "opportunistic", "ends=ns/serve"),
+    ),
+    Situation(
+        "an opportunistic job finds no idle node",
+        [*(run(f"o{i}", priority=-1, **H100) for i in range(4)), late("1x8", priority=-1, **H100)],
+        cause="in-use",
+        sentence=(
+            "needs 1 node of 8 H100; the cluster has 4 of 4 in use by o0 (opportunistic), o1 "
+            "(opportunistic), o2 (opportunistic) and 1 more"
+        ),
+        holders=("ns/o0", "ns/o1", "ns/o2", "ns/o3"),
+        helps=("ends=ns/o0", "ends=ns/o1"),
+    ),
+    Situation(
+        "the pinned cell does not exist",
+        [late("1x2", vc="inference", pinned="INFERNCE-A10", is_gang=True)],
+        cause="invalid",
+        sentence=(
+            "hivedscheduler.microsoft.com/pinned-cell-id is 'INFERNCE-A10'; set it to one of virtual "
+            "cluster inference: INFERENCE-A10"
+        ),
+    ),
+    Situation(
+        "the leaf cell type does not exist",
+        [late("1x2", leaf_type="V100", is_gang=True)],
+        cause="invalid",
+        sentence=(
+            "hivedscheduler.microsoft.com/leaf-cell-type is 'V100'; set it to a type that virtual cluster "
+            "vision has: A10, H100"
+        ),
+    ),
+    Situation(
+        "the leaf cell type does not exist, in our own words",
+        [late("1x2", leaf_type="V100")],
+        cause="invalid",
+        sentence=("[uid-1-late(ns/late)]: Pod requesting leaf cell type V100 which the whole cluster does not have"),
+        helps=("leafType=A10", "leafType=H100"),
+    ),
+    Situation(
+        "the selector rules out every leaf cell type",
+        [late("1x2", selector={"gpu": "tpu"}, is_gang=True)],
+        cause="invalid",
+        sentence=(
+            "its nodeSelector rules out every leaf cell type of nvidia.com/gpu: H100 has gpu=h100; A10 has gpu=a10"
+        ),
+    ),
+    Situation(
+        "the selector matches no node",
+        [late("1x2", selector={"zone": "moon"})],
+        cause="kubernetes",
+        sentence=(
+            "needs 1 pod of 2 H100; Kubernetes refuses it 4 of 4 H100-QUAD of vision (6 of 6 nodes cannot "
+            "take it (node(s) didn't match Pod's node affinity/selector: a10-1 and 5 more))"
+        ),
+    ),
+    Situation(
+        "the only free nodes are not ready",
+        [*(bad(f"dgx-{i}") for i in (2, 3, 4)), run("one", **H100), late("1x8", **H100)],
+        cause="bad",
+        sentence=(
+            "needs 1 node of 8 H100; vision has 1 of 2 on bad nodes: node dgx-2 is NotReady, node dgx-3 is "
+            "NotReady and node dgx-4 is NotReady"
+        ),
+        holders=("ns/one",),
+        bad=("dgx-2", "dgx-3", "dgx-4"),
+        helps=("priority=1", "heal=dgx-2", "heal=dgx-3", "ends=ns/one"),
+    ),
+    Situation(
+        "the only free nodes are cordoned",
+        [*(node(f"dgx-{i}", is_cordoned=True) for i in (2, 3, 4)), run("one", **H100), late("1x8", **H100)],
+        cause="bad",
+        sentence=(
+            "needs 1 node of 8 H100; vision has 1 of 2 on bad nodes: node dgx-2 is cordoned, node dgx-3 is "
+            "cordoned and node dgx-4 is cordoned"
+        ),
+        holders=("ns/one",),
+        bad=("dgx-2", "dgx-3", "dgx-4"),
+        helps=("priority=1", "heal=dgx-2", "heal=dgx-3", "ends=ns/one"),
+    ),
+    Situation(
+        "a gang needs two of the bad nodes",
+        [*(bad(f"dgx-{i}") for i in (1, 2, 3, 4)), late("2x8", **H100)],
+        cause="bad",
+        sentence=(
+            "needs 2 nodes of 8 H100; vision has 2 of 2 on bad nodes: node dgx-1 is NotReady, node dgx-2 is "
+            "NotReady, node dgx-3 is NotReady and 1 node more cannot be used"
+        ),
+        bad=("dgx-1", "dgx-2", "dgx-3", "dgx-4"),
+        helps=("heal=dgx-2,dgx-3",),
+    ),
+    Situation(
+        "the free nodes have lost a device",
+        [*(node(f"dgx-{i}", gpus=7) for i in (1, 2, 3, 4)), late("1x8", **H100)],
+        cause="bad",
+        sentence=(
+            "needs 1 node of 8 H100; vision has 2 of 2 on bad nodes: node dgx-1 is short of devices: device "
+            "missing: allocatable 7 of 8 nvidia.com/gpu (since 00:16), node dgx-2 is short of devices: "
+            "device missing: allocatable 7 of 8 nvidia.com/gpu (since 00:17), node dgx-3 is short of "
+            "devices: device missing: allocatable 7 of 8 nvidia.com/gpu (since 00:17) and 1 node more "
+            "cannot be used"
+        ),
+        bad=("dgx-1", "dgx-2", "dgx-3", "dgx-4"),
+        helps=("pods=2x4", "heal=dgx-1", "heal=dgx-4"),
+    ),
+    Situation(
+        "a gang is not complete",
+        [late("4x2", is_gang=True, missing=2)],
+        cause="incomplete",
+        sentence="rejected by podgroup ns/late: 2 of 4 pods created (missing late-2, late-3)",
+    ),
+    Situation(
+        "a gang is complete, and its virtual cluster is full",
+        [run("one", "2x8", is_gang=True, **H100), late("2x8", is_gang=True, **H100)],
+        cause="in-use",
+        sentence="needs 2 nodes of 8 H100; vision has 2 of 2 in use by one (priority 0)",
+        holders=("podgroup/ns/one",),
+        helps=("priority=1", "opportunistic", "ends=podgroup/ns/one"),
+    ),
+    Situation(
+        "its victims of the own virtual cluster have not left",
+        [run("lo", "2x8", priority=1), patient, late("1x8", priority=5)],
+        cause="lent",
+        sentence="needs 1 pod of 8 leaf cells; vision takes its cells back from lo (priority 1)",
+        holders=("ns:lo",),
+    ),
+    Situation(
+        "its lent cells are being taken back",
+        [*(run(f"o{i}", priority=-1, **H100) for i in range(4)), patient, late("1x8", **H100)],
+        cause="lent",
+        sentence="needs 1 pod of 8 H100; vision takes its cells back from o0 (opportunistic)",
+        holders=("ns/o0",),
+    ),
+    Situation(
+        "the virtual cluster does not exist",
+        [late("1x2", vc="visoin", is_gang=True)],
+        cause="invalid",
+        sentence=(
+            "hivedscheduler.microsoft.com/virtual-cluster is 'visoin'; set it to a virtual cluster: "
+            "foundation, inference, vision"
+        ),
+    ),
+    Situation(
+        "the namespace may not have such a priority",
+        [late("1x8", priority=500)],
+        cause="invalid",
+        sentence="namespace ns may use virtual cluster vision up to priority 200, not 500",
+    ),
+    Situation(
+        "the pod asks for no cells",
+        [late("1x8", more={"leafCellNumber": 0})],
+        cause="invalid",
+        sentence=("Pod annotation hivedscheduler.microsoft.com/pod-scheduling-spec: LeafCellNumber is non-positive"),
+    ),
+    Situation(
+        "scheduling gates hold the pods",
+        [late("2x8", is_gang=True, is_gated=True)],
+        cause="incomplete",
+        sentence="held by a scheduling gate",
+    ),
+    Situation(
+        "the free nodes are tainted",
+        [*(node(f"dgx-{i}", taint="maintenance") for i in (1, 2, 3, 4)), late("1x8", **H100)],
+        cause="kubernetes",
+        sentence=(
+            "needs 1 node of 8 H100; Kubernetes refuses it 2 of 2 nodes of vision (4 of 6 nodes cannot take "
+            "it (node(s) had untolerated taint {maintenance: }: dgx-1 and 3 more))"
+        ),
+    ),
+    Situation(
+        "the selector leaves nodes that are in use",
+        [run("one", "1x4", leaf_type="A10"), late("1x4", leaf_type="", selector={"gpu": "a10"})],
+        cause="kubernetes",
+        sentence=(
+            "needs 1 H100-QUAD of 4 H100; Kubernetes refuses it 4 of 4 H100-QUAD of vision (4 of 6 nodes "
+            "cannot take it (node(s) didn't match Pod's node affinity/selector: dgx-1 and 3 more))"
+        ),
+        helps=("priority=1", "opportunistic", "ends=ns/one"),
+    ),
+    Situation(
+        "cells of the asked type are in use, of another they are not",
+        [run("one", "1x4", leaf_type="A10"), late("1x4", leaf_type="A10")],
+        cause="in-use",
+        sentence="needs 1 node of 4 A10; vision has 1 of 1 in use by one (priority 0)",
+        holders=("ns/one",),
+        helps=("leafType=H100", "priority=1", "opportunistic", "ends=ns/one"),
+    ),
+    Situation(
+        "a gang fits but for one pod",
+        [late("3x8", **H100)],
+        cause="never",
+        sentence="needs 3 nodes of 8 H100; it can never run: vision has 2 in all",
+        never=True,
+        helps=("opportunistic", "pods=2x8"),
+    ),
+    Situation(
+        "pods of several sizes wait together",
+        [run("one", **H100), late("1x8+2x4", **H100)],
+        cause="in-use",
+        sentence="needs 2 pods of 4 and 1 pod of 8 H100; vision has 1 of 2 nodes in use by one (priority 0)",
+        holders=("ns/one",),
+        helps=("priority=1", "opportunistic", "ends=ns/one"),
+    ),
+    Situation(
+        "two jobs are in the way of a gang",
+        [run("one", priority=1), run("two", priority=1), late("2x8")],
+        cause="in-use",
+        sentence=("needs 2 nodes of 8 H100; vision has 2 of 2 in use by one (priority 1) and two (priority 1)"),
+        holders=("ns/one", "ns/two"),
+        helps=("priority=2", "opportunistic", "ends=ns/one,ns/two"),
+    ),
+    Situation(
+        "two jobs are in the way on one node",
+        [*(run(name, "1x4", **H100) for name in "abcd"), late("1x8", **H100)],
+        cause="in-use",
+        sentence=(
+            "needs 1 node of 8 H100; vision has 2 of 2 in use by a (priority 0), b (priority 0), c "
+            "(priority 0) and 1 more"
+        ),
+        holders=("ns/a", "ns/b", "ns/c", "ns/d"),
+        helps=("vc=foundation", "priority=1", "opportunistic", "ends=ns/a,ns/b", "ends=ns/c,ns/d", *MORE),
+    ),
+    Situation(
+        "guaranteed jobs have the hardware that an opportunistic one would borrow",
+        [run("one", "2x8"), run("two", vc="foundation"), run("o", priority=-1), late("1x8", priority=-1, **H100)],
+        cause="in-use",
+        sentence=(
+            "needs 1 node of 8 H100; the cluster has 4 of 4 in use by one (priority 0), two (priority 0) "
+            "and o (opportunistic)"
+        ),
+        holders=("ns:one", "ns/two", "ns/o"),
+        helps=("ends=ns/o", "ends=ns/two"),
+    ),
+    Situation(
+        "no node has room for all pods within one cell",
+        [
+            run("x", "1x4", **H100),
+            run("y", "1x4", **H100),
+            run("z", "1x4", **H100),
+            run("w", "1x4", **H100),
+            end("x"),
+            end("z"),
+            late("2x4", more={"withinCell": "H100-NODE"}, **H100),
+        ],
+        cause="in-pieces",
+        sentence="needs 2 H100-QUAD of 4 H100; vision has 8 H100 free, in pieces of at most 4",
+        holders=("ns/y", "ns/w"),
+        helps=(
+            "vc=foundation",
+            "priority=1",
+            "opportunistic",
+            "pods=1x4",
+            "move=ns/w",
+            "ends=ns/w",
+            "ends=ns/y",
+            *MORE,
+        ),
+    ),
+    Situation(
+        "no cell of the wished type can hold all pods",
+        [late("2x8", more={"withinCell": "H100-NODE"}, **H100)],
+        cause="never",
+        sentence=(
+            "needs 2 nodes of 8 H100; it can never run: no place in vision has this shape; the largest pod "
+            "that fits has 8 H100"
+        ),
+        never=True,
+        helps=("pods=1x8",),
+    ),
+    Situation(
+        "holders have the highest priority that the namespace may have",
+        [run("one", priority=200, **H100), run("two", priority=200, **H100), late("1x8", priority=200, **H100)],
+        cause="in-use",
+        sentence=("needs 1 node of 8 H100; vision has 2 of 2 in use by one (priority 200) and two (priority 200)"),
+        holders=("ns/one", "ns/two"),
+        helps=("vc=foundation", "opportunistic", "ends=ns/one", "ends=ns/two", *MORE),
+    ),
+    Situation(
+        "the own virtual cluster is full, and another is idle",
+        [run("one", vc="foundation"), late("1x8", vc="foundation")],
+        cause="in-use",
+        sentence="needs 1 node of 8 H100; foundation has 1 of 1 in use by one (priority 0)",
+        holders=("ns/one",),
+        helps=(
+            "vc=vision",
+            "priority=1",
+            "opportunistic",
+            "ends=ns/one",
+            "cells=foundation:+1xH100-RACK.H100-NODE",
+            "cells=foundation:+1xH100-RACK.H100-NODE,vision:-1xH100-RACK.H100-NODE",
+        ),
+    ),
+    Situation(
+        "the only node of a type is bad",
+        [bad("a10-2"), late("1x4", leaf_type="A10")],
+        cause="bad",
+        sentence="needs 1 node of 4 A10; vision has 1 of 1 on bad nodes: node a10-2 is NotReady",
+        bad=("a10-2",),
+        helps=("leafType=H100", "opportunistic", "heal=a10-2"),
+    ),
+    Situation(
+        "many small pods fit but for some",
+        [run("one", "1x4", **H100), late("16x1", **H100)],
+        cause="in-use",
+        sentence="needs 16 H100; vision has 4 of 16 in use by one (priority 0)",
+        holders=("ns/one",),
+        helps=("priority=1", "opportunistic", "pods=12x1", "ends=ns/one"),
+    ),
+    Situation(
+        "others have reserved the cells",
+        [
+            run("lo", "2x8", **H100),
+            patient,
+            submit("hi", priority=7, **H100),
+            submit("hi2", priority=7, **H100),
+            late("1x8", priority=5, **H100),
+        ],
+        cause="in-use",
+        sentence=("needs 1 node of 8 H100; vision has 2 of 2 in use by ns/hi (priority 7) and ns/hi2 (priority 7)"),
+        holders=("ns/hi", "ns/hi2"),
+        helps=("vc=foundation", "priority=8", "opportunistic", "ends=ns/hi", "ends=ns/hi2", *MORE),
+    ),
+    Situation(
+        "one of the nodes in use is bad as well",
+        [run("one", **H100), run("two", **H100), bad("dgx-1"), late("1x8", **H100)],
+        cause="in-use",
+        sentence="needs 1 node of 8 H100; vision has 2 of 2 in use by one (priority 0) and two (priority 0)",
+        holders=("ns/one", "ns/two"),
+        bad=("dgx-1",),
+        helps=("vc=foundation", "priority=1", "opportunistic", "ends=ns/two", *MORE),
+    ),
+    Situation(
+        "another virtual cluster has the hardware that is left",
+        [bad("dgx-3"), bad("dgx-4"), run("one", "2x8", **H100), late("1x8", vc="foundation")],
+        cause="bad",
+        sentence=(
+            "needs 1 node of 8 H100; foundation has 1 of 1 on bad nodes: node dgx-3 is NotReady and node "
+            "dgx-4 is NotReady"
+        ),
+        bad=("dgx-3", "dgx-4"),
+        helps=("heal=dgx-3", "heal=dgx-4", "ends=ns:one"),
+    ),
+    Situation(
+        "the pinned cell is bad",
+        [bad("a10-1"), late("1x4", **PINNED)],
+        cause="bad",
+        sentence=("needs 1 node of 4 A10; pinned cell INFERENCE-A10 has 1 of 1 on bad nodes: node a10-1 is NotReady"),
+        bad=("a10-1",),
+        helps=("vc=foundation", "vc=vision", "opportunistic", "heal=a10-1"),
+    ),
+    Situation(
+        "the virtual cluster has no cells but pinned ones",
+        [late("1x8", vc="inference")],
+        cause="never",
+        sentence="needs 1 pod of 8 leaf cells; it can never run: inference has no cells for it",
+        never=True,
+        helps=("vc=foundation", "vc=vision", "opportunistic"),
+    ),
+    Situation(
+        "the cluster has fewer nodes than an opportunistic gang",
+        [late("5x8", priority=-1, **H100)],
+        cause="never",
+        sentence="needs 5 nodes of 8 H100; it can never run: the cluster has 4 in all",
+        never=True,
+        helps=("pods=4x8",),
+    ),
+]
