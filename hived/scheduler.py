@@ -47,7 +47,7 @@ from hived.safety import relieve_chains
 from hived.specs import ClusterSpec, PodRequest
 from hived.split import split_group
 from hived.state import CellState, GroupState, State, empty_state
-from hived.topology import NO_CELL
+from hived.topology import NO_CELL, Topology
 from hived.victims import note_seats
 from hived.views import forget_order, restore_order, save_order
 
@@ -67,14 +67,23 @@ class Asked:
 
 def new_state(spec: ClusterSpec) -> State:
     """A scheduler for a cluster in which every node is still bad (rule 10.2). Cost O(cells)."""
-    state = empty_state(spec)
-    topology = state.topology
-    for (_, pinned_id), root in sorted(topology.pinned_roots.items()):
-        bind_pinned_cell(state.arrays, state.cells, topology.pinned_cells[pinned_id], root)
+    state = idle_state(spec)
     nodes = state.arrays.node[state.arrays.node_leaf]
     by_chain = nodes[np.argsort(state.arrays.node_leaf, kind="stable")]
     _, first = np.unique(by_chain, return_index=True)
     set_node_health(state.arrays, state.cells, by_chain[np.sort(first)].astype(np.int32), 1)
+    return state
+
+
+def idle_state(spec: ClusterSpec, topology: Topology | None = None) -> State:
+    """A scheduler for a cluster in which every node is healthy, and that nobody uses. Cost O(cells).
+
+    topology : of the same configuration, if there is one already
+    """
+    state = empty_state(spec, topology)
+    topology = state.topology
+    for (_, pinned_id), root in sorted(topology.pinned_roots.items()):
+        bind_pinned_cell(state.arrays, state.cells, topology.pinned_cells[pinned_id], root)
     return state
 
 
@@ -90,7 +99,7 @@ def handle(state: State, event: Event) -> Decision:
     match event:
         case ScheduleRequested():
             _check_request(state, event)
-            return _while_recording(state, lambda: decide(state, event))
+            return while_recording(state, lambda: decide(state, event))
         case PodAllocated():
             check_members(event.pod.spec)
             check_times(event.times)
@@ -104,7 +113,7 @@ def handle(state: State, event: Event) -> Decision:
             split_group(state, event.group, event.pods)
             applied = Applied()
         case GroupReserved():
-            applied = _while_recording(state, lambda: _reserve(state, event))
+            applied = while_recording(state, lambda: _reserve(state, event))
         case NodeHealthChanged() | LeavesLost():
             applied = _change_health(state, event)
     relieve_chains(state)
@@ -137,7 +146,7 @@ def plan_in_turn(
     """
     order, last_plan = save_order(state.cells), state.last_plan
     try:
-        return _while_recording(state, lambda: _plan(state, bundles, now_s, facts))
+        return while_recording(state, lambda: _plan(state, bundles, now_s, facts))
     finally:
         restore_order(state.cells, order)
         state.last_plan = last_plan
@@ -210,7 +219,7 @@ def _check_request(state: State, event: ScheduleRequested) -> None:
     state.now_ms = milliseconds(event.now_s)
 
 
-def _while_recording(state: State, decide: Callable[[], Result]) -> Result:
+def while_recording(state: State, decide: Callable[[], Result]) -> Result:
     """Let `decide` change the state while the journal records; any interruption undoes the changes."""
     while True:
         start_recording(state)

@@ -76,6 +76,14 @@ def read_time(text: str) -> float:
         raise UserError(f"expected a time such as 2026-11-23T15:04:05Z, found {_shown(text)}") from None
 
 
+def seconds_of(text: str) -> float | None:
+    """A time of Kubernetes in seconds since 1970, None if there is none."""
+    try:
+        return read_time(text) if text else None
+    except UserError:
+        return None
+
+
 def write_time(time_s: float) -> str:
     """A time in seconds since 1970 as RFC 3339, in UTC, in whole seconds."""
     return datetime.fromtimestamp(int(time_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -92,6 +92,7 @@ class Taint(msgspec.Struct):
     key: str = ""
     value: str | None = None
     effect: str = ""
+    time_added: str | None = msgspec.field(name="timeAdded", default=None)
 
 
 class WorkloadRef(msgspec.Struct, rename="camel"):
@@ -259,6 +260,7 @@ class NodeCondition(msgspec.Struct):
 
     type: str = ""
     status: str = ""
+    changed: str | None = msgspec.field(name="lastTransitionTime", default=None)
 
 
 class NodeStatus(msgspec.Struct):
