@@ -149,7 +149,7 @@ def _marks(view: View, name: str, certificate: Certificate | None) -> list[tuple
     """The job's own cells, and those of the jobs in its way."""
     listed = view.find(name)
     holders = [each.group for each in certificate.holders] if certificate is not None else []
-    groups = dict.fromkeys((group for holder in holders for group in _groups(view, holder)), Kind.HARMED)
+    groups = dict.fromkeys((group for holder in holders for group in _groups(view, holder)), Kind.IN_THE_WAY)
     groups |= dict.fromkeys(listed.groups, Kind.CHOSEN)
     with view.snapshot.lock:
         return marks_of(view.snapshot.state, groups)
