@@ -12,6 +12,7 @@ from hived.errors import UserError
 from hived_config.changes import Changes
 from hived_extender.api import paths
 from hived_extender.api.configuration import Config, ConfigPushArgs, ConfigReport, ReportedJob
+from hived_extender.api.waiting import MASKED
 from hived_extender.http.config_pushes import ConfigPushes
 from hived_extender.http.config_routes import CONFIG_BODY_LIMIT, check_size
 from hived_extender.http.pages.form_guard import FormGuard
@@ -112,7 +113,9 @@ class ConfigurationPages:
     def _plan_page(
         self, now: Config, text: str, file: str, report: ConfigReport, message: str, refusal: Refused | None = None
     ) -> Response:
-        affected = report.groups.affected
+        affected, refused = report.groups.affected, self._push_refusal()
+        shown = affected if not refused else [self._masked(each) for each in affected]
+        waiting = report.waiting if not refused else [self._masked(each) for each in report.waiting]
         return self._page(
             "configuration_plan.html",
             "Plan of a configuration",
@@ -124,15 +127,22 @@ class ConfigurationPages:
             message=message,
             report=report,
             changes=list(changes(report.changes)),
-            affected=affected[:MOST_SHOWN],
-            waiting=report.waiting[:MOST_SHOWN],
+            affected=shown[:MOST_SHOWN],
+            waiting=waiting[:MOST_SHOWN],
             verdicts=VERDICTS,
             agreed=json.dumps(report.verdicts, sort_keys=True),
             lines=list(diff(now.text, text)),
             layout=self._site.frames.latest().layout,
             marks=self._marks(affected),
-            may_push=self._push_refusal(),
+            push_refusal=refused,
         )
+
+    def _masked(self, job: ReportedJob) -> ReportedJob:
+        """A job as somebody sees it who cannot push: without its name, unless all of its pods are in the open."""
+        mask = self._site.mask()
+        if mask.shows_all or (job.pods and all(mask.shows(pod.partition("/")[0]) for pod in job.pods)):
+            return job
+        return msgspec.structs.replace(job, name=MASKED, pods=[], reason="")
 
     def _marks(self, affected: list[ReportedJob]) -> str:
         """The cells of affected groups, for the picture; "" without any."""

@@ -18,6 +18,7 @@ class Kind(IntEnum):
     CHOSEN = 0
     LOST = 1
     HARMED = 2
+    IN_THE_WAY = 3
 
 
 def marks_of(state: State, groups: Mapping[str, Kind]) -> list[Mark]:

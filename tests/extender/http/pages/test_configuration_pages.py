@@ -179,6 +179,21 @@ def test_a_push_needs_the_right_to_change_the_config_map(kube: KubeClient) -> No
     assert newest.who == "admin"
 
 
+def test_names_of_other_tenants_are_for_those_who_may_push(kube: KubeClient) -> None:
+    users = {"admin": {"username": "admin"}, "viewer": {"username": "viewer"}}
+    rights = {(name, verb, "/page*") for name in users for verb in ("get", "post")}
+    with ReviewServer.running(users, rights) as server:
+        gate = Gate(None, Reviews(server.kube))
+        gate.may_do = lambda caller, resource: False  # type: ignore[method-assign]  # no pods of any namespace
+        pages = Pages(kube, lambda caller, _: caller.name == "admin", gate)
+        pages.small.place("q", spec_text(group="g"))
+        pages.small.place("p", spec_text(group="hidden"))
+        seen, known = (pages.plan(WITHOUT_N3, Authorization=f"Bearer {name}").text for name in ("viewer", "admin"))
+    assert "1 running or reserving jobs are affected" in text_of(seen)
+    assert "hidden" not in text_of(seen)
+    assert "ns:hidden" in text_of(known)
+
+
 def test_an_open_service_that_others_can_reach_takes_no_push(kube: KubeClient) -> None:
     pages = Pages(kube, is_private=False)
     assert "You cannot push it" in pages.plan(CONFIG + "# other\n").text

@@ -275,9 +275,9 @@
     }
     context.globalAlpha = 1;
     if (mark) {
-      context.strokeStyle = mark[2] ? colours.bad : colours.mark;
+      context.strokeStyle = mark[2] === 1 || mark[2] === 2 ? colours.bad : colours.mark;
       context.lineWidth = w >= 12 ? 3 : 2;
-      context.setLineDash(mark[2] === 2 ? [4, 3] : []);
+      context.setLineDash(mark[2] >= 2 ? [4, 3] : []);
       context.strokeRect(x, y, w, h);
       context.setLineDash([]);
     }

@@ -30,9 +30,21 @@
     }
   }
 
+  let opened = [];
+
+  /** Whether somebody is copying from a part, or is filling in a field there, while it would be replaced unasked. */
+  function isBusy(target, config) {
+    if (!isTimed(config)) return false;
+    const chosen = document.getSelection();
+    if (chosen && !chosen.isCollapsed && target.contains(chosen.anchorNode)) return true;
+    return [...target.querySelectorAll("input, textarea, select")].some((each) => each === document.activeElement || (each.type === "text" && each.value !== each.defaultValue));
+  }
+
+  /** Whether nobody has asked for it: a poll, or a page that is looked at again. */
+  const isTimed = (config) => !config.triggeringEvent || config.triggeringEvent.type === "wake";
+
   document.addEventListener("htmx:beforeRequest", (event) => {
-    const isTimed = !event.detail.requestConfig.triggeringEvent || event.detail.requestConfig.triggeringEvent.type === "htmx:poll";
-    if (document.hidden && isTimed) event.preventDefault();
+    if (document.hidden && isTimed(event.detail.requestConfig)) event.preventDefault();
   });
   document.addEventListener("htmx:beforeSwap", (event) => {
     const { target, serverResponse, xhr } = event.detail;
@@ -44,11 +56,14 @@
     say("", false);
     if (shown.get(target.id) === serverResponse) event.detail.shouldSwap = false;
     else shown.set(target.id, serverResponse);
-    const chosen = document.getSelection();
-    if (chosen && !chosen.isCollapsed && target.contains(chosen.anchorNode) && event.detail.shouldSwap) {
-      event.detail.shouldSwap = false;  // somebody is copying: the next answer will do
+    if (event.detail.shouldSwap && isBusy(target, event.detail.requestConfig)) {
+      event.detail.shouldSwap = false;  // the next answer will do
       shown.delete(target.id);
     }
+    opened = [...target.querySelectorAll("details[open][id]")].map((each) => each.id);
+  });
+  document.addEventListener("htmx:afterSwap", () => {
+    for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
   });
   document.addEventListener("htmx:afterSwap", (event) => showMoments(event.target));
   for (const kind of ["htmx:sendError", "htmx:timeout"]) {

@@ -1,0 +1,150 @@
+"""Jobs as pages: search, why a job waits and what helps, its cells, and no names of other tenants."""
+
+import json
+import re
+
+import pytest
+from flask.testing import FlaskClient
+
+from hived_extender.api.waiting import MASKED, Job
+from hived_extender.http.access import Gate
+from hived_extender.http.app import create_app
+from hived_extender.http.pages.jobs_pages import Filters
+from hived_extender.http.reviews import Reviews
+from tests.extender.http.pages.test_cluster_pages import BROWSER, page, text_of
+from tests.extender.http.secured import ReviewServer
+from tests.extender.service.small_cluster import SmallCluster, spec_text
+
+
+def crowded() -> SmallCluster:
+    """VC a is full: two jobs have its two nodes, and a third one waits."""
+    small = SmallCluster()
+    small.place("p", spec_text(group="first"))
+    small.place("q", spec_text(group="second", priority=5))
+    pod = small.create("r", spec_text(group="third"))
+    small.filter(pod)
+    return small
+
+
+@pytest.fixture
+def client() -> FlaskClient:
+    return create_app(crowded().service).test_client()
+
+
+def unescaped(text: str) -> str:
+    return text.replace("&#34;", '"').replace("&#39;", "'").replace("&amp;", "&")
+
+
+def test_waiting_jobs_come_first_with_their_reason(client: FlaskClient) -> None:
+    words = text_of(page(client, "/page/jobs"))
+    assert "3 of 3 jobs · 1 Waiting" in words
+    assert words.index("ns:third Waiting a 0") < words.index("ns:first")
+    assert "a has 2 of 2 in use" in words
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("q=third", {"ns:third"}),
+        ("q=THIRD", {"ns:third"}),
+        ("q=ns/p", {"ns:first"}),
+        ("q=in+use", {"ns:third"}),
+        ("state=Waiting", {"ns:third"}),
+        ("vc=a", {"ns:first", "ns:second", "ns:third"}),
+        ("vc=b", set()),
+        ("namespace=ns&q=ns/q", {"ns:second"}),
+        ("namespace=other", set()),
+        ("user=ann", set()),
+        ("q=%3Cscript%3E", set()),
+    ],
+)
+def test_the_list_is_limited_by_what_is_asked_for(client: FlaskClient, query: str, names: set[str]) -> None:
+    html = page(client, f"/page/jobs?{query}")
+    assert set(re.findall(r'<a id="job-\w+" href="/page/jobs/[^"]+">([^<]+)</a>', html)) == names
+    assert f"{len(names)} of 3 jobs" in text_of(html)
+
+
+def test_a_node_leads_to_its_jobs(client: FlaskClient) -> None:
+    (node,) = {re.findall(r"ns:first .*? on (n\d)", text_of(page(client, "/page/jobs")))[0]}
+    assert "ns:first" in page(client, f"/page/jobs?node={node}")
+    assert "ns:second" not in page(client, f"/page/jobs?node={node}")
+
+
+def test_filters_are_kept_in_the_form_and_in_links_to_further_pages() -> None:
+    small = SmallCluster()
+    for number in range(60):
+        small.create(f"w{number}", spec_text(leaf_cells=4))
+    html = page(create_app(small.service).test_client(), "/page/jobs?q=w&vc=a")
+    assert 'name="q" value="w"' in html
+    assert "<option selected>a</option>" in html
+    assert 'href="/page/jobs?q=w&amp;vc=a&amp;rows=2"' in html
+
+
+def test_the_page_of_a_waiting_job_says_why_and_what_helps(client: FlaskClient) -> None:
+    words = text_of(page(client, "/page/jobs/ns:third"))
+    assert "Why it waits needs 1 node of 4 GPU; a has 2 of 2 in use by" in words
+    assert "priority=1" in words
+    assert "ends=ns:first" in words
+    assert "Who has the cells" in words
+
+
+def test_a_job_is_found_by_a_pod_of_it(client: FlaskClient) -> None:
+    assert "<h1>ns:first</h1>" in page(client, "/page/jobs/ns/p")
+
+
+def test_a_change_of_the_users_own_is_tried_and_nothing_happens() -> None:
+    small = crowded()
+    client = create_app(small.service).test_client()
+    before = small.snapshot()
+    assert "With priority=7 it starts at once" in text_of(page(client, "/page/jobs/ns:third?if=priority%3D7"))
+    assert "it still waits" in text_of(page(client, "/page/jobs/ns:third?if=priority%3D0"))
+    assert 'role="alert"' in page(client, "/page/jobs/ns:third?if=magic")
+    assert small.snapshot() == before
+
+
+def test_the_cells_of_a_job_and_of_those_in_its_way_are_marked(client: FlaskClient) -> None:
+    def marks(job: str) -> list[tuple[int, int]]:
+        (found,) = re.findall(r'data-marks="([^"]*)"', page(client, f"/page/jobs/{job}"))
+        return [(end - first, kind) for _, first, end, kind in json.loads(unescaped(found))]
+
+    assert marks("ns:first") == [(4, 0)]
+    assert sorted(marks("ns:third")) == [(4, 3), (4, 3)]
+
+
+def test_a_job_that_runs_has_no_certificate(client: FlaskClient) -> None:
+    words = text_of(page(client, "/page/jobs/ns:first"))
+    assert "Why it waits" not in words
+    assert "Started" in words
+
+
+@pytest.mark.parametrize("name", ["none", "ns/none", "%2E%2E", "%3Cimg%3E"])
+def test_a_job_that_does_not_exist_is_not_found(client: FlaskClient, name: str) -> None:
+    response = client.get(f"/page/jobs/{name}", headers={"Accept": BROWSER})
+    assert response.status_code == 404
+    assert "<img>" not in response.text
+
+
+def test_names_of_other_tenants_are_masked_and_their_pages_do_not_exist() -> None:
+    users = {"t": {"username": "stranger"}}
+    rights = {("stranger", "get", "/page*")}
+    with ReviewServer.running(users, rights) as server:
+        gate = Gate(None, Reviews(server.kube))
+        gate.may_do = lambda caller, resource: False  # type: ignore[method-assign]  # no pods of any namespace
+        client = create_app(crowded().service, gate).test_client()
+        headers = {"Authorization": "Bearer t"}
+        for query in ("", "?q=third", "?namespace=ns", "?q=ns"):
+            html = page(client, f"/page/jobs{query}", **headers)
+            assert not re.search(r"third|first|second|ns:|ns/", html.split("<tbody>")[1])
+        assert MASKED in unescaped(page(client, "/page/jobs", **headers))
+        hidden = client.get("/page/jobs/ns:third", headers={"Accept": BROWSER, **headers})
+        absent = client.get("/page/jobs/ns:never", headers={"Accept": BROWSER, **headers})
+        assert hidden.status_code == absent.status_code == 404
+        assert hidden.text.replace("ns:third", "") == absent.text.replace("ns:never", "")
+
+
+def test_nobody_finds_a_masked_job_by_a_text() -> None:
+    masked = Job(name=MASKED, state="Waiting", vc="a", cause="in-use")
+    assert Filters().takes(masked)
+    assert Filters(vc="a").takes(masked)
+    assert not Filters(q="tenant").takes(masked)
+    assert not Filters(namespace="n").takes(masked)
