@@ -63,7 +63,7 @@ def _frame(inspector: Inspector, vc: str) -> Frame:
         datetime.now(UTC).isoformat(timespec="seconds"),
         [one for one in inspector.free_cells() if vc in ("", one.vc)],
         inspector.nodes(is_bad=True),
-        inspector.jobs({"vc": vc}),
+        inspector.jobs({"vc": [vc]}),
     )
 
 

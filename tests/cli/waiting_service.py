@@ -1,7 +1,7 @@
 """A loopback server that answers as a service with one waiting gang, one running group and one bad node."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -91,7 +91,7 @@ class WaitingService(StubServer):
     def _of_path(self, request: Request) -> tuple[Any, ...]:
         url = urlsplit(request.target)
         path = unquote(url.path)
-        wanted = {name: values[0] for name, values in parse_qs(url.query).items()}
+        wanted = parse_qs(url.query, keep_blank_values=True)
         if self.is_down:
             return 503, "not ready: kernels are being loaded"
         if self.is_old:
@@ -109,5 +109,5 @@ class WaitingService(StubServer):
         return (200, self.whys[name]) if name in self.whys else (404, f"there is no job {name}")
 
 
-def _is_wanted(job: Job, wanted: Mapping[str, str]) -> bool:
-    return all(getattr(job, name) == value for name, value in wanted.items())
+def _is_wanted(job: Job, wanted: Mapping[str, Sequence[str]]) -> bool:
+    return all(getattr(job, name) in values for name, values in wanted.items())

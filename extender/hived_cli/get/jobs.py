@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from typing import get_args, get_type_hints
 
 import click
-import msgspec
 
 from hived_cli.helpers.completing import complete_vcs
 from hived_cli.helpers.forms import fitted, output_option
@@ -49,16 +48,12 @@ def command(
     """
     if is_waiting and wanted_state:
         raise click.UsageError("--waiting and --state exclude each other")
-    path = jobs_path({**wanted, "state": wanted_state or ""})
+    states = WAITING_STATES if is_waiting else (wanted_state or "",)
+    path = jobs_path({**{name: (value,) for name, value in wanted.items()}, "state": states})
 
     def answer() -> Answer:
         told = inspector.fetch_new(path)
-        if output == "json" and not is_waiting:
-            return told
-        jobs = inspector.decode(path, Jobs, told).items
-        if is_waiting:
-            jobs = [job for job in jobs if job.state in WAITING_STATES]
-        return msgspec.json.encode(Jobs(items=jobs)) if output == "json" else _drawn(jobs, output == "wide")
+        return told if output == "json" else _drawn(inspector.decode(path, Jobs, told).items, output == "wide")
 
     show(answer)
 
