@@ -28,13 +28,15 @@ NOT_FOUND = 404
 
 class View(msgspec.Struct, frozen=True, eq=False):
     """A snapshot, with the jobs in it and why they wait: waiting ones in the order in which they are served, then
-    those with cells by name. `judge` is asked by who holds `snapshot.lock`.
+    those with cells by name. `judge` is asked by who holds `snapshot.lock`. `namespaces` has those of all jobs, groups
+    and pods.
     """
 
     snapshot: Snapshot
     judge: Judge
     jobs: tuple[ListedJob, ...]
     certificates: Mapping[str, Certificate]
+    namespaces: Mapping[str, str]
 
     def find(self, name: str) -> ListedJob:
         """The job of this name, or that has a pod or a group of it. Raises UserError (404)."""
@@ -102,7 +104,9 @@ class InsightDesk:
         with snapshot.lock:
             certificates = {entry.name: judge.certificate(entry) for entry in snapshot.waiting}
         waiting = [waiting_job(snapshot, entry, certificates[entry.name]) for entry in snapshot.waiting]
-        return View(snapshot, judge, (*waiting, *running_jobs(snapshot)), certificates)
+        jobs = (*waiting, *running_jobs(snapshot))
+        namespaces = {name: one.namespace for one in jobs for name in (*one.job.pods, *one.groups, one.job.name)}
+        return View(snapshot, judge, jobs, certificates, namespaces)
 
     def _why(self, view: View, listed: ListedJob) -> Why:
         name = listed.job.name
