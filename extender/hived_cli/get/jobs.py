@@ -8,7 +8,7 @@ import click
 
 from hived_cli.helpers.completing import complete_vcs
 from hived_cli.helpers.forms import fitted, output_option
-from hived_cli.helpers.waits import UNKNOWN, WAITING_STATES, age, brief_when, listed, priority, state
+from hived_cli.helpers.waits import UNKNOWN, WAITING_STATES, age, brief_when, listed, priority, reason, state
 from hived_cli.helpers.watching import Answer, Show, watches
 from hived_config.reader import printable
 from hived_extender.api.waiting import Job, Jobs
@@ -74,15 +74,8 @@ def _drawn(jobs: Sequence[Job], is_wide: bool) -> str:
             job.asks or UNKNOWN,
             brief_when(job.when, now),
             *([listed(job.nodes, most=len(job.nodes)) or UNKNOWN] if is_wide else []),
-            _reason(job),
+            reason(job),
         ]
         for job in jobs
     ]
     return fitted(headers, rows, is_whole=is_wide)
-
-
-def _reason(job: Job) -> str:
-    """Why a job waits; of others the cause, if one is told."""
-    if job.sentence and job.cause and job.cause != "unknown":
-        return f"{job.cause}: {printable(job.sentence)}"
-    return printable(job.sentence) or job.cause
