@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from delivery.advisories import check_advisories
-from delivery.licences import check_licences
+from delivery.licences import check_licences, check_vendored
 from delivery.locks import Pin, read_lock, roots
 from delivery.project import CheckError, Findings, read_pyproject
 from delivery.sbom import check_bills
@@ -69,6 +69,6 @@ def check(root: Path, today: datetime.date) -> Findings:
         pins, json.loads(path.read_text()) if path.exists() else None, policy["accepted_advisories"], today
     )
     findings.problems += check_locks(locks, wanted) + check_installed(pins) + check_licences(pins, policy)
-    findings.problems += check_bills(root)
+    findings.problems += check_vendored(root, policy) + check_bills(root)
     findings.notes.append(f"{len(pins)} packages are locked, {len(locks['requirements.lock'])} of them to run hived")
     return findings

@@ -1,8 +1,10 @@
 """Licences of packages: the one that a package names, and whether .ci/policy.json allows it."""
 
+import hashlib
 import re
 from collections.abc import Iterable
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from delivery.locks import Pin
@@ -67,6 +69,19 @@ def check_licences(pins: dict[str, Pin], policy: dict[str, Any]) -> list[str]:
             problems.append(f"{pin.name}: its metadata name no clear licence: look, and add it to .ci/policy.json")
         elif not is_allowed(licence, allowed):
             problems.append(f"{pin.name}: its licence {licence} is not among those allowed in .ci/policy.json")
+    return problems
+
+
+def check_vendored(root: Path, policy: dict[str, Any]) -> list[str]:
+    """Files of others in the checkout that are not as the policy says, or whose licence is not allowed."""
+    problems = []
+    for each in policy["vendored"]:
+        if not is_allowed(each["licence"], policy["allowed_licences"]):
+            problems.append(f"{each['name']}: its licence {each['licence']} is not allowed in .ci/policy.json")
+        for name, digest in each["files"].items():
+            path = root / name
+            if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+                problems.append(f"{name}: it is not the file of {each['name']} {each['version']} in .ci/policy.json")
     return problems
 
 

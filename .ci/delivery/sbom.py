@@ -39,8 +39,11 @@ def make_sbom(root: Path = ROOT) -> str:
     }
     content = {
         "metadata": {"component": ourselves},
-        "components": [_component(pin, policy) for pin in pins.values()],
-        "dependencies": _dependencies(project, name, version, pins),
+        "components": [
+            *(_component(pin, policy) for pin in pins.values()),
+            *(_vendored(each) for each in policy["vendored"]),
+        ],
+        "dependencies": _dependencies(project, name, version, pins, policy),
     }
     serial = uuid.uuid5(uuid.NAMESPACE_URL, json.dumps(content, sort_keys=True))
     head = {
@@ -58,6 +61,7 @@ def make_licences(root: Path = ROOT) -> str:
     policy, pins = _policy(root), _locked(root)
     rows = [(read_pyproject(root)["project"]["name"], read_version(root), read_pyproject(root)["project"]["license"])]
     rows += [(pin.name, pin.version, known_licence(pin.name, policy) or "unknown") for pin in pins.values()]
+    rows += [(each["name"], each["version"], each["licence"]) for each in policy["vendored"]]
     return "".join(f"{name:28} {version:12} {licence}\n" for name, version, licence in rows)
 
 
@@ -109,8 +113,30 @@ def _component(pin: Pin, policy: dict[str, Any]) -> dict[str, Any]:
     return component
 
 
-def _dependencies(project: dict[str, Any], name: str, version: str, pins: dict[str, Pin]) -> list[dict[str, Any]]:
-    """The packages that each package asks for on any target."""
+def _vendored(entry: dict[str, Any]) -> dict[str, Any]:
+    """A library for browsers, whose files lie in the checkout as the npm registry has them."""
+    return {
+        "type": "library",
+        "bom-ref": _npm_purl(entry),
+        "name": entry["name"],
+        "version": entry["version"],
+        "purl": _npm_purl(entry),
+        "licenses": [{"expression": entry["licence"]}],
+        "components": [
+            {"type": "file", "name": path.rpartition("/")[2], "hashes": [{"alg": "SHA-256", "content": digest}]}
+            for path, digest in entry["files"].items()
+        ],
+    }
+
+
+def _npm_purl(entry: dict[str, Any]) -> str:
+    return f"pkg:npm/{entry['name']}@{entry['version']}"
+
+
+def _dependencies(
+    project: dict[str, Any], name: str, version: str, pins: dict[str, Pin], policy: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """The packages that each package asks for on any target; hived brings the vendored ones along."""
     requires: dict[str, list[str]] = {}
     for pin in pins:
         try:
@@ -121,13 +147,14 @@ def _dependencies(project: dict[str, Any], name: str, version: str, pins: dict[s
     for target in TARGETS:
         for asking, requirement in walk(roots(project)["requirements.lock"], requires, environment_of(*target)):
             found[asking].add(canonicalize_name(requirement.name))
-    return [
-        {
-            "ref": _purl(each, pins[each].version) if each else _purl(name, version),
-            "dependsOn": sorted(_purl(other, pins[other].version) for other in others),
-        }
+    vendored = [_npm_purl(each) for each in policy["vendored"]]
+    refs = {
+        _purl(each, pins[each].version) if each else _purl(name, version): sorted(
+            [*(_purl(other, pins[other].version) for other in others), *(vendored if not each else [])]
+        )
         for each, others in found.items()
-    ]
+    }
+    return [{"ref": ref, "dependsOn": others} for ref, others in (refs | {each: [] for each in vendored}).items()]
 
 
 def write_bills(*folders: Path) -> None:

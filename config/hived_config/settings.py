@@ -47,6 +47,7 @@ class Settings(msgspec.Struct, frozen=True):
     disruption_budgets: Budgets = Budgets.OVERRIDE
     eviction_grace_s: int = 30
     waiting_messages: WaitingMessages = WaitingMessages.EXPLAINED
+    history_file: str = ""
 
     def listen_on(self) -> tuple[str, int]:
         """(host, port) of `web_server_address`; the host is "" for every interface."""
@@ -123,6 +124,13 @@ SETTING_KEYS = (
         "[causes](waiting.md#causes)) or `hived` (HiveD's own message first, for programs that look for it)",
         DEFAULTS.waiting_messages,
     ),
+    Key(
+        "historyFile",
+        Text("the path of a file"),
+        "where the [history](history.md) is kept over restarts, in a file of at most 64 MiB that is made if need be; "
+        "without one, in memory only. It is read when the process starts",
+        rule="`${HISTORY_FILE}`",
+    ),
 )
 """In the order of the fields of `Settings`, which they describe."""
 
@@ -137,6 +145,7 @@ def read_settings(given: Given, environ: Mapping[str, str]) -> Settings:
     defaults = {
         "kubeApiServerAddress": environ.get("KUBE_APISERVER_ADDRESS", ""),
         "kubeConfigFilePath": _default_kube_config(environ),
+        "historyFile": environ.get("HISTORY_FILE", ""),
     }
     return Settings(*(given.value(key.name, defaults.get(key.name)) for key in SETTING_KEYS))
 

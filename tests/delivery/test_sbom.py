@@ -1,5 +1,6 @@
 """The bill of materials is one by its format's schema, and names what is locked."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
+from delivery.licences import check_vendored
 from delivery.locks import Pin, read_lock
 from delivery.sbom import LICENCES, SBOM, check_bills, make_bills
 from hived import __version__
@@ -33,12 +35,38 @@ def pins() -> dict[str, Pin]:
     return read_lock((ROOT / ".ci" / "requirements.lock").read_text())
 
 
+def packages(bill: dict[str, Any]) -> list[dict[str, Any]]:
+    """The components that pip installs."""
+    return [each for each in bill["components"] if each["purl"].startswith("pkg:pypi/")]
+
+
+def test_the_bill_names_the_files_of_others_that_the_checkout_has(bill: dict[str, Any]) -> None:
+    named = {
+        file["name"]: file["hashes"][0]["content"]
+        for each in bill["components"]
+        if each["purl"].startswith("pkg:npm/")
+        for file in each["components"]
+    }
+    folder = ROOT / "extender" / "hived_extender" / "http" / "pages" / "static" / "vendor"
+    there = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix != ".txt"}
+    assert named == {name: hashlib.sha256(content).hexdigest() for name, content in there.items()}
+    assert len(list(folder.glob("*-LICENSE.txt"))) == 2
+
+
+def test_a_vendored_file_that_was_changed_is_noticed(tmp_path: Path) -> None:
+    policy = json.loads((ROOT / ".ci" / "policy.json").read_text())
+    assert check_vendored(ROOT, policy) == []
+    problems = check_vendored(tmp_path, policy)
+    assert len(problems) == 3
+    assert "it is not the file of htmx.org" in problems[0]
+
+
 def test_the_bill_follows_the_schema_of_its_format(text: str) -> None:
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
 
 
 def test_the_bill_names_exactly_what_is_locked(bill: dict[str, Any], pins: dict[str, Pin]) -> None:
-    assert {each["name"]: each["version"] for each in bill["components"]} == {
+    assert {each["name"]: each["version"] for each in packages(bill)} == {
         name: pin.version for name, pin in pins.items()
     }
 
@@ -48,7 +76,7 @@ def test_the_bill_has_the_digest_of_every_wheel_that_may_be_installed(
 ) -> None:
     digests = {
         each["name"]: tuple(f"sha256:{digest['content']}" for digest in each["externalReferences"][0]["hashes"])
-        for each in bill["components"]
+        for each in packages(bill)
     }
     assert digests == {name: pin.hashes for name, pin in pins.items()}
 

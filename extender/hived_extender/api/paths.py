@@ -34,6 +34,13 @@ CONFIG_PATH = "/v1/config"
 CONFIG_PLAN_PATH = f"{CONFIG_PATH}/plan"
 CONFIG_VERSIONS_PATH = f"{CONFIG_PATH}/versions"
 
+PAGE_PATH = "/page"
+PAGE_JOBS_PATH = f"{PAGE_PATH}/jobs"
+PAGE_CONFIG_PATH = f"{PAGE_PATH}/configuration"
+PAGE_CONFIG_PLAN_PATH = f"{PAGE_CONFIG_PATH}/plan"
+PAGE_CONFIG_PUSH_PATH = f"{PAGE_CONFIG_PATH}/push"
+"""Pages for people; all of them begin alike, so that one rule of a role allows them."""
+
 HEALTH_PATH = "/healthz"
 READINESS_PATH = "/readyz"
 METRICS_PATH = "/metrics"
@@ -53,6 +60,11 @@ def group_path(name: str) -> str:
 def why_path(job: str) -> str:
     """The path of the answer why a job waits; its name may hold slashes."""
     return WHY_PATH + _quoted(job, safe="/")
+
+
+def page_job_path(job: str) -> str:
+    """The path of the page of a job; its name may hold slashes."""
+    return f"{PAGE_JOBS_PATH}/{_quoted(job, safe='/')}"
 
 
 def _quoted(name: str, safe: str) -> str:

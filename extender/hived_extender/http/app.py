@@ -19,9 +19,12 @@ from hived_extender.http.callers import CALLER, Call
 from hived_extender.http.config_pushes import ConfigPushes
 from hived_extender.http.gated_app import BODY_LIMIT, CLOSE, GATE, gate_of
 from hived_extender.http.masking import Masking
+from hived_extender.http.pages.blueprint import front_page, pages, wants_page
+from hived_extender.http.pages.site import Site
 from hived_extender.http.routes import ROUTES, answer, explain
 from hived_extender.http.routing import Backend, Handler
 from hived_extender.insight.desk import InsightDesk
+from hived_extender.insight.history import HistoryRings
 from hived_extender.pods.wire import encode
 from hived_extender.service.service import Service
 
@@ -38,12 +41,13 @@ def create_app(
     gate: Gate | None = None,
     config_pushes: ConfigPushes | None = None,
     defrag: DefragDesk | None = None,
+    history: HistoryRings | None = None,
     insight: InsightDesk | None = None,
 ) -> Flask:
     """An application that serves `service` to callers whom `gate` lets in; without one, to everybody. Cheap.
 
     `config_pushes` answers for its configuration, `defrag` for moves; without these, their paths do not exist.
-    `insight` answers about jobs, a new one by default.
+    `history` has the past; without it there is none to be shown. `insight` answers about jobs, a new one by default.
     """
     app = Flask(__name__, static_folder=None)
     app.extensions[GATE] = gate or Gate()
@@ -53,12 +57,15 @@ def create_app(
     app.url_map.merge_slashes = False
     app.url_map.converters["rest"] = _RestOfPath
     masking = Masking(gate_of(app))
-    backend = Backend(service, config_pushes, defrag, insight or InsightDesk(service), masking)
+    backend = Backend(service, config_pushes, defrag, history, insight or InsightDesk(service), masking)
+    site = pages(backend, gate_of(app))
+    app.register_blueprint(site.blueprint)
     for route in ROUTES:
         is_about_moves = route.path.startswith((DEFRAG_PATH, INPUTS_PATH, MOVES_PATH))
         has_part = defrag is not None if is_about_moves else config_pushes is not None
         if has_part or not (is_about_moves or route.path.startswith(CONFIG_PATH)):
             rule, view = route.path.replace("{name}", "<rest:name>"), _view(route.handler, backend)
+            view = view if rule != "/" else _page_or(view, site)
             app.add_url_rule(rule, f"{route.method} {rule}", view, methods=[route.method])
     app.register_error_handler(HTTPException, _http_error)
     app.register_error_handler(Exception, _unforeseen_error)
@@ -87,6 +94,17 @@ def _view(handler: Handler, backend: Backend) -> Callable[..., Response]:
         return _respond(answer(handler, backend, question))
 
     return view
+
+
+def _page_or(view: Callable[..., Response], site: Site) -> Callable[..., Response]:
+    """The page of the cluster for browsers, the list of all paths for programs."""
+
+    def page_or_list() -> Response:
+        response = front_page(site) if wants_page() else view()
+        response.headers["Vary"] = ", ".join({**dict.fromkeys(response.vary), "Accept": None})
+        return response
+
+    return page_or_list
 
 
 def _respond(reply: Answer) -> Response:

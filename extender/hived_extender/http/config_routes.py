@@ -35,7 +35,7 @@ def version(backend: Backend, question: Question) -> Answer:
 def plan(backend: Backend, question: Question) -> Answer:
     """The effects of this configuration on jobs. Nothing is changed."""
     args = decode_args(question.body, ConfigPlanArgs)
-    _check_size(args.text)
+    check_size(args.text)
     return Answer(encode(backend.config_pushes.configurations.plan(args.text, args.file)))
 
 
@@ -44,7 +44,7 @@ def push(backend: Backend, question: Question) -> Answer:
     if question.is_from_page:  # browsers let any page post to a loopback address, and show it a client certificate
         raise UserError("a page in a browser may not push: it says Origin", 403)
     args = decode_args(question.body, ConfigPushArgs)
-    _check_size(args.text)
+    check_size(args.text)
     try:
         version, outcome = backend.config_pushes.push(args, question.caller)
     except Refused as error:
@@ -52,8 +52,8 @@ def push(backend: Backend, question: Question) -> Answer:
     return Answer(encode(ConfigPushResult(version.version, outcome)))
 
 
-def _check_size(text: str) -> None:
-    """Raises UserError (413)."""
+def check_size(text: str) -> None:
+    """Raises UserError (413) for a text that no ConfigMap holds."""
     size = len(text.encode(errors="replace"))
     if size > CONFIG_TEXT_LIMIT:
         raise UserError(

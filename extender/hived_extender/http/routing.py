@@ -5,22 +5,26 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from hived.errors import UserError
 from hived_extender.defrag.desk import DefragDesk
 from hived_extender.http.answers import Answer, Question
 from hived_extender.http.config_pushes import ConfigPushes
 from hived_extender.http.masking import Mask, Masking
 from hived_extender.insight.desk import InsightDesk
+from hived_extender.insight.history import HistoryRings
 from hived_extender.service.service import Service
 
 
 class Backend(msgspec.Struct, frozen=True):
     """A service, the pushes of its configurations, its plans for moves, and its answers about jobs; without one of
-    these, its paths do not exist. `masking` hides names of other tenants' jobs.
+    these, its paths do not exist. `past` is its history, None where it keeps none. `masking` hides names of other
+    tenants' jobs.
     """
 
     service: Service
     config_desk: ConfigPushes | None = None
     defrag_desk: DefragDesk | None = None
+    past: HistoryRings | None = None
     insight_desk: InsightDesk | None = None
     masking: Masking | None = None
 
@@ -46,6 +50,13 @@ class Backend(msgspec.Struct, frozen=True):
         """What the caller of a question may see, on the same paths."""
         assert self.masking is not None
         return self.masking.of(question.caller)
+
+    @property
+    def history(self) -> HistoryRings:
+        """The history. Raises UserError (404) if there is none."""
+        if self.past is None:
+            raise UserError("this service keeps no history", 404)
+        return self.past
 
 
 Handler: TypeAlias = Callable[[Backend, Question], Answer]

@@ -78,6 +78,11 @@ KIB = 1024
 MIB = 1024 * KIB
 
 VERBS = frozenset((paths.FILTER_PATH, paths.PREEMPT_PATH, paths.BIND_PATH))
+CONFIG_PATHS = frozenset(
+    (paths.CONFIG_PATH, paths.CONFIG_PLAN_PATH, paths.PAGE_CONFIG_PLAN_PATH, paths.PAGE_CONFIG_PUSH_PATH)
+)
+"""Calls of these are long, and have long bodies."""
+
 VERBS_BUDGET = 32 * MIB
 SMALL_VERB = 4 * KIB
 SMALL_VERBS_BUDGET = 16 * MIB
@@ -185,7 +190,7 @@ class _Shares:
             return BODY_LIMIT, self._verbs
         if path in {paths.HEALTH_PATH, paths.READINESS_PATH}:
             return SMALL_VERB, self._verbs
-        if path in {paths.CONFIG_PATH, paths.CONFIG_PLAN_PATH, paths.DEFRAG_PATH}:
+        if path in CONFIG_PATHS or path == paths.DEFRAG_PATH:
             return CONFIG_BODY_LIMIT, self._configs
         return WHAT_IF_LIMIT if path == paths.WHAT_IF_PATH else SMALL_LIMIT, self._others
 
@@ -338,10 +343,7 @@ class Shim:
     async def _call_flask(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         call = FlaskCall(self._app, environ_of(scope, body), send)
         watcher = asyncio.get_running_loop().create_task(call.watch_client(receive))
-        is_change = scope["method"] == "POST" and _place(scope).rstrip("/") in {
-            paths.CONFIG_PATH,
-            paths.CONFIG_PLAN_PATH,
-        }
+        is_change = scope["method"] == "POST" and _place(scope).rstrip("/") in CONFIG_PATHS
         lane = self._configs if is_change else self._others
         try:
             async with lane.place():

@@ -1,5 +1,7 @@
 """Answers about jobs and nodes, for many callers at once, outside of the lock and of the event loop."""
 
+import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -8,10 +10,11 @@ import msgspec
 from msgspec.structs import replace
 
 from hived.emptied import Emptied
-from hived.errors import UserError
+from hived.errors import HivedError, UserError
 from hived.topology import Topology
-from hived_extender.api.waiting import Certificate, FreeCells, IfResult, NodeView, Why
+from hived_extender.api.waiting import Certificate, FreeCells, IfResult, NodeView, When, Why
 from hived_extender.insight.certificates import Judge
+from hived_extender.insight.forecaster import Forecaster
 from hived_extender.insight.free_cells import free_cells
 from hived_extender.insight.ifs import try_changes
 from hived_extender.insight.listing import ListedJob, node_views, running_jobs, waiting_job
@@ -23,7 +26,12 @@ from hived_extender.service.service import Service
 FRESH_S = 2.0
 """How old an answer may be. Pages ask again every few seconds."""
 
+FORECAST_EVERY_S = 10.0
+"""Between two forecasts of all jobs, which take a part of one core."""
+
 NOT_FOUND = 404
+
+log = logging.getLogger(__name__)
 
 
 class View(msgspec.Struct, frozen=True, eq=False):
@@ -57,9 +65,19 @@ class InsightDesk:
     """See the module. Thread-safe; equal questions are answered once in a moment, however many ask."""
 
     def __init__(
-        self, service: Service, *, clock: Callable[[], float] = time.monotonic, fresh_s: float = FRESH_S
+        self,
+        service: Service,
+        forecaster: Forecaster | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        fresh_s: float = FRESH_S,
     ) -> None:
+        """Without a forecaster nobody says when jobs start."""
         self._service = service
+        self._forecaster = forecaster
+        self._clock = clock
+        self._foreseen: Mapping[str, When] = {}
+        self._next_forecast, self._is_forecasting = -math.inf, threading.Lock()
         self._views: SharedAnswers[View] = SharedAnswers(fresh_s, clock)
         self._whys: SharedAnswers[Why] = SharedAnswers(fresh_s, clock)
         self._ifs: SharedAnswers[IfResult] = SharedAnswers(fresh_s, clock)
@@ -103,7 +121,11 @@ class InsightDesk:
         judge = Judge(snapshot, *self._emptied_of(snapshot.state.topology))
         with snapshot.lock:
             certificates = {entry.name: judge.certificate(entry) for entry in snapshot.waiting}
-        waiting = [waiting_job(snapshot, entry, certificates[entry.name]) for entry in snapshot.waiting]
+        self._foresee(snapshot)
+        waiting = [
+            waiting_job(snapshot, entry, certificates[entry.name], self._foreseen.get(entry.name))
+            for entry in snapshot.waiting
+        ]
         jobs = (*waiting, *running_jobs(snapshot))
         namespaces = {name: one.namespace for one in jobs for name in (*one.job.pods, *one.groups, one.job.name)}
         return View(snapshot, judge, jobs, certificates, namespaces)
@@ -113,8 +135,28 @@ class InsightDesk:
         entry = view.snapshot.find(name) if name in view.certificates else None
         if entry is None:
             return Why(job=listed.job)
-        found = view.certificates[name]
-        return Why(job=listed.job, certificate=replace(found, unblock=unblocks_of(view.snapshot, entry)))
+        found = replace(view.certificates[name], unblock=unblocks_of(view.snapshot, entry))
+        when = self._forecaster.of(view.snapshot, entry) if self._forecaster is not None else None
+        return Why(job=listed.job, certificate=found, when=when)
+
+    def _foresee(self, snapshot: Snapshot) -> None:
+        """Have all starts forecast beside everything else: with a thousand jobs that takes seconds.
+
+        Lists have the forecasts of a moment ago.
+        """
+        if self._forecaster is None or not snapshot.waiting or self._clock() < self._next_forecast:
+            return
+        if self._is_forecasting.acquire(blocking=False):
+            threading.Thread(target=self._forecast, args=(self._forecaster, snapshot), daemon=True).start()
+
+    def _forecast(self, forecaster: Forecaster, snapshot: Snapshot) -> None:
+        try:
+            self._foreseen = forecaster.all(snapshot)
+        except HivedError as error:
+            log.warning("no forecasts", extra={"fields": {"error": str(error)}})
+        finally:
+            self._next_forecast = self._clock() + FORECAST_EVERY_S
+            self._is_forecasting.release()
 
     def _emptied_of(self, topology: Topology) -> tuple[Emptied, threading.Lock]:
         """The empty cluster, which lasts for as long as the configuration, and who may ask it."""

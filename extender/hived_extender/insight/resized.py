@@ -28,8 +28,8 @@ def check_size(state: State) -> None:
     leaves = len(state.arrays.node_leaf)
     if leaves > MOST_LEAVES:
         raise UserError(
-            f"another configuration is tried for {MOST_LEAVES} leaf cells at most, here are {leaves}; `hived config plan` "
-            "says what a new one would do"
+            f"another configuration is tried for {MOST_LEAVES} leaf cells at most, here are {leaves}: `hived config "
+            "plan` says what a new one would do"
         )
 
 
@@ -87,7 +87,7 @@ def _resized(spec: ClusterSpec, resizes: Sequence[Resize]) -> Mapping[str, Virtu
         count = counts.get(path, 0) + one.count
         if count < 0:
             raise UserError(
-                f"virtual cluster {one.vc} has {counts.get(path, 0)} cells of {path}, {-one.count} too many"
+                f"virtual cluster {one.vc} has {counts.get(path, 0)} cells of {path}, {-one.count} cannot be taken"
             )
         counts[path] = count
         cells = tuple(VirtualCellSpec(name, number) for name, number in counts.items() if number)

@@ -45,8 +45,9 @@ class WaitingEntry(msgspec.Struct, frozen=True, eq=False):
 
     `requests` are its parts, which start together, each with its offer (None: any node) in `offers`. A job that cannot
     be asked for has none, and `refusal` says why: a mistake, or its gang `is_incomplete`. `reason` was told last;
-    `rules` says which rules of Kubernetes refuse which nodes for good.
-    `created_s` is the moment at which its first pod was created, in seconds since 1970; infinite if unknown.
+    `rules` says which rules of Kubernetes refuse which nodes for good. `created_s` is the moment at which its first pod
+    was created, in seconds since 1970; infinite if unknown. For `limit_s` it has its cells at the most, the time to
+    leave included: None if one of its pods does not say.
 
     For each part, `fits` has the nodes that could take each pod once others leave (bool, shape (slots, nodes), or one
     row for all slots), and `demands` what the pods demand of nodes; nothing of pods whose demands are not known.
@@ -67,6 +68,7 @@ class WaitingEntry(msgspec.Struct, frozen=True, eq=False):
     is_incomplete: bool = False
     reason: str = ""
     rules: str = ""
+    limit_s: float | None = None
 
 
 class RunningFacts(msgspec.Struct, frozen=True):
@@ -96,7 +98,9 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     `waiting` is in the order in which jobs are served: by priority, then by age. `running` is by group. `bad` has, for
     each configured node that cannot be used, why, and since when if that is known, and `bad_nodes` has it as the rules
     of Kubernetes see it. `access` decides which namespaces may use which virtual clusters, by `labels` of namespaces
-    where it needs them. Whoever asks the core about `state` holds `lock`: its answers are tried there and taken back.
+    where it needs them. `jobs` has the groups with cells by the name of their job.
+
+    Whoever asks the core about `state` holds `lock`: its answers are tried there and taken back.
     """
 
     state: State
@@ -108,6 +112,7 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     bad_nodes: Mapping[str, RuledNode]
     access: AccessRules
     labels: Mapping[str, Mapping[str, str]]
+    jobs: Mapping[str, Sequence[str]]
     lock: threading.RLock = msgspec.field(default_factory=threading.RLock)
 
     def find(self, name: str) -> WaitingEntry | None:
@@ -145,7 +150,18 @@ def take(service: Service, room: State | None = None) -> Snapshot:
         if access.needs_labels
     }
     found = {group: _facts(pods) for group, pods in running.items()}
-    return Snapshot(state, version, time.time(), tuple(waiting), found, bad, nodes, access, labels)
+    return Snapshot(
+        state, version, service.runner.wall_s, tuple(waiting), found, bad, nodes, access, labels, jobs_of(state, found)
+    )
+
+
+def jobs_of(state: State, running: Mapping[str, RunningFacts]) -> dict[str, list[str]]:
+    """The groups with cells by the name of their job; a group of which nothing else is known is its own job."""
+    found: dict[str, list[str]] = {}
+    for name in state.groups:
+        facts = running.get(name)
+        found.setdefault(facts.job if facts is not None else name, []).append(name)
+    return found
 
 
 class _Job(msgspec.Struct):
@@ -154,9 +170,11 @@ class _Job(msgspec.Struct):
     entry_of_first: WaitingEntry
     pods: list[str]
     created_s: float
+    limits: list[float | None]
 
     def entry(self) -> WaitingEntry:
-        return replace(self.entry_of_first, pods=tuple(self.pods), created_s=self.created_s)
+        limit_s = _last(self.limits)
+        return replace(self.entry_of_first, pods=tuple(self.pods), created_s=self.created_s, limit_s=limit_s)
 
 
 class _RunningPod(msgspec.Struct, frozen=True):
@@ -177,11 +195,12 @@ def _note(record: PodRecord, machine: Machine, jobs: dict[str, _Job], running: d
         if entry is not None:
             said = machine.announcements.said(record.uid)
             entry = replace(entry, user=_user(record, cache), reason=said, rules=cache.offers.refusals(record))
-            job = jobs.setdefault(entry.name, _Job(entry, [], _UNKNOWN_S))
+            job = jobs.setdefault(entry.name, _Job(entry, [], _UNKNOWN_S, []))
             if entry.requests and not job.entry_of_first.requests:
                 job.entry_of_first = entry  # the others of its pods wait for these
             job.pods.append(record.key)
             job.created_s = min(job.created_s, _created_s(record))
+            job.limits.append(_limit_s(record))
     elif record.is_in_core and record.request is not None and record.place.info is not None:
         running.setdefault(record.request.spec.group.name, []).append(_RunningPod(record, _user(record, cache)))
 
@@ -280,11 +299,30 @@ def _facts(pods: Sequence[_RunningPod]) -> RunningFacts:
         user=next((one.user for one in pods if one.user), ""),
         pods=tuple(one.key for one in records),
         started_s=min(started, default=None),
+        ends_s=_last([_ends_s(one) for one in records]),
         may_move=all(one.progress.may_move for one in records),
         grace_s=max(one.seen.grace_s for one in records),
         is_leaving=all(one.seen.is_leaving for one in records),
-        leaves_s=None if None in leaves else max(filter(None, leaves)),
+        leaves_s=_last(leaves),
     )
+
+
+def _limit_s(record: PodRecord) -> float | None:
+    """Seconds that a pod has its cells at the most from its start, with the time to leave."""
+    limit_s = record.progress.limit_s
+    return None if limit_s is None else limit_s + record.seen.grace_s
+
+
+def _ends_s(record: PodRecord) -> float | None:
+    """When a pod is gone at the latest by its own declaration."""
+    started_s, limit_s = record.progress.times.started_s, _limit_s(record)
+    return None if started_s is None or limit_s is None else started_s + limit_s
+
+
+def _last(moments: Sequence[float | None]) -> float | None:
+    """The latest of all; None if one is not known."""
+    known = [each for each in moments if each is not None]
+    return max(known) if known and len(known) == len(moments) else None
 
 
 def is_opportunistic(entry: WaitingEntry) -> bool:

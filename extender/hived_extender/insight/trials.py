@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from hived.decisions import Bind, Decision, Preempt, Wait
+from hived.decisions import Bind, Decision, Wait
 from hived.errors import UserError
 from hived.events import LeavesLost, Limit, NodeHealthChanged, Offer, PodDeleted, Spread, Together
 from hived.scheduler import Asked, Fact, plan_in_turn
@@ -23,9 +23,6 @@ from hived_extender.insight.changes import Change, Ends, Heal, LeafType, Move, O
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry
 from hived_extender.kube_rules.demands import Demands
 from hived_extender.kube_rules.nodes import Gate, static_refusal
-
-MOST_ROUNDS = 3
-"""How often more groups may turn out to be preempted once earlier ones are gone."""
 
 _OF_KUBERNETES = "node.kubernetes.io/"
 """Kubernetes itself taints nodes that are not ready or cordoned by such keys."""
@@ -50,24 +47,22 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Trials:
-    """Trials for one job. `jobs` has the groups with cells by the name of their job; `count` says how many were made.
+    """Trials for one job; `count` says how many were made.
 
     Not thread-safe: whoever makes trials holds `Snapshot.lock`.
     """
 
     def __init__(self, snapshot: Snapshot, entry: WaitingEntry) -> None:
-        """Cost O(groups)."""
         self.snapshot, self.entry, self.count = snapshot, entry, 0
         self.state: State = snapshot.state
         parts = zip(entry.requests, entry.offers, entry.fits, entry.demands, strict=True)
         self.wanted = tuple(Wanted(one, offer, _rows(one, fit), demands) for one, offer, fit, demands in parts)
-        own = {one.request.spec.group.name for one in self.wanted}
-        self.jobs: dict[str, list[str]] = {}
-        for name in self.state.groups:
-            if name not in own:
-                self.jobs.setdefault(self.job_of(name), []).append(name)
-        self._own = own
-        self._group_of: dict[str, str] = {}
+        self._own = {one.request.spec.group.name for one in self.wanted}
+
+    @property
+    def jobs(self) -> Mapping[str, Sequence[str]]:
+        """The groups with cells by the name of their job."""
+        return self.snapshot.jobs
 
     def job_of(self, group: str) -> str:
         """The job of a group, as people name it."""
@@ -76,7 +71,7 @@ class Trials:
 
     def groups_of(self, names: Iterable[str]) -> list[str]:
         """The groups of jobs, or groups, with these names."""
-        found = chain.from_iterable(self.jobs.get(name) or [name] for name in names)
+        found = chain.from_iterable(self.jobs.get(name, (name,)) for name in names)
         return [name for name in dict.fromkeys(found) if name in self.state.groups]
 
     def change(self, changes: Iterable[Change]) -> Outcome:
@@ -109,30 +104,19 @@ class Trials:
         Groups have left the nodes in `opened`, the ones in `healed` are healthy again. Groups that `comes_back` names
         start anew after the job, and nobody may have to leave for them.
         """
-        facts, victims = [*self.ended(name for name in self._own if name in self.state.groups), *facts], list[str]()
-        opened, healed = set(opened), set(healed)
+        facts = [*self.ended(name for name in self._own if name in self.state.groups), *facts]
+        opened, healed, evicted = set(opened), set(healed), list[str]()
+        asks = [Asked(one.request, offer=self._offered(one, opened, healed)) for one in wanted]
         back = [[Asked(each) for each in self._first_pods(name)] for name in comes_back]
-        for _ in range(MOST_ROUNDS):
-            self.count += 1
-            asks = [Asked(one.request, offer=self._offered(one, opened, healed)) for one in wanted]
-            found, *others = plan_in_turn(self.state, [asks, *back], self.snapshot.at, facts)
-            if isinstance(found, UserError):
-                return Outcome(False, reason=found.message)
-            if (wait := next((one for one in found if isinstance(one, Wait)), None)) is not None:
-                return Outcome(False, reason=wait.reason)
-            leaving = self._victims(found)
-            if not leaving:
-                if not all(_binds(one) for one in others):
-                    return Outcome(False, reason="a group that moves finds no other place")
-                lazily = [name for one in found if isinstance(one, Bind) for name in one.lazily_preempted]
-                jobs = tuple(dict.fromkeys(self.job_of(name) for name in (*victims, *lazily)))
-                return Outcome(True, _nodes_in(found), jobs)
-            if comes_back:
-                return Outcome(False, reason="others would have to leave for it as well")
-            victims += leaving
-            facts += self.ended(leaving)
-            opened |= self.nodes_of(leaving)
-        return Outcome(False, reason="more and more groups would have to leave")
+        self.count += 1
+        found, *others = plan_in_turn(self.state, [asks, *back], self.snapshot.at, facts, evicted)
+        if isinstance(found, UserError):
+            return Outcome(False, reason=found.message)
+        if (wait := next((one for one in found if isinstance(one, Wait)), None)) is not None:
+            return Outcome(False, reason=wait.reason)
+        if comes_back and (evicted or not all(_binds(one) for one in others)):
+            return Outcome(False, reason="others would have to leave, or a group that moves finds no other place")
+        return Outcome(True, _nodes_in(found), tuple(dict.fromkeys(self.job_of(name) for name in evicted)))
 
     def ended(self, groups: Iterable[str]) -> list[Fact]:
         """All pods of these groups are gone."""
@@ -167,15 +151,6 @@ class Trials:
         pods = (*group.holders, *group.preempting_pods.values())
         return [one for one in pods if one is not None][:1]
 
-    def _victims(self, found: Iterable[Decision]) -> list[str]:
-        """The groups of all victims."""
-        uids = {
-            uid for one in found if isinstance(one, Preempt) for each in one.victims_by_node.values() for uid in each
-        }
-        if uids and not self._group_of:
-            self._group_of = {uid: name for name, group in self.state.groups.items() for uid in group.slots_of}
-        return sorted({self._group_of[uid] for uid in uids})
-
     def _offered(self, wanted: Wanted, opened: set[int], healed: set[int]) -> Offer | None:
         """The offer with nodes that have room now, where a pod fits at all."""
         offer = wanted.offer
@@ -191,9 +166,12 @@ class Trials:
 
     def _would_take(self, wanted: Wanted, node: int) -> bool:
         """Could a node take the pods if it were healthy?"""
-        ruled = self.snapshot.bad_nodes.get(self.state.topology.node_names[node])
-        if ruled is None:  # it is not in Kubernetes, or is healthy and has lost devices
-            return bool(wanted.fit[:, node].all()) or not wanted.demands
+        name = self.state.topology.node_names[node]
+        ruled = self.snapshot.bad_nodes.get(name)
+        if name not in self.snapshot.bad:  # it has lost devices
+            return bool(wanted.fit[:, node].all())
+        if ruled is None:  # it is not in Kubernetes, and nobody knows its labels
+            return not any(one.node_selector or one.node_terms for one in wanted.demands)
         taints = tuple(one for one in ruled.gate.taints if not one.key.startswith(_OF_KUBERNETES))
         healthy = replace(ruled, gate=Gate(False, taints))
         return not any(static_refusal(demands, healthy) for demands in wanted.demands)
@@ -280,7 +258,7 @@ def _by_all(fit: BoolArray) -> BoolArray:
 
 
 def _binds(found: list[Decision] | UserError) -> bool:
-    return not isinstance(found, UserError) and all(isinstance(one, Bind) and not one.lazily_preempted for one in found)
+    return not isinstance(found, UserError) and all(isinstance(one, Bind) for one in found)
 
 
 def _nodes_in(found: Iterable[Decision]) -> tuple[str, ...]:
@@ -291,17 +269,3 @@ def _nodes_in(found: Iterable[Decision]) -> tuple[str, ...]:
 def refusal(snapshot: Snapshot, entry: WaitingEntry, vc: str, priority: int) -> str:
     """Why the job may not have this priority in this virtual cluster, "" if it may."""
     return snapshot.access.refusal(entry.namespace, snapshot.labels.get(entry.namespace, {}), vc, priority)
-
-
-def losses(snapshot: Snapshot, jobs: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """The leaf-seconds that each job would lose if it ended now: since it began, or last saved its work (rule 8.12)."""
-    now_ms = int(snapshot.at * 1000)
-    found = {}
-    for job, groups in jobs.items():
-        own = [snapshot.state.groups[name] for name in groups]
-        found[job] = sum(
-            int((group.physical != NO_CELL).sum()) * max(now_ms - group.since_ms, 0) // 1000
-            for group in own
-            if group.since_ms >= 0
-        )
-    return found

@@ -19,9 +19,9 @@ from hived_extender.pods.progress import MAY_MOVE
 
 
 def text_of(change: Change, found: Outcome, trials: Trials) -> str:
-    """The change as a clause that goes with "starts at once", and who would have to leave."""
+    """The change as a clause that goes with "starts at once", and who would be preempted."""
     said = _said(change, trials)
-    return f"{said}; {_listed(found.victims)} would have to leave" if found.victims else said
+    return f"{said}; {_listed(found.victims)} would be preempted" if found.victims else said
 
 
 def _said(change: Change, trials: Trials) -> str:

@@ -8,6 +8,7 @@ bounded by a number of trials, so equal snapshots have equal answers.
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
+import numpy as np
 from msgspec.structs import replace
 
 from hived.errors import UserError
@@ -30,7 +31,7 @@ from hived_extender.insight.changes import (
 from hived_extender.insight.holders import Holding
 from hived_extender.insight.resized import MOST_LEAVES, resized_state
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry
-from hived_extender.insight.trials import Outcome, Trials, losses, refusal, slot_count
+from hived_extender.insight.trials import Outcome, Trials, refusal, slot_count
 from hived_extender.insight.unblock_texts import text_of
 from hived_extender.pods.capacity import leaves_below
 
@@ -148,14 +149,10 @@ def _priorities(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
     entry = trials.entry
     if entry.priority < MIN_GUARANTEED_PRIORITY:
         return
-    vc = trials.state.topology.vc_index.get(entry.vc)
-    above = {
-        group.priority + 1 for group in trials.state.groups.values() if group.vc == vc and group.virtual is not None
-    }
     allowed = [
         each
-        for each in sorted(above)
-        if entry.priority < each <= MAX_GUARANTEED_PRIORITY and not refusal(trials.snapshot, entry, entry.vc, each)
+        for each in _priorities_above(trials)
+        if each <= MAX_GUARANTEED_PRIORITY and not refusal(trials.snapshot, entry, entry.vc, each)
     ]
     least, most, best = 0, len(allowed) - 1, None
     while least <= most and trials.count < MOST_TRIALS:
@@ -168,6 +165,15 @@ def _priorities(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
             least = middle + 1
     if best is not None:
         yield best
+
+
+def _priorities_above(trials: Trials) -> list[int]:
+    """Each just above that of some group which the job cannot preempt, ascending."""
+    state = trials.state
+    vc = state.topology.vc_index.get(trials.entry.vc, NO_CELL)
+    arrays = state.arrays
+    found = np.unique(state.cells.priority[(arrays.vc == vc) & (arrays.level == 1)])
+    return [each + 1 for each in found.tolist() if each >= trials.entry.priority]
 
 
 def _opportunistic(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
@@ -208,11 +214,9 @@ def _bad_nodes(trials: Trials) -> list[str]:
 
 def _holders(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
     """Jobs that move, or that end: one, else two; jobs that lose least first."""
-    lost = losses(trials.snapshot, trials.jobs)
-    by_loss = sorted(trials.jobs, key=lambda job: (lost[job], job))
     spec = max((one.request.spec for one in trials.wanted), key=lambda spec: spec.group.members[-1].leaf_cell_count)
     for of_hardware in (False, True):
-        holding = Holding(trials.state, spec, [(job, trials.jobs[job]) for job in by_loss], of_hardware=of_hardware)
+        holding = Holding(trials.state, spec, trials.jobs, trials.snapshot.at, of_hardware=of_hardware)
         for names in ([(one,) for one in holding.singles()], holding.pairs()):
             tried = names[:MOST_OF_A_KIND]
             ends = list(_tried(trials, map(Ends, tried)))

@@ -119,6 +119,7 @@ class PodSpec(msgspec.Struct, rename="camel"):
     priority_class_name: str | None = None
     preemption_policy: str | None = None
     termination_grace_period_seconds: int | None = None
+    active_deadline_seconds: int | None = None
     node_selector: dict[str, str] | None = None
     affinity: dict[str, Any] | None = None
     tolerations: list[Toleration] | None = None

@@ -92,6 +92,7 @@ class Explaining:
         found = self.certificate(requests, refused, refusals)
         if found is None:
             return self._cache.explained(record, message)
+        record.cause = found.cause
         own = self.as_told(found, record.namespace)
         if self.messages is WaitingMessages.EXPLAINED and "bad" in (own.cause, *own.also):
             return own.sentence  # which has the nodes that are short of devices

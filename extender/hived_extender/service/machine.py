@@ -53,6 +53,7 @@ from hived_extender.service.notices import Pace
 from hived_extender.service.outbox import Now, Outbox
 from hived_extender.service.pods import PodState
 from hived_extender.service.preemptions import PreemptionPolicy
+from hived_extender.service.tallies import Tallies
 from hived_extender.service.terms import Terms
 from hived_extender.service.verbs import Verbs, VerbSettings
 from hived_extender.service.wakes import Wakes
@@ -120,8 +121,7 @@ class Machine:
         return {
             stimuli.NodesListed: lambda one: self.cache.sync_nodes(one.names),
             stimuli.NodeSeen: lambda one: self.cache.node_seen(one.node, is_gone=one.is_gone),
-            stimuli.PodSeen: self._pod_seen,
-            stimuli.PodGone: self._pod_gone,
+            **Tallies(self.cache, self._outbox, self._preemptions).handlers(self._pod_seen, self._pod_gone),
             stimuli.ObjectSeen: self._object_seen,
             stimuli.NamespaceChanged: self._namespace_changed,
             stimuli.DevicesListed: lambda one: self.cache.devices.sync_objects(one.kind, one.objects),

@@ -213,7 +213,8 @@ class PodRecord:
     `reading` is the annotations' own text until the pod is bound, and `request` the last request seen. The core knows
     of a pod that `is_in_core`, and has to be told of its end. `is_asked`: kube-scheduler has asked about the pod, and
     since it was last woken. `is_told_forming`: its answer was that its gang is not complete. `ruled` is the pod's
-    demands on nodes until it is bound. `progress` has its start, its checkpoints and whether it may be moved.
+    demands on nodes until it is bound. `progress` has its start, its checkpoints and whether it may be moved. `cause`
+    is that of the last certificate that was told for it, one of `api.waiting.CauseName`; "" if it had none.
     """
 
     uid: str
@@ -233,6 +234,7 @@ class PodRecord:
     writing: Writing = NOT_WRITTEN
     marks: Marks = UNMARKED
     progress: Progress = field(default=UNKNOWN, repr=False)
+    cause: str = ""
 
     @property
     def named(self) -> PodName:

@@ -66,7 +66,8 @@ class PreemptionPolicy(msgspec.Struct, frozen=True):
 class _Victim(msgspec.Struct, eq=False):
     """A pod that has to leave, for whom, since when that is refused, and how long to wait after the next refusal.
 
-    `until_s` is when it has left at the latest, in seconds since 1970; None where a budget may keep it for good.
+    `until_s` is when it has left at the latest, in seconds since 1970; None where a budget may keep it for good. One
+    that `is_evicted` was asked to leave, and will.
     """
 
     record: PodRecord
@@ -74,6 +75,7 @@ class _Victim(msgspec.Struct, eq=False):
     until_s: float | None = None
     refused_at: float = math.inf
     wait_s: float = FIRST_WAIT_S
+    is_evicted: bool = False
 
 
 class Preemptions:
@@ -134,6 +136,11 @@ class Preemptions:
         self._announcements.say(record, Reason.PREEMPTING, text)
         return reasons
 
+    def has_evicted(self, uid: str) -> bool:
+        """Was the pod asked to leave for a preemption, and not refused?"""
+        victim = self._victims.get(uid)
+        return victim is not None and victim.is_evicted
+
     def gone(self, uid: str) -> None:
         """A pod has left."""
         self._victims.pop(uid, None)
@@ -157,6 +164,8 @@ class Preemptions:
         if error is None:
             how = "deleted" if effect.by_force else "evicted"
             self._metrics.evictions.labels(how).inc()
+            if victim is not None:
+                victim.is_evicted = True
             log.info("victim asked to leave", extra={"fields": {"pod": effect.pod.key, "how": how}})
         elif victim is not None and not (isinstance(error, KubeError) and error.is_not_found):
             # Where the uid is another pod's by now, this one is gone: a watch will tell, and it is no victim any more.

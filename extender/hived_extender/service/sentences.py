@@ -100,7 +100,8 @@ def _place(found: Certificate) -> str:
 
 def _unit(found: Certificate) -> str:
     """The word for what is counted, unless the sentence has it already."""
-    return "" if not found.unit or found.unit in found.asks else f" {counted(2, found.unit)[2:]}"
+    is_said = found.asks.split(" ")[1:2] in ([found.unit], [f"{found.unit}s"])
+    return "" if not found.unit or is_said else f" {counted(2, found.unit)[2:]}"
 
 
 def _holders(found: Certificate, today: str, namespace: str) -> str:

@@ -41,8 +41,8 @@ def mask(*allowed: str) -> Mask:
 
 def certificate() -> Certificate:
     return Certificate(
-        sentence="(with all names)", cause="in-use", vc="a", asks="1 node of 4 GPU", unit="node", level="NODE", in_use=2,
-        total=2,
+        sentence="(with all names)", cause="in-use", vc="a", asks="1 node of 4 GPU", unit="node", level="NODE",
+        in_use=2, total=2,
         holders=[
             Holder(group="cv/mine", namespace="cv", priority=0),
             Holder(group="podgroup/nlp/theirs", namespace="nlp", priority=0),

@@ -69,7 +69,7 @@ JOINED = "gang a b c minimum=2 gpus=2; filter a; settle; "
 AWAY = "503: not ready: another leads"
 BEING_BOUND = "hivedscheduler: being bound to node n0, which was not among the nodes offered"
 NO_ROOM = "hivedscheduler: needs 1 node of 4 GPU; a has 2 of 2 in use by p (priority 0) and q (priority 0)"
-TOGETHER = "needs 2 nodes of 4 GPU; a has 2 of 2 in use by p (priority 0) and q (priority 0)"
+TOGETHER = "needs 2 nodes of 4 GPU at once; a has 2 of 2 in use by p (priority 0) and q (priority 0)"
 DOUBTED = (
     "hivedscheduler: podgroup/ns/train has room; kube-scheduler has found no node yet for b (see the events there)"
 )

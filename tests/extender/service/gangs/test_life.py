@@ -53,7 +53,7 @@ def test_a_pod_that_nobody_asks_about_any_more_hears_that_its_gang_is_complete()
     for number in range(3):
         cluster.pod(f"w-{number}", 4, koordinator("train", 4))
     cluster.ask("w-0")
-    cluster.until(lambda: "needs 3 nodes of 4 GPU; it can never run" in told(cluster, "ps"))
+    cluster.until(lambda: "needs 3 nodes of 4 GPU at once; it can never run" in told(cluster, "ps"))
     assert "created" not in told(cluster, "ps")
 
 
@@ -69,7 +69,7 @@ def test_a_pod_hears_that_its_gang_is_complete_before_kube_scheduler_asks_about_
     cluster.pod("w-2", 4, koordinator("train", 3))
     cluster.delete(other)  # may have made room, so that all are tried, beginning with the first
     for number in range(3):
-        cluster.until(lambda name=f"w-{number}": "needs 3 nodes of 4 GPU" in told(cluster, name))
+        cluster.until(lambda name=f"w-{number}": "needs 3 nodes of 4 GPU at once" in told(cluster, name))
         assert "created" not in told(cluster, f"w-{number}")
 
 
@@ -78,7 +78,7 @@ def test_a_gang_without_room_holds_nothing() -> None:
     for number in range(3):
         cluster.pod(f"w-{number}", 4, koordinator("train", 3))
     assert cluster.settle() == {}
-    assert cluster.ask("w-0") == "needs 3 nodes of 4 GPU; it can never run: a has 2 in all"
+    assert cluster.ask("w-0") == "needs 3 nodes of 4 GPU at once; it can never run: a has 2 in all"
     assert cluster.groups() == {}
 
 

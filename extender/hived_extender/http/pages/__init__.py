@@ -1,0 +1,1 @@
+"""The page for people: cells, virtual clusters, jobs and configurations, as HTML that works without a script."""

@@ -1,0 +1,78 @@
+"""All pages as one Flask blueprint, behind the gate of the application that it is registered with."""
+
+from flask import Blueprint, Response, abort, request
+from werkzeug.exceptions import HTTPException
+
+from hived.errors import HivedError, UserError
+from hived_extender.http.access import Gate
+from hived_extender.http.pages import cluster_pages, configuration_pages, vc_pages
+from hived_extender.http.pages.assets import ASSETS
+from hived_extender.http.pages.frames import Frames
+from hived_extender.http.pages.site import PREFIX, Site, add_safety
+from hived_extender.http.routing import Backend
+
+FOREVER = "public, max-age=31536000, immutable"
+UNAVAILABLE = 503
+
+
+def pages(backend: Backend, gate: Gate) -> Site:
+    """Every page. Cheap: nothing is read before somebody asks."""
+    blueprint = Blueprint("pages", __name__, template_folder="templates", url_prefix=None)
+    site = Site(backend, gate, Frames(backend.service.reader), blueprint)
+    blueprint.add_url_rule(f"{PREFIX}/static/<path:name>", "static", _static)
+    for module in (cluster_pages, vc_pages, configuration_pages):
+        module.add_pages(site)
+    blueprint.add_url_rule(f"{PREFIX}/<path:rest>", "missing", _missing)
+    blueprint.after_request(add_safety)
+
+    def failed(error: Exception) -> Response:
+        return _failed(site, error)
+
+    blueprint.register_error_handler(HivedError, failed)
+    blueprint.register_error_handler(HTTPException, failed)
+    return site
+
+
+def wants_page() -> bool:
+    """Whether the caller of the present request would rather have HTML than JSON, as browsers do."""
+    accepted = request.accept_mimetypes
+    return accepted.best_match(["application/json", "text/html"]) == "text/html"
+
+
+def front_page(site: Site) -> Response:
+    """The page at `/`, which lies outside the blueprint."""
+    try:
+        response = cluster_pages.cluster_page(site)
+    except HivedError as error:
+        response = _failed(site, error)
+    return add_safety(response)
+
+
+def _static(name: str) -> Response:
+    asset = ASSETS.files.get(name)
+    if asset is None:
+        abort(404)
+    takes_gzip = request.accept_encodings["gzip"] > 0
+    response = Response(asset.compressed if takes_gzip else asset.body, content_type=asset.content_type)
+    response.headers["Cache-Control"] = FOREVER if request.args.get("v") == asset.digest else "no-cache"
+    response.headers["Vary"] = "Accept-Encoding"
+    if takes_gzip:
+        response.headers["Content-Encoding"] = "gzip"
+    return response
+
+
+def _missing(rest: str) -> Response:
+    raise UserError(f"there is no page {PREFIX}/{rest}", 404)
+
+
+def _failed(site: Site, error: Exception) -> Response:
+    """A page that says what is wrong, and what to do."""
+    status, message = 500, "The log of the scheduler has the details."
+    if isinstance(error, UserError):
+        status, message = error.code, error.message
+    elif isinstance(error, HivedError):
+        message = str(error)
+    elif isinstance(error, HTTPException):
+        status, message = error.code or 500, error.description or ""
+    title = {UNAVAILABLE: "This replica does not lead", 404: "Not found"}.get(status, "That went wrong")
+    return site.page("error.html", "", title, status, message=message)

@@ -1,0 +1,228 @@
+"""The cluster: a picture of all cells, which a script draws from tiles, and a table of the same cells."""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from flask import Response, request
+
+from hived.errors import UserError
+from hived.status import HEALTH_NAMES, STATE_NAMES
+from hived_extender.http.pages import cell_keys
+from hived_extender.http.pages.cell_keys import Runs
+from hived_extender.http.pages.frames import CellRange, Frame
+from hived_extender.http.pages.site import BYTES, PREFIX, Site, paged
+from hived_extender.http.pages.tiles import names, read_ranges, tiles
+
+ROWS = 64
+"""Rows of one page of the table."""
+
+LAYOUT = "X-Layout"
+"""The header of tiles that names their layout: a page with another one has to load the new one."""
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Leaf cells of one look: their virtual cluster, "" for nobody, its number, their use, and how many they are."""
+
+    vc: str
+    number: int
+    use: str
+    is_bad: bool
+    count: int
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One cell in the table; `below` is where the table shows the cells in it, "" for a leaf."""
+
+    name: str
+    place: str
+    type: str
+    state: str
+    health: str
+    leaves: int
+    parts: tuple[Part, ...]
+    below: str
+
+
+class ChainSummary(msgspec.Struct, frozen=True):
+    """A chain and the looks of all its leaf cells; `kinds` are its levels from the top, as (type, cells)."""
+
+    name: str
+    leaves: int
+    parts: tuple[Part, ...]
+    kinds: tuple[tuple[str, int], ...]
+
+
+def add_pages(site: Site) -> None:
+    """The page, its tiles, its names, and one cell."""
+
+    def cluster() -> Response:
+        return cluster_page(site)
+
+    def layout() -> Response:
+        return site.json(site.frames.latest().layout)
+
+    def tile() -> Response:
+        frame = site.frames.latest()
+        body = tiles(frame, read_ranges(request.args.get("at", "")))
+        return site.answer(body, BYTES, headers=((LAYOUT, frame.layout.id),))
+
+    def name() -> Response:
+        return site.json(names(site.frames.latest(), read_ranges(request.args.get("at", ""))))
+
+    def one() -> Response:
+        return one_cell(site)
+
+    add = site.blueprint.add_url_rule
+    add(f"{PREFIX}/cluster", "cluster", cluster)
+    add(f"{PREFIX}/cells/one", "one", one)
+    add(f"{PREFIX}/cells/layout", "layout", layout)
+    add(f"{PREFIX}/cells/tiles", "tiles", tile)
+    add(f"{PREFIX}/cells/names", "names", name)
+
+
+def cluster_page(site: Site) -> Response:
+    """The whole cluster."""
+    frame = site.frames.latest()
+    chain, level, above, page = _place(frame)
+    first, end = _cells_below(frame, chain, level, above)
+    page = min(page, -(-(end - first) // ROWS))
+    start = first + (page - 1) * ROWS
+    wanted = CellRange(chain, level, start, min(start + ROWS, end))
+    return site.page(
+        "cluster.html",
+        "Cluster",
+        chains=summaries(frame),
+        layout=frame.layout,
+        rows=rows(frame, wanted),
+        chain=chain,
+        level=level,
+        above=above,
+        trail=_trail(frame, chain, level, above),
+        page=page,
+        pages=tuple(paged(end - first, page, ROWS)),
+        count=end - first,
+    )
+
+
+def one_cell(site: Site) -> Response:
+    """A line about one cell, to stand below the picture."""
+    frame = site.frames.latest()
+    wanted = read_ranges(request.args.get("at", ""))[0]
+    if wanted.end != wanted.first + 1:
+        raise UserError("expected one cell")
+    row = rows(frame, wanted)[0]
+    below = f"{wanted.chain}.{max(wanted.level, 2)}.{_above(frame, wanted)}"
+    priority = int(frame.cells.priority[frame.cell(wanted.chain, wanted.level, wanted.first)])
+    return site.page("one_cell.html", "", row=row, below=below, priority=priority)
+
+
+def _above(frame: Frame, wanted: CellRange) -> int:
+    """The place of a cell that the table can show the inside of: the cell, or the one above a leaf."""
+    return wanted.first // frame.layout.chains[wanted.chain].children[1] if wanted.level == 1 else wanted.first
+
+
+def summaries(frame: Frame) -> tuple[ChainSummary, ...]:
+    """All chains, in the order of their names."""
+    found = []
+    for number, chain in enumerate(frame.layout.chains):
+        top = len(chain.types)
+        runs = frame.runs(CellRange(number, top, 0, chain.roots))
+        looks = np.where(runs.keys >> cell_keys.BAD_SHIFT, cell_keys.ANY_BAD, runs.keys)
+        keys, places = np.unique(looks, return_inverse=True)
+        counts = np.bincount(places, weights=runs.counts).astype(np.int64)
+        kinds = tuple((chain.types[level - 1], frame.level_size(number, level)) for level in range(top, 0, -1))
+        parts = parts_of(frame, keys.tolist(), counts.tolist())
+        found.append(ChainSummary(chain.name, len(frame.keys[number]), parts, kinds))
+    return tuple(found)
+
+
+def rows(frame: Frame, wanted: CellRange) -> tuple[Row, ...]:
+    """The cells of a range as rows. Raises UserError (404) if there are no such cells."""
+    runs = frame.runs(wanted)
+    topology, cells = frame.cells.topology, frame.cells
+    chain = topology.chains[wanted.chain]
+    first = frame.cell(wanted.chain, wanted.level, wanted.first)
+    addresses = topology.addresses(np.arange(first, first + wanted.end - wanted.first, dtype=np.int32))
+    found = []
+    for i, (address, parts) in enumerate(zip(addresses, _parts_by_cell(frame, runs), strict=True)):
+        place, _, name = address.rpartition("/")
+        below = f"{wanted.chain}.{wanted.level}.{wanted.first + i}" if wanted.level > 1 else ""
+        found.append(
+            Row(
+                name,
+                place,
+                chain.types[wanted.level - 1],
+                STATE_NAMES[int(cells.state[first + i])],
+                _health(frame, wanted, wanted.first + i),
+                chain.leaf_count(wanted.level),
+                parts,
+                below,
+            )
+        )
+    return tuple(found)
+
+
+def _health(frame: Frame, wanted: CellRange, position: int) -> str:
+    """`Healthy`, `Bad`, or how many leaf cells are bad."""
+    count = frame.cells.topology.chains[wanted.chain].leaf_count(wanted.level)
+    keys = frame.keys[wanted.chain][position * count : (position + 1) * count]
+    bad = int((keys >> cell_keys.BAD_SHIFT & 1).sum())
+    return HEALTH_NAMES[0] if not bad else HEALTH_NAMES[1] if bad == count == 1 else f"{bad} bad of {count}"
+
+
+def _parts_by_cell(frame: Frame, runs: Runs) -> list[tuple[Part, ...]]:
+    keys, counts = runs.keys.tolist(), runs.counts.tolist()
+    found, start = [], 0
+    for length in runs.lengths.tolist():
+        found.append(parts_of(frame, keys[start : start + length], counts[start : start + length]))
+        start += length
+    return found
+
+
+def parts_of(frame: Frame, keys: Sequence[int], counts: Sequence[int]) -> tuple[Part, ...]:
+    """Keys and their counts in words."""
+    found = []
+    for key, count in zip(keys, counts, strict=True):
+        number, use = cell_keys.vc_of(key), cell_keys.use_of(key)
+        vc = frame.layout.vcs[number] if 0 <= number < len(frame.layout.vcs) else ""
+        found.append(Part(vc, number, use.name.lower(), cell_keys.is_bad(key), count))
+    return tuple(found)
+
+
+def _place(frame: Frame) -> tuple[int, int, int, int]:
+    """Chain, level, the cell above (its place in its level, -1 for all), and page that the question asks for."""
+    asked = request.args.get("in", "")
+    try:
+        page = max(1, int(request.args.get("rows", "1")))
+        if not asked:
+            return 0, len(frame.layout.chains[0].types), -1, page
+        chain, level, above = (int(part) for part in asked.split("."))
+    except ValueError as error:
+        raise UserError(f"expected cells as in=CHAIN.LEVEL.CELL and a page as rows=NUMBER, not {asked!r}") from error
+    if above >= 0:
+        frame.check(CellRange(chain, level, above, above + 1))
+        level -= 1
+    frame.check(CellRange(chain, level, 0, 1))
+    return chain, level, above, page
+
+
+def _cells_below(frame: Frame, chain: int, level: int, above: int) -> tuple[int, int]:
+    """The places, in their level, of the cells below one, or of all."""
+    if above < 0:
+        return 0, frame.level_size(chain, level)
+    count = frame.layout.chains[chain].children[level]
+    return above * count, (above + 1) * count
+
+
+def _trail(frame: Frame, chain: int, level: int, above: int) -> list[tuple[str, str]]:
+    """The cells above the table's, from the top, as (name, `in` of the table)."""
+    found = []
+    up, position = level + 1, above
+    while above >= 0 and up <= len(frame.layout.chains[chain].types):
+        cell = frame.cell(chain, up, position)
+        found.append((frame.cells.topology.address(cell).rpartition("/")[2], f"{chain}.{up}.{position}"))
+        if up < len(frame.layout.chains[chain].types):
+            position //= frame.layout.chains[chain].children[up]
+        up += 1
+    return found[::-1]

@@ -1,0 +1,148 @@
+"""The cluster as a page: negotiated at `/`, readable without a script, and nothing in it that its policy forbids."""
+
+import re
+
+import pytest
+from flask.testing import FlaskClient
+
+from hived_extender.http.app import create_app
+from hived_extender.http.pages.assets import ASSETS
+from hived_extender.http.pages.site import POLICY, paged
+from tests.extender.service.small_cluster import SmallCluster, spec_text
+
+BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+
+
+@pytest.fixture
+def small() -> SmallCluster:
+    return SmallCluster(bad_nodes=("n3",))
+
+
+@pytest.fixture
+def client(small: SmallCluster) -> FlaskClient:
+    return create_app(small.service).test_client()
+
+
+def text_of(html: str) -> str:
+    """The words of a page, as somebody without a picture reads them."""
+    return " ".join(re.sub(r"<[^>]+>", " ", html).split())
+
+
+def page(client: FlaskClient, path: str, **headers: str) -> str:
+    response = client.get(path, headers={"Accept": BROWSER, **headers})
+    assert (response.status_code, response.content_type) == (200, "text/html; charset=utf-8"), response.text
+    return response.text
+
+
+@pytest.mark.parametrize("accept", ["*/*", "application/json", "application/json, text/plain, */*", "", "text/plain"])
+def test_programs_get_the_list_of_paths_at_the_root(client: FlaskClient, accept: str) -> None:
+    response = client.get("/", headers={"Accept": accept} if accept else {})
+    assert "/openapi.json" in response.json["paths"]
+    assert "Accept" in response.headers["Vary"]
+
+
+def test_browsers_get_the_cluster_at_the_root(client: FlaskClient) -> None:
+    assert "<h1>Cluster</h1>" in page(client, "/")
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/page/cluster", "/page/cluster?in=0.3.0", "/page/vcs", "/page/vcs/a", "/page/none"]
+)
+def test_a_page_has_nothing_that_its_policy_forbids(client: FlaskClient, path: str) -> None:
+    response = client.get(path, headers={"Accept": BROWSER})
+    assert response.headers.get("Content-Security-Policy", POLICY) == POLICY
+    scripts = re.findall(r"<script([^>]*)>([^<]*)</script>", response.text)
+    assert all("src=" in attributes and not body for attributes, body in scripts)
+    assert not re.search(r"<style|\sstyle=|\son[a-z]+=|javascript:|https?://(?!www\.w3\.org)", response.text)
+
+
+def test_every_file_that_a_page_names_is_served_and_may_be_kept(client: FlaskClient) -> None:
+    files = set(re.findall(r'(?:src|href)="(/page/static/[^"]+)"', page(client, "/")))
+    assert len(files) >= 5
+    for file in files:
+        response = client.get(file, headers={"Accept-Encoding": "identity"})
+        assert response.status_code == 200
+        assert "immutable" in response.headers["Cache-Control"]
+        assert response.data == ASSETS.files[file.partition("?")[0].removeprefix("/page/static/")].body
+
+
+@pytest.mark.parametrize("name", ["none.js", "../site.py", "../templates/layout.html", "%2e%2e/site.py", "/etc/passwd"])
+def test_no_other_file_is_served(client: FlaskClient, name: str) -> None:
+    assert client.get(f"/page/static/{name}").status_code == 404
+
+
+def test_the_table_says_what_the_picture_shows(small: SmallCluster, client: FlaskClient) -> None:
+    small.place("p", spec_text(leaf_cells=2))
+    words = text_of(page(client, "/page/cluster?in=0.4.0"))
+    assert "n0 NODE Used Healthy 2 used by a 2 free" in words
+    assert "n1 NODE Free Healthy 4 free" in words
+    assert "n3 NODE Free 4 bad of 4 4 bad" in words
+    assert "1 RACK 4 NODE 8 PAIR 16 GPU" in words
+
+
+def test_the_table_leads_down_to_leaf_cells(client: FlaskClient) -> None:
+    assert 'href="/page/cluster?in=0.3.1#cells-table"' in page(client, "/page/cluster?in=0.4.0")
+    assert "n1 0 PAIR" not in text_of(page(client, "/page/cluster?in=0.3.1")), "the cells below, not the node"
+    assert text_of(page(client, "/page/cluster?in=0.2.2")).count("GPU Free Healthy 1 free") == 2
+
+
+@pytest.mark.parametrize("where", ["0.9.0", "9.1.0", "0.4.7", "x", "0.1", "0.1.0", "0.4.0&rows=x"])
+def test_cells_that_do_not_exist_are_a_page_that_says_so(client: FlaskClient, where: str) -> None:
+    response = client.get(f"/page/cluster?in={where}", headers={"Accept": BROWSER})
+    assert response.status_code in {400, 404}
+    assert '<p class="error" role="alert">' in response.text
+
+
+def test_a_page_that_has_not_changed_is_not_sent_again(small: SmallCluster, client: FlaskClient) -> None:
+    tag = client.get("/page/cells/tiles?at=0.3.0-4").headers["ETag"]
+    same = client.get("/page/cells/tiles?at=0.3.0-4", headers={"If-None-Match": tag})
+    assert (same.status_code, same.data) == (304, b"")
+    small.place("p")
+    fresh = create_app(small.service).test_client()
+    assert fresh.get("/page/cells/tiles?at=0.3.0-4", headers={"If-None-Match": tag}).status_code == 200
+
+
+def test_a_poll_gets_the_changing_part_alone(client: FlaskClient) -> None:
+    part = page(client, "/page/cluster", **{"HX-Request": "true"})
+    assert "<h1>" not in part
+    assert "Cells as a table" in part
+    whole = page(client, "/page/cluster", **{"HX-Request": "true", "HX-History-Restore-Request": "true"})
+    assert "<h1>" in whole
+
+
+def test_tiles_name_their_layout(client: FlaskClient) -> None:
+    layout = client.get("/page/cells/layout").json
+    tiles = client.get("/page/cells/tiles?at=0.4.0-1")
+    assert tiles.headers["X-Layout"] == layout["id"]
+
+
+def test_one_cell_is_told_in_a_line(small: SmallCluster, client: FlaskClient) -> None:
+    small.place("p", spec_text(leaf_cells=2))
+    assert text_of(page(client, "/page/cells/one?at=0.3.0-1")).startswith(
+        "n0 in 0 , NODE, Used, Healthy : 2 used by a, 2 free; priority 0"
+    )
+    assert client.get("/page/cells/one?at=0.3.0-2").status_code == 400
+
+
+def test_a_replica_that_does_not_lead_says_so_on_a_page() -> None:
+    client = create_app(SmallCluster(is_leading=False).service).test_client()
+    for path in ("/", "/page/vcs"):
+        response = client.get(path, headers={"Accept": BROWSER})
+        assert response.status_code == 503
+        assert "This replica does not lead" in response.text
+
+
+def test_long_lists_have_pages_around_the_present_one() -> None:
+    assert list(paged(10, 1, 64)) == [1]
+    assert list(paged(0, 1, 64)) == [1]
+    assert list(paged(640, 5, 64)) == [1, 0, 3, 4, 5, 6, 7, 0, 10]
+    assert list(paged(640, 1, 64)) == [1, 2, 3, 0, 10]
+
+
+def test_names_that_look_like_html_are_shown_as_they_are() -> None:
+    small = SmallCluster()
+    client = create_app(small.service).test_client()
+    response = client.get("/page/vcs/<script>alert(1)</script>", headers={"Accept": BROWSER})
+    assert response.status_code == 404
+    assert "<script>alert" not in response.text
+    assert "&lt;script&gt;alert(1)" in response.text
