@@ -10,7 +10,7 @@ import msgspec
 from hived_cli.helpers.answers import as_json
 from hived_cli.helpers.connecting import asks_service
 from hived_cli.helpers.tables import table
-from hived_cli.helpers.waits import WAITING_STATES, age, brief_when, state
+from hived_cli.helpers.waits import WAITING_STATES, age, brief_when, reason, state
 from hived_cli.helpers.watching import follow, interval_option, is_live
 from hived_config.reader import printable
 from hived_extender.api.waiting import FreeCells, Job, NodeView
@@ -63,7 +63,7 @@ def _frame(inspector: Inspector, vc: str) -> Frame:
         datetime.now(UTC).isoformat(timespec="seconds"),
         [one for one in inspector.free_cells() if vc in ("", one.vc)],
         inspector.nodes(is_bad=True),
-        inspector.jobs({"vc": vc}),
+        inspector.jobs({"vc": [vc]}),
     )
 
 
@@ -107,7 +107,7 @@ def _waiting(jobs: Sequence[Job], now: datetime) -> str:
         return "No job waits."
     rows = [
         [printable(job.name), printable(job.vc), state(job), age(job.since, now), job.asks, brief_when(job.when, now),
-         printable(job.sentence) or job.cause]
+         reason(job)]
         for job in jobs
     ]  # fmt: skip
     return table(["WAITING JOB", "VC", "STATE", ">AGE", "ASKS", "WHEN", "REASON"], rows)

@@ -26,7 +26,9 @@ def test_a_waiting_gang_has_its_sentence_its_holders_and_what_helps(service: Wai
     result = why(service, "podgroup/lab/gang")
     assert result.exit_code == 0, result.output
     lines = result.output.splitlines()
-    head = "podgroup/lab/gang   Waiting   2x8 H100   vision, priority 50   of me   since 2026-01-01 00:00 UTC ("
+    head = (
+        "podgroup/lab/gang   Waiting   2 nodes of 8 H100   vision, priority 50   of me   since 2026-01-01 00:00 UTC ("
+    )
     assert lines[0].startswith(head)
     counts = "3 H100-NODE: 1 free, 1 in use, 1 bad; the largest pod that would start now has 8"
     assert lines[1:4] == [f"  {SENTENCE}", f"  cause: in-use and bad ({counts})", ""]
@@ -37,8 +39,8 @@ def test_a_waiting_gang_has_its_sentence_its_holders_and_what_helps(service: Wai
     assert lines[11].split()[:2] == ["dgx-3", "NotReady"]
     assert lines[13] == "What would help, each alone"
     assert lines[15:17] == [
-        "  train-7 ends                --if ends=train-7                  -",
-        "  vision is promised 1 more   --if 'cells=vision:+1xH100 NODE'   default/solo",
+        "  train-7 ends                --if ends=train-7",
+        "  vision is promised 1 more   --if 'cells=vision:+1xH100 NODE'",
     ]
     assert lines[-2:] == [
         "When",
@@ -62,6 +64,7 @@ def test_json_is_what_the_service_answers(service: WaitingService, form: list[st
     [
         ("gang", ["-n", "lab"], GANG),
         ("lab/gang-1", [], GANG),
+        ("lab/gang", [], GANG),
         ("gang-1", ["-n", "lab"], GANG),
         ("gang-1", [], GANG),
         ("gang", [], GANG),

@@ -1,7 +1,7 @@
 """A loopback server that answers as a service with one waiting gang, one running group and one bad node."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -25,10 +25,11 @@ from hived_extender.api.waiting import (
 from tests.stub_server import Request, StubServer
 
 LONG_AGO = "2026-01-01T00:00:00Z"
-SENTENCE = "needs 2 nodes of 8 H100; vision has 1 of 3 in use by train-7 (priority 100) and node dgx-3 is NotReady"
+REASON = "vision has 1 of 3 in use by train-7 (priority 100) and node dgx-3 is NotReady"
+SENTENCE = f"needs 2 nodes of 8 H100; {REASON}"
 GANG = Job(
-    name="podgroup/lab/gang", state="Waiting", namespace="lab", user="me", vc="vision", priority=50, asks="2x8 H100",
-    pods=["lab/gang-0", "lab/gang-1"], since=LONG_AGO, cause="in-use", sentence=SENTENCE,
+    name="podgroup/lab/gang", state="Waiting", namespace="lab", user="me", vc="vision", priority=50,
+    asks="2 nodes of 8 H100", pods=["lab/gang-0", "lab/gang-1"], since=LONG_AGO, cause="in-use", sentence=SENTENCE,
     when=When(kind="bounded", by="2026-01-01T01:00:00Z", position=2),
 )  # fmt: skip
 TRAIN = Job(
@@ -40,8 +41,8 @@ SOLO = Job(
     pods=["default/solo"], nodes=["dgx-2"],
 )  # fmt: skip
 CERTIFICATE = Certificate(
-    sentence=SENTENCE, cause="in-use", also=["bad"], vc="vision", chain="H100-POOL", level="H100-NODE", asks="2x8 H100",
-    asked=2, total=3, free=1, in_use=1, bad=1, largest_fit=8,
+    sentence=SENTENCE, cause="in-use", also=["bad"], vc="vision", chain="H100-POOL", level="H100-NODE",
+    asks="2 nodes of 8 H100", asked=2, total=3, free=1, in_use=1, bad=1, largest_fit=8,
     holders=[Holder(group="train-7", vc="vision", priority=100, cells=8, nodes=["dgx-1"], since=LONG_AGO,
                     until="2026-01-01T01:00:00Z")],
     more_holders=3,
@@ -91,7 +92,7 @@ class WaitingService(StubServer):
     def _of_path(self, request: Request) -> tuple[Any, ...]:
         url = urlsplit(request.target)
         path = unquote(url.path)
-        wanted = {name: values[0] for name, values in parse_qs(url.query).items()}
+        wanted = parse_qs(url.query, keep_blank_values=True)
         if self.is_down:
             return 503, "not ready: kernels are being loaded"
         if self.is_old:
@@ -109,5 +110,5 @@ class WaitingService(StubServer):
         return (200, self.whys[name]) if name in self.whys else (404, f"there is no job {name}")
 
 
-def _is_wanted(job: Job, wanted: Mapping[str, str]) -> bool:
-    return all(getattr(job, name) == value for name, value in wanted.items())
+def _is_wanted(job: Job, wanted: Mapping[str, Sequence[str]]) -> bool:
+    return all(getattr(job, name) in values for name, values in wanted.items())

@@ -5,11 +5,10 @@ from datetime import UTC, datetime
 from typing import get_args, get_type_hints
 
 import click
-import msgspec
 
 from hived_cli.helpers.completing import complete_vcs
 from hived_cli.helpers.forms import fitted, output_option
-from hived_cli.helpers.waits import UNKNOWN, WAITING_STATES, age, brief_when, listed, priority, state
+from hived_cli.helpers.waits import UNKNOWN, WAITING_STATES, age, brief_when, listed, priority, reason, state
 from hived_cli.helpers.watching import Answer, Show, watches
 from hived_config.reader import printable
 from hived_extender.api.waiting import Job, Jobs
@@ -49,16 +48,12 @@ def command(
     """
     if is_waiting and wanted_state:
         raise click.UsageError("--waiting and --state exclude each other")
-    path = jobs_path({**wanted, "state": wanted_state or ""})
+    states = WAITING_STATES if is_waiting else (wanted_state or "",)
+    path = jobs_path({**{name: (value,) for name, value in wanted.items()}, "state": states})
 
     def answer() -> Answer:
         told = inspector.fetch_new(path)
-        if output == "json" and not is_waiting:
-            return told
-        jobs = inspector.decode(path, Jobs, told).items
-        if is_waiting:
-            jobs = [job for job in jobs if job.state in WAITING_STATES]
-        return msgspec.json.encode(Jobs(items=jobs)) if output == "json" else _drawn(jobs, output == "wide")
+        return told if output == "json" else _drawn(inspector.decode(path, Jobs, told).items, output == "wide")
 
     show(answer)
 
@@ -79,15 +74,8 @@ def _drawn(jobs: Sequence[Job], is_wide: bool) -> str:
             job.asks or UNKNOWN,
             brief_when(job.when, now),
             *([listed(job.nodes, most=len(job.nodes)) or UNKNOWN] if is_wide else []),
-            _reason(job),
+            reason(job),
         ]
         for job in jobs
     ]
     return fitted(headers, rows, is_whole=is_wide)
-
-
-def _reason(job: Job) -> str:
-    """Why a job waits; of others the cause, if one is told."""
-    if job.sentence and job.cause and job.cause != "unknown":
-        return f"{job.cause}: {printable(job.sentence)}"
-    return printable(job.sentence) or job.cause

@@ -102,8 +102,7 @@ def _bad_nodes(nodes: Sequence[BadNode], now: datetime) -> str:
 
 
 def _unblocks(unblocks: Sequence[Unblock]) -> str:
-    rows = [[printable(one.text), f"--if {_quoted(one.change)}", listed(one.victims) or UNKNOWN] for one in unblocks]
-    return table(["CHANGE", "TRY IT", "WHO WOULD LEAVE"], rows)
+    return table(["CHANGE", "TRY IT"], [[printable(one.text), f"--if {_quoted(one.change)}"] for one in unblocks])
 
 
 def _quoted(change: str) -> str:

@@ -22,9 +22,11 @@ _PARTS = re.compile(r"[/~:]")
 
 def known_as(name: str, namespace: str) -> list[str]:
     """The names that the service may know a job by, most likely first."""
-    if not namespace:
-        return [name, *([] if "/" in name else [f"{DEFAULT_NAMESPACE}/{name}"])]
-    return [f"{namespace}/{name}", f"{GANG}{namespace}/{name}", name]
+    if namespace:
+        return [f"{namespace}/{name}", f"{GANG}{namespace}/{name}", name]
+    if name.startswith(GANG):
+        return [name]
+    return [name, f"{GANG}{name}" if "/" in name else f"{DEFAULT_NAMESPACE}/{name}"]
 
 
 def find_why(inspector: Inspector, name: str, namespace: str) -> Why:

@@ -23,6 +23,11 @@ def state(job: Job) -> str:
     return click.style(job.state, fg=STATE_COLORS.get(job.state))
 
 
+def reason(job: Job) -> str:
+    """Why a job waits, without what it asks for, which stands in a column of its own."""
+    return printable(job.sentence.removeprefix(f"needs {job.asks}; ")) or job.cause
+
+
 def age(since: str, now: datetime) -> str:
     """The time since a moment, "-" if that is not known."""
     seconds = seconds_since(since, now)

@@ -175,8 +175,8 @@ class Inspector:
         answer = self.fetch(paths.WHAT_IF_PATH, msgspec.json.encode({"pods": pods}))
         return self.decode(paths.WHAT_IF_PATH, WhatIfResult, answer).pods
 
-    def jobs(self, wanted: Mapping[str, str] | None = None) -> list[Job]:
-        """The jobs with these properties, waiting ones first; all if none is given. Raises OlderError."""
+    def jobs(self, wanted: Mapping[str, Sequence[str]] | None = None) -> list[Job]:
+        """The jobs that `jobs_path` chooses, waiting ones first; all if nothing is given. Raises OlderError."""
         return self._get_new(jobs_path(wanted or {}), Jobs).items
 
     def why(self, name: str) -> Why | None:
@@ -325,15 +325,15 @@ def _text(answer: bytes) -> str:
         return ""
 
 
-def jobs_path(wanted: Mapping[str, str]) -> str:
-    """The path of the jobs with these properties: vc, state, user, namespace, node."""
-    query = urlencode({name: value for name, value in wanted.items() if value})
+def jobs_path(wanted: Mapping[str, Sequence[str]]) -> str:
+    """The path of the jobs that have one of these values of each property: vc, state, user, namespace, node."""
+    query = urlencode({name: [value for value in values if value] for name, values in wanted.items()}, doseq=True)
     return f"{paths.JOBS_PATH}?{query}" if query else paths.JOBS_PATH
 
 
 def nodes_path(is_bad: bool) -> str:
     """The path of the nodes, or of the bad ones."""
-    return f"{paths.NODES_PATH}?bad=true" if is_bad else paths.NODES_PATH
+    return f"{paths.NODES_PATH}?bad" if is_bad else paths.NODES_PATH
 
 
 def _root(error: Exception) -> Exception:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from hived_cli import main
 from hived_extender.api.waiting import When
-from tests.cli.waiting_service import GANG, SENTENCE, WaitingService
+from tests.cli.waiting_service import GANG, REASON, WaitingService
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_jobs_have_their_reason_and_their_start(service: WaitingService) -> None
     header, gang, solo, train = rows(service, "jobs")
     assert header == ["JOB", "VC", "STATE", "AGE", "ASKS", "WHEN", "REASON"]
     assert gang[:3] == ["podgroup/lab/gang", "vision", "Waiting"]
-    assert gang[4:] == ["2x8 H100", "within 0s (bounded)", f"in-use: {SENTENCE}"]
+    assert gang[4:] == ["2 nodes of 8 H100", "within 0s (bounded)", REASON]
     assert solo == ["default/solo", "lang", "Running", "-", "1x1 H100", "-"]
     assert train[0] == "me~train/default"
 

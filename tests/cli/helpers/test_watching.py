@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from hived_cli import main
 from tests.cli.terminal import LIMIT_S, Running
-from tests.cli.waiting_service import GANG, SENTENCE, WHY, WaitingService
+from tests.cli.waiting_service import GANG, REASON, WHY, WaitingService
 
 OFTEN = ("--interval", "0.2")
 OTHER_SCREEN, MAIN_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
@@ -126,7 +126,7 @@ def test_top_is_one_frame_where_there_is_no_terminal(service: WaitingService) ->
     ]
     assert lines[7].startswith("dgx-3      NotReady")
     assert lines[10].startswith("podgroup/lab/gang   vision   Waiting")
-    assert lines[10].endswith(SENTENCE)
+    assert lines[10].endswith(REASON)
 
 
 def test_top_shows_one_virtual_cluster_and_its_jobs(service: WaitingService) -> None:
