@@ -17,7 +17,7 @@
 
   function clock(seconds, step) {
     const at = new Date(1000 * seconds), time = `${two(at.getHours())}:${two(at.getMinutes())}`;
-    return step < 3600 ? time : `${at.getMonth() + 1}/${at.getDate()} ${time}`;
+    return step < 3600 ? time : `${two(at.getMonth() + 1)}-${two(at.getDate())} ${time}`;
   }
 
   // Stacked lines are drawn from the highest sum to the lowest, each over the ones before it; words have the line's own value.
