@@ -106,6 +106,10 @@ class Capacity:
         """Which physical cells of a level are in the view: at or below a preassigned cell of it, or all of them."""
         return self._mine[level] if self.is_guaranteed else np.ones(self.size(level), np.bool_)
 
+    def is_unowned(self, level: int) -> BoolArray:
+        """Which physical cells of a level are neither at nor below any preassigned cell?"""
+        return np.asarray(self._owner[level] == NO_CELL)
+
     def _may_open(self) -> bool:
         return self.is_guaranteed and self._state.arrays.pinned[self._state.arrays.root[self._first]] == 0
 

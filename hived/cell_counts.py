@@ -57,10 +57,10 @@ class ViewLeaves:
         self.on_bad_node = cells.node_bad[self.node] == 1
         self.offered = np.ones(count, np.bool_)
         if offer is not None:
-            nodes, after = _of_largest(offer, spec.group.members)
-            self.offered = nodes[self.node]
-            if after.any():
-                self.offered |= after[self.node] & (cells.using[here] != NO_GROUP)
+            largest = of_largest(offer, spec.group.members)
+            self.offered = largest.nodes[0, self.node]
+            if largest.after.any():
+                self.offered |= largest.after[0, self.node] & (cells.using[here] != NO_GROUP)
         self.is_bad_anywhere, self.is_refused_anywhere = bool(self.bad.any()), not self.offered.all()
 
     @property
@@ -137,9 +137,9 @@ class ViewLeaves:
             if id(kind) not in known:
                 known[id(kind)] = min(promised, self.capacity.most_to_open(self._cells_per_row(kind, level)))
         free, healed, offered, both = (known[id(kind)] for kind in kinds)
-        refused_alone = max(0, offered - free)
-        bad = min(promised - free, max(healed - free, both - free - refused_alone))
-        return free, bad, min(promised - free - bad, refused_alone)
+        refused = min(promised, offered) - free
+        bad = min(promised - free - refused, max(healed - free, both - free - refused))
+        return free, bad, refused
 
     def _cells_per_row(self, cells: BoolArray, level: int) -> LongArray:
         """How many of these cells of a level each row has."""
@@ -201,10 +201,10 @@ def cells_needed(members: tuple[MemberSpec, ...], span: int) -> int:
     return total
 
 
-def _of_largest(offer: Offer, members: tuple[MemberSpec, ...]) -> tuple[BoolArray, BoolArray]:
-    """The nodes offered to any of the largest pods, and those that will do once others leave."""
+def of_largest(offer: Offer, members: tuple[MemberSpec, ...]) -> Offer:
+    """An offer to one pod: the nodes offered to any of the largest pods of a group, without rules."""
     first = sum(member.pod_count for member in members[:-1])
-    return _any_row(offer.nodes[first:]), _any_row(offer.after[first:])
+    return Offer(_any_row(offer.nodes[first:])[None], _any_row(offer.after[first:])[None])
 
 
 def _any_row(rows: BoolArray) -> BoolArray:

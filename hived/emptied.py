@@ -10,19 +10,15 @@ import numpy as np
 
 from hived.cell_counts import reach_of
 from hived.copying import copy_state
-from hived.events import Offer
 from hived.health import set_node_health
-from hived.journal import mark, undo_changes
 from hived.known_waits import forget_waits
 from hived.lost_leaves import exchange_doomed, set_lost
-from hived.placement import Placement
+from hived.relaxing import every_node, has_place
 from hived.safety import relieve_chains
-from hived.scheduler import idle_state, while_recording
-from hived.search import search, search_offered
+from hived.scheduler import idle_state
 from hived.specs import MIN_GUARANTEED_PRIORITY, GroupSpec, MemberSpec, PodRequest, PodSpec
 from hived.state import State
-from hived.topology import IntArray
-from hived.views import restore_order, save_order, views_to_try
+from hived.views import views_to_try
 
 MOST_KNOWN = 4096
 """So many shapes of requests are remembered."""
@@ -41,15 +37,20 @@ class Emptied:
         self._possible: dict[Hashable, bool] = {}
         self._largest: dict[Hashable, int] = {}
 
-    def could_ever_run(self, state: State, pod: PodRequest) -> bool:
-        """Has the core a place for a new group if nobody else is there, and every node is healthy and offered?"""
+    def could_ever_run(self, state: State, pod: PodRequest, *, is_offered: bool) -> bool:
+        """Has the core a place for a new group if nobody else is there, and every node is healthy?
+
+        is_offered : does the request come with an offer, which then has every node? The reference's search goes on for
+            it where it would end without one (rule 12.6)
+        """
         healthy = self.healthy(state)
-        key = _shape(pod.spec)
+        key = (is_offered, *_shape(pod.spec))
         known = self._possible.get(key)
         if known is None:
             if len(self._possible) >= MOST_KNOWN:
                 self._possible.clear()
-            known = self._possible[key] = has_place(healthy, pod, None)
+            offer = every_node(state, pod) if is_offered else None
+            known = self._possible[key] = has_place(healthy, pod, offer)
         return known
 
     def largest_ever(self, state: State, pod: PodRequest) -> int:
@@ -76,52 +77,6 @@ class Emptied:
             self._present = copy_state(self.healthy(state))
         _take_over_health(state, self._present)
         return self._present
-
-
-def has_place(state: State, pod: PodRequest, offer: Offer | None, healed: "Healed | None" = None) -> bool:
-    """Has the core a place for a new group, be it that weaker ones leave? Nothing changes, not even the order of views.
-
-    healed : bad hardware that is to be taken for healthy
-
-    Cost that of a search, O(cells) of copying the order, and O(leaves of healed nodes x height).
-    """
-    order, plan, waits = save_order(state.cells), state.last_plan, state.known_waits
-    if healed is not None:
-        state.known_waits = {}
-    try:
-        return while_recording(state, lambda: _search(state, pod, offer, healed))
-    finally:
-        restore_order(state.cells, order)
-        state.last_plan, state.known_waits = plan, waits
-
-
-class Healed:
-    """Bad nodes and lost leaves of some chains, to be taken for healthy."""
-
-    def __init__(self, state: State, leaves: IntArray) -> None:
-        """Those of some bad leaves. Cost O(leaves)."""
-        cells = state.cells
-        nodes = state.arrays.node[leaves]
-        self.bad_nodes = np.unique(nodes[cells.node_bad[nodes] == 1]).astype(np.int32)
-        self.lost = leaves[cells.lost[leaves] == 1].astype(np.int32)
-        self.nodes = np.unique(nodes)
-
-
-def _search(state: State, pod: PodRequest, offer: Offer | None, healed: Healed | None) -> bool:
-    before = mark(state)
-    if healed is not None:
-        _heal(state, healed)
-    found = search(state, pod, None) if offer is None else search_offered(state, pod, offer)
-    undo_changes(state, before)
-    return isinstance(found, Placement)
-
-
-def _heal(state: State, healed: Healed) -> None:
-    set_lost(state.arrays, state.cells, np.zeros(0, np.int32), healed.lost)
-    set_node_health(state.arrays, state.cells, healed.bad_nodes, 0)
-    for node in healed.nodes.tolist():
-        exchange_doomed(state.arrays, state.cells, node)
-    relieve_chains(state)
 
 
 def _take_over_health(state: State, twin: State) -> None:
@@ -152,10 +107,10 @@ def _largest_pod(healthy: State, pod: PodRequest) -> int:
             chain = healthy.topology.chain_of(int(healthy.arrays.view_cell[healthy.arrays.view_start[view]]))
             combines = healthy.spec.virtual_clusters[spec.virtual_cluster].combines
             most = max(most, chain.leaf_count(chain.node_level) if combines else reach_of(healthy, view))
-    return next((size for size in range(most, 0, -1) if has_place(healthy, _single(pod, size), None)), 0)
+    return next((size for size in range(most, 0, -1) if has_place(healthy, single_pod(pod, size), None)), 0)
 
 
-def _single(pod: PodRequest, size: int) -> PodRequest:
+def single_pod(pod: PodRequest, size: int) -> PodRequest:
     """A request for one pod of so many leaves, without any wish."""
     old = pod.spec
     spec = PodSpec(
@@ -165,7 +120,7 @@ def _single(pod: PodRequest, size: int) -> PodRequest:
     return PodRequest(pod.uid, pod.name, pod.namespace, spec)
 
 
-def _shape(spec: PodSpec) -> Hashable:
+def _shape(spec: PodSpec) -> tuple[Hashable, ...]:
     """Equal for requests that the same cluster could hold, whoever asks."""
     return (
         spec.group.members, spec.virtual_cluster, spec.priority >= MIN_GUARANTEED_PRIORITY, spec.pinned_cell_id,

@@ -10,13 +10,14 @@ from itertools import combinations
 
 import numpy as np
 
-from hived.cell_counts import CellCount, ViewLeaves, reach_of
-from hived.emptied import Emptied, Healed, has_place
+from hived.cell_counts import CellCount, ViewLeaves, of_largest, reach_of
+from hived.emptied import Emptied, single_pod
 from hived.events import Offer
 from hived.explanation import Cause, Explanation, HoldingGroup
 from hived.holders import holders_of, name_holders
 from hived.member_waits import explain_member
-from hived.specs import MIN_GUARANTEED_PRIORITY, PodRequest, Rules
+from hived.relaxing import NO_LEAVES, every_node, has_place, without_idle_doomed, would_have_place
+from hived.specs import MIN_GUARANTEED_PRIORITY, PodRequest, PodSpec, Rules
 from hived.state import NO_GROUP, State
 from hived.topology import BoolArray, IntArray
 from hived.views import views_to_try
@@ -26,6 +27,9 @@ MOST_BAD_NODES = 8
 
 MOST_HEALED = 256
 """With more bad nodes in the chains of a request, cells are counted instead of asking the core with them healed."""
+
+MOST_RELEASED = 64
+"""With more groups, a cluster without anybody stands for the same cluster with all of them gone."""
 
 MOST_SEARCHED = 1 << 19
 """Pods of the request times nodes: for larger requests, cells are counted instead of asking the core."""
@@ -63,17 +67,17 @@ class _Question:
 
     def __init__(self, state: State, request: PodRequest, offer: Offer | None, emptied: Emptied) -> None:
         self._state, self._request, self._emptied = state, request, emptied
-        self._offer = offer if offer is not None and not _is_everything(offer) else None
+        self._offer = offer
         spec = request.spec
         views = [view for views in views_to_try(state, spec) for view in views]
-        self._views = [ViewLeaves(state, view, spec, self._offer) for view in views]
+        self._views = _look_at(state, views, spec, offer)
         self._reach = [reach_of(state, view) for view in views]
         slots = sum(member.pod_count for member in spec.group.members)
         self._is_small = slots * len(state.topology.node_names) <= MOST_SEARCHED
 
     def least_set(self) -> tuple[int, ...] | None:
         """The fewest things to take away that let the request run; None if nothing would."""
-        possible = self._emptied.could_ever_run(self._state, self._request)
+        possible = self._emptied.could_ever_run(self._state, self._request, is_offered=self._offer is not None)
         if not possible and self._state.spec.rules is Rules.BETTER:
             return None
         every = tuple(self._obstacles())
@@ -95,12 +99,13 @@ class _Question:
         else:
             others = Cause.IN_PIECES if count.free_leaves >= wanted else Cause.IN_USE
             causes = tuple(_CAUSES.get(each, others) for each in reversed(taken_away))
-        holders, more = self._holders(view)
+        largest_ever = self._emptied.largest_ever(self._state, self._request)
+        holders, more = self._holders(view, looks_beside=taken_away is not None and _OTHERS in taken_away)
         return Explanation(
             causes=causes, chain=view.chain.name, level=view.chain.types[count.level - 1],
             leaf_type=view.chain.types[0], asked=count.asked, total=count.total, free=count.free, in_use=count.in_use,
             in_pieces=count.in_pieces, bad=count.bad, refused=count.refused, free_leaves=count.free_leaves,
-            largest_fit=count.largest_fit, largest_ever=self._emptied.largest_ever(self._state, self._request),
+            largest_fit=self._largest_fit(count, largest_ever), largest_ever=largest_ever,
             holders=holders, more_holders=more, bad_nodes=self._bad_nodes(view),
         )  # fmt: skip
 
@@ -115,7 +120,7 @@ class _Question:
 
     def _obstacles(self) -> Iterator[int]:
         """What there is to take away, in the order in which it is tried."""
-        if self._offer is not None:
+        if self._offer is not None and not _is_everything(self._offer):
             yield _OFFER
         if any(view.is_bad_anywhere for view in self._views):
             yield _BAD
@@ -123,18 +128,20 @@ class _Question:
 
     def _helps(self, taken_away: frozenset[int]) -> bool:
         """Has the request a place without these?"""
-        state, offer = self._state, None if _OFFER in taken_away else self._offer
+        state, offer = self._state, self._offer
         heals, empties = _BAD in taken_away, _OTHERS in taken_away
-        healed = Healed(state, self._bad_leaves()) if heals else None
-        if offer is not None:
-            offer = _eased(offer, healed, empties=empties)
-        if not self._is_small or (healed is not None and len(healed.nodes) > MOST_HEALED):
+        healed = self._bad_leaves() if heals else NO_LEAVES
+        nodes = np.unique(state.arrays.node[healed])
+        if offer is not None and _OFFER in taken_away:
+            offer = every_node(state, self._request)
+        elif offer is not None:
+            offer = _eased(offer, nodes[state.cells.node_bad[nodes] == 1], empties=empties)
+        if not self._is_small or len(nodes) > MOST_HEALED:
             return self._may_help(offer, heals=heals, empties=empties)
-        if empties and heals:
-            return has_place(self._emptied.healthy(state), self._request, offer)
-        if empties:
-            return has_place(self._emptied.with_same_health(state), self._request, offer)
-        return has_place(state, self._request, offer, healed)
+        if empties and len(state.groups) > MOST_RELEASED:
+            twin = self._emptied.healthy(state) if heals else self._emptied.with_same_health(state)
+            return has_place(twin, self._request, offer, as_in=state)
+        return would_have_place(state, self._request, offer, healed, is_emptied=empties)
 
     def _may_help(self, offer: Offer | None, *, heals: bool, empties: bool) -> bool:
         """The same by counting alone, which overlooks how pods and cells of several sizes fit together."""
@@ -148,22 +155,44 @@ class _Question:
         found = {view.first: view.first + np.flatnonzero(view.bad) for view in self._views}
         return np.concatenate([found[first] for first in sorted(found)]).astype(np.int32)
 
-    def _holders(self, view: ViewLeaves) -> tuple[tuple[HoldingGroup, ...], int]:
-        """Groups in the view that the request cannot evict; if there are none, guaranteed ones beside it."""
+    def _holders(self, view: ViewLeaves, *, looks_beside: bool) -> tuple[tuple[HoldingGroup, ...], int]:
+        """Groups in the view that the request cannot evict; if there are none, perhaps guaranteed ones beside it."""
         held = holders_of(self._state, view.first, view.blockers())
-        if view.capacity.is_guaranteed and not (held != NO_GROUP).any():
+        if looks_beside and not (held != NO_GROUP).any():
             here = slice(view.first, view.first + len(held))
-            held = holders_of(self._state, view.first, self._state.cells.priority[here] >= MIN_GUARANTEED_PRIORITY)
+            is_promised = self._state.cells.priority[here] >= MIN_GUARANTEED_PRIORITY
+            held = holders_of(self._state, view.first, is_promised & ~view.mine)
         return name_holders(self._state, view.first, held)
 
     def _bad_nodes(self, view: ViewLeaves) -> tuple[str, ...]:
-        """Nodes with bad leaves in the view, and free ones that could come to be in it; in order of their names."""
+        """Nodes with bad leaves in the view, or else free ones that could come to be in it; in order of their names."""
         if not view.is_bad_anywhere:
             return ()
         mine = view.bad & view.mine
-        chosen: BoolArray = mine if mine.any() else view.bad
+        chosen: BoolArray = mine if mine.any() else view.bad & view.capacity.is_unowned(1)
         names = self._state.topology.node_names
         return tuple(names[node] for node in np.unique(view.node[chosen])[:MOST_BAD_NODES].tolist())
+
+    def _largest_fit(self, count: CellCount, largest_ever: int) -> int:
+        """The largest pod that starts now: where the VC combines cells, larger ones than any single cell has."""
+        state, request = self._state, self._request
+        if not state.spec.virtual_clusters[request.spec.virtual_cluster].combines:
+            return count.largest_fit
+        members = request.spec.group.members
+        most = largest_ever if len(members) > 1 or members[0].pod_count > 1 else min(largest_ever, self._wanted - 1)
+        offer = None if self._offer is None else of_largest(self._offer, members)
+        larger = range(most, count.largest_fit, -1)
+        return next((size for size in larger if has_place(state, single_pod(request, size), offer)), count.largest_fit)
+
+
+def _look_at(state: State, views: list[int], spec: PodSpec, offer: Offer | None) -> list[ViewLeaves]:
+    """The views; where the search may take idle doomed cells for others, they are the VC's no more (rule 19.3)."""
+
+    def look() -> list[ViewLeaves]:
+        return [ViewLeaves(state, view, spec, offer) for view in views]
+
+    is_held_back = state.spec.rules is Rules.HIVED or spec.priority < MIN_GUARANTEED_PRIORITY
+    return look() if is_held_back or not state.cells.doomed_total.any() else without_idle_doomed(state, look)
 
 
 def _is_everything(offer: Offer) -> bool:
@@ -171,13 +200,16 @@ def _is_everything(offer: Offer) -> bool:
     return not offer.rules and bool((offer.nodes[0] if offer.nodes.strides[0] == 0 else offer.nodes).all())
 
 
-def _eased(offer: Offer, healed: Healed | None, *, empties: bool) -> Offer:
-    """An offer once nodes are healed, and nobody is there any more: pods have left the nodes that they had to leave."""
+def _eased(offer: Offer, healed: IntArray, *, empties: bool) -> Offer:
+    """An offer once nodes are healed, and nobody is there any more: pods have left the nodes that they had to leave.
+
+    healed : bad nodes; Kubernetes offers none of them, and would once they are healthy
+    """
     is_one_row = offer.nodes.strides[0] == 0 == offer.after.strides[0]
     nodes, after = (offer.nodes[:1], offer.after[:1]) if is_one_row else (offer.nodes, offer.after)
     if empties:
         nodes, after = nodes | after, np.zeros_like(after)
-    if healed is not None and len(healed.bad_nodes):
+    if len(healed):
         nodes = nodes.copy()
-        nodes[:, healed.bad_nodes] = True
+        nodes[:, healed] = True
     return Offer(np.broadcast_to(nodes, offer.nodes.shape), np.broadcast_to(after, offer.after.shape), offer.rules)

@@ -24,6 +24,8 @@ from hived_extender.http.late_app import LateApp
 from hived_extender.http.server import HttpServer
 from hived_extender.http.shim import Shim
 from hived_extender.http.webhook import Webhook
+from hived_extender.insight.desk import InsightDesk
+from hived_extender.insight.forecaster import Forecaster
 from hived_extender.insight.history import HistoryRings
 from hived_extender.insight.sampling import Sampler
 from hived_extender.insight.store import Store as PastStore
@@ -84,6 +86,8 @@ class Extender:
         self.store = PastStore(Path(path) if (path := groundwork.first.settings.history_file) else None)
         self.history = HistoryRings(self.store)
         self._sampler = Sampler(self.service, self.history)
+        self._forecaster = Forecaster(self.service, self.store)
+        self.insight = InsightDesk(self.service, self._forecaster)
         self.defrag = DefragDesk(self.service, lambda: self.configurations.in_force.text, groundwork.secret)
         self._node_sync = self._make_node_sync()
         self._server = self._make_server(listener)
@@ -147,7 +151,7 @@ class Extender:
         is_private = ip_address(listener.getsockname()[0]).is_loopback
         may_push = gate.may_do if gate.knows_callers else None
         config_pushes = ConfigPushes(self.configurations, may_push, is_private=is_private)
-        app = LateApp(self.service, gate, config_pushes, self.defrag, self.history)
+        app = LateApp(self.service, gate, config_pushes, self.defrag, self.history, self.insight)
         return HttpServer(Shim(app, self.service), listener, security.tls)
 
     def _make_leadership(self) -> Leadership:
@@ -203,6 +207,7 @@ class Extender:
         if self._node_sync is not None:
             self._node_sync.stop()
         self._sampler.stop()
+        self._forecaster.stop()
         self.defrag.stop()
         self.configurations.stop()
         self._leadership.stop()
@@ -229,6 +234,7 @@ class Extender:
                 self.configurations.start()
                 self.defrag.start()
                 self._sampler.start()
+                self._forecaster.start()
                 if self._node_sync is not None:
                     self._node_sync.start()
         except Exception:

@@ -119,6 +119,7 @@ class PodSpec(msgspec.Struct, rename="camel"):
     priority_class_name: str | None = None
     preemption_policy: str | None = None
     termination_grace_period_seconds: int | None = None
+    active_deadline_seconds: int | None = None
     node_selector: dict[str, str] | None = None
     affinity: dict[str, Any] | None = None
     tolerations: list[Toleration] | None = None
@@ -284,17 +285,6 @@ class Node(msgspec.Struct):
             return False
         conditions = (self.status.conditions or ()) if self.status is not None else ()
         return any(condition.type == "Ready" and condition.status == "True" for condition in conditions)
-
-    @property
-    def trouble(self) -> tuple[str, str]:
-        """Why a node that is not healthy cannot be used, and since when in RFC 3339; "" if that is not known."""
-        conditions = (self.status.conditions or ()) if self.status is not None else ()
-        ready = next((one for one in conditions if one.type == "Ready"), None)
-        if ready is None or ready.status != "True":
-            return "NotReady", (ready.changed or "") if ready is not None else ""
-        taints = (self.spec.taints or ()) if self.spec is not None else ()
-        added = (one.time_added or "" for one in taints if one.key == "node.kubernetes.io/unschedulable")
-        return "cordoned", next(added, "")
 
 
 class FilterArgs(msgspec.Struct, rename="pascal"):

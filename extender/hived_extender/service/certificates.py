@@ -102,7 +102,7 @@ def with_sentence(found: Certificate, now_s: float, namespace: str = "") -> Cert
 
 
 def asks_of(requests: Sequence[PodRequest], leaf_type: str, unit: str = "", leaves: int = 0) -> str:
-    """All that a job asks for: `2 nodes of 8 H100`, `3 H100`, `1 pod of 3 H100`, `1 pod of 8 and 4 pods of 2 H100`.
+    """All that a job asks for: `2 nodes of 8 H100 at once`, `1 pod of 3 H100`, `1 pod of 2 and 1 of 8 H100 at once`.
 
     `unit` is the word for a cell of `leaves` leaf cells.
     """
@@ -110,14 +110,12 @@ def asks_of(requests: Sequence[PodRequest], leaf_type: str, unit: str = "", leav
     for request in requests:
         for member in request.spec.group.members:
             counts[member.leaf_cell_count] = counts.get(member.leaf_cell_count, 0) + member.pod_count
-    kind = leaf_type or "leaf cells"
-    if len(counts) == 1:
-        ((size, count),) = counts.items()
-        if size == 1:
-            return f"{count} {kind}"
-        return f"{counted(count, unit if size == leaves and unit else 'pod')} of {size} {kind}"
-    parts = [f"{counted(count, 'pod')} of {size}" for size, count in sorted(counts.items())]
-    return f"{listed_with(parts)} {kind}"
+    is_whole = len(counts) == 1 and leaves > 1 and leaves in counts
+    parts = [f"{counted(count, unit if is_whole else 'pod')} of {size}" for size, count in sorted(counts.items())]
+    together = " at once" if sum(counts.values()) > 1 else ""
+    spec = requests[0].spec
+    where = f" in one {spec.within_cell}" if spec.within_cell and spec.within_is_required else ""
+    return f"{listed_with(parts)} {leaf_type or 'leaf cells'}{together}{where}"
 
 
 def holders_of(groups: Sequence[HoldingGroup], topology: Topology, facts: Facts) -> list[Holder]:

@@ -5,7 +5,7 @@ Facts may come late, twice and in any order. Not thread-safe.
 """
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from contextlib import suppress
 
 from hived.errors import UserError
@@ -280,10 +280,6 @@ class ClusterCache:
             self._retries.appeared(record.uid)
 
     # People
-
-    def troubles(self, nodes: Iterable[str]) -> dict[str, tuple[str, float | None]]:
-        """Why these nodes cannot be used, or any others not wholly; and since when (seconds since 1970), if known."""
-        return self.devices.troubles() | {node: self.nodes.trouble(node) for node in nodes}
 
     def explained(self, record: PodRecord, reason: str) -> str:
         """Why a pod waits, with what its VC lacks of its guarantee because of devices that cannot be had."""

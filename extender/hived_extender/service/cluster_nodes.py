@@ -7,9 +7,9 @@ from contextlib import suppress
 from hived.errors import UserError
 from hived_extender.kube.versions import is_older
 from hived_extender.kube_rules.demands import RuledPod
-from hived_extender.kube_rules.nodes import RuledNode
+from hived_extender.kube_rules.nodes import CORDON, RuledNode
 from hived_extender.kube_rules.residents import Residents
-from hived_extender.pods.progress import read_time
+from hived_extender.pods.progress import seconds_of
 from hived_extender.pods.wire import Node, Pod
 from hived_extender.service.core import Core, Term
 from hived_extender.service.offers import Offers
@@ -57,8 +57,8 @@ class ClusterNodes:
         if is_gone or node.is_healthy:
             self._troubles.pop(name, None)
         else:
-            why, since = node.trouble
-            self._troubles[name] = why, _seconds(since)
+            why, since = _trouble(node)
+            self._troubles[name] = why, seconds_of(since)
         self._set_health(name, node.is_healthy and not is_gone)
         if len(self._versions) > NODE_VERSIONS + len(self.healthy):
             gone = self._versions.keys() - self.healthy
@@ -75,6 +75,10 @@ class ClusterNodes:
             self.offers.remove(name)
         for name in sorted(self.healthy - set(names)):
             self._set_health(name, False)
+
+    def ruled(self, name: str) -> RuledNode | None:
+        """A node as the rules see it; None if it is not there."""
+        return self._nodes.get(name)
 
     def trouble(self, name: str) -> tuple[str, float | None]:
         """Why a node cannot be used, and since when (seconds since 1970, None if unknown)."""
@@ -113,9 +117,11 @@ class ClusterNodes:
                 self._retries.room_made()
 
 
-def _seconds(text: str) -> float | None:
-    """A time of Kubernetes in seconds since 1970, None if there is none."""
-    try:
-        return read_time(text) if text else None
-    except UserError:
-        return None
+def _trouble(node: Node) -> tuple[str, str]:
+    """Why a node that is not healthy cannot be used, and since when in RFC 3339; "" if that is not known."""
+    conditions = (node.status.conditions or ()) if node.status is not None else ()
+    ready = next((one for one in conditions if one.type == "Ready"), None)
+    if ready is None or ready.status != "True":
+        return "NotReady", (ready.changed or "") if ready is not None else ""
+    taints = (node.spec.taints or ()) if node.spec is not None else ()
+    return "cordoned", next((one.time_added or "" for one in taints if one.key == CORDON.key), "")

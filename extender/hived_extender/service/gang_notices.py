@@ -22,11 +22,11 @@ TIMERS = (OVER, FORMING)
 
 
 class GangNotices:
-    """See the module."""
+    """See the module. `wakes` has kube-scheduler ask about pods anew."""
 
     def __init__(self, cache: ClusterCache, outbox: Outbox, announcements: Announcements, wakes: Wakes) -> None:
         self._cache = cache
-        self._wakes = wakes
+        self.wakes = wakes
         self._outbox = outbox
         self._announcements = announcements
 
@@ -102,7 +102,7 @@ class GangNotices:
         for record in mates:
             if record.is_told_forming and record.is_asked:
                 record.is_told_forming = record.is_asked = False
-                self._wakes.ask(record)
+                self.wakes.ask(record)
 
     def _tell_once(self, plan: Plan, records: Iterable[PodRecord], reason: str) -> None:
         if not plan.is_told:

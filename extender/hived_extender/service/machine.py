@@ -27,6 +27,7 @@ from hived_extender.service import (
     acceptance,
     announcements,
     emptied,
+    explaining,
     gang_notices,
     moves,
     preemptions,
@@ -94,17 +95,13 @@ class Machine:
         self._acceptance = acceptance.Acceptance(cache, outbox, self.announcements, self._retries, self._wakes)
         self._acceptance.force_bind_threshold = verb_settings.force_bind_threshold
         self.moves = moves.Moves(cache, outbox, self.announcements)
+        self.explaining = explaining.Explaining(cache, outbox)
+        self.explaining.messages = verb_settings.waiting_messages
         self._gang_notices = gang_notices.GangNotices(cache, outbox, self.announcements, self._wakes)
         self._waiting = waiting.WaitingPods(
-            cache,
-            self._gang_notices,
-            self._preemptions,
-            self._acceptance,
-            self.announcements,
-            self._retries,
-            self._wakes,
-            self.moves,
-        )
+            cache, self._gang_notices, self._preemptions, self._acceptance, self.announcements, self._retries,
+            self.moves, self.explaining,
+        )  # fmt: skip
         self.verbs = Verbs(
             verb_settings,
             cache,
@@ -309,6 +306,7 @@ class Machine:
         verb_settings = self.verbs.verb_settings = self.verbs.verb_settings.set_by(configuration.settings)
         self._acceptance.force_bind_threshold = verb_settings.force_bind_threshold
         self._preemptions.policy = PreemptionPolicy.of(configuration.settings)
+        self.explaining.messages = verb_settings.waiting_messages
 
 
 def _tell_affected(reconfigured: stimuli.Reconfigured, cache: ClusterCache, tell: announcements.Announcements) -> None:

@@ -13,18 +13,17 @@ import logging
 import math
 import time
 from collections.abc import Iterable
-from contextlib import suppress
 
 import msgspec
 
 from hived.decisions import Bind, Preempt, Wait
-from hived.errors import HivedError, UserError
+from hived.errors import HivedError
 from hived.events import Offer, Phase
 from hived.specs import PodRequest
 from hived_config.settings import Budgets, PreemptBy, Settings
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.dialects.description import GangKey
-from hived_extender.pods.progress import read_time
+from hived_extender.pods.progress import seconds_of
 from hived_extender.pods.wire import MetaPod, MetaVictims, PreemptResult
 from hived_extender.service.announcements import Announcements
 from hived_extender.service.cluster_cache import ClusterCache
@@ -240,10 +239,8 @@ class Preemptions:
     def _end_of(self, uid: str) -> float | None:
         """By its own deletion where that has begun, else by the moment at which it was told to leave."""
         victim, record = self._victims.get(uid), self._cache.pods.get(uid)
-        if record is not None and record.seen.leaves_at:
-            with suppress(UserError):
-                return read_time(record.seen.leaves_at)
-        return victim.until_s if victim is not None else None
+        leaves_s = seconds_of(record.seen.leaves_at) if record is not None else None
+        return leaves_s if leaves_s is not None else victim.until_s if victim is not None else None
 
     def _key(self, uid: str) -> str:
         record = self._cache.pods.get(uid)

@@ -64,12 +64,8 @@ def _bound(found: Certificate) -> str:
     if not found.total or not found.level:
         return f"the largest cell of {place} that a pod can have has {found.largest_ever} {found.leaf_type}"
     if found.asked > found.total:
-        return f"{place} has {counted(found.total, found.unit)}{_size(found)} in all"
+        return f"{place} has {found.total}{_unit(found)} in all"
     return f"no place in {place} has this shape; the largest pod that fits has {found.largest_ever} {found.leaf_type}"
-
-
-def _size(found: Certificate) -> str:
-    return f" of {found.level}" if found.unit == "node" else ""
 
 
 def _parts(found: Certificate, today: str, namespace: str) -> Iterator[str]:
@@ -78,9 +74,11 @@ def _parts(found: Certificate, today: str, namespace: str) -> Iterator[str]:
     is_first = True
     for cause in (found.cause, *found.also):
         if cause == "in-use":
-            by = f" by {_holders(found, today, namespace)}" if found.holders else ""
-            used = f"{found.in_use} {of_all} in use" if found.in_use else f"cells that it needs in use{by and ','}"
-            yield f"{place} has {used}{by}"
+            who = _holders(found, today, namespace) if found.holders else ""
+            if found.in_use:
+                yield f"{place} has {found.in_use} {of_all} in use{who and f' by {who}'}"
+            else:
+                yield f"cells of {place} that it needs are in use{who and f' by {who}'}"
         elif cause == "in-pieces":
             whose = f"{place} has {found.free_leaves} {found.leaf_type} free" if is_first else "the free ones are"
             yield f"{whose}, in pieces of at most {found.largest_fit}" if is_first else f"{whose} in pieces"
@@ -89,7 +87,8 @@ def _parts(found: Certificate, today: str, namespace: str) -> Iterator[str]:
             yield where + _bad_nodes(found, today)
         elif cause == "kubernetes":
             why = f" ({found.rules})" if found.rules else ""
-            yield f"Kubernetes offers it no other node of {place}{why}"
+            refused = f"{found.refused} of {counted(found.total, found.unit)}" if found.refused else "nodes with room"
+            yield f"Kubernetes refuses it {refused} of {place}{why}"
         is_first = False
 
 
@@ -101,7 +100,8 @@ def _place(found: Certificate) -> str:
 
 def _unit(found: Certificate) -> str:
     """The word for what is counted, unless the sentence has it already."""
-    return "" if not found.unit or found.unit in found.asks else f" {counted(2, found.unit)[2:]}"
+    is_said = found.asks.split(" ")[1:2] in ([found.unit], [f"{found.unit}s"])
+    return "" if not found.unit or is_said else f" {counted(2, found.unit)[2:]}"
 
 
 def _holders(found: Certificate, today: str, namespace: str) -> str:

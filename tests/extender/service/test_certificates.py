@@ -34,7 +34,8 @@ def request(*sizes: tuple[int, int], priority: int = 0, pinned: str = "") -> Pod
 
 def explanation(**facts: object) -> Explanation:
     base = {
-        "causes": (Cause.IN_USE,), "chain": "RACK", "level": "NODE", "leaf_type": "GPU", "asked": 1, "total": 2, "free": 0,
+        "causes": (Cause.IN_USE,), "chain": "RACK", "level": "NODE", "leaf_type": "GPU", "asked": 1, "total": 2,
+        "free": 0,
         "in_use": 1, "in_pieces": 0, "bad": 1, "refused": 0, "free_leaves": 0, "largest_fit": 0, "largest_ever": 4,
         "holders": (), "more_holders": 0, "bad_nodes": (),
     }  # fmt: skip
@@ -45,11 +46,11 @@ def explanation(**facts: object) -> Explanation:
     ("sizes", "unit", "leaves", "asks"),
     [
         ([(1, 8)], "node", 8, "1 node of 8 H100"),
-        ([(2, 8)], "node", 8, "2 nodes of 8 H100"),
-        ([(16, 1)], "H100", 1, "16 H100"),
+        ([(2, 8)], "node", 8, "2 nodes of 8 H100 at once"),
+        ([(16, 1)], "H100", 1, "16 pods of 1 H100 at once"),
         ([(1, 3)], "SWITCH", 4, "1 pod of 3 H100"),
-        ([(2, 4)], "SWITCH", 4, "2 SWITCH of 4 H100"),
-        ([(4, 2), (1, 8)], "node", 8, "4 pods of 2 and 1 pod of 8 H100"),
+        ([(2, 4)], "SWITCH", 4, "2 SWITCH of 4 H100 at once"),
+        ([(4, 2), (1, 8)], "node", 8, "4 pods of 2 and 1 pod of 8 H100 at once"),
     ],
 )
 def test_the_request_in_words(sizes: list[tuple[int, int]], unit: str, leaves: int, asks: str) -> None:

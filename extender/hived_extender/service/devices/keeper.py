@@ -217,7 +217,7 @@ class DeviceKeeper:
         for loss in self.losses:
             reasons.setdefault(loss.node, []).append(in_short(loss))
         return {
-            node: (f"short of devices ({'; '.join(texts)})", self._since.get(node)) for node, texts in reasons.items()
+            node: (f"short of devices: {'; '.join(texts)}", self._since.get(node)) for node, texts in reasons.items()
         }
 
     def reported_losses(self) -> list[LostDevices]:
