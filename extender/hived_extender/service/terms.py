@@ -70,6 +70,11 @@ class Terms:
         reserved = reservations(self._cache.core.state) if self._cache.core is not None else {}
         return StateInputs(frozenset(self._cache.nodes.healthy), placed, reserved, *self._cache.devices.inputs())
 
+    @property
+    def spec(self) -> ClusterSpec:
+        """The cluster of the configuration in force, in this term or the next one."""
+        return self._spec
+
     def configure(self, spec: ClusterSpec) -> None:
         """From the next term on, states are built for this cluster. The interpreter has got its rules already."""
         self._spec = spec

@@ -104,6 +104,7 @@ class Site:
     def tabs(self) -> tuple[Tab, ...]:
         """The pages that this service has."""
         without = set() if self.backend.config_desk is not None else {"Configuration"}
+        without |= set() if self.backend.past is not None else {"Time"}
         return tuple(tab for tab in TABS if tab.name not in without)
 
     def page(self, template: str, tab: str, title: str = "", status: int = 200, **values: Any) -> Response:
