@@ -56,7 +56,9 @@ class ConfigurationPages:
     def home(self) -> Response:
         """The configuration in force, the versions that are kept, and the form for another one."""
         now = self._pushes.describe()
-        return self._page("configuration.html", poll_s=SELDOM_S, now=now, versions=self._pushes.configurations.versions())
+        return self._page(
+            "configuration.html", poll_s=SELDOM_S, now=now, versions=self._pushes.configurations.versions()
+        )
 
     def version(self, number: str) -> Response:
         """One version, compared with another one: by default the one before it."""
