@@ -102,6 +102,14 @@ class Capacity:
         counts = self._state.arrays.leaf_count
         return int(counts[self._offset + level]) // int(counts[self._offset + below])
 
+    def owned(self, level: int) -> BoolArray:
+        """Which physical cells of a level are in the view: at or below a preassigned cell of it, or all of them."""
+        return self._mine[level] if self.is_guaranteed else np.ones(self.size(level), np.bool_)
+
+    def is_unowned(self, level: int) -> BoolArray:
+        """Which physical cells of a level are neither at nor below any preassigned cell?"""
+        return np.asarray(self._owner[level] == NO_CELL)
+
     def _may_open(self) -> bool:
         return self.is_guaranteed and self._state.arrays.pinned[self._state.arrays.root[self._first]] == 0
 
@@ -156,7 +164,7 @@ class Capacity:
         for level in self.levels:
             self.start[level] = sum(map(len, cells))
             owner = self._owner[level]
-            mine = self._mine[level] if self.is_guaranteed else np.ones(len(owner), np.bool_)
+            mine = self.owned(level)
             owned = np.where(mine, arrays.level[owner], 0)
             cells.append(np.arange(self.base(level), self.base(level) + len(owner), dtype=np.int32))
             levels.append(np.full(len(owner), level))
@@ -207,9 +215,9 @@ class Capacity:
         idle, taken, evicts = [], [], []
         for level in self.levels:
             span = self.span(level, 1)
-            idle.append(_by_place(is_idle, span).sum(axis=0))
-            taken.append(_by_place(is_taken, span).sum(axis=0))
-            evicts.append(_by_place(in_use, span).any(axis=0))
+            idle.append(by_place(is_idle, span).sum(axis=0))
+            taken.append(by_place(is_taken, span).sum(axis=0))
+            evicts.append(by_place(in_use, span).any(axis=0))
         self.idle: LongArray = np.concatenate(idle)
         self.room: LongArray = np.concatenate(taken)  # leaves that may be taken in all
         self.evicts: BoolArray = np.concatenate(evicts)
@@ -313,8 +321,11 @@ class Capacity:
         return total
 
 
-def _by_place(mask: BoolArray, span: int) -> BoolArray:
-    """A mask of leaves as one row for each place in a cell, shape (span, cells): to sum it up takes a third as long."""
+def by_place(mask: BoolArray, span: int) -> BoolArray:
+    """A mask of cells as one row for each place in a larger cell, shape (span, larger cells).
+
+    To sum it up takes a third as long.
+    """
     return np.ascontiguousarray(mask.reshape(-1, span).T)
 
 

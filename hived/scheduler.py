@@ -16,7 +16,7 @@ from hived.allocation import occupy_reserved, release_group
 from hived.bind_info import check_bind_info, named_leaves, planned_roots
 from hived.checks import check_agreement, check_request
 from hived.deciding import decide, decide_member
-from hived.decisions import Applied, Bind, Decision
+from hived.decisions import Applied, Bind, Decision, Preempt
 from hived.errors import InvariantError, UserError
 from hived.events import (
     Event,
@@ -31,7 +31,15 @@ from hived.events import (
     PodProgressed,
     ScheduleRequested,
 )
-from hived.groups import check_members, find_slot, leave_slots, remember_members, remove_group, take_slot
+from hived.groups import (
+    check_members,
+    find_slot,
+    leave_slots,
+    remember_members,
+    remember_order,
+    remove_group,
+    take_slot,
+)
 from hived.health import set_node_health
 from hived.invariants import broken_rule
 from hived.journal import JournalFull, grow_journal, mark, start_recording, stop_recording, undo_changes
@@ -46,8 +54,8 @@ from hived.restore import restore_group
 from hived.safety import relieve_chains
 from hived.specs import ClusterSpec, PodRequest
 from hived.split import split_group
-from hived.state import CellState, GroupState, State, empty_state
-from hived.topology import NO_CELL
+from hived.state import NO_GROUP, CellState, GroupState, State, empty_state
+from hived.topology import NO_CELL, Topology
 from hived.victims import note_seats
 from hived.views import forget_order, restore_order, save_order
 
@@ -67,14 +75,23 @@ class Asked:
 
 def new_state(spec: ClusterSpec) -> State:
     """A scheduler for a cluster in which every node is still bad (rule 10.2). Cost O(cells)."""
-    state = empty_state(spec)
-    topology = state.topology
-    for (_, pinned_id), root in sorted(topology.pinned_roots.items()):
-        bind_pinned_cell(state.arrays, state.cells, topology.pinned_cells[pinned_id], root)
+    state = idle_state(spec)
     nodes = state.arrays.node[state.arrays.node_leaf]
     by_chain = nodes[np.argsort(state.arrays.node_leaf, kind="stable")]
     _, first = np.unique(by_chain, return_index=True)
     set_node_health(state.arrays, state.cells, by_chain[np.sort(first)].astype(np.int32), 1)
+    return state
+
+
+def idle_state(spec: ClusterSpec, topology: Topology | None = None) -> State:
+    """A scheduler for a cluster in which every node is healthy, and that nobody uses. Cost O(cells).
+
+    topology : of the same configuration, if there is one already
+    """
+    state = empty_state(spec, topology)
+    topology = state.topology
+    for (_, pinned_id), root in sorted(topology.pinned_roots.items()):
+        bind_pinned_cell(state.arrays, state.cells, topology.pinned_cells[pinned_id], root)
     return state
 
 
@@ -90,7 +107,7 @@ def handle(state: State, event: Event) -> Decision:
     match event:
         case ScheduleRequested():
             _check_request(state, event)
-            return _while_recording(state, lambda: decide(state, event))
+            return while_recording(state, lambda: decide(state, event))
         case PodAllocated():
             check_members(event.pod.spec)
             check_times(event.times)
@@ -104,7 +121,7 @@ def handle(state: State, event: Event) -> Decision:
             split_group(state, event.group, event.pods)
             applied = Applied()
         case GroupReserved():
-            applied = _while_recording(state, lambda: _reserve(state, event))
+            applied = while_recording(state, lambda: _reserve(state, event))
         case NodeHealthChanged() | LeavesLost():
             applied = _change_health(state, event)
     relieve_chains(state)
@@ -127,25 +144,35 @@ def plan_together(
 
 
 def plan_in_turn(
-    state: State, bundles: Sequence[Sequence[Asked]], now_s: float | None = None, facts: Sequence[Fact] = ()
-) -> list[list[Decision] | UserError]:
+    state: State, bundles: Sequence[Sequence[Asked]], now_s: float | None = None, facts: Sequence[Fact] = (),
+    evicted: list[str] | None = None,
+) -> list[list[Decision] | UserError]:  # fmt: skip
     """The decisions of `handle` in the Filtering phase for bundles of pods, which run whole or not at all (rule 15.5).
     Each pod finds earlier pods that can run in place: pods of its own bundle, and of earlier bundles that can run as a
     whole. Of a bundle with a pod that is refused, the error. For gangs, and to ask without consequences: nothing
-    changes, not even the order of the views. `now_s` is as in `ScheduleRequested`. `facts` are taken in before, and
-    taken back with the rest. Cost O(cells) of copying, besides the facts and the searches.
+    changes, not even the order of the views. `now_s` is as in `ScheduleRequested`. Cost O(cells) of copying, besides
+    the facts and the searches.
+
+    facts : taken in before, and taken back with the rest
+    evicted : if given, pods that would have to preempt are bound as well, once their victims have left; the names of
+        the groups that have to leave or are preempted lazily are written here, of all bundles
     """
     order, last_plan = save_order(state.cells), state.last_plan
     try:
-        return _while_recording(state, lambda: _plan(state, bundles, now_s, facts))
+        return while_recording(state, lambda: _plan(state, bundles, now_s, facts, evicted))
     finally:
         restore_order(state.cells, order)
         state.last_plan = last_plan
 
 
 def _plan(
-    state: State, bundles: Sequence[Sequence[Asked]], now_s: float | None, facts: Sequence[Fact]
-) -> list[list[Decision] | UserError]:
+    state: State, bundles: Sequence[Sequence[Asked]], now_s: float | None, facts: Sequence[Fact],
+    evicted: list[str] | None,
+) -> list[list[Decision] | UserError]:  # fmt: skip
+    if facts or evicted is not None:
+        remember_order(state)
+    if evicted is not None:
+        evicted.clear()
     _suppose(state, facts)
     found: list[list[Decision] | UserError] = []
     for bundle in bundles:
@@ -153,11 +180,12 @@ def _plan(
         decisions: list[Decision] = []
         try:
             for asked in bundle:
-                decisions.append(_plan_one(state, asked, now_s))
+                decisions.append(_plan_one(state, asked, now_s, evicted))
             found.append(decisions)
         except UserError as error:
             found.append(error)
-        if any(isinstance(decision, Bind) for decision in decisions) and not _is_whole(found[-1]):
+        is_changed = evicted is not None or any(isinstance(decision, Bind) for decision in decisions)
+        if is_changed and not _is_whole(found[-1]):
             undo_changes(state, before)
             forget_order(state.arrays, state.cells)
             forget_waits(state)
@@ -185,18 +213,37 @@ def _is_whole(found: list[Decision] | UserError) -> bool:
     return not isinstance(found, UserError) and all(isinstance(decision, Bind) for decision in found)
 
 
-def _plan_one(state: State, asked: Asked, now_s: float | None) -> Decision:
+def _plan_one(state: State, asked: Asked, now_s: float | None, evicted: list[str] | None) -> Decision:
     pod = asked.pod
     event = ScheduleRequested(pod, Phase.FILTERING, asked.suggested, asked.offer, now_s)
     _check_request(state, event)
     if pod.spec.group.name in state.groups:
         remember_members(state, state.groups[pod.spec.group.name])
     decision = decide(state, event)
+    if evicted is not None and isinstance(decision, Preempt):
+        decision = _evict(state, event, evicted)
     if isinstance(decision, Bind):
+        if evicted is not None:
+            evicted += decision.lazily_preempted
         _allocate(state, PodAllocated(pod, decision.bind_info, decision.lazily_preempted))
         relieve_chains(state)
         forget_waits(state)
     return decision
+
+
+def _evict(state: State, event: ScheduleRequested, evicted: list[str]) -> Decision:
+    """Reserve the cells of a pod, let its victims leave, and ask again; the nodes that they leave are offered then."""
+    found = decide(state, replace(event, phase=Phase.PREEMPTING))
+    if not isinstance(found, Preempt):
+        return found
+    evicted += found.lazily_preempted
+    reserved = state.groups[event.pod.spec.group.name].physical
+    users = np.unique(state.cells.using[reserved]).tolist()
+    victims = [state.group_by_number[number] for number in users if number != NO_GROUP]
+    evicted += [group.name for group in victims]
+    _suppose(state, [PodDeleted(pod) for group in victims for pod in group.holders if pod is not None])
+    offer = event.offer and replace(event.offer, nodes=event.offer.nodes | event.offer.after)
+    return decide(state, replace(event, offer=offer))
 
 
 def _check_request(state: State, event: ScheduleRequested) -> None:
@@ -210,7 +257,7 @@ def _check_request(state: State, event: ScheduleRequested) -> None:
     state.now_ms = milliseconds(event.now_s)
 
 
-def _while_recording(state: State, decide: Callable[[], Result]) -> Result:
+def while_recording(state: State, decide: Callable[[], Result]) -> Result:
     """Let `decide` change the state while the journal records; any interruption undoes the changes."""
     while True:
         start_recording(state)

@@ -226,9 +226,12 @@ class State:
         return self.topology.arrays
 
 
-def empty_state(spec: ClusterSpec) -> State:
-    """A state in which every cell is free and healthy and nothing is bound. Cost O(cells)."""
-    topology = build_topology(spec)
+def empty_state(spec: ClusterSpec, topology: Topology | None = None) -> State:
+    """A state in which every cell is free and healthy and nothing is bound. Cost O(cells).
+
+    topology : of the same configuration, if there is one already
+    """
+    topology = topology or build_topology(spec)
     arrays = topology.arrays
     cells, physical = len(arrays.parent), topology.physical_count
     levels, nodes = len(arrays.child_count), len(topology.node_names)

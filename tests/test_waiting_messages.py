@@ -19,7 +19,7 @@ CORE = (
 )  # fmt: skip
 SERVICE = (
     "acceptance", "bound_pods", "cluster_cache", "cluster_nodes", "forced", "gang_notices", "offers", "pods",
-    "preemptions", "service", "starts", "verbs", "waiting",
+    "preemptions", "sentences", "service", "starts", "verbs", "waiting",
 )  # fmt: skip
 MODULES = (
     *sorted((PACKAGE / "pods" / "dialects").glob("*.py")),
@@ -29,6 +29,8 @@ MODULES = (
     *(PACKAGE / "service" / f"{name}.py" for name in SERVICE),
     ROOT / "config" / "hived_config" / "access.py",
     PACKAGE / "service" / "devices" / "guarantees.py",
+    PACKAGE / "service" / "devices" / "keeper.py",
+    PACKAGE / "insight" / "certificates.py",
     PACKAGE / "kube_rules" / "mates.py",
     *(ROOT / "hived" / f"{name}.py" for name in CORE),
 )

@@ -25,6 +25,13 @@ class Budgets(Enum):
     RESPECT = "respect"
 
 
+class WaitingMessages(Enum):
+    """The words that tell why a pod waits: the sentence of its certificate, or HiveD's own message before it."""
+
+    EXPLAINED = "explained"
+    HIVED = "hived"
+
+
 class Settings(msgspec.Struct, frozen=True):
     """How the server listens, whom it talks to, and how patient it is; SETTING_KEYS describe the fields, in this order.
 
@@ -39,6 +46,8 @@ class Settings(msgspec.Struct, frozen=True):
     preempt_by: PreemptBy = PreemptBy.SERVICE
     disruption_budgets: Budgets = Budgets.OVERRIDE
     eviction_grace_s: int = 30
+    waiting_messages: WaitingMessages = WaitingMessages.EXPLAINED
+    history_file: str = ""
 
     def listen_on(self) -> tuple[str, int]:
         """(host, port) of `web_server_address`; the host is "" for every interface."""
@@ -108,6 +117,20 @@ SETTING_KEYS = (
         "how long a refused eviction is tried before the victim is deleted",
         DEFAULTS.eviction_grace_s,
     ),
+    Key(
+        "waitingMessages",
+        Choice(WaitingMessages),
+        "what kube-scheduler, events and conditions say of a pod without room: `explained` (one sentence with the "
+        "[causes](waiting.md#causes)) or `hived` (HiveD's own message first, for programs that look for it)",
+        DEFAULTS.waiting_messages,
+    ),
+    Key(
+        "historyFile",
+        Text("the path of a file"),
+        "where the [history](history.md) is kept over restarts, in a file of at most 64 MiB that is made if need be; "
+        "without one, in memory only. It is read when the process starts",
+        rule="`${HISTORY_FILE}`",
+    ),
 )
 """In the order of the fields of `Settings`, which they describe."""
 
@@ -122,6 +145,7 @@ def read_settings(given: Given, environ: Mapping[str, str]) -> Settings:
     defaults = {
         "kubeApiServerAddress": environ.get("KUBE_APISERVER_ADDRESS", ""),
         "kubeConfigFilePath": _default_kube_config(environ),
+        "historyFile": environ.get("HISTORY_FILE", ""),
     }
     return Settings(*(given.value(key.name, defaults.get(key.name)) for key in SETTING_KEYS))
 

@@ -24,6 +24,11 @@ from hived_extender.http.late_app import LateApp
 from hived_extender.http.server import HttpServer
 from hived_extender.http.shim import Shim
 from hived_extender.http.webhook import Webhook
+from hived_extender.insight.desk import InsightDesk
+from hived_extender.insight.forecaster import Forecaster
+from hived_extender.insight.history import HistoryRings
+from hived_extender.insight.sampling import Sampler
+from hived_extender.insight.store import Store as PastStore
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.events import EventRecorder
 from hived_extender.kube.metrics import Metrics
@@ -78,6 +83,11 @@ class Extender:
         self._events = EventRecorder(groundwork.clients.kube, COMPONENT)
         self.service = self._make_service()
         self.configurations = Configurations(self._make_in_force())
+        self.store = PastStore(Path(path) if (path := groundwork.first.settings.history_file) else None)
+        self.history = HistoryRings(self.store)
+        self._sampler = Sampler(self.service, self.history)
+        self._forecaster = Forecaster(self.service, self.store)
+        self.insight = InsightDesk(self.service, self._forecaster)
         self.defrag = DefragDesk(self.service, lambda: self.configurations.in_force.text, groundwork.secret)
         self._node_sync = self._make_node_sync()
         self._server = self._make_server(listener)
@@ -141,7 +151,7 @@ class Extender:
         is_private = ip_address(listener.getsockname()[0]).is_loopback
         may_push = gate.may_do if gate.knows_callers else None
         config_pushes = ConfigPushes(self.configurations, may_push, is_private=is_private)
-        app = LateApp(self.service, gate, config_pushes, self.defrag)
+        app = LateApp(self.service, gate, config_pushes, self.defrag, self.history, self.insight)
         return HttpServer(Shim(app, self.service), listener, security.tls)
 
     def _make_leadership(self) -> Leadership:
@@ -196,6 +206,8 @@ class Extender:
             self._changeover.stop()
         if self._node_sync is not None:
             self._node_sync.stop()
+        self._sampler.stop()
+        self._forecaster.stop()
         self.defrag.stop()
         self.configurations.stop()
         self._leadership.stop()
@@ -203,6 +215,7 @@ class Extender:
             each.stop()
         self._groundwork.namespaces.stop()
         self.service.close()
+        self.store.close()
         self._groundwork.clients.close()
         self._leadership.join()
         self._groundwork.namespaces.join(JOIN_S)
@@ -220,6 +233,8 @@ class Extender:
                 self._leadership.start()
                 self.configurations.start()
                 self.defrag.start()
+                self._sampler.start()
+                self._forecaster.start()
                 if self._node_sync is not None:
                     self._node_sync.start()
         except Exception:

@@ -525,8 +525,8 @@ def test_a_dry_run_says_where_each_pod_would_run(kube, forecast, embedded):
 def test_a_dry_run_says_why_a_gang_would_wait(kube, forecast):
     result = forecast(WITH_GPU.replace("replicas: 2", "replicas: 3"), "--priority", "prod")
     rows = [line.split(maxsplit=2) for line in result.stdout.splitlines()[1:]]
-    reason = "insufficient capacity when scheduling in VC research"
-    assert rows == [[f"vc-worker-{index}", "wait", reason] for index in range(3)]
+    reason = "needs 3 pods of 1 GPU at once; it can never run: research has 2 in all"
+    assert rows == [[f"vc-worker-{index}", "never", reason] for index in range(3)]
 
 
 def test_a_dry_run_of_a_suspended_job_has_nothing_to_ask(kube, forecast):

@@ -221,3 +221,26 @@ def test_facts_that_are_supposed_change_the_answers_and_nothing_else(seed: int, 
 
 def in_some_vc(wanted: PodRequest, state: State, source: Random) -> PodRequest:
     return replace(wanted, spec=replace(wanted.spec, virtual_cluster=source.choice(state.topology.vc_names)))
+
+
+@pytest.mark.parametrize("rules", Rules)
+@pytest.mark.parametrize("seed", range(20))
+def test_pods_that_evict_start_in_a_plan_as_they_would_after_their_victims_have_left(seed: int, rules: Rules) -> None:
+    source = Random(seed)
+    state = busy_state(replace(random_cluster(seed), rules=rules), source)
+    wanted = in_some_vc(pod("new", priority=6, members=((source.choice([1, 2]), 1),)), state, source)
+    before, other, evicted = everything(state), copy_state(state), list[str]()
+    ((found,),) = plan_in_turn(state, [[Asked(wanted)]], evicted=evicted)
+    assert everything(state) == before
+    check_invariants(state)
+    decision = request(other, wanted, Phase.FILTERING)
+    left = set(decision.lazily_preempted) if isinstance(decision, Bind) else set()
+    if isinstance(decision, Preempt):
+        decision = request(other, wanted, Phase.PREEMPTING)
+        assert isinstance(decision, Preempt)
+        uids = {uid for own in decision.victims_by_node.values() for uid in own}
+        leaving = [one for one in other.groups.values() if uids & one.slots_of.keys()]
+        left = {one.name for one in leaving} | set(decision.lazily_preempted)
+        delete(other, *(one for group in leaving for one in group.holders if one is not None))
+        decision = request(other, wanted, Phase.FILTERING)
+    assert (found, set(evicted)) == (decision, left)

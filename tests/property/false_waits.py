@@ -272,7 +272,7 @@ def run_world(seed: int, steps: int, rules: Rules = Rules.BETTER, *, by_offer: b
         elif isinstance(decision, Preempt):
             counts.preempts += 1
             if source.random() < 0.5:
-                _make_room(world, decision)
+                make_room(world, decision)
                 again = world.ask(group, nodes)
                 if isinstance(again, Bind):
                     world.bind(group, again)
@@ -318,7 +318,7 @@ def change(source: Random, world: World, chance_of_loss: float) -> None:
         world.lose(source.choice(world.state.topology.node_names), source.choice([0, 0, 1, 2, 3]))
 
 
-def _make_room(world: World, decision: Preempt) -> None:
+def make_room(world: World, decision: Preempt) -> None:
     uids = {uid for own in decision.victims_by_node.values() for uid in own}
     for name in sorted(world.facts.groups):
         if world.pods[name].uid in uids:

@@ -17,13 +17,14 @@ MASKED = "(another tenant's)"
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A group that has cells which a waiting job needs.
+    """A job that has cells which a waiting job needs; `group` is its name as `hived why` takes it.
 
     `cells` counts leaf cells; a group of another virtual cluster's or an opportunistic one may be `lent` them. `until`
     is when it ends at the latest by its own declaration, or by its grace period once it is leaving.
     """
 
     group: str
+    namespace: str = ""
     vc: str = ""
     priority: int = -1
     cells: int = 0
@@ -78,16 +79,19 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     the job, `total` promised to the virtual cluster (or in the cluster, for opportunistic jobs), and of these `free`,
     `in_use`, `in_pieces`, `bad` and `refused` by Kubernetes. `free_leaves` and `largest_fit` count leaf cells: all that
     are free, and the largest pod that would start now. `largest_ever` is the largest pod that could ever start.
-    `reason` is the reference's message.
+    `unit` is the word for a cell of `level`: "node", or the type. `rules` names nodes that Kubernetes refuses, and by
+    which rule. `reason` is the reference's message.
     """
 
     sentence: str
     cause: CauseName
     also: list[CauseName] = []
     vc: str = ""
+    is_opportunistic: bool = False
     pinned: str = ""
     chain: str = ""
     level: str = ""
+    unit: str = ""
     leaf_type: str = ""
     asks: str = ""
     asked: int = 0
@@ -103,6 +107,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     holders: list[Holder] = []
     more_holders: int = 0
     bad_nodes: list[BadNode] = []
+    rules: str = ""
     unblock: list[Unblock] = []
     never: bool = False
     reason: str = ""

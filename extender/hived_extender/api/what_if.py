@@ -2,6 +2,7 @@
 
 import msgspec
 
+from hived_extender.api.waiting import Certificate
 from hived_extender.pods.wire import Pod
 
 
@@ -15,7 +16,8 @@ class PodOutcome(msgspec.Struct, kw_only=True):
     """The outcome for one pod if it were created now.
 
     `outcome` is "bind" to the cells of a node, given by their indices, or "preempt": others have to leave first. Else
-    it is "wait" or "refused" for the reason given, or "not-ours": another scheduler's.
+    it is "wait", "never" or "refused" for the reason given, or "not-ours": another scheduler's. "never": nobody's end,
+    no repair and no offer of Kubernetes would help. Where a search found no room, `certificate` has the causes.
     """
 
     namespace: str
@@ -24,6 +26,7 @@ class PodOutcome(msgspec.Struct, kw_only=True):
     node: str = ""
     cells: list[int] = []
     reason: str = ""
+    certificate: Certificate | None = None
 
 
 class WhatIfResult(msgspec.Struct):

@@ -18,10 +18,13 @@ from hived_extender.http.answers import JSON, Answer, Question
 from hived_extender.http.callers import CALLER, Call
 from hived_extender.http.config_pushes import ConfigPushes
 from hived_extender.http.gated_app import BODY_LIMIT, CLOSE, GATE, gate_of
+from hived_extender.http.masking import Masking
 from hived_extender.http.pages.blueprint import front_page, pages, wants_page
 from hived_extender.http.pages.site import Site
 from hived_extender.http.routes import ROUTES, answer, explain
 from hived_extender.http.routing import Backend, Handler
+from hived_extender.insight.desk import InsightDesk
+from hived_extender.insight.history import HistoryRings
 from hived_extender.pods.wire import encode
 from hived_extender.service.service import Service
 
@@ -38,10 +41,13 @@ def create_app(
     gate: Gate | None = None,
     config_pushes: ConfigPushes | None = None,
     defrag: DefragDesk | None = None,
+    history: HistoryRings | None = None,
+    insight: InsightDesk | None = None,
 ) -> Flask:
     """An application that serves `service` to callers whom `gate` lets in; without one, to everybody. Cheap.
 
     `config_pushes` answers for its configuration, `defrag` for moves; without these, their paths do not exist.
+    `history` has the past; without it there is none to be shown. `insight` answers about jobs, a new one by default.
     """
     app = Flask(__name__, static_folder=None)
     app.extensions[GATE] = gate or Gate()
@@ -50,7 +56,8 @@ def create_app(
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
     app.url_map.converters["rest"] = _RestOfPath
-    backend = Backend(service, config_pushes, defrag)
+    masking = Masking(gate_of(app))
+    backend = Backend(service, config_pushes, defrag, history, insight or InsightDesk(service), masking)
     site = pages(backend, gate_of(app))
     app.register_blueprint(site.blueprint)
     for route in ROUTES:

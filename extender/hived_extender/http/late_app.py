@@ -12,6 +12,8 @@ from hived_extender.defrag.desk import DefragDesk
 from hived_extender.http.access import Gate
 from hived_extender.http.config_pushes import ConfigPushes
 from hived_extender.http.gated_app import GATE, gate_of
+from hived_extender.insight.desk import InsightDesk
+from hived_extender.insight.history import HistoryRings
 from hived_extender.service.service import Service
 
 if TYPE_CHECKING:
@@ -27,11 +29,14 @@ class LateApp:
         gate: Gate | None = None,
         config_pushes: ConfigPushes | None = None,
         defrag: DefragDesk | None = None,
+        history: HistoryRings | None = None,
+        insight: InsightDesk | None = None,
     ) -> None:
         self.extensions: dict[str, Any] = {GATE: gate or Gate()}
         self._service = service
         self._config_pushes = config_pushes
         self._defrag = defrag
+        self._history, self._insight = history, insight
         self._lock = threading.Lock()
         self._app: Flask | None = None
 
@@ -44,5 +49,7 @@ class LateApp:
             if self._app is None:
                 from hived_extender.http.app import create_app  # noqa: PLC0415  # imports Flask, see above
 
-                self._app = create_app(self._service, gate_of(self), self._config_pushes, self._defrag)
+                self._app = create_app(
+                    self._service, gate_of(self), self._config_pushes, self._defrag, self._history, self._insight
+                )
             return self._app

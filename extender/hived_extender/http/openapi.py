@@ -44,8 +44,11 @@ def _operation(route: Route, schema_of: Mapping[str, Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {"summary": route.summary, "responses": answers}
     if route.takes is not None:
         operation["requestBody"] = {"required": True, "content": _json(schema_of[repr(route.takes)])}
+    parameters = [{"name": key, "in": "query", "required": False, "schema": _TEXT} for key in route.query]
     if "{name}" in route.path:
-        operation["parameters"] = [{"name": "name", "in": "path", "required": True, "schema": _TEXT}]
+        parameters = [{"name": "name", "in": "path", "required": True, "schema": _TEXT}, *parameters]
+    if parameters:
+        operation["parameters"] = parameters
     return operation
 
 

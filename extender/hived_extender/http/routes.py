@@ -26,12 +26,15 @@ from hived_extender.api.configuration import (
     VersionList,
 )
 from hived_extender.api.defrag import DefragArgs, Inputs, MovingReport
+from hived_extender.api.history import History
 from hived_extender.api.service import Health, Paths, Readiness
+from hived_extender.api.waiting import FreeCells, IfArgs, IfResult, Jobs, NodeView, Why
 from hived_extender.api.what_if import WhatIfArgs, WhatIfResult
-from hived_extender.http import defrag_routes
+from hived_extender.http import defrag_routes, insight_routes
 from hived_extender.http.answers import Answer, Question
 from hived_extender.http.config_routes import config, plan, push, version, versions
 from hived_extender.http.dumps import dump, unchanged
+from hived_extender.http.history_route import history
 from hived_extender.http.openapi import openapi_document
 from hived_extender.http.record_route import record
 from hived_extender.http.routing import Backend, Handler, Route
@@ -206,7 +209,13 @@ ROUTES = (
     Route("GET", paths.SHORTAGES_PATH, shortages, list[Shortage], errors=(503,)),
     Route("GET", paths.RULES_PATH, rules, RulesInForce, errors=(503,)),
     Route("GET", paths.RECORD_PATH, record, errors=(400, 404, 413, 503)),
+    Route("GET", paths.HISTORY_PATH, history, History, errors=(400, 404)),
     Route("POST", paths.WHAT_IF_PATH, what_if, WhatIfResult, WhatIfArgs, (400, 500, 503)),
+    Route("GET", paths.JOBS_PATH, insight_routes.jobs, Jobs, errors=(400, 503), query=insight_routes.JOB_KEYS),
+    Route("GET", f"{paths.WHY_PATH}{{name}}", insight_routes.why, Why, errors=(404, 503)),
+    Route("POST", paths.IF_PATH, insight_routes.try_changes, IfResult, IfArgs, (400, 404, 500, 503)),
+    Route("GET", paths.NODES_PATH, insight_routes.nodes, list[NodeView], errors=(400, 503), query=("bad",)),
+    Route("GET", paths.FREE_CELLS_PATH, insight_routes.free_cells, list[FreeCells], errors=(503,)),
     Route("GET", paths.INPUTS_PATH, defrag_routes.inputs, Inputs, errors=(503,)),
     Route("GET", paths.MOVES_PATH, defrag_routes.moves, MovingReport, errors=(503,)),
     Route("POST", paths.DEFRAG_PATH, defrag_routes.apply, MovingReport, DefragArgs, (400, 401, 403, 409, 500, 503)),

@@ -5,18 +5,28 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from hived.errors import UserError
 from hived_extender.defrag.desk import DefragDesk
 from hived_extender.http.answers import Answer, Question
 from hived_extender.http.config_pushes import ConfigPushes
+from hived_extender.http.masking import Mask, Masking
+from hived_extender.insight.desk import InsightDesk
+from hived_extender.insight.history import HistoryRings
 from hived_extender.service.service import Service
 
 
 class Backend(msgspec.Struct, frozen=True):
-    """A service, the pushes of its configurations, and its plans for moves; without these, their paths do not exist."""
+    """A service, the pushes of its configurations, its plans for moves, and its answers about jobs; without one of
+    these, its paths do not exist. `past` is its history, None where it keeps none. `masking` hides names of other
+    tenants' jobs.
+    """
 
     service: Service
     config_desk: ConfigPushes | None = None
     defrag_desk: DefragDesk | None = None
+    past: HistoryRings | None = None
+    insight_desk: InsightDesk | None = None
+    masking: Masking | None = None
 
     @property
     def config_pushes(self) -> ConfigPushes:
@@ -29,6 +39,24 @@ class Backend(msgspec.Struct, frozen=True):
         """The plans for moves, on paths that exist only with them."""
         assert self.defrag_desk is not None
         return self.defrag_desk
+
+    @property
+    def insight(self) -> InsightDesk:
+        """The answers about jobs, on paths that exist only with them."""
+        assert self.insight_desk is not None
+        return self.insight_desk
+
+    def mask(self, question: Question) -> Mask:
+        """What the caller of a question may see, on the same paths."""
+        assert self.masking is not None
+        return self.masking.of(question.caller)
+
+    @property
+    def history(self) -> HistoryRings:
+        """The history. Raises UserError (404) if there is none."""
+        if self.past is None:
+            raise UserError("this service keeps no history", 404)
+        return self.past
 
 
 Handler: TypeAlias = Callable[[Backend, Question], Answer]
@@ -45,6 +73,7 @@ class Route(msgspec.Struct, frozen=True):
     errors : statuses that are answered with a JSON string
     refusals : statuses that are answered with a `Refusal`
     fails_alike : statuses that are answered in the form of `gives`
+    query : keys that may stand behind the path
     """
 
     method: str
@@ -55,6 +84,7 @@ class Route(msgspec.Struct, frozen=True):
     errors: tuple[int, ...] = ()
     refusals: tuple[int, ...] = ()
     fails_alike: tuple[int, ...] = ()
+    query: tuple[str, ...] = ()
 
     @property
     def summary(self) -> str:

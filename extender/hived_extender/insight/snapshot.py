@@ -4,6 +4,7 @@ The lock is held for the copy, and then for a few pods at a time. So pods that c
 or not, while the state is that of one moment.
 """
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
 
@@ -15,9 +16,13 @@ from hived.errors import UserError
 from hived.events import Offer
 from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest
 from hived.state import State
+from hived.topology import BoolArray
 from hived_config.access import AccessRules
-from hived_extender.pods.progress import read_time
+from hived_extender.kube_rules.demands import Demands
+from hived_extender.kube_rules.nodes import RuledNode
+from hived_extender.pods.progress import seconds_of
 from hived_extender.service.cluster_cache import ClusterCache
+from hived_extender.service.explaining import troubles
 from hived_extender.service.gangs.plans import Round
 from hived_extender.service.gangs.rounds import Alone
 from hived_extender.service.machine import Machine
@@ -39,8 +44,13 @@ class WaitingEntry(msgspec.Struct, frozen=True, eq=False):
     """A job that waits.
 
     `requests` are its parts, which start together, each with its offer (None: any node) in `offers`. A job that cannot
-    be asked for has none, and `refusal` says why: a mistake, or its gang `is_incomplete`. `reason` was told last.
-    `created_s` is the moment at which its first pod was created, in seconds since 1970; infinite if unknown.
+    be asked for has none, and `refusal` says why: a mistake, or its gang `is_incomplete`. `reason` was told last;
+    `rules` says which rules of Kubernetes refuse which nodes for good. `created_s` is the moment at which its first pod
+    was created, in seconds since 1970; infinite if unknown. For `limit_s` it has its cells at the most, the time to
+    leave included: None if one of its pods does not say.
+
+    For each part, `fits` has the nodes that could take each pod once others leave (bool, shape (slots, nodes), or one
+    row for all slots), and `demands` what the pods demand of nodes; nothing of pods whose demands are not known.
     """
 
     name: str
@@ -50,19 +60,24 @@ class WaitingEntry(msgspec.Struct, frozen=True, eq=False):
     pods: tuple[str, ...]
     requests: tuple[PodRequest, ...] = ()
     offers: tuple[Offer | None, ...] = ()
+    fits: tuple[BoolArray, ...] = ()
+    demands: tuple[tuple[Demands, ...], ...] = ()
     user: str = ""
     created_s: float = _UNKNOWN_S
     refusal: str = ""
     is_incomplete: bool = False
     reason: str = ""
+    rules: str = ""
+    limit_s: float | None = None
 
 
 class RunningFacts(msgspec.Struct, frozen=True):
     """Facts of a group that has cells, beside those that the state has.
 
     `job` is the name of its job as `hived why` takes it. `started_s` is when its first pod started, and `ends_s` when
-    the group ends at the latest by its own declaration: seconds since 1970, None if nobody knows. Its pods have
-    `grace_s` to leave; of a group that `is_leaving`, all have to be gone at `leaves_s` at the latest.
+    the group ends at the latest by its own declaration: seconds since 1970, None if nobody knows. It `may_move` if all
+    of its owners allow that. Its pods have `grace_s` to leave; a group that `is_leaving` is gone at `leaves_s` at the
+    latest.
     """
 
     job: str
@@ -71,6 +86,7 @@ class RunningFacts(msgspec.Struct, frozen=True):
     pods: tuple[str, ...] = ()
     started_s: float | None = None
     ends_s: float | None = None
+    may_move: bool = False
     grace_s: float = 30.0
     is_leaving: bool = False
     leaves_s: float | None = None
@@ -80,8 +96,11 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     """See the module. `version` is another one for each change of the state; `at` is in seconds since 1970.
 
     `waiting` is in the order in which jobs are served: by priority, then by age. `running` is by group. `bad` has, for
-    each configured node that cannot be used, why, and since when if that is known. `access` decides which namespaces
-    may use which virtual clusters, by `labels` of the namespaces where it needs them.
+    each configured node that cannot be used, why, and since when if that is known, and `bad_nodes` has it as the rules
+    of Kubernetes see it. `access` decides which namespaces may use which virtual clusters, by `labels` of namespaces
+    where it needs them. `jobs` has the groups with cells by the name of their job.
+
+    Whoever asks the core about `state` holds `lock`: its answers are tried there and taken back.
     """
 
     state: State
@@ -90,8 +109,11 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     waiting: tuple[WaitingEntry, ...]
     running: Mapping[str, RunningFacts]
     bad: Mapping[str, tuple[str, float | None]]
+    bad_nodes: Mapping[str, RuledNode]
     access: AccessRules
     labels: Mapping[str, Mapping[str, str]]
+    jobs: Mapping[str, Sequence[str]]
+    lock: threading.RLock = msgspec.field(default_factory=threading.RLock)
 
     def find(self, name: str) -> WaitingEntry | None:
         """The waiting job of this name, or that has a pod or a group of it; None if there is none."""
@@ -111,6 +133,7 @@ def take(service: Service, room: State | None = None) -> Snapshot:
         core = machine.verbs.core
         state, version = copy_state(core.state, room), (core.number, core.version)
         access, bad = machine.interpreter.rules.access, _bad_nodes(machine, state)
+        nodes = {name: node for name in bad if (node := machine.cache.nodes.ruled(name)) is not None}
         records = list(machine.cache.pods)
     jobs: dict[str, _Job] = {}
     running: dict[str, list[_RunningPod]] = {}
@@ -127,7 +150,18 @@ def take(service: Service, room: State | None = None) -> Snapshot:
         if access.needs_labels
     }
     found = {group: _facts(pods) for group, pods in running.items()}
-    return Snapshot(state, version, time.time(), tuple(waiting), found, bad, access, labels)
+    return Snapshot(
+        state, version, service.runner.wall_s, tuple(waiting), found, bad, nodes, access, labels, jobs_of(state, found)
+    )
+
+
+def jobs_of(state: State, running: Mapping[str, RunningFacts]) -> dict[str, list[str]]:
+    """The groups with cells by the name of their job; a group of which nothing else is known is its own job."""
+    found: dict[str, list[str]] = {}
+    for name in state.groups:
+        facts = running.get(name)
+        found.setdefault(facts.job if facts is not None else name, []).append(name)
+    return found
 
 
 class _Job(msgspec.Struct):
@@ -136,9 +170,11 @@ class _Job(msgspec.Struct):
     entry_of_first: WaitingEntry
     pods: list[str]
     created_s: float
+    limits: list[float | None]
 
     def entry(self) -> WaitingEntry:
-        return replace(self.entry_of_first, pods=tuple(self.pods), created_s=self.created_s)
+        limit_s = _last(self.limits)
+        return replace(self.entry_of_first, pods=tuple(self.pods), created_s=self.created_s, limit_s=limit_s)
 
 
 class _RunningPod(msgspec.Struct, frozen=True):
@@ -148,7 +184,8 @@ class _RunningPod(msgspec.Struct, frozen=True):
 
 def _bad_nodes(machine: Machine, state: State) -> dict[str, tuple[str, float | None]]:
     names = state.topology.node_names
-    return {names[node]: machine.cache.nodes.trouble(names[node]) for node in state.cells.node_bad.nonzero()[0]}
+    bad = [names[node] for node in state.cells.node_bad.nonzero()[0]]
+    return {name: why for name, why in troubles(machine.cache, bad).items() if name in state.topology.node_index}
 
 
 def _note(record: PodRecord, machine: Machine, jobs: dict[str, _Job], running: dict[str, list[_RunningPod]]) -> None:
@@ -157,12 +194,13 @@ def _note(record: PodRecord, machine: Machine, jobs: dict[str, _Job], running: d
         entry = _entry(record, cache)
         if entry is not None:
             said = machine.announcements.said(record.uid)
-            entry = replace(entry, user=_user(record, cache), reason=said)
-            job = jobs.setdefault(entry.name, _Job(entry, [], _UNKNOWN_S))
+            entry = replace(entry, user=_user(record, cache), reason=said, rules=cache.offers.refusals(record))
+            job = jobs.setdefault(entry.name, _Job(entry, [], _UNKNOWN_S, []))
             if entry.requests and not job.entry_of_first.requests:
                 job.entry_of_first = entry  # the others of its pods wait for these
             job.pods.append(record.key)
             job.created_s = min(job.created_s, _created_s(record))
+            job.limits.append(_limit_s(record))
     elif record.is_in_core and record.request is not None and record.place.info is not None:
         running.setdefault(record.request.spec.group.name, []).append(_RunningPod(record, _user(record, cache)))
 
@@ -181,15 +219,32 @@ def _entry(record: PodRecord, cache: ClusterCache) -> WaitingEntry | None:
     except UserError as error:
         return replace(refused, refusal=error.message)
     if isinstance(step, Round):
-        offers = tuple(cache.rounds.offer(part) for part in step.parts)
-        requests = tuple(part.request for part in step.parts)
-        return replace(refused, name=step.name, requests=requests, offers=offers)
+        return _asking(
+            replace(refused, name=step.name),
+            cache,
+            [(part.request, part.slots, cache.rounds.offer(part)) for part in step.parts],
+        )
     if not isinstance(step, Alone):
         return replace(refused, refusal=step.reason, is_incomplete=True)
     if step.request is None:
         return None
     offer = cache.offers.of(step.request, [record])
-    return replace(refused, name=record.key, requests=(step.request,), offers=(offer,))
+    return _asking(replace(refused, name=record.key), cache, [(step.request, [record], offer)])
+
+
+def _asking(
+    entry: WaitingEntry, cache: ClusterCache, parts: Sequence[tuple[PodRequest, Sequence[PodRecord], Offer | None]]
+) -> WaitingEntry:
+    """The job with its parts: what is asked for, by which pods, and the offer."""
+    return replace(
+        entry,
+        requests=tuple(request for request, _, _ in parts),
+        offers=tuple(offer for _, _, offer in parts),
+        fits=tuple(cache.offers.could_take(slots) for _, slots, _ in parts),
+        demands=tuple(
+            tuple(dict.fromkeys(one.ruled.demands for one in slots if one.ruled is not None)) for _, slots, _ in parts
+        ),
+    )
 
 
 def _own_entry(record: PodRecord, cache: ClusterCache) -> WaitingEntry | None:
@@ -211,8 +266,8 @@ def _own_entry(record: PodRecord, cache: ClusterCache) -> WaitingEntry | None:
     )  # fmt: skip
     if refusal:
         return entry
-    offer = cache.offers.of(request, cache.slots(record, request))
-    return replace(entry, requests=(request,), offers=(offer,))
+    slots = cache.slots(record, request)
+    return _asking(entry, cache, [(request, slots, cache.offers.of(request, slots))])
 
 
 def _user(record: PodRecord, cache: ClusterCache) -> str:
@@ -223,16 +278,8 @@ def _user(record: PodRecord, cache: ClusterCache) -> str:
 
 
 def _created_s(record: PodRecord) -> float:
-    created_s = _seconds(record.seen.created)
+    created_s = seconds_of(record.seen.created)
     return _UNKNOWN_S if created_s is None else created_s
-
-
-def _seconds(text: str) -> float | None:
-    """A time of Kubernetes in seconds since 1970, None if there is none."""
-    try:
-        return read_time(text) if text else None
-    except UserError:
-        return None
 
 
 def _turn(entry: WaitingEntry) -> tuple[int, float, str]:
@@ -245,17 +292,37 @@ def _facts(pods: Sequence[_RunningPod]) -> RunningFacts:
     request = first.request
     group = request.spec.group.name if request is not None else first.key
     started = [one.progress.times.started_s for one in records if one.progress.times.started_s is not None]
-    leaves = [_seconds(one.seen.leaves_at) for one in records]
+    leaves = [seconds_of(one.seen.leaves_at) for one in records]
     return RunningFacts(
         job=group if first.gang is None else f"podgroup/{first.gang}",
         namespace=first.namespace,
         user=next((one.user for one in pods if one.user), ""),
         pods=tuple(one.key for one in records),
         started_s=min(started, default=None),
+        ends_s=_last([_ends_s(one) for one in records]),
+        may_move=all(one.progress.may_move for one in records),
         grace_s=max(one.seen.grace_s for one in records),
         is_leaving=all(one.seen.is_leaving for one in records),
-        leaves_s=None if None in leaves else max(filter(None, leaves)),
+        leaves_s=_last(leaves),
     )
+
+
+def _limit_s(record: PodRecord) -> float | None:
+    """Seconds that a pod has its cells at the most from its start, with the time to leave."""
+    limit_s = record.progress.limit_s
+    return None if limit_s is None else limit_s + record.seen.grace_s
+
+
+def _ends_s(record: PodRecord) -> float | None:
+    """When a pod is gone at the latest by its own declaration."""
+    started_s, limit_s = record.progress.times.started_s, _limit_s(record)
+    return None if started_s is None or limit_s is None else started_s + limit_s
+
+
+def _last(moments: Sequence[float | None]) -> float | None:
+    """The latest of all; None if one is not known."""
+    known = [each for each in moments if each is not None]
+    return max(known) if known and len(known) == len(moments) else None
 
 
 def is_opportunistic(entry: WaitingEntry) -> bool:

@@ -20,6 +20,7 @@ from hived import __version__
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 SWITCH_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+START_BUCKETS_S = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0, 604_800.0)
 FILTER_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 
 
@@ -37,8 +38,30 @@ class Gauges(msgspec.Struct, frozen=True):
     is_healthy: bool
 
 
+class Sampled(msgspec.Struct, frozen=True):
+    """Numbers of the last sample of the cluster, too dear to be counted whenever somebody asks; keys are label values.
+
+    Without a sample there are none.
+    """
+
+    free_cells: Mapping[tuple[str, str, str], int] = {}
+    waiting_pods: Mapping[tuple[str, str], int] = {}
+
+
+class Tally(msgspec.Struct):
+    """Counts of one virtual cluster since the process began; delays in seconds."""
+
+    started_pods: int = 0
+    start_delay_s: float = 0.0
+    preempted_pods: int = 0
+    preempted_gpu_hours: float = 0.0
+
+
 class Metrics:
-    """The instruments of one service. Thread-safe."""
+    """The instruments of one service. Thread-safe.
+
+    `tallies` has counts by virtual cluster, for readers that keep a history of them.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -96,10 +119,42 @@ class Metrics:
         )
         self.events = counter("hived_events", "Events about pods, by outcome.", ["outcome"])
         self.conditions = counter("hived_conditions", "Conditions of pods, by outcome.", ["outcome"])
+        self._start_delay = histogram(
+            "hived_start_delay_seconds",
+            "How long pods waited from their creation until they were bound, by virtual cluster.",
+            ["vc"],
+            buckets=START_BUCKETS_S,
+        )
+        self._preempted_pods = counter(
+            "hived_preempted_pods", "Pods that are gone because others needed their cells, by virtual cluster.", ["vc"]
+        )
+        self._preempted_gpu_hours = counter(
+            "hived_preempted_gpu_hours", "Work that such pods lost, in leaf-cell hours, by virtual cluster.", ["vc"]
+        )
+        self.tallies: dict[str, Tally] = {}
 
     def observe(self, read_gauges: Callable[[], Gauges]) -> None:
         """From now on, show the numbers that this function returns."""
         self.registry.register(_GaugeCollector(read_gauges))
+
+    def observe_samples(self, read_sampled: Callable[[], Sampled]) -> None:
+        """From now on, show the numbers of the sample that this function returns."""
+        self.registry.register(_SampledCollector(read_sampled))
+
+    def count_start(self, vc: str, delay_s: float) -> None:
+        """A pod was bound, so long after it was created."""
+        tally = self.tallies.setdefault(vc, Tally())
+        tally.started_pods += 1
+        tally.start_delay_s += delay_s
+        self._start_delay.labels(vc).observe(delay_s)
+
+    def count_preempted(self, vc: str, gpu_hours: float) -> None:
+        """A pod is gone that had to leave, and so much work with it."""
+        tally = self.tallies.setdefault(vc, Tally())
+        tally.preempted_pods += 1
+        tally.preempted_gpu_hours += gpu_hours
+        self._preempted_pods.labels(vc).inc()
+        self._preempted_gpu_hours.labels(vc).inc(gpu_hours)
 
     def count_decision(self, verb: str, outcome: str, seconds: float) -> None:
         """kube-scheduler has been answered, after so long."""
@@ -151,3 +206,30 @@ class _GaugeCollector(Collector):
         build = GaugeMetricFamily("hived_build_info", "Always 1.", labels=["version", "python", "numpy"])
         build.add_metric([__version__, platform.python_version(), version("numpy")], 1)
         yield build
+
+
+_SAMPLED = (
+    ("hived_free_cells", "free_cells", ("vc", "chain", "cell_type"),
+     "Whole cells that guaranteed jobs of each virtual cluster could get at once, by chain and cell type."),
+    ("hived_waiting_pods", "waiting_pods", ("vc", "cause"),
+     "Pods that wait, by virtual cluster and cause."),
+)  # fmt: skip
+"""Name, field of `Sampled`, labels and help."""
+
+
+class _SampledCollector(Collector):
+    def __init__(self, read_sampled: Callable[[], Sampled]) -> None:
+        self._read_sampled = read_sampled
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing: their names are no other metric's."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        """One family per field of `Sampled`."""
+        sampled = self._read_sampled()
+        for name, field, labels, text in _SAMPLED:
+            family = GaugeMetricFamily(name, text, labels=labels)
+            for values, count in getattr(sampled, field).items():
+                family.add_metric(values, count)
+            yield family

@@ -1,4 +1,4 @@
-"""How far a bound pod has come, and what its owner allows: its start, its last checkpoint, and whether it may be moved.
+"""How far a pod has come, and what its owner says: its start, its last checkpoint, its limit, and leave to move it.
 
 The start is what the kubelet reports, not before the API server has created the pod. The rest are annotations that
 owners may set while the pod runs, so they are untrusted: a mistake in one is said and the annotation is ignored. A
@@ -12,6 +12,7 @@ import msgspec
 from hived.errors import UserError
 from hived.specs import WorkTimes
 from hived_extender.pods.annotations import PREFIX
+from hived_extender.pods.declared import declared_limit
 from hived_extender.pods.wire import Pod
 
 CHECKPOINTED_AT = PREFIX + "checkpointed-at"
@@ -34,11 +35,15 @@ _SHOWN = 40
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """All that is known of a pod's progress; `mistakes` has the annotations that are ignored, and why."""
+    """All that is known of a pod's progress; `mistakes` has the annotations that are ignored, and why.
+
+    `limit_s` is how long the pod runs at the most by its own declaration, from its start; None if nobody says.
+    """
 
     times: WorkTimes = WorkTimes()
     may_move: bool = False
     mistakes: tuple[str, ...] = ()
+    limit_s: float | None = None
 
 
 UNKNOWN = Progress()
@@ -49,9 +54,10 @@ def read_progress(pod: Pod, now_s: float) -> Progress:
     annotations = pod.annotations
     saved, moves = annotations.get(CHECKPOINTED_AT), annotations.get(MAY_MOVE)
     started = pod.status.started if pod.status is not None else None
-    if saved is None and moves is None and started is None:
+    limit_s, ignored = declared_limit(pod)
+    if saved is None and moves is None and started is None and limit_s is None and not ignored:
         return UNKNOWN
-    saved_s, mistakes = None, []
+    saved_s, mistakes = None, list(ignored)
     if saved is not None:
         try:
             saved_s = _saved_at(saved, now_s)
@@ -60,7 +66,7 @@ def read_progress(pod: Pod, now_s: float) -> Progress:
     if moves not in (None, "true", "false"):
         mistakes.append(f"annotation {MAY_MOVE} is ignored: expected true or false, found {_shown(moves)}")
     started_s = _started_at(started, pod.metadata.created, now_s)
-    return Progress(WorkTimes(started_s, saved_s), moves == "true", tuple(mistakes))
+    return Progress(WorkTimes(started_s, saved_s), moves == "true", tuple(mistakes), limit_s)
 
 
 def read_time(text: str) -> float:
@@ -74,6 +80,14 @@ def read_time(text: str) -> float:
         return max(moment.timestamp(), 0.0)
     except (ValueError, OverflowError):
         raise UserError(f"expected a time such as 2026-11-23T15:04:05Z, found {_shown(text)}") from None
+
+
+def seconds_of(text: str) -> float | None:
+    """A time of Kubernetes in seconds since 1970, None if there is none."""
+    try:
+        return read_time(text) if text else None
+    except UserError:
+        return None
 
 
 def write_time(time_s: float) -> str:

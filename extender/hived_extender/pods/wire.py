@@ -92,6 +92,7 @@ class Taint(msgspec.Struct):
     key: str = ""
     value: str | None = None
     effect: str = ""
+    time_added: str | None = msgspec.field(name="timeAdded", default=None)
 
 
 class WorkloadRef(msgspec.Struct, rename="camel"):
@@ -118,6 +119,7 @@ class PodSpec(msgspec.Struct, rename="camel"):
     priority_class_name: str | None = None
     preemption_policy: str | None = None
     termination_grace_period_seconds: int | None = None
+    active_deadline_seconds: int | None = None
     node_selector: dict[str, str] | None = None
     affinity: dict[str, Any] | None = None
     tolerations: list[Toleration] | None = None
@@ -259,6 +261,7 @@ class NodeCondition(msgspec.Struct):
 
     type: str = ""
     status: str = ""
+    changed: str | None = msgspec.field(name="lastTransitionTime", default=None)
 
 
 class NodeStatus(msgspec.Struct):

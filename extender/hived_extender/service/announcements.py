@@ -98,6 +98,11 @@ class Announcements:
 
     # Facts
 
+    @property
+    def now_s(self) -> float:
+        """The present moment as people read it, in seconds since 1970."""
+        return self._outbox.now.wall
+
     def said(self, uid: str) -> str:
         """The latest text on why the pod has no cells; "" if nothing was said."""
         notices = self._notices.get(uid)

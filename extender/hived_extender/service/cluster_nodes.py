@@ -7,8 +7,9 @@ from contextlib import suppress
 from hived.errors import UserError
 from hived_extender.kube.versions import is_older
 from hived_extender.kube_rules.demands import RuledPod
-from hived_extender.kube_rules.nodes import RuledNode
+from hived_extender.kube_rules.nodes import CORDON, RuledNode
 from hived_extender.kube_rules.residents import Residents
+from hived_extender.pods.progress import seconds_of
 from hived_extender.pods.wire import Node, Pod
 from hived_extender.service.core import Core, Term
 from hived_extender.service.offers import Offers
@@ -28,6 +29,7 @@ class ClusterNodes:
         self._retries = retries
         self._nodes: dict[str, RuledNode] = {}
         self._versions: dict[str, str] = {}
+        self._troubles: dict[str, tuple[str, float | None]] = {}  # of nodes that are there and not healthy
         self.residents = Residents()
         self.offers = Offers(None, (), self.residents, ())
         self.healthy: set[str] = set()
@@ -57,6 +59,11 @@ class ClusterNodes:
             if self.offers.put(ruled) and self._term.core is not None:
                 # Pods that kube-scheduler has no node for, but may have now, it would ask about only if they fit.
                 self._retries.room_made()
+        if is_gone or node.is_healthy:
+            self._troubles.pop(name, None)
+        else:
+            why, since = _trouble(node)
+            self._troubles[name] = why, seconds_of(since)
         self._set_health(name, node.is_healthy and not is_gone)
         if len(self._versions) > NODE_VERSIONS + len(self.healthy):
             gone = self._versions.keys() - self.healthy
@@ -69,16 +76,18 @@ class ClusterNodes:
         self._versions.clear()
         for name in self._nodes.keys() - set(names):
             del self._nodes[name]
+            self._troubles.pop(name, None)
             self.offers.remove(name)
         for name in sorted(self.healthy - set(names)):
             self._set_health(name, False)
 
+    def ruled(self, name: str) -> RuledNode | None:
+        """A node as the rules see it; None if it is not there."""
+        return self._nodes.get(name)
+
     def trouble(self, name: str) -> tuple[str, float | None]:
         """Why a node cannot be used, and since when (seconds since 1970, None if unknown)."""
-        node = self._nodes.get(name)
-        if node is None:
-            return "not in Kubernetes", None
-        return ("cordoned" if node.gate.is_cordoned else "NotReady"), None
+        return self._troubles.get(name, ("not in Kubernetes", None))
 
     def _set_health(self, name: str, is_healthy: bool) -> None:
         if is_healthy == (name in self.healthy):
@@ -111,3 +120,13 @@ class ClusterNodes:
             self.offers.changed(resident.node)
             if not resident.has_cells and self._term.core is not None:
                 self._retries.room_made()
+
+
+def _trouble(node: Node) -> tuple[str, str]:
+    """Why a node that is not healthy cannot be used, and since when in RFC 3339; "" if that is not known."""
+    conditions = (node.status.conditions or ()) if node.status is not None else ()
+    ready = next((one for one in conditions if one.type == "Ready"), None)
+    if ready is None or ready.status != "True":
+        return "NotReady", (ready.changed or "") if ready is not None else ""
+    taints = (node.spec.taints or ()) if node.spec is not None else ()
+    return "cordoned", next((one.time_added or "" for one in taints if one.key == CORDON.key), "")

@@ -9,6 +9,7 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -41,6 +42,17 @@ from hived_extender.recording.record import Draft, Operations, Recorder
 log = logging.getLogger(__name__)
 
 _numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused(Wait):
+    """The core's search found no room; a request that has cells or reserves them waits for something else.
+
+    `request` and `offer` are those of the search.
+    """
+
+    request: PodRequest | None = None
+    offer: Offer | None = None
 
 
 class Term(msgspec.Struct):
@@ -162,7 +174,7 @@ class Core:
             raise InvariantError(f"the core answered a request with {decision}")
         if isinstance(decision, Bind) and commit:
             self._apply(PodAllocated(request, decision.bind_info, decision.lazily_preempted))
-        return decision
+        return _marked(self.state, decision, request, offer)
 
     def try_waiting(self, request: PodRequest, everywhere: Offer | None) -> Bind | Preempt | Wait:
         """Ask as `decide` does in the Filtering phase, for a pod that waits, with every node offered.
@@ -224,8 +236,8 @@ class Core:
         A bundle runs together or not at all; of one with a request that is refused, the error.
         """
         return [
-            found if isinstance(found, UserError) else [one for one in found if not isinstance(one, Applied)]
-            for found in plan_in_turn(self.state, bundles, self.now_s)
+            found if isinstance(found, UserError) else _decided(self.state, found, bundle)
+            for found, bundle in zip(plan_in_turn(self.state, bundles, self.now_s), bundles, strict=True)
         ]
 
     def is_waiting_for_victims(self, request: PodRequest) -> bool:
@@ -304,6 +316,21 @@ class Core:
             self.lazy_times[name] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             self._on_lazy(self.state.groups[name])
         return decision
+
+
+def _marked(
+    state: State, decision: Bind | Preempt | Wait, request: PodRequest, offer: Offer | None
+) -> Bind | Preempt | Wait:
+    """A refusal of a search as `Refused`, anything else as it is."""
+    if not isinstance(decision, Wait) or decision.is_emptied or request.spec.group.name in state.groups:
+        return decision
+    return Refused(decision.reason, decision.cancelled, False, request, offer)
+
+
+def _decided(state: State, found: Sequence[Decision], bundle: Sequence[Asked]) -> list[Bind | Preempt | Wait]:
+    """The decisions of a plan about the first of a bundle's pods."""
+    both = zip(found, bundle, strict=False)
+    return [_marked(state, one, asked.pod, asked.offer) for one, asked in both if not isinstance(one, Applied)]
 
 
 def _cells_of(state: State, request: PodRequest) -> IntArray:

@@ -11,6 +11,7 @@ from hived_extender.service.gangs.plans import Plan, Round
 from hived_extender.service.notices import CONDITION_TYPE, Reason
 from hived_extender.service.outbox import Outbox
 from hived_extender.service.pods import PodRecord
+from hived_extender.service.wakes import Wakes
 
 TELL_S = 0.5
 """How long news of a gang that forms may wait to be told to all its pods: the next pod may be on its way."""
@@ -21,10 +22,11 @@ TIMERS = (OVER, FORMING)
 
 
 class GangNotices:
-    """See the module."""
+    """See the module. `wakes` has kube-scheduler ask about pods anew."""
 
-    def __init__(self, cache: ClusterCache, outbox: Outbox, announcements: Announcements) -> None:
+    def __init__(self, cache: ClusterCache, outbox: Outbox, announcements: Announcements, wakes: Wakes) -> None:
         self._cache = cache
+        self.wakes = wakes
         self._outbox = outbox
         self._announcements = announcements
 
@@ -64,7 +66,8 @@ class GangNotices:
 
         It writes its answer onto the pod, and tries each pod again that has changed.
         """
-        if record.gang is None or not self._cache.gangs.plan(record.gang).forming:
+        record.is_told_forming = record.gang is not None and bool(self._cache.gangs.plan(record.gang).forming)
+        if not record.is_told_forming:
             return ""
         return f"rejected by podgroup {record.gang}: it is not complete (the condition {CONDITION_TYPE} has more)"
 
@@ -90,9 +93,16 @@ class GangNotices:
         self._tell_once(plan, self._cache.gangs.waiting_in(plan.keys), reason)
 
     def tell_refused(self, asker: PodRecord | None, round_: Round, reason: str) -> None:
-        """The pods of a round but `asker` were told what was missing as it formed, which they now are not any more."""
-        mates = (record for record in round_.members if record is not asker)
+        """The pods of a round but `asker` were told what was missing as it formed, which they now are not any more.
+
+        kube-scheduler asks about them anew, so that its own condition does not contradict ours.
+        """
+        mates = [record for record in round_.members if record is not asker]
         self._tell_once(self._cache.gangs.plan(round_.key), mates, reason)
+        for record in mates:
+            if record.is_told_forming and record.is_asked:
+                record.is_told_forming = record.is_asked = False
+                self.wakes.ask(record)
 
     def _tell_once(self, plan: Plan, records: Iterable[PodRecord], reason: str) -> None:
         if not plan.is_told:

@@ -27,6 +27,7 @@ from hived_extender.service import (
     acceptance,
     announcements,
     emptied,
+    explaining,
     gang_notices,
     moves,
     preemptions,
@@ -52,6 +53,7 @@ from hived_extender.service.notices import Pace
 from hived_extender.service.outbox import Now, Outbox
 from hived_extender.service.pods import PodState
 from hived_extender.service.preemptions import PreemptionPolicy
+from hived_extender.service.tallies import Tallies
 from hived_extender.service.terms import Terms
 from hived_extender.service.verbs import Verbs, VerbSettings
 from hived_extender.service.wakes import Wakes
@@ -93,17 +95,13 @@ class Machine:
         self._acceptance = acceptance.Acceptance(cache, outbox, self.announcements, self._retries, self._wakes)
         self._acceptance.force_bind_threshold = verb_settings.force_bind_threshold
         self.moves = moves.Moves(cache, outbox, self.announcements)
-        self._gang_notices = gang_notices.GangNotices(cache, outbox, self.announcements)
+        self.explaining = explaining.Explaining(cache, outbox)
+        self.explaining.messages = verb_settings.waiting_messages
+        self._gang_notices = gang_notices.GangNotices(cache, outbox, self.announcements, self._wakes)
         self._waiting = waiting.WaitingPods(
-            cache,
-            self._gang_notices,
-            self._preemptions,
-            self._acceptance,
-            self.announcements,
-            self._retries,
-            self._wakes,
-            self.moves,
-        )
+            cache, self._gang_notices, self._preemptions, self._acceptance, self.announcements, self._retries,
+            self.moves, self.explaining,
+        )  # fmt: skip
         self.verbs = Verbs(
             verb_settings,
             cache,
@@ -123,8 +121,7 @@ class Machine:
         return {
             stimuli.NodesListed: lambda one: self.cache.sync_nodes(one.names),
             stimuli.NodeSeen: lambda one: self.cache.node_seen(one.node, is_gone=one.is_gone),
-            stimuli.PodSeen: self._pod_seen,
-            stimuli.PodGone: self._pod_gone,
+            **Tallies(self.cache, self._outbox, self._preemptions).handlers(self._pod_seen, self._pod_gone),
             stimuli.ObjectSeen: self._object_seen,
             stimuli.NamespaceChanged: self._namespace_changed,
             stimuli.DevicesListed: lambda one: self.cache.devices.sync_objects(one.kind, one.objects),
@@ -309,6 +306,7 @@ class Machine:
         verb_settings = self.verbs.verb_settings = self.verbs.verb_settings.set_by(configuration.settings)
         self._acceptance.force_bind_threshold = verb_settings.force_bind_threshold
         self._preemptions.policy = PreemptionPolicy.of(configuration.settings)
+        self.explaining.messages = verb_settings.waiting_messages
 
 
 def _tell_affected(reconfigured: stimuli.Reconfigured, cache: ClusterCache, tell: announcements.Announcements) -> None:

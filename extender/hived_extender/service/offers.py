@@ -183,6 +183,13 @@ class Offers:
             self._everywhere[slots] = Offer(np.broadcast_to(self._all, shape), np.broadcast_to(self._none, shape))
         return self._everywhere[slots]
 
+    def could_take(self, members: Sequence[PodRecord]) -> Mask:
+        """The nodes that could take each of these pods once others leave; bool, shape (members, nodes).
+
+        For pods with rules that only kube-scheduler knows, these are no other nodes than it offers.
+        """
+        return _rows([self._none if one.ruled and one.ruled.demands.beyond else self._fit(one) for one in members])
+
     def refusals(self, record: PodRecord) -> str:
         """Which rules of which nodes keep the pod away for good, in short; "" if none is known."""
         demands = record.ruled.demands if record.ruled is not None else None

@@ -212,8 +212,9 @@ class PodRecord:
 
     `reading` is the annotations' own text until the pod is bound, and `request` the last request seen. The core knows
     of a pod that `is_in_core`, and has to be told of its end. `is_asked`: kube-scheduler has asked about the pod, and
-    since it was last woken. `ruled` is the pod's demands on nodes until it is bound. `progress` has its start, its
-    checkpoints and whether it may be moved.
+    since it was last woken. `is_told_forming`: its answer was that its gang is not complete. `ruled` is the pod's
+    demands on nodes until it is bound. `progress` has its start, its checkpoints and whether it may be moved. `cause`
+    is that of the last certificate that was told for it, one of `api.waiting.CauseName`; "" if it had none.
     """
 
     uid: str
@@ -227,11 +228,13 @@ class PodRecord:
     request: PodRequest | None = None
     is_in_core: bool = False
     is_asked: bool = False
+    is_told_forming: bool = False
     offer: KubeOffer = field(default=NO_OFFER, repr=False)
     place: Place = NO_PLACE
     writing: Writing = NOT_WRITTEN
     marks: Marks = UNMARKED
     progress: Progress = field(default=UNKNOWN, repr=False)
+    cause: str = ""
 
     @property
     def named(self) -> PodName:

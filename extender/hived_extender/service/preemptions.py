@@ -11,6 +11,7 @@ kubelet; its cells are given away only when it is gone. Not thread-safe.
 
 import logging
 import math
+import time
 from collections.abc import Iterable
 
 import msgspec
@@ -22,6 +23,7 @@ from hived.specs import PodRequest
 from hived_config.settings import Budgets, PreemptBy, Settings
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.dialects.description import GangKey
+from hived_extender.pods.progress import seconds_of
 from hived_extender.pods.wire import MetaPod, MetaVictims, PreemptResult
 from hived_extender.service.announcements import Announcements
 from hived_extender.service.cluster_cache import ClusterCache
@@ -62,12 +64,18 @@ class PreemptionPolicy(msgspec.Struct, frozen=True):
 
 
 class _Victim(msgspec.Struct, eq=False):
-    """A pod that has to leave, for whom, since when that is refused, and how long to wait after the next refusal."""
+    """A pod that has to leave, for whom, since when that is refused, and how long to wait after the next refusal.
+
+    `until_s` is when it has left at the latest, in seconds since 1970; None where a budget may keep it for good. One
+    that `is_evicted` was asked to leave, and will.
+    """
 
     record: PodRecord
     preemptor: PodRecord
+    until_s: float | None = None
     refused_at: float = math.inf
     wait_s: float = FIRST_WAIT_S
+    is_evicted: bool = False
 
 
 class Preemptions:
@@ -121,12 +129,17 @@ class Preemptions:
     def tell(self, record: PodRecord, decision: Preempt) -> dict[str, str]:
         """Tell people which pods have to leave; returns the same by node."""
         reasons = {
-            node: "node(s) with pods to preempt: " + ", ".join(self._key(uid) for uid in victims)
+            node: f"node(s) with pods to preempt: {', '.join(self._key(uid) for uid in victims)}{self._until(victims)}"
             for node, victims in decision.victims_by_node.items()
         }
         text = "; ".join(f"{node}: {reason}" for node, reason in reasons.items())
         self._announcements.say(record, Reason.PREEMPTING, text)
         return reasons
+
+    def has_evicted(self, uid: str) -> bool:
+        """Was the pod asked to leave for a preemption, and not refused?"""
+        victim = self._victims.get(uid)
+        return victim is not None and victim.is_evicted
 
     def gone(self, uid: str) -> None:
         """A pod has left."""
@@ -151,6 +164,8 @@ class Preemptions:
         if error is None:
             how = "deleted" if effect.by_force else "evicted"
             self._metrics.evictions.labels(how).inc()
+            if victim is not None:
+                victim.is_evicted = True
             log.info("victim asked to leave", extra={"fields": {"pod": effect.pod.key, "how": how}})
         elif victim is not None and not (isinstance(error, KubeError) and error.is_not_found):
             # Where the uid is another pod's by now, this one is gone: a watch will tell, and it is no victim any more.
@@ -160,7 +175,7 @@ class Preemptions:
     def _ask(self, records: Iterable[PodRecord], preemptor: PodRecord) -> None:
         for record in records:
             if record.uid not in self._victims:
-                self._victims[record.uid] = _Victim(record, preemptor)
+                self._victims[record.uid] = _Victim(record, preemptor, self._latest_end(record))
                 self._ready[record.uid] = None
                 self._announcements.evicting(record, preemptor)
         self._go_on()
@@ -207,6 +222,25 @@ class Preemptions:
     def _victims_in(self, core: Core, key: GangKey) -> list[PodRecord]:
         mates = self._cache.gangs.placed_with(key)
         return [one for one in mates if one.request is not None and core.is_victim(one.request)]
+
+    def _latest_end(self, record: PodRecord) -> float | None:
+        """When a pod that is evicted from now on has left at the latest, by its grace period and our patience."""
+        if self.policy.budgets is not Budgets.OVERRIDE:
+            return None
+        return self._outbox.now.wall + self.policy.grace_s + record.seen.grace_s
+
+    def _until(self, victims: Iterable[str]) -> str:
+        """When the last of these pods has left at the latest; "" if that is not known of each."""
+        ends = [self._end_of(uid) for uid in victims]
+        if not ends or None in ends:
+            return ""
+        return f"; gone by {time.strftime('%H:%M:%S', time.gmtime(max(filter(None, ends))))} at the latest"
+
+    def _end_of(self, uid: str) -> float | None:
+        """By its own deletion where that has begun, else by the moment at which it was told to leave."""
+        victim, record = self._victims.get(uid), self._cache.pods.get(uid)
+        leaves_s = seconds_of(record.seen.leaves_at) if record is not None else None
+        return leaves_s if leaves_s is not None else victim.until_s if victim is not None else None
 
     def _key(self, uid: str) -> str:
         record = self._cache.pods.get(uid)

@@ -186,6 +186,11 @@ class Runner:
         self._release(tuple(self._held))  # their callers get the error now, and not when they give up
         raise InvariantError(f"stopped after an internal error: {self.fault}") from error
 
+    @property
+    def wall_s(self) -> float:
+        """The present time in seconds since 1970, as stimuli are told it."""
+        return self._now().wall
+
     def _now(self) -> Now:
         return Now(time.monotonic(), time.time())
 

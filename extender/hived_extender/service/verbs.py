@@ -13,13 +13,13 @@ from hived.decisions import Bind, Preempt, Wait
 from hived.errors import UserError
 from hived.events import Phase
 from hived.specs import PodRequest
-from hived_config.settings import Settings
+from hived_config.settings import Settings, WaitingMessages
 from hived_extender.api.what_if import PodOutcome
 from hived_extender.kube.versions import is_older
 from hived_extender.pods.interpreter import AccessRefused
 from hived_extender.pods.node_names import Mask, NodeNames
 from hived_extender.pods.readings import Reading
-from hived_extender.pods.wire import WAITING_KEY, AskedPod, FilterArgs, FilterResult, PreemptResult
+from hived_extender.pods.wire import WAITING_KEY, AskedPod, FilterResult, PreemptResult
 from hived_extender.service.acceptance import MOST_REFUSALS, Acceptance
 from hived_extender.service.announcements import Announcements
 from hived_extender.service.cluster_cache import ClusterCache
@@ -55,17 +55,24 @@ class VerbSettings(msgspec.Struct, frozen=True):
     `waiting_block_s` is how long the answer "wait" is held back, so that pods are served more strictly in order.
     `wake_delay_s` is how long kube-scheduler has, after a change that made room, to ask again by itself.
     `waits_for_pods`: the answer about a gang that is just being created may be GrowingError for a moment.
+    `waiting_messages` chooses the words for pods without room.
     """
 
     force_bind_threshold: int = 3
     waiting_block_s: float = 0.0
     wake_delay_s: float = 0.3
     waits_for_pods: bool = False
+    waiting_messages: WaitingMessages = WaitingMessages.EXPLAINED
 
     def set_by(self, settings: Settings) -> "VerbSettings":
         """The same, but for what a configuration sets (rule 1.12)."""
         block_s = settings.waiting_pod_block_ms / 1000
-        return replace(self, force_bind_threshold=settings.force_pod_bind_threshold, waiting_block_s=block_s)
+        return replace(
+            self,
+            force_bind_threshold=settings.force_pod_bind_threshold,
+            waiting_block_s=block_s,
+            waiting_messages=settings.waiting_messages,
+        )
 
 
 class Verbs:
@@ -104,10 +111,9 @@ class Verbs:
 
     def filter_nodes(self, asked: FilterAsked) -> FilterResult | PodOutcome:
         """Decide where a pod runs: one node, or none and why (rules 5.1, 5.2)."""
-        args = asked.args
+        args, started = asked.args, time.perf_counter()
         if asked.tentatively:
-            return WhatIf(self.core, self._cache).of_asked(args.pod, asked.reading, self._mask(args))
-        started = time.perf_counter()
+            return self._what_if.of_asked(args.pod, asked.reading, self.node_names.mask(args.node_names))
         try:
             core = self.core
             record = self._admit(args.pod)
@@ -115,7 +121,7 @@ class Verbs:
                 if record is not None:
                     self._acceptance.starts.has_asked(record)
                 return FilterResult(node_names=args.offered())
-            suggested = self._mask(args)
+            suggested = self.node_names.mask(args.node_names)
         except UserError as error:
             self._tell_refusal(args.pod, Phase.FILTERING, error, started)
             raise
@@ -144,7 +150,7 @@ class Verbs:
             return self._answer_wait(record, ROOM_REASON)
         if isinstance(decision, Preempt):
             return FilterResult(failed_nodes=self._preemptions.tell(record, decision))
-        reason = self._waiting.reason(record, decision) if isinstance(decision, Wait) else ROOM_REASON
+        reason = self._waiting.told(record, decision) if isinstance(decision, Wait) else ROOM_REASON
         return self._answer_wait(record, reason)
 
     def preempt_victims(self, asked: PreemptAsked) -> PreemptResult:
@@ -176,7 +182,7 @@ class Verbs:
         elif isinstance(decision, Preempt):
             return pick_victims(record, decision, args.candidates)
         elif isinstance(decision, Wait):  # kube-scheduler may never come to ask which node to use
-            self._announcements.say(record, Reason.WAITING, self._waiting.reason(record, decision))
+            self._announcements.say(record, Reason.WAITING, self._waiting.told(record, decision))
         return PreemptResult({})
 
     def bind_pod(self, asked: BindAsked) -> Awaits | None:
@@ -203,10 +209,11 @@ class Verbs:
 
     def what_if(self, asked: WhatIfAsked) -> list[PodOutcome]:
         """The outcomes of pods if they were created now; nothing changes. Cost O(cells) for each gang."""
-        return WhatIf(self.core, self._cache).of_new(asked.pods)
+        return self._what_if.of_new(asked.pods)
 
-    def _mask(self, args: FilterArgs) -> Mask | None:
-        return self.node_names.mask(args.node_names)
+    @property
+    def _what_if(self) -> WhatIf:
+        return WhatIf(self.core, self._cache, self._waiting.explaining)
 
     def _stranger(self, asked: BindAsked) -> PodRecord:
         """A pod that is not ours, which filter lets pass. Raises UnknownPodError if it is."""

@@ -1,5 +1,6 @@
 """Trying the pods that wait on the core: preempt for those that need it, wake those that could run."""
 
+import dataclasses
 import logging
 from collections.abc import Sequence
 
@@ -10,7 +11,8 @@ from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest
 from hived_extender.service.acceptance import Acceptance
 from hived_extender.service.announcements import Announcements
 from hived_extender.service.cluster_cache import ClusterCache
-from hived_extender.service.core import Core
+from hived_extender.service.core import Core, Refused
+from hived_extender.service.explaining import Explaining
 from hived_extender.service.gang_notices import GangNotices
 from hived_extender.service.gangs.plans import Round, listed
 from hived_extender.service.gangs.rounds import Alone, merged
@@ -19,7 +21,6 @@ from hived_extender.service.notices import Reason
 from hived_extender.service.pods import PodRecord, PodState
 from hived_extender.service.preemptions import Preemptions
 from hived_extender.service.retries import Retries
-from hived_extender.service.wakes import Wakes
 
 NO_CHAIN_REASON = "no cell chain could be tried"
 ROOM_REASON = "there is room now, the pod will be tried again"
@@ -38,17 +39,18 @@ class WaitingPods:
         acceptance: Acceptance,
         announcements: Announcements,
         retries: Retries,
-        wakes: Wakes,
         moves: Moves,
+        explaining: Explaining,
     ) -> None:
         self._cache = cache
         self._preemptions = preemptions
         self._acceptance = acceptance
         self._announcements = announcements
         self._retries = retries
-        self._wakes = wakes
+        self._wakes = gang_notices.wakes
         self.gang_notices = gang_notices
         self.moves = moves
+        self.explaining = explaining
 
     def try_some(self) -> None:
         """Try the next few of those that are to be tried again: preempt for some, wake those that could run.
@@ -94,8 +96,10 @@ class WaitingPods:
         if phase is Phase.FILTERING and round_.doubted and self._has_room(core, round_):
             return self._wait_for_doubted(round_)
         decision = self._settle(core, asker, round_, phase)
+        if isinstance(decision, Refused):
+            return dataclasses.replace(decision, reason=self._reason_of_round(round_, decision))
         if isinstance(decision, Wait):
-            return Wait(self._reason_of_round(asker, round_, decision))
+            return Wait(self._reason_of_round(round_, decision))
         if isinstance(decision, Preempt) or phase is Phase.PREEMPTING:
             return decision
         return decision if self._start(core, asker, round_) else Wait(ROOM_REASON)
@@ -142,13 +146,16 @@ class WaitingPods:
             rounds.note_reserved(core, round_)
         decision = merged(found)
         if isinstance(decision, Wait):
-            self.gang_notices.tell_refused(exact, round_, self._reason_of_round(asker, round_, decision))
+            self.gang_notices.tell_refused(exact, round_, self._told_of_round(asker, round_, decision))
         return decision
 
-    def _reason_of_round(self, record: PodRecord, round_: Round, decision: Wait) -> str:
-        """Why a pod of a round waits, with the nodes that Kubernetes refuses it."""
-        reason = _joined(decision.reason, self._cache.offers.refusals(record))
-        return f"{round_.name} ({len(round_.members)} pods start together): {reason}"
+    def _reason_of_round(self, round_: Round, decision: Wait) -> str:
+        """Why a round waits, in the core's words."""
+        return f"{round_.name} ({len(round_.members)} pods start together): {decision.reason}"
+
+    def _told_of_round(self, record: PodRecord, round_: Round, decision: Wait) -> str:
+        """The same as it is told to people, for one of its pods."""
+        return self.told(record, dataclasses.replace(decision, reason=self._reason_of_round(round_, decision)))
 
     def _start(self, core: Core, asker: PodRecord, round_: Round) -> bool:
         """All pods of the round get their places; kube-scheduler is to ask about the others, to be told of theirs.
@@ -216,13 +223,19 @@ class WaitingPods:
             self._preemptions.tell(record, decision)
         self._acceptance.emptied.watch(core, record, [request])
         if isinstance(decision, Wait) and not record.is_asked:
-            self._announcements.say(record, Reason.WAITING, self.reason(record, decision))
+            self._announcements.say(record, Reason.WAITING, self.told(record, decision))
         return isinstance(decision, Bind)
 
-    def reason(self, record: PodRecord, decision: Wait) -> str:
-        """Why a pod waits, with the nodes that Kubernetes refuses it, and the devices that its VC lacks."""
-        reason = _joined(decision.reason or NO_CHAIN_REASON, self._cache.offers.refusals(record))
-        return self._cache.explained(record, reason)
+    def told(self, record: PodRecord, decision: Wait) -> str:
+        """Why a pod waits, as people are told: the causes of a refusal, or the message that says what it waits for.
+
+        A message has the nodes that Kubernetes refuses the pod; both have the devices that its VC lacks.
+        """
+        refusals = self._cache.offers.refusals(record)
+        text = _joined(decision.reason or NO_CHAIN_REASON, refusals)
+        if isinstance(decision, Refused):
+            return self.explaining.told(record, self._requests(record), decision, text, refusals)
+        return self._cache.explained(record, text)
 
     def _try_round(self, core: Core, record: PodRecord, round_: Round) -> Sequence[PodRecord]:
         requests = [part.request for part in round_.parts]
@@ -235,7 +248,7 @@ class WaitingPods:
         for one in round_.members:
             self._acceptance.emptied.watch(core, one, requests)
             if isinstance(decision, Wait) and not one.is_asked:
-                self._announcements.say(one, Reason.WAITING, self._reason_of_round(one, round_, decision))
+                self._announcements.say(one, Reason.WAITING, self._told_of_round(one, round_, decision))
             elif isinstance(decision, Preempt) and (is_for_others or (one is record and not was_preempting)):
                 self._preemptions.tell(one, decision)
         if isinstance(decision, Wait) or (isinstance(decision, Preempt) and not is_for_others):

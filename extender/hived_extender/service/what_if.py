@@ -15,14 +15,16 @@ from msgspec.structs import replace
 from hived.decisions import Bind, Preempt, Wait
 from hived.errors import UserError
 from hived.scheduler import Asked
-from hived.specs import BindInfo, PodPlacement
+from hived.specs import BindInfo, PodPlacement, PodRequest
+from hived_extender.api.waiting import Certificate
 from hived_extender.api.what_if import PodOutcome
 from hived_extender.kube_rules.reader import DemandsReader
 from hived_extender.pods.node_names import Mask
 from hived_extender.pods.readings import Reading
 from hived_extender.pods.wire import AskedPod, Pod
 from hived_extender.service.cluster_cache import ClusterCache
-from hived_extender.service.core import Core
+from hived_extender.service.core import Core, Refused
+from hived_extender.service.explaining import Explaining
 from hived_extender.service.gangs.members import translate
 from hived_extender.service.gangs.plans import Round, listed
 from hived_extender.service.gangs.rounds import Alone, Rounds, merged
@@ -50,8 +52,9 @@ def check_count(pods: Sequence[Pod]) -> None:
 class WhatIf:
     """One question."""
 
-    def __init__(self, core: Core, cache: ClusterCache) -> None:
+    def __init__(self, core: Core, cache: ClusterCache, explaining: Explaining) -> None:
         self._core = core
+        self._explaining = explaining
         self._cache = cache
         self._pods = PodTable()
         self._gangs = Gangs()
@@ -147,7 +150,7 @@ class WhatIf:
             elif isinstance(step, Round):
                 self._tell_round(step, found)
             else:
-                self._tell([record], found[0])
+                self._tell([record], found[0], [] if step.request is None else [step.request])
         return waits
 
     def _decide(self, steps: Collection[tuple[PodRecord, Alone | Round]]) -> list[list[Decision] | UserError]:
@@ -170,10 +173,10 @@ class WhatIf:
     def _tell_round(self, round_: Round, found: list[Decision]) -> None:
         decision = merged(found)
         if isinstance(decision, Preempt | Wait):
-            self._tell(round_.members, decision)
+            self._tell(round_.members, decision, [part.request for part in round_.parts])
             return
         for part, one in zip(round_.parts, found, strict=True):
-            self._tell(part.members, one)
+            self._tell(part.members, one, [part.request])
             if isinstance(one, Bind):
                 for record in part.members:  # those beyond the minimum may have to be near
                     record.request, record.place = part.request, Place(one.bind_info.node, one.bind_info)
@@ -183,7 +186,7 @@ class WhatIf:
                 self._say(record, "bind", ANY_NODE)
         self._gangs.changed(round_.key)
 
-    def _tell(self, records: Sequence[PodRecord], decision: Decision) -> None:
+    def _tell(self, records: Sequence[PodRecord], decision: Decision, requests: Sequence[PodRequest]) -> None:
         if isinstance(decision, Bind):
             info = decision.bind_info
             places: list[PodPlacement | BindInfo] = [info]
@@ -198,14 +201,37 @@ class WhatIf:
             if decision.gave_up:
                 reason += "; other victims may lose less work, the search for them was given up"
         else:
-            reason = decision.reason or NO_CHAIN_REASON
+            self._tell_wait(records, decision, requests)
+            return
         for record in records:
-            self._say(record, "preempt" if isinstance(decision, Preempt) else "wait", reason)
+            self._say(record, "preempt", reason)
+
+    def _tell_wait(self, records: Sequence[PodRecord], decision: Wait, requests: Sequence[PodRequest]) -> None:
+        """Explain a refusal, unless the state is another one: pods of the question stand in the way themselves."""
+        reason, found = decision.reason or NO_CHAIN_REASON, None
+        if isinstance(decision, Refused) and not self._placed:
+            refusals = self._cache.offers.refusals(records[0])
+            found = self._explaining.certificate(requests, decision, refusals, is_rationed=False)
+        for record in records:
+            if found is None:
+                self._say(record, "wait", reason)
+                continue
+            own = self._explaining.as_told(found, record.namespace)
+            text = self._explaining.words(own, reason)
+            self._say(record, "never" if own.never else "wait", text, certificate=own)
 
     def _say(
-        self, record: PodRecord, outcome: str, reason: str = "", *, node: str = "", cells: Sequence[int] = ()
+        self,
+        record: PodRecord,
+        outcome: str,
+        reason: str = "",
+        *,
+        node: str = "",
+        cells: Sequence[int] = (),
+        certificate: Certificate | None = None,
     ) -> None:
         reason = _LABEL.sub("", reason)
         self._outcomes[record.uid] = PodOutcome(
-            namespace=record.namespace, name=record.name, outcome=outcome, node=node, cells=list(cells), reason=reason
-        )
+            namespace=record.namespace, name=record.name, outcome=outcome, node=node, cells=list(cells), reason=reason,
+            certificate=certificate,
+        )  # fmt: skip

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hived.jit import kernels_in_use
-from hived_extender.api.paths import CONFIG_PATH, DEFRAG_PATH, INPUTS_PATH, MOVES_PATH, RECORD_PATH
+from hived_extender.api.paths import CONFIG_PATH, DEFRAG_PATH, HISTORY_PATH, INPUTS_PATH, MOVES_PATH, RECORD_PATH
 from hived_extender.http.app import create_app
 from hived_extender.http.routes import ROUTES
 from hived_extender.service.verbs import RECOVERING
@@ -134,7 +134,7 @@ def test_the_cluster_is_its_physical_and_its_virtual_half(small: SmallCluster, c
 
 @pytest.mark.parametrize("route", [route for route in SERVED if route.method == "GET" and "{" not in route.path])
 def test_a_slash_at_the_end_makes_no_difference(client: FlaskClient, route: Any) -> None:
-    expected = 404 if route.path == RECORD_PATH else 200  # this service keeps no record
+    expected = 404 if route.path in {HISTORY_PATH, RECORD_PATH} else 200  # this service keeps neither
     bare = client.get(route.path.rstrip("/") or "/")
     assert bare.status_code == client.get(route.path.rstrip("/") + "/").status_code == expected
 

@@ -72,7 +72,7 @@ def test_the_reason_is_the_one_that_was_told() -> None:
     small.place("one")
     small.place("two")
     small.filter(small.create("three"))
-    assert "insufficient capacity" in found(take(small.service), "ns/three").reason
+    assert "a has 2 of 2 in use by one" in found(take(small.service), "ns/three").reason
 
 
 def test_bad_nodes_have_a_reason() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from hived.errors import UserError
 from hived.specs import WorkTimes
+from hived_extender.pods.declared import EXPECTED_DURATION
 from hived_extender.pods.progress import (
     CHECKPOINTED_AT,
     MAY_MOVE,
@@ -96,3 +97,10 @@ def test_only_true_allows_a_pod_to_be_moved(text: str, may_move: bool, count: in
 def test_a_time_that_is_written_is_read_again() -> None:
     assert write_time(NOON_S + 0.7) == NOON
     assert read_time(write_time(0)) == 0
+
+
+def test_a_declared_limit_is_part_of_the_progress_and_a_wrong_one_a_mistake() -> None:
+    meta = PodMetadata(annotations={EXPECTED_DURATION: "90m", CHECKPOINTED_AT: "now"})
+    found = read_progress(Pod(meta), NOON_S)
+    assert (found.limit_s, len(found.mistakes)) == (5400.0, 1)
+    assert read_progress(Pod(PodMetadata(annotations={EXPECTED_DURATION: "x"})), NOON_S).mistakes

@@ -351,7 +351,7 @@ def test_a_binding_without_an_answer_keeps_its_place_until_the_pod_has_another_v
 def test_a_group_of_more_pods_than_any_cluster_has_waits_and_stops_nobody() -> None:
     cluster = SmallCluster()
     huge = cluster.create("huge", spec_text(group="huge", pods=2**31 - 1))
-    assert "insufficient capacity" in str(cluster.filter(huge)["FailedNodes"])
+    assert "needs 2147483647 nodes of 4 GPU at once; it can never run" in str(cluster.filter(huge)["FailedNodes"])
     assert cluster.filter(cluster.create("p"))["NodeNames"] == ["n0"]
 
 
@@ -430,7 +430,7 @@ def test_an_own_group_starts_with_none_of_its_pods_if_one_that_is_there_may_run_
     for pod in pods:
         cluster.kube.add(pod)
         cluster.service.pod_seen(to_pod(pod))
-    assert "refuses" in str(cluster.filter(pods[0]).get("FailedNodes"))
+    assert "Kubernetes refuses it nodes with room of a" in str(cluster.filter(pods[0]).get("FailedNodes"))
     cluster.delete(pods[1])
     assert cluster.filter(pods[0])["NodeNames"] == ["n0"]
 

@@ -68,11 +68,12 @@ JOINED = "gang a b c minimum=2 gpus=2; filter a; settle; "
 
 AWAY = "503: not ready: another leads"
 BEING_BOUND = "hivedscheduler: being bound to node n0, which was not among the nodes offered"
-NO_ROOM = "hivedscheduler: insufficient capacity when scheduling in VC a"
+NO_ROOM = "hivedscheduler: needs 1 node of 4 GPU; a has 2 of 2 in use by p (priority 0) and q (priority 0)"
+TOGETHER = "needs 2 nodes of 4 GPU at once; a has 2 of 2 in use by p (priority 0) and q (priority 0)"
 DOUBTED = (
     "hivedscheduler: podgroup/ns/train has room; kube-scheduler has found no node yet for b (see the events there)"
 )
-VICTIM = "n0: node(s) with pods to preempt: ns/p"
+VICTIM = "n0: node(s) with pods to preempt: ns/p; gone by 00:17:41 at the latest"
 
 BY_SCHEDULER = PreemptionPolicy(by_service=False)
 PATIENT = PreemptionPolicy(budgets=Budgets.RESPECT)
@@ -190,6 +191,11 @@ ROWS = [
         ["release a b", "write statuses of ns/train"]),
     row("the pod that was not asked about is to be asked about first, then", GANG + "wait 30; settle", "filter a",
         [], DOUBTED),
+    row("pods that were told that their gang forms are asked about anew when it is complete and has no room",
+        FULL + "gang a minimum=2; filter a; settle; gang b minimum=2", "filter b",
+        ["touch a"], "hivedscheduler: " + TOGETHER),
+    row("once", FULL + "gang a minimum=2; filter a; settle; gang b minimum=2; filter b; settle", "filter a; filter b",
+        [], "hivedscheduler: " + TOGETHER),
     row("a pod that goes takes the start back", GANG, "gone b", ["release a b"]),
     row("a pod that leaves does as well", GANG, "leave b", ["release a b"]),
     row("a pod that others have bound holds nobody back", GANG, "see b nodeName=n1",
@@ -258,7 +264,7 @@ ROWS = [
     row("a configuration is taken up without a term", "depose", "hand configured", [], "True"),
     row("but not within one", "", "hand configured", [], "False"),
     row("a state of another configuration replaces the present one", "own p; place p; own q; hand switched", "filter q",
-        [], NO_ROOM),
+        [], "hivedscheduler: needs 1 node of 4 GPU; a has 1 of 1 in use by p (priority 0)"),
     row("owners are told what it does to their pods", "own p; place p; settle", "hand reconfigured",
         ["tell p Unaccounted"]),
 ]  # fmt: skip

@@ -330,7 +330,7 @@ def test_an_opportunistic_group_only_leaves() -> None:
 def test_no_further_step_begins_once_the_job_does_not_wait_any_more() -> None:
     half = Half()
     big = half.cluster.create("big", spec_text(leaf_cells=4, group="big"))
-    assert "insufficient capacity" in str(half.cluster.filter(big))
+    assert "in pieces of at most 2" in str(half.cluster.filter(big))
     orders = half.order(half.home, half.spare), half.order(half.spare, half.home, step=2)
     half.ask(MovesAsked(orders, "somebody", "a", 60.0, jobs=frozenset({"ns:big", "ns/big"})))
     half.cluster.delete(big)

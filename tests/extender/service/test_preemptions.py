@@ -55,7 +55,9 @@ def test_victims_are_asked_once_in_their_order(monkeypatch: pytest.MonkeyPatch) 
     pod = cluster.create("p", spec_text())
     (text,) = cluster.filter(pod)["FailedNodes"].values()
     cluster.pass_time(60)
-    victims = text.removeprefix("node(s) with pods to preempt: ").split(", ")
+    names, end = text.removeprefix("node(s) with pods to preempt: ").split("; ")
+    victims = names.split(", ")
+    assert end == "gone by 00:17:40 at the latest"  # 30 s of refusals, and 30 s of grace
     assert [f"ns/{name}" for _, name in cluster.kube.leaving] == victims
     assert len(set(victims)) == 4
 

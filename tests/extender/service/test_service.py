@@ -9,7 +9,6 @@ from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHE
 from hived_extender.service.forced import FORCE_WAITS_S
 from hived_extender.service.notices import CONDITION_TYPE
 from hived_extender.service.verbs import VerbSettings
-from hived_extender.service.waiting import NO_CHAIN_REASON
 from hived_extender.service.writes.binding import RETRY_ANNOTATION
 from tests.extender.service.small_cluster import (
     NODES,
@@ -142,16 +141,15 @@ def test_a_waiting_pod_reads_its_reason_under_the_key_of_the_scheduler() -> None
     cluster = SmallCluster()
     for name in ("p", "q"):
         cluster.place(name)
-    assert cluster.filter(cluster.create("r")) == {
-        "FailedNodes": {"hivedscheduler": "insufficient capacity when scheduling in VC a"}
-    }
+    told = "needs 1 node of 4 GPU; a has 2 of 2 in use by p (priority 0) and q (priority 0)"
+    assert cluster.filter(cluster.create("r")) == {"FailedNodes": {"hivedscheduler": told}}
     assert cluster.pod_counts() == {"Waiting": 1, "Bound": 2}
 
 
 def test_a_pod_without_any_chain_to_try_reads_a_reason_too() -> None:
     cluster = SmallCluster()
     failed = cluster.filter(cluster.create("p", spec_text(vc="empty")))["FailedNodes"]
-    assert failed == {"hivedscheduler": NO_CHAIN_REASON}
+    assert failed == {"hivedscheduler": "needs 1 pod of 4 leaf cells; it can never run: empty has no cells for it"}
 
 
 def fill_vc_a(cluster: SmallCluster, priority: int = 0) -> list[str]:

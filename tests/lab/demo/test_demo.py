@@ -70,7 +70,7 @@ def test_the_story_says_what_was_submitted_expected_and_seen(story):
     assert "submit   B: gang.yaml, 2 tasks of 2 GPUs as a gang, VC vision, prod" in part
     assert "because  one of its two tasks would fit, but it could do nothing alone" in part
     # On a busy machine the two tasks are seen to wait one after the other, and told of apart.
-    assert re.search(r"AA     \.\.     B[01]? waits: insufficient capacity when scheduling in VC vision", part)
+    assert re.search(r"AA     \.\.     B[01]? waits: needs 2 nodes of 2 ", part)
     assert "BB     BB     " in part
     assert "pass     after " in part
 

@@ -186,7 +186,7 @@ def test_a_gang_without_room_waits_and_starts_when_there_is_some(http: Http) -> 
         conditions = http.ok("GET", f"{PODS}/second-0")["status"].get("conditions", [])
         return next((one["message"] for one in conditions if one["type"] == "PodScheduled"), "")
 
-    expect_soon(lambda: "insufficient capacity" in why())
+    expect_soon(lambda: "in use" in why())
     for name in first:
         http.ok("DELETE", f"{PODS}/{name}")
     assert expect_soon(lambda: phases(http, second) == ["Running"])

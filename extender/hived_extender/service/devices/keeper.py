@@ -25,7 +25,7 @@ from hived_extender.service.devices.dra import (
 )
 from hived_extender.service.devices.guarantees import of_virtual_cluster, shared_shortages
 from hived_extender.service.devices.losses import Losses
-from hived_extender.service.devices.notes import of_node, of_pod, reported
+from hived_extender.service.devices.notes import in_short, of_node, of_pod, reported
 from hived_extender.service.devices.reading import allocatable_of, use_of
 from hived_extender.service.devices.shortage import Holds, Loss
 from hived_extender.service.devices.table import DeviceTable, NodeDevices, Part, Selector
@@ -44,6 +44,7 @@ class DeviceKeeper:
         self._core: Core | None = None
         self._losses: Losses | None = None
         self._told: set[str] = set()  # the uids of pods that know
+        self._since: dict[str, float] = {}  # by node, from when on it has lost leaf cells, in seconds since 1970
 
     # Terms
 
@@ -63,6 +64,7 @@ class DeviceKeeper:
         """Tell nothing any more."""
         self._core = self._losses = None
         self._told.clear()
+        self._since.clear()
 
     def inputs(self) -> tuple[Mapping[str, NodeDevices], Mapping[str, Selector]]:
         """The facts about nodes and DeviceClasses, as of now. Cost O(nodes)."""
@@ -209,6 +211,15 @@ class DeviceKeeper:
         found = self._losses.current if self._losses is not None else {}
         return [found[place] for place in sorted(found)]
 
+    def troubles(self) -> dict[str, tuple[str, float | None]]:
+        """By node, why it has lost leaf cells, and since when as far as this replica saw it. Cost O(losses)."""
+        reasons: dict[str, list[str]] = {}
+        for loss in self.losses:
+            reasons.setdefault(loss.node, []).append(in_short(loss))
+        return {
+            node: (f"short of devices: {'; '.join(texts)}", self._since.get(node)) for node, texts in reasons.items()
+        }
+
     def reported_losses(self) -> list[LostDevices]:
         """The same as the HTTP API shows it."""
         return [reported(loss) for loss in self.losses]
@@ -243,6 +254,10 @@ class DeviceKeeper:
         changed, table.changed = table.changed, {}
         for loss in self._losses.settle(self._core, table.nodes, table.classes, changed, self._holds):
             self._announce(loss)
+        lacking = {loss.node for loss in self._losses.current.values()}
+        for node in sorted(lacking ^ self._since.keys()):
+            if self._since.pop(node, None) is None:
+                self._since[node] = self._announcements.now_s
 
     def _announce(self, loss: Loss) -> None:
         if loss.missing:

@@ -53,7 +53,7 @@ def test_a_pod_that_nobody_asks_about_any_more_hears_that_its_gang_is_complete()
     for number in range(3):
         cluster.pod(f"w-{number}", 4, koordinator("train", 4))
     cluster.ask("w-0")
-    cluster.until(lambda: "(4 pods start together): insufficient capacity" in told(cluster, "ps"))
+    cluster.until(lambda: "needs 3 nodes of 4 GPU at once; it can never run" in told(cluster, "ps"))
     assert "created" not in told(cluster, "ps")
 
 
@@ -69,7 +69,7 @@ def test_a_pod_hears_that_its_gang_is_complete_before_kube_scheduler_asks_about_
     cluster.pod("w-2", 4, koordinator("train", 3))
     cluster.delete(other)  # may have made room, so that all are tried, beginning with the first
     for number in range(3):
-        cluster.until(lambda name=f"w-{number}": "(3 pods start together)" in told(cluster, name))
+        cluster.until(lambda name=f"w-{number}": "needs 3 nodes of 4 GPU at once" in told(cluster, name))
         assert "created" not in told(cluster, f"w-{number}")
 
 
@@ -78,7 +78,7 @@ def test_a_gang_without_room_holds_nothing() -> None:
     for number in range(3):
         cluster.pod(f"w-{number}", 4, koordinator("train", 3))
     assert cluster.settle() == {}
-    assert "podgroup/ns/train (3 pods start together)" in cluster.ask("w-0")
+    assert cluster.ask("w-0") == "needs 3 nodes of 4 GPU at once; it can never run: a has 2 in all"
     assert cluster.groups() == {}
 
 
@@ -87,7 +87,7 @@ def test_beyond_the_minimum_pods_start_one_by_one() -> None:
     for number in range(4):
         cluster.pod(f"w-{number}", 4, koordinator("train", 2, total_number=4))
     assert sorted(cluster.settle()) == ["w-0", "w-1"]
-    assert "insufficient" in cluster.ask("w-2")
+    assert cluster.ask("w-2") == "needs 1 node of 4 GPU; a has 2 of 2 in use by train (priority 0)"
     cluster.drop("w-0")
     assert sorted(cluster.settle()) == ["w-1", "w-2"]
 
@@ -156,9 +156,9 @@ def test_a_gang_that_is_created_anew_while_its_pods_still_end_starts_whole() -> 
         cluster.become(name, "Running")
     for number in range(3):
         cluster.pod(f"again-{number}", 2 if number else 4, koordinator("train", 3))
-    assert "insufficient" in cluster.ask("again-0")
+    assert "in use by train (priority 0, leaves by" in cluster.ask("again-0")
     again = cluster.restarted()
-    assert "insufficient" in again.ask("again-1")
+    assert "in use by train (priority 0, leaves by" in again.ask("again-1")
     again.become("w-1", "Succeeded")
     assert set(again.settle()) == {"w-1", "w-2"}
     again.become("w-2", "Succeeded")

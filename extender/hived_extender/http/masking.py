@@ -1,0 +1,165 @@
+"""The names of other tenants' jobs are for those who may see their pods.
+
+A caller sees the jobs of a namespace if a role of theirs allows `get` on its pods, by a SubjectAccessReview. Where
+callers are not asked who they are, everybody sees everything. Rights are remembered for a minute. Without an answer of
+the API server, names are masked.
+"""
+
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from hived_extender.api.waiting import MASKED, Certificate, Holder, IfResult, Job, NodeView, Unblock, Why
+from hived_extender.http.access import Gate
+from hived_extender.http.identities import Identity
+from hived_extender.kube.client import KubeError
+from hived_extender.service.certificates import with_sentence
+from hived_extender.service.sentences import is_derived
+
+ALL = ""
+"""The namespace that stands for all in a SubjectAccessReview."""
+
+REMEMBERED_S = 60.0
+FAILED_S = 5.0
+MOST_REMEMBERED = 16_384
+MOST_REVIEWS = 64
+"""Calls of the API server for one answer; the jobs of further namespaces are masked until a later one."""
+
+
+class Masking:
+    """Remembers who may see which namespaces. For any thread."""
+
+    def __init__(self, gate: Gate, clock: Callable[[], float] = time.monotonic) -> None:
+        self._gate = gate
+        self._clock = clock
+        self._known: OrderedDict[tuple[Identity, str], tuple[bool, float]] = OrderedDict()
+
+    def of(self, caller: Identity | None) -> "Mask":
+        """The mask for a caller, for one answer."""
+        return Mask(self, caller)
+
+    @property
+    def is_open(self) -> bool:
+        """Does everybody see everything?"""
+        return not self._gate.knows_callers
+
+    def remembered(self, caller: Identity, namespace: str) -> bool | None:
+        """May the caller see the pods of a namespace; None if the API server has to be asked."""
+        known = self._known.get((caller, namespace))
+        return known[0] if known is not None and self._clock() < known[1] else None
+
+    def ask(self, caller: Identity, namespace: str) -> bool:
+        """The same by the API server; False if it does not answer."""
+        resource = {"verb": "get", "resource": "pods"} | ({"namespace": namespace} if namespace else {})
+        try:
+            is_allowed, kept_s = self._gate.may_do(caller, resource), REMEMBERED_S
+        except KubeError:
+            is_allowed, kept_s = False, FAILED_S
+        self._known[caller, namespace] = is_allowed, self._clock() + kept_s
+        if len(self._known) > MOST_REMEMBERED:
+            self._known.popitem(last=False)
+        return is_allowed
+
+
+class Mask:
+    """What one caller sees. Not thread-safe."""
+
+    def __init__(self, masking: Masking, caller: Identity | None) -> None:
+        self._masking, self._caller = masking, caller
+        self._reviews = 0
+        self._shown: dict[str, bool] = {}
+        self.shows_all = masking.is_open or (caller is not None and self._may(caller, ALL))
+
+    def shows(self, namespace: str) -> bool:
+        """Are the jobs of a namespace shown?"""
+        if self.shows_all:
+            return True
+        if self._caller is None or not namespace:
+            return False
+        if namespace not in self._shown:
+            self._shown[namespace] = self._may(self._caller, namespace)
+        return self._shown[namespace]
+
+    def _may(self, caller: Identity, namespace: str) -> bool:
+        known = self._masking.remembered(caller, namespace)
+        if known is not None:
+            return known
+        self._reviews += 1
+        return self._reviews <= MOST_REVIEWS and self._masking.ask(caller, namespace)
+
+    def job(self, job: Job) -> Job:
+        """A job in a list: of one that is hidden, its virtual cluster, state, size and moments are left."""
+        if self.shows(job.namespace):
+            return job
+        return Job(
+            name=MASKED, state=job.state, vc=job.vc, priority=job.priority, asks=job.asks, since=job.since,
+            cause=job.cause, when=job.when,
+        )  # fmt: skip
+
+    def listed(self, job: Job, found: Certificate | None, at_s: float) -> Job:
+        """The same with a sentence that names nobody hidden; `found` is its certificate, of a moment `at_s`."""
+        job = self.job(job)
+        if found is None or self.shows_all or job.name == MASKED:
+            return job
+        return replace(job, sentence=self.certificate(found, at_s, job.namespace, {}).sentence)
+
+    def why(self, why: Why, at_s: float, namespace_of: Mapping[str, str]) -> Why:
+        """The answer about a job that is shown; `namespace_of` has the namespace of each job and group."""
+        if self.shows_all or why.certificate is None:
+            return why
+        return replace(why, certificate=self.certificate(why.certificate, at_s, why.job.namespace, namespace_of))
+
+    def outcome(self, found: IfResult, at_s: float, namespace: str, namespace_of: Mapping[str, str]) -> IfResult:
+        """The result of changes that were tried on a job of a namespace."""
+        if self.shows_all:
+            return found
+        certificate = found.certificate
+        if certificate is not None:
+            certificate = self.certificate(certificate, at_s, namespace, namespace_of)
+        return IfResult(
+            starts=found.starts, nodes=found.nodes, victims=self._names(found.victims, namespace_of),
+            certificate=certificate,
+        )  # fmt: skip
+
+    def certificate(
+        self, found: Certificate, at_s: float, namespace: str, namespace_of: Mapping[str, str]
+    ) -> Certificate:
+        """A certificate of a job of a namespace, without the names of jobs that are hidden."""
+        if self.shows_all:
+            return found
+        holders = [self._holder(holder) for holder in found.holders]
+        unblock = [self._unblock(one, namespace_of) for one in found.unblock]
+        masked = replace(found, holders=holders, unblock=unblock)
+        return with_sentence(masked, at_s, namespace) if is_derived(found) else masked
+
+    def node(self, node: NodeView, namespace_of: Mapping[str, str]) -> NodeView:
+        """A node; the hidden jobs on it keep their number."""
+        return node if self.shows_all else replace(node, groups=self._names(node.groups, namespace_of))
+
+    def _holder(self, holder: Holder) -> Holder:
+        return holder if self.shows(holder.namespace) else replace(holder, group=MASKED, namespace="")
+
+    def _names(self, names: Sequence[str], namespace_of: Mapping[str, str]) -> list[str]:
+        return [name if self.shows(namespace_of.get(name, "")) else MASKED for name in names]
+
+    def _unblock(self, one: Unblock, namespace_of: Mapping[str, str]) -> Unblock:
+        """The names in `change` are those of groups behind `ends=` and `move=`; `text` has the same ones."""
+        key, _, value = one.change.partition("=")
+        named = [*one.victims, *(value.split(",") if key in {"ends", "move"} else ())]
+        hidden = {name for name in named if not self.shows(namespace_of.get(name, ""))}
+        if not hidden:
+            return one
+        return Unblock(
+            change=_without(one.change, hidden), text=_without(one.text, hidden),
+            victims=[MASKED if name in hidden else name for name in one.victims],
+        )  # fmt: skip
+
+
+def _without(text: str, names: Collection[str]) -> str:
+    """A text in which these names are masked, by the name of the pod or gang alone as well."""
+    known = {*names, *(name.removeprefix("podgroup/") for name in names)}
+    longest_first = sorted(known, key=lambda name: (-len(name), name))
+    return re.sub("|".join(map(re.escape, longest_first)), MASKED, text)

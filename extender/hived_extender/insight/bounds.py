@@ -1,0 +1,121 @@
+"""A moment by which a waiting job starts, whatever its holders do within the limits that they declared.
+
+Jobs that end early may let others in, and these may delay a job that would have started sooner had nobody ended early.
+So the worst play is no bound. This is one: take away jobs that run, those with the earliest limits first, until the
+core has a place for the job. Until it starts, one of these runs, or one of the waiting jobs that may come before it.
+The first are over by the last limit of theirs, and each of the others runs for its own limit at most. The sum is a
+bound, for one job at a time. It assumes that no new jobs of its priority come, that no hardware fails, and that jobs
+which wait are served in their order; docs/forecast.md says more.
+"""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from hived.copying import copy_state
+from hived.decisions import Wait
+from hived.errors import UserError
+from hived.events import PodDeleted
+from hived.scheduler import Asked, handle, plan_in_turn
+from hived.specs import PodRequest, VirtualClusterSpec
+from hived.state import Group, GroupState, State
+from hived.topology import NO_CELL, BoolArray
+from hived_extender.insight.scene import Scene, Waiter
+
+MOST_ASKS = 200
+"""Questions to the core for one bound; beyond that, it is asked less often, and the bound is later."""
+
+SCHEDULING_S = 60.0
+"""For kube-scheduler to ask again once there is room, and to bind."""
+
+
+def bound_of(scene: Scene, number: int, room: State | None = None) -> float:
+    """Seconds from now by which a waiting job starts at the latest; infinite if the declared limits do not say.
+
+    `room` is the state of an earlier play that is over. Cost: a copy of the state, and a deletion for each pod.
+    """
+    waiter = scene.waiters[number]
+    rivals_s = _rivals_s(scene, number)
+    if not waiter.is_asked or rivals_s == math.inf:
+        return math.inf
+    is_alone = _is_alone(scene, waiter)
+    limited = sorted(
+        (runner.left_s, index)
+        for index, runner in enumerate(scene.runners)
+        if runner.left_s is not None and (not is_alone or runner.vc == waiter.entry.vc)
+    )
+    grace_s = max((runner.grace_s for runner in scene.runners), default=0.0)
+    state = copy_state(scene.state, room)
+    for group in list(state.groups.values()):
+        if group.state is GroupState.PREEMPTING:
+            _remove(state, group)
+    opened = np.zeros(len(state.topology.node_names), np.bool_)
+    stride = max(len(limited) // MOST_ASKS, 1)
+    if _has_place(scene, state, waiter, opened):
+        return rivals_s + grace_s + SCHEDULING_S
+    for count, (left_s, index) in enumerate(limited, 1):
+        for name in scene.runners[index].groups:
+            if name in state.groups:
+                leaves = state.groups[name].physical
+                opened[state.arrays.node[leaves[leaves != NO_CELL]]] = True
+                _remove(state, state.groups[name])
+        is_due = count % stride == 0 or count == len(limited)
+        if is_due and _has_place(scene, state, waiter, opened):
+            return left_s + rivals_s + grace_s + SCHEDULING_S
+    return math.inf
+
+
+def _rivals_s(scene: Scene, number: int) -> float:
+    """Seconds for which waiting jobs that may get cells before this one have them, one after the other."""
+    waiter = scene.waiters[number]
+    is_alone = _is_alone(scene, waiter)
+    return sum(
+        math.inf if rival.entry.limit_s is None else rival.entry.limit_s + _most_grace_s(scene)
+        for other, rival in enumerate(scene.waiters)
+        if _may_come_first(waiter, number, rival, other, is_alone=is_alone)
+    )
+
+
+def _may_come_first(waiter: Waiter, number: int, rival: Waiter, other: int, *, is_alone: bool) -> bool:
+    """May another waiting job get cells that this one needs? Later ones of its own kind come after it."""
+    if other == number or (rival.kind == waiter.kind and other > number):
+        return False
+    if waiter.is_opportunistic:
+        return True
+    if rival.is_opportunistic or (rival.entry.priority < waiter.entry.priority and rival.entry.vc == waiter.entry.vc):
+        return False  # it would have to leave
+    return not is_alone or rival.entry.vc == waiter.entry.vc
+
+
+def _is_alone(scene: Scene, waiter: Waiter) -> bool:
+    """Does VC safety keep other virtual clusters out of the job's way? It does where every node is healthy and offered,
+    for jobs with cells of one virtual cell.
+    """
+    own = scene.state.spec.virtual_clusters.get(waiter.entry.vc, VirtualClusterSpec(waiter.entry.vc))
+    return scene.is_whole and not waiter.is_opportunistic and not waiter.is_restricted and not own.combines
+
+
+def _most_grace_s(scene: Scene) -> float:
+    return max((runner.grace_s for runner in scene.runners), default=0.0)
+
+
+def _has_place(scene: Scene, state: State, waiter: Waiter, opened: BoolArray) -> bool:
+    """Would the core start the job, if need be once others have left?"""
+    offers = waiter.offers(opened, keeps_rules=True)
+    asked = [Asked(request, offer=offer) for request, offer in zip(waiter.entry.requests, offers, strict=True)]
+    (found,) = plan_in_turn(state, [asked], scene.at)
+    return not isinstance(found, UserError) and not any(isinstance(decision, Wait) for decision in found)
+
+
+def _remove(state: State, group: Group) -> None:
+    for pod in list(_pods(group)):
+        handle(state, PodDeleted(pod))
+
+
+def _pods(group: Group) -> Iterator[PodRequest]:
+    yield from group.preempting_pods.values()
+    for slots in group.slots_of.values():
+        pod = group.holders[slots[0]]
+        if pod is not None:
+            yield pod

@@ -1,0 +1,121 @@
+"""The certificates of waiting jobs, from a snapshot: the core's causes, and those that only the service knows."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+from msgspec.structs import replace
+
+from hived.decisions import Decision, Preempt, Wait
+from hived.emptied import Emptied
+from hived.errors import UserError
+from hived.explaining import explain_wait
+from hived.explanation import HoldingGroup
+from hived.scheduler import Asked, plan_in_turn
+from hived.specs import OPPORTUNISTIC_PRIORITY, PodSpec
+from hived.topology import NO_CELL
+from hived_extender.api.waiting import BadNode, CauseName, Certificate
+from hived_extender.insight.snapshot import Snapshot, WaitingEntry
+from hived_extender.service.certificates import GroupFacts, asks_of, certificate_of, holders_of, rfc3339, with_sentence
+from hived_extender.service.explaining import digest
+from hived_extender.service.sentences import is_derived
+
+ROOM = "has room now; it starts when kube-scheduler asks about it next"
+
+_Shape = tuple[tuple[PodSpec, bytes], ...]
+
+
+class SnapshotFacts:
+    """Names and moments of a snapshot."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def of_group(self, name: str) -> GroupFacts | None:
+        """A group that has cells."""
+        known = self._snapshot.running.get(name)
+        if known is None:
+            return None
+        ends_s = known.leaves_s if known.is_leaving else known.ends_s
+        return GroupFacts(known.job, known.namespace, known.started_s, ends_s, known.is_leaving)
+
+    def of_node(self, name: str) -> BadNode:
+        """A node that cannot be used; one that is healthy has lost devices."""
+        reason, since_s = self._snapshot.bad.get(name, ("short of devices", None))
+        return BadNode(name, reason, rfc3339(since_s))
+
+
+class Judge:
+    """Says why jobs of one snapshot wait, to who holds its lock. Jobs that ask alike cost one."""
+
+    def __init__(self, snapshot: Snapshot, emptied: Emptied, turn: AbstractContextManager[object]) -> None:
+        """`emptied` is the empty cluster of the same configuration, asked by who has `turn`."""
+        self._snapshot = snapshot
+        self._emptied, self._turn = emptied, turn
+        self._facts = SnapshotFacts(snapshot)
+        self._known: dict[_Shape, Certificate] = {}
+
+    def certificate(self, entry: WaitingEntry) -> Certificate:
+        """Why a job waits. Cost: its search and an explanation, for the first of those that ask alike."""
+        if not entry.requests:
+            cause: CauseName = "incomplete" if entry.is_incomplete else "invalid"
+            sentence = entry.refusal or entry.reason
+            return Certificate(sentence=sentence, cause=cause, vc=entry.vc, reason=entry.refusal)
+        shape = tuple(
+            (request.spec.of_group(""), digest(offer))
+            for request, offer in zip(entry.requests, entry.offers, strict=True)
+        )
+        is_shared = not self._reserves(entry) and not any(offer is not None and offer.rules for offer in entry.offers)
+        found = self._known.get(shape) if is_shared else None
+        if found is None:
+            found = self._judge(entry)
+            if is_shared:
+                self._known[shape] = found
+        return with_sentence(found, self._snapshot.at, entry.namespace) if is_derived(found) else found
+
+    def _reserves(self, entry: WaitingEntry) -> bool:
+        return any(request.spec.group.name in self._snapshot.state.groups for request in entry.requests)
+
+    def _judge(self, entry: WaitingEntry) -> Certificate:
+        snapshot, spec = self._snapshot, entry.requests[0].spec
+        plain = Certificate(
+            sentence="", cause="unknown", vc=entry.vc, asks=asks_of(entry.requests, spec.leaf_cell_type),
+            is_opportunistic=entry.priority <= OPPORTUNISTIC_PRIORITY, pinned=spec.pinned_cell_id,
+        )  # fmt: skip
+        bundle = [Asked(request, offer=offer) for request, offer in zip(entry.requests, entry.offers, strict=True)]
+        (found,) = plan_in_turn(snapshot.state, [bundle], snapshot.at)
+        if isinstance(found, UserError):
+            return replace(plain, cause="invalid", sentence=found.message, reason=found.message)
+        waits = [at for at, one in enumerate(found) if isinstance(one, Wait)]
+        if not waits:
+            return self._of_room(plain, found, entry.reason)
+        at = waits[0]
+        decision = found[at]
+        assert isinstance(decision, Wait)
+        if self._reserves(entry):  # the core has a place for it, and says what the place waits for
+            return replace(plain, cause="lent", sentence=decision.reason, reason=decision.reason)
+        with self._turn:
+            explanation = explain_wait(snapshot.state, entry.requests[at], entry.offers[at], self._emptied)
+        return certificate_of(
+            explanation, entry.requests, snapshot.state.topology, self._facts, snapshot.at, reason=decision.reason,
+            rules=entry.rules,
+        )  # fmt: skip
+
+    def _of_room(self, plain: Certificate, found: Sequence[Decision], reason: str) -> Certificate:
+        """Nothing is in the way but jobs that have to leave for it, if any."""
+        victims = {
+            uid for one in found if isinstance(one, Preempt) for uids in one.victims_by_node.values() for uid in uids
+        }
+        if not victims:
+            sentence = f"needs {plain.asks}; {plain.vc or 'the cluster'} {ROOM}"
+            return replace(plain, cause="order", sentence=sentence, reason=reason)
+        state = self._snapshot.state
+        groups = [
+            HoldingGroup(
+                group.name, group.priority, group.vc, True,
+                tuple(int(leaf) for leaf in group.physical[group.physical != NO_CELL]),
+            )
+            for group in state.groups.values()
+            if not victims.isdisjoint(group.slots_of)
+        ]  # fmt: skip
+        holders = holders_of(groups, state.topology, self._facts)
+        return with_sentence(replace(plain, cause="lent", holders=holders, reason=reason), self._snapshot.at)

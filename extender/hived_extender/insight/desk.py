@@ -1,0 +1,175 @@
+"""Answers about jobs and nodes, for many callers at once, outside of the lock and of the event loop."""
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from hived.emptied import Emptied
+from hived.errors import HivedError, UserError
+from hived.topology import Topology
+from hived_extender.api.waiting import Certificate, FreeCells, IfResult, NodeView, When, Why
+from hived_extender.insight.certificates import Judge
+from hived_extender.insight.forecaster import Forecaster
+from hived_extender.insight.free_cells import free_cells
+from hived_extender.insight.ifs import try_changes
+from hived_extender.insight.listing import ListedJob, node_views, running_jobs, waiting_job
+from hived_extender.insight.sharing import SharedAnswers
+from hived_extender.insight.snapshot import Snapshot, take
+from hived_extender.insight.unblocks import unblocks_of
+from hived_extender.service.service import Service
+
+FRESH_S = 2.0
+"""How old an answer may be. Pages ask again every few seconds."""
+
+FORECAST_EVERY_S = 10.0
+"""Between two forecasts of all jobs, which take a part of one core."""
+
+NOT_FOUND = 404
+
+log = logging.getLogger(__name__)
+
+
+class View(msgspec.Struct, frozen=True, eq=False):
+    """A snapshot, with the jobs in it and why they wait: waiting ones in the order in which they are served, then
+    those with cells by name. `judge` is asked by who holds `snapshot.lock`. `namespaces` has those of all jobs, groups
+    and pods.
+    """
+
+    snapshot: Snapshot
+    judge: Judge
+    jobs: tuple[ListedJob, ...]
+    certificates: Mapping[str, Certificate]
+    namespaces: Mapping[str, str]
+
+    def find(self, name: str) -> ListedJob:
+        """The job of this name, or that has a pod or a group of it. Raises UserError (404)."""
+        found = [one for one in self.jobs if one.job.name == name] or [
+            one for one in self.jobs if name in one.job.pods or name in one.groups
+        ]
+        if not found:
+            raise UserError(unknown(name), NOT_FOUND)
+        return found[0]
+
+
+def unknown(name: str) -> str:
+    """The message about a job that does not exist, or that the caller may not see."""
+    return f"no job, pod or affinity group {name} waits, runs or has cells; pods are named NAMESPACE/NAME"
+
+
+class InsightDesk:
+    """See the module. Thread-safe; equal questions are answered once in a moment, however many ask."""
+
+    def __init__(
+        self,
+        service: Service,
+        forecaster: Forecaster | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        fresh_s: float = FRESH_S,
+    ) -> None:
+        """Without a forecaster nobody says when jobs start."""
+        self._service = service
+        self._forecaster = forecaster
+        self._clock = clock
+        self._foreseen: Mapping[str, When] = {}
+        self._next_forecast, self._is_forecasting = -math.inf, threading.Lock()
+        self._views: SharedAnswers[View] = SharedAnswers(fresh_s, clock)
+        self._whys: SharedAnswers[Why] = SharedAnswers(fresh_s, clock)
+        self._ifs: SharedAnswers[IfResult] = SharedAnswers(fresh_s, clock)
+        self._nodes: SharedAnswers[list[NodeView]] = SharedAnswers(fresh_s, clock)
+        self._free: SharedAnswers[list[FreeCells]] = SharedAnswers(fresh_s, clock)
+        self._emptied: tuple[Topology, Emptied, threading.Lock] | None = None
+
+    def view(self) -> View:
+        """The jobs as they are now, or were a moment ago. Raises NotLeadingError."""
+        self._service.check_leads()
+        return self._views.get("view", self._look)
+
+    def why(self, name: str) -> Why:
+        """All that is known of a job, with what would help if it waits. Raises UserError (404)."""
+        view = self.view()
+        listed = view.find(name)
+        return self._whys.get((view.snapshot.version, listed.job.name), lambda: self._why(view, listed))
+
+    def try_changes(self, name: str, changes: Sequence[str]) -> IfResult:
+        """Whether a waiting job would start with these changes. Raises UserError."""
+        view = self.view()
+        listed = view.find(name)
+        entry = view.snapshot.find(listed.job.name)
+        if entry is None:
+            raise UserError(f"{listed.job.name} does not wait: it is {listed.job.state.lower()}")
+        question = view.snapshot.version, listed.job.name, *changes
+        return self._ifs.get(question, lambda: try_changes(view.snapshot, entry, changes))
+
+    def nodes(self, *, is_bad: bool = False) -> tuple[View, list[NodeView]]:
+        """All nodes, or those that cannot be used wholly, and the view that they are of."""
+        view = self.view()
+        return view, self._nodes.get((view.snapshot.version, is_bad), lambda: _nodes(view, is_bad=is_bad))
+
+    def free_cells(self) -> list[FreeCells]:
+        """The cells of each level that each virtual cluster could give at once."""
+        view = self.view()
+        return self._free.get(view.snapshot.version, lambda: _free_cells(view))
+
+    def _look(self) -> View:
+        snapshot = take(self._service)
+        judge = Judge(snapshot, *self._emptied_of(snapshot.state.topology))
+        with snapshot.lock:
+            certificates = {entry.name: judge.certificate(entry) for entry in snapshot.waiting}
+        self._foresee(snapshot)
+        waiting = [
+            waiting_job(snapshot, entry, certificates[entry.name], self._foreseen.get(entry.name))
+            for entry in snapshot.waiting
+        ]
+        jobs = (*waiting, *running_jobs(snapshot))
+        namespaces = {name: one.namespace for one in jobs for name in (*one.job.pods, *one.groups, one.job.name)}
+        return View(snapshot, judge, jobs, certificates, namespaces)
+
+    def _why(self, view: View, listed: ListedJob) -> Why:
+        name = listed.job.name
+        entry = view.snapshot.find(name) if name in view.certificates else None
+        if entry is None:
+            return Why(job=listed.job)
+        found = replace(view.certificates[name], unblock=unblocks_of(view.snapshot, entry))
+        when = self._forecaster.of(view.snapshot, entry) if self._forecaster is not None else None
+        return Why(job=listed.job, certificate=found, when=when)
+
+    def _foresee(self, snapshot: Snapshot) -> None:
+        """Have all starts forecast beside everything else: with a thousand jobs that takes seconds.
+
+        Lists have the forecasts of a moment ago.
+        """
+        if self._forecaster is None or not snapshot.waiting or self._clock() < self._next_forecast:
+            return
+        if self._is_forecasting.acquire(blocking=False):
+            threading.Thread(target=self._forecast, args=(self._forecaster, snapshot), daemon=True).start()
+
+    def _forecast(self, forecaster: Forecaster, snapshot: Snapshot) -> None:
+        try:
+            self._foreseen = forecaster.all(snapshot)
+        except HivedError as error:
+            log.warning("no forecasts", extra={"fields": {"error": str(error)}})
+        finally:
+            self._next_forecast = self._clock() + FORECAST_EVERY_S
+            self._is_forecasting.release()
+
+    def _emptied_of(self, topology: Topology) -> tuple[Emptied, threading.Lock]:
+        """The empty cluster, which lasts for as long as the configuration, and who may ask it."""
+        if self._emptied is None or self._emptied[0] is not topology:
+            self._emptied = topology, Emptied(), threading.Lock()
+        return self._emptied[1:]
+
+
+def _nodes(view: View, *, is_bad: bool) -> list[NodeView]:
+    with view.snapshot.lock:
+        return node_views(view.snapshot, is_bad=is_bad)
+
+
+def _free_cells(view: View) -> list[FreeCells]:
+    with view.snapshot.lock:
+        return free_cells(view.snapshot.state)

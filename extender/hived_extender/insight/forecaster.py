@@ -1,0 +1,95 @@
+"""Forecasts for a running service: one past for all, which learns from a snapshot every minute.
+
+Outside the lock of the service but for the snapshots. A replica that does not lead learns nothing; one that begins to
+lead goes on with what a former leader has written to the file. Thread-safe.
+"""
+
+import logging
+import threading
+
+from hived.errors import HivedError
+from hived_extender.api.waiting import When
+from hived_extender.insight.forecast import PLAYS_OF_ALL, ages, forecast_all, forecast_of, play, told
+from hived_extender.insight.past import Past
+from hived_extender.insight.scene import scene_of
+from hived_extender.insight.snapshot import Snapshot, WaitingEntry, take
+from hived_extender.insight.store import Store
+from hived_extender.service.service import Service
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 60.0
+"""Between two looks: how exactly durations are known."""
+
+
+class Forecaster:
+    """See the module."""
+
+    def __init__(self, service: Service, store: Store | None = None) -> None:
+        """Without a store everything is forgotten at the end of the process."""
+        self._service, self._store = service, store
+        self._lock = threading.Lock()
+        self._past: Past | None = None
+        self._all: tuple[Snapshot, dict[str, When]] | None = None
+        self._has_failed = False
+        self._is_stopping = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="forecasting", daemon=True)
+
+    def start(self) -> None:
+        """Learn from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Learn nothing any more."""
+        self._is_stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def of(self, snapshot: Snapshot, entry: WaitingEntry) -> When:
+        """When a waiting job of the snapshot starts; see `forecast_of`."""
+        with self._lock:
+            return forecast_of(snapshot, entry, self._known())
+
+    def all(self, snapshot: Snapshot) -> dict[str, When]:
+        """When each waiting job starts, by name; worked out once for a snapshot. See `forecast_all`."""
+        with self._lock:
+            if self._all is None or self._all[0] is not snapshot:
+                self._all = snapshot, forecast_all(snapshot, self._known())
+            return self._all[1]
+
+    def look(self) -> None:
+        """Learn from the service as it is now, if this replica leads, and note forecasts to be judged later."""
+        if not self._service.is_ready:
+            with self._lock:
+                self._past = None  # another replica writes the file now
+            return
+        snapshot = take(self._service)
+        scene = scene_of(snapshot)
+        with self._lock:
+            past = self._known()
+            past.look(scene)
+            names = [waiter.entry.name for waiter in scene.waiters]
+            wanted = [number for number, name in enumerate(names) if past.wants_forecast(name, scene.at)]
+            if not wanted:
+                return
+            found = play(scene, past.durations.at(ages(scene)), PLAYS_OF_ALL)
+            self._all = snapshot, told(scene, found, past)
+            for number in wanted:
+                past.note(names[number], scene.waiters[number].entry.vc, scene.at, found[number])
+
+    def _known(self) -> Past:
+        if self._past is None:
+            self._past = Past(self._store)
+        return self._past
+
+    def _follow(self) -> None:
+        while not self._is_stopping.wait(EVERY_S):
+            try:
+                self.look()
+                self._has_failed = False
+            except HivedError:  # the term has ended meanwhile, or the service has stopped and said so
+                pass
+            except Exception:
+                if not self._has_failed:
+                    log.critical("a forecast has failed, and others are tried", exc_info=True)
+                self._has_failed = True

@@ -1,0 +1,85 @@
+"""`hived why JOB --if CHANGE`: changes of the user's own, tried together on the state of a snapshot."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from hived.errors import UserError
+from hived_extender.api.waiting import Certificate, IfResult
+from hived_extender.insight.changes import (
+    ACCEPTED,
+    Cells,
+    Change,
+    Known,
+    OtherCluster,
+    Pods,
+    Priority,
+    read_change,
+    words,
+)
+from hived_extender.insight.resized import resized_state, type_names
+from hived_extender.insight.snapshot import Snapshot, WaitingEntry
+from hived_extender.insight.trials import Trials, refusal
+
+MOST_CHANGES = 16
+"""Changes that are tried together."""
+
+
+def try_changes(snapshot: Snapshot, entry: WaitingEntry, changes: Sequence[str]) -> IfResult:
+    """Would the job start at once with all of these changes? Takes `snapshot.lock`; nothing changes.
+
+    Raises UserError for changes that cannot be tried, with the words that would do. Cost: a few searches, and O(cells +
+    pods) if the configuration is to be changed.
+    """
+    if not entry.requests:
+        raise UserError(f"{entry.name} cannot be tried: {entry.refusal or 'nothing is known of its pods'}")
+    if not 1 <= len(changes) <= MOST_CHANGES:
+        raise UserError(f"{len(changes)} changes; name 1 to {MOST_CHANGES} of {', '.join(ACCEPTED)}")
+    with snapshot.lock:
+        trials = Trials(snapshot, entry)
+        known = _known(trials)
+        read = [read_change(text, known) for text in changes]
+        _check(trials, read)
+        resizes = [each for one in read if isinstance(one, Cells) for each in one.resizes]
+        if resizes:
+            trials = Trials(replace(snapshot, state=resized_state(snapshot.state, resizes)), entry)
+        found = trials.change(one for one in read if not isinstance(one, Cells))
+    if found.starts:
+        return IfResult(starts=True, nodes=list(found.nodes), victims=list(found.victims))
+    return IfResult(
+        starts=False, certificate=Certificate(sentence=found.reason, cause="unknown", vc=entry.vc, reason=found.reason)
+    )
+
+
+def _known(trials: Trials) -> Known:
+    topology = trials.state.topology
+    return Known(
+        holders={*trials.jobs, *(name for groups in trials.jobs.values() for name in groups)},
+        nodes=frozenset(topology.node_names),
+        virtual_clusters=frozenset(topology.vc_names),
+        leaf_types=frozenset(topology.leaf_type_chains),
+        cell_types=type_names(trials.state.spec).keys(),
+    )
+
+
+def _check(trials: Trials, changes: Sequence[Change]) -> None:
+    """Raise UserError for changes that contradict each other, or that the job may not have."""
+    kinds: dict[type[Change], Change] = {}
+    for one in changes:
+        other = kinds.setdefault(type(one), one)
+        if other is not one and isinstance(one, Priority | Pods | OtherCluster):
+            raise UserError(f"{words(other)!r} and {words(one)!r} cannot both be; leave one")
+    if Pods in kinds and len(trials.wanted) > 1:
+        raise UserError(
+            f"{words(kinds[Pods])!r}: {trials.entry.name} has pods of {len(trials.wanted)} kinds, which are not tried "
+            "with other numbers"
+        )
+    vc, priority = kinds.get(OtherCluster), kinds.get(Priority)
+    why = refusal(
+        trials.snapshot,
+        trials.entry,
+        vc.name if isinstance(vc, OtherCluster) else trials.entry.vc,
+        priority.value if isinstance(priority, Priority) else trials.entry.priority,
+    )
+    if why and (vc or priority):
+        raise UserError(why)

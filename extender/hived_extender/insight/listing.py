@@ -1,0 +1,156 @@
+"""Jobs and nodes of a snapshot, as lists for people."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from hived.specs import PodRequest
+from hived.state import CellState, Group, GroupState
+from hived.topology import NO_CELL
+from hived_extender.api.waiting import Certificate, Job, NodeView, When
+from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry
+from hived_extender.service.certificates import asks_of, rfc3339
+
+LOST = "short of devices"
+
+JobState = Literal["Waiting", "Preempting", "Starting", "Running", "Leaving"]
+
+
+class ListedJob(msgspec.Struct, frozen=True):
+    """A job with the namespace that decides who may see it, and the groups by which the core knows it."""
+
+    job: Job
+    namespace: str
+    groups: tuple[str, ...] = ()
+
+
+def waiting_job(snapshot: Snapshot, entry: WaitingEntry, found: Certificate, when: When | None = None) -> ListedJob:
+    """A job that waits, for the cause of its certificate."""
+    groups = tuple(request.spec.group.name for request in entry.requests)
+    state = snapshot.state
+    reserved = [state.groups[name] for name in groups if name in state.groups]
+    is_preempting = any(group.state is GroupState.PREEMPTING for group in reserved)
+    job = Job(
+        name=entry.name,
+        state="Preempting" if is_preempting else "Waiting",
+        namespace=entry.namespace,
+        user=entry.user,
+        vc=entry.vc,
+        priority=entry.priority,
+        asks=found.asks,
+        pods=list(entry.pods),
+        nodes=_nodes(snapshot, reserved),
+        since="" if entry.created_s == float("inf") else rfc3339(entry.created_s),
+        cause=found.cause,
+        sentence=found.sentence,
+        when=when,
+    )
+    return ListedJob(job, entry.namespace, groups)
+
+
+def running_jobs(snapshot: Snapshot) -> list[ListedJob]:
+    """The jobs that have cells, by name; the groups of one gang are one job. Cost O(groups + pods)."""
+    by_job: dict[str, list[str]] = {}
+    for group in sorted(snapshot.running):
+        if group in snapshot.state.groups:
+            by_job.setdefault(snapshot.running[group].job, []).append(group)
+    return [_running(snapshot, job, groups) for job, groups in sorted(by_job.items())]
+
+
+def _running(snapshot: Snapshot, name: str, groups: Sequence[str]) -> ListedJob:
+    facts = [snapshot.running[group] for group in groups]
+    held = [snapshot.state.groups[group] for group in groups]
+    requests = [pod for group in held for pod in group.holders if pod is not None]
+    chain = _leaf_type(snapshot, held)
+    starts = [one.started_s for one in facts if one.started_s is not None]
+    job = Job(
+        name=name,
+        state=_state(facts),
+        namespace=facts[0].namespace,
+        user=next((one.user for one in facts if one.user), ""),
+        vc=held[0].spec.virtual_cluster,
+        priority=held[0].priority,
+        asks=asks_of(_one_of_each_group(requests), chain) if requests else "",
+        pods=[pod for one in facts for pod in one.pods],
+        nodes=_nodes(snapshot, held),
+        since=rfc3339(min(starts, default=None)),
+    )
+    return ListedJob(job, facts[0].namespace, tuple(groups))
+
+
+def _state(facts: Sequence[RunningFacts]) -> JobState:
+    if all(one.is_leaving for one in facts):
+        return "Leaving"
+    return "Running" if any(one.started_s is not None for one in facts) else "Starting"
+
+
+def _one_of_each_group(requests: Sequence[PodRequest]) -> list[PodRequest]:
+    found: dict[str, PodRequest] = {}
+    for request in requests:
+        found.setdefault(request.spec.group.name, request)
+    return list(found.values())
+
+
+def _leaf_type(snapshot: Snapshot, groups: Iterable[Group]) -> str:
+    topology = snapshot.state.topology
+    for group in groups:
+        held = group.physical[group.physical != NO_CELL]
+        if len(held):
+            return topology.chain_of(int(held[0])).types[0]
+    return ""
+
+
+def _nodes(snapshot: Snapshot, groups: Iterable[Group]) -> list[str]:
+    topology = snapshot.state.topology
+    found: set[int] = set()
+    for group in groups:
+        held = group.physical[group.physical != NO_CELL]
+        found.update(topology.arrays.node[held].tolist())
+    return [topology.node_names[node] for node in sorted(found)]
+
+
+def node_views(snapshot: Snapshot, *, is_bad: bool = False) -> list[NodeView]:
+    """All configured nodes, in their order; with `is_bad` only those that cannot be used, or not all of them.
+
+    Cost O(leaf cells + groups), in numpy.
+    """
+    state = snapshot.state
+    topology, arrays, cells = state.topology, state.topology.arrays, state.cells
+    leaves = np.flatnonzero(arrays.level[: topology.physical_count] == 1)
+    node, count = arrays.node[leaves], len(topology.node_names)
+    total = np.bincount(node, minlength=count)
+    is_free = (cells.state[leaves] == CellState.FREE) & (cells.bad[leaves] == 0)
+    free = np.bincount(node[is_free], minlength=count)
+    lost = np.bincount(node, weights=cells.lost[leaves], minlength=count).astype(np.int64)
+    jobs = _jobs_by_node(snapshot)
+    chosen = np.flatnonzero((cells.node_bad != 0) | (lost > 0)) if is_bad else range(count)
+    return [
+        _node(snapshot, int(index), int(total[index]), int(free[index]), int(lost[index]), jobs.get(int(index), {}))
+        for index in chosen
+    ]
+
+
+def _node(snapshot: Snapshot, index: int, total: int, free: int, lost: int, jobs: Mapping[str, None]) -> NodeView:
+    name = snapshot.state.topology.node_names[index]
+    is_bad = bool(snapshot.state.cells.node_bad[index])
+    reason, since_s = snapshot.bad.get(name, ("", None)) if is_bad else ((LOST, None) if lost else ("", None))
+    return NodeView(
+        node=name, is_bad=is_bad, reason=reason, since=rfc3339(since_s), cells=total, free=free, lost=lost,
+        groups=list(jobs),
+    )  # fmt: skip
+
+
+def _jobs_by_node(snapshot: Snapshot) -> dict[int, dict[str, None]]:
+    """The names of the jobs on each node, each once."""
+    found: dict[int, dict[str, None]] = {}
+    arrays = snapshot.state.topology.arrays
+    for name in sorted(snapshot.running):
+        group = snapshot.state.groups.get(name)
+        if group is None:
+            continue
+        held = group.physical[group.physical != NO_CELL]
+        for node in set(arrays.node[held].tolist()):
+            found.setdefault(node, {})[snapshot.running[name].job] = None
+    return found

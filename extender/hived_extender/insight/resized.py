@@ -1,0 +1,125 @@
+"""The state of a configuration that promises other numbers of cells, with all that runs now in it.
+
+Tried for small clusters only: all cells are laid out anew, and every group is told again.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from hived.errors import UserError
+from hived.events import GroupReserved, LeavesLost, NodeHealthChanged, PodAllocated
+from hived.groups import bind_info_of_slot
+from hived.safety import spare_of
+from hived.scheduler import handle, new_state
+from hived.specs import ClusterSpec, VirtualCellSpec, VirtualClusterSpec, WorkTimes
+from hived.state import State
+from hived.topology import NO_CELL
+from hived_extender.insight.changes import Resize
+from hived_extender.service.state_inputs import Placed, in_replay_order, reservations
+
+MOST_LEAVES = 4096
+"""Leaf cells of a cluster for which another configuration is tried."""
+
+
+def check_size(state: State) -> None:
+    """Raise UserError for a cluster that is too large."""
+    leaves = len(state.arrays.node_leaf)
+    if leaves > MOST_LEAVES:
+        raise UserError(
+            f"another configuration is tried for {MOST_LEAVES} leaf cells at most, here are {leaves}: `hived config "
+            "plan` says what a new one would do"
+        )
+
+
+def resized_state(state: State, resizes: Sequence[Resize]) -> State:
+    """A state of the changed configuration, in which everything runs where it does now.
+
+    Raises UserError if the hardware cannot keep all promises, if a group would lose its guarantee, or if the cluster
+    is too large. Cost O(cells + pods); `state` is not changed.
+    """
+    check_size(state)
+    spec = replace(state.spec, virtual_clusters=_resized(state.spec, resizes))
+    found = new_state(spec)
+    for node in found.topology.node_names:
+        handle(found, NodeHealthChanged(node, True))
+    if any(found.cells.strained) or any(
+        spare_of(found, chain).min() < 0 for chain in range(len(found.topology.chains))
+    ):
+        raise UserError("there is not enough hardware for the promises to all virtual clusters")
+    for number in np.flatnonzero(state.cells.node_bad).tolist():
+        handle(found, NodeHealthChanged(state.topology.node_names[number], False))
+    placed = [
+        Placed(pod, bind_info_of_slot(state, group, slot), group.times.get(pod.uid, WorkTimes()))
+        for group in state.groups.values()
+        for slot, pod in enumerate(group.holders)
+        if pod is not None
+    ]
+    for request, info, times in in_replay_order(placed):
+        handle(found, PodAllocated(request, info, times=times))
+    for loss in _losses(state):
+        handle(found, loss)
+    for reserved in reservations(state).values():
+        handle(found, GroupReserved(reserved.pods, reserved.info))
+    for name, group in state.groups.items():
+        now = found.groups[name]
+        if NO_CELL in now.physical or (group.virtual is not None) != (now.virtual is not None):
+            raise UserError(f"{name} would lose its cells, or the guarantee of its virtual cluster")
+    return found
+
+
+def _losses(state: State) -> list[LeavesLost]:
+    """The lost leaf cells of each node and type."""
+    arrays, found = state.arrays, dict[tuple[str, str], list[int]]()
+    for leaf in arrays.node_leaf[state.cells.lost[arrays.node_leaf] > 0].tolist():
+        place = state.topology.node_names[arrays.node[leaf]], state.topology.cell_type(leaf)
+        found.setdefault(place, []).append(int(arrays.device[leaf]))
+    return [LeavesLost(*place, len(devices), tuple(devices)) for place, devices in found.items()]
+
+
+def _resized(spec: ClusterSpec, resizes: Sequence[Resize]) -> Mapping[str, VirtualClusterSpec]:
+    clusters = dict(spec.virtual_clusters)
+    for one in resizes:
+        vc = clusters[one.vc]
+        path = _path(spec, vc, one)
+        counts = {cell.cell_type: cell.cell_count for cell in vc.virtual_cells}
+        count = counts.get(path, 0) + one.count
+        if count < 0:
+            raise UserError(
+                f"virtual cluster {one.vc} has {counts.get(path, 0)} cells of {path}, {-one.count} cannot be taken"
+            )
+        counts[path] = count
+        cells = tuple(VirtualCellSpec(name, number) for name, number in counts.items() if number)
+        clusters[one.vc] = replace(vc, virtual_cells=cells)
+    return clusters
+
+
+def _path(spec: ClusterSpec, vc: VirtualClusterSpec, resize: Resize) -> str:
+    """The cell type with its chain, as virtual clusters name it: their own, else another's, else the only one."""
+    paths = [cell.cell_type for each in (vc, *spec.virtual_clusters.values()) for cell in each.virtual_cells]
+    for path in paths:
+        if resize.cell_type in (path, path.rsplit(".", 1)[-1]):
+            return path
+    found = list(dict.fromkeys(path for cell in spec.physical_cells for path in _paths(spec, cell.cell_type)))
+    found = [path for path in found if resize.cell_type in (path, path.rsplit(".", 1)[-1])]
+    if len(found) != 1:
+        raise UserError(f"cell type {resize.cell_type} is in several chains; name one of {', '.join(found)}")
+    return found[0]
+
+
+def _paths(spec: ClusterSpec, top: str) -> list[str]:
+    """All cell types below the top of a chain, with their chain."""
+    found, name = [top], top
+    while name in spec.cell_types:
+        name = spec.cell_types[name].child_type
+        found.append(f"{found[-1]}.{name}")
+    return found
+
+
+def type_names(spec: ClusterSpec) -> dict[str, None]:
+    """All cell types that a virtual cluster can be promised, with their chain and without."""
+    paths = [
+        path for top in dict.fromkeys(cell.cell_type for cell in spec.physical_cells) for path in _paths(spec, top)
+    ]
+    return dict.fromkeys([*paths, *(path.rsplit(".", 1)[-1] for path in paths)])

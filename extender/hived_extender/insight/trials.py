@@ -1,0 +1,271 @@
+"""Whether a waiting job would start after some changes: tried by the core on the state of a snapshot, and taken back.
+
+A job starts at once if all its parts are bound, or if they are once the groups that they preempt have left. Nodes that
+groups leave, and nodes that heal, are offered to the pods that they could take by the rules of Kubernetes.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace as with_fields
+from itertools import chain
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from hived.decisions import Bind, Decision, Wait
+from hived.errors import UserError
+from hived.events import LeavesLost, Limit, NodeHealthChanged, Offer, PodDeleted, Spread, Together
+from hived.scheduler import Asked, Fact, plan_in_turn
+from hived.specs import MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, GroupSpec, MemberSpec, PodRequest, PodSpec
+from hived.state import State
+from hived.topology import NO_CELL, BoolArray
+from hived_extender.insight.changes import Change, Ends, Heal, LeafType, Move, OtherCluster, Pods, Priority
+from hived_extender.insight.snapshot import Snapshot, WaitingEntry
+from hived_extender.kube_rules.demands import Demands
+from hived_extender.kube_rules.nodes import Gate, static_refusal
+
+_OF_KUBERNETES = "node.kubernetes.io/"
+"""Kubernetes itself taints nodes that are not ready or cordoned by such keys."""
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """One part of a job as it is asked for. `fit` and `demands` are as in `WaitingEntry`."""
+
+    request: PodRequest
+    offer: Offer | None
+    fit: BoolArray
+    demands: tuple[Demands, ...]
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """Would the job start, on which nodes, and which jobs would have to leave? Else why not."""
+
+    starts: bool
+    nodes: tuple[str, ...] = ()
+    victims: tuple[str, ...] = ()
+    reason: str = ""
+
+
+class Trials:
+    """Trials for one job; `count` says how many were made.
+
+    Not thread-safe: whoever makes trials holds `Snapshot.lock`.
+    """
+
+    def __init__(self, snapshot: Snapshot, entry: WaitingEntry) -> None:
+        self.snapshot, self.entry, self.count = snapshot, entry, 0
+        self.state: State = snapshot.state
+        parts = zip(entry.requests, entry.offers, entry.fits, entry.demands, strict=True)
+        self.wanted = tuple(Wanted(one, offer, _rows(one, fit), demands) for one, offer, fit, demands in parts)
+        self._own = {one.request.spec.group.name for one in self.wanted}
+
+    @property
+    def jobs(self) -> Mapping[str, Sequence[str]]:
+        """The groups with cells by the name of their job."""
+        return self.snapshot.jobs
+
+    def job_of(self, group: str) -> str:
+        """The job of a group, as people name it."""
+        facts = self.snapshot.running.get(group)
+        return facts.job if facts is not None else group
+
+    def groups_of(self, names: Iterable[str]) -> list[str]:
+        """The groups of jobs, or groups, with these names."""
+        found = chain.from_iterable(self.jobs.get(name, (name,)) for name in names)
+        return [name for name in dict.fromkeys(found) if name in self.state.groups]
+
+    def change(self, changes: Iterable[Change]) -> Outcome:
+        """The outcome of some changes at once; none of `Cells`, which need another state."""
+        wanted, facts, opened, comes_back = self.wanted, list[Fact](), set[int](), list[str]()
+        for one in changes:
+            match one:
+                case Ends(names) | Move(names):
+                    groups = self.groups_of(names)
+                    facts += self.ended(groups)
+                    opened |= self.nodes_of(groups)
+                    comes_back += groups if isinstance(one, Move) else ()
+                case Heal(nodes):
+                    facts += chain.from_iterable(self.healed(node) for node in nodes)
+                case _:
+                    wanted = tuple(changed(part, one) for part in wanted)
+        healed = {self.state.topology.node_index[one.node] for one in facts if isinstance(one, NodeHealthChanged)}
+        return self.ask(wanted, facts, opened, healed, comes_back)
+
+    def ask(
+        self,
+        wanted: Sequence[Wanted],
+        facts: Sequence[Fact] = (),
+        opened: Iterable[int] = (),
+        healed: Iterable[int] = (),
+        comes_back: Sequence[str] = (),
+    ) -> Outcome:
+        """The outcome of asking for these parts after these facts.
+
+        Groups have left the nodes in `opened`, the ones in `healed` are healthy again. Groups that `comes_back` names
+        start anew after the job, and nobody may have to leave for them.
+        """
+        facts = [*self.ended(name for name in self._own if name in self.state.groups), *facts]
+        opened, healed, evicted = set(opened), set(healed), list[str]()
+        asks = [Asked(one.request, offer=self._offered(one, opened, healed)) for one in wanted]
+        back = [[Asked(each) for each in self._first_pods(name)] for name in comes_back]
+        self.count += 1
+        found, *others = plan_in_turn(self.state, [asks, *back], self.snapshot.at, facts, evicted)
+        if isinstance(found, UserError):
+            return Outcome(False, reason=found.message)
+        if (wait := next((one for one in found if isinstance(one, Wait)), None)) is not None:
+            return Outcome(False, reason=wait.reason)
+        if comes_back and (evicted or not all(_binds(one) for one in others)):
+            return Outcome(False, reason="others would have to leave, or a group that moves finds no other place")
+        return Outcome(True, _nodes_in(found), tuple(dict.fromkeys(self.job_of(name) for name in evicted)))
+
+    def ended(self, groups: Iterable[str]) -> list[Fact]:
+        """All pods of these groups are gone."""
+        found = (self.state.groups[name] for name in groups)
+        pods = (one for group in found for one in (*group.holders, *group.preempting_pods.values()))
+        return [PodDeleted(one) for one in pods if one is not None]
+
+    def healed(self, node: str) -> list[Fact]:
+        """The node is healthy, and so are all its devices."""
+        arrays, number = self.state.arrays, self.state.topology.node_index[node]
+        leaves = arrays.node_leaf[arrays.node_leaf_start[number] : arrays.node_leaf_start[number + 1]]
+        lost = leaves[self.state.cells.lost[leaves] > 0].tolist()
+        types = dict.fromkeys(self.state.topology.cell_type(leaf) for leaf in lost)
+        return [NodeHealthChanged(node, True), *(LeavesLost(node, leaf_type, 0) for leaf_type in types)]
+
+    def nodes_of(self, groups: Iterable[str]) -> set[int]:
+        """The nodes on which these groups have cells."""
+        found: set[int] = set()
+        for name in groups:
+            leaves = self.state.groups[name].physical
+            found.update(self.state.arrays.node[leaves[leaves != NO_CELL]].tolist())
+        return found
+
+    def may_move(self, names: Iterable[str]) -> bool:
+        """Do the owners of these jobs allow that they start anew elsewhere?"""
+        facts = [self.snapshot.running.get(name) for name in self.groups_of(names)]
+        return all(one is not None and one.may_move for one in facts)
+
+    def _first_pods(self, name: str) -> list[PodRequest]:
+        """The pod that asks for the whole of a group."""
+        group = self.state.groups[name]
+        pods = (*group.holders, *group.preempting_pods.values())
+        return [one for one in pods if one is not None][:1]
+
+    def _offered(self, wanted: Wanted, opened: set[int], healed: set[int]) -> Offer | None:
+        """The offer with nodes that have room now, where a pod fits at all."""
+        offer = wanted.offer
+        if offer is None or not (opened or healed):
+            return offer
+        nodes = offer.nodes.copy()
+        if opened:
+            left = sorted(opened)
+            nodes[:, left] |= np.broadcast_to(wanted.fit, nodes.shape)[:, left]
+        for node in sorted(healed):
+            nodes[:, node] |= self._would_take(wanted, node)
+        return with_fields(offer, nodes=nodes, after=offer.after & ~nodes)
+
+    def _would_take(self, wanted: Wanted, node: int) -> bool:
+        """Could a node take the pods if it were healthy?"""
+        name = self.state.topology.node_names[node]
+        ruled = self.snapshot.bad_nodes.get(name)
+        if name not in self.snapshot.bad:  # it has lost devices
+            return bool(wanted.fit[:, node].all())
+        if ruled is None:  # it is not in Kubernetes, and nobody knows its labels
+            return not any(one.node_selector or one.node_terms for one in wanted.demands)
+        taints = tuple(one for one in ruled.gate.taints if not one.key.startswith(_OF_KUBERNETES))
+        healthy = replace(ruled, gate=Gate(False, taints))
+        return not any(static_refusal(demands, healthy) for demands in wanted.demands)
+
+
+def changed(wanted: Wanted, change: Change) -> Wanted:
+    """A part of a job that asks for something else."""
+    spec, offer = wanted.request.spec, wanted.offer
+    match change:
+        case Priority(value):
+            spec = with_fields(spec, priority=value)
+            if value == OPPORTUNISTIC_PRIORITY:
+                spec = with_fields(spec, pinned_cell_id="")
+            return replace(wanted, request=with_fields(wanted.request, spec=spec), offer=_clearing(wanted, value))
+        case Pods(members):
+            return _with_pods(wanted, members)
+        case LeafType(name):
+            spec = with_fields(spec, leaf_cell_type=name, pinned_cell_id="")
+        case OtherCluster(name):
+            spec = with_fields(spec, virtual_cluster=name, pinned_cell_id="")
+        case _:
+            return wanted
+    return replace(wanted, request=with_fields(wanted.request, spec=spec), offer=offer)
+
+
+def _clearing(wanted: Wanted, priority: int) -> Offer | None:
+    """The offer at another priority: only a job with a guarantee may have nodes cleared."""
+    offer = wanted.offer
+    if offer is None or (priority >= MIN_GUARANTEED_PRIORITY) == (
+        wanted.request.spec.priority >= MIN_GUARANTEED_PRIORITY
+    ):
+        return offer
+    if priority < MIN_GUARANTEED_PRIORITY:
+        return with_fields(offer, after=np.zeros_like(offer.after))
+    return with_fields(offer, after=np.broadcast_to(wanted.fit, offer.nodes.shape) & ~offer.nodes)
+
+
+def _with_pods(wanted: Wanted, members: tuple[MemberSpec, ...]) -> Wanted:
+    """The same for other pods, each with the offer of all pods so far."""
+    spec = wanted.request.spec
+    changed_spec = with_fields(
+        spec, leaf_cell_count=members[0].leaf_cell_count, group=GroupSpec(spec.group.name, members)
+    )
+    offer, count = wanted.offer, slot_count(members)
+    if offer is not None:
+        shape = count, offer.nodes.shape[1]
+        nodes = offer.nodes.all(axis=0)
+        after = (offer.nodes | offer.after).all(axis=0) & ~nodes
+        rules = tuple(_for_pods(rule, count) for rule in offer.rules)
+        offer = Offer(np.broadcast_to(nodes, shape), np.broadcast_to(after, shape), rules)
+    fit = _by_all(wanted.fit)
+    return replace(wanted, request=with_fields(wanted.request, spec=changed_spec), offer=offer, fit=fit)
+
+
+def _for_pods(rule: Limit | Spread | Together, count: int) -> Limit | Spread | Together:
+    """A rule between pods for so many of them, each of which counts as much as any did."""
+    match rule:
+        case Limit():
+            return with_fields(rule, weight=np.full(count, rule.weight.max(), np.int64))
+        case Spread():
+            return with_fields(rule, counts=np.full(count, bool(rule.counts.any()), np.bool_))
+        case Together():
+            return with_fields(rule, slots=np.full(count, bool(rule.slots.any()), np.bool_))
+
+
+def slot_count(members: Sequence[MemberSpec]) -> int:
+    """How many pods there are."""
+    return sum(one.pod_count for one in members)
+
+
+def cells_of(spec: PodSpec) -> int:
+    """How many leaf cells a group asks for."""
+    return sum(one.pod_count * one.leaf_cell_count for one in spec.group.members)
+
+
+def _rows(request: PodRequest, fit: BoolArray) -> BoolArray:
+    """One row for each slot, or one for all."""
+    return fit if len(fit) in (1, slot_count(request.spec.group.members)) else _by_all(fit)
+
+
+def _by_all(fit: BoolArray) -> BoolArray:
+    """One row: the nodes that could take each of the pods."""
+    return np.logical_and.reduce(fit, axis=0, keepdims=True)
+
+
+def _binds(found: list[Decision] | UserError) -> bool:
+    return not isinstance(found, UserError) and all(isinstance(one, Bind) for one in found)
+
+
+def _nodes_in(found: Iterable[Decision]) -> tuple[str, ...]:
+    places = (place.node for one in found if isinstance(one, Bind) for size in one.bind_info.members for place in size)
+    return tuple(dict.fromkeys(places))
+
+
+def refusal(snapshot: Snapshot, entry: WaitingEntry, vc: str, priority: int) -> str:
+    """Why the job may not have this priority in this virtual cluster, "" if it may."""
+    return snapshot.access.refusal(entry.namespace, snapshot.labels.get(entry.namespace, {}), vc, priority)

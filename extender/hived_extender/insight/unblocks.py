@@ -1,0 +1,263 @@
+"""Changes that would let a waiting job start at once, each confirmed by the core; cheapest first.
+
+The order is the cost to its owner, and then to others: other pods of as many cells, other cells, a higher priority,
+without a guarantee, fewer pods; hardware repaired; others moved, others ended; another configuration. The work is
+bounded by a number of trials, so equal snapshots have equal answers.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+import numpy as np
+from msgspec.structs import replace
+
+from hived.errors import UserError
+from hived.specs import MAX_GUARANTEED_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, MemberSpec
+from hived.topology import NO_CELL
+from hived_extender.api.waiting import Unblock
+from hived_extender.insight.changes import (
+    Cells,
+    Change,
+    Ends,
+    Heal,
+    LeafType,
+    Move,
+    OtherCluster,
+    Pods,
+    Priority,
+    Resize,
+    words,
+)
+from hived_extender.insight.holders import Holding
+from hived_extender.insight.resized import MOST_LEAVES, resized_state
+from hived_extender.insight.snapshot import Snapshot, WaitingEntry
+from hived_extender.insight.trials import Outcome, Trials, refusal, slot_count
+from hived_extender.insight.unblock_texts import text_of
+from hived_extender.pods.capacity import leaves_below
+
+MOST_TRIALS = 64
+"""Of one job; each is a search of the core."""
+
+MOST_OF_A_KIND = 8
+"""Trials of one kind: ends, moves, nodes."""
+
+MOST_SHOWN = 2
+"""Changes of one kind that are shown."""
+
+MOST_RESIZES = 4
+"""Other configurations that are tried."""
+
+
+def unblocks_of(snapshot: Snapshot, entry: WaitingEntry) -> list[Unblock]:
+    """What would let the job start at once. None for a job that cannot be asked for, or that starts as it is.
+
+    Cost: up to MOST_TRIALS searches. Takes `snapshot.lock`.
+    """
+    with snapshot.lock:
+        trials = Trials(snapshot, entry)
+        if not entry.requests or trials.change(()).starts:
+            return []
+        return [
+            Unblock(change=words(change), text=text_of(change, found, trials), victims=list(found.victims))
+            for change, found in _confirmed(trials)
+        ]
+
+
+def _confirmed(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
+    """Changes with their outcomes, until there are no trials left."""
+    for finder in (_pods, _leaf_types, _clusters, _priorities, _opportunistic, _fewer, _nodes, _holders, _resizes):
+        for change, found in finder(trials):
+            yield change, found
+            if trials.count >= MOST_TRIALS:
+                return
+
+
+def _tried(trials: Trials, changes: Iterable[Change], most: int = MOST_SHOWN) -> Iterator[tuple[Change, Outcome]]:
+    """Those of the changes that help, up to `most`."""
+    shown = 0
+    for change in changes:
+        if trials.count >= MOST_TRIALS or shown >= most:
+            return
+        found = trials.change([change])
+        if found.starts:
+            shown += 1
+            yield change, found
+
+
+def _pods(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
+    """Smaller pods with as many cells together, as large as can be."""
+    members = _members(trials)
+    if members is not None:
+        total, largest = sum(one.pod_count * one.leaf_cell_count for one in members), members[-1].leaf_cell_count
+        sizes = sorted({size for size in _node_sizes(trials) if size < largest and total % size == 0}, reverse=True)
+        yield from _tried(trials, (Pods((MemberSpec(total // size, size),)) for size in sizes), 1)
+
+
+def _fewer(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
+    """As many of its pods as would start, where all are alike."""
+    members = _members(trials)
+    if members is None or len(members) > 1 or members[0].pod_count < 2:
+        return
+    (size,) = (one.leaf_cell_count for one in members)
+    least, most, best = 1, members[0].pod_count - 1, None
+    while least <= most and trials.count < MOST_TRIALS:
+        count = (least + most + 1) // 2
+        change = Pods((MemberSpec(count, size),))
+        found = trials.change([change])
+        if found.starts and not found.victims:
+            best, least = (change, found), count + 1
+        else:
+            most = count - 1
+    if best is not None:
+        yield best
+
+
+def _members(trials: Trials) -> tuple[MemberSpec, ...] | None:
+    """The pods of a job of one part that may be any others; None for other jobs."""
+    if len(trials.wanted) != 1:
+        return None
+    members = trials.wanted[0].request.spec.group.members
+    return members if slot_count(members) else None
+
+
+def _node_sizes(trials: Trials) -> set[int]:
+    """The leaf cells of the cells inside nodes, and of nodes."""
+    return {
+        chain.leaf_count(level) for chain in trials.state.topology.chains for level in range(1, chain.node_level + 1)
+    }
+
+
+def _leaf_types(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
+    topology = trials.state.topology
+    asked = {one.request.spec.leaf_cell_type for one in trials.wanted}
+    if len(asked) == 1 and "" not in asked:
+        others = (name for name in topology.leaf_type_chains if name not in asked)
+        yield from _tried(trials, map(LeafType, others))
+
+
+def _clusters(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
+    """Other virtual clusters that the job's namespace may use at its priority."""
+    entry = trials.entry
+    others = [name for name in trials.state.topology.vc_names if name != entry.vc]
+    allowed = [name for name in others if not refusal(trials.snapshot, entry, name, entry.priority)]
+    if entry.priority >= MIN_GUARANTEED_PRIORITY:
+        yield from _tried(trials, map(OtherCluster, allowed))
+
+
+def _priorities(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
+    """The lowest priority that would do, just above that of some group of the virtual cluster."""
+    entry = trials.entry
+    if entry.priority < MIN_GUARANTEED_PRIORITY:
+        return
+    allowed = [
+        each
+        for each in _priorities_above(trials)
+        if each <= MAX_GUARANTEED_PRIORITY and not refusal(trials.snapshot, entry, entry.vc, each)
+    ]
+    least, most, best = 0, len(allowed) - 1, None
+    while least <= most and trials.count < MOST_TRIALS:
+        middle = (least + most) // 2
+        change = Priority(allowed[middle])
+        found = trials.change([change])
+        if found.starts:
+            best, most = (change, found), middle - 1
+        else:
+            least = middle + 1
+    if best is not None:
+        yield best
+
+
+def _priorities_above(trials: Trials) -> list[int]:
+    """Each just above that of some group which the job cannot preempt, ascending."""
+    state = trials.state
+    vc = state.topology.vc_index.get(trials.entry.vc, NO_CELL)
+    arrays = state.arrays
+    found = np.unique(state.cells.priority[(arrays.vc == vc) & (arrays.level == 1)])
+    return [each + 1 for each in found.tolist() if each >= trials.entry.priority]
+
+
+def _opportunistic(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
+    entry = trials.entry
+    is_allowed = not refusal(trials.snapshot, entry, entry.vc, OPPORTUNISTIC_PRIORITY)
+    if entry.priority >= MIN_GUARANTEED_PRIORITY and is_allowed:
+        yield from _tried(trials, [Priority(OPPORTUNISTIC_PRIORITY)])
+
+
+def _nodes(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
+    """Bad nodes one by one, then as few as possible of the first ones together."""
+    bad = _bad_nodes(trials)[:MOST_OF_A_KIND]
+    alone = list(_tried(trials, (Heal((node,)) for node in bad)))
+    yield from alone
+    if alone or len(bad) < 2 or not trials.change([Heal(tuple(bad))]).starts:
+        return
+    for node in bad[:]:
+        fewer = [other for other in bad if other != node]
+        if trials.count < MOST_TRIALS and fewer and trials.change([Heal(tuple(fewer))]).starts:
+            bad = fewer
+    yield from _tried(trials, [Heal(tuple(bad))])
+
+
+def _bad_nodes(trials: Trials) -> list[str]:
+    """Nodes that are bad or have lost devices: those behind cells of the virtual cluster first, in their order."""
+    state, topology = trials.state, trials.state.topology
+    arrays, cells = state.arrays, state.cells
+    leaves = arrays.node_leaf
+    bad = leaves[cells.bad[leaves] > 0]
+    bound = cells.bound[bad]
+    vc = topology.vc_index.get(trials.entry.vc, NO_CELL)
+    own = set(arrays.node[bad[(bound != NO_CELL) & (arrays.vc[bound] == vc)]].tolist())
+    return [
+        topology.node_names[node]
+        for node in sorted(set(arrays.node[bad].tolist()), key=lambda node: (node not in own, node))
+    ]
+
+
+def _holders(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
+    """Jobs that move, or that end: one, else two; jobs that lose least first."""
+    spec = max((one.request.spec for one in trials.wanted), key=lambda spec: spec.group.members[-1].leaf_cell_count)
+    for of_hardware in (False, True):
+        holding = Holding(trials.state, spec, trials.jobs, trials.snapshot.at, of_hardware=of_hardware)
+        for names in ([(one,) for one in holding.singles()], holding.pairs()):
+            tried = names[:MOST_OF_A_KIND]
+            ends = list(_tried(trials, map(Ends, tried)))
+            allowed_first = sorted(tried, key=lambda jobs: not trials.may_move(jobs))
+            yield from _tried(trials, map(Move, allowed_first if ends else ()), 1)
+            yield from ends
+            if ends:
+                return
+
+
+def _resizes(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
+    """More cells for the virtual cluster: nobody's, else of another virtual cluster. For small clusters only."""
+    entry, spec = trials.entry, trials.state.spec
+    vc = spec.virtual_clusters.get(entry.vc)
+    if vc is None or entry.priority < MIN_GUARANTEED_PRIORITY or len(trials.state.arrays.node_leaf) > MOST_LEAVES:
+        return
+    shown = tried = 0
+    for cell in vc.virtual_cells:
+        more = Resize(entry.vc, _cells_lacking(trials, cell.cell_type), cell.cell_type)
+        fewer = [
+            Resize(name, -more.count, cell.cell_type)
+            for name, other in spec.virtual_clusters.items()
+            if name != entry.vc
+            and any(each == cell.cell_type for each in (one.cell_type for one in other.virtual_cells))
+        ]
+        for resizes in ((more,), *((more, one) for one in fewer)) if more.count else ():
+            if shown >= MOST_SHOWN or tried >= MOST_RESIZES:
+                return
+            tried += 1
+            with suppress(UserError):
+                other = Trials(replace(trials.snapshot, state=resized_state(trials.state, resizes)), entry)
+                found = other.change(())
+                if found.starts:
+                    shown += 1
+                    yield Cells(resizes), found
+
+
+def _cells_lacking(trials: Trials, path: str) -> int:
+    """How many cells of a type hold all pods of the job; 0 if a pod is too large for one."""
+    _, leaves = leaves_below(trials.state.spec, path.rsplit(".", 1)[-1])
+    sizes = [each for one in trials.wanted for each in one.request.spec.group.members]
+    if any(each.leaf_cell_count > leaves for each in sizes):
+        return 0
+    return sum(-(-each.pod_count // (leaves // each.leaf_cell_count)) for each in sizes)

@@ -1,0 +1,150 @@
+"""A certificate of an explanation: the cells that the core counted, with the names and moments that people know."""
+
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from hived.explanation import Cause, Explanation, HoldingGroup
+from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest
+from hived.topology import Topology
+from hived_extender.api.waiting import BadNode, CauseName, Certificate, Holder
+from hived_extender.service.sentences import counted, listed_with, sentence_of
+
+NODES_OF_HOLDER = 16
+"""Nodes that are listed of one holder."""
+
+_NO_CAUSE: CauseName = "unknown"
+
+
+class GroupFacts(msgspec.Struct, frozen=True):
+    """A group that has cells, as its owner knows it; moments in seconds since 1970.
+
+    `job` is its name as `hived why` takes it. A job that is leaving is gone at `ends_s`, others end there by their own
+    declaration.
+    """
+
+    job: str
+    namespace: str = ""
+    started_s: float | None = None
+    ends_s: float | None = None
+    is_leaving: bool = False
+
+
+class Facts(Protocol):
+    """Names and moments that the core does not know."""
+
+    def of_group(self, name: str) -> GroupFacts | None:
+        """A group that has cells; None if nothing is known of it."""
+
+    def of_node(self, name: str) -> BadNode:
+        """A node that cannot be used, and why."""
+
+
+def certificate_of(
+    explanation: Explanation,
+    requests: Sequence[PodRequest],
+    topology: Topology,
+    facts: Facts,
+    now_s: float,
+    *,
+    reason: str,
+    rules: str = "",
+) -> Certificate:
+    """The certificate of a job, which asks for `requests` and was refused for `reason`, at `now_s` since 1970.
+
+    `rules` says which rules of Kubernetes refuse which nodes, "" if it refuses none.
+    """
+    spec = requests[0].spec
+    chain = topology.chains[topology.chain_index[explanation.chain]] if explanation.chain else None
+    level = chain.type_levels.get(explanation.level, 0) if chain is not None else 0
+    is_node = chain is not None and level == chain.node_level
+    unit = "node" if is_node else explanation.level
+    leaves = chain.leaf_count(level) if chain is not None and level else 0
+    causes: list[CauseName] = [cause.value for cause in explanation.causes]
+    never = Cause.NEVER in explanation.causes
+    found = Certificate(
+        sentence="",
+        cause="never" if never else causes[0] if causes else _NO_CAUSE,
+        also=[] if never else causes[1:],
+        vc=spec.virtual_cluster,
+        is_opportunistic=spec.priority <= OPPORTUNISTIC_PRIORITY,
+        pinned=spec.pinned_cell_id,
+        chain=explanation.chain,
+        level=explanation.level,
+        unit=unit,
+        leaf_type=explanation.leaf_type,
+        asks=asks_of(requests, explanation.leaf_type, unit, leaves),
+        asked=explanation.asked,
+        total=explanation.total,
+        free=explanation.free,
+        in_use=explanation.in_use,
+        in_pieces=explanation.in_pieces,
+        bad=explanation.bad,
+        refused=explanation.refused,
+        free_leaves=explanation.free_leaves,
+        largest_fit=explanation.largest_fit,
+        largest_ever=explanation.largest_ever,
+        holders=holders_of(explanation.holders, topology, facts),
+        more_holders=explanation.more_holders,
+        bad_nodes=[facts.of_node(name) for name in explanation.bad_nodes],
+        rules=rules if Cause.KUBERNETES in explanation.causes or never else "",
+        never=never,
+        reason=reason,
+    )
+    return with_sentence(found, now_s, requests[0].namespace)
+
+
+def with_sentence(found: Certificate, now_s: float, namespace: str = "") -> Certificate:
+    """The same with the sentence that follows from it, for readers of a namespace."""
+    return msgspec.structs.replace(found, sentence=sentence_of(found, today(now_s), namespace))
+
+
+def asks_of(requests: Sequence[PodRequest], leaf_type: str, unit: str = "", leaves: int = 0) -> str:
+    """All that a job asks for: `2 nodes of 8 H100 at once`, `1 pod of 3 H100`, `1 pod of 2 and 1 of 8 H100 at once`.
+
+    `unit` is the word for a cell of `leaves` leaf cells.
+    """
+    counts: dict[int, int] = {}
+    for request in requests:
+        for member in request.spec.group.members:
+            counts[member.leaf_cell_count] = counts.get(member.leaf_cell_count, 0) + member.pod_count
+    is_whole = len(counts) == 1 and leaves > 1 and leaves in counts
+    parts = [f"{counted(count, unit if is_whole else 'pod')} of {size}" for size, count in sorted(counts.items())]
+    together = " at once" if sum(counts.values()) > 1 else ""
+    spec = requests[0].spec
+    where = f" in one {spec.within_cell}" if spec.within_cell and spec.within_is_required else ""
+    return f"{listed_with(parts)} {leaf_type or 'leaf cells'}{together}{where}"
+
+
+def holders_of(groups: Sequence[HoldingGroup], topology: Topology, facts: Facts) -> list[Holder]:
+    """The jobs of these groups, in their order; groups of one job are one holder."""
+    found: dict[str, Holder] = {}
+    for group in groups:
+        known = facts.of_group(group.name) or GroupFacts(group.name)
+        nodes = [topology.node_names[node] for node in dict.fromkeys(topology.arrays.node[list(group.leaves)].tolist())]
+        before = found.get(known.job)
+        found[known.job] = Holder(
+            group=known.job,
+            namespace=known.namespace,
+            vc=topology.vc_names[group.vc] if 0 <= group.vc < len(topology.vc_names) else "",
+            priority=group.priority,
+            cells=len(group.leaves) + (before.cells if before else 0),
+            nodes=list(dict.fromkeys([*(before.nodes if before else ()), *nodes]))[:NODES_OF_HOLDER],
+            since=min(filter(None, (rfc3339(known.started_s), before.since if before else "")), default=""),
+            until=max(rfc3339(known.ends_s), before.until) if before else rfc3339(known.ends_s),
+            is_lent=group.is_lent or bool(before and before.is_lent),
+            is_leaving=known.is_leaving,
+        )
+    return list(found.values())
+
+
+def today(now_s: float) -> str:
+    """The date in UTC."""
+    return rfc3339(now_s)[:10]
+
+
+def rfc3339(at_s: float | None) -> str:
+    """A moment in UTC, in whole seconds; "" for none."""
+    return "" if at_s is None else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_s))

@@ -1,0 +1,154 @@
+"""The causes of a refusal in one sentence, under the lock: for kube-scheduler, events and conditions.
+
+Pods that ask alike cost one explanation for each change of the state. Explanations that cost time are rationed, so that
+thousands of waiting pods do not keep others from being served. A pod that gets none at the moment is told the last
+sentence of pods like it, or the core's own message. Not thread-safe.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from msgspec.structs import replace
+
+from hived.emptied import Emptied
+from hived.events import Offer
+from hived.explaining import explain_wait
+from hived.specs import PodRequest, PodSpec
+from hived_config.settings import WaitingMessages
+from hived_extender.api.waiting import MASKED, BadNode, Certificate
+from hived_extender.pods.progress import seconds_of
+from hived_extender.service.certificates import GroupFacts, certificate_of, rfc3339, with_sentence
+from hived_extender.service.cluster_cache import ClusterCache
+from hived_extender.service.core import Core, Refused
+from hived_extender.service.outbox import Outbox
+from hived_extender.service.pods import PodRecord
+
+RATE = 5.0
+"""Explanations a second, of requests that differ or after a change. Each takes milliseconds in a large cluster."""
+
+BURST = 20.0
+"""Explanations at once, after a while without any."""
+
+MOST_KEPT = 1024
+"""Kinds of requests of which the last certificate is kept."""
+
+_Key = tuple[tuple[PodSpec, ...], PodSpec, bytes]
+
+
+class CacheFacts:
+    """Names and moments, from what is known of pods and nodes now."""
+
+    def __init__(self, cache: ClusterCache, core: Core) -> None:
+        self._cache, self._core = cache, core
+
+    def of_group(self, name: str) -> GroupFacts | None:
+        """A group that has cells; its job is its gang, or the group itself."""
+        records = [record for uid in self._core.holders(name) if (record := self._cache.pods.get(uid)) is not None]
+        if not records:
+            return None
+        first = records[0]
+        starts = [one.progress.times.started_s for one in records if one.progress.times.started_s is not None]
+        is_leaving = all(one.seen.is_leaving for one in records)
+        ends = [leaves_s for one in records if is_leaving and (leaves_s := seconds_of(one.seen.leaves_at)) is not None]
+        return GroupFacts(
+            name if first.gang is None else f"podgroup/{first.gang}",
+            first.namespace,
+            min(starts, default=None),
+            max(ends, default=None),
+            is_leaving,
+        )
+
+    def of_node(self, name: str) -> BadNode:
+        """A node that cannot be used, or not wholly."""
+        reason, since_s = troubles(self._cache, () if name in self._cache.nodes.healthy else (name,)).get(
+            name, ("", None)
+        )
+        return BadNode(name, reason, rfc3339(since_s))
+
+
+def troubles(cache: ClusterCache, nodes: Iterable[str]) -> dict[str, tuple[str, float | None]]:
+    """Why these nodes cannot be used, or any others not wholly; and since when (seconds since 1970), if known."""
+    return cache.devices.troubles() | {node: cache.nodes.trouble(node) for node in nodes}
+
+
+class Explaining:
+    """See the module. `messages` chooses the words."""
+
+    def __init__(self, cache: ClusterCache, outbox: Outbox) -> None:
+        self.messages = WaitingMessages.EXPLAINED
+        self._cache = cache
+        self._outbox = outbox
+        self._known: dict[_Key, tuple[tuple[int, int], Certificate]] = {}
+        self._left, self._left_at = BURST, 0.0
+        self._emptied = Emptied()
+
+    def told(
+        self, record: PodRecord, requests: Sequence[PodRequest], refused: Refused, message: str, refusals: str
+    ) -> str:
+        """The words for a pod that was refused, or whose gang was, with `requests`; `message` are the core's.
+
+        `refusals` says which rules of Kubernetes refuse the pod which nodes.
+        """
+        found = self.certificate(requests, refused, refusals)
+        if found is None:
+            return self._cache.explained(record, message)
+        record.cause = found.cause
+        own = self.as_told(found, record.namespace)
+        if self.messages is WaitingMessages.EXPLAINED and "bad" in (own.cause, *own.also):
+            return own.sentence  # which has the nodes that are short of devices
+        return self._cache.explained(record, self.words(own, message))
+
+    def words(self, found: Certificate, message: str) -> str:
+        """The sentence, or the core's message before it."""
+        return found.sentence if self.messages is WaitingMessages.EXPLAINED else f"{message}; {found.sentence}"
+
+    def as_told(self, found: Certificate, namespace: str) -> Certificate:
+        """A certificate for a pod of a namespace: everybody who may look at the pod reads it."""
+        holders = [
+            one if one.namespace == namespace else replace(one, group=MASKED, namespace="") for one in found.holders
+        ]
+        return with_sentence(replace(found, holders=holders), self._outbox.now.wall, namespace)
+
+    def certificate(
+        self, requests: Sequence[PodRequest], refused: Refused, refusals: str = "", *, is_rationed: bool = True
+    ) -> Certificate | None:
+        """The certificate of a refusal, with everybody's names; None if it has to be done without at the moment.
+
+        Cost: a look into a table, or an explanation of the core's.
+        """
+        core, request = self._cache.core, refused.request
+        if core is None or request is None:
+            return None
+        key = tuple(one.spec.of_group("") for one in requests), request.spec.of_group(""), digest(refused.offer)
+        moment = core.number, core.change_count
+        known = self._known.get(key)
+        if known is not None and known[0] == moment:
+            return known[1]
+        if is_rationed and not self._may_explain():
+            return known[1] if known is not None else None
+        explanation = explain_wait(core.state, request, refused.offer, self._emptied)
+        found = certificate_of(
+            explanation, requests or [request], core.state.topology, CacheFacts(self._cache, core),
+            self._outbox.now.wall, reason=refused.reason, rules=refusals,
+        )  # fmt: skip
+        if len(self._known) >= MOST_KEPT:
+            self._known.clear()
+        self._known[key] = moment, found
+        return found
+
+    def _may_explain(self) -> bool:
+        """Take a token of the bucket."""
+        now = self._outbox.now.at
+        self._left, self._left_at = min(BURST, self._left + RATE * (now - self._left_at)), now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+def digest(offer: Offer | None) -> bytes:
+    """Equal for offers of the same nodes."""
+    if offer is None:
+        return b""
+    both = np.asarray(offer.nodes), np.asarray(offer.after)
+    return b"".join((rows[:1] if rows.strides[0] == 0 else rows).tobytes() for rows in both)

@@ -1,0 +1,148 @@
+"""A certificate as one sentence, the first that people read of a waiting job (docs/waiting.md).
+
+The sentence follows from the certificate alone. It changes only when a fact does: it has moments, and never ages.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from hived.specs import OPPORTUNISTIC_PRIORITY
+from hived_extender.api.waiting import MASKED, BadNode, Certificate, Holder
+
+NAMED = 3
+"""Jobs and nodes that a sentence names; it counts the others."""
+
+ANOTHERS = "another tenant's job"
+
+_COUNTED = frozenset({"in-use", "in-pieces", "bad", "kubernetes", "never"})
+
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def is_derived(found: Certificate) -> bool:
+    """Does the sentence follow from the rest? Others are messages of the service."""
+    return found.cause in _COUNTED or (found.cause == "lent" and bool(found.holders))
+
+
+def sentence_of(found: Certificate, today: str, namespace: str = "") -> str:
+    """The sentence of a certificate that is derived, for a job of `namespace`; `today` is a date such as 2026-11-23.
+
+    Jobs of the same namespace are called by their bare names.
+    """
+    if found.cause == "never":
+        return f"needs {found.asks}; it can never run: {_bound(found)}"
+    if found.cause == "lent":
+        return f"needs {found.asks}; {_place(found)} takes its cells back from {_holders(found, today, namespace)}"
+    parts = list(_parts(found, today, namespace))
+    text = parts[0] if parts else f"{_place(found)} has no room of this shape"
+    return f"needs {found.asks}; {text}" + "".join(f" and {part}" for part in parts[1:])
+
+
+def moment(at: str, today: str) -> str:
+    """A moment in RFC 3339 as people write it: `14:02`, of another day `Nov 22 14:02`."""
+    if len(at) < len("2026-11-23T14:02"):
+        return at
+    clock = at[11:16]
+    return clock if at.startswith(today) else f"{_MONTHS[int(at[5:7]) - 1]} {int(at[8:10])} {clock}"
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 node`, `2 nodes`; types of cells have no plural."""
+    return f"{count} {noun}s" if count != 1 and noun in {"node", "pod", "job"} else f"{count} {noun}"
+
+
+def listed_with(parts: Sequence[str], more: str = "") -> str:
+    """`a`, `a and b`, `a, b and 3 more`."""
+    every = [*parts, more] if more else list(parts)
+    return every[0] if len(every) == 1 else f"{', '.join(every[:-1])} and {every[-1]}"
+
+
+def _bound(found: Certificate) -> str:
+    """Why no end of anybody would help."""
+    place = _place(found)
+    if found.largest_ever <= 0:
+        return f"{place} has no cells for it"
+    if not found.total or not found.level:
+        return f"the largest cell of {place} that a pod can have has {found.largest_ever} {found.leaf_type}"
+    if found.asked > found.total:
+        return f"{place} has {found.total}{_unit(found)} in all"
+    return f"no place in {place} has this shape; the largest pod that fits has {found.largest_ever} {found.leaf_type}"
+
+
+def _parts(found: Certificate, today: str, namespace: str) -> Iterator[str]:
+    """A clause for each cause; the first names the place."""
+    place, of_all = _place(found), f"of {found.total}{_unit(found)}"
+    is_first = True
+    for cause in (found.cause, *found.also):
+        if cause == "in-use":
+            who = _holders(found, today, namespace) if found.holders else ""
+            if found.in_use:
+                yield f"{place} has {found.in_use} {of_all} in use{who and f' by {who}'}"
+            else:
+                yield f"cells of {place} that it needs are in use{who and f' by {who}'}"
+        elif cause == "in-pieces":
+            whose = f"{place} has {found.free_leaves} {found.leaf_type} free" if is_first else "the free ones are"
+            yield f"{whose}, in pieces of at most {found.largest_fit}" if is_first else f"{whose} in pieces"
+        elif cause == "bad":
+            where = f"{place} has {found.bad} {of_all} on bad nodes: " if is_first and found.bad else ""
+            yield where + _bad_nodes(found, today)
+        elif cause == "kubernetes":
+            why = f" ({found.rules})" if found.rules else ""
+            refused = f"{found.refused} of {counted(found.total, found.unit)}" if found.refused else "nodes with room"
+            yield f"Kubernetes refuses it {refused} of {place}{why}"
+        is_first = False
+
+
+def _place(found: Certificate) -> str:
+    if found.is_opportunistic:
+        return "the cluster"
+    return f"pinned cell {found.pinned}" if found.pinned else found.vc or "the cluster"
+
+
+def _unit(found: Certificate) -> str:
+    """The word for what is counted, unless the sentence has it already."""
+    is_said = found.asks.split(" ")[1:2] in ([found.unit], [f"{found.unit}s"])
+    return "" if not found.unit or is_said else f" {counted(2, found.unit)[2:]}"
+
+
+def _holders(found: Certificate, today: str, namespace: str) -> str:
+    named = [one for one in found.holders if one.group != MASKED]
+    parts = [_holder(one, today, namespace) for one in named[:NAMED]]
+    others = len(found.holders) - len(named)
+    more = max(0, len(named) - NAMED) + found.more_holders
+    if others and not more:
+        return listed_with(parts, ANOTHERS if others == 1 else f"{others} jobs of other tenants")
+    if others:
+        return listed_with(parts, f"{others + more} more, jobs of other tenants among them")
+    return listed_with(parts, f"{more} more" if more else "")
+
+
+def _holder(holder: Holder, today: str, namespace: str) -> str:
+    facts = ["opportunistic" if holder.priority <= OPPORTUNISTIC_PRIORITY else f"priority {holder.priority}"]
+    facts += [f"since {moment(holder.since, today)}"] if holder.since else []
+    if holder.is_leaving:
+        facts += [f"leaves by {moment(holder.until, today)}" if holder.until else "leaving"]
+    elif holder.until:
+        facts += [f"ends by {moment(holder.until, today)}"]
+    return f"{short_name(holder, namespace)} ({', '.join(facts)})"
+
+
+def short_name(holder: Holder, namespace: str) -> str:
+    """The name of a job as people of `namespace` call it."""
+    name = holder.group.removeprefix("podgroup/")
+    for separator in "/:":
+        if namespace and holder.namespace == namespace:
+            name = name.removeprefix(namespace + separator)
+    return name
+
+
+def _bad_nodes(found: Certificate, today: str) -> str:
+    parts = [_bad_node(node, today) for node in found.bad_nodes[:NAMED]]
+    more = len(found.bad_nodes) - NAMED
+    if not parts:
+        return f"{counted(found.bad, found.unit)} cannot be used"
+    return listed_with(parts, f"{counted(more, 'node')} more cannot be used" if more > 0 else "")
+
+
+def _bad_node(node: BadNode, today: str) -> str:
+    since = f" (since {moment(node.since, today)})" if node.since else ""
+    return f"node {node.node} is {node.reason or 'bad'}{since}"

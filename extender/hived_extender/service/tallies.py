@@ -1,0 +1,75 @@
+"""Starts and preemptions of pods, counted by virtual cluster for metrics and for the history. Not thread-safe."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from hived.errors import UserError
+from hived.state import NO_TIME
+from hived_extender.pods.progress import read_time
+from hived_extender.service.cluster_cache import ClusterCache
+from hived_extender.service.outbox import Outbox
+from hived_extender.service.pods import PodRecord, PodState
+from hived_extender.service.preemptions import Preemptions
+from hived_extender.service.stimuli import PodGone, PodSeen
+
+MS_PER_HOUR = 3_600_000
+
+News = TypeVar("News", PodSeen, PodGone)
+
+
+class _Loss(NamedTuple):
+    """The loss of a virtual cluster when a pod of it is preempted."""
+
+    vc: str
+    gpu_hours: float
+
+
+class Tallies:
+    """See the module."""
+
+    def __init__(self, cache: ClusterCache, outbox: Outbox, preemptions: Preemptions) -> None:
+        self._cache, self._outbox, self._preemptions = cache, outbox, preemptions
+
+    def handlers(
+        self, pod_seen: Callable[[PodSeen], None], pod_gone: Callable[[PodGone], None]
+    ) -> dict[type[Any], Callable[[Any], None]]:
+        """The handlers of news about pods, which also count starts and ends of victims."""
+        return {PodSeen: self._counting(pod_seen), PodGone: self._counting(pod_gone)}
+
+    def _counting(self, handle: Callable[[News], None]) -> Callable[[News], None]:
+        def counted(news: News) -> None:
+            uid = news.uid if isinstance(news, PodGone) else news.pod.metadata.uid
+            before = self._cache.pods.get(uid)
+            was_binding, loss = before is not None and before.state is PodState.BINDING, self._loss_of(before)
+            handle(news)
+            record = self._cache.pods.get(uid)
+            if record is None and loss is not None:
+                self._outbox.metrics.count_preempted(*loss)
+            elif record is not None and was_binding and record.state is PodState.BOUND:
+                self._count_start(record)
+
+        return counted
+
+    def _count_start(self, record: PodRecord) -> None:
+        """A pod was bound where hived decided; it waited since it was created, by the API server's clock."""
+        try:
+            created_s = read_time(record.seen.created)
+        except UserError:
+            return
+        self._outbox.metrics.count_start(record.claim[0], max(self._outbox.now.wall - created_s, 0.0))
+
+    def _loss_of(self, record: PodRecord | None) -> _Loss | None:
+        """The loss if this pod ends now; None if it ends by itself.
+
+        It does not if it was evicted, or if others reserve its cells. Work since its group's last checkpoint is lost,
+        as victims are chosen by (rule 8.12); none is counted where the start is unknown.
+        """
+        core = self._cache.core
+        if core is None or record is None or record.request is None or record.place.info is None:
+            return None
+        if not self._preemptions.has_evicted(record.uid) and not core.is_victim(record.request):
+            return None
+        group = core.state.groups.get(record.request.spec.group.name)
+        since_ms = group.since_ms if group is not None else NO_TIME
+        lost_ms = 0.0 if since_ms == NO_TIME else max(self._outbox.now.wall * 1000 - since_ms, 0.0)
+        return _Loss(record.claim[0], len(record.place.info.leaf_cell_indices) * lost_ms / MS_PER_HOUR)

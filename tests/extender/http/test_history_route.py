@@ -1,0 +1,94 @@
+"""The history over HTTP: what a query means, and what is refused."""
+
+import time
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from flask.testing import FlaskClient
+
+from hived.errors import UserError
+from hived_extender.http.app import create_app
+from hived_extender.http.history_route import DAY_S, Span, read_span
+from hived_extender.insight.history import HistoryRings
+from hived_extender.insight.store import Store
+from tests.extender.service.small_cluster import SmallCluster
+
+NOW = 1_790_000_000.0
+PATH = "/v1/inspect/history"
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> FlaskClient:
+    rings = HistoryRings(Store(tmp_path / "past.db"))
+    at = time.time() // 3600 * 3600 - 3600
+    for minute in range(10):
+        rings.record(
+            at + 60 * minute, {("leaf_cells_used", "a"): minute, ("leaf_cells_used", "b"): 1, ("leaf_cells",): 8}
+        )
+    rings.flush()
+    return create_app(SmallCluster().service, history=rings).test_client()
+
+
+def test_the_series_of_the_last_day_are_there_without_a_query(client: FlaskClient) -> None:
+    found = client.get(PATH).json
+    assert found is not None
+    assert (found["step"], len(found["times"]), found["is_kept"]) == (300, 2, True)
+    assert {one["metric"]: one["values"] for one in found["series"] if one["labels"].get("vc") != "b"} == {
+        "leaf_cells": [8.0, 8.0],
+        "leaf_cells_used": [2.0, 7.0],
+    }
+
+
+def test_a_query_chooses_series_steps_and_a_virtual_cluster(client: FlaskClient) -> None:
+    found = client.get(f"{PATH}?step=60&series=leaf_cells_used,free_cells&vc=b&from=-7200").json
+    assert found is not None
+    assert (found["step"], len(found["times"])) == (60, 10)
+    assert [one["labels"] for one in found["series"]] == [{"vc": "b"}]
+
+
+@pytest.mark.parametrize(
+    ("query", "span"),
+    [
+        ("", Span(NOW - DAY_S, NOW)),
+        ("from=-3600", Span(NOW - 3600, NOW)),
+        ("from=100&to=200.5&step=60", Span(100, 200.5, 60)),
+        ("to=" + quote("2026-09-21T12:26:40Z"), Span(1_789_993_600 - DAY_S, 1_789_993_600)),
+        ("series=free_cells,waiting_pods&series=leaf_cells&vc=a%2Fb", Span(
+            NOW - DAY_S, NOW, None, ("free_cells", "waiting_pods", "leaf_cells"), "a/b"
+        )),
+    ],
+)  # fmt: skip
+def test_a_query_is_read(query: str, span: Span) -> None:
+    assert read_span(query, NOW) == span
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("from=yesterday", "from='yesterday': expected seconds since 1970, a time such as"),
+        ("to=nan", "to='nan': expected"),
+        ("to=inf", "to='inf': expected"),
+        ("from=1e300", "from='1e300': expected"),
+        ("from=200&to=100", "from='200' is later than to='100'"),
+        ("step=5m", "step='5m': expected seconds, such as 300"),
+        ("step=-60", "step='-60': expected seconds"),
+        ("form=100", "there is no field 'form' in a query of the history; there are from, to, series, step, vc"),
+        ("&".join(["vc=a"] * 40), "the query has more than 32 fields"),
+    ],
+)
+def test_a_query_that_makes_no_sense_is_refused(query: str, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        read_span(query, NOW)
+    assert message in caught.value.message
+
+
+def test_an_unknown_step_or_series_is_a_bad_request(client: FlaskClient) -> None:
+    answer = client.get(f"{PATH}?step=61")
+    assert (answer.status_code, answer.json) == (400, "step is 61; there are series in steps of 60, 300, 3600 seconds")
+    assert client.get(f"{PATH}?series=free").status_code == 400
+
+
+def test_a_service_without_a_history_says_so() -> None:
+    answer = create_app(SmallCluster().service).test_client().get(PATH)
+    assert (answer.status_code, answer.json) == (404, "this service keeps no history")

@@ -1,0 +1,162 @@
+"""Jobs, nodes and free cells over HTTP: one snapshot for many callers, and tags for those who ask again."""
+
+import json
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from hived_extender.http.app import create_app
+from hived_extender.insight import desk
+from hived_extender.insight.desk import InsightDesk
+from tests.extender.service.small_cluster import SmallCluster, node, spec_text
+
+JOBS = "/v1/inspect/jobs"
+WHY = "/v1/inspect/why/"
+FULL = "needs 1 node of 4 GPU; a has 2 of 2 in use by one (priority 0) and two (priority 0)"
+
+
+class Time:
+    """Seconds that the test sets."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def small() -> SmallCluster:
+    """VC a is full, and ns/three waits for it; ns/four waits for more than VC b has."""
+    small = SmallCluster()
+    small.place("one")
+    small.place("two")
+    small.create("three")
+    small.create("four", spec_text("b", leaf_cells=4, priority=7, group="four", pods=3))
+    return small
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def client(small: SmallCluster, time: Time) -> FlaskClient:
+    return create_app(small.service, insight=InsightDesk(small.service, clock=time)).test_client()
+
+
+def items(client: FlaskClient, query: str = "") -> list[Any]:
+    response = client.get(JOBS + query)
+    assert response.status_code == 200
+    return list(response.json["items"])
+
+
+def names(client: FlaskClient, query: str = "") -> list[str]:
+    return [item["name"] for item in items(client, query)]
+
+
+def test_waiting_jobs_come_first_each_with_its_cause(client: FlaskClient) -> None:
+    found = items(client)
+    assert [(item["name"], item["state"], item.get("cause", "")) for item in found] == [
+        ("ns:four", "Waiting", "never"),
+        ("ns/three", "Waiting", "in-use"),
+        ("ns/one", "Starting", ""),
+        ("ns/two", "Starting", ""),
+    ]
+    assert found[0]["sentence"] == "needs 3 nodes of 4 GPU at once; it can never run: b has 1 in all"
+    assert found[1]["sentence"] == FULL
+    assert found[2]["asks"] == "1 pod of 4 GPU"
+    assert found[2]["nodes"] == ["n0"]
+
+
+@pytest.mark.parametrize(
+    ("query", "chosen"),
+    [
+        ("?vc=b", ["ns:four"]),
+        ("?vc=a&vc=b&state=Waiting", ["ns:four", "ns/three"]),
+        ("?node=n0", ["ns/one"]),
+        ("?namespace=other", []),
+        ("?q=THREE", ["ns/three"]),
+        ("?q=never+run", ["ns:four"]),
+        ("?user=ann", []),
+    ],
+)
+def test_the_query_chooses_jobs(client: FlaskClient, query: str, chosen: list[str]) -> None:
+    assert names(client, query) == chosen
+
+
+def test_a_key_that_means_nothing_is_refused(client: FlaskClient) -> None:
+    response = client.get(JOBS + "?cluster=b")
+    assert (response.status_code, response.json) == (
+        400, "'cluster' means nothing here; the query may have vc, state, user, namespace, node, q",
+    )  # fmt: skip
+
+
+def test_the_whole_answer_about_a_job_has_what_would_help(client: FlaskClient) -> None:
+    found = client.get(WHY + "ns/three").json
+    assert found["job"]["name"] == "ns/three"
+    certificate = found["certificate"]
+    assert (certificate["sentence"], certificate["cause"]) == (FULL, "in-use")
+    assert [holder["group"] for holder in certificate["holders"]] == ["ns/one", "ns/two"]
+    assert certificate["reason"].startswith("insufficient capacity")
+    assert "ends=ns/one" in [one["change"] for one in certificate["unblock"]]
+
+
+def test_a_job_that_runs_has_no_certificate(client: FlaskClient) -> None:
+    assert "certificate" not in client.get(WHY + "ns/one").json
+
+
+def test_a_job_that_does_not_exist_is_not_found(client: FlaskClient) -> None:
+    response = client.get(WHY + "ns/five")
+    assert response.status_code == 404
+    assert "no job, pod or affinity group ns/five" in response.json
+
+
+def test_changes_are_tried_and_not_made(client: FlaskClient) -> None:
+    body = json.dumps({"name": "ns/three", "changes": ["priority=5"]})
+    found = client.post("/v1/inspect/if", data=body)
+    assert (found.status_code, found.json["starts"]) == (200, True)
+    assert len(found.json["victims"]) == 1
+    assert client.post("/v1/inspect/if", data=body.replace("priority=5", "luck=5")).status_code == 400
+    assert client.post("/v1/inspect/if", data=body.replace("three", "one")).status_code == 400
+
+
+def test_bad_nodes_have_a_reason_and_a_moment(small: SmallCluster, client: FlaskClient) -> None:
+    broken = node("n3", is_ready=False)
+    assert broken.status is not None
+    assert broken.status.conditions is not None
+    broken.status.conditions[0].changed = "2026-11-23T13:50:00Z"
+    small.service.node_seen(broken)
+    (found,) = client.get("/v1/inspect/nodes?bad").json
+    assert (found["node"], found["reason"], found["since"]) == ("n3", "NotReady", "2026-11-23T13:50:00Z")
+    every = client.get("/v1/inspect/nodes").json
+    assert [(one["node"], one.get("free", 0)) for one in every] == [("n0", 0), ("n1", 4), ("n2", 4), ("n3", 0)]
+
+
+def test_free_cells_are_of_each_level(client: FlaskClient) -> None:
+    rows = client.get("/v1/inspect/free-cells").json
+    assert {(row["vc"], row["level"]): row.get("free", 0) for row in rows if row["level"] == "NODE"} == {
+        ("a", "NODE"): 0, ("b", "NODE"): 1,
+    }  # fmt: skip
+
+
+def test_whoever_has_an_answer_already_gets_none(client: FlaskClient) -> None:
+    for path in (JOBS, WHY + "ns/three", "/v1/inspect/nodes", "/v1/inspect/free-cells"):
+        tag = client.get(path).headers["ETag"]
+        assert client.get(path, headers={"If-None-Match": tag}).status_code == 304
+
+
+def test_an_answer_lasts_for_a_moment(small: SmallCluster, client: FlaskClient, time: Time) -> None:
+    assert len(names(client)) == 4
+    small.create("five")
+    time.now = desk.FRESH_S / 2
+    assert len(names(client)) == 4
+    time.now = desk.FRESH_S * 1.5
+    assert len(names(client)) == 5
+
+
+def test_a_replica_that_does_not_lead_says_so() -> None:
+    client = create_app(SmallCluster(is_leading=False).service).test_client()
+    assert client.get(JOBS).status_code == 503

@@ -1,0 +1,125 @@
+"""Names of other tenants' jobs are for those who may see their pods, and rights are asked for once."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from hived_extender.api.waiting import MASKED, Certificate, Holder, IfResult, Job, NodeView, Unblock, Why
+from hived_extender.http.access import Gate
+from hived_extender.http.identities import Identity
+from hived_extender.http.masking import FAILED_S, MOST_REVIEWS, REMEMBERED_S, Mask, Masking
+from hived_extender.kube.client import KubeError
+
+ANN = Identity("ann", (), "", ())
+NAMESPACES = {"cv/mine": "cv", "podgroup/nlp/theirs": "nlp", "nlp/pod": "nlp"}
+
+
+class RightsGate(Gate):
+    """Ann may see the pods of some namespaces."""
+
+    def __init__(self, *allowed: str) -> None:
+        super().__init__()
+        self.allowed = allowed
+        self.asked: list[str] = []
+        self.is_away = False
+
+    @property
+    def knows_callers(self) -> bool:
+        return True
+
+    def may_do(self, caller: Identity, resource: Mapping[str, str]) -> bool:
+        assert (caller, resource["verb"], resource["resource"]) == (ANN, "get", "pods")
+        self.asked.append(resource.get("namespace", "all"))
+        if self.is_away:
+            raise KubeError(0, "", "away")
+        return resource.get("namespace", "all") in self.allowed
+
+
+def mask(*allowed: str) -> Mask:
+    return Masking(RightsGate(*allowed)).of(ANN)
+
+
+def certificate() -> Certificate:
+    return Certificate(
+        sentence="(with all names)", cause="in-use", vc="a", asks="1 node of 4 GPU", unit="node", level="NODE",
+        in_use=2, total=2,
+        holders=[
+            Holder(group="cv/mine", namespace="cv", priority=0),
+            Holder(group="podgroup/nlp/theirs", namespace="nlp", priority=0),
+        ],
+        unblock=[
+            Unblock(change="ends=cv/mine", text="cv/mine ends"),
+            Unblock(change="ends=podgroup/nlp/theirs", text="podgroup/nlp/theirs ends, of gang nlp/theirs"),
+            Unblock(change="priority=5", text="priority 5: nlp/pod would have to leave", victims=["nlp/pod"]),
+        ],
+    )  # fmt: skip
+
+
+def test_without_callers_that_are_known_everybody_sees_everything() -> None:
+    shown = Masking(Gate()).of(None)
+    assert shown.shows_all
+    assert shown.certificate(certificate(), 0.0, "cv", NAMESPACES) == certificate()
+
+
+def test_a_caller_without_a_name_sees_no_namespace() -> None:
+    assert not Masking(RightsGate("all")).of(None).shows("cv")
+
+
+def test_who_may_see_all_pods_is_asked_about_no_namespace() -> None:
+    gate = RightsGate("all")
+    shown = Masking(gate).of(ANN)
+    assert shown.shows("cv")
+    assert gate.asked == ["all"]
+
+
+def test_a_certificate_names_nobody_hidden() -> None:
+    found = mask("cv").certificate(certificate(), 0.0, "cv", NAMESPACES)
+    assert [holder.group for holder in found.holders] == ["cv/mine", MASKED]
+    assert found.sentence == "needs 1 node of 4 GPU; a has 2 of 2 in use by mine (priority 0) and another tenant's job"
+    assert [(one.change, one.text, one.victims) for one in found.unblock] == [
+        ("ends=cv/mine", "cv/mine ends", []),
+        (f"ends={MASKED}", f"{MASKED} ends, of gang {MASKED}", []),
+        ("priority=5", f"priority 5: {MASKED} would have to leave", [MASKED]),
+    ]
+
+
+def test_a_hidden_job_keeps_what_names_nobody() -> None:
+    job = Job(
+        name="nlp/pod", state="Waiting", namespace="nlp", user="bob", vc="a", pods=["nlp/pod"], asks="3 GPU",
+        sentence="needs 3 GPU; bob", nodes=["n0"], cause="in-use",
+    )  # fmt: skip
+    assert mask("cv").job(job) == Job(name=MASKED, state="Waiting", vc="a", asks="3 GPU", cause="in-use")
+    assert mask("nlp").job(job) == job
+
+
+def test_nodes_and_results_name_nobody_hidden() -> None:
+    shown = mask("cv")
+    assert shown.node(NodeView(node="n0", groups=["cv/mine", "nlp/pod"]), NAMESPACES).groups == ["cv/mine", MASKED]
+    tried = IfResult(starts=True, nodes=["n0"], victims=["nlp/pod"])
+    assert shown.outcome(tried, 0.0, "cv", NAMESPACES).victims == [MASKED]
+    why = Why(job=Job(name="cv/x", state="Waiting", namespace="cv"), certificate=certificate())
+    masked = shown.why(why, 0.0, NAMESPACES).certificate
+    assert masked is not None
+    assert "theirs" not in str(masked)
+
+
+def test_a_group_of_which_nothing_is_known_is_hidden() -> None:
+    assert mask("cv").node(NodeView(node="n0", groups=["old"]), NAMESPACES).groups == [MASKED]
+
+
+@pytest.mark.parametrize(("is_away", "kept_s"), [(False, REMEMBERED_S), (True, FAILED_S)])
+def test_rights_are_remembered_for_a_while(is_away: bool, kept_s: float) -> None:
+    gate, now = RightsGate("cv"), [0.0]
+    gate.is_away = is_away
+    masking = Masking(gate, lambda: now[0])
+    for at in (0.0, kept_s / 2, kept_s * 1.5):
+        now[0] = at
+        assert masking.of(ANN).shows("cv") is not is_away
+    assert gate.asked == ["all", "cv"] * 2
+
+
+def test_one_answer_asks_only_so_often() -> None:
+    gate = RightsGate("n99")
+    shown = Masking(gate).of(ANN)
+    assert not any(shown.shows(f"n{number}") for number in range(100))
+    assert len(gate.asked) == MOST_REVIEWS

@@ -1,0 +1,138 @@
+"""Changes of the user's own are tried together; mistakes in them are answered with the words that would do."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from hived.errors import UserError
+from hived_config.access import Access, AccessRules, VirtualClusterAccess
+from hived_config.rules import PodRules
+from hived_extender.api.waiting import IfResult
+from hived_extender.insight.changes import ACCEPTED
+from hived_extender.insight.ifs import try_changes
+from hived_extender.insight.snapshot import take
+from tests.extender.service.small_cluster import SmallCluster, spec_text
+from tests.extender.service.small_gangs import SmallGangCluster, koordinator
+
+
+def full() -> SmallCluster:
+    """Virtual cluster a has both its nodes in use, and a pod waits."""
+    small = SmallCluster(bad_nodes=("n3",))
+    small.place("one", spec_text(priority=5))
+    small.place("two", spec_text(priority=7))
+    small.filter(small.create("late"))
+    return small
+
+
+def tried(small: SmallCluster, *changes: str, name: str = "ns/late") -> IfResult:
+    """The answer, after which the state is as before."""
+    snapshot = take(small.service)
+    entry = snapshot.find(name)
+    assert entry is not None
+    before = snapshot.state.cells.memory.tobytes()
+    found = try_changes(snapshot, entry, changes)
+    assert snapshot.state.cells.memory.tobytes() == before
+    return found
+
+
+@pytest.mark.parametrize(
+    ("changes", "victims"),
+    [
+        (["priority=6"], ["ns/one"]),
+        (["priority=1000"], ["ns/one"]),
+        (["opportunistic"], []),
+        (["priority=-1"], []),
+        (["vc=b"], []),
+        (["ends=ns/one"], []),
+        (["ends=ns/one,ns/two", "pods=2x4"], []),
+        (["ends=ns/one", "pods=4x1"], []),
+        (["vc=b", "pods=2x2"], []),
+        (["priority=6", "pods=1x1+1x2"], ["ns/one"]),
+        (["cells=a:+1xNODE"], []),
+        (["cells=a:+1xRACK.NODE,b:-1xRACK.NODE"], []),
+        (["cells=b:-1xNODE", "cells=a:+1xNODE", "heal=n3"], []),
+        (["cells=a:+2xNODE", "heal=n3", "pods=2x4", "cells=b:-1xNODE"], []),
+    ],
+)
+def test_changes_that_let_the_job_start(changes: Sequence[str], victims: Sequence[str]) -> None:
+    found = tried(full(), *changes)
+    assert found.starts
+    assert found.nodes
+    assert found.victims == victims
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        (["priority=5"], "insufficient capacity"),
+        (["heal=n3"], "insufficient capacity"),
+        (["pods=4x1"], "insufficient capacity"),
+        (["pods=8x4", "ends=ns/one"], "insufficient capacity"),
+        (["move=ns/one"], "finds no other place"),
+        (["vc=empty"], ""),
+    ],
+)
+def test_changes_that_do_not_are_answered_with_the_reason(changes: Sequence[str], why: str) -> None:
+    found = tried(full(), *changes)
+    assert not found.starts
+    assert found.certificate is not None
+    assert why in found.certificate.reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ([], "0 changes; name 1 to 16 of priority=NUMBER, "),
+        (["faster"], f"'faster' is no change that can be tried; expected {ACCEPTED[0]}, "),
+        (["speed=2"], "'speed=2' is no change that can be tried"),
+        (["priority="], "'priority=' is no change that can be tried"),
+        (["priority=high"], "'priority=high': expected a priority from -1 (opportunistic) to 1000"),
+        (["priority=1001"], "expected a priority from -1"),
+        (["pods=16"], "'pods=16': expected PODSxCELLS, such as pods=16x1"),
+        (["pods=0x4"], "expected PODSxCELLS"),
+        (["pods=99999x1"], "at most 16384 pods can be tried"),
+        (["vc=c"], "'vc=c': there is no virtual cluster 'c'; there is a, b, empty"),
+        (["leafType=TPU"], "there is no leaf cell type 'TPU'; there is GPU"),
+        (["ends=ns/on"], "there is no job that has cells 'ns/on'; there is ns/one"),
+        (["ends=ns/late"], "there is no job that has cells 'ns/late'"),
+        (["heal=n9"], "there is no configured node 'n9'"),
+        (["move=ns/one,ns/none"], "there is no job that has cells 'ns/none'"),
+        (["cells=a:2xNODE"], "expected VC:+NUMBERxTYPE or VC:-NUMBERxTYPE"),
+        (["cells=a:+1xNOD"], "there is no cell type 'NOD'; there is NODE"),
+        (["cells=a:+9xNODE"], "there is not enough hardware for the promises to all virtual clusters"),
+        (["cells=b:-2xNODE"], "virtual cluster b has 1 cells of RACK.NODE, 2 cannot be taken"),
+        (["cells=a:-1xNODE"], "would lose its cells, or the guarantee of its virtual cluster"),
+        (["priority=1", "priority=2"], "'priority=1' and 'priority=2' cannot both be; leave one"),
+        (["opportunistic", "priority=2"], "'opportunistic' and 'priority=2' cannot both be"),
+    ],
+)
+def test_a_change_that_cannot_be_tried_is_refused(changes: Sequence[str], message: str) -> None:
+    with pytest.raises(UserError) as error:
+        tried(full(), *changes)
+    assert message in error.value.message
+
+
+def test_a_job_that_is_not_complete_cannot_be_tried() -> None:
+    small = SmallGangCluster()
+    small.pod("g-0", annotations=koordinator("g", 2))
+    with pytest.raises(
+        UserError, match="podgroup/ns/g cannot be tried: rejected by podgroup ns/g: 1 of 2 pods created"
+    ):
+        tried(small, "priority=5", name="ns/g-0")
+
+
+def test_a_priority_that_the_namespace_may_not_have_is_refused() -> None:
+    access = AccessRules(Access.EVERYBODY, {"a": VirtualClusterAccess(max_priority=7)})
+    small = SmallCluster(rules=PodRules(access=access))
+    small.create("late")
+    with pytest.raises(UserError, match="up to priority 7, not 8"):
+        tried(small, "priority=8")
+
+
+def test_a_name_with_a_comma_is_understood_where_it_stands_alone() -> None:
+    small = SmallCluster()
+    small.place("one", spec_text(group="a,b"))
+    small.place("two")
+    small.create("late")
+    (name,) = [name for name in small.state.groups if "a,b" in name]
+    assert tried(small, f"ends={name}").starts
