@@ -9,7 +9,14 @@ import yaml
 
 from hived import __version__
 from hived_cli.serve import command
-from hived_extender.api.paths import CONFIG_PATH, DEFRAG_PATH, DEFRAG_STOP_PATH
+from hived_extender.api.paths import (
+    CONFIG_PATH,
+    DEFRAG_PATH,
+    DEFRAG_STOP_PATH,
+    PAGE_CONFIG_PLAN_PATH,
+    PAGE_CONFIG_PUSH_PATH,
+    PAGE_PATH,
+)
 from hived_extender.deploy.installation import deploy_folder
 from hived_extender.deploy.kustomize import build
 from hived_extender.http.access import DEFAULT_VERB_CALLERS
@@ -85,8 +92,10 @@ def allowed(role: str) -> set[tuple[str, str]]:
 def test_who_administers_may_call_every_path_of_the_configuration_and_who_looks_all_that_change_nothing() -> None:
     routes = [route for route in ROUTES if route.path.startswith((CONFIG_PATH, DEFRAG_PATH))]
     paths = {(route.method.lower(), route.path.replace("{name}", "*")) for route in routes}
+    paths |= {("get", "/"), ("get", f"{PAGE_PATH}/*")}
+    paths |= {("post", path) for path in (PAGE_CONFIG_PLAN_PATH, PAGE_CONFIG_PUSH_PATH)}
     assert allowed("hived-admin") == paths
-    changing = {("post", path) for path in (CONFIG_PATH, DEFRAG_PATH, DEFRAG_STOP_PATH)}
+    changing = {("post", path) for path in (CONFIG_PATH, PAGE_CONFIG_PUSH_PATH, DEFRAG_PATH, DEFRAG_STOP_PATH)}
     assert paths - allowed("hived-viewer") == changing
 
 

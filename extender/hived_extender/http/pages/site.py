@@ -19,6 +19,7 @@ from hived_extender.api.paths import PAGE_PATH
 from hived_extender.http.access import Gate
 from hived_extender.http.answers import JSON
 from hived_extender.http.identities import Identity
+from hived_extender.http.masking import Mask, Masking
 from hived_extender.http.pages.assets import ASSETS
 from hived_extender.http.pages.frames import Frames
 from hived_extender.http.routing import Backend
@@ -81,6 +82,7 @@ class Site:
     backend: Backend
     gate: Gate
     frames: Frames
+    masking: Masking
     blueprint: Blueprint
 
     @property
@@ -88,6 +90,10 @@ class Site:
         """The caller of the present request, None where callers are not known."""
         caller: Identity | None = g.caller
         return caller
+
+    def mask(self) -> Mask:
+        """What the caller of the present request may see."""
+        return self.masking.of(self.caller)
 
     @cached_property
     def version(self) -> str:

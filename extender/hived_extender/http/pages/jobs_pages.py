@@ -1,0 +1,185 @@
+"""Jobs: a list to search, and a page for each with the reason why it waits, when it starts and what would help."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable
+from typing import get_args
+from urllib.parse import urlencode
+
+import msgspec
+from flask import Response, request
+
+from hived.errors import UserError
+from hived_extender.api.paths import PAGE_JOBS_PATH, page_job_path
+from hived_extender.api.waiting import MASKED, Certificate, IfResult, Job
+from hived_extender.http.pages.marks import Kind, marks_of
+from hived_extender.http.pages.site import Site, paged
+from hived_extender.insight.desk import NOT_FOUND, InsightDesk, View, unknown
+from hived_extender.insight.listing import JobState
+
+TAB = "Jobs"
+ROWS = 50
+SELDOM_S = 15
+"""How often the page of a waiting job is asked for again: what would help takes a while to find out."""
+
+WORDS_LIMIT = 200
+"""Characters of a change to try."""
+
+
+class Filters(msgspec.Struct, frozen=True):
+    """What a list is limited to; "" for no limit. `q` is looked for in names, pods and reasons."""
+
+    q: str = ""
+    vc: str = ""
+    state: str = ""
+    user: str = ""
+    namespace: str = ""
+    node: str = ""
+
+    def takes(self, job: Job) -> bool:
+        """Whether a job is in the list."""
+        if (self.vc and job.vc != self.vc) or (self.state and job.state != self.state):
+            return False
+        if self.node and not any(self.node in node for node in job.nodes):
+            return False
+        if self.user not in job.user or self.namespace not in job.namespace:
+            return False
+        is_masked = job.name == MASKED
+        return not (self.q and is_masked) and _has(self.q.lower(), (job.name, job.sentence, job.cause, *job.pods))
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A job in the list: the path of its page, "" if the caller may not see it, and the end of its HTML id."""
+
+    job: Job
+    path: str
+    anchor: str
+
+
+class JobsPages:
+    """See the module."""
+
+    def __init__(self, site: Site, desk: InsightDesk) -> None:
+        self._site = site
+        self._desk = desk
+
+    def jobs(self) -> Response:
+        """The list, or what of it the question asks for."""
+        filters = Filters(**{name: request.args.get(name, "")[:WORDS_LIMIT] for name in Filters.__struct_fields__})
+        view, mask = self._desk.view(), self._site.mask()
+        at_s = view.snapshot.at
+        seen = [mask.listed(one.job, view.certificates.get(one.job.name), at_s) for one in view.jobs]
+        found = [job for job in seen if filters.takes(job)]
+        page = min(_page(), max(1, -(-len(found) // ROWS)))
+        return self._site.page(
+            "jobs.html",
+            TAB,
+            filters=filters,
+            vcs=self._site.frames.latest().layout.vcs,
+            states=get_args(JobState),
+            jobs=[_row(job) for job in found[(page - 1) * ROWS : page * ROWS]],
+            count=len(found),
+            total=len(seen),
+            by_state=_by_state(found),
+            page=page,
+            pages=tuple(paged(len(found), page, ROWS)),
+            url=f"{PAGE_JOBS_PATH}?{_query(filters)}",
+        )
+
+    def job(self, name: str) -> Response:
+        """One job. Raises UserError (404) if there is none, or the caller may not see it."""
+        view, mask = self._desk.view(), self._site.mask()
+        namespace = view.find(name).namespace
+        if not mask.shows(namespace):
+            raise UserError(unknown(name), NOT_FOUND)
+        why = mask.why(self._desk.why(name), view.snapshot.at, view.namespaces)
+        tried = request.args.get("if", "").strip()[:WORDS_LIMIT]
+        result, mistake = self._try(view, why.job.name, tried) if tried and why.certificate is not None else (None, "")
+        marks = _marks(view, why.job.name, why.certificate)
+        return self._site.page(
+            "job.html",
+            TAB,
+            why.job.name,
+            poll_s=SELDOM_S,
+            job=why.job,
+            certificate=why.certificate,
+            when=why.when or why.job.when,
+            path=page_job_path(why.job.name),
+            holder_paths=_holder_paths(view, why.certificate),
+            tried=tried,
+            result=result,
+            mistake=mistake,
+            may_try=why.certificate is not None,
+            marks=json.dumps(marks) if marks else "",
+            layout=self._site.frames.latest().layout,
+        )
+
+    def _try(self, view: View, name: str, tried: str) -> tuple[IfResult | None, str]:
+        """The outcome of changes, separated by spaces; or what is wrong with them."""
+        try:
+            found = self._desk.try_changes(name, tried.split())
+        except UserError as error:
+            return None, error.message
+        return self._site.mask().outcome(found, view.snapshot.at, view.find(name).namespace, view.namespaces), ""
+
+
+def add_pages(site: Site) -> None:
+    """The list and the pages of jobs; none where the service has nobody to answer."""
+    desk = site.backend.insight_desk
+    if desk is None:
+        return
+    pages = JobsPages(site, desk)
+    site.blueprint.add_url_rule(PAGE_JOBS_PATH, "jobs", pages.jobs)
+    site.blueprint.add_url_rule(f"{PAGE_JOBS_PATH}/<rest:name>", "job", pages.job)
+
+
+def _row(job: Job) -> Row:
+    is_masked = job.name == MASKED
+    anchor = hashlib.blake2b(job.name.encode("utf-8", "replace"), digest_size=6).hexdigest()
+    return Row(job, "" if is_masked else page_job_path(job.name), anchor)
+
+
+def _by_state(jobs: Iterable[Job]) -> list[tuple[str, int]]:
+    counts = Counter(job.state for job in jobs)
+    return [(state, counts[state]) for state in get_args(JobState) if counts[state]]
+
+
+def _marks(view: View, name: str, certificate: Certificate | None) -> list[tuple[int, int, int, int]]:
+    """The job's own cells, and those of the jobs in its way."""
+    listed = view.find(name)
+    holders = [each.group for each in certificate.holders] if certificate is not None else []
+    groups = dict.fromkeys((group for holder in holders for group in _groups(view, holder)), Kind.HARMED)
+    groups |= dict.fromkeys(listed.groups, Kind.CHOSEN)
+    with view.snapshot.lock:
+        return marks_of(view.snapshot.state, groups)
+
+
+def _groups(view: View, name: str) -> tuple[str, ...]:
+    """The groups of a job, or the group of that name."""
+    return next((one.groups for one in view.jobs if one.job.name == name), (name,))
+
+
+def _holder_paths(view: View, certificate: Certificate | None) -> dict[str, str]:
+    """Where the jobs in the way are shown."""
+    if certificate is None:
+        return {}
+    wanted = {each.group for each in certificate.holders} - {MASKED}
+    found = {}
+    for one in view.jobs:
+        for name in wanted & {one.job.name, *one.groups}:
+            found[name] = page_job_path(one.job.name)
+    return found
+
+
+def _has(words: str, texts: Iterable[str]) -> bool:
+    return not words or any(words in text.lower() for text in texts)
+
+
+def _page() -> int:
+    text = request.args.get("rows", "1")
+    return int(text) if text.isascii() and text.isdigit() and 0 < len(text) < 9 else 1
+
+
+def _query(filters: Filters) -> str:
+    return urlencode({name: value for name, value in msgspec.structs.asdict(filters).items() if value})
