@@ -7,10 +7,12 @@ sentence of pods like it, or the core's own message. Not thread-safe.
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 
 from hived.emptied import Emptied
+from hived.errors import UserError
 from hived.events import Offer
 from hived.explaining import explain_wait
 from hived.specs import PodRequest, PodSpec
@@ -26,13 +28,23 @@ from hived_extender.service.pods import PodRecord
 RATE = 5.0
 """Explanations a second, of requests that differ or after a change. Each takes milliseconds in a large cluster."""
 
-BURST = 20.0
+BURST = 10.0
 """Explanations at once, after a while without any."""
+
+DAY_S = 86_400.0
 
 MOST_KEPT = 1024
 """Kinds of requests of which the last certificate is kept."""
 
-_Key = tuple[tuple[PodSpec, ...], PodSpec, bytes]
+_Key = tuple[PodSpec, tuple[PodSpec, ...], bytes]
+
+
+class _Known(msgspec.Struct):
+    """A certificate, when it was made, and its sentences by namespace and day."""
+
+    moment: tuple[int, int]
+    found: Certificate
+    sentences: dict[tuple[str, int], str]
 
 
 class CacheFacts:
@@ -78,7 +90,7 @@ class Explaining:
         self.messages = WaitingMessages.EXPLAINED
         self._cache = cache
         self._outbox = outbox
-        self._known: dict[_Key, tuple[tuple[int, int], Certificate]] = {}
+        self._known: dict[_Key, _Known] = {}
         self._left, self._left_at = BURST, 0.0
         self._emptied = Emptied()
 
@@ -89,18 +101,22 @@ class Explaining:
 
         `refusals` says which rules of Kubernetes refuse the pod which nodes.
         """
-        found = self.certificate(requests, refused, refusals)
-        if found is None:
+        known = self._look_up(requests, refused, refusals, is_rationed=True)
+        if known is None:
             return self._cache.explained(record, message)
-        record.cause = found.cause
-        own = self.as_told(found, record.namespace)
-        if self.messages is WaitingMessages.EXPLAINED and "bad" in (own.cause, *own.also):
-            return own.sentence  # which has the nodes that are short of devices
-        return self._cache.explained(record, self.words(own, message))
+        record.cause = known.found.cause
+        reader = record.namespace, int(self._outbox.now.wall // DAY_S)
+        sentence = known.sentences.get(reader)
+        if sentence is None:
+            sentence = known.sentences[reader] = self.as_told(known.found, record.namespace).sentence
+        text = self.words(sentence, message)
+        if self.messages is WaitingMessages.EXPLAINED and "bad" in (known.found.cause, *known.found.also):
+            return text  # which has the nodes that are short of devices
+        return self._cache.explained(record, text)
 
-    def words(self, found: Certificate, message: str) -> str:
+    def words(self, sentence: str, message: str) -> str:
         """The sentence, or the core's message before it."""
-        return found.sentence if self.messages is WaitingMessages.EXPLAINED else f"{message}; {found.sentence}"
+        return sentence if self.messages is WaitingMessages.EXPLAINED else f"{message}; {sentence}"
 
     def as_told(self, found: Certificate, namespace: str) -> Certificate:
         """A certificate for a pod of a namespace: everybody who may look at the pod reads it."""
@@ -109,32 +125,40 @@ class Explaining:
         ]
         return with_sentence(replace(found, holders=holders), self._outbox.now.wall, namespace)
 
-    def certificate(
-        self, requests: Sequence[PodRequest], refused: Refused, refusals: str = "", *, is_rationed: bool = True
-    ) -> Certificate | None:
-        """The certificate of a refusal, with everybody's names; None if it has to be done without at the moment.
+    def certificate(self, requests: Sequence[PodRequest], refused: Refused, refusals: str = "") -> Certificate | None:
+        """The certificate of a refusal, with everybody's names; None for what is no refusal of a search.
 
         Cost: a look into a table, or an explanation of the core's.
         """
+        known = self._look_up(requests, refused, refusals, is_rationed=False)
+        return known.found if known is not None else None
+
+    def _look_up(
+        self, requests: Sequence[PodRequest], refused: Refused, refusals: str, *, is_rationed: bool
+    ) -> _Known | None:
         core, request = self._cache.core, refused.request
         if core is None or request is None:
             return None
-        key = tuple(one.spec.of_group("") for one in requests), request.spec.of_group(""), digest(refused.offer)
+        others = tuple(one.spec.of_group("") for one in requests) if len(requests) > 1 else ()
+        key = request.spec.of_group(""), others, digest(refused.offer)
         moment = core.number, core.change_count
         known = self._known.get(key)
-        if known is not None and known[0] == moment:
-            return known[1]
+        if known is not None and known.moment == moment:
+            return known
         if is_rationed and not self._may_explain():
-            return known[1] if known is not None else None
-        explanation = explain_wait(core.state, request, refused.offer, self._emptied)
+            return known
+        try:
+            explanation = explain_wait(core.state, request, refused.offer, self._emptied)
+        except UserError:  # the core refuses it by now, and says so when it is asked
+            return None
         found = certificate_of(
             explanation, requests or [request], core.state.topology, CacheFacts(self._cache, core),
             self._outbox.now.wall, reason=refused.reason, rules=refusals,
         )  # fmt: skip
         if len(self._known) >= MOST_KEPT:
             self._known.clear()
-        self._known[key] = moment, found
-        return found
+        known = self._known[key] = _Known(moment, found, {})
+        return known
 
     def _may_explain(self) -> bool:
         """Take a token of the bucket."""

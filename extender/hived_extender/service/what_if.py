@@ -211,13 +211,13 @@ class WhatIf:
         reason, found = decision.reason or NO_CHAIN_REASON, None
         if isinstance(decision, Refused) and not self._placed:
             refusals = self._cache.offers.refusals(records[0])
-            found = self._explaining.certificate(requests, decision, refusals, is_rationed=False)
+            found = self._explaining.certificate(requests, decision, refusals)
         for record in records:
             if found is None:
                 self._say(record, "wait", reason)
                 continue
             own = self._explaining.as_told(found, record.namespace)
-            text = self._explaining.words(own, reason)
+            text = self._explaining.words(own.sentence, reason)
             self._say(record, "never" if own.never else "wait", text, certificate=own)
 
     def _say(
