@@ -10,6 +10,7 @@ it is below a preassigned cell of the VC. Rows of one level stand in the order o
 a free row stand for the same leaves: opening one ends the others.
 """
 
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -82,7 +83,6 @@ class Capacity:
         levels = [level for level in range(1, self.shape.node_level) if self._roots(level)] if self._may_open() else []
         self.levels = [self.shape.node_level, *levels]
         self._make_rows()
-        self.rank = self._rank_leaves()
         self.demand = np.zeros(len(self.cell), np.int64)
         self._refresh()
 
@@ -127,8 +127,9 @@ class Capacity:
         self.is_bad = self._state.cells.bad[self.cell] == 1  # in part, or as a whole
         self.first_leaf = arrays.first_leaf[self.cell]
 
-    def _rank_leaves(self) -> npt.NDArray[np.int8]:
-        """The rank of every leaf of the chain."""
+    @cached_property
+    def rank(self) -> npt.NDArray[np.int8]:
+        """The rank of every leaf of the chain, worked out when it is first asked for."""
         cells, here = self._state.cells, self.shape.cells(1)
         priority, own = cells.priority[here], self.owners.owner(1)
         rank = np.full(len(own), NEVER, np.int8)
