@@ -65,20 +65,31 @@ class Trials:
         return self.snapshot.jobs
 
     @property
+    def specs(self) -> tuple[PodSpec, ...]:
+        """Each part's own."""
+        return tuple(one.request.spec for one in self.wanted)
+
+    @property
     def can_be_asked(self) -> bool:
         """Do the virtual cluster, the pinned cell and the leaf cell type exist that the job names?"""
-        topology, specs = self.state.topology, [one.request.spec for one in self.wanted]
+        topology = self.state.topology
         return all(
             (vc := topology.vc_index.get(spec.virtual_cluster)) is not None
             and (not spec.pinned_cell_id or (vc, spec.pinned_cell_id) in topology.pinned_views)
             and (not spec.leaf_cell_type or spec.leaf_cell_type in topology.leaf_type_chains)
-            for spec in specs
+            for spec in self.specs
         )
 
     def job_of(self, group: str) -> str:
         """The job of a group, as people name it."""
         facts = self.snapshot.running.get(group)
         return facts.job if facts is not None else group
+
+    def namespace_of(self, job: str) -> str:
+        """The namespace of a job that has cells, or of one that waits; "" if it is not known."""
+        running = (self.snapshot.running.get(name) for name in self.jobs.get(job, ()))
+        facts = next((one for one in running if one is not None), None) or self.snapshot.find(job)
+        return facts.namespace if facts is not None else ""
 
     def groups_of(self, names: Iterable[str]) -> list[str]:
         """The groups of jobs, or groups, with these names."""
