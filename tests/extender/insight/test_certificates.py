@@ -48,7 +48,7 @@ def test_nodes_that_kubernetes_refuses_have_their_rule() -> None:
     found = certificate(small, "ns/p")
     assert found.cause == "kubernetes"
     assert "4 of 4 nodes cannot take it (node(s) had untolerated taint {broken: }" in found.rules
-    assert found.sentence.startswith("needs 1 node of 4 GPU; Kubernetes refuses it ")
+    assert found.sentence.startswith("needs 1 node of 4 GPU; Kubernetes rules out ")
 
 
 def test_a_gang_that_is_not_complete_says_so() -> None:
@@ -85,7 +85,7 @@ def test_lent_cells_name_their_borrowers() -> None:
     small.create("p", spec_text("b", priority=2))
     found = certificate(small, "ns/p")
     assert found.cause == "lent"
-    assert found.sentence.startswith("needs 1 pod of 4 leaf cells; b takes its cells back from o")
+    assert found.sentence.startswith("needs 1 node of 4 GPU; its cells are being taken back from o")
     assert "(opportunistic)" in found.sentence
 
 

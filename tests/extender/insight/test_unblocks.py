@@ -85,7 +85,7 @@ def test_changes_come_in_the_order_of_what_they_cost() -> None:
 
 def test_a_priority_is_the_lowest_that_does_and_names_whom_it_preempts() -> None:
     found = late_job(full(), priority=0)["priority=1"]
-    assert found.text == "at priority 1 instead of 0; ns/one would be preempted"
+    assert found.text == "at priority 1 instead of 0; one would be preempted"
     assert found.victims == ["ns/one"]
 
 
@@ -168,19 +168,19 @@ def test_two_jobs_have_to_end_where_one_does_not_make_enough_room() -> None:
 
 def test_a_job_moves_where_that_joins_free_cells() -> None:
     found = late_job(in_pieces(movable="w"))
-    assert found["move=ns/w"].text == "if ns/w starts anew elsewhere, as its owner allows"
+    assert found["move=ns/w"].text == "if w starts anew elsewhere, as its owner allows"
 
 
 def test_a_move_says_if_its_owner_does_not_allow_it() -> None:
     (move,) = [one for change, one in late_job(in_pieces()).items() if change.startswith("move")]
-    assert move.text == f"if ns/y starts anew elsewhere (annotation {MAY_MOVE} does not allow it)"
+    assert move.text == f"if y starts anew elsewhere, which annotation {MAY_MOVE} does not allow yet"
 
 
 def test_cells_are_nobodys_or_given_by_another_virtual_cluster() -> None:
     found = late_job(full())
     assert found["cells=a:+1xRACK.NODE"].text == "if the configuration promises 1 RACK.NODE more to a"
     given = found["cells=a:+1xRACK.NODE,b:-1xRACK.NODE"]
-    assert given.text == "if the configuration promises 1 RACK.NODE more to a and 1 RACK.NODE fewer to b"
+    assert given.text == "if the configuration promises 1 RACK.NODE more to a and 1 fewer to b"
 
 
 def test_cells_in_use_are_not_given_away() -> None:

@@ -27,6 +27,11 @@ class Situation(msgspec.Struct, frozen=True):
     helps: tuple[str, ...] = ()
 
     @property
+    def is_gated(self) -> bool:
+        """Do pods have scheduling gates? Kubernetes itself has a condition for these."""
+        return "scheduling gate" in self.sentence
+
+    @property
     def is_masked(self) -> bool:
         """Is a job of another namespace in the way, which pods do not name?"""
         return any(not holder.startswith(("ns/", "ns:", "podgroup/ns/")) for holder in self.holders)

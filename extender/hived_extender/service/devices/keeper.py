@@ -219,9 +219,7 @@ class DeviceKeeper:
         reasons: dict[str, list[str]] = {}
         for loss in self.losses:
             reasons.setdefault(loss.node, []).append(in_short(loss))
-        return {
-            node: (f"{SHORT}: {'; '.join(texts)}", self._since.get(node)) for node, texts in reasons.items()
-        }
+        return {node: (f"{SHORT}: {'; '.join(texts)}", self._since.get(node)) for node, texts in reasons.items()}
 
     def reported_losses(self) -> list[LostDevices]:
         """The same as the HTTP API shows it."""
