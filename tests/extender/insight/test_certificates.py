@@ -36,7 +36,7 @@ def test_bad_nodes_are_a_cause_of_their_own() -> None:
     small.create("p")
     found = certificate(small, "ns/p")
     assert (found.cause, found.also, found.never) == ("bad", [], False)
-    assert "node n0 is cordoned" in found.sentence
+    assert "nodes n0 and n2 are cordoned" in found.sentence
     assert {one.node for one in found.bad_nodes} <= {"n0", "n1", "n2", "n3"}
 
 
@@ -72,10 +72,7 @@ def test_a_job_with_room_has_nothing_in_its_way() -> None:
     small.create("p")
     found = certificate(small, "ns/p")
     assert found.cause == "order"
-    assert (
-        found.sentence
-        == "needs 1 pod of 4 leaf cells; a has room now; it starts when kube-scheduler asks about it next"
-    )
+    assert found.sentence == "needs 1 node of 4 GPU; a has room now; it starts when kube-scheduler asks about it next"
 
 
 def test_lent_cells_name_their_borrowers() -> None:
