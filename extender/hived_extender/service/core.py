@@ -213,11 +213,6 @@ class Core:
         found = self.state.groups.get(group)
         return [] if found is None else [pod.uid for pod in found.holders if pod is not None]
 
-    def preemptors(self, group: str) -> list[str]:
-        """The uids of the pods for which a group has reserved cells."""
-        found = self.state.groups.get(group)
-        return [] if found is None else list(found.preempting_pods)
-
     def nodes_of(self, group: str) -> list[str]:
         """The nodes of a group's cells, ascending."""
         found = self.state.groups.get(group)

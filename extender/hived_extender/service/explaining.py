@@ -56,7 +56,8 @@ class CacheFacts:
     def of_group(self, name: str) -> GroupFacts | None:
         """A group that has cells; its job is its gang, or the group itself."""
         holders = self._core.holders(name)
-        uids = holders or self._core.preemptors(name)
+        group = self._core.state.groups.get(name)
+        uids = holders or list(group.preempting_pods if group is not None else ())
         records = [record for uid in uids if (record := self._cache.pods.get(uid)) is not None]
         if not records:
             return None
