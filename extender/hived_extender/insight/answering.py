@@ -104,7 +104,7 @@ class Answering:
         if entry is None:
             raise UserError(f"{listed.job.name} does not wait: it is {listed.job.state.lower()}")
         question = view.snapshot.version, listed.job.name, *changes
-        return self._ifs.get(question, lambda: try_changes(view.snapshot, entry, changes))
+        return self._ifs.get(question, lambda: try_changes(view.snapshot, entry, changes, self._judge))
 
     def nodes(self, *, is_bad: bool = False) -> tuple[View, list[NodeView]]:
         """All nodes, or those that cannot be used wholly, and the view that they are of."""
@@ -118,7 +118,7 @@ class Answering:
 
     def _look(self) -> View:
         snapshot = take(self._service)
-        judge = Judge(snapshot, *self._emptied_of(snapshot.state.topology))
+        judge = self._judge(snapshot)
         with snapshot.lock:
             certificates = {entry.name: judge.certificate(entry) for entry in snapshot.waiting}
         self._foresee(snapshot)
@@ -158,11 +158,12 @@ class Answering:
             self._next_forecast = self._clock() + FORECAST_EVERY_S
             self._is_forecasting.release()
 
-    def _emptied_of(self, topology: Topology) -> tuple[Emptied, threading.Lock]:
-        """The empty cluster, which lasts for as long as the configuration, and who may ask it."""
+    def _judge(self, snapshot: Snapshot) -> Judge:
+        """The judge of a snapshot, with an empty cluster that lasts for as long as the configuration."""
+        topology = snapshot.state.topology
         if self._emptied is None or self._emptied[0] is not topology:
             self._emptied = topology, Emptied(), threading.Lock()
-        return self._emptied[1:]
+        return Judge(snapshot, *self._emptied[1:])
 
 
 def _nodes(view: View, *, is_bad: bool) -> list[NodeView]:

@@ -1,11 +1,12 @@
 """`hived why JOB --if CHANGE`: changes of the user's own, tried together on the state of a snapshot."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived_extender.api.waiting import Certificate, IfResult
+from hived_extender.insight.certificates import Judge
 from hived_extender.insight.changes import (
     ACCEPTED,
     Cells,
@@ -24,9 +25,16 @@ from hived_extender.insight.trials import Trials, refusal
 MOST_CHANGES = 16
 """Changes that are tried together."""
 
+_HAS_ROOM = frozenset({"order", "lent"})
+"""Causes of a job that would start itself: others keep it from that, who have to start anew."""
 
-def try_changes(snapshot: Snapshot, entry: WaitingEntry, changes: Sequence[str]) -> IfResult:
-    """Would the job start at once with all of these changes? Takes `snapshot.lock`; nothing changes.
+
+def try_changes(
+    snapshot: Snapshot, entry: WaitingEntry, changes: Sequence[str], judge_of: Callable[[Snapshot], Judge]
+) -> IfResult:
+    """Would the job start at once with all of these changes, and else why not? Takes `snapshot.lock`; nothing changes.
+
+    `judge_of` makes the judge of a snapshot in which they are made.
 
     Raises UserError for changes that cannot be tried, with the words that would do. Cost: a few searches, and O(cells +
     pods) if the configuration is to be changed.
@@ -43,12 +51,15 @@ def try_changes(snapshot: Snapshot, entry: WaitingEntry, changes: Sequence[str])
         resizes = [each for one in read if isinstance(one, Cells) for each in one.resizes]
         if resizes:
             trials = Trials(replace(snapshot, state=resized_state(snapshot.state, resizes)), entry)
-        found = trials.change(one for one in read if not isinstance(one, Cells))
-    if found.starts:
-        return IfResult(starts=True, nodes=list(found.nodes), victims=list(found.victims))
-    return IfResult(
-        starts=False, certificate=Certificate(sentence=found.reason, cause="unknown", vc=entry.vc, reason=found.reason)
-    )
+        others = [one for one in read if not isinstance(one, Cells)]
+        found = trials.change(others)
+        if found.starts:
+            return IfResult(starts=True, nodes=list(found.nodes), victims=list(found.victims))
+        changed, asked = trials.changed(others)
+        certificate = judge_of(changed).certificate(asked)
+    if certificate.cause in _HAS_ROOM:
+        certificate = Certificate(sentence=found.reason, cause="unknown", vc=entry.vc, reason=found.reason)
+    return IfResult(starts=False, certificate=certificate)
 
 
 def _known(trials: Trials) -> Known:

@@ -12,10 +12,11 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from hived.copying import copy_state
 from hived.decisions import Bind, Decision, Wait
 from hived.errors import UserError
 from hived.events import LeavesLost, Limit, NodeHealthChanged, Offer, PodDeleted, Spread, Together
-from hived.scheduler import Asked, Fact, plan_in_turn
+from hived.scheduler import Asked, Fact, handle, plan_in_turn
 from hived.specs import MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, GroupSpec, MemberSpec, PodRequest, PodSpec
 from hived.state import State
 from hived.topology import NO_CELL, BoolArray
@@ -44,6 +45,16 @@ class Outcome(msgspec.Struct, frozen=True):
     nodes: tuple[str, ...] = ()
     victims: tuple[str, ...] = ()
     reason: str = ""
+
+
+class _World(msgspec.Struct, frozen=True):
+    """Parts that are asked for after these facts, with the nodes that are offered then. Groups that `comes_back` names
+    start anew after the job, and nobody may have to leave for them.
+    """
+
+    wanted: tuple[Wanted, ...]
+    facts: tuple[Fact, ...]
+    comes_back: tuple[str, ...]
 
 
 class Trials:
@@ -98,7 +109,39 @@ class Trials:
 
     def change(self, changes: Iterable[Change]) -> Outcome:
         """The outcome of some changes at once; none of `Cells`, which need another state."""
-        wanted, facts, opened, comes_back = self.wanted, list[Fact](), set[int](), list[str]()
+        world, evicted = self._world(changes), list[str]()
+        asks = [Asked(one.request, offer=one.offer) for one in world.wanted]
+        back = [[Asked(each) for each in self._first_pods(name)] for name in world.comes_back]
+        self.count += 1
+        found, *others = plan_in_turn(self.state, [asks, *back], self.snapshot.at, world.facts, evicted)
+        if isinstance(found, UserError):
+            return Outcome(False, reason=found.message)
+        if (wait := next((one for one in found if isinstance(one, Wait)), None)) is not None:
+            return Outcome(False, reason=wait.reason)
+        if back and (evicted or not all(_binds(one) for one in others)):
+            return Outcome(False, reason="others would have to leave, or a group that moves finds no other place")
+        return Outcome(True, _nodes_in(found), tuple(dict.fromkeys(self.job_of(name) for name in evicted)))
+
+    def changed(self, changes: Iterable[Change]) -> tuple[Snapshot, WaitingEntry]:
+        """The snapshot and the job after the same changes. Cost: a copy of the state."""
+        world, state = self._world(changes), copy_state(self.state)
+        for fact in world.facts:
+            handle(state, fact)
+        first = world.wanted[0].request.spec
+        entry = replace(
+            self.entry,
+            vc=first.virtual_cluster,
+            priority=first.priority,
+            requests=tuple(one.request for one in world.wanted),
+            offers=tuple(one.offer for one in world.wanted),
+            fits=tuple(one.fit for one in world.wanted),
+        )
+        return replace(self.snapshot, state=state), entry
+
+    def _world(self, changes: Iterable[Change]) -> "_World":
+        """The parts and the facts of some changes."""
+        wanted, comes_back, opened = self.wanted, list[str](), set[int]()
+        facts: list[Fact] = self.ended(name for name in self._own if name in self.state.groups)
         for one in changes:
             match one:
                 case Ends(names) | Move(names):
@@ -111,34 +154,8 @@ class Trials:
                 case _:
                     wanted = tuple(changed(part, one) for part in wanted)
         healed = {self.state.topology.node_index[one.node] for one in facts if isinstance(one, NodeHealthChanged)}
-        return self.ask(wanted, facts, opened, healed, comes_back)
-
-    def ask(
-        self,
-        wanted: Sequence[Wanted],
-        facts: Sequence[Fact] = (),
-        opened: Iterable[int] = (),
-        healed: Iterable[int] = (),
-        comes_back: Sequence[str] = (),
-    ) -> Outcome:
-        """The outcome of asking for these parts after these facts.
-
-        Groups have left the nodes in `opened`, the ones in `healed` are healthy again. Groups that `comes_back` names
-        start anew after the job, and nobody may have to leave for them.
-        """
-        facts = [*self.ended(name for name in self._own if name in self.state.groups), *facts]
-        opened, healed, evicted = set(opened), set(healed), list[str]()
-        asks = [Asked(one.request, offer=self._offered(one, opened, healed)) for one in wanted]
-        back = [[Asked(each) for each in self._first_pods(name)] for name in comes_back]
-        self.count += 1
-        found, *others = plan_in_turn(self.state, [asks, *back], self.snapshot.at, facts, evicted)
-        if isinstance(found, UserError):
-            return Outcome(False, reason=found.message)
-        if (wait := next((one for one in found if isinstance(one, Wait)), None)) is not None:
-            return Outcome(False, reason=wait.reason)
-        if comes_back and (evicted or not all(_binds(one) for one in others)):
-            return Outcome(False, reason="others would have to leave, or a group that moves finds no other place")
-        return Outcome(True, _nodes_in(found), tuple(dict.fromkeys(self.job_of(name) for name in evicted)))
+        offered = tuple(replace(one, offer=self._offered(one, opened, healed)) for one in wanted)
+        return _World(offered, tuple(facts), tuple(comes_back))
 
     def ended(self, groups: Iterable[str]) -> list[Fact]:
         """All pods of these groups are gone."""

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from hived.specs import ClusterSpec, VirtualCellSpec
 from hived_config.loader import load_text
-from hived_extender.api.waiting import Certificate, Why
+from hived_extender.api.waiting import Certificate, IfResult, Why
+from hived_extender.insight.answering import Answering
 from hived_extender.kube_rules.nodes import CORDON
 from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_extender.pods.asks import LEAF_CELL_TYPE, PINNED_CELL, PRIORITY, VIRTUAL_CLUSTER
@@ -258,6 +259,10 @@ class Office(SmallGangCluster):
     def why(self, name: str) -> Why:
         """The answer of `hived why` for a job of ours."""
         return Answering(self.service, fresh_s=0.0).why(f"{self.jobs[name].namespace}/{self.jobs[name].pods[0]}")
+
+    def try_changes(self, name: str, *changes: str) -> IfResult:
+        """The answer of `hived why --if` for a job of ours."""
+        return Answering(self.service, fresh_s=0.0).try_changes(f"ns/{self.jobs[name].pods[0]}", changes)
 
     def certificate(self, name: str) -> Certificate:
         """Why a job waits, and what would help."""
