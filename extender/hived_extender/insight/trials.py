@@ -28,6 +28,9 @@ from hived_extender.kube_rules.nodes import Gate, static_refusal
 _OF_KUBERNETES = "node.kubernetes.io/"
 """Kubernetes itself taints nodes that are not ready or cordoned by such keys."""
 
+SLOTS_OF_A_TRIAL = 256
+"""A trial counts once more for so many pods."""
+
 
 class Wanted(msgspec.Struct, frozen=True):
     """One part of a job as it is asked for. `fit` and `demands` are as in `WaitingEntry`."""
@@ -58,7 +61,7 @@ class _World(msgspec.Struct, frozen=True):
 
 
 class Trials:
-    """Trials for one job; `count` says how many were made.
+    """Trials for one job; `count` says how many were made, where those of large jobs count more.
 
     Not thread-safe: whoever makes trials holds `Snapshot.lock`.
     """
@@ -68,6 +71,8 @@ class Trials:
         self.state: State = snapshot.state
         parts = zip(entry.requests, entry.offers, entry.fits, entry.demands, strict=True)
         self.wanted = tuple(Wanted(one, offer, _rows(one, fit), demands) for one, offer, fit, demands in parts)
+        slots = sum(slot_count(spec.group.members) for spec in self.specs)
+        self._weight = 1 + slots // SLOTS_OF_A_TRIAL
         self._own = {one.request.spec.group.name for one in self.wanted}
 
     @property
@@ -112,7 +117,7 @@ class Trials:
         world, evicted = self._world(changes), list[str]()
         asks = [Asked(one.request, offer=one.offer) for one in world.wanted]
         back = [[Asked(each) for each in self._first_pods(name)] for name in world.comes_back]
-        self.count += 1
+        self.count += self._weight
         found, *others = plan_in_turn(self.state, [asks, *back], self.snapshot.at, world.facts, evicted)
         if isinstance(found, UserError):
             return Outcome(False, reason=found.message)
@@ -121,6 +126,16 @@ class Trials:
         if back and (evicted or not all(_binds(one) for one in others)):
             return Outcome(False, reason="others would have to leave, or a group that moves finds no other place")
         return Outcome(True, _nodes_in(found), tuple(dict.fromkeys(self.job_of(name) for name in evicted)))
+
+    def may_start(self, changes: Iterable[Change]) -> bool:
+        """Is the job bound after some changes, or would it preempt others? Costs less than `change`, which says whether
+        that is enough.
+        """
+        world = self._world(changes)
+        self.count += self._weight
+        asks = [Asked(one.request, offer=one.offer) for one in world.wanted]
+        (found,) = plan_in_turn(self.state, [asks], self.snapshot.at, world.facts)
+        return not isinstance(found, UserError) and not any(isinstance(one, Wait) for one in found)
 
     def changed(self, changes: Iterable[Change]) -> tuple[Snapshot, WaitingEntry]:
         """The snapshot and the job after the same changes. Cost: a copy of the state."""

@@ -41,6 +41,9 @@ MOST_TRIALS = 64
 MOST_OF_A_KIND = 8
 """Trials of one kind: ends, moves, nodes."""
 
+MOST_PRIORITIES = 4
+"""Priorities that are tried with all that follows, from the lowest at which somebody could be preempted."""
+
 MOST_SHOWN = 2
 """Changes of one kind that are shown."""
 
@@ -154,17 +157,14 @@ def _priorities(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
         for each in _priorities_above(trials)
         if each <= MAX_GUARANTEED_PRIORITY and not refusal(trials.snapshot, entry, entry.vc, each)
     ]
-    least, most, best = 0, len(allowed) - 1, None
-    while least <= most and trials.count < MOST_TRIALS:
-        middle = (least + most) // 2
-        change = Priority(allowed[middle])
-        found = trials.change([change])
-        if found.starts:
-            best, most = (change, found), middle - 1
+    least, most, middle = 0, len(allowed), 0  # often the lowest will do
+    while least < most and trials.count < MOST_TRIALS:
+        if trials.may_start([Priority(allowed[middle])]):
+            most = middle
         else:
             least = middle + 1
-    if best is not None:
-        yield best
+        middle = (least + most) // 2
+    yield from _tried(trials, map(Priority, allowed[least : least + MOST_PRIORITIES]), 1)
 
 
 def _priorities_above(trials: Trials) -> list[int]:
