@@ -14,9 +14,10 @@ from hived.errors import HivedError, UserError
 from hived.topology import Topology
 from hived_extender.api.waiting import Certificate, FreeCells, IfResult, NodeView, When, Why
 from hived_extender.insight.certificates import Judge
+from hived_extender.insight.changes import words
 from hived_extender.insight.forecaster import Forecaster
 from hived_extender.insight.free_cells import free_cells
-from hived_extender.insight.ifs import try_changes
+from hived_extender.insight.ifs import read_changes, try_changes
 from hived_extender.insight.listing import ListedJob, node_views, running_jobs, waiting_job
 from hived_extender.insight.sharing import SharedAnswers
 from hived_extender.insight.snapshot import Snapshot, take
@@ -96,15 +97,22 @@ class InsightDesk:
         listed = view.find(name)
         return self._whys.get((view.snapshot.version, listed.job.name), lambda: self._why(view, listed))
 
-    def try_changes(self, name: str, changes: Sequence[str]) -> IfResult:
-        """Whether a waiting job would start with these changes. Raises UserError."""
+    def try_changes(
+        self, name: str, changes: Sequence[str], is_shown: Callable[[str], bool] = lambda namespace: True
+    ) -> IfResult:
+        """Whether a waiting job would start with these changes, which name jobs of namespaces that are shown alone.
+
+        Raises UserError.
+        """
         view = self.view()
         listed = view.find(name)
         entry = view.snapshot.find(listed.job.name)
         if entry is None:
             raise UserError(f"{listed.job.name} does not wait: it is {listed.job.state.lower()}")
-        question = view.snapshot.version, listed.job.name, *changes
-        return self._ifs.get(question, lambda: try_changes(view.snapshot, entry, changes))
+        read = read_changes(view.snapshot, entry, changes, lambda known: is_shown(view.namespaces.get(known, "")))
+        question = view.snapshot.version, listed.job.name, *map(words, read)
+        emptied = self._emptied_of(view.snapshot.state.topology)
+        return self._ifs.get(question, lambda: try_changes(view.snapshot, entry, read, *emptied))
 
     def nodes(self, *, is_bad: bool = False) -> tuple[View, list[NodeView]]:
         """All nodes, or those that cannot be used wholly, and the view that they are of."""

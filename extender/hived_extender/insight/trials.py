@@ -46,6 +46,17 @@ class Outcome(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class Trial(msgspec.Struct, frozen=True):
+    """The parts that are asked for, each with its offer, after some facts.
+
+    Groups that `comes_back` names start anew after the job, and nobody may have to leave for them.
+    """
+
+    wanted: Sequence[Wanted]
+    facts: Sequence[Fact]
+    comes_back: Sequence[str]
+
+
 class Trials:
     """Trials for one job; `count` says how many were made.
 
@@ -87,6 +98,10 @@ class Trials:
 
     def change(self, changes: Iterable[Change]) -> Outcome:
         """The outcome of some changes at once; none of `Cells`, which need another state."""
+        return self.ask(self.trial(changes))
+
+    def trial(self, changes: Iterable[Change]) -> Trial:
+        """The trial of some changes at once."""
         wanted, facts, opened, comes_back = self.wanted, list[Fact](), set[int](), list[str]()
         for one in changes:
             match one:
@@ -100,32 +115,22 @@ class Trials:
                 case _:
                     wanted = tuple(changed(part, one) for part in wanted)
         healed = {self.state.topology.node_index[one.node] for one in facts if isinstance(one, NodeHealthChanged)}
-        return self.ask(wanted, facts, opened, healed, comes_back)
-
-    def ask(
-        self,
-        wanted: Sequence[Wanted],
-        facts: Sequence[Fact] = (),
-        opened: Iterable[int] = (),
-        healed: Iterable[int] = (),
-        comes_back: Sequence[str] = (),
-    ) -> Outcome:
-        """The outcome of asking for these parts after these facts.
-
-        Groups have left the nodes in `opened`, the ones in `healed` are healthy again. Groups that `comes_back` names
-        start anew after the job, and nobody may have to leave for them.
-        """
         facts = [*self.ended(name for name in self._own if name in self.state.groups), *facts]
-        opened, healed, evicted = set(opened), set(healed), list[str]()
-        asks = [Asked(one.request, offer=self._offered(one, opened, healed)) for one in wanted]
-        back = [[Asked(each) for each in self._first_pods(name)] for name in comes_back]
+        offered = [replace(one, offer=self._offered(one, opened, healed)) for one in wanted]
+        return Trial(offered, facts, comes_back)
+
+    def ask(self, trial: Trial) -> Outcome:
+        """The outcome of a trial."""
+        asks = [Asked(one.request, offer=one.offer) for one in trial.wanted]
+        back = [[Asked(each) for each in self._first_pods(name)] for name in trial.comes_back]
+        evicted = list[str]()
         self.count += 1
-        found, *others = plan_in_turn(self.state, [asks, *back], self.snapshot.at, facts, evicted)
+        found, *others = plan_in_turn(self.state, [asks, *back], self.snapshot.at, trial.facts, evicted)
         if isinstance(found, UserError):
             return Outcome(False, reason=found.message)
         if (wait := next((one for one in found if isinstance(one, Wait)), None)) is not None:
             return Outcome(False, reason=wait.reason)
-        if comes_back and (evicted or not all(_binds(one) for one in others)):
+        if trial.comes_back and (evicted or not all(_binds(one) for one in others)):
             return Outcome(False, reason="others would have to leave, or a group that moves finds no other place")
         return Outcome(True, _nodes_in(found), tuple(dict.fromkeys(self.job_of(name) for name in evicted)))
 
@@ -163,7 +168,7 @@ class Trials:
         return [one for one in pods if one is not None][:1]
 
     def _offered(self, wanted: Wanted, opened: set[int], healed: set[int]) -> Offer | None:
-        """The offer with nodes that have room now, where a pod fits at all."""
+        """The offer with nodes that groups have left, and nodes that are healthy again, where a pod fits at all."""
         offer = wanted.offer
         if offer is None or not (opened or healed):
             return offer
