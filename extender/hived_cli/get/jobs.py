@@ -8,6 +8,7 @@ import click
 
 from hived_cli.helpers.completing import complete_vcs
 from hived_cli.helpers.forms import fitted, output_option
+from hived_cli.helpers.names import of_vc
 from hived_cli.helpers.waits import UNKNOWN, WAITING_STATES, age, brief_when, listed, priority, reason, state
 from hived_cli.helpers.watching import Answer, Show, watches
 from hived_config.reader import printable
@@ -53,7 +54,12 @@ def command(
 
     def answer() -> Answer:
         told = inspector.fetch_new(path)
-        return told if output == "json" else _drawn(inspector.decode(path, Jobs, told).items, output == "wide")
+        if output == "json":
+            return told
+        jobs = inspector.decode(path, Jobs, told).items
+        if not jobs and wanted["vc"]:
+            of_vc(inspector.free_cells(), wanted["vc"])
+        return _drawn(jobs, output == "wide")
 
     show(answer)
 

@@ -52,5 +52,5 @@ def _drawn(nodes: Sequence[NodeView], is_bad: bool, is_wide: bool) -> str:
         ]
         for one in nodes
     ]
-    headers = ["NODE", "HEALTH", ">SINCE", ">CELLS", ">FREE", ">LOST", "REASON", "GROUPS"]
+    headers = ["NODE", "HEALTH", ">FOR", ">CELLS", ">FREE", ">LOST", "REASON", "GROUPS"]
     return fitted(headers, rows, is_whole=is_wide)

@@ -12,6 +12,9 @@ from hived_config.reader import printable
 from hived_extender.api.waiting import BadNode, Certificate, Holder, IfResult, Job, Unblock, Why
 from hived_extender.client.moments import as_minute
 
+_NOT_TRIED = ("incomplete", "invalid", "order", "lent")
+"""Causes for which no changes are tried, or none is needed."""
+
 
 def draw_why(why: Why, now: datetime) -> str:
     """All that is known of a job. One that has its cells has no certificate."""
@@ -65,6 +68,12 @@ def _certificate(found: Certificate, now: datetime) -> Iterator[str]:
         yield from ["", _title("Bad nodes"), *_indented(_bad_nodes(found.bad_nodes, now))]
     if found.unblock:
         yield from ["", _title("What would help, each alone"), *_indented(_unblocks(found.unblock))]
+    elif found.cause not in _NOT_TRIED:
+        yield from [
+            "",
+            _title("What would help"),
+            "  no change alone that was tried; try several with --if",
+        ]
 
 
 def _counts(found: Certificate) -> str:
@@ -93,12 +102,12 @@ def _holders(holders: Sequence[Holder], now: datetime) -> str:
         ]
         for one in holders
     ]
-    return table(["GROUP", "VC", ">PRIORITY", ">GPUS", "NODES", ">SINCE", "UNTIL AT THE LATEST"], rows)
+    return table(["GROUP", "VC", ">PRIORITY", ">GPUS", "NODES", ">FOR", "UNTIL AT THE LATEST"], rows)
 
 
 def _bad_nodes(nodes: Sequence[BadNode], now: datetime) -> str:
     rows = [[printable(one.node), printable(one.reason) or UNKNOWN, age(one.since, now)] for one in nodes]
-    return table(["NODE", "REASON", ">SINCE"], rows)
+    return table(["NODE", "REASON", ">FOR"], rows)
 
 
 def _unblocks(unblocks: Sequence[Unblock]) -> str:
