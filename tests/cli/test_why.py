@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from hived_cli import main
 from hived_extender.api.waiting import Certificate, IfResult, Job, When, Why
-from tests.cli.waiting_service import CERTIFICATE, GANG, WHY, WaitingService
+from tests.cli.waiting_service import CERTIFICATE, GANG, SENTENCE, TRAIN, WHY, WaitingService
 
 
 @pytest.fixture
