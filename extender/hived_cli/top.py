@@ -10,9 +10,10 @@ import msgspec
 from hived_cli.helpers.answers import as_json
 from hived_cli.helpers.completing import complete_vcs
 from hived_cli.helpers.connecting import asks_service
+from hived_cli.helpers.job_tables import job_table
 from hived_cli.helpers.names import of_vc
 from hived_cli.helpers.tables import table
-from hived_cli.helpers.waits import WAITING_STATES, age, brief_when, reason, state
+from hived_cli.helpers.waits import WAITING_STATES, age
 from hived_cli.helpers.watching import follow, interval_option, is_live
 from hived_config.reader import printable
 from hived_extender.api.waiting import FreeCells, Job, NodeView
@@ -82,7 +83,7 @@ def _drawn(frame: Frame, server: str) -> str:
     lines += [_clusters(frame.free_cells), ""]
     if frame.bad_nodes:
         lines += [*_bad(frame.bad_nodes, now), ""]
-    lines.append(_waiting(waiting, now))
+    lines.append(job_table(waiting, now, title="WAITING JOB") if waiting else "No job waits.")
     return "\n".join(lines)
 
 
@@ -104,14 +105,3 @@ def _bad(nodes: Sequence[NodeView], now: datetime) -> Iterator[str]:
     yield table(["BAD NODE", "REASON", ">FOR"], rows)
     if len(nodes) > BAD_COUNT:
         yield f"and {len(nodes) - BAD_COUNT} more: hived get nodes --bad"
-
-
-def _waiting(jobs: Sequence[Job], now: datetime) -> str:
-    if not jobs:
-        return "No job waits."
-    rows = [
-        [printable(job.name), printable(job.vc), state(job), age(job.since, now), job.asks, brief_when(job.when, now),
-         reason(job)]
-        for job in jobs
-    ]  # fmt: skip
-    return table(["WAITING JOB", "VC", "STATE", ">AGE", "ASKS", "WHEN", "REASON"], rows)
