@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from hived.emptied import Emptied
 from hived.errors import HivedError, UserError
 from hived.topology import Topology
-from hived_extender.api.waiting import Certificate, FreeCells, IfResult, NodeView, When, Why
+from hived_extender.api.waiting import CauseName, Certificate, FreeCells, IfResult, NodeView, When, Why
 from hived_extender.insight.certificates import Judge
 from hived_extender.insight.changes import words
 from hived_extender.insight.forecaster import Forecaster
@@ -31,6 +31,12 @@ FORECAST_EVERY_S = 10.0
 """Between two forecasts of all jobs, which take a part of one core."""
 
 NOT_FOUND = 404
+
+_UNTIMED: Mapping[CauseName, str] = {
+    "bad": "nobody says when the nodes are healthy again",
+    "kubernetes": "nobody says until when rules of Kubernetes stand in the way",
+}
+"""Causes that do not end by jobs that end: no history of durations could tell until when they last."""
 
 log = logging.getLogger(__name__)
 
@@ -145,6 +151,8 @@ class InsightDesk:
             return Why(job=listed.job)
         found = replace(view.certificates[name], unblock=unblocks_of(view.snapshot, entry))
         when = self._forecaster.of(view.snapshot, entry) if self._forecaster is not None else None
+        if when is not None and when.kind == "unknown" and found.cause in _UNTIMED:
+            when = replace(when, because=_UNTIMED[found.cause])
         return Why(job=listed.job, certificate=found, when=when)
 
     def _foresee(self, snapshot: Snapshot) -> None:
