@@ -483,7 +483,7 @@ SITUATIONS = [
         sentence="needs 1 node of 8 H100; vision has 2 of 2 in use by one (priority 0) and two (priority 0)",
         holders=("ns/one", "ns/two"),
         bad=("dgx-1",),
-        helps=("vc=foundation", "priority=1", "opportunistic", "ends=ns/two", *MORE),
+        helps=("vc=foundation", "priority=1", "opportunistic", "ends=ns/one", "ends=ns/two", *MORE),
     ),
     Situation(
         "another virtual cluster has the hardware that is left",
