@@ -1,14 +1,10 @@
 """`hived why JOB --if CHANGE`: changes of the user's own, tried together on the state of a snapshot."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 
 from msgspec.structs import replace
 
-from hived.copying import copy_state
-from hived.emptied import Emptied
 from hived.errors import UserError
-from hived.scheduler import handle
 from hived_extender.api.waiting import Certificate, IfResult
 from hived_extender.insight.certificates import Judge
 from hived_extender.insight.changes import (
@@ -24,12 +20,13 @@ from hived_extender.insight.changes import (
 )
 from hived_extender.insight.resized import resized_state, type_names
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry
-from hived_extender.insight.trials import Outcome, Trial, Trials, refusal
-
-Turn = AbstractContextManager[object]
+from hived_extender.insight.trials import Trials, refusal
 
 MOST_CHANGES = 16
 """Changes that are tried together."""
+
+_HAS_ROOM = frozenset({"order", "lent"})
+"""Causes of a job that would start itself: others keep it from that, who have to start anew."""
 
 
 def read_changes(
@@ -57,13 +54,12 @@ def read_changes(
 
 
 def try_changes(
-    snapshot: Snapshot, entry: WaitingEntry, changes: Sequence[Change], emptied: Emptied, turn: Turn
+    snapshot: Snapshot, entry: WaitingEntry, changes: Sequence[Change], judge_of: Callable[[Snapshot], Judge]
 ) -> IfResult:
-    """Would the job start at once with all of these changes? Takes `snapshot.lock`; nothing changes.
+    """Would the job start at once with all of these changes, and else why not? Takes `snapshot.lock`; nothing changes.
 
-    `emptied` is the empty cluster of the same configuration, asked by who has `turn`. Raises UserError for changes that
-    cannot be tried together. Cost: a few searches; a copy of the state if the job would wait; O(cells + pods) if the
-    configuration is to be changed.
+    `judge_of` makes the judge of a snapshot in which they are made. Raises UserError for changes that cannot be tried
+    together. Cost: a few searches, and O(cells + pods) if the configuration is to be changed.
     """
     with snapshot.lock:
         trials = Trials(snapshot, entry)
@@ -71,32 +67,15 @@ def try_changes(
         resizes = [each for one in changes if isinstance(one, Cells) for each in one.resizes]
         if resizes:
             trials = Trials(replace(snapshot, state=resized_state(snapshot.state, resizes)), entry)
-            emptied, turn = Emptied(), nullcontext()
-        trial = trials.trial(one for one in changes if not isinstance(one, Cells))
-        found = trials.ask(trial)
+        others = [one for one in changes if not isinstance(one, Cells)]
+        found = trials.change(others)
         if found.starts:
             return IfResult(starts=True, nodes=list(found.nodes), victims=list(found.victims))
-        return IfResult(starts=False, certificate=_certificate(trials, trial, found, emptied, turn))
-
-
-def _certificate(trials: Trials, trial: Trial, found: Outcome, emptied: Emptied, turn: Turn) -> Certificate:
-    """Why the job would wait after the changes."""
-    entry, spec = trials.entry, trial.wanted[0].request.spec
-    state = copy_state(trials.state)
-    for fact in trial.facts:
-        handle(state, fact)
-    changed = replace(
-        entry,
-        vc=spec.virtual_cluster,
-        priority=spec.priority,
-        requests=tuple(one.request for one in trial.wanted),
-        offers=tuple(one.offer for one in trial.wanted),
-        reason=found.reason,
-    )
-    told = Judge(replace(trials.snapshot, state=state), emptied, turn).certificate(changed)
-    if told.cause in ("order", "lent"):  # it would start itself, but others could not
-        return Certificate(sentence=found.reason, cause="unknown", vc=spec.virtual_cluster, reason=found.reason)
-    return told
+        changed, asked = trials.changed(others)
+        certificate = judge_of(changed).certificate(asked)
+    if certificate.cause in _HAS_ROOM:
+        certificate = Certificate(sentence=found.reason, cause="unknown", vc=entry.vc, reason=found.reason)
+    return IfResult(starts=False, certificate=certificate)
 
 
 def _check(trials: Trials, changes: Sequence[Change]) -> None:

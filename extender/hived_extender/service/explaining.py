@@ -55,19 +55,23 @@ class CacheFacts:
 
     def of_group(self, name: str) -> GroupFacts | None:
         """A group that has cells; its job is its gang, or the group itself."""
-        records = [record for uid in self._core.holders(name) if (record := self._cache.pods.get(uid)) is not None]
+        holders = self._core.holders(name)
+        group = self._core.state.groups.get(name)
+        uids = holders or list(group.preempting_pods if group is not None else ())
+        records = [record for uid in uids if (record := self._cache.pods.get(uid)) is not None]
         if not records:
             return None
         first = records[0]
         starts = [one.progress.times.started_s for one in records if one.progress.times.started_s is not None]
         is_leaving = all(one.seen.is_leaving for one in records)
-        ends = [leaves_s for one in records if is_leaving and (leaves_s := seconds_of(one.seen.leaves_at)) is not None]
+        ends = [seconds_of(one.seen.leaves_at) if is_leaving else ends_s_of(one) for one in records]
         return GroupFacts(
             name if first.gang is None else f"podgroup/{first.gang}",
             first.namespace,
             min(starts, default=None),
-            max(ends, default=None),
+            last_of(ends),
             is_leaving,
+            is_waiting=not holders,
         )
 
     def of_node(self, name: str) -> BadNode:
@@ -81,6 +85,24 @@ class CacheFacts:
 def troubles(cache: ClusterCache, nodes: Iterable[str]) -> dict[str, tuple[str, float | None]]:
     """Why these nodes cannot be used, or any others not wholly; and since when (seconds since 1970), if known."""
     return cache.devices.troubles() | {node: cache.nodes.trouble(node) for node in nodes}
+
+
+def limit_s_of(record: PodRecord) -> float | None:
+    """Seconds that a pod has its cells at the most from its start, with the time to leave; None if it does not say."""
+    limit_s = record.progress.limit_s
+    return None if limit_s is None else limit_s + record.seen.grace_s
+
+
+def ends_s_of(record: PodRecord) -> float | None:
+    """When a pod is gone at the latest by its own declaration, in seconds since 1970; None if it does not say."""
+    started_s, limit_s = record.progress.times.started_s, limit_s_of(record)
+    return None if started_s is None or limit_s is None else started_s + limit_s
+
+
+def last_of(moments: Sequence[float | None]) -> float | None:
+    """The latest of all; None if one is not known."""
+    known = [each for each in moments if each is not None]
+    return max(known) if known and len(known) == len(moments) else None
 
 
 class Explaining:

@@ -1,7 +1,7 @@
 """Changes of the user's own are tried together; mistakes in them are answered with the words that would do."""
 
+import threading
 from collections.abc import Sequence
-from contextlib import nullcontext
 
 import pytest
 
@@ -10,6 +10,7 @@ from hived.errors import UserError
 from hived_config.access import Access, AccessRules, VirtualClusterAccess
 from hived_config.rules import PodRules
 from hived_extender.api.waiting import IfResult
+from hived_extender.insight.certificates import Judge
 from hived_extender.insight.changes import ACCEPTED
 from hived_extender.insight.ifs import read_changes, try_changes
 from hived_extender.insight.snapshot import take
@@ -33,7 +34,7 @@ def tried(small: SmallCluster, *changes: str, name: str = "ns/late") -> IfResult
     assert entry is not None
     before = snapshot.state.cells.memory.tobytes()
     read = read_changes(snapshot, entry, changes)
-    found = try_changes(snapshot, entry, read, Emptied(), nullcontext())
+    found = try_changes(snapshot, entry, read, lambda one: Judge(one, Emptied(), threading.Lock()))
     assert snapshot.state.cells.memory.tobytes() == before
     return found
 
@@ -67,19 +68,22 @@ def test_changes_that_let_the_job_start(changes: Sequence[str], victims: Sequenc
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        (["priority=5"], "insufficient capacity"),
-        (["heal=n3"], "insufficient capacity"),
-        (["pods=4x1"], "insufficient capacity"),
-        (["pods=8x4", "ends=ns/one"], "insufficient capacity"),
-        (["move=ns/one"], "finds no other place"),
-        (["vc=empty"], ""),
+        (["priority=5"], "needs 1 node of 4 GPU; a has 2 of 2 in use by one (priority 5) and two (priority 7)"),
+        (["heal=n3"], "needs 1 node of 4 GPU; a has 2 of 2 in use by one (priority 5) and two (priority 7)"),
+        (["pods=4x1"], "needs 4 pods of 1 GPU at once; a has 8 of 8 GPU in use by one (priority 5)"),
+        (["pods=2x4", "ends=ns/one"], "needs 2 nodes of 4 GPU at once; a has 1 of 2 in use by two (priority 7)"),
+        (["pods=8x4", "ends=ns/one"], "needs 8 nodes of 4 GPU at once; it can never run: a has 2 in all"),
+        (["vc=b", "pods=2x4"], "needs 2 nodes of 4 GPU at once; it can never run: b has 1 in all"),
+        (["vc=empty"], "it can never run: empty has no cells for it"),
+        (["cells=b:-1xNODE", "vc=b"], "it can never run: b has no cells for it"),
+        (["move=ns/one"], "others would have to leave, or a group that moves finds no other place"),
     ],
 )
-def test_changes_that_do_not_are_answered_with_the_reason(changes: Sequence[str], why: str) -> None:
+def test_changes_that_do_not_are_answered_with_the_cause_that_is_left(changes: Sequence[str], why: str) -> None:
     found = tried(full(), *changes)
     assert not found.starts
     assert found.certificate is not None
-    assert why in found.certificate.reason
+    assert why in found.certificate.sentence
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def unknown(name: str) -> str:
     return f"no job, pod or affinity group {name} waits, runs or has cells; pods are named NAMESPACE/NAME"
 
 
-class InsightDesk:
+class Answering:
     """See the module. Thread-safe; equal questions are answered once in a moment, however many ask."""
 
     def __init__(
@@ -117,8 +117,7 @@ class InsightDesk:
             raise UserError(f"{listed.job.name} does not wait: it is {listed.job.state.lower()}")
         read = read_changes(view.snapshot, entry, changes, lambda known: is_shown(view.namespaces.get(known, "")))
         question = view.snapshot.version, listed.job.name, *map(words, read)
-        emptied = self._emptied_of(view.snapshot.state.topology)
-        return self._ifs.get(question, lambda: try_changes(view.snapshot, entry, read, *emptied))
+        return self._ifs.get(question, lambda: try_changes(view.snapshot, entry, read, self._judge))
 
     def nodes(self, *, is_bad: bool = False) -> tuple[View, list[NodeView]]:
         """All nodes, or those that cannot be used wholly, and the view that they are of."""
@@ -132,7 +131,7 @@ class InsightDesk:
 
     def _look(self) -> View:
         snapshot = take(self._service)
-        judge = Judge(snapshot, *self._emptied_of(snapshot.state.topology))
+        judge = self._judge(snapshot)
         with snapshot.lock:
             certificates = {entry.name: judge.certificate(entry) for entry in snapshot.waiting}
         self._foresee(snapshot)
@@ -174,11 +173,13 @@ class InsightDesk:
             self._next_forecast = self._clock() + FORECAST_EVERY_S
             self._is_forecasting.release()
 
-    def _emptied_of(self, topology: Topology) -> tuple[Emptied, threading.Lock]:
-        """The empty cluster, which lasts for as long as the configuration, and who may ask it."""
-        if self._emptied is None or self._emptied[0] is not topology:
-            self._emptied = topology, Emptied(), threading.Lock()
-        return self._emptied[1:]
+    def _judge(self, snapshot: Snapshot) -> Judge:
+        """The judge of a snapshot, with an empty cluster that lasts for as long as the configuration."""
+        topology = snapshot.state.topology
+        found = self._emptied
+        if found is None or found[0] is not topology:
+            found = self._emptied = topology, Emptied(), threading.Lock()
+        return Judge(snapshot, *found[1:])
 
 
 def _nodes(view: View, *, is_bad: bool) -> list[NodeView]:
