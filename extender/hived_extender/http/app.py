@@ -23,7 +23,7 @@ from hived_extender.http.pages.blueprint import front_page, pages, wants_page
 from hived_extender.http.pages.site import Site
 from hived_extender.http.routes import ROUTES, answer, explain
 from hived_extender.http.routing import Backend, Handler
-from hived_extender.insight.desk import InsightDesk
+from hived_extender.insight.answering import Answering
 from hived_extender.insight.history import HistoryRings
 from hived_extender.pods.wire import encode
 from hived_extender.service.service import Service
@@ -42,7 +42,7 @@ def create_app(
     config_pushes: ConfigPushes | None = None,
     defrag: DefragDesk | None = None,
     history: HistoryRings | None = None,
-    insight: InsightDesk | None = None,
+    insight: Answering | None = None,
 ) -> Flask:
     """An application that serves `service` to callers whom `gate` lets in; without one, to everybody. Cheap.
 
@@ -57,7 +57,7 @@ def create_app(
     app.url_map.merge_slashes = False
     app.url_map.converters["rest"] = _RestOfPath
     masking = Masking(gate_of(app))
-    backend = Backend(service, config_pushes, defrag, history, insight or InsightDesk(service), masking)
+    backend = Backend(service, config_pushes, defrag, history, insight or Answering(service), masking)
     site = pages(backend, gate_of(app))
     app.register_blueprint(site.blueprint)
     for route in ROUTES:

@@ -15,7 +15,7 @@ from hived_extender.api.paths import PAGE_JOBS_PATH, page_job_path
 from hived_extender.api.waiting import MASKED, Certificate, IfResult, Job
 from hived_extender.http.pages.marks import Kind, marks_of
 from hived_extender.http.pages.site import Site, paged
-from hived_extender.insight.desk import NOT_FOUND, InsightDesk, View, unknown
+from hived_extender.insight.answering import NOT_FOUND, Answering, View, unknown
 from hived_extender.insight.listing import JobState
 
 TAB = "Jobs"
@@ -60,14 +60,14 @@ class Row(msgspec.Struct, frozen=True):
 class JobsPages:
     """See the module."""
 
-    def __init__(self, site: Site, desk: InsightDesk) -> None:
+    def __init__(self, site: Site, answering: Answering) -> None:
         self._site = site
-        self._desk = desk
+        self._answering = answering
 
     def jobs(self) -> Response:
         """The list, or what of it the question asks for."""
         filters = Filters(**{name: request.args.get(name, "")[:WORDS_LIMIT] for name in Filters.__struct_fields__})
-        view, mask = self._desk.view(), self._site.mask()
+        view, mask = self._answering.view(), self._site.mask()
         at_s = view.snapshot.at
         seen = [mask.listed(one.job, view.certificates.get(one.job.name), at_s) for one in view.jobs]
         found = [job for job in seen if filters.takes(job)]
@@ -89,11 +89,11 @@ class JobsPages:
 
     def job(self, name: str) -> Response:
         """One job. Raises UserError (404) if there is none, or the caller may not see it."""
-        view, mask = self._desk.view(), self._site.mask()
+        view, mask = self._answering.view(), self._site.mask()
         namespace = view.find(name).namespace
         if not mask.shows(namespace):
             raise UserError(unknown(name), NOT_FOUND)
-        why = mask.why(self._desk.why(name), view.snapshot.at, view.namespaces)
+        why = mask.why(self._answering.why(name), view.snapshot.at, view.namespaces)
         tried = request.args.get("if", "").strip()[:WORDS_LIMIT]
         result, mistake = self._try(view, why.job.name, tried) if tried and why.certificate is not None else (None, "")
         marks = _marks(view, why.job.name, why.certificate)
@@ -118,7 +118,7 @@ class JobsPages:
     def _try(self, view: View, name: str, tried: str) -> tuple[IfResult | None, str]:
         """The outcome of changes, separated by spaces; or what is wrong with them."""
         try:
-            found = self._desk.try_changes(name, tried.split())
+            found = self._answering.try_changes(name, tried.split())
         except UserError as error:
             return None, error.message
         return self._site.mask().outcome(found, view.snapshot.at, view.find(name).namespace, view.namespaces), ""
@@ -126,10 +126,10 @@ class JobsPages:
 
 def add_pages(site: Site) -> None:
     """The list and the pages of jobs; none where the service has nobody to answer."""
-    desk = site.backend.insight_desk
-    if desk is None:
+    answering = site.backend.answering
+    if answering is None:
         return
-    pages = JobsPages(site, desk)
+    pages = JobsPages(site, answering)
     site.blueprint.add_url_rule(PAGE_JOBS_PATH, "jobs", pages.jobs)
     site.blueprint.add_url_rule(f"{PAGE_JOBS_PATH}/<rest:name>", "job", pages.job)
 

@@ -61,7 +61,7 @@ def unknown(name: str) -> str:
     return f"no job, pod or affinity group {name} waits, runs or has cells; pods are named NAMESPACE/NAME"
 
 
-class InsightDesk:
+class Answering:
     """See the module. Thread-safe; equal questions are answered once in a moment, however many ask."""
 
     def __init__(
