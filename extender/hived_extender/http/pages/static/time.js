@@ -83,11 +83,16 @@
       if (!chart.lines.length) return;
       draw(element, chart);
       drawn.get(element).text = text;
-      const twin = document.getElementById(element.dataset.table || "");
-      if (twin && !before) twin.open = false;
     } catch {
       element.classList.add("is-old");
+      if (!drawn.has(element)) setTable(element, true);
     }
+  }
+
+  // The table of a chart is open where no script runs. It is closed before anybody is in it, and not when its chart is drawn.
+  function setTable(element, isOpen) {
+    const table = document.getElementById(element.dataset.table || "");
+    if (table) table.open = isOpen;
   }
 
   const charts = [...document.querySelectorAll(".chart[data-source]")];
@@ -106,6 +111,7 @@
   });
   for (const each of charts) {
     each.hidden = false;  // an element without a place is never seen
+    setTable(each, false);
     watcher.observe(each);
     resizer.observe(each);
   }
