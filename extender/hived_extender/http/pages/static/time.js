@@ -32,6 +32,7 @@
 
   function options(chart, width) {
     const order = chart.lines.map((_, i) => chart.is_stacked ? chart.lines.length - 1 - i : i);
+    const first = chart.times[0], last = chart.times[chart.times.length - 1];
     const ink = colour("--faint"), grid = { stroke: colour("--line"), width: 1 };
     const series = order.map((i, place) => {
       const line = chart.lines[i], own = colour(`--vc-${line.number % 12}`);
@@ -44,7 +45,7 @@
     });
     return {
       width, height: HEIGHT, padding: [8, 40, 0, 0], cursor: { points: { size: 6 } }, legend: { live: true },
-      scales: { x: { range: (_, first, last) => [Math.min(first, last - LEAST_STEPS * chart.step), last] },
+      scales: { x: { range: () => [Math.min(first, last - LEAST_STEPS * chart.step), last] },
         y: { range: (_, __, most) => [0, chart.most ? Math.max(chart.most, most) * 1.02 : Math.max(most * 1.08, 1)] } },
       series: [{ label: "", value: (_, at) => at === null ? "last" : clock(at, 3600) }, ...series],
       axes: [{ stroke: ink, grid, ticks: grid, values: (_, splits) => splits.map((at) => clock(at, chart.step)), space: chart.step < 3600 ? 60 : 90 },
