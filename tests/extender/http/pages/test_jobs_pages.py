@@ -82,7 +82,7 @@ def test_filters_are_kept_in_the_form_and_in_links_to_further_pages() -> None:
 
 def test_the_page_of_a_waiting_job_says_why_and_what_helps(client: FlaskClient) -> None:
     words = text_of(page(client, "/page/jobs/ns:third"))
-    assert "Why it waits needs 1 node of 4 GPU; a has 2 of 2 in use by" in words
+    assert "Why it waits Needs 1 node of 4 GPU; a has 2 of 2 in use by" in words
     assert "priority=1" in words
     assert "ends=ns:first" in words
     assert "Who has the cells" in words
