@@ -73,7 +73,7 @@ class ConfigurationPages:
         lines = list(diff(other.text, chosen.text)) if other is not None else []
         return self._page(
             "configuration_version.html",
-            f"Configuration {chosen.version}",
+            f"Configuration version {chosen.version}",
             poll_s=0,
             chosen=chosen,
             other=other,
