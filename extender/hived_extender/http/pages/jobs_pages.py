@@ -14,7 +14,7 @@ from hived.errors import UserError
 from hived_extender.api.paths import PAGE_JOBS_PATH, page_job_path
 from hived_extender.api.waiting import MASKED, CauseName, Certificate, IfResult, Job
 from hived_extender.http.pages.marks import Kind, marks_of
-from hived_extender.http.pages.site import Site, paged
+from hived_extender.http.pages.site import POLL_S, Site, paged
 from hived_extender.insight.answering import NOT_FOUND, Answering, View, unknown
 from hived_extender.insight.listing import JobState
 from hived_extender.service.certificates import rfc3339
@@ -22,7 +22,9 @@ from hived_extender.service.certificates import rfc3339
 TAB = "Jobs"
 ROWS = 50
 SELDOM_S = 15
-"""How often the page of a waiting job is asked for again: what would help takes a while to find out."""
+"""How often the page of a waiting job, or of very many jobs, is asked for again: these take a while to find out."""
+
+MANY = 1000
 
 WORDS_LIMIT = 200
 """Characters of a change to try."""
@@ -92,6 +94,7 @@ class JobsPages:
         return self._site.page(
             "jobs.html",
             TAB,
+            poll_s=POLL_S if len(seen) < MANY else SELDOM_S,
             filters=filters,
             vcs=self._site.frames.latest().layout.vcs,
             states=get_args(JobState),

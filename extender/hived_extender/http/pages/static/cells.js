@@ -427,8 +427,8 @@
   }
 
   async function fetchLayout() {
-    const answer = await fetch("/page/cells/layout", { cache: "no-cache" });
-    if (!answer.ok) return;
+    const answer = await fetch("/page/cells/layout", { cache: "no-cache" }).catch(() => null);
+    if (!answer || !answer.ok) { if (!layout) setTimeout(fetchLayout, POLL_MS); return; }
     layout = await answer.json();
     [loaded, labels, tag, lastAsked, styles, chosen] = [new Map(), new Map(), "", "", new Map(), null];
     place();
