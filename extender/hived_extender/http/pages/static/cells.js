@@ -368,9 +368,14 @@
     context.font = "11px system-ui, sans-serif";
     context.textAlign = "left";
     context.fillStyle = colours.faint;
+    const fits = (words) => context.measureText(words).width <= room;
     let shown = text;
-    while (shown.length > 1 && context.measureText(shown === text ? shown : `…${shown}`).width > room) shown = shown.slice(1);
-    context.fillText(shown === text ? shown : `…${shown}`, x, y);
+    if (!fits(shown) && /^[^.]*[a-z]/i.test(text)) shown = text.split(".")[0];  // without the domain, which all have
+    if (!fits(shown)) {
+      while (shown.length > 1 && !fits(`…${shown}`)) shown = shown.slice(1);
+      shown = `…${shown}`;
+    }
+    context.fillText(shown, x, y);
   }
 
   let isDue = false;
