@@ -5,6 +5,7 @@ thousands of waiting pods do not keep others from being served. A pod that gets 
 sentence of pods like it, or the core's own message. Not thread-safe.
 """
 
+import hashlib
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -36,11 +37,13 @@ DAY_S = 86_400.0
 MOST_KEPT = 1024
 """Kinds of requests of which the last certificate is kept."""
 
-_Key = tuple[PodSpec, tuple[PodSpec, ...], bytes]
+_Key = tuple[PodSpec, bytes, tuple[PodSpec, ...], str]
 
 
 class _Known(msgspec.Struct):
-    """A certificate, when it was made, and its sentences by namespace and day."""
+    """A certificate without the message of the core, which names a gang; when it was made; its sentences by namespace
+    and day.
+    """
 
     moment: tuple[int, int]
     found: Certificate
@@ -153,7 +156,7 @@ class Explaining:
         Cost: a look into a table, or an explanation of the core's.
         """
         known = self._look_up(requests, refused, refusals, is_rationed=False)
-        return known.found if known is not None else None
+        return replace(known.found, reason=refused.reason) if known is not None else None
 
     def _look_up(
         self, requests: Sequence[PodRequest], refused: Refused, refusals: str, *, is_rationed: bool
@@ -162,7 +165,7 @@ class Explaining:
         if core is None or request is None:
             return None
         others = tuple(one.spec.of_group("") for one in requests) if len(requests) > 1 else ()
-        key = request.spec.of_group(""), others, digest(refused.offer)
+        key = (*shape_of(request, refused.offer), others, refusals)
         moment = core.number, core.change_count
         known = self._known.get(key)
         if known is not None and known.moment == moment:
@@ -175,7 +178,7 @@ class Explaining:
             return None
         found = certificate_of(
             explanation, requests or [request], core.state.topology, CacheFacts(self._cache, core),
-            self._outbox.now.wall, reason=refused.reason, rules=refusals,
+            self._outbox.now.wall, reason="", rules=refusals,
         )  # fmt: skip
         if len(self._known) >= MOST_KEPT:
             self._known.clear()
@@ -192,9 +195,17 @@ class Explaining:
         return True
 
 
+def shape_of(request: PodRequest, offer: Offer | None) -> tuple[PodSpec, bytes]:
+    """Equal for requests that wait for the same causes: rules between the pods of a gang are its own."""
+    return request.spec if offer is not None and offer.rules else request.spec.of_group(""), digest(offer)
+
+
 def digest(offer: Offer | None) -> bytes:
-    """Equal for offers of the same nodes."""
+    """Equal for offers of the same nodes; 16 bytes. Cost O(nodes), or O(slots x nodes) where slots differ."""
     if offer is None:
         return b""
-    both = np.asarray(offer.nodes), np.asarray(offer.after)
-    return b"".join((rows[:1] if rows.strides[0] == 0 else rows).tobytes() for rows in both)
+    found = hashlib.blake2b(digest_size=16)
+    for rows in (np.asarray(offer.nodes), np.asarray(offer.after)):
+        found.update(repr(rows.shape).encode())
+        found.update(np.packbits(rows[:1] if rows.strides[0] == 0 else rows).tobytes())
+    return found.digest()
