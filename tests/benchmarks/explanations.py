@@ -1,7 +1,7 @@
 """Explanations of waits in a cluster whose VCs are full, and copies of its state: how long they take.
 
-The time of the refusal itself, which comes before, does not count. Each job asks anew: of earlier questions
-only the cluster without anybody is kept, which the first one builds.
+An explanation comes after the refusal that it explains, whose time is not in it. Each job asks anew: of earlier
+questions only the cluster without anybody is kept, which the first one builds.
 """
 
 import random

@@ -11,7 +11,7 @@ from hived.scheduler import handle
 from hived.specs import ClusterSpec, PodRequest, Rules
 from hived.state import State
 from hived_config.access import AccessRules
-from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry
+from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry, jobs_of
 from tests.core.builders import healthy_state, pod, rack_cluster
 
 AT = 1_800_000_000.0
@@ -76,4 +76,6 @@ class Situation:
     def snapshot(self, at: float = AT) -> Snapshot:
         """All of it; jobs that wait are served in the order of priority and age."""
         waiting = tuple(sorted(self.waiting, key=lambda entry: (-entry.priority, entry.created_s)))
-        return Snapshot(self.state, (0, 0), at, waiting, dict(self.running), {}, {}, AccessRules(), {})
+        running = dict(self.running)
+        jobs = jobs_of(self.state, running)
+        return Snapshot(self.state, (0, 0), at, waiting, running, {}, {}, AccessRules(), {}, jobs)
