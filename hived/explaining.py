@@ -1,4 +1,4 @@
-"""Why a request waits: the least set of causes, and how the cells stand that it looked at (rules 20).
+"""Why a request waits: the least set of causes, and how the cells stand that it looked at (rules 20.1, 20.2).
 
 Three things can be in the way: Kubernetes' offer, bad hardware, and others. Each is taken away in turn, and the core is
 asked whether it has a place then; what is tried is undone. If none of them helps alone, two are taken away, then all.
@@ -31,7 +31,7 @@ MOST_HEALED = 256
 MOST_RELEASED = 64
 """With more groups, a cluster without anybody stands for the same cluster with all of them gone."""
 
-MOST_SEARCHED = 1 << 19
+MOST_SEARCHED = 1 << 16
 """Pods of the request times nodes: for larger requests, cells are counted instead of asking the core."""
 
 _OFFER, _BAD, _OTHERS = range(3)  # what can be taken away, in the order in which it is tried alone
@@ -77,7 +77,7 @@ class _Question:
         self._is_small = slots * len(state.topology.node_names) <= MOST_SEARCHED
 
     def least_set(self) -> tuple[int, ...] | None:
-        """The fewest things to take away that let the request run; None if nothing would."""
+        """The fewest things to take away that let the request run; None if nothing would (rules 20.2, 20.6, 20.7)."""
         possible = self._emptied.could_ever_run(self._state, self._request, is_offered=self._offer is not None)
         if not possible and (self._state.spec.rules is Rules.BETTER or not self._is_small):
             return None
@@ -91,7 +91,7 @@ class _Question:
         return every if possible else None
 
     def explain(self, taken_away: tuple[int, ...] | None) -> Explanation:
-        """The explanation, by the view that came closest."""
+        """The explanation, by the view that came closest (rules 20.3, 20.9)."""
         counts = [view.count() for view in self._views]
         if not counts:
             return NOTHING_PROMISED
