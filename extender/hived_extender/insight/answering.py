@@ -12,11 +12,12 @@ from msgspec.structs import replace
 from hived.emptied import Emptied
 from hived.errors import HivedError, UserError
 from hived.topology import Topology
-from hived_extender.api.waiting import Certificate, FreeCells, IfResult, NodeView, When, Why
+from hived_extender.api.waiting import CauseName, Certificate, FreeCells, IfResult, NodeView, When, Why
 from hived_extender.insight.certificates import Judge
+from hived_extender.insight.changes import words
 from hived_extender.insight.forecaster import Forecaster
 from hived_extender.insight.free_cells import free_cells
-from hived_extender.insight.ifs import try_changes
+from hived_extender.insight.ifs import read_changes, try_changes
 from hived_extender.insight.listing import ListedJob, node_views, running_jobs, waiting_job
 from hived_extender.insight.sharing import SharedAnswers
 from hived_extender.insight.snapshot import Snapshot, take
@@ -30,6 +31,12 @@ FORECAST_EVERY_S = 10.0
 """Between two forecasts of all jobs, which take a part of one core."""
 
 NOT_FOUND = 404
+
+_UNTIMED: Mapping[CauseName, str] = {
+    "bad": "nobody says when the nodes are healthy again",
+    "kubernetes": "nobody says until when rules of Kubernetes stand in the way",
+}
+"""Causes that do not end by jobs that end: no history of durations could tell until when they last."""
 
 log = logging.getLogger(__name__)
 
@@ -96,15 +103,21 @@ class Answering:
         listed = view.find(name)
         return self._whys.get((view.snapshot.version, listed.job.name), lambda: self._why(view, listed))
 
-    def try_changes(self, name: str, changes: Sequence[str]) -> IfResult:
-        """Whether a waiting job would start with these changes. Raises UserError."""
+    def try_changes(
+        self, name: str, changes: Sequence[str], is_shown: Callable[[str], bool] = lambda namespace: True
+    ) -> IfResult:
+        """Whether a waiting job would start with these changes, which name jobs of namespaces that are shown alone.
+
+        Raises UserError.
+        """
         view = self.view()
         listed = view.find(name)
         entry = view.snapshot.find(listed.job.name)
         if entry is None:
             raise UserError(f"{listed.job.name} does not wait: it is {listed.job.state.lower()}")
-        question = view.snapshot.version, listed.job.name, *changes
-        return self._ifs.get(question, lambda: try_changes(view.snapshot, entry, changes, self._judge))
+        read = read_changes(view.snapshot, entry, changes, lambda known: is_shown(view.namespaces.get(known, "")))
+        question = view.snapshot.version, listed.job.name, *map(words, read)
+        return self._ifs.get(question, lambda: try_changes(view.snapshot, entry, read, self._judge))
 
     def nodes(self, *, is_bad: bool = False) -> tuple[View, list[NodeView]]:
         """All nodes, or those that cannot be used wholly, and the view that they are of."""
@@ -137,6 +150,8 @@ class Answering:
             return Why(job=listed.job)
         found = replace(view.certificates[name], unblock=unblocks_of(view.snapshot, entry))
         when = self._forecaster.of(view.snapshot, entry) if self._forecaster is not None else None
+        if when is not None and when.kind == "unknown" and found.cause in _UNTIMED:
+            when = replace(when, because=_UNTIMED[found.cause])
         return Why(job=listed.job, certificate=found, when=when)
 
     def _foresee(self, snapshot: Snapshot) -> None:
@@ -161,9 +176,10 @@ class Answering:
     def _judge(self, snapshot: Snapshot) -> Judge:
         """The judge of a snapshot, with an empty cluster that lasts for as long as the configuration."""
         topology = snapshot.state.topology
-        if self._emptied is None or self._emptied[0] is not topology:
-            self._emptied = topology, Emptied(), threading.Lock()
-        return Judge(snapshot, *self._emptied[1:])
+        found = self._emptied
+        if found is None or found[0] is not topology:
+            found = self._emptied = topology, Emptied(), threading.Lock()
+        return Judge(snapshot, *found[1:])
 
 
 def _nodes(view: View, *, is_bad: bool) -> list[NodeView]:

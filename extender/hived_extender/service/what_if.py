@@ -197,7 +197,8 @@ class WhatIf:
             return
         if isinstance(decision, Preempt):
             count = sum(map(len, decision.victims_by_node.values()))
-            reason = f"{count} pods have to leave first, on {listed(list(decision.victims_by_node))}"
+            victims = "1 pod has" if count == 1 else f"{count} pods have"
+            reason = f"{victims} to leave first, on {listed(list(decision.victims_by_node))}"
             if decision.gave_up:
                 reason += "; other victims may lose less work, the search for them was given up"
         else:

@@ -9,6 +9,7 @@ from flask.testing import FlaskClient
 from hived_extender.http.app import create_app
 from hived_extender.insight import answering
 from hived_extender.insight.answering import Answering
+from hived_extender.insight.forecaster import Forecaster
 from tests.extender.service.small_cluster import SmallCluster, node, spec_text
 
 JOBS = "/v1/inspect/jobs"
@@ -160,3 +161,14 @@ def test_an_answer_lasts_for_a_moment(small: SmallCluster, client: FlaskClient, 
 def test_a_replica_that_does_not_lead_says_so() -> None:
     client = create_app(SmallCluster(is_leading=False).service).test_client()
     assert client.get(JOBS).status_code == 503
+
+
+def test_a_start_that_waits_for_nodes_is_unknown_for_that_reason() -> None:
+    small = SmallCluster(bad_nodes=("n0", "n1", "n2", "n3"))
+    small.create("one")
+    small.filter(small.create("two"))
+    told = Answering(small.service, Forecaster(small.service)).why("ns/two")
+    assert told.certificate is not None
+    assert told.certificate.cause == "bad"
+    assert told.when is not None
+    assert (told.when.kind, told.when.because) == ("unknown", "nobody says when the nodes are healthy again")

@@ -12,7 +12,7 @@ from hived_extender.api.waiting import Unblock
 from hived_extender.insight.snapshot import Snapshot, take
 from hived_extender.insight.unblocks import unblocks_of
 from hived_extender.pods.progress import MAY_MOVE
-from tests.extender.service.small_cluster import SmallCluster, spec_text
+from tests.extender.service.small_cluster import SmallCluster, node, spec_text
 from tests.extender.service.small_gangs import SmallGangCluster, koordinator
 
 TWO_TYPES = """\
@@ -54,6 +54,14 @@ def full(**options: Any) -> SmallCluster:
     small.place("one")
     small.place("two", spec_text(priority=7))
     return small
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_job_on_a_bad_node_helps_by_ending_where_its_cells_then_get_other_hardware(place: int) -> None:
+    small = SmallCluster()
+    where = [small.place("one")[1], small.place("two")[1]]
+    small.service.node_seen(node(where[place], is_cordoned=True))
+    assert {"ends=ns/one", "ends=ns/two"} <= late_job(small).keys()
 
 
 def in_pieces(*, movable: str = "") -> SmallCluster:

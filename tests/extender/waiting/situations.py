@@ -528,7 +528,7 @@ SITUATIONS = [
         ),
         holders=("ns/one", "ns/two"),
         bad=("dgx-1",),
-        helps=("vc=foundation", "priority=1", "opportunistic", "ends=ns/two", *MORE),
+        helps=("vc=foundation", "priority=1", "opportunistic", "ends=ns/two", "ends=ns/one", *MORE),
     ),
     Situation(
         "another virtual cluster has the hardware that is left",

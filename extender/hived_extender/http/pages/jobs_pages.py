@@ -117,11 +117,12 @@ class JobsPages:
 
     def _try(self, view: View, name: str, tried: str) -> tuple[IfResult | None, str]:
         """The outcome of changes, separated by spaces; or what is wrong with them."""
+        mask = self._site.mask()
         try:
-            found = self._answering.try_changes(name, tried.split())
+            found = self._answering.try_changes(name, tried.split(), mask.shows)
         except UserError as error:
             return None, error.message
-        return self._site.mask().outcome(found, view.snapshot.at, view.find(name).namespace, view.namespaces), ""
+        return mask.outcome(found, view.snapshot.at, view.find(name).namespace, view.namespaces), ""
 
 
 def add_pages(site: Site) -> None:
