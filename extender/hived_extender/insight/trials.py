@@ -296,11 +296,6 @@ def slot_count(members: Sequence[MemberSpec]) -> int:
     return sum(one.pod_count for one in members)
 
 
-def cells_of(spec: PodSpec) -> int:
-    """How many leaf cells a group asks for."""
-    return sum(one.pod_count * one.leaf_cell_count for one in spec.group.members)
-
-
 def _rows(request: PodRequest, fit: BoolArray) -> BoolArray:
     """One row for each slot, or one for all."""
     return fit if len(fit) in (1, slot_count(request.spec.group.members)) else _by_all(fit)
