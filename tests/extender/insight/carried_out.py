@@ -68,7 +68,7 @@ class Carried:
     """A change on a copy of the state, as people, nodes and the service would make it."""
 
     def __init__(self, snapshot: Snapshot, entry: WaitingEntry) -> None:
-        self.state = copy_state(snapshot.state)
+        self.state, self.at = copy_state(snapshot.state), snapshot.at
         self.bad_before = snapshot.bad.__contains__
         (self.request,), (self.offer,), (self.fit,) = entry.requests, entry.offers, entry.fits
 
@@ -81,6 +81,8 @@ class Carried:
             if self.offer is not None:
                 self.offer = replace(self.offer, after=np.zeros_like(self.offer.after))
         elif name == "priority":
+            if spec.priority < 0 and self.offer is not None:  # from now on others may have to leave for it
+                self.offer = replace(self.offer, after=self.fit & ~self.offer.nodes)
             spec = replace(spec, priority=int(value))
         elif name == "vc":
             spec = replace(spec, virtual_cluster=value, pinned_cell_id="")
@@ -146,7 +148,7 @@ class Carried:
             handle(self.state, PodAllocated(pod, decision.bind_info, decision.lazily_preempted))
 
     def _ask(self, phase: Phase) -> object:
-        return handle(self.state, ScheduleRequested(self.request, phase, offer=self.offer))
+        return handle(self.state, ScheduleRequested(self.request, phase, offer=self.offer, now_s=self.at))
 
 
 def promised(state: State, value: str) -> State:
