@@ -96,7 +96,7 @@ def _forecasts(scene: Scene, past: Past) -> list[Made]:
     wanted = [number for number, waiter in enumerate(scene.waiters) if past.wants_forecast(waiter.entry.name, scene.at)]
     if not wanted:
         return []
-    found, made = play(scene, past.durations.at(ages(scene)), PLAYS), list[Made]()
+    found, made = play(scene, past.durations.at(ages(scene)), PLAYS, bounded=wanted), list[Made]()
     corrector = past.corrector(scene.at)
     for number in wanted:
         raw, waiter = found[number], scene.waiters[number]

@@ -6,7 +6,7 @@ stratified, so that 20 plays see short and long ends of each job alike, and the 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -65,8 +65,13 @@ def ages(scene: Scene) -> list[tuple[str, int, float]]:
     return [(runner.vc, runner.leaves, runner.age_s) for runner in scene.runners]
 
 
-def play(scene: Scene, curves: Curves, count: int, target: int | None = None) -> list[Raw]:
-    """The forecasts of all waiting jobs, or of `target` alone, from so many plays."""
+def play(
+    scene: Scene, curves: Curves, count: int, target: int | None = None, bounded: Collection[int] | None = None
+) -> list[Raw]:
+    """The forecasts of all waiting jobs, or of `target` alone, from so many plays.
+
+    `bounded` are the jobs whose bounds are worked out; by default the first MOST_BOUNDS that may have one.
+    """
     wanted = range(len(scene.waiters)) if target is None else [target]
     draws = _draws(count, len(scene.runners) + len(scene.waiters))
     room: State | None = None
@@ -79,7 +84,7 @@ def play(scene: Scene, curves: Curves, count: int, target: int | None = None) ->
         reserved, room = [one.reserved_s[number] for number in wanted], one.state
         if target is not None and (one.starts[target] == 0 or reserved[0] < math.inf):
             break  # that is so in each play
-    bounded = 0
+    bound_count = 0
     found = []
     for place, number in enumerate(wanted):
         own_starts = sorted(each[place] for each in starts)
@@ -89,8 +94,9 @@ def play(scene: Scene, curves: Curves, count: int, target: int | None = None) ->
             reserved_s=reserved[place],
             is_now=own_starts[-1] == 0,
         )
-        if not raw.is_now and raw.reserved_s == math.inf and bounded < MOST_BOUNDS and _has_limits(scene, number):
-            bounded += 1
+        is_wanted = bound_count < MOST_BOUNDS if bounded is None else number in bounded
+        if is_wanted and not raw.is_now and raw.reserved_s == math.inf and _has_limits(scene, number):
+            bound_count += 1
             raw = msgspec.structs.replace(raw, bound_s=bound_of(scene, number, room))
         found.append(raw)
     return found
