@@ -176,13 +176,14 @@ def _quantile(ended: Iterable[float], still: Iterable[float], share: float) -> f
 
     The largest value if no value is that large for sure.
     """
-    marks = sorted([(each, False) for each in ended] + [(each, True) for each in still])
+    marks: list[tuple[float, bool]] = [(each, False) for each in ended]
+    marks = sorted(marks + [(each, True) for each in still])
     at_risk, above = len(marks) + 1, 1.0
     for value, alike in itertools.groupby(marks, key=lambda mark: mark[0]):
         group = [is_open for _, is_open in alike]
         above *= 1 - (len(group) - sum(group)) / at_risk
         if above <= 1 - share + 1e-9:
-            return value
+            return float(value)
         at_risk -= len(group)
     return marks[-1][0]
 
