@@ -54,7 +54,7 @@ def remove_group(state: State, group: Group) -> None:
 
 def remember_order(state: State) -> None:
     """Let an undo put the groups in order at its end, so that it need not at the removal of each. Cost O(groups)."""
-    remember(state, _put_in_order, state)
+    remember(state, _put_in_order, state, dict(state.groups), dict(state.group_by_number))
 
 
 def _enter(state: State, group: Group) -> None:
@@ -79,17 +79,13 @@ def _enter_again(state: State, group: Group) -> None:
         state.group_by_number[each.number] = state.group_by_number.pop(each.number)
 
 
-def _put_in_order(state: State) -> None:
-    by_number = state.group_by_number
-    present = list(by_number)
-    in_order = sorted(present)
-    if in_order == present and len(state.groups) == len(present):
-        return
-    groups = [by_number[number] for number in in_order]
-    by_number.clear()
-    by_number.update(zip(in_order, groups, strict=True))
-    state.groups.clear()
-    state.groups.update((group.name, group) for group in groups)
+def _put_in_order(state: State, groups: dict[str, Group], by_number: dict[int, Group]) -> None:
+    """All groups are there again; have them in the order of these tables."""
+    if list(state.group_by_number) != list(by_number):
+        state.groups.clear()
+        state.groups.update(groups)
+        state.group_by_number.clear()
+        state.group_by_number.update(by_number)
 
 
 def _leave(state: State, group: Group) -> None:

@@ -112,10 +112,12 @@ The cluster of the last experiment is still up. In another terminal:
 
   hived get cluster                        who uses which GPU
   hived get vc                             what each virtual cluster is promised, and where that is
+  hived get jobs                           who runs, who waits, and why
   hived get groups -o wide                 every gang with its devices
   hived submit job.yaml                    an OpenPAI job or a pod, checked against this cluster
   kubectl get pods -o wide --watch
-  kubectl describe pod NAME                why it waits
+  hived why NAME                           why it waits, what would help, and when it starts
+  hived top                                all of it, live; in a browser at {server}/
   kubectl annotate node NAME embedded.hived/ready=unknown     a machine fails ...
   kubectl annotate node NAME embedded.hived/ready-            ... and comes back
   curl $HIVED_SERVER/v1/inspect/clusterstatus

@@ -232,6 +232,7 @@ An embedded cluster is running. Pods that are created now wait until hived is re
 
   API server   {running.cluster.api_url}
   extender     {extender_url}
+  page         {extender_url}/
   kubeconfig   {kubeconfig}
 
 Try, in another terminal:
@@ -242,6 +243,9 @@ Try, in another terminal:
   kubectl get pods -A --watch
   kubectl cordon NODE
   hived get cluster
+  hived get jobs
+  hived why POD
+  hived top
   curl {extender_url}/v1/inspect/clusterstatus
 
 Ctrl-C ends it.

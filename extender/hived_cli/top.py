@@ -8,9 +8,12 @@ import click
 import msgspec
 
 from hived_cli.helpers.answers import as_json
+from hived_cli.helpers.completing import complete_vcs
 from hived_cli.helpers.connecting import asks_service
+from hived_cli.helpers.job_tables import job_table
+from hived_cli.helpers.names import of_vc
 from hived_cli.helpers.tables import table
-from hived_cli.helpers.waits import WAITING_STATES, age, brief_when, reason, state
+from hived_cli.helpers.waits import WAITING_STATES, age
 from hived_cli.helpers.watching import follow, interval_option, is_live
 from hived_config.reader import printable
 from hived_extender.api.waiting import FreeCells, Job, NodeView
@@ -30,7 +33,9 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 @click.command("top")
-@click.option("--vc", default="", metavar="NAME", help="This virtual cluster and its jobs alone.")
+@click.option(
+    "--vc", default="", metavar="NAME", help="This virtual cluster and its jobs alone.", shell_complete=complete_vcs
+)
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Form of the answer.")
 @interval_option
 @asks_service
@@ -61,7 +66,7 @@ def command(*, inspector: Inspector, vc: str, output: str, interval_s: float) ->
 def _frame(inspector: Inspector, vc: str) -> Frame:
     return Frame(
         datetime.now(UTC).isoformat(timespec="seconds"),
-        [one for one in inspector.free_cells() if vc in ("", one.vc)],
+        of_vc(inspector.free_cells(), vc),
         inspector.nodes(is_bad=True),
         inspector.jobs({"vc": [vc]}),
     )
@@ -78,7 +83,7 @@ def _drawn(frame: Frame, server: str) -> str:
     lines += [_clusters(frame.free_cells), ""]
     if frame.bad_nodes:
         lines += [*_bad(frame.bad_nodes, now), ""]
-    lines.append(_waiting(waiting, now))
+    lines.append(job_table(waiting, now, title="WAITING JOB") if waiting else "No job waits.")
     return "\n".join(lines)
 
 
@@ -97,17 +102,6 @@ def _clusters(cells: Sequence[FreeCells]) -> str:
 
 def _bad(nodes: Sequence[NodeView], now: datetime) -> Iterator[str]:
     rows = [[printable(one.node), printable(one.reason), age(one.since, now)] for one in nodes[:BAD_COUNT]]
-    yield table(["BAD NODE", "REASON", ">SINCE"], rows)
+    yield table(["BAD NODE", "REASON", ">FOR"], rows)
     if len(nodes) > BAD_COUNT:
         yield f"and {len(nodes) - BAD_COUNT} more: hived get nodes --bad"
-
-
-def _waiting(jobs: Sequence[Job], now: datetime) -> str:
-    if not jobs:
-        return "No job waits."
-    rows = [
-        [printable(job.name), printable(job.vc), state(job), age(job.since, now), job.asks, brief_when(job.when, now),
-         reason(job)]
-        for job in jobs
-    ]  # fmt: skip
-    return table(["WAITING JOB", "VC", "STATE", ">AGE", "ASKS", "WHEN", "REASON"], rows)

@@ -134,7 +134,8 @@ def test_completion_knows_the_commands():
 def test_an_unknown_command_is_a_mistake_of_use():
     result = CliRunner().invoke(main, ["sumbit"])
     assert result.exit_code == 2
-    assert "No such command 'sumbit'" in result.stderr
+    assert "No such command 'sumbit'. Nearest: submit." in result.stderr
+    assert "No such command 'qqq'.\n" in CliRunner().invoke(main, ["qqq"]).stderr
 
 
 def test_no_color_means_no_color():

@@ -596,7 +596,7 @@ def test_a_dry_run_without_a_service_says_how_to_do_without(run, write):
     result = run(write(VOLCANO), "--dry-run", "--server", "http://127.0.0.1:1")
     assert result.exit_code == 1
     assert "no answer from http://127.0.0.1:1" in result.stderr
-    assert "name it with --server, or print the objects alone: -o yaml" in result.stderr
+    assert "Name it with --server, or print the objects alone: -o yaml" in result.stderr
 
 
 SETTINGS = """\

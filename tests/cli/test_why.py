@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from hived_cli import main
 from hived_extender.api.waiting import Certificate, IfResult, Job, When, Why
-from tests.cli.waiting_service import GANG, SENTENCE, TRAIN, WaitingService
+from tests.cli.waiting_service import CERTIFICATE, GANG, SENTENCE, TRAIN, WHY, WaitingService
 
 
 @pytest.fixture
@@ -46,6 +46,14 @@ def test_a_waiting_gang_has_its_sentence_its_holders_and_what_helps(service: Wai
         "When",
         "  bounded: any moment, at the latest at 2026-01-01 01:00 UTC (2nd in the order of its virtual cluster)",
     ]
+
+
+def test_where_no_change_helps_alone_it_is_said(service: WaitingService) -> None:
+    nothing = "What would help\n  no change alone that was tried; try several with --if\n"
+    service.whys[GANG.name] = replace(WHY, certificate=replace(CERTIFICATE, unblock=[]))
+    assert nothing in why(service, "gang").output
+    service.whys[GANG.name] = replace(WHY, certificate=Certificate(sentence="1 of 2 pods created", cause="incomplete"))
+    assert "What would help" not in why(service, "gang").output
 
 
 def test_a_running_job_has_its_nodes_and_no_certificate(service: WaitingService) -> None:

@@ -63,7 +63,7 @@ FREE = [
 
 
 class WaitingService(StubServer):
-    """See the module. `jobs` may be changed while it serves; `whys` has the answers by name.
+    """See the module. `jobs` and `nodes` may be changed while it serves; `whys` has the answers by name.
 
     `told` has the status of every answer, in order. With `is_old` all of its paths are unknown, as to an older service.
     """
@@ -71,6 +71,7 @@ class WaitingService(StubServer):
     def __init__(self, *, is_old: bool = False) -> None:
         super().__init__(self._answer)
         self.jobs = [GANG, SOLO, TRAIN]
+        self.nodes = NODES
         self.whys: dict[str, Why] = {GANG.name: WHY, TRAIN.name: Why(job=TRAIN), SOLO.name: Why(job=SOLO)}
         self.trial = IfResult(starts=True, nodes=["dgx-1", "dgx-2"], victims=["train-7"])
         self.asked: list[IfArgs] = []
@@ -100,7 +101,7 @@ class WaitingService(StubServer):
         if path == paths.JOBS_PATH:
             return 200, Jobs(items=[job for job in self.jobs if _is_wanted(job, wanted)])
         if path == paths.NODES_PATH:
-            return 200, [node for node in NODES if node.is_bad or "bad" not in wanted]
+            return 200, [node for node in self.nodes if node.is_bad or "bad" not in wanted]
         if path == paths.FREE_CELLS_PATH:
             return 200, FREE
         if path == paths.IF_PATH:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import click
 
-from hived.errors import UserError
 from hived_cli.helpers.completing import complete_vcs
 from hived_cli.helpers.forms import output_option
+from hived_cli.helpers.names import of_vc
 from hived_cli.helpers.tables import table
 from hived_cli.helpers.watching import Show, watches
 from hived_config.reader import printable
@@ -33,17 +33,10 @@ def command(*, inspector: Inspector, show: Show, name: str | None, output: str) 
       hived get free -o json
     """
     show(
-        lambda: inspector.fetch_new(FREE_CELLS_PATH) if output == "json" else _drawn(_of(inspector.free_cells(), name))
+        lambda: (
+            inspector.fetch_new(FREE_CELLS_PATH) if output == "json" else _drawn(of_vc(inspector.free_cells(), name))
+        )
     )
-
-
-def _of(cells: Sequence[FreeCells], name: str | None) -> Sequence[FreeCells]:
-    """The cells of one virtual cluster, or of all. Raises UserError if there is none of this name."""
-    found = [one for one in cells if name in (None, one.vc)]
-    if name and not found:
-        known = ", ".join(dict.fromkeys(one.vc for one in cells))
-        raise UserError(f"no virtual cluster {name!r}; there are {known or 'none'}", 404)
-    return found
 
 
 def _drawn(cells: Sequence[FreeCells]) -> str:

@@ -1,16 +1,16 @@
 """`hived get jobs`: a row per job; why waiting ones do not start, and when they do."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import get_args, get_type_hints
 
 import click
 
 from hived_cli.helpers.completing import complete_vcs
-from hived_cli.helpers.forms import fitted, output_option
-from hived_cli.helpers.waits import UNKNOWN, WAITING_STATES, age, brief_when, listed, priority, reason, state
+from hived_cli.helpers.forms import output_option
+from hived_cli.helpers.job_tables import job_table
+from hived_cli.helpers.names import of_vc
+from hived_cli.helpers.waits import WAITING_STATES
 from hived_cli.helpers.watching import Answer, Show, watches
-from hived_config.reader import printable
 from hived_extender.api.waiting import Job, Jobs
 from hived_extender.client.inspection import Inspector, jobs_path
 
@@ -35,8 +35,8 @@ def command(
 
     Waiting jobs come first, in the order in which they are served. A job is a gang, an affinity group or a single pod,
     by the name that `hived why` takes. WHEN has its kind: certain, bounded by what the holders declared, estimated from
-    earlier jobs, or unknown. On a terminal REASON is cut where the line ends; -o wide shows all of it, with users,
-    priorities and nodes.
+    earlier jobs, or unknown. On a narrow terminal the reason stands below its job; -o wide shows all on one line, with
+    users, priorities and nodes.
 
     \b
     Examples:
@@ -53,29 +53,13 @@ def command(
 
     def answer() -> Answer:
         told = inspector.fetch_new(path)
-        return told if output == "json" else _drawn(inspector.decode(path, Jobs, told).items, output == "wide")
+        if output == "json":
+            return told
+        jobs = inspector.decode(path, Jobs, told).items
+        if not jobs and wanted["vc"]:
+            of_vc(inspector.free_cells(), wanted["vc"])
+        if not jobs:
+            return "No such job waits or runs."
+        return job_table(jobs, datetime.now(UTC), is_wide=output == "wide")
 
     show(answer)
-
-
-def _drawn(jobs: Sequence[Job], is_wide: bool) -> str:
-    if not jobs:
-        return "No such job waits or runs."
-    now = datetime.now(UTC)
-    headers = ["JOB", "VC", *(["USER", ">PRIORITY"] if is_wide else []), "STATE", ">AGE", "ASKS", "WHEN",
-               *(["NODES"] if is_wide else []), "REASON"]  # fmt: skip
-    rows = [
-        [
-            printable(job.name),
-            printable(job.vc),
-            *([printable(job.user) or UNKNOWN, priority(job.priority)] if is_wide else []),
-            state(job),
-            age(job.since, now),
-            job.asks or UNKNOWN,
-            brief_when(job.when, now),
-            *([listed(job.nodes, most=len(job.nodes)) or UNKNOWN] if is_wide else []),
-            reason(job),
-        ]
-        for job in jobs
-    ]
-    return fitted(headers, rows, is_whole=is_wide)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import click
 
 from hived_cli.helpers.forms import fitted, output_option
+from hived_cli.helpers.tables import table
 from hived_cli.helpers.waits import UNKNOWN, age, listed
 from hived_cli.helpers.watching import Show, watches
 from hived_config.reader import printable
@@ -52,5 +53,5 @@ def _drawn(nodes: Sequence[NodeView], is_bad: bool, is_wide: bool) -> str:
         ]
         for one in nodes
     ]
-    headers = ["NODE", "HEALTH", ">SINCE", ">CELLS", ">FREE", ">LOST", "REASON", "GROUPS"]
-    return fitted(headers, rows, is_whole=is_wide)
+    headers = ["NODE", "HEALTH", ">FOR", ">CELLS", ">FREE", ">LOST", "REASON", "GROUPS"]
+    return table(headers, rows) if is_wide else fitted(headers, rows)

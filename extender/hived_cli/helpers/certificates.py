@@ -6,22 +6,26 @@ from datetime import datetime
 
 import click
 
+from hived_cli.helpers.forms import cut, paragraph, terminal_width
 from hived_cli.helpers.tables import table
 from hived_cli.helpers.waits import UNKNOWN, age, listed, long_when, priority, state
 from hived_config.reader import printable
 from hived_extender.api.waiting import BadNode, Certificate, Holder, IfResult, Job, Unblock, Why
 from hived_extender.client.moments import as_minute
 
+_NOT_TRIED = ("incomplete", "invalid", "order", "lent")
+"""Causes for which no changes are tried, or none is needed."""
+
 
 def draw_why(why: Why, now: datetime) -> str:
     """All that is known of a job. One that has its cells has no certificate."""
-    lines = [_head(why.job, now)]
+    lines = _head(why.job, now)
     if why.certificate is not None:
         lines += _certificate(why.certificate, now)
     elif why.job.nodes:
-        lines.append(f"  on {listed(why.job.nodes, most=16)}")
+        lines += paragraph(f"on {listed(why.job.nodes, most=16)}")
     if why.when is not None:
-        lines += ["", _title("When"), f"  {long_when(why.when, now)}"]
+        lines += ["", _title("When"), *paragraph(long_when(why.when, now))]
     return "\n".join(lines)
 
 
@@ -32,21 +36,23 @@ def draw_trial(job: Job, changes: Sequence[str], result: IfResult) -> str:
         lines = [f"{tried} would wait all the same"]
         if result.certificate is not None:
             lines[0] = f"{tried} could never run" if result.certificate.never else lines[0]
-            lines.append(f"  {printable(result.certificate.sentence)}")
+            lines += paragraph(printable(result.certificate.sentence))
         return "\n".join(lines)
     lines = [f"{tried} would start at once"]
     if result.nodes:
-        lines.append(f"  on {listed(result.nodes, most=16)}")
+        lines += paragraph(f"on {listed(result.nodes, most=16)}")
     if result.victims:
-        lines.append(f"  and these would have to leave: {listed(result.victims, most=16)}")
+        lines += paragraph(f"and these would have to leave: {listed(result.victims, most=16)}")
     return "\n".join(lines)
 
 
-def _head(job: Job, now: datetime) -> str:
+def _head(job: Job, now: datetime) -> list[str]:
     facts = [job.asks, f"{job.vc}, {_priority(job)}" if job.vc else _priority(job), job.user and f"of {job.user}"]
     since = f"since {as_minute(job.since)} ({age(job.since, now)})" if job.since else ""
     said = "   ".join(printable(each) for each in (*facts, since) if each)
-    return f"{click.style(printable(job.name), bold=True)}   {state(job)}   {said}"
+    title = f"{click.style(printable(job.name), bold=True)}   {state(job)}"
+    line, width = f"{title}   {said}", terminal_width()
+    return [line] if width is None or len(click.unstyle(line)) <= width else [title, *paragraph(said)]
 
 
 def _priority(job: Job) -> str:
@@ -54,9 +60,9 @@ def _priority(job: Job) -> str:
 
 
 def _certificate(found: Certificate, now: datetime) -> Iterator[str]:
-    yield f"  {printable(found.sentence)}"
+    yield from paragraph(printable(found.sentence))
     causes = " and ".join((found.cause, *found.also))
-    yield f"  cause: {causes}{_counts(found)}"
+    yield from paragraph(f"cause: {causes}{_counts(found)}")
     if found.holders:
         yield from ["", _title("Held by"), *_indented(_holders(found.holders, now))]
         if found.more_holders:
@@ -64,7 +70,13 @@ def _certificate(found: Certificate, now: datetime) -> Iterator[str]:
     if found.bad_nodes:
         yield from ["", _title("Bad nodes"), *_indented(_bad_nodes(found.bad_nodes, now))]
     if found.unblock:
-        yield from ["", _title("What would help, each alone"), *_indented(_unblocks(found.unblock))]
+        yield from ["", _title("What would help, each alone"), *_unblocks(found.unblock)]
+    elif found.cause not in _NOT_TRIED:
+        yield from [
+            "",
+            _title("What would help"),
+            "  no change alone that was tried; try several with --if",
+        ]
 
 
 def _counts(found: Certificate) -> str:
@@ -81,6 +93,7 @@ def _counts(found: Certificate) -> str:
 
 
 def _holders(holders: Sequence[Holder], now: datetime) -> str:
+    is_limited = any(one.until for one in holders)
     rows = [
         [
             printable(one.group) + (" (lent)" if one.is_lent else "") + (" (leaving)" if one.is_leaving else ""),
@@ -89,20 +102,26 @@ def _holders(holders: Sequence[Holder], now: datetime) -> str:
             str(one.cells) if one.cells else UNKNOWN,
             listed(one.nodes) or UNKNOWN,
             age(one.since, now),
-            as_minute(one.until) or UNKNOWN,
+            *([as_minute(one.until) or UNKNOWN] if is_limited else []),
         ]
         for one in holders
     ]
-    return table(["GROUP", "VC", ">PRIORITY", ">GPUS", "NODES", ">SINCE", "UNTIL AT THE LATEST"], rows)
+    until = ["UNTIL AT THE LATEST"] if is_limited else []
+    return table(["GROUP", "VC", ">PRIORITY", ">GPUS", "NODES", ">FOR", *until], rows)
 
 
 def _bad_nodes(nodes: Sequence[BadNode], now: datetime) -> str:
     rows = [[printable(one.node), printable(one.reason) or UNKNOWN, age(one.since, now)] for one in nodes]
-    return table(["NODE", "REASON", ">SINCE"], rows)
+    return table(["NODE", "REASON", ">FOR"], rows)
 
 
-def _unblocks(unblocks: Sequence[Unblock]) -> str:
-    return table(["CHANGE", "TRY IT"], [[printable(one.text), f"--if {_quoted(one.change)}"] for one in unblocks])
+def _unblocks(unblocks: Sequence[Unblock]) -> list[str]:
+    """Each change with the option that tries it: beside it, or below where a terminal is narrow."""
+    rows = [[printable(one.text), f"--if {_quoted(one.change)}"] for one in unblocks]
+    shown, width = table(["CHANGE", "TRY IT"], rows), terminal_width()
+    if width is None or max(map(len, click.unstyle(shown).splitlines())) + len("  ") <= width:
+        return _indented(shown)
+    return [line for text, option in rows for line in (*paragraph(text), f"    {option}")]
 
 
 def _quoted(change: str) -> str:
@@ -115,4 +134,6 @@ def _title(text: str) -> str:
 
 
 def _indented(text: str) -> list[str]:
-    return [f"  {line}" for line in text.splitlines()]
+    """The lines of a table, cut where a terminal ends."""
+    lines, width = [f"  {line}" for line in text.splitlines()], terminal_width()
+    return lines if width is None else [cut(line, width) for line in lines]

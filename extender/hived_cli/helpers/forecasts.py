@@ -34,7 +34,7 @@ def print_forecasts(inspector: Inspector, jobs: Sequence[PlannedJob], namespace:
     try:
         told = inspector.what_if(manifests)
     except NoAnswerError as error:
-        raise UserError(f"{error.message}; name it with --server, or print the objects alone: -o yaml") from error
+        raise UserError(f"{error.message} Name it with --server, or print the objects alone: -o yaml") from error
     except UserError as error:
         raise UserError(f"{error.message}; -o yaml prints the objects alone") from error
     rows = [[one.name, _OUTCOMES.get(one.outcome, one.outcome), one.node, ",".join(map(str, one.cells)), one.reason]

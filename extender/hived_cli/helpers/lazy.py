@@ -39,6 +39,17 @@ class LazyGroup(click.Group):
             gc.enable()
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the arguments name; of a wrong name the nearest ones are told."""
+        if args[0] not in self.summaries and not args[0].startswith("-"):
+            from difflib import get_close_matches  # noqa: PLC0415  # for a mistake alone
+
+            near = get_close_matches(args[0], self.summaries)
+            ctx.fail(f"No such command {args[0]!r}." + (f" Nearest: {', '.join(near)}." if near else ""))
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing any of them."""
         with formatter.section("Commands"):

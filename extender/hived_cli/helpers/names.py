@@ -8,7 +8,7 @@ import click
 
 from hived.errors import UserError
 from hived_config.reader import printable
-from hived_extender.api.waiting import MASKED, Job, Why
+from hived_extender.api.waiting import MASKED, FreeCells, Job, Why
 from hived_extender.client.inspection import Inspector
 
 GANG = "podgroup/"
@@ -75,6 +75,15 @@ def unknown(jobs: Sequence[Job], name: str, namespace: str) -> UserError:
     where = f" in namespace {namespace}" if namespace else ""
     hint = f"nearest: {near}" if near else "`hived get jobs` lists all"
     return UserError(f"no job, gang, group or pod {name!r}{where} waits or runs; {hint}", 404)
+
+
+def of_vc(cells: Sequence[FreeCells], name: str | None) -> list[FreeCells]:
+    """The cells of one virtual cluster, or of all. Raises UserError if there is none of this name."""
+    found = [one for one in cells if not name or name == one.vc]
+    if name and not found:
+        known = ", ".join(printable(vc) for vc in dict.fromkeys(one.vc for one in cells))
+        raise UserError(f"no virtual cluster {name!r}; there are {known or 'none'}", 404)
+    return found
 
 
 def _short(name: str) -> str:

@@ -20,7 +20,8 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A job that has cells which a waiting job needs; `group` is its name as `hived why` takes it.
 
     `cells` counts leaf cells; a group of another virtual cluster's or an opportunistic one may be `lent` them. `until`
-    is when it ends at the latest by its own declaration, or by its grace period once it is leaving.
+    is when it ends at the latest by its own declaration, or by its grace period once it is leaving. One that is waiting
+    itself has reserved the cells, which others still use.
     """
 
     group: str
@@ -33,6 +34,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     until: str = ""
     is_lent: bool = False
     is_leaving: bool = False
+    is_waiting: bool = False
 
 
 class BadNode(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -78,7 +80,8 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     has the rest of that set. Cells are counted at `level`, the lowest cell type that holds the largest pod: `asked` by
     the job, `total` promised to the virtual cluster (or in the cluster, for opportunistic jobs), and of these `free`,
     `in_use`, `in_pieces`, `bad` and `refused` by Kubernetes. `free_leaves` and `largest_fit` count leaf cells: all that
-    are free, and the largest pod that would start now. `largest_ever` is the largest pod that could ever start.
+    are free, and the largest pod that would start now. `largest_ever` is the largest pod that could ever start, and
+    `largest_asked` the largest of the job.
     `unit` is the word for a cell of `level`: "node", or the type. `rules` names nodes that Kubernetes refuses, and by
     which rule. `reason` is the reference's message.
     """
@@ -104,6 +107,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     free_leaves: int = 0
     largest_fit: int = 0
     largest_ever: int = 0
+    largest_asked: int = 0
     holders: list[Holder] = []
     more_holders: int = 0
     bad_nodes: list[BadNode] = []

@@ -215,11 +215,9 @@ class Inspector:
         said = _text(answer)
         if said and not said.startswith(_NO_PATH):
             raise UserError(said, 404)
-        raise OlderError(
-            f"{self.server} does not know {urlsplit(path).path}: its version of hived is older than this one, "
-            f"{__version__}; update the service",
-            404,
-        )
+        older = f"its version of hived is older than this one, {__version__}"
+        why = f"{older}; update the service" if said else f"it is no hived, or {older}; is this its address?"
+        raise OlderError(f"{self.server} does not know {urlsplit(path).path}: {why}", 404)
 
     def _get_new(self, path: str, answer_type: type[T], body: bytes | None = None) -> T:
         return self.decode(path, answer_type, self.fetch_new(path, body))

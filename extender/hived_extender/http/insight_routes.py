@@ -14,7 +14,7 @@ from hived_extender.http.answers import Answer, Question
 from hived_extender.http.dumps import dump, unchanged
 from hived_extender.http.masking import Mask
 from hived_extender.http.routing import Backend
-from hived_extender.insight.desk import NOT_FOUND, View, unknown
+from hived_extender.insight.answering import NOT_FOUND, View, unknown
 from hived_extender.pods.wire import decode_args, encode
 
 Filters = Mapping[str, list[str]]
@@ -52,7 +52,7 @@ def try_changes(backend: Backend, question: Question) -> Answer:
     """Whether a waiting job would start with these changes. Nothing is changed."""
     args = decode_args(question.body, IfArgs)
     view, mask = _view_of(backend, question, args.name)
-    found = backend.insight.try_changes(args.name, args.changes)
+    found = backend.insight.try_changes(args.name, args.changes, mask.shows)
     namespace = view.find(args.name).namespace
     return Answer(encode(mask.outcome(found, view.snapshot.at, namespace, view.namespaces)))
 

@@ -1,11 +1,11 @@
 """The certificates of waiting jobs, from a snapshot: the core's causes, and those that only the service knows."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 
 from msgspec.structs import replace
 
-from hived.decisions import Decision, Preempt, Wait
+from hived.decisions import Bind, Decision, Preempt, Wait
 from hived.emptied import Emptied
 from hived.errors import UserError
 from hived.explaining import explain_wait
@@ -16,12 +16,13 @@ from hived.topology import NO_CELL
 from hived_extender.api.waiting import BadNode, CauseName, Certificate
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry
 from hived_extender.service.certificates import GroupFacts, asks_of, certificate_of, holders_of, rfc3339, with_sentence
-from hived_extender.service.explaining import digest
+from hived_extender.service.devices.keeper import SHORT
+from hived_extender.service.explaining import shape_of
 from hived_extender.service.sentences import is_derived
 
 ROOM = "has room now; it starts when kube-scheduler asks about it next"
 
-_Shape = tuple[tuple[PodSpec, bytes], ...]
+_Shape = tuple[str, tuple[tuple[PodSpec, bytes], ...]]
 
 
 class SnapshotFacts:
@@ -34,13 +35,14 @@ class SnapshotFacts:
         """A group that has cells."""
         known = self._snapshot.running.get(name)
         if known is None:
-            return None
+            entry = self._snapshot.find(name)
+            return None if entry is None else GroupFacts(entry.name, entry.namespace, is_waiting=True)
         ends_s = known.leaves_s if known.is_leaving else known.ends_s
         return GroupFacts(known.job, known.namespace, known.started_s, ends_s, known.is_leaving)
 
     def of_node(self, name: str) -> BadNode:
         """A node that cannot be used; one that is healthy has lost devices."""
-        reason, since_s = self._snapshot.bad.get(name, ("short of devices", None))
+        reason, since_s = self._snapshot.bad.get(name, (SHORT, None))
         return BadNode(name, reason, rfc3339(since_s))
 
 
@@ -60,16 +62,14 @@ class Judge:
             cause: CauseName = "incomplete" if entry.is_incomplete else "invalid"
             sentence = entry.refusal or entry.reason
             return Certificate(sentence=sentence, cause=cause, vc=entry.vc, reason=entry.refusal)
-        shape = tuple(
-            (request.spec.of_group(""), digest(offer))
-            for request, offer in zip(entry.requests, entry.offers, strict=True)
-        )
-        is_shared = not self._reserves(entry) and not any(offer is not None and offer.rules for offer in entry.offers)
+        shape = entry.rules, tuple(map(shape_of, entry.requests, entry.offers))
+        is_shared = not self._reserves(entry)
         found = self._known.get(shape) if is_shared else None
         if found is None:
             found = self._judge(entry)
             if is_shared:
                 self._known[shape] = found
+        found = replace(found, reason=found.reason or entry.reason)
         return with_sentence(found, self._snapshot.at, entry.namespace) if is_derived(found) else found
 
     def _reserves(self, entry: WaitingEntry) -> bool:
@@ -84,10 +84,11 @@ class Judge:
         bundle = [Asked(request, offer=offer) for request, offer in zip(entry.requests, entry.offers, strict=True)]
         (found,) = plan_in_turn(snapshot.state, [bundle], snapshot.at)
         if isinstance(found, UserError):
-            return replace(plain, cause="invalid", sentence=found.message, reason=found.message)
+            sentence = found.message.removeprefix(f"[{entry.requests[0].label}]: ")
+            return replace(plain, cause="invalid", sentence=sentence, reason=sentence)
         waits = [at for at, one in enumerate(found) if isinstance(one, Wait)]
         if not waits:
-            return self._of_room(plain, found, entry.reason)
+            return self._of_room(plain, entry, found)
         at = waits[0]
         decision = found[at]
         assert isinstance(decision, Wait)
@@ -100,14 +101,15 @@ class Judge:
             rules=entry.rules,
         )  # fmt: skip
 
-    def _of_room(self, plain: Certificate, found: Sequence[Decision], reason: str) -> Certificate:
+    def _of_room(self, plain: Certificate, entry: WaitingEntry, found: Sequence[Decision]) -> Certificate:
         """Nothing is in the way but jobs that have to leave for it, if any."""
         victims = {
             uid for one in found if isinstance(one, Preempt) for uids in one.victims_by_node.values() for uid in uids
         }
+        plain = replace(plain, asks=self._asks(entry, found))
         if not victims:
             sentence = f"needs {plain.asks}; {plain.vc or 'the cluster'} {ROOM}"
-            return replace(plain, cause="order", sentence=sentence, reason=reason)
+            return replace(plain, cause="order", sentence=sentence)
         state = self._snapshot.state
         groups = [
             HoldingGroup(
@@ -118,4 +120,22 @@ class Judge:
             if not victims.isdisjoint(group.slots_of)
         ]  # fmt: skip
         holders = holders_of(groups, state.topology, self._facts)
-        return with_sentence(replace(plain, cause="lent", holders=holders, reason=reason), self._snapshot.at)
+        return with_sentence(replace(plain, cause="lent", holders=holders), self._snapshot.at)
+
+    def _asks(self, entry: WaitingEntry, found: Sequence[Decision]) -> str:
+        """What a job asks for, in the words of the cells that it gets."""
+        topology = self._snapshot.state.topology
+        node = next(iter(_nodes_of(found[0])), None)
+        if node is None:
+            return asks_of(entry.requests, entry.requests[0].spec.leaf_cell_type)
+        arrays = topology.arrays
+        leaf = int(arrays.node_leaf[arrays.node_leaf_start[topology.node_index[node]]])
+        chain = topology.chain_of(leaf)
+        return asks_of(entry.requests, topology.cell_type(leaf), chain.leaf_count(chain.node_level))
+
+
+def _nodes_of(decision: Decision) -> Iterator[str]:
+    if isinstance(decision, Bind):
+        yield decision.bind_info.node
+    elif isinstance(decision, Preempt):
+        yield from decision.victims_by_node

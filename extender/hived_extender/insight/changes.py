@@ -6,7 +6,7 @@ name that has a comma itself is understood where it stands alone.
 
 import difflib
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -34,6 +34,7 @@ ACCEPTED = (
 _MEMBER = re.compile(r"([1-9][0-9]{0,5})x([1-9][0-9]{0,5})")
 _CELLS = re.compile(r"(?s)(.+):([+-])([1-9][0-9]{0,5})x(\S+)")
 _PRIORITY = re.compile(r"-?[0-9]{1,4}")
+_PARTS = re.compile(r"[/~:]")
 _NAMED = 8
 
 
@@ -118,9 +119,9 @@ def words(change: Change) -> str:
 
 
 class Known(msgspec.Struct, frozen=True):
-    """Names that exist: of jobs and groups that have cells, nodes, virtual clusters, leaf cell types and cell types."""
+    """Names that exist: of jobs that have cells, with their groups, nodes, virtual clusters, leaf types, cell types."""
 
-    holders: Collection[str]
+    holders: Mapping[str, Sequence[str]]
     nodes: Collection[str]
     virtual_clusters: Collection[str]
     leaf_types: Collection[str]
@@ -144,11 +145,11 @@ def read_change(text: str, known: Known) -> Change:
         case "vc":
             return OtherCluster(_one_of(text, value, known.virtual_clusters, "virtual cluster"))
         case "ends":
-            return Ends(_names(text, value, known.holders, "job that has cells"))
+            return Ends(_holders(text, value, known.holders))
         case "heal":
-            return Heal(_names(text, value, known.nodes, "configured node"))
+            return Heal(tuple(_one_of(text, one, known.nodes, "node") for one in _split(value, known.nodes)))
         case "move":
-            return Move(_names(text, value, known.holders, "job that has cells"))
+            return Move(_holders(text, value, known.holders))
         case "cells":
             return Cells(tuple(_read_resize(text, one, known) for one in value.split(",")))
     raise UserError(f"{text!r} is no change that can be tried; expected {_listed(ACCEPTED)}")
@@ -186,9 +187,28 @@ def _read_resize(text: str, value: str, known: Known) -> Resize:
     return Resize(vc, int(found[2] + found[3]), cell_type)
 
 
-def _names(text: str, value: str, known: Collection[str], kind: str) -> tuple[str, ...]:
-    names = (value,) if value in known else tuple(dict.fromkeys(value.split(",")))
-    return tuple(_one_of(text, name, known, kind) for name in names)
+def _split(value: str, known: Collection[str]) -> tuple[str, ...]:
+    return (value,) if value in known else tuple(dict.fromkeys(value.split(",")))
+
+
+def _holders(text: str, value: str, holders: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """The jobs or groups of these names, which may leave out the namespace: `train` for `podgroup/default/train`."""
+    known = {name for job, groups in holders.items() for name in (job, *groups)}
+    found = [_holder(text, name, known, holders) for name in _split(value, known)]
+    return tuple(dict.fromkeys(found))
+
+
+def _holder(text: str, name: str, known: Collection[str], jobs: Collection[str]) -> str:
+    if name in known:
+        return name
+    called = [job for job in jobs if job.endswith(f"/{name}")] or [job for job in jobs if name in _PARTS.split(job)]
+    if len(called) > 1:
+        raise UserError(f"{text!r}: {name} is part of {len(called)} names: {_listed(called)}; give one of them")
+    if called:
+        return called[0]
+    near = difflib.get_close_matches(name, sorted(known), _NAMED)
+    hint = f"nearest: {_listed(near)}" if near else f"cells are held by {_listed(sorted(jobs)) or 'nobody'}"
+    raise UserError(f"{text!r}: no job {name!r} has cells; {hint}")
 
 
 def _one_of(text: str, name: str, known: Collection[str], kind: str) -> str:
@@ -196,7 +216,8 @@ def _one_of(text: str, name: str, known: Collection[str], kind: str) -> str:
         return name
     names = sorted(known)
     near = difflib.get_close_matches(name, names, _NAMED) or names
-    raise UserError(f"{text!r}: there is no {kind} {name!r}; " + (f"there is {_listed(near)}" if near else "none"))
+    verb = "is" if len(near) == 1 else "are"
+    raise UserError(f"{text!r}: there is no {kind} {name!r}; there {verb} {_listed(near) or 'none'}")
 
 
 def _listed(names: Sequence[str]) -> str:

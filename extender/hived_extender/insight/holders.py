@@ -149,11 +149,13 @@ def _leaves_of(state: State, view: int) -> tuple[IntArray, LongArray, int]:
 
 
 def _use(state: State, leaves: IntArray, priority: int) -> tuple[BoolArray, IntArray]:
-    """Whether each leaf can be had at this priority, and else the group that has it; NO_GROUP if it is bad."""
+    """Whether each leaf can be had at this priority, and else the group that has it; NO_GROUP if it stays bad."""
     cells = state.cells
     is_blocked = cells.priority[leaves] >= max(priority, FREE_PRIORITY + 1)
     physical = leaves if priority < MIN_GUARANTEED_PRIORITY else cells.bound[leaves]
     known = np.where(physical == NO_CELL, 0, physical)
     group = np.where(cells.reserving[known] != NO_GROUP, cells.reserving[known], cells.using[known])
-    group = np.where(is_blocked & (physical != NO_CELL) & (cells.bad[leaves] == 0), group, NO_GROUP)
-    return (cells.bad[leaves] == 0) & ~is_blocked, group
+    is_good = cells.bad[leaves] == 0
+    can_be_good = is_good | (priority >= MIN_GUARANTEED_PRIORITY)  # a virtual cell gets other hardware once it is free
+    group = np.where(is_blocked & (physical != NO_CELL) & can_be_good, group, NO_GROUP)
+    return is_good & ~is_blocked, group

@@ -1,11 +1,12 @@
 """`hived why JOB --if CHANGE`: changes of the user's own, tried together on the state of a snapshot."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived_extender.api.waiting import Certificate, IfResult
+from hived_extender.insight.certificates import Judge
 from hived_extender.insight.changes import (
     ACCEPTED,
     Cells,
@@ -24,42 +25,57 @@ from hived_extender.insight.trials import Trials, refusal
 MOST_CHANGES = 16
 """Changes that are tried together."""
 
+_HAS_ROOM = frozenset({"order", "lent"})
+"""Causes of a job that would start itself: others keep it from that, who have to start anew."""
 
-def try_changes(snapshot: Snapshot, entry: WaitingEntry, changes: Sequence[str]) -> IfResult:
-    """Would the job start at once with all of these changes? Takes `snapshot.lock`; nothing changes.
 
-    Raises UserError for changes that cannot be tried, with the words that would do. Cost: a few searches, and O(cells +
-    pods) if the configuration is to be changed.
+def read_changes(
+    snapshot: Snapshot, entry: WaitingEntry, changes: Sequence[str], is_shown: Callable[[str], bool] = lambda name: True
+) -> tuple[Change, ...]:
+    """The changes that these words mean; `is_shown` tells which jobs and groups the caller may name.
+
+    Raises UserError for changes that cannot be tried, with the words that would do.
     """
     if not entry.requests:
         raise UserError(f"{entry.name} cannot be tried: {entry.refusal or 'nothing is known of its pods'}")
     if not 1 <= len(changes) <= MOST_CHANGES:
         raise UserError(f"{len(changes)} changes; name 1 to {MOST_CHANGES} of {', '.join(ACCEPTED)}")
-    with snapshot.lock:
-        trials = Trials(snapshot, entry)
-        known = _known(trials)
-        read = [read_change(text, known) for text in changes]
-        _check(trials, read)
-        resizes = [each for one in read if isinstance(one, Cells) for each in one.resizes]
-        if resizes:
-            trials = Trials(replace(snapshot, state=resized_state(snapshot.state, resizes)), entry)
-        found = trials.change(one for one in read if not isinstance(one, Cells))
-    if found.starts:
-        return IfResult(starts=True, nodes=list(found.nodes), victims=list(found.victims))
-    return IfResult(
-        starts=False, certificate=Certificate(sentence=found.reason, cause="unknown", vc=entry.vc, reason=found.reason)
-    )
-
-
-def _known(trials: Trials) -> Known:
-    topology = trials.state.topology
-    return Known(
-        holders={*trials.jobs, *(name for groups in trials.jobs.values() for name in groups)},
+    topology = snapshot.state.topology
+    known = Known(
+        holders={
+            job: [name for name in groups if is_shown(name)] for job, groups in snapshot.jobs.items() if is_shown(job)
+        },
         nodes=frozenset(topology.node_names),
         virtual_clusters=frozenset(topology.vc_names),
         leaf_types=frozenset(topology.leaf_type_chains),
-        cell_types=type_names(trials.state.spec).keys(),
+        cell_types=type_names(snapshot.state.spec).keys(),
     )
+    return tuple(read_change(text, known) for text in changes)
+
+
+def try_changes(
+    snapshot: Snapshot, entry: WaitingEntry, changes: Sequence[Change], judge_of: Callable[[Snapshot], Judge]
+) -> IfResult:
+    """Would the job start at once with all of these changes, and else why not? Takes `snapshot.lock`; nothing changes.
+
+    `judge_of` makes the judge of a snapshot in which they are made. Raises UserError for changes that cannot be tried
+    together. Cost: a few searches, and O(cells + pods) if the configuration is to be changed.
+    """
+    with snapshot.lock:
+        trials = Trials(snapshot, entry)
+        _check(trials, changes)
+        resizes = [each for one in changes if isinstance(one, Cells) for each in one.resizes]
+        if resizes:
+            trials = Trials(replace(snapshot, state=resized_state(snapshot.state, resizes)), entry)
+        others = [one for one in changes if not isinstance(one, Cells)]
+        found = trials.change(others)
+        if found.starts:
+            return IfResult(starts=True, nodes=list(found.nodes), victims=list(found.victims))
+        changed, asked = trials.changed(others)
+        certificate = judge_of(changed).certificate(asked)
+    if certificate.cause in _HAS_ROOM:
+        certificate = Certificate(sentence=found.reason, cause="unknown", vc=entry.vc, reason=found.reason)
+    return IfResult(starts=False, certificate=certificate)
 
 
 def _check(trials: Trials, changes: Sequence[Change]) -> None:

@@ -12,8 +12,7 @@ from hived.topology import NO_CELL
 from hived_extender.api.waiting import Certificate, Job, NodeView, When
 from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry
 from hived_extender.service.certificates import asks_of, rfc3339
-
-LOST = "short of devices"
+from hived_extender.service.devices.keeper import SHORT
 
 JobState = Literal["Waiting", "Preempting", "Starting", "Running", "Leaving"]
 
@@ -135,7 +134,7 @@ def node_views(snapshot: Snapshot, *, is_bad: bool = False) -> list[NodeView]:
 def _node(snapshot: Snapshot, index: int, total: int, free: int, lost: int, jobs: Mapping[str, None]) -> NodeView:
     name = snapshot.state.topology.node_names[index]
     is_bad = bool(snapshot.state.cells.node_bad[index])
-    reason, since_s = snapshot.bad.get(name, ("", None)) if is_bad else ((LOST, None) if lost else ("", None))
+    reason, since_s = snapshot.bad.get(name, ("", None)) if is_bad else ((SHORT, None) if lost else ("", None))
     return NodeView(
         node=name, is_bad=is_bad, reason=reason, since=rfc3339(since_s), cells=total, free=free, lost=lost,
         groups=list(jobs),

@@ -22,7 +22,7 @@ from hived_extender.kube_rules.demands import Demands
 from hived_extender.kube_rules.nodes import RuledNode
 from hived_extender.pods.progress import seconds_of
 from hived_extender.service.cluster_cache import ClusterCache
-from hived_extender.service.explaining import troubles
+from hived_extender.service.explaining import ends_s_of, last_of, limit_s_of, troubles
 from hived_extender.service.gangs.plans import Round
 from hived_extender.service.gangs.rounds import Alone
 from hived_extender.service.machine import Machine
@@ -173,7 +173,7 @@ class _Job(msgspec.Struct):
     limits: list[float | None]
 
     def entry(self) -> WaitingEntry:
-        limit_s = _last(self.limits)
+        limit_s = last_of(self.limits)
         return replace(self.entry_of_first, pods=tuple(self.pods), created_s=self.created_s, limit_s=limit_s)
 
 
@@ -200,7 +200,7 @@ def _note(record: PodRecord, machine: Machine, jobs: dict[str, _Job], running: d
                 job.entry_of_first = entry  # the others of its pods wait for these
             job.pods.append(record.key)
             job.created_s = min(job.created_s, _created_s(record))
-            job.limits.append(_limit_s(record))
+            job.limits.append(limit_s_of(record))
     elif record.is_in_core and record.request is not None and record.place.info is not None:
         running.setdefault(record.request.spec.group.name, []).append(_RunningPod(record, _user(record, cache)))
 
@@ -299,30 +299,12 @@ def _facts(pods: Sequence[_RunningPod]) -> RunningFacts:
         user=next((one.user for one in pods if one.user), ""),
         pods=tuple(one.key for one in records),
         started_s=min(started, default=None),
-        ends_s=_last([_ends_s(one) for one in records]),
+        ends_s=last_of([ends_s_of(one) for one in records]),
         may_move=all(one.progress.may_move for one in records),
         grace_s=max(one.seen.grace_s for one in records),
         is_leaving=all(one.seen.is_leaving for one in records),
-        leaves_s=_last(leaves),
+        leaves_s=last_of(leaves),
     )
-
-
-def _limit_s(record: PodRecord) -> float | None:
-    """Seconds that a pod has its cells at the most from its start, with the time to leave."""
-    limit_s = record.progress.limit_s
-    return None if limit_s is None else limit_s + record.seen.grace_s
-
-
-def _ends_s(record: PodRecord) -> float | None:
-    """When a pod is gone at the latest by its own declaration."""
-    started_s, limit_s = record.progress.times.started_s, _limit_s(record)
-    return None if started_s is None or limit_s is None else started_s + limit_s
-
-
-def _last(moments: Sequence[float | None]) -> float | None:
-    """The latest of all; None if one is not known."""
-    known = [each for each in moments if each is not None]
-    return max(known) if known and len(known) == len(moments) else None
 
 
 def is_opportunistic(entry: WaitingEntry) -> bool:

@@ -12,10 +12,11 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from hived.copying import copy_state
 from hived.decisions import Bind, Decision, Wait
 from hived.errors import UserError
 from hived.events import LeavesLost, Limit, NodeHealthChanged, Offer, PodDeleted, Spread, Together
-from hived.scheduler import Asked, Fact, plan_in_turn
+from hived.scheduler import Asked, Fact, handle, plan_in_turn
 from hived.specs import MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, GroupSpec, MemberSpec, PodRequest, PodSpec
 from hived.state import State
 from hived.topology import NO_CELL, BoolArray
@@ -26,6 +27,9 @@ from hived_extender.kube_rules.nodes import Gate, static_refusal
 
 _OF_KUBERNETES = "node.kubernetes.io/"
 """Kubernetes itself taints nodes that are not ready or cordoned by such keys."""
+
+SLOTS_OF_A_TRIAL = 256
+"""A trial counts once more for so many pods."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -46,8 +50,18 @@ class Outcome(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class _World(msgspec.Struct, frozen=True):
+    """Parts that are asked for after these facts, with the nodes that are offered then. Groups that `comes_back` names
+    start anew after the job, and nobody may have to leave for them.
+    """
+
+    wanted: tuple[Wanted, ...]
+    facts: tuple[Fact, ...]
+    comes_back: tuple[str, ...]
+
+
 class Trials:
-    """Trials for one job; `count` says how many were made.
+    """Trials for one job; `count` says how many were made, where those of large jobs count more.
 
     Not thread-safe: whoever makes trials holds `Snapshot.lock`.
     """
@@ -57,6 +71,8 @@ class Trials:
         self.state: State = snapshot.state
         parts = zip(entry.requests, entry.offers, entry.fits, entry.demands, strict=True)
         self.wanted = tuple(Wanted(one, offer, _rows(one, fit), demands) for one, offer, fit, demands in parts)
+        slots = sum(slot_count(spec.group.members) for spec in self.specs)
+        self._weight = 1 + slots // SLOTS_OF_A_TRIAL
         self._own = {one.request.spec.group.name for one in self.wanted}
 
     @property
@@ -65,20 +81,31 @@ class Trials:
         return self.snapshot.jobs
 
     @property
+    def specs(self) -> tuple[PodSpec, ...]:
+        """Each part's own."""
+        return tuple(one.request.spec for one in self.wanted)
+
+    @property
     def can_be_asked(self) -> bool:
         """Do the virtual cluster, the pinned cell and the leaf cell type exist that the job names?"""
-        topology, specs = self.state.topology, [one.request.spec for one in self.wanted]
+        topology = self.state.topology
         return all(
             (vc := topology.vc_index.get(spec.virtual_cluster)) is not None
             and (not spec.pinned_cell_id or (vc, spec.pinned_cell_id) in topology.pinned_views)
             and (not spec.leaf_cell_type or spec.leaf_cell_type in topology.leaf_type_chains)
-            for spec in specs
+            for spec in self.specs
         )
 
     def job_of(self, group: str) -> str:
         """The job of a group, as people name it."""
         facts = self.snapshot.running.get(group)
         return facts.job if facts is not None else group
+
+    def namespace_of(self, job: str) -> str:
+        """The namespace of a job that has cells, or of one that waits; "" if it is not known."""
+        running = (self.snapshot.running.get(name) for name in self.jobs.get(job, ()))
+        facts = next((one for one in running if one is not None), None) or self.snapshot.find(job)
+        return facts.namespace if facts is not None else ""
 
     def groups_of(self, names: Iterable[str]) -> list[str]:
         """The groups of jobs, or groups, with these names."""
@@ -87,7 +114,49 @@ class Trials:
 
     def change(self, changes: Iterable[Change]) -> Outcome:
         """The outcome of some changes at once; none of `Cells`, which need another state."""
-        wanted, facts, opened, comes_back = self.wanted, list[Fact](), set[int](), list[str]()
+        world, evicted = self._world(changes), list[str]()
+        asks = [Asked(one.request, offer=one.offer) for one in world.wanted]
+        back = [[Asked(each) for each in self._first_pods(name)] for name in world.comes_back]
+        self.count += self._weight
+        found, *others = plan_in_turn(self.state, [asks, *back], self.snapshot.at, world.facts, evicted)
+        if isinstance(found, UserError):
+            return Outcome(False, reason=found.message)
+        if (wait := next((one for one in found if isinstance(one, Wait)), None)) is not None:
+            return Outcome(False, reason=wait.reason)
+        if back and (evicted or not all(_binds(one) for one in others)):
+            return Outcome(False, reason="others would have to leave, or a group that moves finds no other place")
+        return Outcome(True, _nodes_in(found), tuple(dict.fromkeys(self.job_of(name) for name in evicted)))
+
+    def may_start(self, changes: Iterable[Change]) -> bool:
+        """Is the job bound after some changes, or would it preempt others? Costs less than `change`, which says whether
+        that is enough.
+        """
+        world = self._world(changes)
+        self.count += self._weight
+        asks = [Asked(one.request, offer=one.offer) for one in world.wanted]
+        (found,) = plan_in_turn(self.state, [asks], self.snapshot.at, world.facts)
+        return not isinstance(found, UserError) and not any(isinstance(one, Wait) for one in found)
+
+    def changed(self, changes: Iterable[Change]) -> tuple[Snapshot, WaitingEntry]:
+        """The snapshot and the job after the same changes. Cost: a copy of the state."""
+        world, state = self._world(changes), copy_state(self.state)
+        for fact in world.facts:
+            handle(state, fact)
+        first = world.wanted[0].request.spec
+        entry = replace(
+            self.entry,
+            vc=first.virtual_cluster,
+            priority=first.priority,
+            requests=tuple(one.request for one in world.wanted),
+            offers=tuple(one.offer for one in world.wanted),
+            fits=tuple(one.fit for one in world.wanted),
+        )
+        return replace(self.snapshot, state=state), entry
+
+    def _world(self, changes: Iterable[Change]) -> "_World":
+        """The parts and the facts of some changes."""
+        wanted, comes_back, opened = self.wanted, list[str](), set[int]()
+        facts: list[Fact] = self.ended(name for name in self._own if name in self.state.groups)
         for one in changes:
             match one:
                 case Ends(names) | Move(names):
@@ -100,34 +169,8 @@ class Trials:
                 case _:
                     wanted = tuple(changed(part, one) for part in wanted)
         healed = {self.state.topology.node_index[one.node] for one in facts if isinstance(one, NodeHealthChanged)}
-        return self.ask(wanted, facts, opened, healed, comes_back)
-
-    def ask(
-        self,
-        wanted: Sequence[Wanted],
-        facts: Sequence[Fact] = (),
-        opened: Iterable[int] = (),
-        healed: Iterable[int] = (),
-        comes_back: Sequence[str] = (),
-    ) -> Outcome:
-        """The outcome of asking for these parts after these facts.
-
-        Groups have left the nodes in `opened`, the ones in `healed` are healthy again. Groups that `comes_back` names
-        start anew after the job, and nobody may have to leave for them.
-        """
-        facts = [*self.ended(name for name in self._own if name in self.state.groups), *facts]
-        opened, healed, evicted = set(opened), set(healed), list[str]()
-        asks = [Asked(one.request, offer=self._offered(one, opened, healed)) for one in wanted]
-        back = [[Asked(each) for each in self._first_pods(name)] for name in comes_back]
-        self.count += 1
-        found, *others = plan_in_turn(self.state, [asks, *back], self.snapshot.at, facts, evicted)
-        if isinstance(found, UserError):
-            return Outcome(False, reason=found.message)
-        if (wait := next((one for one in found if isinstance(one, Wait)), None)) is not None:
-            return Outcome(False, reason=wait.reason)
-        if comes_back and (evicted or not all(_binds(one) for one in others)):
-            return Outcome(False, reason="others would have to leave, or a group that moves finds no other place")
-        return Outcome(True, _nodes_in(found), tuple(dict.fromkeys(self.job_of(name) for name in evicted)))
+        offered = tuple(replace(one, offer=self._offered(one, opened, healed)) for one in wanted)
+        return _World(offered, tuple(facts), tuple(comes_back))
 
     def ended(self, groups: Iterable[str]) -> list[Fact]:
         """All pods of these groups are gone."""

@@ -41,6 +41,9 @@ MOST_TRIALS = 64
 MOST_OF_A_KIND = 8
 """Trials of one kind: ends, moves, nodes."""
 
+MOST_PRIORITIES = 4
+"""Priorities that are tried with all that follows, from the lowest at which somebody could be preempted."""
+
 MOST_SHOWN = 2
 """Changes of one kind that are shown."""
 
@@ -129,7 +132,7 @@ def _node_sizes(trials: Trials) -> set[int]:
 
 def _leaf_types(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
     topology = trials.state.topology
-    asked = {one.request.spec.leaf_cell_type for one in trials.wanted}
+    asked = {spec.leaf_cell_type for spec in trials.specs}
     if len(asked) == 1 and "" not in asked:
         others = (name for name in topology.leaf_type_chains if name not in asked)
         yield from _tried(trials, map(LeafType, others))
@@ -154,17 +157,14 @@ def _priorities(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
         for each in _priorities_above(trials)
         if each <= MAX_GUARANTEED_PRIORITY and not refusal(trials.snapshot, entry, entry.vc, each)
     ]
-    least, most, best = 0, len(allowed) - 1, None
-    while least <= most and trials.count < MOST_TRIALS:
-        middle = (least + most) // 2
-        change = Priority(allowed[middle])
-        found = trials.change([change])
-        if found.starts:
-            best, most = (change, found), middle - 1
+    least, most, middle = 0, len(allowed), 0  # often the lowest will do
+    while least < most and trials.count < MOST_TRIALS:
+        if trials.may_start([Priority(allowed[middle])]):
+            most = middle
         else:
             least = middle + 1
-    if best is not None:
-        yield best
+        middle = (least + most) // 2
+    yield from _tried(trials, map(Priority, allowed[least : least + MOST_PRIORITIES]), 1)
 
 
 def _priorities_above(trials: Trials) -> list[int]:
@@ -216,7 +216,7 @@ def _holders(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
     """Jobs that move, or that end: one, else two; jobs that lose least first."""
     if not trials.can_be_asked:
         return
-    spec = max((one.request.spec for one in trials.wanted), key=lambda spec: spec.group.members[-1].leaf_cell_count)
+    spec = max(trials.specs, key=lambda spec: spec.group.members[-1].leaf_cell_count)
     for of_hardware in (False, True):
         holding = Holding(trials.state, spec, trials.jobs, trials.snapshot.at, of_hardware=of_hardware)
         for names in ([(one,) for one in holding.singles()], holding.pairs()):
@@ -259,7 +259,7 @@ def _resizes(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
 def _cells_lacking(trials: Trials, path: str) -> int:
     """How many cells of a type hold all pods of the job; 0 if a pod is too large for one."""
     _, leaves = leaves_below(trials.state.spec, path.rsplit(".", 1)[-1])
-    sizes = [each for one in trials.wanted for each in one.request.spec.group.members]
+    sizes = [each for spec in trials.specs for each in spec.group.members]
     if any(each.leaf_cell_count > leaves for each in sizes):
         return 0
     return sum(-(-each.pod_count // (leaves // each.leaf_cell_count)) for each in sizes)

@@ -138,7 +138,8 @@ def _verdict(job: Waiting, found: list[Decision] | UserError | None, never: _Nev
         return NEVER_STARTS, found.message
     if found is not None and all(isinstance(decision, Bind | Preempt) for decision in found):
         leaving = sum(len(pods) for one in found if isinstance(one, Preempt) for pods in one.victims_by_node.values())
-        return COULD_START, f"{leaving} pods have to leave first" if leaving else ""
+        victims = "1 pod has" if leaving == 1 else f"{leaving} pods have"
+        return COULD_START, f"{victims} to leave first" if leaving else ""
     why = never.why(job)
     if why:
         return NEVER_STARTS, why

@@ -22,7 +22,7 @@ class GroupFacts(msgspec.Struct, frozen=True):
     """A group that has cells, as its owner knows it; moments in seconds since 1970.
 
     `job` is its name as `hived why` takes it. A job that is leaving is gone at `ends_s`, others end there by their own
-    declaration.
+    declaration. One that is waiting has reserved cells, which others still use.
     """
 
     job: str
@@ -30,6 +30,7 @@ class GroupFacts(msgspec.Struct, frozen=True):
     started_s: float | None = None
     ends_s: float | None = None
     is_leaving: bool = False
+    is_waiting: bool = False
 
 
 class Facts(Protocol):
@@ -60,8 +61,7 @@ def certificate_of(
     chain = topology.chains[topology.chain_index[explanation.chain]] if explanation.chain else None
     level = chain.type_levels.get(explanation.level, 0) if chain is not None else 0
     is_node = chain is not None and level == chain.node_level
-    unit = "node" if is_node else explanation.level
-    leaves = chain.leaf_count(level) if chain is not None and level else 0
+    node_leaves = chain.leaf_count(level) if chain is not None and is_node else 0
     causes: list[CauseName] = [cause.value for cause in explanation.causes]
     never = Cause.NEVER in explanation.causes
     found = Certificate(
@@ -73,9 +73,9 @@ def certificate_of(
         pinned=spec.pinned_cell_id,
         chain=explanation.chain,
         level=explanation.level,
-        unit=unit,
+        unit="node" if is_node else explanation.level,
         leaf_type=explanation.leaf_type,
-        asks=asks_of(requests, explanation.leaf_type, unit, leaves),
+        asks=asks_of(requests, explanation.leaf_type, node_leaves),
         asked=explanation.asked,
         total=explanation.total,
         free=explanation.free,
@@ -86,6 +86,7 @@ def certificate_of(
         free_leaves=explanation.free_leaves,
         largest_fit=explanation.largest_fit,
         largest_ever=explanation.largest_ever,
+        largest_asked=max(one.leaf_cell_count for request in requests for one in request.spec.group.members),
         holders=holders_of(explanation.holders, topology, facts),
         more_holders=explanation.more_holders,
         bad_nodes=[facts.of_node(name) for name in explanation.bad_nodes],
@@ -101,17 +102,17 @@ def with_sentence(found: Certificate, now_s: float, namespace: str = "") -> Cert
     return msgspec.structs.replace(found, sentence=sentence_of(found, today(now_s), namespace))
 
 
-def asks_of(requests: Sequence[PodRequest], leaf_type: str, unit: str = "", leaves: int = 0) -> str:
+def asks_of(requests: Sequence[PodRequest], leaf_type: str, node_leaves: int = 0) -> str:
     """All that a job asks for: `2 nodes of 8 H100 at once`, `1 pod of 3 H100`, `1 pod of 2 and 1 of 8 H100 at once`.
 
-    `unit` is the word for a cell of `leaves` leaf cells.
+    Pods that take a whole node are called nodes, if nodes have `node_leaves` leaf cells.
     """
     counts: dict[int, int] = {}
     for request in requests:
         for member in request.spec.group.members:
             counts[member.leaf_cell_count] = counts.get(member.leaf_cell_count, 0) + member.pod_count
-    is_whole = len(counts) == 1 and leaves > 1 and leaves in counts
-    parts = [f"{counted(count, unit if is_whole else 'pod')} of {size}" for size, count in sorted(counts.items())]
+    word = "node" if list(counts) == [node_leaves] and node_leaves > 1 else "pod"
+    parts = [f"{counted(count, word)} of {size}" for size, count in sorted(counts.items())]
     together = " at once" if sum(counts.values()) > 1 else ""
     spec = requests[0].spec
     where = f" in one {spec.within_cell}" if spec.within_cell and spec.within_is_required else ""
@@ -136,6 +137,7 @@ def holders_of(groups: Sequence[HoldingGroup], topology: Topology, facts: Facts)
             until=max(rfc3339(known.ends_s), before.until) if before else rfc3339(known.ends_s),
             is_lent=group.is_lent or bool(before and before.is_lent),
             is_leaving=known.is_leaving,
+            is_waiting=known.is_waiting,
         )
     return list(found.values())
 

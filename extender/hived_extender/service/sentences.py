@@ -6,7 +6,7 @@ The sentence follows from the certificate alone. It changes only when a fact doe
 from collections.abc import Iterator, Sequence
 
 from hived.specs import OPPORTUNISTIC_PRIORITY
-from hived_extender.api.waiting import MASKED, BadNode, Certificate, Holder
+from hived_extender.api.waiting import MASKED, Certificate, Holder
 
 NAMED = 3
 """Jobs and nodes that a sentence names; it counts the others."""
@@ -31,7 +31,7 @@ def sentence_of(found: Certificate, today: str, namespace: str = "") -> str:
     if found.cause == "never":
         return f"needs {found.asks}; it can never run: {_bound(found)}"
     if found.cause == "lent":
-        return f"needs {found.asks}; {_place(found)} takes its cells back from {_holders(found, today, namespace)}"
+        return f"needs {found.asks}; its cells are being taken back from {_holders(found, today, namespace)}"
     parts = list(_parts(found, today, namespace))
     text = parts[0] if parts else f"{_place(found)} has no room of this shape"
     return f"needs {found.asks}; {text}" + "".join(f" and {part}" for part in parts[1:])
@@ -43,6 +43,12 @@ def moment(at: str, today: str) -> str:
         return at
     clock = at[11:16]
     return clock if at.startswith(today) else f"{_MONTHS[int(at[5:7]) - 1]} {int(at[8:10])} {clock}"
+
+
+def limit(at: str, today: str) -> str:
+    """A moment at which something is over at the latest: with its seconds, unless they are zero."""
+    seconds = at[16:19]
+    return moment(at, today) + (seconds if seconds != ":00" else "")
 
 
 def counted(count: int, noun: str) -> str:
@@ -61,11 +67,11 @@ def _bound(found: Certificate) -> str:
     place = _place(found)
     if found.largest_ever <= 0:
         return f"{place} has no cells for it"
-    if not found.total or not found.level:
-        return f"the largest cell of {place} that a pod can have has {found.largest_ever} {found.leaf_type}"
+    if found.largest_asked > found.largest_ever:
+        return f"a pod can have at most {found.largest_ever} {found.leaf_type} in {place}"
     if found.asked > found.total:
         return f"{place} has {found.total}{_unit(found)} in all"
-    return f"no place in {place} has this shape; the largest pod that fits has {found.largest_ever} {found.leaf_type}"
+    return f"{place} has no place of this shape"
 
 
 def _parts(found: Certificate, today: str, namespace: str) -> Iterator[str]:
@@ -86,9 +92,8 @@ def _parts(found: Certificate, today: str, namespace: str) -> Iterator[str]:
             where = f"{place} has {found.bad} {of_all} on bad nodes: " if is_first and found.bad else ""
             yield where + _bad_nodes(found, today)
         elif cause == "kubernetes":
-            why = f" ({found.rules})" if found.rules else ""
-            refused = f"{found.refused} of {counted(found.total, found.unit)}" if found.refused else "nodes with room"
-            yield f"Kubernetes refuses it {refused} of {place}{why}"
+            nodes = f"{found.refused} of {counted(found.total, found.unit)}" if found.refused else "the nodes with room"
+            yield f"Kubernetes rules out {nodes} of {place}" + (f": {found.rules}" if found.rules else "")
         is_first = False
 
 
@@ -101,7 +106,7 @@ def _place(found: Certificate) -> str:
 def _unit(found: Certificate) -> str:
     """The word for what is counted, unless the sentence has it already."""
     is_said = found.asks.split(" ")[1:2] in ([found.unit], [f"{found.unit}s"])
-    return "" if not found.unit or is_said else f" {counted(2, found.unit)[2:]}"
+    return "" if not found.unit or is_said else " " + counted(found.total, found.unit).partition(" ")[2]
 
 
 def _holders(found: Certificate, today: str, namespace: str) -> str:
@@ -119,30 +124,41 @@ def _holders(found: Certificate, today: str, namespace: str) -> str:
 def _holder(holder: Holder, today: str, namespace: str) -> str:
     facts = ["opportunistic" if holder.priority <= OPPORTUNISTIC_PRIORITY else f"priority {holder.priority}"]
     facts += [f"since {moment(holder.since, today)}"] if holder.since else []
+    if holder.is_waiting:
+        facts += ["has reserved them"]
     if holder.is_leaving:
-        facts += [f"leaves by {moment(holder.until, today)}" if holder.until else "leaving"]
+        facts += [f"gone by {limit(holder.until, today)}" if holder.until else "leaving"]
     elif holder.until:
-        facts += [f"ends by {moment(holder.until, today)}"]
-    return f"{short_name(holder, namespace)} ({', '.join(facts)})"
+        facts += [f"ends by {limit(holder.until, today)}"]
+    return f"{short_name(holder.group, holder.namespace, namespace)} ({', '.join(facts)})"
 
 
-def short_name(holder: Holder, namespace: str) -> str:
-    """The name of a job as people of `namespace` call it."""
-    name = holder.group.removeprefix("podgroup/")
+def short_name(job: str, namespace: str, reader: str) -> str:
+    """The name of a job of a namespace, as people of the namespace `reader` call it."""
+    name = job.removeprefix("podgroup/")
     for separator in "/:":
-        if namespace and holder.namespace == namespace:
-            name = name.removeprefix(namespace + separator)
+        if reader and namespace == reader:
+            name = name.removeprefix(reader + separator)
     return name
 
 
 def _bad_nodes(found: Certificate, today: str) -> str:
-    parts = [_bad_node(node, today) for node in found.bad_nodes[:NAMED]]
-    more = len(found.bad_nodes) - NAMED
-    if not parts:
+    """Nodes that are bad alike together."""
+    alike: dict[str, list[str]] = {}
+    for node in found.bad_nodes:
+        since = f" (since {moment(node.since, today)})" if node.since else ""
+        alike.setdefault(f"{node.reason or 'bad'}{since}", []).append(node.node)
+    if not alike:
         return f"{counted(found.bad, found.unit)} cannot be used"
-    return listed_with(parts, f"{counted(more, 'node')} more cannot be used" if more > 0 else "")
-
-
-def _bad_node(node: BadNode, today: str) -> str:
-    since = f" (since {moment(node.since, today)})" if node.since else ""
-    return f"node {node.node} is {node.reason or 'bad'}{since}"
+    parts: list[str] = []
+    left, others = NAMED, 0
+    for why, nodes in alike.items():
+        named = nodes[:left]
+        left -= len(named)
+        if named:
+            more = f"{len(nodes) - len(named)} more" if len(nodes) > len(named) else ""
+            noun, verb = ("node", "is") if len(nodes) == 1 else ("nodes", "are")
+            parts.append(f"{noun} {listed_with(named, more)} {verb} {why}")
+        else:
+            others += len(nodes)
+    return listed_with(parts, f"{counted(others, 'node')} more cannot be used" if others else "")

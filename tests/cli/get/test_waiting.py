@@ -62,7 +62,12 @@ def test_jobs_can_be_chosen(service: WaitingService, options: list[str], names: 
 
 
 def test_nothing_that_waits_is_said_so(service: WaitingService) -> None:
-    assert get(service, "jobs", "--vc", "none").output == "No such job waits or runs.\n"
+    assert get(service, "jobs", "--user", "nobody").output == "No such job waits or runs.\n"
+
+
+def test_jobs_of_a_virtual_cluster_that_is_not_there_are_a_mistake(service: WaitingService) -> None:
+    result = get(service, "jobs", "--vc", "visoin")
+    assert (result.exit_code, result.output) == (1, "Error: no virtual cluster 'visoin'; there are vision, lang\n")
 
 
 def test_waiting_is_a_state_already(service: WaitingService) -> None:
@@ -91,7 +96,7 @@ def test_a_start_is_told_with_its_kind(service: WaitingService, when: When | Non
 
 def test_nodes_have_their_health_and_their_jobs(service: WaitingService) -> None:
     header, one, three = rows(service, "nodes")
-    assert header == ["NODE", "HEALTH", "SINCE", "CELLS", "FREE", "LOST", "REASON", "GROUPS"]
+    assert header == ["NODE", "HEALTH", "FOR", "CELLS", "FREE", "LOST", "REASON", "GROUPS"]
     assert one == ["dgx-1", "Healthy", "-", "8", "0", "-", "-", "me~train/default"]
     assert (three[:2], three[3:]) == (["dgx-3", "Bad"], ["8", "0", "2", "NotReady", "-"])
 

@@ -82,7 +82,7 @@ def test_a_terminal_is_put_back_when_the_command_is_ended(service: WaitingServic
 
 def test_more_lines_than_the_terminal_has_are_counted(service: WaitingService) -> None:
     service.jobs = [replace(GANG, name=f"podgroup/lab/gang-{number}") for number in range(50)]
-    with Running("get", "jobs", "--watch", *OFTEN, "--server", service.url, size=(10, 60)) as command:
+    with Running("get", "jobs", "--watch", *OFTEN, "--server", service.url, size=(10, 160)) as command:
         command.read_until("... and 42 more lines")
 
 

@@ -98,10 +98,11 @@ def test_answers_are_not_kept_unless_that_is_wished() -> None:
 
 
 def test_a_path_that_an_older_service_lacks_is_told_from_a_thing_that_is_not_there() -> None:
-    with StubServer(
-        lambda request: (404, "Not Found: GET /v1/x" if request.target == "/old" else "no such job")
-    ) as server:
+    answers: dict[str, Any] = {"/old": "Not Found: GET /v1/x", "/new": "no such job", "/foreign": b"404 page not found"}
+    with StubServer(lambda request: (404, answers[request.target])) as server:
         with pytest.raises(OlderError, match="its version of hived is older"):
             Inspector(server.url).fetch_new("/old")
         with pytest.raises(UserError, match="no such job"):
             Inspector(server.url).fetch_new("/new")
+        with pytest.raises(OlderError, match="it is no hived, or its version"):
+            Inspector(server.url).fetch_new("/foreign")

@@ -36,7 +36,7 @@ def test_bad_nodes_are_a_cause_of_their_own() -> None:
     small.create("p")
     found = certificate(small, "ns/p")
     assert (found.cause, found.also, found.never) == ("bad", [], False)
-    assert "node n0 is cordoned" in found.sentence
+    assert "nodes n0 and n2 are cordoned" in found.sentence
     assert {one.node for one in found.bad_nodes} <= {"n0", "n1", "n2", "n3"}
 
 
@@ -48,7 +48,7 @@ def test_nodes_that_kubernetes_refuses_have_their_rule() -> None:
     found = certificate(small, "ns/p")
     assert found.cause == "kubernetes"
     assert "4 of 4 nodes cannot take it (node(s) had untolerated taint {broken: }" in found.rules
-    assert found.sentence.startswith("needs 1 node of 4 GPU; Kubernetes refuses it ")
+    assert found.sentence.startswith("needs 1 node of 4 GPU; Kubernetes rules out ")
 
 
 def test_a_gang_that_is_not_complete_says_so() -> None:
@@ -72,10 +72,7 @@ def test_a_job_with_room_has_nothing_in_its_way() -> None:
     small.create("p")
     found = certificate(small, "ns/p")
     assert found.cause == "order"
-    assert (
-        found.sentence
-        == "needs 1 pod of 4 leaf cells; a has room now; it starts when kube-scheduler asks about it next"
-    )
+    assert found.sentence == "needs 1 node of 4 GPU; a has room now; it starts when kube-scheduler asks about it next"
 
 
 def test_lent_cells_name_their_borrowers() -> None:
@@ -85,7 +82,7 @@ def test_lent_cells_name_their_borrowers() -> None:
     small.create("p", spec_text("b", priority=2))
     found = certificate(small, "ns/p")
     assert found.cause == "lent"
-    assert found.sentence.startswith("needs 1 pod of 4 leaf cells; b takes its cells back from o")
+    assert found.sentence.startswith("needs 1 node of 4 GPU; its cells are being taken back from o")
     assert "(opportunistic)" in found.sentence
 
 

@@ -1,15 +1,18 @@
 """Changes of the user's own are tried together; mistakes in them are answered with the words that would do."""
 
+import threading
 from collections.abc import Sequence
 
 import pytest
 
+from hived.emptied import Emptied
 from hived.errors import UserError
 from hived_config.access import Access, AccessRules, VirtualClusterAccess
 from hived_config.rules import PodRules
 from hived_extender.api.waiting import IfResult
+from hived_extender.insight.certificates import Judge
 from hived_extender.insight.changes import ACCEPTED
-from hived_extender.insight.ifs import try_changes
+from hived_extender.insight.ifs import read_changes, try_changes
 from hived_extender.insight.snapshot import take
 from tests.extender.service.small_cluster import SmallCluster, spec_text
 from tests.extender.service.small_gangs import SmallGangCluster, koordinator
@@ -30,7 +33,8 @@ def tried(small: SmallCluster, *changes: str, name: str = "ns/late") -> IfResult
     entry = snapshot.find(name)
     assert entry is not None
     before = snapshot.state.cells.memory.tobytes()
-    found = try_changes(snapshot, entry, changes)
+    read = read_changes(snapshot, entry, changes)
+    found = try_changes(snapshot, entry, read, lambda one: Judge(one, Emptied(), threading.Lock()))
     assert snapshot.state.cells.memory.tobytes() == before
     return found
 
@@ -64,19 +68,60 @@ def test_changes_that_let_the_job_start(changes: Sequence[str], victims: Sequenc
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        (["priority=5"], "insufficient capacity"),
-        (["heal=n3"], "insufficient capacity"),
-        (["pods=4x1"], "insufficient capacity"),
-        (["pods=8x4", "ends=ns/one"], "insufficient capacity"),
-        (["move=ns/one"], "finds no other place"),
-        (["vc=empty"], ""),
+        (["priority=5"], "needs 1 node of 4 GPU; a has 2 of 2 in use by one (priority 5) and two (priority 7)"),
+        (["heal=n3"], "needs 1 node of 4 GPU; a has 2 of 2 in use by one (priority 5) and two (priority 7)"),
+        (["pods=4x1"], "needs 4 pods of 1 GPU at once; a has 8 of 8 GPU in use by one (priority 5)"),
+        (["pods=2x4", "ends=ns/one"], "needs 2 nodes of 4 GPU at once; a has 1 of 2 in use by two (priority 7)"),
+        (["pods=8x4", "ends=ns/one"], "needs 8 nodes of 4 GPU at once; it can never run: a has 2 in all"),
+        (["vc=b", "pods=2x4"], "needs 2 nodes of 4 GPU at once; it can never run: b has 1 in all"),
+        (["vc=empty"], "it can never run: empty has no cells for it"),
+        (["cells=b:-1xNODE", "vc=b"], "it can never run: b has no cells for it"),
+        (["move=ns/one"], "others would have to leave, or a group that moves finds no other place"),
     ],
 )
-def test_changes_that_do_not_are_answered_with_the_reason(changes: Sequence[str], why: str) -> None:
+def test_changes_that_do_not_are_answered_with_the_cause_that_is_left(changes: Sequence[str], why: str) -> None:
     found = tried(full(), *changes)
     assert not found.starts
     assert found.certificate is not None
-    assert why in found.certificate.reason
+    assert why in found.certificate.sentence
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (["heal=n3"], "needs 1 node of 4 GPU; a has 2 of 2 in use by one (priority 5) and two (priority 7)"),
+        (
+            ["pods=4x1"],
+            "needs 4 pods of 1 GPU at once; a has 8 of 8 GPU in use by one (priority 5) and two (priority 7)",
+        ),
+        (["pods=8x4", "ends=ns/one"], "needs 8 nodes of 4 GPU at once; it can never run: a has 2 in all"),
+        (["vc=empty"], "needs 1 pod of 4 leaf cells; it can never run: empty has no cells for it"),
+    ],
+)
+def test_the_certificate_is_of_the_changed_job_on_the_changed_state(changes: Sequence[str], sentence: str) -> None:
+    found = tried(full(), *changes).certificate
+    assert found is not None
+    assert (found.sentence, found.never) == (sentence, "never" in sentence)
+
+
+def test_jobs_may_be_named_without_their_namespace() -> None:
+    assert tried(full(), "ends=one").starts
+    small = SmallCluster()
+    small.place("one", spec_text(group="x~same"))
+    small.place("two", spec_text(group="y~same"))
+    small.create("late")
+    with pytest.raises(UserError, match=r"same is part of 2 names: .*x~same, .*y~same; give one of them"):
+        tried(small, "ends=same")
+
+
+def test_jobs_that_are_hidden_cannot_be_named_and_are_not_told() -> None:
+    snapshot = take(full().service)
+    entry = snapshot.find("ns/late")
+    assert entry is not None
+    for name in ("ns/one", "one"):
+        with pytest.raises(UserError) as error:
+            read_changes(snapshot, entry, [f"ends={name}"], lambda name: name == "ns/two")
+        assert "ns/one" not in error.value.message.replace(f"'{name}'", "").replace(f"ends={name}", "")
 
 
 @pytest.mark.parametrize(
@@ -91,12 +136,13 @@ def test_changes_that_do_not_are_answered_with_the_reason(changes: Sequence[str]
         (["pods=16"], "'pods=16': expected PODSxCELLS, such as pods=16x1"),
         (["pods=0x4"], "expected PODSxCELLS"),
         (["pods=99999x1"], "at most 16384 pods can be tried"),
-        (["vc=c"], "'vc=c': there is no virtual cluster 'c'; there is a, b, empty"),
+        (["vc=c"], "'vc=c': there is no virtual cluster 'c'; there are a, b, empty"),
         (["leafType=TPU"], "there is no leaf cell type 'TPU'; there is GPU"),
-        (["ends=ns/on"], "there is no job that has cells 'ns/on'; there is ns/one"),
-        (["ends=ns/late"], "there is no job that has cells 'ns/late'"),
-        (["heal=n9"], "there is no configured node 'n9'"),
-        (["move=ns/one,ns/none"], "there is no job that has cells 'ns/none'"),
+        (["ends=ns/on"], "'ends=ns/on': no job 'ns/on' has cells; nearest: ns/one"),
+        (["ends=ns/late"], "no job 'ns/late' has cells; nearest: ns/two, ns/one"),
+        (["ends=qqq"], "no job 'qqq' has cells; cells are held by ns/one, ns/two"),
+        (["heal=n9"], "there is no node 'n9'"),
+        (["move=ns/one,ns/none"], "no job 'ns/none' has cells; nearest: ns/one"),
         (["cells=a:2xNODE"], "expected VC:+NUMBERxTYPE or VC:-NUMBERxTYPE"),
         (["cells=a:+1xNOD"], "there is no cell type 'NOD'; there is NODE"),
         (["cells=a:+9xNODE"], "there is not enough hardware for the promises to all virtual clusters"),

@@ -430,7 +430,7 @@ def test_an_own_group_starts_with_none_of_its_pods_if_one_that_is_there_may_run_
     for pod in pods:
         cluster.kube.add(pod)
         cluster.service.pod_seen(to_pod(pod))
-    assert "Kubernetes refuses it nodes with room of a" in str(cluster.filter(pods[0]).get("FailedNodes"))
+    assert "Kubernetes rules out the nodes with room of a" in str(cluster.filter(pods[0]).get("FailedNodes"))
     cluster.delete(pods[1])
     assert cluster.filter(pods[0])["NodeNames"] == ["n0"]
 

@@ -234,7 +234,7 @@ def test_a_pod_is_woken_for_a_node_that_is_well_again_although_it_was_not_offere
     cluster.service.node_seen(node("n3", False))
     used = [cluster.place(name, spec_text("a", leaf_cells=4))[1] for name in ("p", "q")]
     refused = cluster.filter(cluster.create("r", spec_text("b", leaf_cells=4)), used)
-    assert "Kubernetes refuses it" in refused["FailedNodes"]["hivedscheduler"]
+    assert "Kubernetes rules out" in refused["FailedNodes"]["hivedscheduler"]
     cluster.service.node_seen(node("n3", True))
     cluster.until(lambda: [path for path, _ in cluster.kube.patches if path.endswith("/pods/r")])
     assert cluster.filter(cluster.kube.pods["r"], ["n3"])["NodeNames"] == ["n3"]

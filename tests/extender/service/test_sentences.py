@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from hived_extender.api.waiting import MASKED, BadNode, Certificate, Holder
-from hived_extender.service.sentences import is_derived, moment, sentence_of
+from hived_extender.service.sentences import is_derived, limit, moment, sentence_of
 
 TODAY = "2026-11-23"
 TRAIN = Holder(group="podgroup/cv/train-7", namespace="cv", priority=100, cells=16, since="2026-11-23T14:02:10Z")
@@ -46,20 +46,28 @@ CASES = [
     ),
     (
         replace(FULL, cause="bad", bad=5, bad_nodes=[BadNode(f"n{index}", "cordoned") for index in range(5)]),
-        "needs 1 node of 8 H100; vision has 5 of 3 on bad nodes: node n0 is cordoned, node n1 is cordoned, "
-        "node n2 is cordoned and 2 nodes more cannot be used",
+        "needs 1 node of 8 H100; vision has 5 of 3 on bad nodes: nodes n0, n1, n2 and 2 more are cordoned",
+    ),
+    (
+        replace(FULL, cause="bad", bad=5, bad_nodes=[BadNode(f"n{index}", f"bad {index}") for index in range(5)]),
+        "needs 1 node of 8 H100; vision has 5 of 3 on bad nodes: node n0 is bad 0, node n1 is bad 1, node n2 is bad 2 "
+        "and 2 nodes more cannot be used",
     ),
     (
         replace(FULL, cause="kubernetes", refused=1, rules="tainted: n0"),
-        "needs 1 node of 8 H100; Kubernetes refuses it 1 of 3 nodes of vision (tainted: n0)",
+        "needs 1 node of 8 H100; Kubernetes rules out 1 of 3 nodes of vision: tainted: n0",
     ),
     (
-        replace(FULL, cause="never", asks="1 pod of 16 H100", level="", unit="", total=0),
-        "needs 1 pod of 16 H100; it can never run: the largest cell of vision that a pod can have has 8 H100",
+        replace(FULL, cause="never", asks="1 pod of 16 H100", largest_asked=16),
+        "needs 1 pod of 16 H100; it can never run: a pod can have at most 8 H100 in vision",
     ),
     (
         replace(FULL, cause="never", asks="4 nodes of 8 H100", asked=4),
         "needs 4 nodes of 8 H100; it can never run: vision has 3 in all",
+    ),
+    (
+        replace(FULL, cause="never", asks="2 nodes of 8 H100 at once in one RACK", asked=2),
+        "needs 2 nodes of 8 H100 at once in one RACK; it can never run: vision has no place of this shape",
     ),
     (
         replace(FULL, cause="never", largest_ever=0),
@@ -72,11 +80,16 @@ CASES = [
     (
         replace(FULL, is_opportunistic=True, holders=[replace(TRAIN, is_leaving=True, until="2026-11-23T14:10:00Z")]),
         "needs 1 node of 8 H100; the cluster has 2 of 3 in use by train-7 "
-        "(priority 100, since 14:02, leaves by 14:10)",
+        "(priority 100, since 14:02, gone by 14:10)",
     ),
     (
         replace(FULL, cause="lent", holders=[replace(SWEEP, is_leaving=True)]),
-        "needs 1 node of 8 H100; vision takes its cells back from sweep (opportunistic, since Nov 22 09:30, leaving)",
+        "needs 1 node of 8 H100; its cells are being taken back from sweep "
+        "(opportunistic, since Nov 22 09:30, leaving)",
+    ),
+    (
+        replace(FULL, holders=[replace(TRAIN, since="", is_waiting=True)]),
+        "needs 1 node of 8 H100; vision has 2 of 3 in use by train-7 (priority 100, has reserved them)",
     ),
 ]  # fmt: skip
 
@@ -114,3 +127,7 @@ def test_a_moment_has_its_day_unless_it_is_today() -> None:
     assert [moment(at, TODAY) for at in ("2026-11-23T14:02:10Z", "2026-01-02T03:04:05Z", "")] == [
         "14:02", "Jan 2 03:04", ""
     ]  # fmt: skip
+
+
+def test_a_limit_is_not_said_too_early() -> None:
+    assert [limit(f"2026-11-23T14:02:{seconds}Z", TODAY) for seconds in ("00", "10")] == ["14:02", "14:02:10"]

@@ -94,7 +94,7 @@ def test_victims_are_counted() -> None:
     assert len(small.settle()) == 2
     found = outcomes(small, manifest("high", 4, priorityClassName="high", priority=1000))
     assert found[0][0] == "preempt"
-    assert found[0][2].startswith("1 pods have to leave first, on n")
+    assert found[0][2].startswith("1 pod has to leave first, on n")
 
 
 def test_our_own_annotation_is_read_and_mistakes_are_told() -> None:

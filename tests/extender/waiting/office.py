@@ -2,10 +2,11 @@
 
 Four nodes of eight H100 in a rack (dgx-1 to dgx-4), two nodes of four A10. Virtual cluster vision is promised two of
 the dgx nodes and a10-2; foundation one dgx node; inference the pinned cell INFERENCE-A10, which is a10-1. One dgx node
-is nobody's. Namespace ns may use all of them, up to priority 200.
+is nobody's. Namespace ns may use all of them, up to priority 200; namespace elsewhere may use vision.
 """
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import replace as with_fields
 from typing import Any
@@ -15,14 +16,16 @@ from msgspec.structs import replace
 
 from hived.specs import ClusterSpec, VirtualCellSpec
 from hived_config.loader import load_text
-from hived_extender.api.waiting import Certificate, Why
-from hived_extender.insight.desk import InsightDesk
+from hived_extender.api.waiting import Certificate, IfResult, Why
+from hived_extender.insight.answering import Answering
+from hived_extender.kube_rules.nodes import CORDON
+from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_extender.pods.asks import LEAF_CELL_TYPE, PINNED_CELL, PRIORITY, VIRTUAL_CLUSTER
 from hived_extender.pods.progress import MAY_MOVE
 from hived_extender.service.preemptions import PreemptionPolicy
 from hived_extender.service.service import Service
 from tests.extender.service.by_hand import ByHand
-from tests.extender.service.small_cluster import Json, SmallCluster, spec_text, to_node, to_pod
+from tests.extender.service.small_cluster import Json, SmallCluster, pod_json, to_node, to_pod
 from tests.extender.service.small_gangs import SmallGangCluster, koordinator
 
 CONFIG = """\
@@ -45,7 +48,7 @@ physicalCluster:
 virtualClusters:
   vision:
     virtualCells: [{cellType: H100-RACK.H100-NODE, cellNumber: 2}, {cellType: A10-NODE, cellNumber: 1}]
-    namespaces: [{name: ns, maxPriority: 200}]
+    namespaces: [{name: ns, maxPriority: 200}, {name: elsewhere}]
   foundation:
     virtualCells: [{cellType: H100-RACK.H100-NODE, cellNumber: 1}]
     namespaces: [{name: ns, maxPriority: 200}]
@@ -56,6 +59,12 @@ virtualClusters:
 """
 
 READ = load_text(CONFIG, "office.yaml", environ={})
+
+OPENS_S = 1_795_442_400.0
+"""2026-11-23, 14:00 in UTC: every situation begins then."""
+
+GRACE_S = 30.0
+"""Pods that are evicted while the office is patient have so much time."""
 
 KINDS = {"dgx-1": "h100", "dgx-2": "h100", "dgx-3": "h100", "dgx-4": "h100", "a10-1": "a10", "a10-2": "a10"}
 """The label `gpu` of each node."""
@@ -68,7 +77,7 @@ class Job(msgspec.Struct, frozen=True):
     """A job as its owner writes it: `shape` is pods x GPUs, such as 2x8 or 1x2+4x1.
 
     In our own words it is one affinity group; in those of a gang of another scheduler, a pod group. `missing` pods are
-    not created yet. `selector` chooses nodes by labels.
+    not created yet. `selector` chooses nodes by labels. Its pods declare that they end after `limit_s`, unless it is 0.
     """
 
     name: str
@@ -82,6 +91,8 @@ class Job(msgspec.Struct, frozen=True):
     selector: Mapping[str, str] = {}
     may_move: bool = False
     is_gated: bool = False
+    limit_s: int = 0
+    namespace: str = "ns"
     more: Mapping[str, Any] = {}
 
     @property
@@ -113,6 +124,7 @@ class Office(SmallGangCluster):
         self.nodes: dict[str, Json] = {}
         self.is_patient = False
         if former is None:
+            self.by_hand.at = OPENS_S
             for name in KINDS:
                 self.node(name)
         else:
@@ -131,14 +143,15 @@ class Office(SmallGangCluster):
         """A node is like this from now on; with `gpus` devices, or all."""
         count = gpus if gpus is not None else int(KINDS[name] == "h100") * 4 + 4
         devices = {"nvidia.com/gpu": str(count), "pods": "110"}
+        taints = [{"key": CORDON.key, "effect": CORDON.effect, "timeAdded": self._moment()}] if is_cordoned else []
+        taints += [{"key": taint, "effect": "NoSchedule"}] if taint else []
         self.nodes[name] = {
             "metadata": {"name": name, "uid": f"node-{name}", "labels": {"gpu": KINDS[name]}},
-            "spec": {
-                **({"unschedulable": True} if is_cordoned else {}),
-                **({"taints": [{"key": taint, "effect": "NoSchedule"}]} if taint else {}),
-            },
+            "spec": {"unschedulable": is_cordoned, "taints": taints},
             "status": {
-                "conditions": [{"type": "Ready", "status": "True" if is_ready else "False"}],
+                "conditions": [
+                    {"type": "Ready", "status": "True" if is_ready else "False", "lastTransitionTime": self._moment()}
+                ],
                 "allocatable": devices,
                 "capacity": devices,
             },
@@ -165,39 +178,56 @@ class Office(SmallGangCluster):
                 self.drop(pod)
 
     def go_on(self) -> None:
-        """kube-scheduler asks about every pod without a node; pods that are evicted leave."""
+        """kube-scheduler asks about every pod without a node; kubelets start pods; pods that are evicted leave."""
         for _ in range(TURNS):
             self.settle(1)
             self.pass_time(5.0)
-            if self.is_patient:
-                continue
-            leaving, self.kube.leaving = self.kube.leaving, []
-            for _, pod in leaving:
-                if pod in self.kube.pods:
-                    self.drop(pod)
+            self._start_placed()
+            self._let_go()
 
     def _create(self, job: Job, pod: str, size: int) -> None:
         notes = {MAY_MOVE: "true"} if job.may_move else {}
-        spec: Json = {"nodeSelector": dict(job.selector)} if job.selector else {}
-        spec |= {"schedulingGates": [{"name": "later"}]} if job.is_gated else {}
         if job.is_gang:
-            notes |= koordinator(job.name, len(job.sizes)) | {VIRTUAL_CLUSTER: job.vc, PRIORITY: str(job.priority)}
+            notes |= koordinator(job.name, len(job.sizes)) | {PRIORITY: str(job.priority)}
+            notes |= {VIRTUAL_CLUSTER: job.vc} if job.vc else {}
             notes |= {LEAF_CELL_TYPE: job.leaf_type} if job.leaf_type else {}
             notes |= {PINNED_CELL: job.pinned} if job.pinned else {}
-            self.pod(pod, size, notes, uid=self._uid(pod), **spec)
-            return
-        asked: dict[str, Any] = json.loads(spec_text(job.vc, size, job.priority))
-        if len(job.sizes) > 1:
-            counts = {each: job.sizes.count(each) for each in job.sizes}
-            members = [{"podNumber": count, "leafCellNumber": each} for each, count in counts.items()]
-            asked["affinityGroup"] = {"name": job.name, "members": members}
-        asked |= {"leafCellType": job.leaf_type} if job.leaf_type else {}
-        asked |= {"pinnedCellId": job.pinned} if job.pinned else {}
-        created = self.create(pod, json.dumps(asked | dict(job.more)), annotations=notes, uid=self._uid(pod))
-        if spec:
-            created["spec"] |= spec
-            self.kube.touch(created)
-            self.see(created)
+        else:
+            notes[SCHEDULING_SPEC] = json.dumps(_asked(job, size) | dict(job.more))
+        spec: Json = {"nodeSelector": dict(job.selector)} if job.selector else {}
+        spec |= {"schedulingGates": [{"name": "later"}]} if job.is_gated else {}
+        spec |= {"activeDeadlineSeconds": job.limit_s} if job.limit_s else {}
+        body = pod_json(pod, uid=self._uid(pod), annotations=notes)
+        if job.is_gang:
+            body["spec"]["containers"] = [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": size}}}]
+        body["spec"] |= {"schedulerName": "hived"} | spec
+        body["metadata"] |= {"namespace": job.namespace, "creationTimestamp": self._moment()}
+        self.kube.add(body)
+        self.see(body)
+
+    def _let_go(self) -> None:
+        """Pods that are evicted leave, or begin to."""
+        for _, name in self.kube.leaving:
+            pod = self.kube.pods.get(name)
+            if pod is not None and not self.is_patient:
+                self.drop(name)
+            elif pod is not None and "deletionTimestamp" not in pod["metadata"]:
+                pod["metadata"]["deletionTimestamp"] = self._moment(GRACE_S)
+                self.kube.touch(pod)
+                self.see(pod)
+        if not self.is_patient:
+            self.kube.leaving.clear()
+
+    def _start_placed(self) -> None:
+        """The kubelet's part: pods that have a node run from now on."""
+        for pod in self.kube.pods.values():
+            if pod["spec"]["nodeName"] and "startTime" not in pod["status"]:
+                pod["status"] |= {"phase": "Running", "startTime": self._moment()}
+                self.kube.touch(pod)
+                self.see(pod)
+
+    def _moment(self, ahead_s: float = 0.0) -> str:
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.by_hand.at + ahead_s))
 
     def _uid(self, pod: str) -> str:
         """Each pod has another one, even if an earlier one had its name."""
@@ -228,7 +258,11 @@ class Office(SmallGangCluster):
 
     def why(self, name: str) -> Why:
         """The answer of `hived why` for a job of ours."""
-        return InsightDesk(self.service, fresh_s=0.0).why(f"ns/{self.jobs[name].pods[0]}")
+        return Answering(self.service, fresh_s=0.0).why(f"{self.jobs[name].namespace}/{self.jobs[name].pods[0]}")
+
+    def try_changes(self, name: str, *changes: str) -> IfResult:
+        """The answer of `hived why --if` for a job of ours."""
+        return Answering(self.service, fresh_s=0.0).try_changes(f"ns/{self.jobs[name].pods[0]}", changes)
 
     def certificate(self, name: str) -> Certificate:
         """Why a job waits, and what would help."""
@@ -236,10 +270,15 @@ class Office(SmallGangCluster):
         assert found is not None
         return found
 
+    def told(self, name: str) -> list[str]:
+        """The messages of the conditions that the service has written on the pods of a job."""
+        pods = (self.kube.pods[pod] for pod in self.jobs[name].pods)
+        return [one["message"] for pod in pods for one in pod["status"].get("conditions", ())]
+
     @staticmethod
     def named(name: str) -> str:
         """Our job that the service calls so."""
-        return name.removeprefix("podgroup/").removeprefix("ns/").removeprefix("ns:")
+        return name.replace(":", "/").rpartition("/")[2]
 
     # What people do about it
 
@@ -288,6 +327,17 @@ class Office(SmallGangCluster):
             clusters[vc] = with_fields(clusters[vc], virtual_cells=own)
         self.has_lease = False
         return Office(with_fields(self.state.spec, virtual_clusters=clusters), self)
+
+
+def _asked(job: Job, size: int) -> Json:
+    """The annotation of a pod of a job in our own words."""
+    asked: Json = {"virtualCluster": job.vc, "leafCellNumber": size, "priority": job.priority}
+    if len(job.sizes) > 1:
+        counts = {each: job.sizes.count(each) for each in job.sizes}
+        members = [{"podNumber": count, "leafCellNumber": each} for each, count in counts.items()]
+        asked["affinityGroup"] = {"name": job.name, "members": members}
+    asked |= {"leafCellType": job.leaf_type} if job.leaf_type else {}
+    return asked | ({"pinnedCellId": job.pinned} if job.pinned else {})
 
 
 def _rewritten(job: Job, kind: str, value: str) -> Job:

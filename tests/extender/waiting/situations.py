@@ -26,6 +26,16 @@ class Situation(msgspec.Struct, frozen=True):
     never: bool = False
     helps: tuple[str, ...] = ()
 
+    @property
+    def is_gated(self) -> bool:
+        """Do pods have scheduling gates? Kubernetes itself has a condition for these."""
+        return "scheduling gate" in self.sentence
+
+    @property
+    def is_masked(self) -> bool:
+        """Is a job of another namespace in the way, which pods do not name?"""
+        return any(not holder.startswith(("ns/", "ns:", "podgroup/ns/")) for holder in self.holders)
+
 
 def run(name: str, shape: str = "1x8", **more: Any) -> Step:
     """A job starts at once."""
@@ -50,6 +60,11 @@ def end(name: str) -> Step:
         office.go_on()
 
     return step
+
+
+def leave(name: str) -> Step:
+    """A job ends, and nothing else has happened yet."""
+    return lambda office: office.end(name)
 
 
 def node(name: str, **more: Any) -> Step:
@@ -79,23 +94,29 @@ MORE = (f"cells=vision:+1x{NODE}", f"cells=vision:+1x{NODE},foundation:-1x{NODE}
 
 SITUATIONS = [
     Situation(
-        "every cell is in use by jobs of the same priority",
+        "VC full by jobs of the same priority",
         [run("one", **H100), run("two", **H100), late("1x8", **H100)],
         cause="in-use",
-        sentence="needs 1 node of 8 H100; vision has 2 of 2 in use by one (priority 0) and two (priority 0)",
+        sentence=(
+            "needs 1 node of 8 H100; vision has 2 of 2 in use by one (priority 0, since 14:00) and two "
+            "(priority 0, since 14:00)"
+        ),
         holders=("ns/one", "ns/two"),
-        helps=("vc=foundation", "priority=1", "opportunistic", "ends=ns/one", "ends=ns/two", *MORE),
+        helps=("vc=foundation", "priority=1", "opportunistic", "ends=ns/two", "ends=ns/one", *MORE),
     ),
     Situation(
-        "every cell is in use by jobs of a higher priority",
+        "holder has a higher priority",
         [run("one", priority=100), run("two", priority=150), late("1x8", priority=10)],
         cause="in-use",
-        sentence=("needs 1 node of 8 H100; vision has 2 of 2 in use by one (priority 100) and two (priority 150)"),
+        sentence=(
+            "needs 1 node of 8 H100; vision has 2 of 2 in use by one (priority 100, since 14:00) and two "
+            "(priority 150, since 14:00)"
+        ),
         holders=("ns/one", "ns/two"),
-        helps=("vc=foundation", "priority=101", "opportunistic", "ends=ns/one", "ends=ns/two", *MORE),
+        helps=("vc=foundation", "priority=101", "opportunistic", "ends=ns/two", "ends=ns/one", *MORE),
     ),
     Situation(
-        "the free cells are in pieces",
+        "free GPUs, but in pieces",
         [
             run("x", "1x4", **H100),
             run("y", "1x4", **H100),
@@ -112,35 +133,32 @@ SITUATIONS = [
             "priority=1",
             "opportunistic",
             "move=ns/z",
-            "ends=ns/y",
             "ends=ns/z",
+            "ends=ns/y",
             *MORE,
         ),
     ),
     Situation(
-        "a pod is larger than any cell",
+        "16-GPU pod, largest cell 8",
         [late("1x16")],
         cause="never",
-        sentence=(
-            "needs 1 pod of 16 H100; it can never run: no place in vision has this shape; the largest pod "
-            "that fits has 8 H100"
-        ),
+        sentence="needs 1 pod of 16 H100; it can never run: a pod can have at most 8 H100 in vision",
         never=True,
         helps=("pods=2x8",),
     ),
     Situation(
-        "a gang is larger than its virtual cluster",
-        [late("4x8", vc="foundation")],
+        "gang 4x8, VC is promised 2 nodes",
+        [late("4x8", **H100)],
         cause="never",
-        sentence="needs 4 nodes of 8 H100; it can never run: foundation has 1 in all",
+        sentence="needs 4 nodes of 8 H100 at once; it can never run: vision has 2 in all",
         never=True,
-        helps=("opportunistic", "pods=1x8"),
+        helps=("opportunistic", "pods=2x8"),
     ),
     Situation(
         "a gang of another scheduler is larger than its virtual cluster",
         [late("2x8", vc="foundation", is_gang=True)],
         cause="never",
-        sentence="needs 2 nodes of 8 H100; it can never run: foundation has 1 in all",
+        sentence="needs 2 nodes of 8 H100 at once; it can never run: foundation has 1 in all",
         never=True,
         helps=(
             "vc=vision",
@@ -150,26 +168,28 @@ SITUATIONS = [
         ),
     ),
     Situation(
-        "the pinned cell is full",
+        "pinned cell full",
         [run("serve", "1x4", **PINNED), late("1x2", **PINNED)],
         cause="in-use",
-        sentence=("needs 1 pod of 2 A10; pinned cell INFERENCE-A10 has 1 of 1 nodes in use by serve (priority 0)"),
+        sentence=(
+            "needs 1 pod of 2 A10; pinned cell INFERENCE-A10 has 1 of 1 node in use by serve (priority 0, since 14:00)"
+        ),
         holders=("ns/serve",),
         helps=("vc=foundation", "vc=vision", "priority=1", "opportunistic", "ends=ns/serve"),
     ),
     Situation(
-        "an opportunistic job finds no idle node",
+        "opportunistic, no room",
         [*(run(f"o{i}", priority=-1, **H100) for i in range(4)), late("1x8", priority=-1, **H100)],
         cause="in-use",
         sentence=(
-            "needs 1 node of 8 H100; the cluster has 4 of 4 in use by o0 (opportunistic), o1 "
-            "(opportunistic), o2 (opportunistic) and 1 more"
+            "needs 1 node of 8 H100; the cluster has 4 of 4 in use by o0 (opportunistic, since 14:00), o1 "
+            "(opportunistic, since 14:00), o2 (opportunistic, since 14:00) and 1 more"
         ),
         holders=("ns/o0", "ns/o1", "ns/o2", "ns/o3"),
-        helps=("ends=ns/o0", "ends=ns/o1"),
+        helps=("ends=ns/o3", "ends=ns/o2"),
     ),
     Situation(
-        "the pinned cell does not exist",
+        "wrong pinned cell",
         [late("1x2", vc="inference", pinned="INFERNCE-A10", is_gang=True)],
         cause="invalid",
         sentence=(
@@ -178,7 +198,7 @@ SITUATIONS = [
         ),
     ),
     Situation(
-        "the leaf cell type does not exist",
+        "wrong leafCellType",
         [late("1x2", leaf_type="V100", is_gang=True)],
         cause="invalid",
         sentence=(
@@ -187,14 +207,14 @@ SITUATIONS = [
         ),
     ),
     Situation(
-        "the leaf cell type does not exist, in our own words",
+        "wrong leafCellType, in our own words",
         [late("1x2", leaf_type="V100")],
         cause="invalid",
-        sentence=("[uid-1-late(ns/late)]: Pod requesting leaf cell type V100 which the whole cluster does not have"),
+        sentence="Pod requesting leaf cell type V100 which the whole cluster does not have",
         helps=("leafType=A10", "leafType=H100"),
     ),
     Situation(
-        "the selector rules out every leaf cell type",
+        "nodeSelector against type",
         [late("1x2", selector={"gpu": "tpu"}, is_gang=True)],
         cause="invalid",
         sentence=(
@@ -202,21 +222,21 @@ SITUATIONS = [
         ),
     ),
     Situation(
-        "the selector matches no node",
+        "nodeSelector matches nothing",
         [late("1x2", selector={"zone": "moon"})],
         cause="kubernetes",
         sentence=(
-            "needs 1 pod of 2 H100; Kubernetes refuses it 4 of 4 H100-QUAD of vision (6 of 6 nodes cannot "
-            "take it (node(s) didn't match Pod's node affinity/selector: a10-1 and 5 more))"
+            "needs 1 pod of 2 H100; Kubernetes rules out 4 of 4 H100-QUAD of vision: 6 of 6 nodes cannot "
+            "take it (node(s) didn't match Pod's node affinity/selector: a10-1 and 5 more)"
         ),
     ),
     Situation(
-        "the only free nodes are not ready",
+        "bad node",
         [*(bad(f"dgx-{i}") for i in (2, 3, 4)), run("one", **H100), late("1x8", **H100)],
         cause="bad",
         sentence=(
-            "needs 1 node of 8 H100; vision has 1 of 2 on bad nodes: node dgx-2 is NotReady, node dgx-3 is "
-            "NotReady and node dgx-4 is NotReady"
+            "needs 1 node of 8 H100; vision has 1 of 2 on bad nodes: nodes dgx-2, dgx-3 and dgx-4 are "
+            "NotReady (since 14:00)"
         ),
         holders=("ns/one",),
         bad=("dgx-2", "dgx-3", "dgx-4"),
@@ -227,8 +247,8 @@ SITUATIONS = [
         [*(node(f"dgx-{i}", is_cordoned=True) for i in (2, 3, 4)), run("one", **H100), late("1x8", **H100)],
         cause="bad",
         sentence=(
-            "needs 1 node of 8 H100; vision has 1 of 2 on bad nodes: node dgx-2 is cordoned, node dgx-3 is "
-            "cordoned and node dgx-4 is cordoned"
+            "needs 1 node of 8 H100; vision has 1 of 2 on bad nodes: nodes dgx-2, dgx-3 and dgx-4 are "
+            "cordoned (since 14:00)"
         ),
         holders=("ns/one",),
         bad=("dgx-2", "dgx-3", "dgx-4"),
@@ -239,8 +259,8 @@ SITUATIONS = [
         [*(bad(f"dgx-{i}") for i in (1, 2, 3, 4)), late("2x8", **H100)],
         cause="bad",
         sentence=(
-            "needs 2 nodes of 8 H100; vision has 2 of 2 on bad nodes: node dgx-1 is NotReady, node dgx-2 is "
-            "NotReady, node dgx-3 is NotReady and 1 node more cannot be used"
+            "needs 2 nodes of 8 H100 at once; vision has 2 of 2 on bad nodes: nodes dgx-1, dgx-2 and dgx-3 "
+            "are NotReady (since 14:00) and 1 node more cannot be used"
         ),
         bad=("dgx-1", "dgx-2", "dgx-3", "dgx-4"),
         helps=("heal=dgx-2,dgx-3",),
@@ -250,42 +270,53 @@ SITUATIONS = [
         [*(node(f"dgx-{i}", gpus=7) for i in (1, 2, 3, 4)), late("1x8", **H100)],
         cause="bad",
         sentence=(
-            "needs 1 node of 8 H100; vision has 2 of 2 on bad nodes: node dgx-1 is short of devices: device "
-            "missing: allocatable 7 of 8 nvidia.com/gpu (since 00:16), node dgx-2 is short of devices: "
-            "device missing: allocatable 7 of 8 nvidia.com/gpu (since 00:17), node dgx-3 is short of "
-            "devices: device missing: allocatable 7 of 8 nvidia.com/gpu (since 00:17) and 1 node more "
+            "needs 1 node of 8 H100; vision has 2 of 2 on bad nodes: nodes dgx-1, dgx-2 and dgx-3 are short "
+            "of devices: device missing: allocatable 7 of 8 nvidia.com/gpu (since 14:00) and 1 node more "
             "cannot be used"
         ),
         bad=("dgx-1", "dgx-2", "dgx-3", "dgx-4"),
         helps=("pods=2x4", "heal=dgx-1", "heal=dgx-4"),
     ),
     Situation(
-        "a gang is not complete",
+        "gang incomplete",
         [late("4x2", is_gang=True, missing=2)],
         cause="incomplete",
         sentence="rejected by podgroup ns/late: 2 of 4 pods created (missing late-2, late-3)",
     ),
     Situation(
-        "a gang is complete, and its virtual cluster is full",
+        "after the gang is complete",
         [run("one", "2x8", is_gang=True, **H100), late("2x8", is_gang=True, **H100)],
         cause="in-use",
-        sentence="needs 2 nodes of 8 H100; vision has 2 of 2 in use by one (priority 0)",
+        sentence=("needs 2 nodes of 8 H100 at once; vision has 2 of 2 in use by one (priority 0, since 14:00)"),
         holders=("podgroup/ns/one",),
         helps=("priority=1", "opportunistic", "ends=podgroup/ns/one"),
     ),
     Situation(
-        "its victims of the own virtual cluster have not left",
+        "own lower-priority job in the way",
         [run("lo", "2x8", priority=1), patient, late("1x8", priority=5)],
         cause="lent",
-        sentence="needs 1 pod of 8 leaf cells; vision takes its cells back from lo (priority 1)",
+        sentence=(
+            "needs 1 node of 8 H100; its cells are being taken back from lo (priority 1, since 14:00, gone by 14:00:55)"
+        ),
         holders=("ns:lo",),
     ),
     Situation(
         "its lent cells are being taken back",
         [*(run(f"o{i}", priority=-1, **H100) for i in range(4)), patient, late("1x8", **H100)],
         cause="lent",
-        sentence="needs 1 pod of 8 H100; vision takes its cells back from o0 (opportunistic)",
-        holders=("ns/o0",),
+        sentence=(
+            "needs 1 node of 8 H100; its cells are being taken back from o3 (opportunistic, since 14:01, "
+            "gone by 14:01:55)"
+        ),
+        holders=("ns/o3",),
+    ),
+    Situation(
+        "no VC",
+        [late("1x8", vc="", namespace="stranger", is_gang=True)],
+        cause="invalid",
+        sentence=(
+            "no virtual cluster: have the configuration list namespace stranger under virtualClusters.NAME.namespaces"
+        ),
     ),
     Situation(
         "the virtual cluster does not exist",
@@ -319,8 +350,8 @@ SITUATIONS = [
         [*(node(f"dgx-{i}", taint="maintenance") for i in (1, 2, 3, 4)), late("1x8", **H100)],
         cause="kubernetes",
         sentence=(
-            "needs 1 node of 8 H100; Kubernetes refuses it 2 of 2 nodes of vision (4 of 6 nodes cannot take "
-            "it (node(s) had untolerated taint {maintenance: }: dgx-1 and 3 more))"
+            "needs 1 node of 8 H100; Kubernetes rules out 2 of 2 nodes of vision: 4 of 6 nodes cannot take "
+            "it (node(s) had untolerated taint {maintenance: }: dgx-1 and 3 more)"
         ),
     ),
     Situation(
@@ -328,8 +359,8 @@ SITUATIONS = [
         [run("one", "1x4", leaf_type="A10"), late("1x4", leaf_type="", selector={"gpu": "a10"})],
         cause="kubernetes",
         sentence=(
-            "needs 1 H100-QUAD of 4 H100; Kubernetes refuses it 4 of 4 H100-QUAD of vision (4 of 6 nodes "
-            "cannot take it (node(s) didn't match Pod's node affinity/selector: dgx-1 and 3 more))"
+            "needs 1 pod of 4 H100; Kubernetes rules out 4 of 4 H100-QUAD of vision: 4 of 6 nodes cannot "
+            "take it (node(s) didn't match Pod's node affinity/selector: dgx-1 and 3 more)"
         ),
         helps=("priority=1", "opportunistic", "ends=ns/one"),
     ),
@@ -337,7 +368,7 @@ SITUATIONS = [
         "cells of the asked type are in use, of another they are not",
         [run("one", "1x4", leaf_type="A10"), late("1x4", leaf_type="A10")],
         cause="in-use",
-        sentence="needs 1 node of 4 A10; vision has 1 of 1 in use by one (priority 0)",
+        sentence="needs 1 node of 4 A10; vision has 1 of 1 in use by one (priority 0, since 14:00)",
         holders=("ns/one",),
         helps=("leafType=H100", "priority=1", "opportunistic", "ends=ns/one"),
     ),
@@ -345,7 +376,7 @@ SITUATIONS = [
         "a gang fits but for one pod",
         [late("3x8", **H100)],
         cause="never",
-        sentence="needs 3 nodes of 8 H100; it can never run: vision has 2 in all",
+        sentence="needs 3 nodes of 8 H100 at once; it can never run: vision has 2 in all",
         never=True,
         helps=("opportunistic", "pods=2x8"),
     ),
@@ -353,7 +384,10 @@ SITUATIONS = [
         "pods of several sizes wait together",
         [run("one", **H100), late("1x8+2x4", **H100)],
         cause="in-use",
-        sentence="needs 2 pods of 4 and 1 pod of 8 H100; vision has 1 of 2 nodes in use by one (priority 0)",
+        sentence=(
+            "needs 2 pods of 4 and 1 pod of 8 H100 at once; vision has 1 of 2 nodes in use by one (priority "
+            "0, since 14:00)"
+        ),
         holders=("ns/one",),
         helps=("priority=1", "opportunistic", "ends=ns/one"),
     ),
@@ -361,28 +395,31 @@ SITUATIONS = [
         "two jobs are in the way of a gang",
         [run("one", priority=1), run("two", priority=1), late("2x8")],
         cause="in-use",
-        sentence=("needs 2 nodes of 8 H100; vision has 2 of 2 in use by one (priority 1) and two (priority 1)"),
+        sentence=(
+            "needs 2 nodes of 8 H100 at once; vision has 2 of 2 in use by one (priority 1, since 14:00) and "
+            "two (priority 1, since 14:00)"
+        ),
         holders=("ns/one", "ns/two"),
-        helps=("priority=2", "opportunistic", "ends=ns/one,ns/two"),
+        helps=("priority=2", "opportunistic", "ends=ns/two,ns/one"),
     ),
     Situation(
         "two jobs are in the way on one node",
         [*(run(name, "1x4", **H100) for name in "abcd"), late("1x8", **H100)],
         cause="in-use",
         sentence=(
-            "needs 1 node of 8 H100; vision has 2 of 2 in use by a (priority 0), b (priority 0), c "
-            "(priority 0) and 1 more"
+            "needs 1 node of 8 H100; vision has 2 of 2 in use by a (priority 0, since 14:00), b (priority "
+            "0, since 14:00), c (priority 0, since 14:00) and 1 more"
         ),
         holders=("ns/a", "ns/b", "ns/c", "ns/d"),
-        helps=("vc=foundation", "priority=1", "opportunistic", "ends=ns/a,ns/b", "ends=ns/c,ns/d", *MORE),
+        helps=("vc=foundation", "priority=1", "opportunistic", "ends=ns/d,ns/c", "ends=ns/b,ns/a", *MORE),
     ),
     Situation(
         "guaranteed jobs have the hardware that an opportunistic one would borrow",
         [run("one", "2x8"), run("two", vc="foundation"), run("o", priority=-1), late("1x8", priority=-1, **H100)],
         cause="in-use",
         sentence=(
-            "needs 1 node of 8 H100; the cluster has 4 of 4 in use by one (priority 0), two (priority 0) "
-            "and o (opportunistic)"
+            "needs 1 node of 8 H100; the cluster has 4 of 4 in use by one (priority 0, since 14:00), two "
+            "(priority 0, since 14:00) and o (opportunistic, since 14:00)"
         ),
         holders=("ns:one", "ns/two", "ns/o"),
         helps=("ends=ns/o", "ends=ns/two"),
@@ -399,7 +436,7 @@ SITUATIONS = [
             late("2x4", more={"withinCell": "H100-NODE"}, **H100),
         ],
         cause="in-pieces",
-        sentence="needs 2 H100-QUAD of 4 H100; vision has 8 H100 free, in pieces of at most 4",
+        sentence=("needs 2 pods of 4 H100 at once in one H100-NODE; vision has 8 H100 free, in pieces of at most 4"),
         holders=("ns/y", "ns/w"),
         helps=(
             "vc=foundation",
@@ -417,8 +454,7 @@ SITUATIONS = [
         [late("2x8", more={"withinCell": "H100-NODE"}, **H100)],
         cause="never",
         sentence=(
-            "needs 2 nodes of 8 H100; it can never run: no place in vision has this shape; the largest pod "
-            "that fits has 8 H100"
+            "needs 2 nodes of 8 H100 at once in one H100-NODE; it can never run: vision has no place of this shape"
         ),
         never=True,
         helps=("pods=1x8",),
@@ -427,15 +463,18 @@ SITUATIONS = [
         "holders have the highest priority that the namespace may have",
         [run("one", priority=200, **H100), run("two", priority=200, **H100), late("1x8", priority=200, **H100)],
         cause="in-use",
-        sentence=("needs 1 node of 8 H100; vision has 2 of 2 in use by one (priority 200) and two (priority 200)"),
+        sentence=(
+            "needs 1 node of 8 H100; vision has 2 of 2 in use by one (priority 200, since 14:00) and two "
+            "(priority 200, since 14:00)"
+        ),
         holders=("ns/one", "ns/two"),
-        helps=("vc=foundation", "opportunistic", "ends=ns/one", "ends=ns/two", *MORE),
+        helps=("vc=foundation", "opportunistic", "ends=ns/two", "ends=ns/one", *MORE),
     ),
     Situation(
         "the own virtual cluster is full, and another is idle",
         [run("one", vc="foundation"), late("1x8", vc="foundation")],
         cause="in-use",
-        sentence="needs 1 node of 8 H100; foundation has 1 of 1 in use by one (priority 0)",
+        sentence="needs 1 node of 8 H100; foundation has 1 of 1 in use by one (priority 0, since 14:00)",
         holders=("ns/one",),
         helps=(
             "vc=vision",
@@ -450,7 +489,7 @@ SITUATIONS = [
         "the only node of a type is bad",
         [bad("a10-2"), late("1x4", leaf_type="A10")],
         cause="bad",
-        sentence="needs 1 node of 4 A10; vision has 1 of 1 on bad nodes: node a10-2 is NotReady",
+        sentence=("needs 1 node of 4 A10; vision has 1 of 1 on bad nodes: node a10-2 is NotReady (since 14:00)"),
         bad=("a10-2",),
         helps=("leafType=H100", "opportunistic", "heal=a10-2"),
     ),
@@ -458,7 +497,7 @@ SITUATIONS = [
         "many small pods fit but for some",
         [run("one", "1x4", **H100), late("16x1", **H100)],
         cause="in-use",
-        sentence="needs 16 H100; vision has 4 of 16 in use by one (priority 0)",
+        sentence=("needs 16 pods of 1 H100 at once; vision has 4 of 16 H100 in use by one (priority 0, since 14:00)"),
         holders=("ns/one",),
         helps=("priority=1", "opportunistic", "pods=12x1", "ends=ns/one"),
     ),
@@ -472,7 +511,10 @@ SITUATIONS = [
             late("1x8", priority=5, **H100),
         ],
         cause="in-use",
-        sentence=("needs 1 node of 8 H100; vision has 2 of 2 in use by ns/hi (priority 7) and ns/hi2 (priority 7)"),
+        sentence=(
+            "needs 1 node of 8 H100; vision has 2 of 2 in use by hi (priority 7, has reserved them) and hi2 "
+            "(priority 7, has reserved them)"
+        ),
         holders=("ns/hi", "ns/hi2"),
         helps=("vc=foundation", "priority=8", "opportunistic", "ends=ns/hi", "ends=ns/hi2", *MORE),
     ),
@@ -480,18 +522,21 @@ SITUATIONS = [
         "one of the nodes in use is bad as well",
         [run("one", **H100), run("two", **H100), bad("dgx-1"), late("1x8", **H100)],
         cause="in-use",
-        sentence="needs 1 node of 8 H100; vision has 2 of 2 in use by one (priority 0) and two (priority 0)",
+        sentence=(
+            "needs 1 node of 8 H100; vision has 2 of 2 in use by one (priority 0, since 14:00) and two "
+            "(priority 0, since 14:00)"
+        ),
         holders=("ns/one", "ns/two"),
         bad=("dgx-1",),
-        helps=("vc=foundation", "priority=1", "opportunistic", "ends=ns/two", *MORE),
+        helps=("vc=foundation", "priority=1", "opportunistic", "ends=ns/two", "ends=ns/one", *MORE),
     ),
     Situation(
         "another virtual cluster has the hardware that is left",
         [bad("dgx-3"), bad("dgx-4"), run("one", "2x8", **H100), late("1x8", vc="foundation")],
         cause="bad",
         sentence=(
-            "needs 1 node of 8 H100; foundation has 1 of 1 on bad nodes: node dgx-3 is NotReady and node "
-            "dgx-4 is NotReady"
+            "needs 1 node of 8 H100; foundation has 1 of 1 on bad nodes: nodes dgx-3 and dgx-4 are NotReady "
+            "(since 14:00)"
         ),
         bad=("dgx-3", "dgx-4"),
         helps=("heal=dgx-3", "heal=dgx-4", "ends=ns:one"),
@@ -500,7 +545,10 @@ SITUATIONS = [
         "the pinned cell is bad",
         [bad("a10-1"), late("1x4", **PINNED)],
         cause="bad",
-        sentence=("needs 1 node of 4 A10; pinned cell INFERENCE-A10 has 1 of 1 on bad nodes: node a10-1 is NotReady"),
+        sentence=(
+            "needs 1 node of 4 A10; pinned cell INFERENCE-A10 has 1 of 1 on bad nodes: node a10-1 is "
+            "NotReady (since 14:00)"
+        ),
         bad=("a10-1",),
         helps=("vc=foundation", "vc=vision", "opportunistic", "heal=a10-1"),
     ),
@@ -516,8 +564,48 @@ SITUATIONS = [
         "the cluster has fewer nodes than an opportunistic gang",
         [late("5x8", priority=-1, **H100)],
         cause="never",
-        sentence="needs 5 nodes of 8 H100; it can never run: the cluster has 4 in all",
+        sentence="needs 5 nodes of 8 H100 at once; it can never run: the cluster has 4 in all",
         never=True,
         helps=("pods=4x8",),
+    ),
+    Situation(
+        "the virtual cluster gets room, and kube-scheduler has not asked yet",
+        [run("one", "2x8", **H100), late("1x8", **H100), leave("one")],
+        cause="order",
+        sentence=("needs 1 node of 8 H100; vision has room now; it starts when kube-scheduler asks about it next"),
+    ),
+    Situation(
+        "the holders say when they end",
+        [run("one", limit_s=3600, **H100), run("two", limit_s=5400, **H100), late("1x8", **H100)],
+        cause="in-use",
+        sentence=(
+            "needs 1 node of 8 H100; vision has 2 of 2 in use by one (priority 0, since 14:00, ends by "
+            "15:00:35) and two (priority 0, since 14:00, ends by 15:30:55)"
+        ),
+        holders=("ns/one", "ns/two"),
+        helps=("vc=foundation", "priority=1", "opportunistic", "ends=ns/two", "ends=ns/one", *MORE),
+    ),
+    Situation(
+        "one of the holders is of another team",
+        [run("one", namespace="elsewhere", **H100), run("two", **H100), late("1x8", **H100)],
+        cause="in-use",
+        sentence=(
+            "needs 1 node of 8 H100; vision has 2 of 2 in use by elsewhere/one (priority 0, since 14:00) "
+            "and two (priority 0, since 14:00)"
+        ),
+        holders=("elsewhere/one", "ns/two"),
+        helps=("vc=foundation", "priority=1", "opportunistic", "ends=ns/two", "ends=elsewhere/one", *MORE),
+    ),
+    Situation(
+        "half of its nodes are in use, and the others are bad",
+        [run("one", **H100), *(bad(f"dgx-{i}") for i in (2, 3, 4)), late("2x8", **H100)],
+        cause="in-use",
+        sentence=(
+            "needs 2 nodes of 8 H100 at once; vision has 1 of 2 in use by one (priority 0, since 14:00) and "
+            "nodes dgx-2 and dgx-3 are NotReady (since 14:00) and node dgx-4 is NotReady (since 14:01)"
+        ),
+        also=("bad",),
+        holders=("ns/one",),
+        bad=("dgx-2", "dgx-3", "dgx-4"),
     ),
 ]

@@ -32,6 +32,9 @@ from hived_extender.service.devices.table import DeviceTable, NodeDevices, Part,
 from hived_extender.service.notices import Reason
 from hived_extender.service.pods import PodName
 
+SHORT = "short of devices"
+"""Why a healthy node cannot be used wholly."""
+
 
 class DeviceKeeper:
     """See the module. `holds` tells whether a pod, by its uid, holds cells in the core."""
@@ -216,9 +219,7 @@ class DeviceKeeper:
         reasons: dict[str, list[str]] = {}
         for loss in self.losses:
             reasons.setdefault(loss.node, []).append(in_short(loss))
-        return {
-            node: (f"short of devices: {'; '.join(texts)}", self._since.get(node)) for node, texts in reasons.items()
-        }
+        return {node: (f"{SHORT}: {'; '.join(texts)}", self._since.get(node)) for node, texts in reasons.items()}
 
     def reported_losses(self) -> list[LostDevices]:
         """The same as the HTTP API shows it."""

@@ -231,7 +231,7 @@ def test_promises_of_different_levels_that_cannot_all_be_kept_are_told() -> None
     small.place("s", spec_text("b", leaf_cells=2))
     answer = small.filter(small.create("t", spec_text("b", leaf_cells=2)))["FailedNodes"]["hivedscheduler"]
     assert answer == (
-        "needs 1 PAIR of 2 GPU; b has 2 of 4 on bad nodes: "
+        "needs 1 pod of 2 GPU; b has 2 of 4 PAIR on bad nodes: "
         "node n0 is short of devices: 4 used by ns/on-n0 (not placed by hived) (since 00:16)"
     )
     assert small.service.shortages() == []

@@ -156,9 +156,9 @@ def test_a_gang_that_is_created_anew_while_its_pods_still_end_starts_whole() -> 
         cluster.become(name, "Running")
     for number in range(3):
         cluster.pod(f"again-{number}", 2 if number else 4, koordinator("train", 3))
-    assert "in use by train (priority 0, leaves by" in cluster.ask("again-0")
+    assert "in use by train (priority 0, gone by" in cluster.ask("again-0")
     again = cluster.restarted()
-    assert "in use by train (priority 0, leaves by" in again.ask("again-1")
+    assert "in use by train (priority 0, gone by" in again.ask("again-1")
     again.become("w-1", "Succeeded")
     assert set(again.settle()) == {"w-1", "w-2"}
     again.become("w-2", "Succeeded")

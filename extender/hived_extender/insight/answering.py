@@ -12,11 +12,12 @@ from msgspec.structs import replace
 from hived.emptied import Emptied
 from hived.errors import HivedError, UserError
 from hived.topology import Topology
-from hived_extender.api.waiting import Certificate, FreeCells, IfResult, NodeView, When, Why
+from hived_extender.api.waiting import CauseName, Certificate, FreeCells, IfResult, NodeView, When, Why
 from hived_extender.insight.certificates import Judge
+from hived_extender.insight.changes import words
 from hived_extender.insight.forecaster import Forecaster
 from hived_extender.insight.free_cells import free_cells
-from hived_extender.insight.ifs import try_changes
+from hived_extender.insight.ifs import read_changes, try_changes
 from hived_extender.insight.listing import ListedJob, node_views, running_jobs, waiting_job
 from hived_extender.insight.sharing import SharedAnswers
 from hived_extender.insight.snapshot import Snapshot, take
@@ -30,6 +31,12 @@ FORECAST_EVERY_S = 10.0
 """Between two forecasts of all jobs, which take a part of one core."""
 
 NOT_FOUND = 404
+
+_UNTIMED: Mapping[CauseName, str] = {
+    "bad": "nobody says when the nodes are healthy again",
+    "kubernetes": "nobody says until when rules of Kubernetes stand in the way",
+}
+"""Causes that do not end by jobs that end: no history of durations could tell until when they last."""
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +68,7 @@ def unknown(name: str) -> str:
     return f"no job, pod or affinity group {name} waits, runs or has cells; pods are named NAMESPACE/NAME"
 
 
-class InsightDesk:
+class Answering:
     """See the module. Thread-safe; equal questions are answered once in a moment, however many ask."""
 
     def __init__(
@@ -96,15 +103,21 @@ class InsightDesk:
         listed = view.find(name)
         return self._whys.get((view.snapshot.version, listed.job.name), lambda: self._why(view, listed))
 
-    def try_changes(self, name: str, changes: Sequence[str]) -> IfResult:
-        """Whether a waiting job would start with these changes. Raises UserError."""
+    def try_changes(
+        self, name: str, changes: Sequence[str], is_shown: Callable[[str], bool] = lambda namespace: True
+    ) -> IfResult:
+        """Whether a waiting job would start with these changes, which name jobs of namespaces that are shown alone.
+
+        Raises UserError.
+        """
         view = self.view()
         listed = view.find(name)
         entry = view.snapshot.find(listed.job.name)
         if entry is None:
             raise UserError(f"{listed.job.name} does not wait: it is {listed.job.state.lower()}")
-        question = view.snapshot.version, listed.job.name, *changes
-        return self._ifs.get(question, lambda: try_changes(view.snapshot, entry, changes))
+        read = read_changes(view.snapshot, entry, changes, lambda known: is_shown(view.namespaces.get(known, "")))
+        question = view.snapshot.version, listed.job.name, *map(words, read)
+        return self._ifs.get(question, lambda: try_changes(view.snapshot, entry, read, self._judge))
 
     def nodes(self, *, is_bad: bool = False) -> tuple[View, list[NodeView]]:
         """All nodes, or those that cannot be used wholly, and the view that they are of."""
@@ -118,12 +131,14 @@ class InsightDesk:
 
     def _look(self) -> View:
         snapshot = take(self._service)
-        judge = Judge(snapshot, *self._emptied_of(snapshot.state.topology))
+        judge = self._judge(snapshot)
         with snapshot.lock:
             certificates = {entry.name: judge.certificate(entry) for entry in snapshot.waiting}
         self._foresee(snapshot)
         waiting = [
-            waiting_job(snapshot, entry, certificates[entry.name], self._foreseen.get(entry.name))
+            waiting_job(
+                snapshot, entry, found := certificates[entry.name], _start(found, self._foreseen.get(entry.name))
+            )
             for entry in snapshot.waiting
         ]
         jobs = (*waiting, *running_jobs(snapshot))
@@ -137,7 +152,7 @@ class InsightDesk:
             return Why(job=listed.job)
         found = replace(view.certificates[name], unblock=unblocks_of(view.snapshot, entry))
         when = self._forecaster.of(view.snapshot, entry) if self._forecaster is not None else None
-        return Why(job=listed.job, certificate=found, when=when)
+        return Why(job=listed.job, certificate=found, when=_start(found, when))
 
     def _foresee(self, snapshot: Snapshot) -> None:
         """Have all starts forecast beside everything else: with a thousand jobs that takes seconds.
@@ -158,11 +173,22 @@ class InsightDesk:
             self._next_forecast = self._clock() + FORECAST_EVERY_S
             self._is_forecasting.release()
 
-    def _emptied_of(self, topology: Topology) -> tuple[Emptied, threading.Lock]:
-        """The empty cluster, which lasts for as long as the configuration, and who may ask it."""
-        if self._emptied is None or self._emptied[0] is not topology:
-            self._emptied = topology, Emptied(), threading.Lock()
-        return self._emptied[1:]
+    def _judge(self, snapshot: Snapshot) -> Judge:
+        """The judge of a snapshot, with an empty cluster that lasts for as long as the configuration."""
+        topology = snapshot.state.topology
+        found = self._emptied
+        if found is None or found[0] is not topology:
+            found = self._emptied = topology, Emptied(), threading.Lock()
+        return Judge(snapshot, *found[1:])
+
+
+def _start(found: Certificate, when: When | None) -> When | None:
+    """When a job starts: never, if its certificate says that nothing could let it."""
+    if found.never:
+        return When(kind="never")
+    if when is not None and when.kind == "unknown" and found.cause in _UNTIMED:
+        return replace(when, because=_UNTIMED[found.cause])
+    return when
 
 
 def _nodes(view: View, *, is_bad: bool) -> list[NodeView]:

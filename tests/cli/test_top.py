@@ -1,0 +1,59 @@
+"""`hived top` where the output is no terminal: one frame, as text or JSON. The screen is tested beside `helpers`."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from click.testing import CliRunner, Result
+from msgspec.structs import replace
+
+from hived_cli import main
+from hived_extender.api.waiting import NodeView
+from tests.cli.waiting_service import WaitingService
+
+
+@pytest.fixture
+def service() -> Iterator[WaitingService]:
+    with WaitingService() as service:
+        yield service
+
+
+def top(service: WaitingService, *options: str) -> Result:
+    return CliRunner().invoke(main, ["top", "--server", service.url, *options])
+
+
+def test_a_frame_has_the_virtual_clusters_the_bad_nodes_and_the_jobs_that_wait(service: WaitingService) -> None:
+    text = top(service).output
+    assert text.startswith(f"hived {service.url}   jobs: 1 waiting, 2 running   1 bad node\n")
+    rows = [line.split() for line in text.splitlines()]
+    assert ["vision", "H100-POOL", "24", "8", "0", "0", "8", "1", "H100-NODE,", "8", "H100"] in rows
+    assert ["dgx-3", "NotReady"] in [row[:2] for row in rows]
+    assert rows[-1][:3] == ["podgroup/lab/gang", "vision", "Waiting"]
+    assert "\x1b" not in text
+
+
+def test_one_virtual_cluster_may_be_shown_alone(service: WaitingService) -> None:
+    text = top(service, "--vc", "lang").output
+    assert "vision" not in text
+    assert text.endswith("No job waits.\n")
+
+
+def test_a_virtual_cluster_that_is_not_there_is_a_mistake(service: WaitingService) -> None:
+    result = top(service, "--vc", "none")
+    assert (result.exit_code, result.stderr) == (1, "Error: no virtual cluster 'none'; there are vision, lang\n")
+
+
+def test_many_bad_nodes_leave_room_for_the_jobs(service: WaitingService) -> None:
+    bad = NodeView(node="n", is_bad=True, reason="NotReady", cells=8)
+    service.nodes = [replace(bad, node=f"n{number}") for number in range(20)]
+    text = top(service).output
+    assert "n7 " in text
+    assert "n8 " not in text
+    assert "and 12 more: hived get nodes --bad" in text
+
+
+def test_a_frame_may_be_json(service: WaitingService) -> None:
+    frame = json.loads(top(service, "-o", "json").output)
+    assert frame["jobs"][0]["name"] == "podgroup/lab/gang"
+    assert [node["node"] for node in frame["bad_nodes"]] == ["dgx-3"]
+    assert {cells["vc"] for cells in frame["free_cells"]} == {"vision", "lang"}
