@@ -59,7 +59,7 @@ class Assignment:
         self._allowed, self._direct = allowed, direct
         self._room = PodRoom(capacity, classes, offer, allowed)
         self._limits, self._spreads = self._room.limits, self._room.spreads
-        self._forbidden = np.zeros((capacity.top + 1, *allowed.shape), np.bool_)
+        self._forbidden = np.zeros((capacity.shape.top + 1, *allowed.shape), np.bool_)
         self._known_keys: dict[int, LongArray] = {}  # of each class, kept while only the rows change where pods are put
         self._open_rows: npt.NDArray[np.intp] | None = None  # kept until a cell is opened or closed
         self._likeness: npt.NDArray[np.int64] | None = None

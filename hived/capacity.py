@@ -10,11 +10,13 @@ it is below a preassigned cell of the VC. Rows of one level stand in the order o
 a free row stand for the same leaves: opening one ends the others.
 """
 
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from hived.owners import ChainShape, Owners, by_place, free_cells
 from hived.safety import good_spare_of, spare_of
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived.state import NO_GROUP, CellState, State
@@ -41,17 +43,15 @@ class Opening(NamedTuple):
 class Splits:
     """The splits of free cells that leave every VC its promises; `left` says how many of each level."""
 
-    def __init__(self, state: State, chain: int, *, keeps_good: bool) -> None:
+    def __init__(self, state: State, shape: ChainShape, *, keeps_good: bool) -> None:
         """With `keeps_good`, good cells are left for as many claims as before (rule 18.7). Cost O(levels)."""
-        arrays, cells = state.arrays, state.cells
-        top, offset = int(arrays.top_level[chain]), int(arrays.level_offset[chain])
-        spare, good = spare_of(state, chain)[offset:].tolist(), good_spare_of(state, chain)[offset:].tolist()
+        spare = spare_of(state, shape.chain)[shape.offset :].tolist()
+        good = good_spare_of(state, shape.chain)[shape.offset :].tolist()
         self.left = [max(0, count) for count in spare]
         self._good_left = [count if keeps_good and count >= 0 else _ANY for count in good]
-        self._is_good = [np.zeros(0, np.bool_)] * (top + 1)
-        for level in range(1, top + 1):
-            base, size = int(arrays.level_base[offset + level]), int(arrays.level_size[offset + level])
-            self._is_good[level] = cells.bad[base : base + size] == 0
+        self._is_good = [np.zeros(0, np.bool_)] * (shape.top + 1)
+        for level in range(1, shape.top + 1):
+            self._is_good[level] = state.cells.bad[shape.cells(level)] == 0
 
     def kept_whole(self, level: int, free: BoolArray) -> BoolArray:
         """Which of the free cells of a level must not be split?"""
@@ -76,85 +76,33 @@ class Capacity:
         arrays, first = state.arrays, first_cell(state, view)
         self._state, self._first, self.priority = state, first, priority
         self.is_guaranteed = bool(arrays.vc[first] != NO_CELL)
-        self.chain = int(arrays.chain_of_level[arrays.chain_level[first]])
-        self._offset = int(arrays.level_offset[self.chain])
-        self.top = int(arrays.top_level[self.chain])
-        self.node_level = int(arrays.node_level[self.chain])
+        self.shape = ChainShape(state, int(arrays.chain_of_level[arrays.chain_level[first]]))
+        self.owners = Owners(state, view, self.shape)
+        self.free = free_cells(state, self.shape)
         self._read_promises(keeps_good=keeps_good)
-        levels = [level for level in range(1, self.node_level) if self._roots(level)] if self._may_open() else []
-        self.levels = [self.node_level, *levels]
-        self._read_owners()
+        levels = [level for level in range(1, self.shape.node_level) if self._roots(level)] if self._may_open() else []
+        self.levels = [self.shape.node_level, *levels]
         self._make_rows()
-        self.rank = self._rank_leaves()
         self.demand = np.zeros(len(self.cell), np.int64)
         self._refresh()
-
-    def base(self, level: int) -> int:
-        """The first physical cell of a level."""
-        return int(self._state.arrays.level_base[self._offset + level])
-
-    def size(self, level: int) -> int:
-        """How many physical cells a level has."""
-        return int(self._state.arrays.level_size[self._offset + level])
-
-    def span(self, level: int, below: int) -> int:
-        """How many cells of a lower level a cell has."""
-        counts = self._state.arrays.leaf_count
-        return int(counts[self._offset + level]) // int(counts[self._offset + below])
-
-    def owned(self, level: int) -> BoolArray:
-        """Which physical cells of a level are in the view: at or below a preassigned cell of it, or all of them."""
-        return self._mine[level] if self.is_guaranteed else np.ones(self.size(level), np.bool_)
-
-    def is_unowned(self, level: int) -> BoolArray:
-        """Which physical cells of a level are neither at nor below any preassigned cell?"""
-        return np.asarray(self._owner[level] == NO_CELL)
 
     def _may_open(self) -> bool:
         return self.is_guaranteed and self._state.arrays.pinned[self._state.arrays.root[self._first]] == 0
 
     def _slot(self, level: int) -> int:
         arrays = self._state.arrays
-        return int(arrays.vc[self._first]) * len(arrays.child_count) + self._offset + level
+        return int(arrays.vc[self._first]) * len(arrays.child_count) + self.shape.offset + level
 
     def _roots(self, level: int) -> int:
         return int(self._state.arrays.root_count[self._slot(level)])
 
     def _read_promises(self, *, keeps_good: bool) -> None:
         """How many preassigned cells of each level are left, and the splits that are allowed for them."""
-        self.claims = [0] * (self.top + 1)
-        self._splits = Splits(self._state, self.chain, keeps_good=keeps_good)
+        self.claims = [0] * (self.shape.top + 1)
+        self._splits = Splits(self._state, self.shape, keeps_good=keeps_good)
         if self._may_open():
-            for level in range(1, self.top + 1):
+            for level in range(1, self.shape.top + 1):
                 self.claims[level] = int(self._state.cells.vc_claims[self._slot(level)])
-
-    def _read_owners(self) -> None:
-        """The owner of each cell: the preassigned cell it is below, from the top down; and the free whole cells."""
-        arrays, cells = self._state.arrays, self._state.cells
-        owner, mine, free = np.full(0, NO_CELL, np.int32), np.zeros(0, np.bool_), np.zeros(0, np.bool_)
-        self.free: list[BoolArray] = [free] * (self.top + 1)
-        self._owner: list[IntArray] = [owner] * (self.top + 1)
-        self._mine: list[BoolArray] = [mine] * (self.top + 1)  # is the owner in the view?
-        for level in range(self.top, 0, -1):
-            size, here = self.size(level), slice(self.base(level), self.base(level) + self.size(level))
-            if level == self.top:
-                owner, mine, free = np.full(size, NO_CELL, np.int32), np.zeros(size, np.bool_), np.zeros(size, np.bool_)
-            else:
-                span = self.span(level + 1, level)
-                owner, mine, free = np.repeat(owner, span), np.repeat(mine, span), np.repeat(free, span)
-            new = np.flatnonzero((cells.bound[here] != NO_CELL) & (owner == NO_CELL))
-            owner[new] = arrays.root[cells.bound[here][new]]
-            mine[new] = self._is_mine(owner[new])
-            free |= cells.free_position[here] != NO_CELL
-            self._owner[level], self._mine[level], self.free[level] = owner, mine, free
-
-    def _is_mine(self, owner: IntArray) -> BoolArray:
-        """Which of these preassigned cells are in the view?"""
-        arrays = self._state.arrays
-        root = arrays.root[self._first]
-        if not self.is_guaranteed or arrays.pinned[root]:
-            return np.asarray(owner == root)
-        return np.asarray((arrays.vc[owner] == arrays.vc[root]) & (arrays.pinned[owner] == 0))
 
     def _make_rows(self) -> None:
         arrays = self._state.arrays
@@ -163,12 +111,12 @@ class Capacity:
         self.start: dict[int, int] = {}
         for level in self.levels:
             self.start[level] = sum(map(len, cells))
-            owner = self._owner[level]
-            mine = self.owned(level)
+            owner, mine = self.owners.owner(level), self.owners.mine(level)
             owned = np.where(mine, arrays.level[owner], 0)
-            cells.append(np.arange(self.base(level), self.base(level) + len(owner), dtype=np.int32))
+            here = self.shape.cells(level)
+            cells.append(np.arange(here.start, here.stop, dtype=np.int32))
             levels.append(np.full(len(owner), level))
-            is_open.append(mine if level == self.node_level else mine & (owned == level))
+            is_open.append(mine if level == self.shape.node_level else mine & (owned == level))
             own_level.append(owned)
         self.cell = np.concatenate(cells)
         self.level = np.concatenate(levels)
@@ -179,15 +127,16 @@ class Capacity:
         self.is_bad = self._state.cells.bad[self.cell] == 1  # in part, or as a whole
         self.first_leaf = arrays.first_leaf[self.cell]
 
-    def _rank_leaves(self) -> npt.NDArray[np.int8]:
-        """The rank of every leaf of the chain."""
-        cells, here = self._state.cells, slice(self.base(1), self.base(1) + self.size(1))
-        priority, own = cells.priority[here], self._owner[1]
+    @cached_property
+    def rank(self) -> npt.NDArray[np.int8]:
+        """The rank of every leaf of the chain, worked out when it is first asked for."""
+        cells, here = self._state.cells, self.shape.cells(1)
+        priority, own = cells.priority[here], self.owners.owner(1)
         rank = np.full(len(own), NEVER, np.int8)
         rank[priority == FREE_PRIORITY] = IDLE
         if self.is_guaranteed:
             is_elastic = cells.elastic[here] == 1
-            mine = self._mine[1]
+            mine = self.owners.mine(1)
             rank[priority == OPPORTUNISTIC_PRIORITY] = LENT
             rank[(priority == OPPORTUNISTIC_PRIORITY) & is_elastic] = LENT_ELASTIC
             lower = mine & (priority >= MIN_GUARANTEED_PRIORITY) & (priority < self.priority)
@@ -209,12 +158,12 @@ class Capacity:
 
     def take_up_to(self, rank: int) -> None:
         """Count the leaves of each row that may be taken, `room`, and of them the `idle` ones; does any `evict`?"""
-        using = self._state.cells.using[self.base(1) : self.base(1) + self.size(1)]
+        using = self._state.cells.using[self.shape.cells(1)]
         is_idle, is_taken = self.rank == IDLE, self.rank <= rank
         in_use = is_taken & (using != NO_GROUP)
         idle, taken, evicts = [], [], []
         for level in self.levels:
-            span = self.span(level, 1)
+            span = self.shape.span(level, 1)
             idle.append(by_place(is_idle, span).sum(axis=0))
             taken.append(by_place(is_taken, span).sum(axis=0))
             evicts.append(by_place(in_use, span).any(axis=0))
@@ -224,22 +173,23 @@ class Capacity:
 
     def _refresh(self) -> None:
         """Work out anew which cells can be opened, and how many are split for it: `can[level]`, `splits[level]`."""
-        self.can: list[BoolArray] = [np.zeros(0, np.bool_)] * (self.top + 1)
-        self.splits: list[LongArray] = [np.zeros(0, np.int64)] * (self.top + 1)
+        self.can: list[BoolArray] = [np.zeros(0, np.bool_)] * (self.shape.top + 1)
+        self.splits: list[LongArray] = [np.zeros(0, np.int64)] * (self.shape.top + 1)
         lowest = min(self.levels)
-        blocked, splits = np.zeros(self.size(self.top), np.bool_), np.zeros(self.size(self.top), np.int64)
-        for level in range(self.top, lowest - 1, -1):
+        top = self.shape.top
+        blocked, splits = np.zeros(self.shape.size(top), np.bool_), np.zeros(self.shape.size(top), np.int64)
+        for level in range(top, lowest - 1, -1):
             if self.claims[level] > 0:
                 self.can[level] = self.free[level] & ~blocked
                 self.splits[level] = splits
             if level > lowest:
-                span = self.span(level, level - 1)
+                span = self.shape.span(level, level - 1)
                 splits = np.repeat(splits + self.free[level], span)
                 blocked = np.repeat(blocked | self._splits.kept_whole(level, self.free[level]), span)
 
     def options(self) -> list[int]:
         """The levels of which a preassigned cell could be taken."""
-        return [level for level in range(1, self.top + 1) if len(self.can[level]) and self.can[level].any()]
+        return [level for level in range(1, self.shape.top + 1) if len(self.can[level]) and self.can[level].any()]
 
     def reachable(self) -> BoolArray:
         """The rows that are open or could be opened."""
@@ -250,23 +200,24 @@ class Capacity:
 
     def rows_for(self, level: int) -> slice:
         """The rows that open with a preassigned cell of a level."""
-        own = min(level, self.node_level)
-        return slice(self.start[own], self.start[own] + self.size(own))
+        own = min(level, self.shape.node_level)
+        return slice(self.start[own], self.start[own] + self.shape.size(own))
 
     def spread_to_rows(self, level: int, values: npt.NDArray[Value]) -> npt.NDArray[Value]:
         """Values of the cells of a level for the rows that open with them."""
-        return np.repeat(values, self.span(level, self.node_level)) if level > self.node_level else values
+        nodes = self.shape.node_level
+        return np.repeat(values, self.shape.span(level, nodes)) if level > nodes else values
 
     def place_above(self, row: int, level: int) -> int:
         """Which cell of a level, counted from the first, is at or above a row."""
         own = int(self.level[row])
-        return (row - self.start[own]) // self.span(level, own)
+        return (row - self.start[own]) // self.shape.span(level, own)
 
     def open_cell(self, level: int, place: int) -> Opening:
         """Take a preassigned cell of a level at a physical cell that `can` have it. Cost O(rows)."""
         split = []
-        for above in range(self.top, level, -1):
-            cell = place // self.span(above, level)
+        for above in range(self.shape.top, level, -1):
+            cell = place // self.shape.span(above, level)
             if self.free[above][cell]:
                 self.free[above][cell] = False
                 self._splits.count(above, cell, 1)
@@ -280,7 +231,7 @@ class Capacity:
         """Undo `open_cell`; the last opening first."""
         level, place, split = opening
         for above in split:
-            cell = place // self.span(above, level)
+            cell = place // self.shape.span(above, level)
             self.free[above][cell] = True
             self._splits.count(above, cell, -1)
         self._mark(level, place, is_open=False)
@@ -289,10 +240,10 @@ class Capacity:
 
     def _mark(self, level: int, place: int, *, is_open: bool) -> None:
         for below in range(level, min(self.levels) - 1, -1):
-            span = self.span(level, below)
+            span = self.shape.span(level, below)
             self.free[below][place * span : (place + 1) * span] = not is_open
-        own = min(level, self.node_level)
-        span = self.span(level, own)
+        own = min(level, self.shape.node_level)
+        span = self.shape.span(level, own)
         rows = slice(self.start[own] + place * span, self.start[own] + (place + 1) * span)
         self.is_open[rows] = is_open
         self.root_level[rows] = level if is_open else 0
@@ -310,23 +261,15 @@ class Capacity:
         for level in self.options():
             rows = self.rows_for(level)
             own = np.where(self.is_open[rows], 0, fits[rows])
-            span = len(own) // self.size(level)
+            span = len(own) // self.shape.size(level)
             sums = (own.reshape(-1, span).sum(axis=1) if span > 1 else own) * self.can[level]
             part = _top(sums, self.claims[level])
-            for above in range(level + 1, self.top + 1):
-                sums = sums.reshape(-1, self.span(above, above - 1)).sum(axis=1)
+            for above in range(level + 1, self.shape.top + 1):
+                sums = sums.reshape(-1, self.shape.span(above, above - 1)).sum(axis=1)
                 whole = self.free[above]
                 part = min(part, int(sums[~whole].sum()) + _top(sums[whole], self._splits.left[above]))
             total += part
         return total
-
-
-def by_place(mask: BoolArray, span: int) -> BoolArray:
-    """A mask of cells as one row for each place in a larger cell, shape (span, larger cells).
-
-    To sum it up takes a third as long.
-    """
-    return np.ascontiguousarray(mask.reshape(-1, span).T)
 
 
 def _top(values: LongArray, count: int) -> int:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hived.capacity import Capacity, by_place
+from hived.capacity import Capacity
 from hived.events import Offer
+from hived.owners import by_place
 from hived.specs import MemberSpec, PodSpec
 from hived.state import NO_GROUP, State
 from hived.topology import BoolArray, Chain, LongArray
@@ -48,14 +49,14 @@ class ViewLeaves:
         """
         self.capacity = Capacity(state, view, spec.priority)
         self.chain, self._spec, self._state = chain_of_view(state, view), spec, state
-        self.first, count = self.capacity.base(1), self.capacity.size(1)
-        here, cells = slice(self.first, self.first + count), state.cells
-        self.mine = self.capacity.owned(1)
+        here, cells = self.capacity.shape.cells(1), state.cells
+        self.first = here.start
+        self.mine = self.capacity.owners.mine(1)
         self.weaker = np.asarray(cells.priority[here] < spec.priority)
         self.bad = cells.bad[here] == 1
         self.node = state.arrays.node[here]
         self.on_bad_node = cells.node_bad[self.node] == 1
-        self.offered = np.ones(count, np.bool_)
+        self.offered = np.ones(len(self.bad), np.bool_)
         if offer is not None:
             largest = of_largest(offer, spec.group.members)
             self.offered = largest.nodes[0, self.node]
@@ -96,7 +97,7 @@ class ViewLeaves:
         is_bad = ~is_free & (is_healed | (is_both & ~is_offered))
         is_refused = ~is_free & ~is_bad & is_offered
         is_rest = ~(is_free | is_bad | is_refused)
-        mine = capacity.owned(level)
+        mine = capacity.owners.mine(level)
         have = [int((each & mine).sum()) for each in (is_free, is_rest & (sums == 0), is_rest & (sums > 0), is_bad,
                                                       is_refused)]  # fmt: skip
         promised = self._promised(level)
@@ -125,8 +126,8 @@ class ViewLeaves:
     def _promised(self, level: int) -> int:
         """How many cells of a level the VC is promised and does not have."""
         capacity = self.capacity
-        above = range(level, capacity.top + 1)
-        return sum(max(0, capacity.claims[each]) * capacity.span(each, level) for each in above)
+        above = range(level, capacity.shape.top + 1)
+        return sum(max(0, capacity.claims[each]) * capacity.shape.span(each, level) for each in above)
 
     def _to_come(self, promised: int, level: int, kinds: Sequence[BoolArray]) -> tuple[int, int, int]:
         """Of the cells that the VC does not have: how many are free, bad and refused."""
@@ -146,8 +147,8 @@ class ViewLeaves:
         capacity = self.capacity
         return np.concatenate(
             [
-                by_place(cells, capacity.span(own, level)).sum(axis=0) if own >= level
-                else np.zeros(capacity.size(own), np.int64)
+                by_place(cells, capacity.shape.span(own, level)).sum(axis=0) if own >= level
+                else np.zeros(capacity.shape.size(own), np.int64)
                 for own in capacity.levels
             ]
         )  # fmt: skip

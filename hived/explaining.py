@@ -19,7 +19,7 @@ from hived.member_waits import explain_member
 from hived.relaxing import NO_LEAVES, every_node, has_place, without_idle_doomed, would_have_place
 from hived.specs import MIN_GUARANTEED_PRIORITY, PodRequest, PodSpec, Rules
 from hived.state import NO_GROUP, State
-from hived.topology import BoolArray, IntArray
+from hived.topology import NO_CELL, BoolArray, IntArray
 from hived.views import views_to_try
 
 MOST_BAD_NODES = 8
@@ -169,7 +169,7 @@ class _Question:
         if not view.is_bad_anywhere:
             return ()
         mine = view.bad & view.mine
-        chosen: BoolArray = mine if mine.any() else view.bad & view.capacity.is_unowned(1)
+        chosen: BoolArray = mine if mine.any() else view.bad & (view.capacity.owners.owner(1) == NO_CELL)
         names = self._state.topology.node_names
         return tuple(names[node] for node in np.unique(view.node[chosen])[:MOST_BAD_NODES].tolist())
 

@@ -211,14 +211,14 @@ def _areas(
     cells, free = cells_of(state, problem.request, problem.view, level)
     if len(cells) == 0:
         return
-    place = (capacity.first_leaf - capacity.base(1)) // capacity.span(level, 1)
+    place = (capacity.first_leaf - capacity.shape.base(1)) // capacity.shape.span(level, 1)
     has_room = _sums(place, capacity.room) >= problem.request.wanted
     for own, alike in zip(fits, problem.classes, strict=False):
         has_room &= _sums(place, own) >= len(alike.slots)
     broken = broken_above(state, cells, problem.request.wanted)
     has_wish = bool(problem.request.pod.spec.within_cell)
     order = np.lexsort((broken, free) if has_wish else (free, broken))
-    places = cells[order] - capacity.base(level)
+    places = cells[order] - capacity.shape.base(level)
     for own_place in places[has_room[places]].tolist():
         yield place == own_place
 
@@ -258,8 +258,8 @@ class _Leaves:
 
     def __init__(self, state: State, capacity: Capacity, row: int, rank: int) -> None:
         self._state, self._cell = state, int(capacity.cell[row])
-        first, span = int(capacity.first_leaf[row]), capacity.span(int(capacity.level[row]), 1)
-        ranks = capacity.rank[first - capacity.base(1) : first - capacity.base(1) + span].tolist()
+        first, span = int(capacity.first_leaf[row]), capacity.shape.span(int(capacity.level[row]), 1)
+        ranks = capacity.rank[first - capacity.shape.base(1) : first - capacity.shape.base(1) + span].tolist()
         self._rank = {first + place: own for place, own in enumerate(ranks) if own <= rank}
         self._idle = sum(own == IDLE for own in self._rank.values())
 

@@ -120,9 +120,9 @@ def _release_all(state: State) -> None:
 def _heal(state: State, leaves: IntArray) -> None:
     """These bad leaves are had again, and their nodes are healthy, as by events: node by node."""
     arrays, cells = state.arrays, state.cells
-    nodes = arrays.node[leaves]
-    for node in np.unique(nodes).tolist():
-        own = leaves[(nodes == node) & (cells.lost[leaves] == 1)]
+    lost = leaves[cells.lost[leaves] == 1]
+    for node in np.unique(arrays.node[leaves]).tolist():
+        own = lost[arrays.node[lost] == node]
         if len(own):
             set_lost(arrays, cells, NO_LEAVES, own)
             exchange_doomed(arrays, cells, node)

@@ -68,7 +68,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("journal", "copying"),
     ("safety", "losses"),
     ("free_lists", "views"),
-    ("binding", "packing", "checks", "nearness"),
+    ("binding", "packing", "checks", "nearness", "owners"),
     ("known_waits",),
     (
         "mixed_sizes",

@@ -35,7 +35,7 @@ class Loop:
     """One run of a trace on a cluster. `step` goes on; afterwards the tasks and the series have the results.
 
     `usage` has by virtual cluster the leaf-seconds until `window_s`, the last submission; all of them if all tasks are
-    submitted at the start. `promises` has an element for each configuration.
+    submitted at the start. `promises` has an element for each configuration. `agenda` has everything to come.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Loop:
         self.window_s = max((task.submitted_s for task in tasks), default=0.0) or float("inf")
         self._manner = manner
         self._changes = changes
-        self._agenda = Agenda()
+        self.agenda = Agenda()
         self._lanes = Lanes(tasks, cluster, manner.has_backfill, manner.lends_over_quota)
         self._number = {task.group: number for number, task in enumerate(tasks)}
         self._change_count = len(changes)  # to come
@@ -60,14 +60,14 @@ class Loop:
         """Tasks that still have to leave, by the group that reserves their cells."""
         self._read_promises()
         for number, task in enumerate(tasks):
-            self._agenda.add(task.submitted_s, Kind.SUBMIT, number)
+            self.agenda.add(task.submitted_s, Kind.SUBMIT, number)
         for number, change in enumerate(changes):
-            self._agenda.add(change.at_s, Kind.CHANGE, number)
+            self.agenda.add(change.at_s, Kind.CHANGE, number)
 
     @property
     def is_over(self) -> bool:
         """Is every task done, or unable to run whatever happens?"""
-        if not len(self._agenda):
+        if not len(self.agenda):
             return True
         return self.now.open_count == 0 and not (self._change_count and self._refused_count)
 
@@ -79,8 +79,8 @@ class Loop:
 
     def step(self) -> None:
         """Go on to the next moment at which something happens."""
-        self.series.catch_up(self._agenda.next_s, self.now, self.cluster)
-        due = self._agenda.due()
+        self.series.catch_up(self.agenda.next_s, self.now, self.cluster)
+        due = self.agenda.due()
         self.now.at_s = due[0].at_s
         self.cluster.tell_time(self.now.at_s)
         for entry in due:
@@ -172,14 +172,14 @@ class Loop:
         self.now.used_count += task.shape.leaf_count
         self.now.lent_count += task.shape.leaf_count * (priority == OPPORTUNISTIC_PRIORITY)
         ends_s = task.start(self.now.at_s, priority, answer.level)
-        self._agenda.add(ends_s, Kind.END, self._number[task.group], task.run)
+        self.agenda.add(ends_s, Kind.END, self._number[task.group], task.run)
 
     def _make_leave(self, task: Task, answer: Leaving) -> None:
         """Its cells are reserved; it asks again once the victims have left."""
         task.phase = Phase.RESERVING
         task.run += 1
         self._victims[task.group] = set(answer.victims)
-        self._agenda.add(self.now.at_s + self._manner.grace_s, Kind.LEAVE, self._number[task.group], task.run)
+        self.agenda.add(self.now.at_s + self._manner.grace_s, Kind.LEAVE, self._number[task.group], task.run)
 
     def _take_back(self, groups: Sequence[str]) -> None:
         """These groups reserve cells no more, and wait again."""
@@ -249,7 +249,7 @@ class Loop:
         elif change.act is Act.DRAIN:
             for name in self.cluster.groups_on(nodes):
                 task = self.tasks[self._number[name]]
-                self._agenda.add(self.now.at_s + self._manner.grace_s, Kind.LEAVE, self._number[name], task.run)
+                self.agenda.add(self.now.at_s + self._manner.grace_s, Kind.LEAVE, self._number[name], task.run)
 
     def _read_promises(self) -> None:
         promised = {vc: self.cluster.promised(vc) for vc in self.cluster.spec.virtual_clusters}

@@ -19,6 +19,7 @@ from hived.state import State
 from hived_extender.http.server import settle_process, tune_process
 from tests.benchmarks.clusters import GPUS_PER_NODE, VC_NAMES, cluster_spec
 from tests.benchmarks.driver import Driver
+from tests.benchmarks.explanations import Explanations
 from tests.benchmarks.figures import Figures, summarise
 from tests.benchmarks.process import resident_mb
 from tests.benchmarks.workload import (
@@ -48,7 +49,7 @@ class Measurement:
         rules: Rules = Rules.HIVED,
     ) -> None:  # fmt: skip
         self.rules = rules
-        self.node_count = node_count
+        self.node_count, self.seed = node_count, seed
         self.figures = Figures()
         self.source = JobSource(seed)
         self.random = random.Random(seed)
@@ -74,9 +75,10 @@ class Measurement:
         self.replay(spec)
         self.claim_everything()
         self.probe_waiting()
+        self.explain_waiting()
         self.preempt_guaranteed()
         self.delete_everything()
-        self.figures.samples = dict(self.driver.samples)
+        self.figures.samples |= self.driver.samples
         yaml, json = (summarise(self.figures.samples[f"load/read {form}"])["p50"] for form in ("YAML", "JSON"))
         self.figures.values["load/YAML times JSON"] = yaml / json
         return self.figures
@@ -178,6 +180,13 @@ class Measurement:
                 job = self.source.make(kind, self.random.choice(VC_NAMES), LOW_PRIORITY)
                 if not isinstance(self.driver.ask(job, f"full/wait {kind.label}"), Wait):
                     raise RuntimeError(f"VC {job.vc} is full, but {kind.label} did not have to wait")
+
+    def explain_waiting(self) -> None:
+        """Why pods of full VCs wait, and copies of the state for questions beside it."""
+        self._progress("explanations and copies")
+        found = Explanations(self.driver.state, self.source, self.seed, self._clock).run()
+        self.figures.samples |= found.samples
+        self.figures.values |= found.values
 
     def preempt_guaranteed(self) -> None:
         """Pods of high priority in full VCs: who would have to leave?"""

@@ -77,6 +77,9 @@ def _limits(*numbers: float | tuple[float, ...] | None) -> Limits:
     }  # fmt: skip
 
 
+EXPLAINED_WAYS = ("", ", offered", ", offered, bad")
+"""Of keys: every node offered, half of them, the same with bad nodes."""
+
 _P50, _P99, _BOTH, _MAX, _VALUE = ("p50",), ("p99",), ("p50", "p99"), ("max",), ("value",)
 
 TARGETS = (
@@ -95,6 +98,10 @@ TARGETS = (
     Target("node bad, then healthy, each, ms",
            ("half/node down", "half/node up", "full/node down", "full/node up"), _P50,
            _limits(0.02, 0.02, 0.02, 0.02)),
+    Target("explanation of a wait, beyond its refusal, ms",
+           tuple(f"explain/{kind}{way}" for kind in ("1x1", "1x8", "128x8") for way in EXPLAINED_WAYS),
+           _P50, _limits(5, 5, 5, 5)),
+    Target("copy of the state, ms", ("copy/new", "copy/again"), _P50, _limits(10, 10, 10, 10)),
     Target("HTTP filter that binds, keep-alive, ms p50/p99", ("web/filter",), _BOTH,
            _limits((0.30, 1), (0.32, 1), (0.36, 1.5), (0.50, 2)), {128: 0.8}),
     Target("  times the same server answering an empty 200", ("web/filter times empty",), _VALUE,

@@ -237,6 +237,23 @@ class Page:
         self.call("Input.dispatchKeyEvent", type="keyDown", **fields, **({"text": text} if text else {}))
         self.call("Input.dispatchKeyEvent", type="keyUp", **fields)
 
+    def type(self, text: str) -> None:
+        """Type letters, one key after the other, where the focus is."""
+        for letter in text:
+            self.press(letter)
+
+    def choose_file(self, selector: str, path: Path) -> None:
+        """Choose a file in the field that a selector finds."""
+        root = self.call("DOM.getDocument", depth=0)["root"]["nodeId"]
+        field = self.call("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
+        self.call("DOM.setFileInputFiles", nodeId=field, files=[str(path)])
+
+    def use(self, selector: str) -> None:
+        """Click on a button or link that a selector finds, and wait for the page that it leads to."""
+        before = len(self.events())
+        self.evaluate(f"document.querySelector({json.dumps(selector)}).click()")
+        self._browser.wait_for(self._session, lambda event: event["method"] == "Page.loadEventFired", before)
+
     def click(self, x: float, y: float) -> None:
         """Click at a point of the view."""
         for kind in ("mousePressed", "mouseReleased"):

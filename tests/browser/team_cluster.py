@@ -5,6 +5,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from hived_extender.insight.snapshot import USER_LABEL
 from hived_extender.kube.client import NODES, KubeClient, pod_path
 from hived_lab.embedded.lifetimes import STOP_SECONDS
 from hived_lab.start import start_embedded
@@ -12,6 +13,7 @@ from tests.e2e.pods import POD_LIST, pod
 from tests.expecting import expect_soon
 
 BAD = "h100-05"
+DURATION = "hivedscheduler.microsoft.com/expected-duration"
 NOT_READY = {"embedded.hived/ready": "false"}
 
 CONFIG = f"""\
@@ -59,33 +61,40 @@ physicalCluster:
 Json = dict[str, Any]
 
 
-def gang(name: str, pods: int, vc: str, gpus: int, leaf: str = "H100", **wishes: Any) -> list[Json]:
-    """The pods of a group, each with the same wishes."""
-    group = {"name": f"default/{name}", "members": [{"podNumber": pods, "leafCellNumber": gpus}]}
+def gang(
+    name: str, pods: int, vc: str, gpus: int, *, leaf: str = "H100", user: str = "", hours: int = 0, **wishes: Any
+) -> list[Json]:
+    """The pods of a group, each with the same wishes; `hours` is how long each says that it runs, 0 for no word."""
+    group = {"name": name, "members": [{"podNumber": pods, "leafCellNumber": gpus}]}
     wishes = {"affinityGroup": group, "leafCellType": leaf} | wishes
-    return [pod(f"{name}-{i}" if pods > 1 else name, vc=vc, gpus=gpus, **wishes) for i in range(pods)]
+    base = name.rpartition("/")[2]
+    told = {DURATION: f"{hours}h"} if hours else {}
+    made = [pod(f"{base}-{i}" if pods > 1 else base, vc=vc, gpus=gpus, annotations=told, **wishes) for i in range(pods)]
+    for each in made:
+        each["metadata"]["labels"] = {USER_LABEL: user} if user else {}
+    return made
 
 
 RUNNING = (
-    *gang("llm-pretrain", 4, "vision", 8, priority=100),
-    *gang("segmentation", 1, "vision", 8, priority=50),
-    *gang("whisper-large", 2, "speech", 8, priority=100),
-    *gang("notebook-ana", 1, "speech", 2, leaf="A10"),
-    *gang("protein-fold", 2, "research", 8, priority=10),
+    *gang("llm-pretrain", 4, "vision", 8, priority=100, user="ann"),
+    *gang("segmentation", 1, "vision", 8, priority=50, user="ben"),
+    *gang("whisper-large", 2, "speech", 8, priority=100, user="eve", hours=6),
+    *gang("notebook-ana", 1, "speech", 2, leaf="A10", user="ana"),
+    *gang("protein-fold", 2, "research", 8, priority=10, user="raj", hours=30),
     *gang("bert-probe", 1, "research", 1, leaf="A10"),
-    *gang("sweep", 3, "research", 4, priority=-1),
+    *gang("team/sweep", 3, "research", 4, priority=-1, user="raj"),
 )
-LEAVING = gang("spot", 4, "vision", 4, leaf="A10", priority=-1)
+LEAVING = gang("spot", 4, "vision", 4, leaf="A10", priority=-1, user="ben")
 """Lent cells; the pods take an hour to stop."""
 
-OWNER = gang("asr-eval", 1, "speech", 4, leaf="A10", priority=100)
+OWNER = gang("asr-eval", 1, "speech", 4, leaf="A10", priority=100, user="eve")
 """Wants some of them back, so that they are reserved."""
 
 WAITING = (
-    *gang("detector", 1, "vision", 8, priority=50, pinnedCellId="DEMO", leaf="H100"),
+    *gang("detector", 1, "vision", 8, priority=50, pinnedCellId="DEMO", leaf="H100", user="ann"),
     *gang("too-large", 1, "speech", 16, priority=100),
-    *gang("retrieval", 4, "research", 8, priority=10),
-    *gang("tts-batch", 3, "speech", 8, priority=20),
+    *gang("retrieval", 4, "research", 8, priority=10, user="raj"),
+    *gang("tts-batch", 3, "speech", 8, priority=20, user="eve"),
 )
 
 

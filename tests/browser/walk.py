@@ -35,7 +35,8 @@ def links_of(page: Page) -> list[str]:
     """The links of the present page to other pages of the site, without the place within one."""
     found: list[str] = page.evaluate(
         "[...document.querySelectorAll('a[href]')].map((each) => new URL(each.href))"
-        ".filter((each) => each.origin === location.origin && !each.pathname.endsWith('.json') && !each.pathname.startsWith('/v1'))"  # noqa: E501
+        ".filter((each) => each.origin === location.origin)"
+        ".filter((each) => !each.pathname.endsWith('.json') && !each.pathname.startsWith('/v1'))"
         ".map((each) => each.pathname + each.search)"
     )
     return found

@@ -6,10 +6,9 @@ from statistics import median
 from typing import NamedTuple
 
 from hived.specs import ClusterSpec
-from hived_extender.insight.forecast import ages, corrected, play
+from hived_extender.insight.forecast import ages, play
 from hived_extender.insight.past import Past, Raw
 from hived_extender.insight.scene import Scene, scene_of
-from hived_simulator.tasks import NEVER
 from hived_traces.jobs import Job
 from tests.forecasts.world import SimulatedService
 
@@ -20,7 +19,8 @@ PLAYS = 10
 class Case(NamedTuple):
     """A forecast in seconds from when it was made, and how long the job then waited.
 
-    `is_passed`: a job of its virtual cluster that came later started before it, which no declaration covers.
+    `is_passed`: it started later than said, and before it a job that did not wait yet when the forecast was made, which
+    no declaration covers.
     """
 
     kind: str
@@ -50,12 +50,16 @@ class Figures(NamedTuple):
     median_by: float
 
 
-class _Made(NamedTuple):
+class Made(NamedTuple):
+    """A forecast of a waiting job, made at a moment of the run; waits in seconds from then."""
+
     job: str
+    vc: str
     at_s: float
     kind: str
     likely_s: float
     by_s: float
+    raw: Raw
 
 
 def run(
@@ -64,8 +68,15 @@ def run(
     """Play jobs to the end, with a look every so many seconds. A job gets a forecast when it is seen to wait, and again
     each time it has waited twice as long. `tell` is told the share of the jobs that have been submitted.
     """
-    service, past, made = SimulatedService(spec, jobs, limited), Past(), list[_Made]()
-    last_s = max(job.submitted_s for job in jobs)
+    service = SimulatedService(spec, jobs, limited)
+    made = forecasts(service, every_s, tell)
+    return [case for one in made if (case := judged(one, service)) is not None]
+
+
+def forecasts(service: SimulatedService, every_s: float, tell: Callable[[float], None]) -> list[Made]:
+    """All forecasts of a run, each with the past known by then. Afterwards the run is over."""
+    past, made = Past(), list[Made]()
+    last_s = max(task.submitted_s for task in service.tasks)
     at_s = every_s
     while not service.is_over and at_s <= last_s:
         service.play_until(at_s)
@@ -74,24 +85,28 @@ def run(
         made += _forecasts(scene, past)
         tell(at_s / last_s)
         at_s += every_s
-    service.finish()
-    return [case for one in made if (case := _judged(one, service)) is not None]
+    while not service.is_over:
+        service.play_until(at_s)
+        service.snapshot(at_s)
+        at_s += every_s
+    return made
 
 
-def _forecasts(scene: Scene, past: Past) -> list[_Made]:
-    names = [waiter.entry.name for waiter in scene.waiters]
-    wanted = [number for number, name in enumerate(names) if past.wants_forecast(name, scene.at)]
+def _forecasts(scene: Scene, past: Past) -> list[Made]:
+    wanted = [number for number, waiter in enumerate(scene.waiters) if past.wants_forecast(waiter.entry.name, scene.at)]
     if not wanted:
         return []
-    found, made = play(scene, past.durations.at(ages(scene)), PLAYS), []
+    found, made = play(scene, past.durations.at(ages(scene)), PLAYS, bounded=wanted), list[Made]()
+    corrector = past.corrector(scene.at)
     for number in wanted:
-        raw, vc = found[number], scene.waiters[number].entry.vc
-        likely_s, by_s = corrected(raw, past.factors(vc, scene.at))
+        raw, waiter = found[number], scene.waiters[number]
+        factors = corrector.of(waiter.entry.vc, waiter.is_opportunistic)
+        likely_s, by_s = factors.corrected(raw.likely_s, raw.by_s)
         kind = _kind(raw)
         if kind in ("certain", "bounded"):
             by_s = raw.reserved_s if kind == "certain" else raw.bound_s
-        made.append(_Made(names[number], scene.at, kind, likely_s, by_s))
-        past.note(names[number], vc, scene.at, raw)
+        made.append(Made(waiter.entry.name, waiter.entry.vc, scene.at, kind, likely_s, by_s, raw))
+        past.note(waiter, scene.at, raw)
     return made
 
 
@@ -105,18 +120,13 @@ def _kind(raw: Raw) -> str:
     return "estimated" if raw.by_s < math.inf else "unknown"
 
 
-def _judged(made: _Made, service: SimulatedService) -> Case | None:
-    """None for a job that never started."""
-    task = service.task_of[made.job]
-    if task.first_s == NEVER:
+def judged(made: Made, service: SimulatedService) -> Case | None:
+    """A forecast and what came of it; None for a job that never started."""
+    started_s = service.start_after(made.job, made.at_s)
+    if started_s is None:
         return None
-    is_passed = any(
-        made.at_s <= other.submitted_s < other.first_s <= task.first_s
-        or (made.at_s <= other.submitted_s == other.first_s <= task.first_s)
-        for other in service.tasks_of_vc(task.vc)
-        if other is not task and other.priority >= task.priority
-    )
-    return Case(made.kind, task.vc, made.likely_s, made.by_s, task.first_s - made.at_s, is_passed)
+    is_passed = started_s > made.at_s + made.by_s and service.is_passed(made.job, made.at_s, started_s)
+    return Case(made.kind, made.vc, made.likely_s, made.by_s, started_s - made.at_s, is_passed)
 
 
 def figures(jobs: int, cases: Sequence[Case]) -> Figures:

@@ -6,12 +6,12 @@ from random import Random
 from hived.specs import ClusterSpec
 from hived.state import GroupState
 from hived_config.access import AccessRules
-from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry
+from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry, jobs_of
 from hived_simulator.hived_cluster import HivedCluster
 from hived_simulator.loop import Loop, Manner
 from hived_simulator.requests import pod_of, pod_spec
 from hived_simulator.series import Series
-from hived_simulator.tasks import Phase, Task, tasks_of
+from hived_simulator.tasks import NEVER, Phase, Task, tasks_of
 from hived_traces.jobs import Job
 
 GRACE_S = 30.0
@@ -35,6 +35,7 @@ class SimulatedService:
         self._limits = {task.group: _limit(task, limited) for task in self.tasks}
         self._coming = sorted(range(len(self.tasks)), key=lambda number: self.tasks[number].submitted_s, reverse=True)
         self._open: dict[int, Task] = {}
+        self._starts: dict[str, list[float]] = {}
 
     @property
     def is_over(self) -> bool:
@@ -43,12 +44,7 @@ class SimulatedService:
 
     def play_until(self, at_s: float) -> None:
         """Let everything happen before a moment."""
-        while not self._loop.is_over and self._loop.next_s < at_s:
-            self._loop.step()
-
-    def finish(self) -> None:
-        """Let everything happen."""
-        while not self._loop.is_over:
+        while not self._loop.is_over and self._loop.agenda.next_s < at_s:
             self._loop.step()
 
     def snapshot(self, at_s: float) -> Snapshot:
@@ -56,6 +52,7 @@ class SimulatedService:
         while self._coming and self.tasks[self._coming[-1]].submitted_s < at_s:
             number = self._coming.pop()
             self._open[number] = self.tasks[number]
+        self._note_starts()
         over = [number for number, task in self._open.items() if task.phase in (Phase.ENDED, Phase.REFUSED)]
         for number in over:
             del self._open[number]
@@ -65,7 +62,32 @@ class SimulatedService:
                 running[task.group] = self._facts(task)
             elif task.phase in (Phase.WAITING, Phase.RESERVING):
                 waiting.append(self._entry(task))
-        return Snapshot(self._cluster.state, (0, 0), at_s, tuple(waiting), running, {}, {}, AccessRules(), {})
+        state = self._cluster.state
+        jobs = jobs_of(state, running)
+        return Snapshot(state, (0, 0), at_s, tuple(waiting), running, {}, {}, AccessRules(), {}, jobs)
+
+    def start_after(self, group: str, at_s: float) -> float | None:
+        """When a job next started after a moment; None if it never did. An evicted job starts again."""
+        self._note_starts()
+        return next((started_s for started_s in self._starts.get(group, ()) if started_s >= at_s), None)
+
+    def is_passed(self, group: str, at_s: float, started_s: float) -> bool:
+        """Did a job that did not wait at a moment start between then and the start of a job that did?
+
+        Guaranteed jobs are passed in their virtual cluster.
+        """
+        own = self.task_of[group]
+        return any(
+            (task.submitted_s >= at_s or starts[0] < at_s) and any(at_s <= each <= started_s for each in starts)
+            for task, starts in ((self.task_of[name], starts) for name, starts in self._starts.items() if starts)
+            if task is not own and (task.vc == own.vc or own.is_opportunistic)
+        )
+
+    def _note_starts(self) -> None:
+        for task in self._open.values():
+            known = self._starts.setdefault(task.group, [])
+            if task.started_s != NEVER and (not known or known[-1] != task.started_s):
+                known.append(task.started_s)
 
     def _entry(self, task: Task) -> WaitingEntry:
         request = pod_of(task, pod_spec(task, task.priority, is_lazy=False), 0)

@@ -11,7 +11,7 @@ from flask import Flask, Response, current_app, g, request
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import PathConverter
 
-from hived_extender.api.paths import CONFIG_PATH, DEFRAG_PATH, INPUTS_PATH, MOVES_PATH
+from hived_extender.api.paths import CONFIG_PATH, DEFRAG_PATH, INPUTS_PATH, MOVES_PATH, PAGE_PATH
 from hived_extender.defrag.desk import DefragDesk
 from hived_extender.http.access import Gate
 from hived_extender.http.answers import JSON, Answer, Question
@@ -19,7 +19,7 @@ from hived_extender.http.callers import CALLER, Call
 from hived_extender.http.config_pushes import ConfigPushes
 from hived_extender.http.gated_app import BODY_LIMIT, CLOSE, GATE, gate_of
 from hived_extender.http.masking import Masking
-from hived_extender.http.pages.blueprint import front_page, pages, wants_page
+from hived_extender.http.pages.blueprint import front_page, pages, refusal_page, wants_page
 from hived_extender.http.pages.site import Site
 from hived_extender.http.routes import ROUTES, answer, explain
 from hived_extender.http.routing import Backend, Handler
@@ -77,7 +77,11 @@ def _refuse() -> Response | None:
     call = Call(request.method, request.path, request.environ.get(CALLER), request.headers.get("Authorization"))
     verdict = gate_of(current_app).decide(call)
     g.caller = verdict.caller
-    return _respond(verdict.refusal) if verdict.refusal is not None else None
+    if verdict.refusal is None:
+        return None
+    is_page = request.path == "/" or request.path.startswith(f"{PAGE_PATH}/")
+    refused = _respond(verdict.refusal)
+    return refusal_page(refused) if is_page and wants_page() else refused
 
 
 def _view(handler: Handler, backend: Backend) -> Callable[..., Response]:

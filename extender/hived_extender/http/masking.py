@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from msgspec.structs import replace
 
 from hived_extender.api.waiting import MASKED, Certificate, Holder, IfResult, Job, NodeView, Unblock, Why
+from hived_extender.api.what_if import PodOutcome
 from hived_extender.http.access import Gate
 from hived_extender.http.identities import Identity
 from hived_extender.kube.client import KubeError
@@ -110,7 +111,10 @@ class Mask:
         """The answer about a job that is shown; `namespace_of` has the namespace of each job and group."""
         if self.shows_all or why.certificate is None:
             return why
-        return replace(why, certificate=self.certificate(why.certificate, at_s, why.job.namespace, namespace_of))
+        return replace(
+            why, job=self.listed(why.job, why.certificate, at_s),
+            certificate=self.certificate(why.certificate, at_s, why.job.namespace, namespace_of),
+        )  # fmt: skip
 
     def outcome(self, found: IfResult, at_s: float, namespace: str, namespace_of: Mapping[str, str]) -> IfResult:
         """The result of changes that were tried on a job of a namespace."""
@@ -134,6 +138,14 @@ class Mask:
         unblock = [self._unblock(one, namespace_of) for one in found.unblock]
         masked = replace(found, holders=holders, unblock=unblock)
         return with_sentence(masked, at_s, namespace) if is_derived(found) else masked
+
+    def forecast(self, pod: PodOutcome, at_s: float) -> PodOutcome:
+        """The outcome for a pod if it were created at `at_s`, which names nobody hidden."""
+        found = pod.certificate
+        if found is None or self.shows_all:
+            return pod
+        masked = self.certificate(found, at_s, pod.namespace, {})
+        return replace(pod, certificate=masked, reason=pod.reason.replace(found.sentence, masked.sentence))
 
     def node(self, node: NodeView, namespace_of: Mapping[str, str]) -> NodeView:
         """A node; the hidden jobs on it keep their number."""

@@ -6,6 +6,7 @@ a JSON string.
 """
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
@@ -163,8 +164,12 @@ def rules(backend: Backend, question: Question) -> Answer:
 
 
 def what_if(backend: Backend, question: Question) -> Answer:
-    """The outcome for these pods if they were created now. Nothing is changed."""
-    return Answer(encode(WhatIfResult(backend.service.what_if(decode_args(question.body, WhatIfArgs).pods))))
+    """The outcome for these pods if they were created now. Nothing is changed.
+
+    Anybody may write any namespace into a manifest, so jobs are named for those alone who may see them.
+    """
+    found, mask = backend.service.what_if(decode_args(question.body, WhatIfArgs).pods), backend.mask(question)
+    return Answer(encode(WhatIfResult([mask.forecast(one, time.time()) for one in found])))
 
 
 def health(backend: Backend, question: Question) -> Answer:

@@ -136,7 +136,9 @@ class Answering:
             certificates = {entry.name: judge.certificate(entry) for entry in snapshot.waiting}
         self._foresee(snapshot)
         waiting = [
-            waiting_job(snapshot, entry, certificates[entry.name], self._foreseen.get(entry.name))
+            waiting_job(
+                snapshot, entry, found := certificates[entry.name], _start(found, self._foreseen.get(entry.name))
+            )
             for entry in snapshot.waiting
         ]
         jobs = (*waiting, *running_jobs(snapshot))
@@ -150,9 +152,7 @@ class Answering:
             return Why(job=listed.job)
         found = replace(view.certificates[name], unblock=unblocks_of(view.snapshot, entry))
         when = self._forecaster.of(view.snapshot, entry) if self._forecaster is not None else None
-        if when is not None and when.kind == "unknown" and found.cause in _UNTIMED:
-            when = replace(when, because=_UNTIMED[found.cause])
-        return Why(job=listed.job, certificate=found, when=when)
+        return Why(job=listed.job, certificate=found, when=_start(found, when))
 
     def _foresee(self, snapshot: Snapshot) -> None:
         """Have all starts forecast beside everything else: with a thousand jobs that takes seconds.
@@ -180,6 +180,15 @@ class Answering:
         if found is None or found[0] is not topology:
             found = self._emptied = topology, Emptied(), threading.Lock()
         return Judge(snapshot, *found[1:])
+
+
+def _start(found: Certificate, when: When | None) -> When | None:
+    """When a job starts: never, if its certificate says that nothing could let it."""
+    if found.never:
+        return When(kind="never")
+    if when is not None and when.kind == "unknown" and found.cause in _UNTIMED:
+        return replace(when, because=_UNTIMED[found.cause])
+    return when
 
 
 def _nodes(view: View, *, is_bad: bool) -> list[NodeView]:

@@ -88,9 +88,9 @@ def _may_come_first(scene: Scene, number: int, other: int, *, is_alone: bool) ->
     if waiter.is_opportunistic:
         return True
     is_own = rival.entry.vc == waiter.entry.vc
-    if scene.state.spec.rules is Rules.BETTER:
-        if rival.is_opportunistic or (is_own and rival.entry.priority < waiter.entry.priority):
-            return False
+    is_lower = rival.is_opportunistic or (is_own and rival.entry.priority < waiter.entry.priority)
+    if scene.state.spec.rules is Rules.BETTER and is_lower:
+        return False
     return not is_alone or is_own
 
 

@@ -17,12 +17,12 @@ from hived_extender.api.waiting import BadNode, CauseName, Certificate
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry
 from hived_extender.service.certificates import GroupFacts, asks_of, certificate_of, holders_of, rfc3339, with_sentence
 from hived_extender.service.devices.keeper import SHORT
-from hived_extender.service.explaining import digest
+from hived_extender.service.explaining import shape_of
 from hived_extender.service.sentences import is_derived
 
 ROOM = "has room now; it starts when kube-scheduler asks about it next"
 
-_Shape = tuple[tuple[PodSpec, bytes], ...]
+_Shape = tuple[str, tuple[tuple[PodSpec, bytes], ...]]
 
 
 class SnapshotFacts:
@@ -62,16 +62,14 @@ class Judge:
             cause: CauseName = "incomplete" if entry.is_incomplete else "invalid"
             sentence = entry.refusal or entry.reason
             return Certificate(sentence=sentence, cause=cause, vc=entry.vc, reason=entry.refusal)
-        shape = tuple(
-            (request.spec.of_group(""), digest(offer))
-            for request, offer in zip(entry.requests, entry.offers, strict=True)
-        )
-        is_shared = not self._reserves(entry) and not any(offer is not None and offer.rules for offer in entry.offers)
+        shape = entry.rules, tuple(map(shape_of, entry.requests, entry.offers))
+        is_shared = not self._reserves(entry)
         found = self._known.get(shape) if is_shared else None
         if found is None:
             found = self._judge(entry)
             if is_shared:
                 self._known[shape] = found
+        found = replace(found, reason=found.reason or entry.reason)
         return with_sentence(found, self._snapshot.at, entry.namespace) if is_derived(found) else found
 
     def _reserves(self, entry: WaitingEntry) -> bool:
@@ -87,7 +85,7 @@ class Judge:
         (found,) = plan_in_turn(snapshot.state, [bundle], snapshot.at)
         if isinstance(found, UserError):
             sentence = found.message.removeprefix(f"[{entry.requests[0].label}]: ")
-            return replace(plain, cause="invalid", sentence=sentence, reason=found.message)
+            return replace(plain, cause="invalid", sentence=sentence, reason=sentence)
         waits = [at for at, one in enumerate(found) if isinstance(one, Wait)]
         if not waits:
             return self._of_room(plain, entry, found)
@@ -111,7 +109,7 @@ class Judge:
         plain = replace(plain, asks=self._asks(entry, found))
         if not victims:
             sentence = f"needs {plain.asks}; {plain.vc or 'the cluster'} {ROOM}"
-            return replace(plain, cause="order", sentence=sentence, reason=entry.reason)
+            return replace(plain, cause="order", sentence=sentence)
         state = self._snapshot.state
         groups = [
             HoldingGroup(
@@ -122,7 +120,7 @@ class Judge:
             if not victims.isdisjoint(group.slots_of)
         ]  # fmt: skip
         holders = holders_of(groups, state.topology, self._facts)
-        return with_sentence(replace(plain, cause="lent", holders=holders, reason=entry.reason), self._snapshot.at)
+        return with_sentence(replace(plain, cause="lent", holders=holders), self._snapshot.at)
 
     def _asks(self, entry: WaitingEntry, found: Sequence[Decision]) -> str:
         """What a job asks for, in the words of the cells that it gets."""

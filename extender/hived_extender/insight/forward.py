@@ -8,8 +8,7 @@ guess of one future; `forecast` draws many. Deterministic, with no clock and no 
 
 import heapq
 import math
-from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 
 import numpy as np
@@ -22,6 +21,7 @@ from hived.scheduler import Asked, handle, plan_in_turn
 from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest, Rules
 from hived.state import Group, GroupState, State
 from hived.topology import NO_CELL, BoolArray
+from hived_extender.insight.lineup import Lineup, Usage
 from hived_extender.insight.scene import GRACE_S, Scene, has_own_cells, leaf_count
 
 MOST_ENDS = 4000
@@ -65,27 +65,22 @@ class Play:
         self._runs = [True] * len(scene.runners)
         self._taken: dict[int, dict[PodRequest, bool]] = {}  # requests with cells, by waiter: are they bound?
         self._waiter_of: dict[str, int] = {}  # by group, of those
-        self._used: defaultdict[str, Counter[int]] = defaultdict(Counter)
-        self._counted: dict[str, tuple[str, int, int]] = {}  # by group: virtual cluster, priority, leaf cells
-        self._kinds: dict[Hashable, list[int]] = {}  # waiting jobs of each kind, the next one last
-        self._refused: set[Hashable] = set()
+        self._usage = Usage()
+        self._lineup = Lineup(scene)
         self._opened: BoolArray | None = None  # nodes that groups have left
         for group in self.state.groups.values():
             if has_own_cells(group) and group.state is not GroupState.BEING_PREEMPTED:
-                self._count(group.name, group.spec.virtual_cluster, group.priority, len(group.physical))
+                self._usage.add(group.name, group.spec.virtual_cluster, group.priority, len(group.physical))
         for number, end_s in enumerate(ends):
             if end_s < math.inf:
                 self._agenda.append((max(end_s, 0.0), _Act.END, number))
         heapq.heapify(self._agenda)
-        for number in reversed(range(len(scene.waiters))):
-            if scene.waiters[number].is_asked:
-                self._kinds.setdefault(scene.waiters[number].kind, []).append(number)
 
     def run(self, target: int | None = None) -> None:
         """Go on until a waiting job has started, or all that can. Work is bounded by MOST_ENDS and MOST_ASKS."""
         self._try_all()
         for _ in range(MOST_ENDS):
-            is_over = not self._kinds and not self._taken if target is None else self.starts[target] < math.inf
+            is_over = not self._lineup and not self._taken if target is None else self.starts[target] < math.inf
             if is_over or not self._agenda or self.asks >= MOST_ASKS:
                 return
             self.step()
@@ -105,26 +100,19 @@ class Play:
 
     def _try_all(self) -> None:
         """All that wait, in their order, one of each kind until it is refused."""
-        heads = [(numbers[-1], kind) for kind, numbers in self._kinds.items() if kind not in self._refused]
-        heapq.heapify(heads)
-        while heads and self.asks < MOST_ASKS:
-            number, kind = heapq.heappop(heads)
-            if kind in self._refused or self._kinds.get(kind, [-1])[-1] != number:
-                continue
+        self._lineup.begin()
+        while self.asks < MOST_ASKS and (number := self._lineup.next()) is not None:
             if self._lacks_leaves(number) or not self._try(number):
-                self._refused.add(kind)
-            elif kind in self._kinds:
-                heapq.heappush(heads, (self._kinds[kind][-1], kind))
+                self._lineup.refuse(number)
 
     def _lacks_leaves(self, number: int) -> bool:
         """A quick look: do others of its virtual cluster that it cannot evict leave it too few leaf cells?"""
         waiter = self._scene.waiters[number]
         if waiter.is_opportunistic:
             return False
-        vc, priority = waiter.entry.vc, waiter.entry.priority
-        held = sum(count for level, count in self._used[vc].items() if level >= priority)
-        held -= sum(self._counted.get(one.spec.group.name, ("", 0, 0))[2] for one in waiter.entry.requests)
-        return held + waiter.leaves > self._scene.promised.get(vc, 0)
+        entry = waiter.entry
+        held = self._usage.held(entry.vc, entry.priority, (one.spec.group.name for one in entry.requests))
+        return held + waiter.leaves > self._scene.promised.get(entry.vc, 0)
 
     def _try(self, number: int) -> bool:
         """Start a waiting job, or reserve its cells; False if it has no room, and nothing has changed."""
@@ -134,10 +122,10 @@ class Play:
                 return False
             is_taken = self._take(number)
         except UserError:
-            self._drop(number)
+            self._lineup.drop(number)
             return True
         if is_taken:
-            self._drop(number)
+            self._lineup.drop(number)
         return is_taken
 
     def _fits(self, number: int) -> bool:
@@ -180,9 +168,9 @@ class Play:
                 emptied_s = max(emptied_s, self._evict(request.spec.group.name))
                 lent = decision.lazily_preempted
             for name in lent:
-                self._uncount(name)
+                self._usage.remove(name)
             if entry.priority > OPPORTUNISTIC_PRIORITY:
-                self._count(request.spec.group.name, entry.vc, entry.priority, leaf_count(request))
+                self._usage.add(request.spec.group.name, entry.vc, entry.priority, leaf_count(request))
         if all(taken.values()):
             self.starts[number] = self._now_s
             if self._lengths[number] < math.inf:
@@ -212,7 +200,7 @@ class Play:
         gone_s = self._now_s
         numbers = self.state.victims[self.state.groups[preemptor].number].groups
         for name in sorted(self.state.group_by_number[number].name for number in numbers):
-            self._uncount(name)
+            self._usage.remove(name)
             runner = self._scene.runner_of.get(name)
             if runner is None:
                 leaves_s = self._now_s + GRACE_S
@@ -238,26 +226,22 @@ class Play:
                     pod = group.holders[slots[0]]
                     assert pod is not None, uid
                     self._delete(pod)
-            self._uncount(name)
-        self._make_room(self._scene.runners[runner].vc)
+            self._usage.remove(name)
+        self._lineup.reopen(self._scene.runners[runner].vc)
 
     def _release(self, number: int) -> None:
         """A job that waited at the beginning is over, or lets go of the cells that it reserves."""
         for request in self._taken.pop(number, ()):
             self._open_nodes(self.state.groups.get(request.spec.group.name))
             self._delete(request)
-            self._uncount(request.spec.group.name)
+            self._usage.remove(request.spec.group.name)
             self._waiter_of.pop(request.spec.group.name, None)
-        self._make_room(self._scene.waiters[number].entry.vc)
+        self._lineup.reopen(self._scene.waiters[number].entry.vc)
 
     def _let_go(self, number: int) -> None:
         """A job has lost room for a part: it gives the rest back, and waits."""
         self._release(number)
-        waiter = self._scene.waiters[number]
-        waiting = self._kinds.setdefault(waiter.kind, [])
-        if number not in waiting:
-            waiting.append(number)
-            waiting.sort(reverse=True)
+        self._lineup.add(number)
 
     def _take_back(self, groups: Iterable[str], but: int) -> None:
         """These groups reserve cells no more, and their jobs wait again."""
@@ -277,34 +261,3 @@ class Play:
     def _delete(self, pod: PodRequest) -> None:
         applied = handle(self.state, PodDeleted(pod))
         self._take_back(applied.cancelled, -1)
-
-    def _drop(self, number: int) -> None:
-        """A job does not wait any more."""
-        kind = self._scene.waiters[number].kind
-        if number in self._kinds.get(kind, ()):
-            self._kinds[kind].remove(number)
-            if not self._kinds[kind]:
-                del self._kinds[kind]
-
-    def _make_room(self, vc: str) -> None:
-        """Cells are free: those that they may help are tried again.
-
-        By VC safety, cells of a virtual cluster help its own guaranteed jobs alone, where every node is healthy and
-        offered.
-        """
-        if not self._scene.is_whole:
-            self._refused.clear()
-            return
-        waiting = ((kind, self._scene.waiters[numbers[-1]]) for kind, numbers in self._kinds.items())
-        for kind, one in waiting:
-            if one.entry.vc == vc or one.is_opportunistic or one.is_restricted:
-                self._refused.discard(kind)
-
-    def _count(self, group: str, vc: str, priority: int, leaves: int) -> None:
-        if group not in self._counted:
-            self._counted[group] = (vc, priority, leaves)
-            self._used[vc][priority] += leaves
-
-    def _uncount(self, group: str) -> None:
-        vc, priority, leaves = self._counted.pop(group, ("", 0, 0))
-        self._used[vc][priority] -= leaves

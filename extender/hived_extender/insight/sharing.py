@@ -33,7 +33,7 @@ class SharedAnswers(Generic[V]):
                 future, is_ours = Future(), True
                 self._answers[question] = future, 0.0
                 self._answers.move_to_end(question)
-                self._forget_oldest()
+                self._forget()
         if is_ours:
             self._compute(question, future, compute)
         return future.result()
@@ -55,10 +55,13 @@ class SharedAnswers(Generic[V]):
             if (found := self._answers.get(question)) is not None and found[0] is future:
                 del self._answers[question]
 
-    def _forget_oldest(self) -> None:
-        """Those under way stay: others wait for them all the same, but would ask anew."""
-        while len(self._answers) > self._most:
-            done = next((key for key, (future, _) in self._answers.items() if future.done()), None)
-            if done is None:
-                return
-            del self._answers[done]
+    def _forget(self) -> None:
+        """Those that have ended, and the oldest if there are too many.
+
+        Those under way stay: others wait for them all the same, but would ask anew. Cost O(answers).
+        """
+        done = [(question, end) for question, (future, end) in self._answers.items() if future.done()]
+        now, over = self._clock(), len(self._answers) - self._most
+        for number, (question, end) in enumerate(done):
+            if number < over or end <= now:
+                del self._answers[question]

@@ -292,11 +292,12 @@ def _sizes(spec: PodSpec) -> list[int]:
 
 
 def _rows(masks: Sequence[Mask]) -> Mask:
-    """One row for each; without a copy where all are one."""
+    """One row for each; without a copy where all are equal."""
+    first = masks[0]
     if len(masks) == 1:
-        return masks[0][np.newaxis]
-    if all(mask is masks[0] for mask in masks):
-        return np.broadcast_to(masks[0], (len(masks), len(masks[0])))
+        return first[np.newaxis]
+    if all(mask is first or np.array_equal(mask, first) for mask in masks):
+        return np.broadcast_to(first, (len(masks), len(first)))
     return np.array(masks)
 
 

@@ -5,10 +5,12 @@ from collections.abc import Mapping
 import pytest
 
 from hived_extender.api.waiting import MASKED, Certificate, Holder, IfResult, Job, NodeView, Unblock, Why
+from hived_extender.api.what_if import PodOutcome
 from hived_extender.http.access import Gate
 from hived_extender.http.identities import Identity
 from hived_extender.http.masking import FAILED_S, MOST_REVIEWS, REMEMBERED_S, Mask, Masking
 from hived_extender.kube.client import KubeError
+from hived_extender.service.certificates import with_sentence
 
 ANN = Identity("ann", (), "", ())
 NAMESPACES = {"cv/mine": "cv", "podgroup/nlp/theirs": "nlp", "nlp/pod": "nlp"}
@@ -97,10 +99,18 @@ def test_nodes_and_results_name_nobody_hidden() -> None:
     assert shown.node(NodeView(node="n0", groups=["cv/mine", "nlp/pod"]), NAMESPACES).groups == ["cv/mine", MASKED]
     tried = IfResult(starts=True, nodes=["n0"], victims=["nlp/pod"])
     assert shown.outcome(tried, 0.0, "cv", NAMESPACES).victims == [MASKED]
-    why = Why(job=Job(name="cv/x", state="Waiting", namespace="cv"), certificate=certificate())
-    masked = shown.why(why, 0.0, NAMESPACES).certificate
-    assert masked is not None
-    assert "theirs" not in str(masked)
+    job = Job(name="cv/x", state="Waiting", namespace="cv", sentence="in use by podgroup/nlp/theirs")
+    why = Why(job=job, certificate=certificate())
+    assert "theirs" not in str(shown.why(why, 0.0, NAMESPACES))
+
+
+def test_a_pod_that_is_tried_is_told_no_hidden_name_of_the_namespace_that_it_says_it_is_in() -> None:
+    told = with_sentence(certificate(), 0.0, "nlp")
+    tried = PodOutcome(namespace="nlp", name="x", outcome="wait", reason=f"no room; {told.sentence}", certificate=told)
+    found = mask("cv").forecast(tried, 0.0)
+    assert "theirs" in tried.reason
+    assert "theirs" not in str(found)
+    assert found.reason.startswith("no room; needs 1 node of 4 GPU; ")
 
 
 def test_a_group_of_which_nothing_is_known_is_hidden() -> None:

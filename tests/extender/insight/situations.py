@@ -76,5 +76,6 @@ class Situation:
     def snapshot(self, at: float = AT) -> Snapshot:
         """All of it; jobs that wait are served in the order of priority and age."""
         waiting = tuple(sorted(self.waiting, key=lambda entry: (-entry.priority, entry.created_s)))
-        jobs = jobs_of(self.state, self.running)
-        return Snapshot(self.state, (0, 0), at, waiting, dict(self.running), {}, {}, AccessRules(), {}, jobs)
+        running = dict(self.running)
+        jobs = jobs_of(self.state, running)
+        return Snapshot(self.state, (0, 0), at, waiting, running, {}, {}, AccessRules(), {}, jobs)

@@ -1,6 +1,7 @@
 """An answer is computed once for all who ask in a moment, and errors are not kept."""
 
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -9,6 +10,10 @@ from hived.errors import UserError
 from hived_extender.insight.sharing import SharedAnswers
 
 CALLERS = 20
+
+
+class _Answer:
+    """One that can be referred to weakly."""
 
 
 class Counting:
@@ -63,3 +68,13 @@ def test_the_oldest_answers_make_room() -> None:
         shared.get(question, lambda number=number: number)  # type: ignore[misc]
     assert shared.get("c", lambda: 9) == 2
     assert shared.get("a", lambda: 9) == 9
+
+
+def test_answers_that_have_ended_are_forgotten() -> None:
+    now = [0.0]
+    shared: SharedAnswers[_Answer] = SharedAnswers(2.0, lambda: now[0])
+    first = weakref.ref(shared.get("a", _Answer))
+    assert first() is not None
+    now[0] = 2.0
+    shared.get("b", _Answer)
+    assert first() is None

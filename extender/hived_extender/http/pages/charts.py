@@ -17,6 +17,9 @@ Values = list[float | None]
 MOST_ROWS = 24
 """Rows of the table of a chart: each is several intervals where there are more."""
 
+NOTHING = "\N{EN DASH}"
+"""In a table, where nothing was sampled."""
+
 MOST_LINES = 24
 """Lines of one chart; beyond that the smallest are left out, and the chart says how many."""
 
@@ -155,7 +158,7 @@ def table(chart: Chart, time_of: Callable[[float], str]) -> list[TableRow]:
         for line in chart.lines:
             known = [value for value in line.values[first : first + together] if value is not None]
             total = sum(known) / (1 if chart.is_summed else max(len(known), 1))
-            texts.append(f"{total:.4g}" if known else "–")  # noqa: RUF001
+            texts.append(f"{total:.4g}" if known else NOTHING)
         rows.append(TableRow(time_of(chart.times[first]), texts))
     return rows[::-1]
 

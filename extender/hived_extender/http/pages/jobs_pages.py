@@ -12,19 +12,38 @@ from flask import Response, request
 
 from hived.errors import UserError
 from hived_extender.api.paths import PAGE_JOBS_PATH, page_job_path
-from hived_extender.api.waiting import MASKED, Certificate, IfResult, Job
+from hived_extender.api.waiting import MASKED, CauseName, Certificate, IfResult, Job
 from hived_extender.http.pages.marks import Kind, marks_of
-from hived_extender.http.pages.site import Site, paged
+from hived_extender.http.pages.site import POLL_S, Site, paged
 from hived_extender.insight.answering import NOT_FOUND, Answering, View, unknown
 from hived_extender.insight.listing import JobState
+from hived_extender.service.certificates import rfc3339
 
 TAB = "Jobs"
 ROWS = 50
 SELDOM_S = 15
-"""How often the page of a waiting job is asked for again: what would help takes a while to find out."""
+"""How often the page of a waiting job, or of very many jobs, is asked for again: these take a while to find out."""
+
+MANY = 1000
 
 WORDS_LIMIT = 200
 """Characters of a change to try."""
+
+
+CAUSES: dict[CauseName, str] = {
+    "in-use": "the guarantee is in use",
+    "in-pieces": "free cells are in pieces",
+    "bad": "cells are bad",
+    "lent": "lent cells are taken back",
+    "kubernetes": "Kubernetes rules nodes out",
+    "incomplete": "members are missing",
+    "quota": "a quota is used up",
+    "order": "others are served first",
+    "invalid": "the request is not valid",
+    "never": "can never run",
+    "unknown": "cause unknown",
+}
+"""Each cause in a few words."""
 
 
 class Filters(msgspec.Struct, frozen=True):
@@ -75,10 +94,13 @@ class JobsPages:
         return self._site.page(
             "jobs.html",
             TAB,
+            poll_s=POLL_S if len(seen) < MANY else SELDOM_S,
             filters=filters,
             vcs=self._site.frames.latest().layout.vcs,
             states=get_args(JobState),
             jobs=[_row(job) for job in found[(page - 1) * ROWS : page * ROWS]],
+            causes=CAUSES,
+            has_users=any(job.user for job in seen),
             count=len(found),
             total=len(seen),
             by_state=_by_state(found),
@@ -111,6 +133,8 @@ class JobsPages:
             result=result,
             mistake=mistake,
             may_try=why.certificate is not None,
+            causes=CAUSES,
+            until=rfc3339(_until(view, why.job.name)),
             marks=json.dumps(marks) if marks else "",
             layout=self._site.frames.latest().layout,
         )
@@ -149,11 +173,19 @@ def _by_state(jobs: Iterable[Job]) -> list[tuple[str, int]]:
 def _marks(view: View, name: str, certificate: Certificate | None) -> list[tuple[int, int, int, int]]:
     """The job's own cells, and those of the jobs in its way."""
     listed = view.find(name)
-    holders = [each.group for each in certificate.holders] if certificate is not None else []
+    holders = [] if certificate is None or certificate.never else [each.group for each in certificate.holders]
     groups = dict.fromkeys((group for holder in holders for group in _groups(view, holder)), Kind.IN_THE_WAY)
     groups |= dict.fromkeys(listed.groups, Kind.CHOSEN)
     with view.snapshot.lock:
         return marks_of(view.snapshot.state, groups)
+
+
+def _until(view: View, name: str) -> float | None:
+    """When the last of a job's cells are given back at the latest, in seconds since 1970; None if nobody knows."""
+    facts = [view.snapshot.running[group] for group in view.find(name).groups if group in view.snapshot.running]
+    ends = [each.leaves_s if each.is_leaving else each.ends_s for each in facts]
+    known = [each for each in ends if each is not None]
+    return max(known) if known and len(known) == len(ends) else None
 
 
 def _groups(view: View, name: str) -> tuple[str, ...]:

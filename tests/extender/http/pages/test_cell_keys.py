@@ -1,5 +1,7 @@
 """Looks of cells: leaf by leaf as the state says, and larger cells as the sum of their leaves."""
 
+from random import Random
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,9 +54,9 @@ def test_a_preemptor_reserves_the_cells_of_its_victims() -> None:
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=6), st.integers(1, 4), st.randoms(use_true_random=False))
-def test_runs_count_every_leaf_of_every_cell_once(kinds: list[int], leaf_count: int, random: object) -> None:
+def test_runs_count_every_leaf_of_every_cell_once(kinds: list[int], leaf_count: int, random: Random) -> None:
     cells = 5
-    keys = np.array([random.choice(kinds) for _ in range(cells * leaf_count)], np.uint16)  # type: ignore[attr-defined]
+    keys = np.array([random.choice(kinds) for _ in range(cells * leaf_count)], np.uint16)
     runs = runs_of(keys, leaf_count)
     start = 0
     for cell, length in enumerate(runs.lengths.tolist()):

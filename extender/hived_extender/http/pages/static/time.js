@@ -1,7 +1,7 @@
 // Charts over time: values are asked for once a minute while somebody looks, and drawn by uPlot in the page's colours.
 "use strict";
 (() => {
-  const EVERY_MS = 60000, HEIGHT = 230;
+  const EVERY_MS = 60000, HEIGHT = 230, LEAST_STEPS = 10;
   const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3]];  // so that lines differ without colour as well
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const drawn = new Map();  // element -> {plot, chart, text}
@@ -32,11 +32,12 @@
 
   function options(chart, width) {
     const order = chart.lines.map((_, i) => chart.is_stacked ? chart.lines.length - 1 - i : i);
+    const first = chart.times[0], last = chart.times[chart.times.length - 1];
     const ink = colour("--faint"), grid = { stroke: colour("--line"), width: 1 };
     const series = order.map((i, place) => {
       const line = chart.lines[i], own = colour(`--vc-${line.number % 12}`);
       return {
-        label: line.name, stroke: own, width: 2, spanGaps: false, points: { show: false },
+        label: line.name, stroke: own, width: 2, spanGaps: false, points: { size: 5, fill: own },
         dash: DASHES[(Math.floor(line.number / 12) + (chart.is_stacked ? 0 : place)) % DASHES.length],
         fill: chart.is_stacked ? pale(own) : undefined,
         value: (_, __, ___, index) => index === null ? shortened(chart.lines[i].values.findLast((one) => one !== null)) : shortened(chart.lines[i].values[index]),
@@ -44,7 +45,8 @@
     });
     return {
       width, height: HEIGHT, padding: [8, 40, 0, 0], cursor: { points: { size: 6 } }, legend: { live: true },
-      scales: { y: { range: (_, __, most) => [0, chart.most ? Math.max(chart.most, most) * 1.02 : Math.max(most * 1.08, 1)] } },
+      scales: { x: { range: () => [Math.min(first, last - LEAST_STEPS * chart.step), last] },
+        y: { range: (_, __, most) => [0, chart.most ? Math.max(chart.most, most) * 1.02 : Math.max(most * 1.08, 1)] } },
       series: [{ label: "", value: (_, at) => at === null ? "last" : clock(at, 3600) }, ...series],
       axes: [{ stroke: ink, grid, ticks: grid, values: (_, splits) => splits.map((at) => clock(at, chart.step)), space: chart.step < 3600 ? 60 : 90 },
         { stroke: ink, grid, ticks: grid, size: 56, values: (_, splits) => splits.map(shortened) }],
@@ -83,11 +85,16 @@
       if (!chart.lines.length) return;
       draw(element, chart);
       drawn.get(element).text = text;
-      const twin = document.getElementById(element.dataset.table || "");
-      if (twin && !before) twin.open = false;
     } catch {
       element.classList.add("is-old");
+      if (!drawn.has(element)) setTable(element, true);
     }
+  }
+
+  // The table of a chart is open where no script runs. It is closed before anybody is in it, and not when its chart is drawn.
+  function setTable(element, isOpen) {
+    const table = document.getElementById(element.dataset.table || "");
+    if (table) table.open = isOpen;
   }
 
   const charts = [...document.querySelectorAll(".chart[data-source]")];
@@ -106,6 +113,7 @@
   });
   for (const each of charts) {
     each.hidden = false;  // an element without a place is never seen
+    setTable(each, false);
     watcher.observe(each);
     resizer.observe(each);
   }

@@ -1,0 +1,93 @@
+"""The causes of refusals that are kept for pods alike say nothing about one pod that belongs to another."""
+
+from typing import Any
+
+import pytest
+
+from hived_extender.api.what_if import PodOutcome, WhatIfArgs
+from hived_extender.pods.wire import decode_args, encode
+from hived_extender.service import explaining, what_if
+from hived_extender.service.explaining import Ration
+from hived_extender.service.offers import Offers
+from tests.extender.service.small_cluster import node_json, to_node
+from tests.extender.service.small_gangs import SmallGangCluster, koordinator
+
+NODES = ("n0", "n1", "n2", "n3")
+
+
+def manifest(name: str, gpus: int, annotations: dict[str, str]) -> dict[str, Any]:
+    containers = [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": gpus}}}]
+    metadata = {"name": name, "namespace": "ns", "annotations": annotations}
+    return {"metadata": metadata, "spec": {"schedulerName": "hived", "containers": containers}}
+
+
+def outcomes(small: SmallGangCluster, *pods: dict[str, Any]) -> list[PodOutcome]:
+    return small.service.what_if(decode_args(encode({"pods": list(pods)}), WhatIfArgs).pods)
+
+
+def test_a_pod_is_told_the_rules_that_refuse_itself() -> None:
+    small = SmallGangCluster()
+    for name in NODES:
+        tainted = node_json(name)
+        tainted["metadata"]["labels"] = {"zone": "east"}
+        tainted["spec"]["taints"] = [{"key": "dedicated", "effect": "NoSchedule"}]
+        small.service.node_seen(to_node(tainted))
+    small.pod("one", tolerations=[{"key": "dedicated", "operator": "Exists"}], nodeSelector={"zone": "west"})
+    small.pod("two")
+    told = [str(small.filter(small.kube.pods[name], [])) for name in ("one", "two")]
+    assert ["affinity" in text for text in told] == [True, False]
+    assert ["taint" in text for text in told] == [False, True]
+
+
+def test_a_gang_is_told_no_message_about_another_one_of_its_shape() -> None:
+    small = SmallGangCluster()
+    for index in range(2):
+        small.pod(f"w-{index}")
+        small.ask(f"w-{index}")
+    for index in range(2):
+        small.pod(f"hidden-{index}", annotations=koordinator("hidden", 2))
+    small.ask("hidden-0")
+    found = outcomes(small, *(manifest(f"m-{index}", 4, koordinator("mine", 2)) for index in range(2)))
+    assert {one.outcome for one in found} == {"wait"}
+    assert "hidden" not in str(found)
+
+
+def test_offers_of_pods_alike_are_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    of = Offers.of
+    monkeypatch.setattr(Offers, "of", lambda *args, **words: seen.append(of(*args, **words)) or seen[-1])
+    small = SmallGangCluster()
+    for index in range(4):
+        small.pod(f"w-{index}", annotations=koordinator("gang", 4))
+    small.ask("w-0")
+    assert {rows.strides[0] for offer in seen for rows in (offer.nodes, offer.after) if len(rows) > 1} == {0}
+
+
+def test_one_question_has_so_many_explanations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(what_if, "MOST_AT_ONCE", 3)
+    small = SmallGangCluster()
+    for index in range(2):
+        small.pod(f"w-{index}")
+        small.ask(f"w-{index}")
+    pods = [manifest(f"m-{index}", 1 + index // 2, koordinator(f"gang-{index}", 1)) for index in range(8)]
+    found = outcomes(small, *pods)
+    assert [(one.outcome, one.certificate is not None) for one in found] == [("wait", index < 6) for index in range(8)]
+
+
+def test_a_ration_fills_with_time_and_no_further_than_it_holds() -> None:
+    ration = Ration(0.5, 2.0)
+    assert [ration.take(at_s) for at_s in (0.0, 0.0, 0.0, 2.0, 2.0, 100.0, 100.0, 100.0)] == [
+        *(True, True, False), *(True, False), *(True, True, False),
+    ]  # fmt: skip
+
+
+def test_an_error_of_an_explanation_leaves_the_message_of_the_core(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    small = SmallGangCluster()
+    for index in range(3):
+        small.pod(f"w-{index}")
+    told = [small.ask(f"w-{index}") for index in range(2)]
+    monkeypatch.setattr(explaining, "explain_wait", lambda *args: told[9])
+    assert "insufficient capacity" in str(small.ask("w-2"))
+    assert "cannot explain" in caplog.text
