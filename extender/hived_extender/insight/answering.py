@@ -183,7 +183,7 @@ class Answering:
 
 
 def _start(found: Certificate, when: When | None) -> When | None:
-    """When a job starts: never, if its certificate says that nothing could let it."""
+    """When a job starts: never, if its certificate says that nothing could let it. Some causes have no history."""
     if found.never:
         return When(kind="never")
     if when is not None and when.kind == "unknown" and found.cause in _UNTIMED:
