@@ -24,7 +24,7 @@ from hived_extender.http.late_app import LateApp
 from hived_extender.http.server import HttpServer
 from hived_extender.http.shim import Shim
 from hived_extender.http.webhook import Webhook
-from hived_extender.insight.desk import InsightDesk
+from hived_extender.insight.answering import Answering
 from hived_extender.insight.forecaster import Forecaster
 from hived_extender.insight.history import HistoryRings
 from hived_extender.insight.sampling import Sampler
@@ -87,7 +87,7 @@ class Extender:
         self.history = HistoryRings(self.store)
         self._sampler = Sampler(self.service, self.history)
         self._forecaster = Forecaster(self.service, self.store)
-        self.insight = InsightDesk(self.service, self._forecaster)
+        self.insight = Answering(self.service, self._forecaster)
         self.defrag = DefragDesk(self.service, lambda: self.configurations.in_force.text, groundwork.secret)
         self._node_sync = self._make_node_sync()
         self._server = self._make_server(listener)

@@ -43,6 +43,21 @@ class Connection:
             raise RuntimeError(f"the server answered {head.decode()}: {b''.join(body)[:500].decode()}")
         return spent, b"".join(body)
 
+    def poll(self, request: bytes) -> str:
+        """Ask for what may have changed: the tag of the answer, "" for none. RuntimeError unless it is 200 or 304."""
+        self._socket.sendall(request)
+        data = b""
+        while (end := data.find(b"\r\n\r\n")) < 0:
+            data += self._receive()
+        status, *lines = data[:end].decode().split("\r\n")
+        fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        left = int(fields.get("content-length", "0")) - len(data[end + 4 :])
+        while left > 0:
+            left -= len(self._receive())
+        if status.split(" ")[1] not in {"200", "304"}:
+            raise RuntimeError(f"the server answered {status} {data[end + 4 :][:500].decode(errors='replace')}")
+        return fields.get("etag", "")
+
     def _receive(self) -> bytes:
         piece = self._socket.recv(1 << 20)
         if not piece:

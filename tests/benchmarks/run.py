@@ -17,11 +17,12 @@ from tests.benchmarks.clusters import GPUS_PER_NODE
 from tests.benchmarks.measure import Measurement
 from tests.benchmarks.refused_nodes import RefusedNodes
 from tests.benchmarks.switching import SwitchMeasurement
+from tests.benchmarks.watched import WatchedMeasurement
 from tests.benchmarks.web import START_REPEATS, WebMeasurement
 
 CLOCKS = {"wall": time.perf_counter_ns, "cpu": time.thread_time_ns}
 RULES = {"hived": Rules.HIVED, "2": Rules.BETTER}
-PARTS = ("core", "web", "switch", "profile")
+PARTS = ("core", "web", "switch", "watched", "profile")
 PROFILE_LINES = 30
 
 
@@ -54,6 +55,8 @@ def main() -> None:
         summaries = WebMeasurement(options.nodes, options.seed, progress, options.starts, rules).run().summaries()
     elif options.part == "switch":
         summaries = SwitchMeasurement(options.nodes, options.seed, progress, rules).run().summaries()
+    elif options.part == "watched":
+        summaries = WatchedMeasurement(options.nodes, options.seed, progress, rules).run().summaries()
     else:
         measurement = Measurement(options.nodes, options.seed, progress, CLOCKS[options.clock], rules)
         if options.part == "core":

@@ -2,7 +2,7 @@
 
 It starts as `hived serve` does, except that nodes and pods come from files and not from an API server: the bound pods
 as a list, before it leads, the waiting ones afterwards, as from a watch. When it is ready it prints one line of JSON
-and serves until its standard input ends.
+and serves until its standard input ends. Each line of that is another pod that is created.
 """
 
 import argparse
@@ -18,6 +18,10 @@ from hived_extender.http.bodies import Receive, Scope, Send
 from hived_extender.http.late_app import LateApp
 from hived_extender.http.server import HttpServer, listen, settle_process, tune_process
 from hived_extender.http.shim import Shim
+from hived_extender.insight.answering import Answering
+from hived_extender.insight.forecaster import Forecaster
+from hived_extender.insight.history import HistoryRings
+from hived_extender.insight.sampling import Sampler
 from hived_extender.kube import logs
 from hived_extender.kube.client import KubeClient
 from hived_extender.kube.watch import drained
@@ -61,6 +65,7 @@ def main() -> None:
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("--pods", type=Path, help="file of pods that are known at the start, one JSON text a line")
     parser.add_argument("--started", type=int, help="when this process was started, as perf_counter_ns of its parent")
+    parser.add_argument("--insight", action="store_true", help="with samples of the past and forecasts")
     options = parser.parse_args()
     started = (options.started or time.perf_counter_ns()) / 1e9
     marks: dict[str, float] = {}
@@ -91,16 +96,25 @@ def main() -> None:
     for pod in waiting:
         service.pod_seen(pod)
     del waiting
-    server = HttpServer(Shim(LateApp(service), service), listen("127.0.0.1:0"))
+    history, forecaster = HistoryRings(), Forecaster(service)
+    beside = (Sampler(service, history), forecaster) if options.insight else ()
+    for each in beside:
+        each.start()
+    app = LateApp(service, history=history, insight=Answering(service, forecaster)) if beside else LateApp(service)
+    server = HttpServer(Shim(app, service), listen("127.0.0.1:0"))
     server.start()
     settle_process()
     ready = {"url": server.url, "seconds": marks, "resident_mb": resident_mb()}
     empty = HttpServer(Nothing(), listen("127.0.0.1:0"))
     empty.start()
     print(json.dumps(ready | {"empty_url": empty.url}), flush=True)
-    sys.stdin.read()
+    decode = msgspec.json.Decoder(Pod).decode
+    for line in sys.stdin.buffer:
+        service.pod_seen(decode(line))
     empty.stop()
     server.stop()
+    for each in beside:
+        each.stop()
     service.close()
 
 

@@ -79,12 +79,19 @@ class Server:
         self.start_s = start_s
         self.start_cpu_s = cpu_ms(process.pid) / 1e3
 
+    def create(self, pod: PodRequest) -> None:
+        """Let the server see another pod."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(pod_text(pod).encode() + b"\n")
+        self.process.stdin.flush()
+
     @classmethod
     @contextmanager
-    def running(cls, config: Path, pods: Path | None = None) -> Iterator[Self]:
-        """Start a process, wait until it is ready, stop it at the end."""
+    def running(cls, config: Path, pods: Path | None = None, *options: str) -> Iterator[Self]:
+        """Start a process with more options, wait until it is ready, stop it at the end."""
         command = [sys.executable, "-m", "tests.benchmarks.serve", "--config", str(config)]
         command += ["--pods", str(pods)] if pods else []
+        command += options
         started = perf_counter_ns()
         command += ["--started", str(started)]
         with subprocess.Popen(
@@ -185,7 +192,7 @@ class WebMeasurement:
         self._progress(f"{CONNECTIONS} connections")
         names = names_text(self._load.driver.state.topology.node_names)
         pods = waiting[: sum(self._calls.values()) // CONNECTIONS * CONNECTIONS]
-        requests = [request_bytes("POST", FILTER, _body(pod, names)) for pod in pods]
+        requests = [request_bytes("POST", FILTER, filter_body(pod, names)) for pod in pods]
         answers = ask_all(server.url, CONNECTIONS, iter(requests))
         for answer in answers.bodies:
             _check_binds(answer)
@@ -227,12 +234,13 @@ class WebMeasurement:
             self.figures.values["web/statuses"] = reader.answers
 
     def _filter(self, connection: Connection, pod: PodRequest, names: bytes, key: str) -> None:
-        spent, answer = connection.call(request_bytes("POST", FILTER, _body(pod, names)))
+        spent, answer = connection.call(request_bytes("POST", FILTER, filter_body(pod, names)))
         _check_binds(answer)
         self.figures.samples.setdefault(key, []).append(spent)
 
 
-def _body(pod: PodRequest, names: bytes) -> bytes:
+def filter_body(pod: PodRequest, names: bytes) -> bytes:
+    """A question of kube-scheduler about a pod, with a list of node names."""
     return b'{"Pod":%s,"Nodes":null,"NodeNames":%s}' % (pod_text(pod).encode(), names)
 
 

@@ -11,7 +11,7 @@ from flask import Flask, Response, current_app, g, request
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import PathConverter
 
-from hived_extender.api.paths import CONFIG_PATH, DEFRAG_PATH, INPUTS_PATH, MOVES_PATH
+from hived_extender.api.paths import CONFIG_PATH, DEFRAG_PATH, INPUTS_PATH, MOVES_PATH, PAGE_PATH
 from hived_extender.defrag.desk import DefragDesk
 from hived_extender.http.access import Gate
 from hived_extender.http.answers import JSON, Answer, Question
@@ -19,11 +19,11 @@ from hived_extender.http.callers import CALLER, Call
 from hived_extender.http.config_pushes import ConfigPushes
 from hived_extender.http.gated_app import BODY_LIMIT, CLOSE, GATE, gate_of
 from hived_extender.http.masking import Masking
-from hived_extender.http.pages.blueprint import front_page, pages, wants_page
+from hived_extender.http.pages.blueprint import front_page, pages, refusal_page, wants_page
 from hived_extender.http.pages.site import Site
 from hived_extender.http.routes import ROUTES, answer, explain
 from hived_extender.http.routing import Backend, Handler
-from hived_extender.insight.desk import InsightDesk
+from hived_extender.insight.answering import Answering
 from hived_extender.insight.history import HistoryRings
 from hived_extender.pods.wire import encode
 from hived_extender.service.service import Service
@@ -42,7 +42,7 @@ def create_app(
     config_pushes: ConfigPushes | None = None,
     defrag: DefragDesk | None = None,
     history: HistoryRings | None = None,
-    insight: InsightDesk | None = None,
+    insight: Answering | None = None,
 ) -> Flask:
     """An application that serves `service` to callers whom `gate` lets in; without one, to everybody. Cheap.
 
@@ -57,7 +57,7 @@ def create_app(
     app.url_map.merge_slashes = False
     app.url_map.converters["rest"] = _RestOfPath
     masking = Masking(gate_of(app))
-    backend = Backend(service, config_pushes, defrag, history, insight or InsightDesk(service), masking)
+    backend = Backend(service, config_pushes, defrag, history, insight or Answering(service), masking)
     site = pages(backend, gate_of(app))
     app.register_blueprint(site.blueprint)
     for route in ROUTES:
@@ -77,7 +77,11 @@ def _refuse() -> Response | None:
     call = Call(request.method, request.path, request.environ.get(CALLER), request.headers.get("Authorization"))
     verdict = gate_of(current_app).decide(call)
     g.caller = verdict.caller
-    return _respond(verdict.refusal) if verdict.refusal is not None else None
+    if verdict.refusal is None:
+        return None
+    is_page = request.path == "/" or request.path.startswith(f"{PAGE_PATH}/")
+    refused = _respond(verdict.refusal)
+    return refusal_page(refused) if is_page and wants_page() else refused
 
 
 def _view(handler: Handler, backend: Backend) -> Callable[..., Response]:

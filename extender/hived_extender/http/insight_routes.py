@@ -14,7 +14,7 @@ from hived_extender.http.answers import Answer, Question
 from hived_extender.http.dumps import dump, unchanged
 from hived_extender.http.masking import Mask
 from hived_extender.http.routing import Backend
-from hived_extender.insight.desk import NOT_FOUND, View, unknown
+from hived_extender.insight.answering import NOT_FOUND, View, unknown
 from hived_extender.pods.wire import decode_args, encode
 
 Filters = Mapping[str, list[str]]

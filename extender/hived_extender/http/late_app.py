@@ -12,7 +12,7 @@ from hived_extender.defrag.desk import DefragDesk
 from hived_extender.http.access import Gate
 from hived_extender.http.config_pushes import ConfigPushes
 from hived_extender.http.gated_app import GATE, gate_of
-from hived_extender.insight.desk import InsightDesk
+from hived_extender.insight.answering import Answering
 from hived_extender.insight.history import HistoryRings
 from hived_extender.service.service import Service
 
@@ -30,7 +30,7 @@ class LateApp:
         config_pushes: ConfigPushes | None = None,
         defrag: DefragDesk | None = None,
         history: HistoryRings | None = None,
-        insight: InsightDesk | None = None,
+        insight: Answering | None = None,
     ) -> None:
         self.extensions: dict[str, Any] = {GATE: gate or Gate()}
         self._service = service

@@ -10,7 +10,7 @@ from hived_extender.defrag.desk import DefragDesk
 from hived_extender.http.answers import Answer, Question
 from hived_extender.http.config_pushes import ConfigPushes
 from hived_extender.http.masking import Mask, Masking
-from hived_extender.insight.desk import InsightDesk
+from hived_extender.insight.answering import Answering
 from hived_extender.insight.history import HistoryRings
 from hived_extender.service.service import Service
 
@@ -25,7 +25,7 @@ class Backend(msgspec.Struct, frozen=True):
     config_desk: ConfigPushes | None = None
     defrag_desk: DefragDesk | None = None
     past: HistoryRings | None = None
-    insight_desk: InsightDesk | None = None
+    answering: Answering | None = None
     masking: Masking | None = None
 
     @property
@@ -41,10 +41,10 @@ class Backend(msgspec.Struct, frozen=True):
         return self.defrag_desk
 
     @property
-    def insight(self) -> InsightDesk:
+    def insight(self) -> Answering:
         """The answers about jobs, on paths that exist only with them."""
-        assert self.insight_desk is not None
-        return self.insight_desk
+        assert self.answering is not None
+        return self.answering
 
     def mask(self, question: Question) -> Mask:
         """What the caller of a question may see, on the same paths."""

@@ -8,11 +8,13 @@ from flask.testing import FlaskClient
 
 from hived_extender.api.cells import AffinityGroup
 from hived_extender.api.configuration import ConfigVersion
+from hived_extender.api.waiting import Why
 from hived_extender.defrag.desk import DefragDesk
 from hived_extender.http.app import create_app
 from hived_extender.http.config_pushes import ConfigPushes
 from hived_extender.http.routes import ROUTES
 from hived_extender.http.routing import Route
+from hived_extender.insight.history import HistoryRings
 from hived_extender.reconfiguration.stores import FileStore
 from tests.extender.service.small_cluster import CONFIG, SmallCluster, pod_json, spec_text, to_pod
 from tests.extender.stored_config import configurations_of
@@ -26,6 +28,7 @@ def client(tmp_path: Path) -> FlaskClient:
     for name in ("p", "q"):
         cluster.place(name, spec_text(group="g", pods=2, leaf_cells=1))
     cluster.place("opportunist", spec_text("b", priority=-1))
+    cluster.create("late", spec_text("c", leaf_cells=64))
     foreign = pod_json("foreign", node="n3")
     foreign["spec"] |= {"schedulerName": "default-scheduler"}
     foreign["spec"]["containers"] = [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "2"}}}]
@@ -33,12 +36,14 @@ def client(tmp_path: Path) -> FlaskClient:
     file = tmp_path / "config.yaml"
     file.write_text(CONFIG)
     pushes = ConfigPushes(configurations_of(cluster.service, FileStore(file)), None, is_private=True)
-    return create_app(cluster.service, None, pushes, DefragDesk(cluster.service, lambda: CONFIG)).test_client()
+    defrag, history = DefragDesk(cluster.service, lambda: CONFIG), HistoryRings()
+    history.record(0.0, {("leaf_cells",): 16})
+    return create_app(cluster.service, None, pushes, defrag, history).test_client()
 
 
 @pytest.mark.parametrize("route", READS, ids=lambda route: route.path)
 def test_an_answer_is_byte_for_byte_what_its_struct_encodes_to(client: FlaskClient, route: Route) -> None:
-    name = {AffinityGroup: "g", ConfigVersion: "1"}.get(route.gives, "a")
+    name = {AffinityGroup: "g", ConfigVersion: "1", Why: "ns/late"}.get(route.gives, "a")
     answer = client.get(route.path.replace("{name}", name))
     assert answer.status_code == 200
     assert msgspec.json.encode(msgspec.json.decode(answer.data, type=route.gives)) == answer.data

@@ -7,8 +7,8 @@ import pytest
 from flask.testing import FlaskClient
 
 from hived_extender.http.app import create_app
-from hived_extender.insight import desk
-from hived_extender.insight.desk import InsightDesk
+from hived_extender.insight import answering
+from hived_extender.insight.answering import Answering
 from tests.extender.service.small_cluster import SmallCluster, node, spec_text
 
 JOBS = "/v1/inspect/jobs"
@@ -44,7 +44,7 @@ def time() -> Time:
 
 @pytest.fixture
 def client(small: SmallCluster, time: Time) -> FlaskClient:
-    return create_app(small.service, insight=InsightDesk(small.service, clock=time)).test_client()
+    return create_app(small.service, insight=Answering(small.service, clock=time)).test_client()
 
 
 def items(client: FlaskClient, query: str = "") -> list[Any]:
@@ -151,9 +151,9 @@ def test_whoever_has_an_answer_already_gets_none(client: FlaskClient) -> None:
 def test_an_answer_lasts_for_a_moment(small: SmallCluster, client: FlaskClient, time: Time) -> None:
     assert len(names(client)) == 4
     small.create("five")
-    time.now = desk.FRESH_S / 2
+    time.now = answering.FRESH_S / 2
     assert len(names(client)) == 4
-    time.now = desk.FRESH_S * 1.5
+    time.now = answering.FRESH_S * 1.5
     assert len(names(client)) == 5
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from hived.specs import ClusterSpec, VirtualCellSpec
 from hived_config.loader import load_text
 from hived_extender.api.waiting import Certificate, Why
-from hived_extender.insight.desk import InsightDesk
+from hived_extender.insight.answering import Answering
 from hived_extender.pods.asks import LEAF_CELL_TYPE, PINNED_CELL, PRIORITY, VIRTUAL_CLUSTER
 from hived_extender.pods.progress import MAY_MOVE
 from hived_extender.service.preemptions import PreemptionPolicy
@@ -228,7 +228,7 @@ class Office(SmallGangCluster):
 
     def why(self, name: str) -> Why:
         """The answer of `hived why` for a job of ours."""
-        return InsightDesk(self.service, fresh_s=0.0).why(f"ns/{self.jobs[name].pods[0]}")
+        return Answering(self.service, fresh_s=0.0).why(f"ns/{self.jobs[name].pods[0]}")
 
     def certificate(self, name: str) -> Certificate:
         """Why a job waits, and what would help."""

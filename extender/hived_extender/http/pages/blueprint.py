@@ -1,6 +1,7 @@
 """All pages as one Flask blueprint, behind the gate of the application that it is registered with."""
 
-from flask import Blueprint, Response, abort, request
+import msgspec
+from flask import Blueprint, Response, abort, render_template, request
 from werkzeug.exceptions import HTTPException
 
 from hived.errors import HivedError, UserError
@@ -9,11 +10,20 @@ from hived_extender.http.masking import Masking
 from hived_extender.http.pages import cluster_pages, configuration_pages, jobs_pages, time_pages, vc_pages
 from hived_extender.http.pages.assets import ASSETS
 from hived_extender.http.pages.frames import Frames
-from hived_extender.http.pages.site import PREFIX, Site, add_safety
+from hived_extender.http.pages.site import HTML, PREFIX, TABS, Site, add_safety
 from hived_extender.http.routing import Backend
 
 FOREVER = "public, max-age=31536000, immutable"
 UNAVAILABLE = 503
+AGAIN_S = 5
+"""After how long a browser asks again for a page that this replica cannot show yet."""
+
+UNKNOWN = 401
+REMEDIES = {
+    UNKNOWN: "A browser has to show a client certificate, or to come through a proxy that adds a token of its user.",
+    403: "Ask whoever manages the cluster for the role hived-viewer.",
+}
+"""What to do for somebody whom the gate has not let in."""
 
 
 def pages(backend: Backend, gate: Gate) -> Site:
@@ -49,6 +59,16 @@ def front_page(site: Site) -> Response:
     return add_safety(response)
 
 
+def refusal_page(refused: Response) -> Response:
+    """A refusal of the gate, for a browser: without styles, which lie behind the gate as well."""
+    message, status = msgspec.json.decode(refused.get_data()), refused.status_code
+    title = "Not signed in" if status == UNKNOWN else "Not allowed"
+    refused.set_data(render_template("refused.html", title=title, message=message, remedy=REMEDIES.get(status, "")))
+    refused.content_type = HTML
+    refused.headers["Cache-Control"] = "no-store"
+    return refused if request.blueprint == "pages" else add_safety(refused)
+
+
 def _static(name: str) -> Response:
     asset = ASSETS.files.get(name)
     if asset is None:
@@ -75,5 +95,13 @@ def _failed(site: Site, error: Exception) -> Response:
         message = str(error)
     elif isinstance(error, HTTPException):
         status, message = error.code or 500, error.description or ""
-    title = {UNAVAILABLE: "This replica does not lead", 404: "Not found"}.get(status, "That went wrong")
-    return site.page("error.html", "", title, status, message=message)
+    title = {UNAVAILABLE: "Not ready here", 404: "Not found"}.get(status, "That went wrong")
+    response = site.page("error.html", _tab_of(request.path), title, status, message=message)
+    if status == UNAVAILABLE and request.method == "GET":
+        response.headers["Refresh"] = str(AGAIN_S)
+    return response
+
+
+def _tab_of(path: str) -> str:
+    """The tab that a path lies behind, "" for none."""
+    return next((tab.name for tab in TABS if path == tab.path or path.startswith(f"{tab.path}/")), "")

@@ -38,6 +38,8 @@ VERDICTS = {
     "restored": "gets its guarantee back",
 }
 
+WAITING_VERDICTS = {"neverStarts": "can never start", "couldStart": "could start", "waits": "keeps waiting"}
+
 
 class DiffLine(msgspec.Struct, frozen=True):
     """A line of a comparison; `kind` is plus, minus, at, or "" for what both have."""
@@ -71,7 +73,7 @@ class ConfigurationPages:
         lines = list(diff(other.text, chosen.text)) if other is not None else []
         return self._page(
             "configuration_version.html",
-            f"Configuration {chosen.version}",
+            f"Configuration version {chosen.version}",
             poll_s=0,
             chosen=chosen,
             other=other,
@@ -130,6 +132,10 @@ class ConfigurationPages:
             affected=shown[:MOST_SHOWN],
             waiting=waiting[:MOST_SHOWN],
             verdicts=VERDICTS,
+            waiting_verdicts=WAITING_VERDICTS,
+            has_plan=report.groups.affected or report.groups.unaffected or not report.refusals,
+            job_path=paths.page_job_path,
+            masked=MASKED,
             agreed=json.dumps(report.verdicts, sort_keys=True),
             lines=list(diff(now.text, text)),
             layout=self._site.frames.latest().layout,

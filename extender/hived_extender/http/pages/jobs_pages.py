@@ -12,19 +12,38 @@ from flask import Response, request
 
 from hived.errors import UserError
 from hived_extender.api.paths import PAGE_JOBS_PATH, page_job_path
-from hived_extender.api.waiting import MASKED, Certificate, IfResult, Job
+from hived_extender.api.waiting import MASKED, CauseName, Certificate, IfResult, Job
 from hived_extender.http.pages.marks import Kind, marks_of
-from hived_extender.http.pages.site import Site, paged
-from hived_extender.insight.desk import NOT_FOUND, InsightDesk, View, unknown
+from hived_extender.http.pages.site import POLL_S, Site, paged
+from hived_extender.insight.answering import NOT_FOUND, Answering, View, unknown
 from hived_extender.insight.listing import JobState
+from hived_extender.service.certificates import rfc3339
 
 TAB = "Jobs"
 ROWS = 50
 SELDOM_S = 15
-"""How often the page of a waiting job is asked for again: what would help takes a while to find out."""
+"""How often the page of a waiting job, or of very many jobs, is asked for again: these take a while to find out."""
+
+MANY = 1000
 
 WORDS_LIMIT = 200
 """Characters of a change to try."""
+
+
+CAUSES: dict[CauseName, str] = {
+    "in-use": "the guarantee is in use",
+    "in-pieces": "free cells are in pieces",
+    "bad": "cells are bad",
+    "lent": "lent cells are taken back",
+    "kubernetes": "Kubernetes rules nodes out",
+    "incomplete": "members are missing",
+    "quota": "a quota is used up",
+    "order": "others are served first",
+    "invalid": "the request is not valid",
+    "never": "can never run",
+    "unknown": "cause unknown",
+}
+"""Each cause in a few words."""
 
 
 class Filters(msgspec.Struct, frozen=True):
@@ -60,14 +79,14 @@ class Row(msgspec.Struct, frozen=True):
 class JobsPages:
     """See the module."""
 
-    def __init__(self, site: Site, desk: InsightDesk) -> None:
+    def __init__(self, site: Site, answering: Answering) -> None:
         self._site = site
-        self._desk = desk
+        self._answering = answering
 
     def jobs(self) -> Response:
         """The list, or what of it the question asks for."""
         filters = Filters(**{name: request.args.get(name, "")[:WORDS_LIMIT] for name in Filters.__struct_fields__})
-        view, mask = self._desk.view(), self._site.mask()
+        view, mask = self._answering.view(), self._site.mask()
         at_s = view.snapshot.at
         seen = [mask.listed(one.job, view.certificates.get(one.job.name), at_s) for one in view.jobs]
         found = [job for job in seen if filters.takes(job)]
@@ -75,10 +94,13 @@ class JobsPages:
         return self._site.page(
             "jobs.html",
             TAB,
+            poll_s=POLL_S if len(seen) < MANY else SELDOM_S,
             filters=filters,
             vcs=self._site.frames.latest().layout.vcs,
             states=get_args(JobState),
             jobs=[_row(job) for job in found[(page - 1) * ROWS : page * ROWS]],
+            causes=CAUSES,
+            has_users=any(job.user for job in seen),
             count=len(found),
             total=len(seen),
             by_state=_by_state(found),
@@ -89,11 +111,11 @@ class JobsPages:
 
     def job(self, name: str) -> Response:
         """One job. Raises UserError (404) if there is none, or the caller may not see it."""
-        view, mask = self._desk.view(), self._site.mask()
+        view, mask = self._answering.view(), self._site.mask()
         namespace = view.find(name).namespace
         if not mask.shows(namespace):
             raise UserError(unknown(name), NOT_FOUND)
-        why = mask.why(self._desk.why(name), view.snapshot.at, view.namespaces)
+        why = mask.why(self._answering.why(name), view.snapshot.at, view.namespaces)
         tried = request.args.get("if", "").strip()[:WORDS_LIMIT]
         result, mistake = self._try(view, why.job.name, tried) if tried and why.certificate is not None else (None, "")
         marks = _marks(view, why.job.name, why.certificate)
@@ -111,6 +133,8 @@ class JobsPages:
             result=result,
             mistake=mistake,
             may_try=why.certificate is not None,
+            causes=CAUSES,
+            until=rfc3339(_until(view, why.job.name)),
             marks=json.dumps(marks) if marks else "",
             layout=self._site.frames.latest().layout,
         )
@@ -118,7 +142,7 @@ class JobsPages:
     def _try(self, view: View, name: str, tried: str) -> tuple[IfResult | None, str]:
         """The outcome of changes, separated by spaces; or what is wrong with them."""
         try:
-            found = self._desk.try_changes(name, tried.split())
+            found = self._answering.try_changes(name, tried.split())
         except UserError as error:
             return None, error.message
         return self._site.mask().outcome(found, view.snapshot.at, view.find(name).namespace, view.namespaces), ""
@@ -126,10 +150,10 @@ class JobsPages:
 
 def add_pages(site: Site) -> None:
     """The list and the pages of jobs; none where the service has nobody to answer."""
-    desk = site.backend.insight_desk
-    if desk is None:
+    answering = site.backend.answering
+    if answering is None:
         return
-    pages = JobsPages(site, desk)
+    pages = JobsPages(site, answering)
     site.blueprint.add_url_rule(PAGE_JOBS_PATH, "jobs", pages.jobs)
     site.blueprint.add_url_rule(f"{PAGE_JOBS_PATH}/<rest:name>", "job", pages.job)
 
@@ -148,11 +172,19 @@ def _by_state(jobs: Iterable[Job]) -> list[tuple[str, int]]:
 def _marks(view: View, name: str, certificate: Certificate | None) -> list[tuple[int, int, int, int]]:
     """The job's own cells, and those of the jobs in its way."""
     listed = view.find(name)
-    holders = [each.group for each in certificate.holders] if certificate is not None else []
+    holders = [] if certificate is None or certificate.never else [each.group for each in certificate.holders]
     groups = dict.fromkeys((group for holder in holders for group in _groups(view, holder)), Kind.IN_THE_WAY)
     groups |= dict.fromkeys(listed.groups, Kind.CHOSEN)
     with view.snapshot.lock:
         return marks_of(view.snapshot.state, groups)
+
+
+def _until(view: View, name: str) -> float | None:
+    """When the last of a job's cells are given back at the latest, in seconds since 1970; None if nobody knows."""
+    facts = [view.snapshot.running[group] for group in view.find(name).groups if group in view.snapshot.running]
+    ends = [each.leaves_s if each.is_leaving else each.ends_s for each in facts]
+    known = [each for each in ends if each is not None]
+    return max(known) if known and len(known) == len(ends) else None
 
 
 def _groups(view: View, name: str) -> tuple[str, ...]:

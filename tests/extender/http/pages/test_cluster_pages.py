@@ -5,9 +5,12 @@ import re
 import pytest
 from flask.testing import FlaskClient
 
+from hived_extender.http.access import Gate
 from hived_extender.http.app import create_app
 from hived_extender.http.pages.assets import ASSETS
 from hived_extender.http.pages.site import POLICY, paged
+from hived_extender.http.reviews import Reviews
+from tests.extender.http.secured import ReviewServer
 from tests.extender.service.small_cluster import SmallCluster, spec_text
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
@@ -129,7 +132,8 @@ def test_a_replica_that_does_not_lead_says_so_on_a_page() -> None:
     for path in ("/", "/page/vcs"):
         response = client.get(path, headers={"Accept": BROWSER})
         assert response.status_code == 503
-        assert "This replica does not lead" in response.text
+        assert "Not ready here" in response.text
+        assert response.headers["Refresh"] == "5"
 
 
 def test_long_lists_have_pages_around_the_present_one() -> None:
@@ -146,3 +150,19 @@ def test_names_that_look_like_html_are_shown_as_they_are() -> None:
     assert response.status_code == 404
     assert "<script>alert" not in response.text
     assert "&lt;script&gt;alert(1)" in response.text
+
+
+def test_whom_the_gate_refuses_is_told_so_on_a_page() -> None:
+    with ReviewServer.running({"t": {"username": "stranger"}}, set()) as server:
+        client = create_app(SmallCluster().service, Gate(None, Reviews(server.kube))).test_client()
+        for path in ("/", "/page/cluster", "/page/jobs/ns:p"):
+            unknown = client.get(path, headers={"Accept": BROWSER})
+            assert (unknown.status_code, unknown.mimetype) == (401, "text/html")
+            assert "WWW-Authenticate" in unknown.headers
+            assert "<h1>Not signed in</h1>" in unknown.text
+            stranger = client.get(path, headers={"Accept": BROWSER, "Authorization": "Bearer t"})
+            assert (stranger.status_code, stranger.mimetype) == (403, "text/html")
+            assert "stranger may not do this" in stranger.text
+            assert "hived-viewer" in stranger.text
+            assert stranger.headers.getlist("Content-Security-Policy") == [POLICY]
+            assert client.get(path).mimetype == "application/json"

@@ -93,7 +93,7 @@ def test_a_plan_changes_nothing_and_says_who_is_hit_on_which_cells(kube: KubeCli
     response = pages.plan(WITHOUT_N3)
     words = text_of(response.text)
     assert response.status_code == 200
-    assert "1 running or reserving jobs are affected, 1 are not" in words
+    assert "1 running or reserving job is affected; 1 is not" in words
     assert "ns:h a 0 goes on, but its cells are no longer hived" in unescaped(words)
     assert "Nodes added: n9" in words
     assert "Nodes removed: n3" in words
@@ -189,7 +189,7 @@ def test_names_of_other_tenants_are_for_those_who_may_push(kube: KubeClient) -> 
         pages.small.place("q", spec_text(group="g"))
         pages.small.place("p", spec_text(group="hidden"))
         seen, known = (pages.plan(WITHOUT_N3, Authorization=f"Bearer {name}").text for name in ("viewer", "admin"))
-    assert "1 running or reserving jobs are affected" in text_of(seen)
+    assert "1 running or reserving job is affected" in text_of(seen)
     assert "hidden" not in text_of(seen)
     assert "ns:hidden" in text_of(known)
 

@@ -82,7 +82,7 @@ def test_filters_are_kept_in_the_form_and_in_links_to_further_pages() -> None:
 
 def test_the_page_of_a_waiting_job_says_why_and_what_helps(client: FlaskClient) -> None:
     words = text_of(page(client, "/page/jobs/ns:third"))
-    assert "Why it waits needs 1 node of 4 GPU; a has 2 of 2 in use by" in words
+    assert "Why it waits Needs 1 node of 4 GPU; a has 2 of 2 in use by" in words
     assert "priority=1" in words
     assert "ends=ns:first" in words
     assert "Who has the cells" in words
@@ -148,3 +148,26 @@ def test_nobody_finds_a_masked_job_by_a_text() -> None:
     assert Filters(vc="a").takes(masked)
     assert not Filters(q="tenant").takes(masked)
     assert not Filters(namespace="n").takes(masked)
+
+
+def test_a_job_that_can_never_run_says_so_alone() -> None:
+    small = crowded()
+    small.filter(small.create("huge", spec_text(group="huge", leaf_cells=32)))
+    client = create_app(small.service).test_client()
+    html = page(client, "/page/jobs/ns:huge")
+    words = text_of(html)
+    assert "It can never start as it is" in words
+    assert "When it starts" not in words
+    assert "Who has the cells" not in words
+    assert 'id="picture"' not in html
+    assert "Waiting never" in text_of(page(client, "/page/jobs?q=huge"))
+
+
+def test_a_suggested_change_leads_to_its_outcome(client: FlaskClient) -> None:
+    html = page(client, "/page/jobs/ns:third")
+    (link,) = re.findall(r'<a class="change" href="([^"]+)#helps"><code>ends=ns:first</code>', html)
+    assert "With ends=ns:first it starts at once" in text_of(page(client, unescaped(link)))
+
+
+def test_a_column_that_nobody_fills_is_left_out(client: FlaskClient) -> None:
+    assert '<th scope="col">User</th>' not in page(client, "/page/jobs")

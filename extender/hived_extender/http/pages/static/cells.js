@@ -15,7 +15,7 @@
 
   const MOST_FITTED = 50;  // 43 pixels for a leaf cell: larger ones tell nothing more
   let layout = null, blocks = [], lastRoom = 0, scale = -1, isFitted = true, width = 0, height = 0;
-  let loaded = [], labels = new Map(), tag = "", timer = 0, isSeen = true, chosen = null, asked = 0, isWanted = false, lastAsked = "";
+  let loaded = new Map(), labels = new Map(), tag = "", timer = 0, isSeen = true, chosen = null, asked = 0, isWanted = false, lastAsked = "";
   let colours = {}, styles = new Map();
   const marks = readMarks(section.dataset.marks);
 
@@ -81,6 +81,12 @@
 
   /** The height that the picture may have, in pixels. */
   const room = () => Math.max(240, Math.min(1800, window.innerHeight * 0.64));
+
+  let resizing = 0;
+  function resizeSoon() {
+    clearTimeout(resizing);
+    resizing = setTimeout(resize, width ? 100 : 0);
+  }
 
   function resize() {
     if (width === frame.clientWidth && height === frame.clientHeight && lastRoom === room()) return;
@@ -239,12 +245,18 @@
 
   function drawCell(block, data, index, x, y, w, h) {
     const at = data && index >= data.first && index < data.end ? index - data.first : -1;
+    if (at < 0) {  // not here yet: nothing is said of it
+      context.strokeStyle = colours.line;
+      context.lineWidth = 1;
+      context.strokeRect(x + 0.5, y + 0.5, w - 1, h - 1);
+      return;
+    }
     context.fillStyle = colours.free;
     context.fillRect(x, y, w, h);
-    if (at < 0) return;
     const count = block.shape.leaves[block.shape.drawn], start = data.starts[at], stop = data.starts[at + 1];
     const mark = marks.size ? markOn(block.number, index * count, (index + 1) * count) : null;
-    if (marks.size && !mark) context.globalAlpha = 0.3;
+    const isFaded = marks.size && !mark;
+    if (isFaded) context.globalAlpha = 0.3;
     let left = x;
     for (let run = start; run < stop; run++) {
       const style = styleOf(data.keys[run]), wide = data.counts[run] / count * w;
@@ -262,8 +274,8 @@
         context.textBaseline = "middle";
         context.lineWidth = 2.5;
         context.strokeStyle = style.ink === "#fff" ? "rgba(0,0,0,.75)" : colours.paper;
-        context.strokeText(style.letter, left + wide / 2, y + h / 2);
-        context.fillStyle = style.ink;
+        if (!isFaded) context.strokeText(style.letter, left + wide / 2, y + h / 2);
+        context.fillStyle = isFaded ? colours.ink : style.ink;
         context.fillText(style.letter, left + wide / 2, y + h / 2);
       }
       left += wide;
@@ -292,8 +304,7 @@
     const ranges = [], named = [];
     for (const block of blocks) {
       if (block.top + block.tall < top || block.top > bottom) continue;
-      const { shape, chain, number } = block, data = loaded[number];
-      const isUsable = data && data.level === shape.drawn ? data : null;
+      const { shape, chain, number } = block, data = loaded.get(`${number}.${shape.drawn}`);
       context.textAlign = "left";
       context.fillStyle = colours.ink;
       context.font = "600 13px system-ui, sans-serif";
@@ -306,7 +317,7 @@
         if (level === shape.drawn) {
           if (index < least) least = index;
           if (index > most) most = index;
-          drawCell(block, isUsable, index, x, y, box.w, box.h);
+          drawCell(block, data, index, x, y, box.w, box.h);
           return;
         }
         context.strokeStyle = colours.line;
@@ -356,9 +367,14 @@
     context.font = "11px system-ui, sans-serif";
     context.textAlign = "left";
     context.fillStyle = colours.faint;
+    const fits = (words) => context.measureText(words).width <= room;
     let shown = text;
-    while (shown.length > 1 && context.measureText(shown === text ? shown : `…${shown}`).width > room) shown = shown.slice(1);
-    context.fillText(shown === text ? shown : `…${shown}`, x, y);
+    if (!fits(shown) && /^[^.]*[a-z]/i.test(text)) shown = text.split(".")[0];  // without the domain, which all have
+    if (!fits(shown)) {
+      while (shown.length > 1 && !fits(`…${shown}`)) shown = shown.slice(1);
+      shown = `…${shown}`;
+    }
+    context.fillText(shown, x, y);
   }
 
   let isDue = false;
@@ -409,16 +425,16 @@
       const counts = new Uint32Array(buffer, at + 20, runs), keys = new Uint16Array(buffer, at + 20 + 4 * runs, runs);
       const lengths = new Uint16Array(buffer, at + 20 + 6 * runs, cells), starts = new Uint32Array(cells + 1);
       for (let i = 0; i < cells; i++) starts[i + 1] = starts[i] + lengths[i];
-      loaded[chain] = { level, first, end: first + cells, counts, keys, starts };
+      loaded.set(`${chain}.${level}`, { first, end: first + cells, counts, keys, starts });  // other levels are kept for a way back
       at += Math.ceil((20 + 6 * runs + 2 * cells) / 4) * 4;
     }
   }
 
   async function fetchLayout() {
-    const answer = await fetch("/page/cells/layout", { cache: "no-cache" });
-    if (!answer.ok) return;
+    const answer = await fetch("/page/cells/layout", { cache: "no-cache" }).catch(() => null);
+    if (!answer || !answer.ok) { if (!layout) setTimeout(fetchLayout, POLL_MS); return; }
     layout = await answer.json();
-    [loaded, labels, tag, lastAsked, styles, chosen] = [[], new Map(), "", "", new Map(), null];
+    [loaded, labels, tag, lastAsked, styles, chosen] = [new Map(), new Map(), "", "", new Map(), null];
     place();
   }
 
@@ -532,7 +548,7 @@
 
   section.hidden = false;
   readColours();
-  new ResizeObserver(resize).observe(frame);
-  window.addEventListener("resize", resize);
+  new ResizeObserver(resizeSoon).observe(frame);
+  window.addEventListener("resize", resizeSoon);
   fetchLayout();
 })();

@@ -32,6 +32,7 @@
 
   function options(chart, width) {
     const order = chart.lines.map((_, i) => chart.is_stacked ? chart.lines.length - 1 - i : i);
+    const first = chart.times[0], last = chart.times[chart.times.length - 1];
     const ink = colour("--faint"), grid = { stroke: colour("--line"), width: 1 };
     const series = order.map((i, place) => {
       const line = chart.lines[i], own = colour(`--vc-${line.number % 12}`);
@@ -44,7 +45,7 @@
     });
     return {
       width, height: HEIGHT, padding: [8, 40, 0, 0], cursor: { points: { size: 6 } }, legend: { live: true },
-      scales: { x: { range: (_, first, last) => [Math.min(first, last - LEAST_STEPS * chart.step), last] },
+      scales: { x: { range: () => [Math.min(first, last - LEAST_STEPS * chart.step), last] },
         y: { range: (_, __, most) => [0, chart.most ? Math.max(chart.most, most) * 1.02 : Math.max(most * 1.08, 1)] } },
       series: [{ label: "", value: (_, at) => at === null ? "last" : clock(at, 3600) }, ...series],
       axes: [{ stroke: ink, grid, ticks: grid, values: (_, splits) => splits.map((at) => clock(at, chart.step)), space: chart.step < 3600 ? 60 : 90 },
@@ -63,7 +64,7 @@
 
   function draw(element, chart) {
     const before = drawn.get(element);
-    if (before) before.plot.destroy();
+    if (before) before.plot.destroy(); else element.textContent = "";
     element.hidden = false;
     const values = columns(chart), ordered = chart.is_stacked ? values.reverse() : values;
     const plot = new uPlot(options(chart, Math.max(element.clientWidth, 200)), [chart.times, ...ordered], element);
@@ -81,7 +82,9 @@
       element.classList.remove("is-old");
       if (before && before.text === text) return;
       const chart = JSON.parse(text);
-      if (!chart.lines.length) return;
+      const isEmpty = !chart.lines.length || !chart.times.length;
+      element.classList.toggle("is-empty", isEmpty);
+      if (isEmpty) { element.textContent = "Nothing was sampled in this time."; return; }
       draw(element, chart);
       drawn.get(element).text = text;
     } catch {

@@ -61,7 +61,7 @@ def unknown(name: str) -> str:
     return f"no job, pod or affinity group {name} waits, runs or has cells; pods are named NAMESPACE/NAME"
 
 
-class InsightDesk:
+class Answering:
     """See the module. Thread-safe; equal questions are answered once in a moment, however many ask."""
 
     def __init__(
@@ -123,7 +123,9 @@ class InsightDesk:
             certificates = {entry.name: judge.certificate(entry) for entry in snapshot.waiting}
         self._foresee(snapshot)
         waiting = [
-            waiting_job(snapshot, entry, certificates[entry.name], self._foreseen.get(entry.name))
+            waiting_job(
+                snapshot, entry, found := certificates[entry.name], _start(found, self._foreseen.get(entry.name))
+            )
             for entry in snapshot.waiting
         ]
         jobs = (*waiting, *running_jobs(snapshot))
@@ -137,7 +139,7 @@ class InsightDesk:
             return Why(job=listed.job)
         found = replace(view.certificates[name], unblock=unblocks_of(view.snapshot, entry))
         when = self._forecaster.of(view.snapshot, entry) if self._forecaster is not None else None
-        return Why(job=listed.job, certificate=found, when=when)
+        return Why(job=listed.job, certificate=found, when=_start(found, when))
 
     def _foresee(self, snapshot: Snapshot) -> None:
         """Have all starts forecast beside everything else: with a thousand jobs that takes seconds.
@@ -163,6 +165,11 @@ class InsightDesk:
         if self._emptied is None or self._emptied[0] is not topology:
             self._emptied = topology, Emptied(), threading.Lock()
         return self._emptied[1:]
+
+
+def _start(found: Certificate, when: When | None) -> When | None:
+    """When a job starts: never, if its certificate says that nothing could let it."""
+    return When(kind="never") if found.never else when
 
 
 def _nodes(view: View, *, is_bad: bool) -> list[NodeView]:
