@@ -54,6 +54,7 @@ class Run(NamedTuple):
 
 
 RUNS = (
+    Run("philly-september", first="2017-09-18", last="2017-10-01"),
     Run("philly-october", first="2017-10-16", last="2017-10-29"),
     Run("philly-november", first="2017-11-13", last="2017-11-26"),
     Run("philly-november-hived", Rules.HIVED, first="2017-11-13", last="2017-11-26"),

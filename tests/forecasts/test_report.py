@@ -40,4 +40,4 @@ def test_the_table_has_a_row_for_each_run() -> None:
 def test_unknown_runs_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--only", "nothing"])
-    assert "'nothing' is no run; runs are philly-october" in capsys.readouterr().err
+    assert "'nothing' is no run; runs are philly-september" in capsys.readouterr().err
