@@ -153,18 +153,21 @@ class _Question:
         return any(view.may_hold(heals=heals, offers=offers) for view in views)
 
     def _counted(self, *, is_emptied: bool, heals: bool) -> list[ViewLeaves]:
-        """The views with the nodes offered to any pod: without others, without what bad nodes doom."""
+        """The views with the nodes offered to any pod, perhaps without others.
+
+        Which cells are doomed hangs on all that was before. So none are that nobody uses, where anything is different.
+        """
         state, members, offer = self._state, self._request.spec.group.members, self._offer
-        heals = heals and bool(state.cells.doomed_total.any())
-        if not is_emptied and not heals and (offer is None or len(members) == 1):
+        if is_emptied:
+            state = self._emptied.with_same_health(state)
+            offer = offer and _eased(offer, NO_LEAVES, empties=True)
+        drops_doomed = (is_emptied or heals) and bool(state.cells.doomed_total.any())
+        if not is_emptied and not drops_doomed and (offer is None or len(members) == 1):
             return self._views
-        key = is_emptied, heals
+        key = is_emptied, drops_doomed
         if key not in self._counted_views:
-            if is_emptied:
-                state = self._emptied.with_same_health(state)
-                offer = offer and _eased(offer, NO_LEAVES, empties=True)
             self._counted_views[key] = _look_at(
-                state, self._view_numbers, self._request.spec, offer and to_any(offer), heals=heals
+                state, self._view_numbers, self._request.spec, offer and to_any(offer), drops_doomed=drops_doomed
             )
         return self._counted_views[key]
 
@@ -204,11 +207,11 @@ class _Question:
 
 
 def _look_at(
-    state: State, views: list[int], spec: PodSpec, offer: Offer | None, *, heals: bool = False
+    state: State, views: list[int], spec: PodSpec, offer: Offer | None, *, drops_doomed: bool = False
 ) -> list[ViewLeaves]:  # fmt: skip
     """The views; where the search may take idle doomed cells for others, they are the VC's no more (rule 19.3).
 
-    heals : shall it be so because bad hardware is to be healed, so that nothing is doomed?
+    drops_doomed : shall it be so by either set of rules?
     """
 
     def look() -> list[ViewLeaves]:
@@ -216,7 +219,7 @@ def _look_at(
 
     is_held_back = state.spec.rules is Rules.HIVED or spec.priority < MIN_GUARANTEED_PRIORITY
     has_doomed = bool(state.cells.doomed_total.any())
-    return without_idle_doomed(state, look) if has_doomed and (heals or not is_held_back) else look()
+    return without_idle_doomed(state, look) if has_doomed and (drops_doomed or not is_held_back) else look()
 
 
 def _is_everything(offer: Offer) -> bool:
