@@ -88,7 +88,7 @@ class _Question:
             for some in combinations(every, count):
                 if self._helps(frozenset(some)):
                     return some
-        return every if possible else None
+        return every if possible or self._helps(frozenset(every)) else None
 
     def explain(self, taken_away: tuple[int, ...] | None) -> Explanation:
         """The explanation, by the view that came closest (rules 20.3, 20.9)."""

@@ -148,7 +148,8 @@ def judge(state: State, group: PodRequest, offer: Offer | None, emptied: Emptied
     causes = frozenset(Cause.IN_USE if cause is Cause.IN_PIECES else cause for cause in explanation.causes)
     assert len(causes) == len(explanation.causes), where
     ever = has_place(healthy(state), group, None if offer is None else every_node(state, group))
-    assert (causes == {Cause.NEVER}) == (not ever and not any(helps(state, group, offer, some) for some in subsets()))
+    is_never = not ever and not any(helps(state, group, offer, some) for some in subsets())
+    assert (causes == {Cause.NEVER}) == is_never, f"{where}: {causes} of {group.spec}"
     if causes == {Cause.NEVER}:
         return causes
     assert helps(state, group, offer, causes), f"{where}: without {causes} {group.spec} still waits"
@@ -210,6 +211,7 @@ def check_counts(state: State, group: PodRequest, offer: Offer | None, found: Ex
     for holder in found.holders:
         assert holder.leaves, where
         is_own = holder.vc == state.topology.vc_index[group.spec.virtual_cluster] and not holder.is_lent
+        is_own = is_own and state.groups[holder.name].spec.pinned_cell_id == group.spec.pinned_cell_id
         least = group.spec.priority if is_own else min(0, group.spec.priority)
         assert (state.cells.priority[list(holder.leaves)] >= least).all(), (where, group.spec, found)
     assert [len(holder.leaves) for holder in found.holders] == sorted(
