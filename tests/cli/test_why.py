@@ -38,9 +38,11 @@ def test_a_waiting_gang_has_its_sentence_its_holders_and_what_helps(service: Wai
     assert lines[7:10] == ["  and 3 more", "", "Bad nodes"]
     assert lines[11].split()[:2] == ["dgx-3", "NotReady"]
     assert lines[13] == "What would help, each alone"
-    assert lines[15:17] == [
-        "  train-7 ends                --if ends=train-7",
-        "  vision is promised 1 more   --if 'cells=vision:+1xH100 NODE'",
+    assert lines[14:18] == [
+        "  train-7 ends",
+        "    --if ends=train-7",
+        "  vision is promised 1 more",
+        "    --if 'cells=vision:+1xH100 NODE'",
     ]
     assert lines[-2:] == [
         "When",

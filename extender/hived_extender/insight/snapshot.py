@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from hived.copying import copy_state
 from hived.errors import UserError
 from hived.events import Offer
-from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest
+from hived.specs import PodRequest
 from hived.state import State
 from hived.topology import BoolArray
 from hived_config.access import AccessRules
@@ -305,8 +305,3 @@ def _facts(pods: Sequence[_RunningPod]) -> RunningFacts:
         is_leaving=all(one.seen.is_leaving for one in records),
         leaves_s=last_of(leaves),
     )
-
-
-def is_opportunistic(entry: WaitingEntry) -> bool:
-    """Does the job ask for cells that nobody promises it?"""
-    return entry.priority <= OPPORTUNISTIC_PRIORITY
