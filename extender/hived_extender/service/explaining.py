@@ -6,7 +6,8 @@ sentence of pods like it, or the core's own message. Not thread-safe.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 import numpy as np
@@ -27,25 +28,37 @@ from hived_extender.service.outbox import Outbox
 from hived_extender.service.pods import PodRecord
 
 RATE = 5.0
-"""Explanations a second, of requests that differ or after a change. Each takes milliseconds in a large cluster."""
+"""Explanations a second, of requests that differ or after a change. Each takes milliseconds in a large cluster.
+
+Virtual clusters have equal parts of these, so that none uses up those of others.
+"""
 
 BURST = 10.0
 """Explanations at once, after a while without any."""
+
+MOST_AT_ONCE = 32
+"""Explanations for the pods of one question about pods that do not exist yet."""
+
+LASTS_S = 60.0
+"""How long pods are told a sentence of an earlier state, for want of another."""
 
 DAY_S = 86_400.0
 
 MOST_KEPT = 1024
 """Kinds of requests of which the last certificate is kept."""
 
+log = logging.getLogger(__name__)
+
 _Key = tuple[PodSpec, bytes, tuple[PodSpec, ...], str]
 
 
 class _Known(msgspec.Struct):
-    """A certificate without the message of the core, which names a gang; when it was made; its sentences by namespace
-    and day.
+    """A certificate without the message of the core, which names a gang; when it was made, by the count of changes of
+    the core and by the clock (`at_s`); its sentences by namespace and day.
     """
 
     moment: tuple[int, int]
+    at_s: float
     found: Certificate
     sentences: dict[tuple[str, int], str]
 
@@ -116,7 +129,7 @@ class Explaining:
         self._cache = cache
         self._outbox = outbox
         self._known: dict[_Key, _Known] = {}
-        self._left, self._left_at = BURST, 0.0
+        self._rations: dict[str, Ration] = {}
         self._emptied = Emptied()
 
     def told(
@@ -126,7 +139,7 @@ class Explaining:
 
         `refusals` says which rules of Kubernetes refuse the pod which nodes.
         """
-        known = self._look_up(requests, refused, refusals, is_rationed=True)
+        known = self._look_up(requests, refused, refusals, self._has_ration)
         if known is None:
             return self._cache.explained(record, message)
         record.cause = known.found.cause
@@ -150,31 +163,38 @@ class Explaining:
         ]
         return with_sentence(replace(found, holders=holders), self._outbox.now.wall, namespace)
 
-    def certificate(self, requests: Sequence[PodRequest], refused: Refused, refusals: str = "") -> Certificate | None:
-        """The certificate of a refusal, with everybody's names; None for what is no refusal of a search.
+    def certificate(
+        self, requests: Sequence[PodRequest], refused: Refused, refusals: str, ration: "Ration"
+    ) -> Certificate | None:
+        """The certificate of a refusal, with everybody's names; None for what is no refusal of a search, and where the
+        ration is used up.
 
         Cost: a look into a table, or an explanation of the core's.
         """
-        known = self._look_up(requests, refused, refusals, is_rationed=False)
+        known = self._look_up(requests, refused, refusals, lambda vc: ration.take(0.0))
         return replace(known.found, reason=refused.reason) if known is not None else None
 
     def _look_up(
-        self, requests: Sequence[PodRequest], refused: Refused, refusals: str, *, is_rationed: bool
+        self, requests: Sequence[PodRequest], refused: Refused, refusals: str, may_explain: Callable[[str], bool]
     ) -> _Known | None:
         core, request = self._cache.core, refused.request
         if core is None or request is None:
             return None
         others = tuple(one.spec.of_group("") for one in requests) if len(requests) > 1 else ()
         key = (*shape_of(request, refused.offer), others, refusals)
-        moment = core.number, core.change_count
+        moment, now_s = (core.number, core.change_count), self._outbox.now.at
         known = self._known.get(key)
         if known is not None and known.moment == moment:
             return known
-        if is_rationed and not self._may_explain():
-            return known
+        if not may_explain(request.spec.virtual_cluster):
+            is_of_now = known is not None and known.moment[0] == core.number and now_s - known.at_s < LASTS_S
+            return known if is_of_now else None
         try:
             explanation = explain_wait(core.state, request, refused.offer, self._emptied)
         except UserError:  # the core refuses it by now, and says so when it is asked
+            return None
+        except Exception:  # the state is as it was, and nothing is decided by words
+            log.exception("cannot explain why a pod waits", extra={"fields": {"request": request.label}})
             return None
         found = certificate_of(
             explanation, requests or [request], core.state.topology, CacheFacts(self._cache, core),
@@ -182,13 +202,28 @@ class Explaining:
         )  # fmt: skip
         if len(self._known) >= MOST_KEPT:
             self._known.clear()
-        known = self._known[key] = _Known(moment, found, {})
+        known = self._known[key] = _Known(moment, now_s, found, {})
         return known
 
-    def _may_explain(self) -> bool:
-        """Take a token of the bucket."""
-        now = self._outbox.now.at
-        self._left, self._left_at = min(BURST, self._left + RATE * (now - self._left_at)), now
+    def _has_ration(self, vc: str) -> bool:
+        core = self._cache.core
+        parts = len(core.state.topology.vc_names) if core is not None else 1
+        if vc not in self._rations or self._rations[vc].parts != parts:
+            self._rations[vc] = Ration(RATE / parts, max(1.0, BURST / parts), parts)
+        return self._rations[vc].take(self._outbox.now.at)
+
+
+class Ration:
+    """A bucket that `rate` explanations a second flow into, and that holds `most`: one of so many equal `parts`."""
+
+    def __init__(self, rate: float, most: float, parts: int = 1) -> None:
+        self.parts = parts
+        self._rate, self._most = rate, most
+        self._left, self._at_s = most, 0.0
+
+    def take(self, at_s: float) -> bool:
+        """Take one of those that are left at a moment, if any."""
+        self._left, self._at_s = min(self._most, self._left + self._rate * (at_s - self._at_s)), at_s
         if self._left < 1:
             return False
         self._left -= 1

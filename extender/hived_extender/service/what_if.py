@@ -24,7 +24,7 @@ from hived_extender.pods.readings import Reading
 from hived_extender.pods.wire import AskedPod, Pod
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.core import Core, Refused
-from hived_extender.service.explaining import Explaining
+from hived_extender.service.explaining import MOST_AT_ONCE, Explaining, Ration
 from hived_extender.service.gangs.members import translate
 from hived_extender.service.gangs.plans import Round, listed
 from hived_extender.service.gangs.rounds import Alone, Rounds, merged
@@ -55,6 +55,7 @@ class WhatIf:
     def __init__(self, core: Core, cache: ClusterCache, explaining: Explaining) -> None:
         self._core = core
         self._explaining = explaining
+        self._ration = Ration(0.0, MOST_AT_ONCE)
         self._cache = cache
         self._pods = PodTable()
         self._gangs = Gangs()
@@ -212,7 +213,7 @@ class WhatIf:
         reason, found = decision.reason or NO_CHAIN_REASON, None
         if isinstance(decision, Refused) and not self._placed:
             refusals = self._cache.offers.refusals(records[0])
-            found = self._explaining.certificate(requests, decision, refusals)
+            found = self._explaining.certificate(requests, decision, refusals, self._ration)
         for record in records:
             if found is None:
                 self._say(record, "wait", reason)

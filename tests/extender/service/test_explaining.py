@@ -6,6 +6,8 @@ import pytest
 
 from hived_extender.api.what_if import PodOutcome, WhatIfArgs
 from hived_extender.pods.wire import decode_args, encode
+from hived_extender.service import explaining, what_if
+from hived_extender.service.explaining import Ration
 from hived_extender.service.offers import Offers
 from tests.extender.service.small_cluster import node_json, to_node
 from tests.extender.service.small_gangs import SmallGangCluster, koordinator
@@ -39,9 +41,9 @@ def test_a_pod_is_told_the_rules_that_refuse_itself() -> None:
 
 def test_a_gang_is_told_no_message_about_another_one_of_its_shape() -> None:
     small = SmallGangCluster()
-    for index in range(4):
-        small.pod(f"w-{index}", annotations=koordinator("full", 4))
-    small.ask("w-0")
+    for index in range(2):
+        small.pod(f"w-{index}")
+        small.ask(f"w-{index}")
     for index in range(2):
         small.pod(f"hidden-{index}", annotations=koordinator("hidden", 2))
     small.ask("hidden-0")
@@ -59,3 +61,33 @@ def test_offers_of_pods_alike_are_one_row(monkeypatch: pytest.MonkeyPatch) -> No
         small.pod(f"w-{index}", annotations=koordinator("gang", 4))
     small.ask("w-0")
     assert {rows.strides[0] for offer in seen for rows in (offer.nodes, offer.after) if len(rows) > 1} == {0}
+
+
+def test_one_question_has_so_many_explanations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(what_if, "MOST_AT_ONCE", 3)
+    small = SmallGangCluster()
+    for index in range(2):
+        small.pod(f"w-{index}")
+        small.ask(f"w-{index}")
+    pods = [manifest(f"m-{index}", 1 + index // 2, koordinator(f"gang-{index}", 1)) for index in range(8)]
+    found = outcomes(small, *pods)
+    assert [(one.outcome, one.certificate is not None) for one in found] == [("wait", index < 6) for index in range(8)]
+
+
+def test_a_ration_fills_with_time_and_no_further_than_it_holds() -> None:
+    ration = Ration(0.5, 2.0)
+    assert [ration.take(at_s) for at_s in (0.0, 0.0, 0.0, 2.0, 2.0, 100.0, 100.0, 100.0)] == [
+        *(True, True, False), *(True, False), *(True, True, False),
+    ]  # fmt: skip
+
+
+def test_an_error_of_an_explanation_leaves_the_message_of_the_core(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    small = SmallGangCluster()
+    for index in range(3):
+        small.pod(f"w-{index}")
+    told = [small.ask(f"w-{index}") for index in range(2)]
+    monkeypatch.setattr(explaining, "explain_wait", lambda *args: told[9])
+    assert "insufficient capacity" in str(small.ask("w-2"))
+    assert "cannot explain" in caplog.text
