@@ -164,7 +164,7 @@ def test_a_job_that_came_after_the_list_is_found_by_its_name(
     assert len(names(client)) == 4
     small.create("five")
     time.now = answering.FRESH_S / 2
-    assert client.get(WHY + "ns/five").json["job"]["name"] == "ns:ns/five"
+    assert client.get(WHY + "ns/five").json["job"]["name"] == "ns/five"
     assert client.get(WHY + "ns/six").status_code == 404
 
 
