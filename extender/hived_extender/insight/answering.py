@@ -169,6 +169,8 @@ class Answering:
             self._foreseen = forecaster.all(snapshot)
         except HivedError as error:
             log.warning("no forecasts", extra={"fields": {"error": str(error)}})
+        except Exception:
+            log.critical("forecasts have failed, and others are tried", exc_info=True)
         finally:
             self._next_forecast = self._clock() + FORECAST_EVERY_S
             self._is_forecasting.release()

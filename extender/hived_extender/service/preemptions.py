@@ -11,7 +11,6 @@ kubelet; its cells are given away only when it is gone. Not thread-safe.
 
 import logging
 import math
-import time
 from collections.abc import Iterable
 
 import msgspec
@@ -23,7 +22,7 @@ from hived.specs import PodRequest
 from hived_config.settings import Budgets, PreemptBy, Settings
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.dialects.description import GangKey
-from hived_extender.pods.progress import seconds_of
+from hived_extender.pods.progress import seconds_of, write_time
 from hived_extender.pods.wire import MetaPod, MetaVictims, PreemptResult
 from hived_extender.service.announcements import Announcements
 from hived_extender.service.cluster_cache import ClusterCache
@@ -31,7 +30,7 @@ from hived_extender.service.core import Core
 from hived_extender.service.effects import EvictPod
 from hived_extender.service.notices import Reason
 from hived_extender.service.outbox import Outbox
-from hived_extender.service.pods import PodRecord
+from hived_extender.service.pods import MOST_GRACE_S, PodRecord
 from hived_extender.service.wakes import Wakes
 
 log = logging.getLogger(__name__)
@@ -225,7 +224,7 @@ class Preemptions:
 
     def _latest_end(self, record: PodRecord) -> float | None:
         """When a pod that is evicted from now on has left at the latest, by its grace period and our patience."""
-        if self.policy.budgets is not Budgets.OVERRIDE:
+        if self.policy.budgets is not Budgets.OVERRIDE or record.seen.grace_s >= MOST_GRACE_S:
             return None
         return self._outbox.now.wall + self.policy.grace_s + record.seen.grace_s
 
@@ -234,7 +233,7 @@ class Preemptions:
         ends = [self._end_of(uid) for uid in victims]
         if not ends or None in ends:
             return ""
-        return f"; gone by {time.strftime('%H:%M:%S', time.gmtime(max(filter(None, ends))))} at the latest"
+        return f"; gone by {write_time(max(filter(None, ends)))[11:19]} at the latest"
 
     def _end_of(self, uid: str) -> float | None:
         """By its own deletion where that has begun, else by the moment at which it was told to leave."""
