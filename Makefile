@@ -9,7 +9,7 @@ WORKERS ?= 4
 DELIVER := PYTHONPATH=.ci $(BIN)/python -m delivery
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-dialects test test-jit test-nojit test-image test-chart browser lock advisories docs test-docs e2e e2e-versions e2e-controllers e2e-failures e2e-mixed check sbom wheel chart bench quality soak storm attacks clean
+.PHONY: help setup kernels demo demo-dialects test test-jit test-nojit test-image test-chart browser lock advisories docs test-docs e2e e2e-versions e2e-controllers e2e-failures e2e-mixed check sbom wheel chart bench quality forecast soak storm attacks clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -120,6 +120,10 @@ bench: $(READY) ## how fast it is, from 128 to 16,384 nodes, and which targets a
 # Some minutes on an idle machine. Exit code 1: rules 2 miss a bound.
 quality: kernels ## how good the decisions are, by both rules: ONLY=needless,locality RULES=2 JOBS=1 TRACE=week.jsonl
 	@$(BIN)/python -m tests.quality $(if $(JOBS),--jobs $(JOBS)) $(if $(ONLY),--only $(ONLY)) $(if $(RULES),--rules $(RULES)) $(if $(TRACE),--trace $(TRACE))
+
+# Half an hour on two idle cores. Exit code 1: a bound is missed.
+forecast: kernels ## how well forecasts of starts hold, on traces and random jobs: ONLY=N,philly-november JOBS=1
+	@$(BIN)/python -m tests.forecasts $(if $(JOBS),--jobs $(JOBS)) $(if $(ONLY),--only $(ONLY))
 
 soak: $(READY) ## 200,000 random operations, with every invariant checked after each, and whatever else is random, at length
 	$(BIN)/python -m tests.property.soak --ops 200000

@@ -38,13 +38,15 @@ def test_a_waiting_gang_has_its_sentence_its_holders_and_what_helps(service: Wai
     assert lines[7:10] == ["  and 3 more", "", "Bad nodes"]
     assert lines[11].split()[:2] == ["dgx-3", "NotReady"]
     assert lines[13] == "What would help, each alone"
-    assert lines[15:17] == [
-        "  train-7 ends                --if ends=train-7",
-        "  vision is promised 1 more   --if 'cells=vision:+1xH100 NODE'",
+    assert lines[14:18] == [
+        "  train-7 ends",
+        "    --if ends=train-7",
+        "  vision is promised 1 more",
+        "    --if 'cells=vision:+1xH100 NODE'",
     ]
     assert lines[-2:] == [
         "When",
-        "  bounded: within 0s, at the latest at 2026-01-01 01:00 UTC (2nd in the order of its virtual cluster)",
+        "  bounded: any moment, at the latest at 2026-01-01 01:00 UTC (2nd in the order of its virtual cluster)",
     ]
 
 
@@ -159,10 +161,10 @@ def test_a_change_cannot_be_watched(service: WaitingService) -> None:
         (When(kind="now"), "now"),
         (When(kind="never", because="no cell is large enough"), "never; no cell is large enough"),
         (When(kind="unknown", because="nothing is known", position=11), "unknown; nothing is known (11th in the order"),
-        (When(kind="certain", by="2026-01-01T01:00:00Z"), "certain: within 0s, by 2026-01-01 01:00 UTC"),
+        (When(kind="certain", by="2026-01-01T01:00:00Z"), "certain: any moment, by 2026-01-01 01:00 UTC"),
         (
             When(kind="estimated", likely="2026-01-01T01:00:00Z", by="2026-01-01T02:00:00Z", position=3),
-            "estimated: in half of such cases within 0s, by 2026-01-01 01:00 UTC; in 9 of 10 within 0s, by 2026-01-01"
+            "estimated: in half of such cases any moment, by 2026-01-01 01:00 UTC; in 9 of 10 any moment, by 2026-01-01"
             " 02:00 UTC (3rd in the order",
         ),
     ],

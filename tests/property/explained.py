@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, combinations
 from random import Random
+from unittest.mock import patch
 
 import numpy as np
 
+from hived import explaining
 from hived.copying import copy_state
 from hived.decisions import Bind, Preempt, Wait
 from hived.emptied import Emptied, every_node
@@ -141,6 +143,7 @@ def judge(state: State, group: PodRequest, offer: Offer | None, emptied: Emptied
     assert (fingerprint(state), _order(state)) == before, f"{where}: explaining changed the state"
     assert explanation == explain_wait(state, group, offer, Emptied()), f"{where}: it hangs on earlier questions"
     check_counts(state, group, offer, explanation, where)
+    check_counted(state, group, offer, explanation, where)
     causes = frozenset(Cause.IN_USE if cause is Cause.IN_PIECES else cause for cause in explanation.causes)
     assert len(causes) == len(explanation.causes), where
     ever = has_place(healthy(state), group, None if offer is None else every_node(state, group))
@@ -211,6 +214,15 @@ def check_counts(state: State, group: PodRequest, offer: Offer | None, found: Ex
     assert [len(holder.leaves) for holder in found.holders] == sorted(
         (len(h.leaves) for h in found.holders), reverse=True
     )
+
+
+def check_counted(state: State, group: PodRequest, offer: Offer | None, exact: Explanation, where: str) -> None:
+    """Where cells are counted instead of asking the core, no cause is added, and nothing is called impossible."""
+    with patch.object(explaining, "MOST_SEARCHED", 0):
+        counted = explain_wait(state, group, offer, Emptied())
+    if exact.causes == (Cause.NEVER,) or state.spec.rules is Rules.BETTER:
+        assert (counted.causes == (Cause.NEVER,)) == (exact.causes == (Cause.NEVER,)), where
+    assert len(counted.causes) <= len(exact.causes), (where, counted.causes, exact.causes)
 
 
 def single(group: PodRequest, size: int) -> PodRequest:

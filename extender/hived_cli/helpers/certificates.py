@@ -115,13 +115,11 @@ def _bad_nodes(nodes: Sequence[BadNode], now: datetime) -> str:
     return table(["NODE", "REASON", ">FOR"], rows)
 
 
-def _unblocks(unblocks: Sequence[Unblock]) -> list[str]:
-    """Each change with the option that tries it: beside it, or below where a terminal is narrow."""
-    rows = [[printable(one.text), f"--if {_quoted(one.change)}"] for one in unblocks]
-    shown, width = table(["CHANGE", "TRY IT"], rows), terminal_width()
-    if width is None or max(map(len, click.unstyle(shown).splitlines())) + len("  ") <= width:
-        return _indented(shown)
-    return [line for text, option in rows for line in (*paragraph(text), f"    {option}")]
+def _unblocks(unblocks: Sequence[Unblock]) -> Iterator[str]:
+    """Each change, and below it the option that tries it."""
+    for one in unblocks:
+        yield from paragraph(printable(one.text))
+        yield f"    --if {_quoted(one.change)}"
 
 
 def _quoted(change: str) -> str:

@@ -6,7 +6,7 @@ stratified, so that 20 plays see short and long ends of each job alike, and the 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 import numpy as np
@@ -16,7 +16,7 @@ from hived.specs import OPPORTUNISTIC_PRIORITY
 from hived.state import State
 from hived_extender.api.waiting import When
 from hived_extender.insight.bounds import bound_of
-from hived_extender.insight.corrections import Factors
+from hived_extender.insight.corrections import Corrector
 from hived_extender.insight.durations import LEAST_ENDS, Curves
 from hived_extender.insight.forward import Play
 from hived_extender.insight.past import Past, Raw
@@ -43,7 +43,7 @@ def forecast_of(snapshot: Snapshot, entry: WaitingEntry, past: Past) -> When:
     scene = scene_of(snapshot)
     number = scene.number(entry)
     (raw,) = play(scene, past.durations.at(ages(scene)), PLAYS, target=number)
-    return _when(scene, number, raw, past)
+    return _when(scene, number, raw, past, past.corrector(scene.at))
 
 
 def forecast_all(snapshot: Snapshot, past: Past) -> dict[str, When]:
@@ -54,7 +54,11 @@ def forecast_all(snapshot: Snapshot, past: Past) -> dict[str, When]:
 
 def told(scene: Scene, found: Sequence[Raw], past: Past) -> dict[str, When]:
     """The forecasts of all waiting jobs as people see them, by name."""
-    return {waiter.entry.name: _when(scene, number, found[number], past) for number, waiter in enumerate(scene.waiters)}
+    corrector = past.corrector(scene.at)
+    return {
+        waiter.entry.name: _when(scene, number, found[number], past, corrector)
+        for number, waiter in enumerate(scene.waiters)
+    }
 
 
 def ages(scene: Scene) -> list[tuple[str, int, float]]:
@@ -62,8 +66,13 @@ def ages(scene: Scene) -> list[tuple[str, int, float]]:
     return [(runner.vc, runner.leaves, runner.age_s) for runner in scene.runners]
 
 
-def play(scene: Scene, curves: Curves, count: int, target: int | None = None) -> list[Raw]:
-    """The forecasts of all waiting jobs, or of `target` alone, from so many plays."""
+def play(
+    scene: Scene, curves: Curves, count: int, target: int | None = None, bounded: Collection[int] | None = None
+) -> list[Raw]:
+    """The forecasts of all waiting jobs, or of `target` alone, from so many plays.
+
+    `bounded` are the jobs whose bounds are worked out; by default the first MOST_BOUNDS that may have one.
+    """
     wanted = range(len(scene.waiters)) if target is None else [target]
     draws = _draws(count, len(scene.runners) + len(scene.waiters))
     room: State | None = None
@@ -76,7 +85,7 @@ def play(scene: Scene, curves: Curves, count: int, target: int | None = None) ->
         reserved, room = [one.reserved_s[number] for number in wanted], one.state
         if target is not None and (one.starts[target] == 0 or reserved[0] < math.inf):
             break  # that is so in each play
-    bounded = 0
+    bound_count = 0
     found = []
     for place, number in enumerate(wanted):
         own_starts = sorted(each[place] for each in starts)
@@ -86,8 +95,9 @@ def play(scene: Scene, curves: Curves, count: int, target: int | None = None) ->
             reserved_s=reserved[place],
             is_now=own_starts[-1] == 0,
         )
-        if not raw.is_now and raw.reserved_s == math.inf and bounded < MOST_BOUNDS and _has_limits(scene, number):
-            bounded += 1
+        is_wanted = bound_count < MOST_BOUNDS if bounded is None else number in bounded
+        if is_wanted and not raw.is_now and raw.reserved_s == math.inf and _has_limits(scene, number):
+            bound_count += 1
             raw = msgspec.structs.replace(raw, bound_s=bound_of(scene, number, room))
         found.append(raw)
     return found
@@ -127,7 +137,7 @@ def _lengths(scene: Scene, curves: Curves, draws: npt.NDArray[np.float64]) -> li
     return found
 
 
-def _when(scene: Scene, number: int, raw: Raw, past: Past) -> When:
+def _when(scene: Scene, number: int, raw: Raw, past: Past, corrector: Corrector) -> When:
     entry, at = scene.waiters[number].entry, scene.at
     position = _position(scene, number)
     if not scene.waiters[number].is_asked:
@@ -136,19 +146,14 @@ def _when(scene: Scene, number: int, raw: Raw, past: Past) -> When:
         return When(kind="now", by=_moment(at), position=position)
     if raw.reserved_s < MOST_S:
         return When(kind="certain", by=_moment(at + raw.reserved_s), position=position)
-    likely_s, by_s = corrected(raw, past.factors(entry.vc, at))
+    factors = corrector.of(entry.vc, scene.waiters[number].is_opportunistic)
+    likely_s, by_s = factors.corrected(raw.likely_s, raw.by_s)
     if raw.bound_s < MOST_S:
         likely = _moment(at + likely_s) if likely_s < raw.bound_s else ""
         return When(kind="bounded", by=_moment(at + raw.bound_s), likely=likely, position=position)
     if by_s < MOST_S:  # later is as good as never
         return When(kind="estimated", by=_moment(at + by_s), likely=_moment(at + likely_s), position=position)
     return When(kind="unknown", because=_why_unknown(entry, past), position=position)
-
-
-def corrected(raw: Raw, factors: Factors) -> tuple[float, float]:
-    """Seconds from now by which the job starts in half of the cases, and in 9 of 10."""
-    likely_s, by_s = raw.likely_s * factors.likely, raw.by_s * factors.by
-    return min(likely_s, by_s), by_s
 
 
 def _why_unknown(entry: WaitingEntry, past: Past) -> str:

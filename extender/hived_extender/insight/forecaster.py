@@ -75,7 +75,7 @@ class Forecaster:
             found = play(scene, past.durations.at(ages(scene)), PLAYS_OF_ALL)
             self._all = snapshot, told(scene, found, past)
             for number in wanted:
-                past.note(names[number], scene.waiters[number].entry.vc, scene.at, found[number])
+                past.note(scene.waiters[number], scene.at, found[number])
 
     def _known(self) -> Past:
         if self._past is None:

@@ -214,7 +214,7 @@ class HistoryRings:
                 values = ring.values[slots, self._numbers[key]]
                 if np.nan_to_num(values).any() or (len(values) and key[0] == "leaf_cells"):
                     labels = dict(zip(LABELS[key[0]], key[1:], strict=True))
-                    found.append(Series(key[0], labels, _rounded(values)))  # type: ignore[arg-type]
+                    found.append(Series(key[0], labels, _rounded(values)))  # type: ignore[arg-type]  # keys of the ring are names of metrics
         return History(step=ring.step, times=times, series=found, is_kept=bool(self._store.where))
 
     def _ring(self, first_s: float, last_s: float, step: int | None) -> _Ring:

@@ -9,9 +9,9 @@ import math
 import msgspec
 
 from hived.state import GroupState
-from hived_extender.insight.corrections import Corrections, Factors, Outcome
+from hived_extender.insight.corrections import Corrections, Corrector, Outcome
 from hived_extender.insight.durations import Durations, Ended
-from hived_extender.insight.scene import Scene
+from hived_extender.insight.scene import Scene, Waiter
 from hived_extender.insight.store import Store
 
 MOST_OPEN = 2000
@@ -44,12 +44,13 @@ class _Open(msgspec.Struct, frozen=True):
     """A forecast, in seconds from when it was made."""
 
     vc: str
+    is_opportunistic: bool
     made_s: float
     likely_s: float
     by_s: float
 
     def outcome(self, at_s: float) -> Outcome:
-        return Outcome(self.vc, self.likely_s, self.by_s, at_s - self.made_s)
+        return Outcome(self.vc, self.is_opportunistic, self.likely_s, self.by_s, at_s - self.made_s)
 
 
 class Past:
@@ -95,11 +96,13 @@ class Past:
         again_s: float = FIRST_AGAIN_S * 2 ** (len(made) - 1)
         return at_s - made[0].made_s >= again_s
 
-    def note(self, job: str, vc: str, at_s: float, raw: Raw) -> None:
+    def note(self, waiter: Waiter, at_s: float, raw: Raw) -> None:
         """A forecast was made. Only those that were played are judged: others do not depend on the past."""
         if raw.by_s < math.inf and raw.reserved_s == math.inf and not raw.is_now:
-            self._open.setdefault(job, []).append(_Open(vc, at_s, raw.likely_s, raw.by_s))
+            one = _Open(waiter.entry.vc, waiter.is_opportunistic, at_s, raw.likely_s, raw.by_s)
+            self._open.setdefault(waiter.entry.name, []).append(one)
 
-    def factors(self, vc: str, at_s: float) -> Factors:
-        """The corrections for a virtual cluster."""
-        return self.corrections.of(vc, [one.outcome(at_s) for made in self._open.values() for one in made])
+    def corrector(self, at_s: float) -> Corrector:
+        """The corrections of now."""
+        made = sorted((one for each in self._open.values() for one in each), key=lambda one: one.made_s)
+        return self.corrections.at(one.outcome(at_s) for one in made)

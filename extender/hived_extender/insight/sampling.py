@@ -127,4 +127,4 @@ class Sampler:
             }
             for metric, count in events.items():
                 if count:
-                    sample[metric, vc] = count  # type: ignore[assignment]
+                    sample[metric, vc] = count  # type: ignore[assignment]  # keys above are names of metrics

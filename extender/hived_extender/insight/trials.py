@@ -5,6 +5,7 @@ groups leave, and nodes that heal, are offered to the pods that they could take 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace as with_fields
 from itertools import chain
 
@@ -12,6 +13,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from hived.checks import check_request
 from hived.copying import copy_state
 from hived.decisions import Bind, Decision, Wait
 from hived.errors import UserError
@@ -87,14 +89,12 @@ class Trials:
 
     @property
     def can_be_asked(self) -> bool:
-        """Do the virtual cluster, the pinned cell and the leaf cell type exist that the job names?"""
-        topology = self.state.topology
-        return all(
-            (vc := topology.vc_index.get(spec.virtual_cluster)) is not None
-            and (not spec.pinned_cell_id or (vc, spec.pinned_cell_id) in topology.pinned_views)
-            and (not spec.leaf_cell_type or spec.leaf_cell_type in topology.leaf_type_chains)
-            for spec in self.specs
-        )
+        """Do the cells exist that the job asks for, be they free or not?"""
+        with suppress(UserError):
+            for one in self.wanted:
+                check_request(self.state, one.request)
+            return True
+        return False
 
     def job_of(self, group: str) -> str:
         """The job of a group, as people name it."""
@@ -294,11 +294,6 @@ def _for_pods(rule: Limit | Spread | Together, count: int) -> Limit | Spread | T
 def slot_count(members: Sequence[MemberSpec]) -> int:
     """How many pods there are."""
     return sum(one.pod_count for one in members)
-
-
-def cells_of(spec: PodSpec) -> int:
-    """How many leaf cells a group asks for."""
-    return sum(one.pod_count * one.leaf_cell_count for one in spec.group.members)
 
 
 def _rows(request: PodRequest, fit: BoolArray) -> BoolArray:

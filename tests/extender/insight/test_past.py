@@ -4,7 +4,7 @@ from pathlib import Path
 
 from hived.events import PodDeleted
 from hived.scheduler import handle
-from hived_extender.insight.corrections import LEAST, Corrections, Outcome
+from hived_extender.insight.corrections import FIRST_FACTORS, LEAST, Corrections, Outcome
 from hived_extender.insight.past import MOST_OPEN, Past, Raw
 from hived_extender.insight.scene import scene_of
 from hived_extender.insight.store import Store
@@ -12,6 +12,11 @@ from tests.core.builders import pod
 from tests.extender.insight.situations import AT, HOUR, Situation
 
 RAW = Raw(likely_s=100.0, by_s=1000.0)
+
+
+def note(past: Past, situation: Situation, at: float = AT, raw: Raw = RAW) -> None:
+    """The first job that waits gets a forecast."""
+    past.note(scene_of(situation.snapshot(at)).waiters[0], at, raw)
 
 
 def look(past: Past, situation: Situation, at: float = AT) -> None:
@@ -49,49 +54,52 @@ def test_forecasts_are_judged_once_the_job_runs() -> None:
     past, situation = Past(), Situation()
     situation.waits("job")
     look(past, situation)
-    past.note("job", "A", AT, RAW)
+    note(past, situation)
     situation.waiting.clear()
     situation.runs("job", age_s=-500.0)
     look(past, situation, AT + 560.0)
     same = Corrections()
     for each in (past.corrections, same):
-        each.add([Outcome("A", 100.0, 1000.0, 5000.0)] * (LEAST - 1))
-    same.add([Outcome("A", 100.0, 1000.0, 560.0)])
-    assert past.factors("A", AT).likely == same.of("A").likely
+        each.add([Outcome("A", False, 100.0, 1000.0, 5000.0)] * (LEAST - 1))
+    same.add([Outcome("A", False, 100.0, 1000.0, 560.0)])
+    assert past.corrector(AT).of("A", False) == same.at(()).of("A", False)
 
 
 def test_a_job_that_never_started_judges_nothing() -> None:
     past, situation = Past(), Situation()
     situation.waits("job")
     look(past, situation)
-    past.note("job", "A", AT, RAW)
+    note(past, situation)
     situation.waiting.clear()
     look(past, situation, AT + 60.0)
-    past.corrections.add([Outcome("A", 100.0, 1000.0, 5000.0)] * (LEAST - 1))
-    assert past.factors("A", AT) == Corrections().of("A")
+    past.corrections.add([Outcome("A", False, 100.0, 1000.0, 5000.0)] * (LEAST - 1))
+    assert past.corrector(AT).of("A", False) == FIRST_FACTORS
 
 
 def test_a_job_gets_another_forecast_when_it_has_waited_twice_as_long() -> None:
-    past = Past()
+    past, situation = Past(), Situation()
+    situation.waits("job")
     made = []
     for minute in range(100):
         if past.wants_forecast("job", AT + 60.0 * minute):
-            past.note("job", "A", AT + 60.0 * minute, RAW)
+            note(past, situation, AT + 60.0 * minute)
             made.append(minute)
     assert made == [0, 5, 10, 20, 40, 80]
 
 
 def test_open_forecasts_are_bounded() -> None:
-    past = Past()
-    for number in range(MOST_OPEN):
-        past.note(f"job-{number}", "A", AT, RAW)
+    past, situation = Past(), Situation()
+    situation.waits("job")
+    for _ in range(MOST_OPEN):
+        note(past, situation)
     assert not past.wants_forecast("another", AT)
 
 
 def test_forecasts_that_do_not_depend_on_the_past_are_not_judged() -> None:
-    past = Past()
+    past, situation = Past(), Situation()
+    situation.waits("job")
     for raw in (Raw(), Raw(likely_s=0.0, by_s=0.0, is_now=True), Raw(30.0, 30.0, reserved_s=30.0)):
-        past.note("job", "A", AT, raw)
+        note(past, situation, raw=raw)
     assert past.wants_forecast("job", AT)
 
 

@@ -64,7 +64,7 @@
 
   function draw(element, chart) {
     const before = drawn.get(element);
-    if (before) before.plot.destroy();
+    if (before) before.plot.destroy(); else element.textContent = "";
     element.hidden = false;
     const values = columns(chart), ordered = chart.is_stacked ? values.reverse() : values;
     const plot = new uPlot(options(chart, Math.max(element.clientWidth, 200)), [chart.times, ...ordered], element);
@@ -82,7 +82,9 @@
       element.classList.remove("is-old");
       if (before && before.text === text) return;
       const chart = JSON.parse(text);
-      if (!chart.lines.length) return;
+      const isEmpty = !chart.lines.length || !chart.times.length;
+      element.classList.toggle("is-empty", isEmpty);
+      if (isEmpty) { element.textContent = "Nothing was sampled in this time."; return; }
       draw(element, chart);
       drawn.get(element).text = text;
     } catch {
