@@ -179,6 +179,8 @@ class Answering:
             self._foreseen = forecaster.all(snapshot)
         except HivedError as error:
             log.warning("no forecasts", extra={"fields": {"error": str(error)}})
+        except Exception:
+            log.critical("forecasts have failed, and others are tried", exc_info=True)
         finally:
             now = self._clock()
             self._next_forecast = now + max(FORECAST_EVERY_S, REST * (now - began))
