@@ -121,7 +121,7 @@ bench: $(READY) ## how fast it is, from 128 to 16,384 nodes, and which targets a
 quality: kernels ## how good the decisions are, by both rules: ONLY=needless,locality RULES=2 JOBS=1 TRACE=week.jsonl
 	@$(BIN)/python -m tests.quality $(if $(JOBS),--jobs $(JOBS)) $(if $(ONLY),--only $(ONLY)) $(if $(RULES),--rules $(RULES)) $(if $(TRACE),--trace $(TRACE))
 
-# Half an hour on two idle cores. Exit code 1: a bound is missed.
+# Takes half an hour or more. Exit code 1: a bound is missed.
 forecast: kernels ## how well forecasts of starts hold, on traces and random jobs: ONLY=N,philly-november JOBS=1
 	@$(BIN)/python -m tests.forecasts $(if $(JOBS),--jobs $(JOBS)) $(if $(ONLY),--only $(ONLY))
 

@@ -22,6 +22,7 @@ from hived.specs import PodRequest, Rules, VirtualClusterSpec
 from hived.state import Group, GroupState, State
 from hived.topology import NO_CELL, BoolArray
 from hived_extender.insight.scene import Scene, Waiter
+from hived_extender.pods.declared import MOST_S
 
 MOST_ASKS = 200
 """Questions to the core for one bound; beyond that, it is asked less often, and the bound is later."""
@@ -31,13 +32,14 @@ SCHEDULING_S = 60.0
 
 
 def bound_of(scene: Scene, number: int, room: State | None = None) -> float:
-    """Seconds from now by which a waiting job starts at the latest; infinite if the declared limits do not say.
+    """Seconds from now by which a waiting job starts at the latest; infinite if the declared limits do not say, or add
+    up to more than MOST_S.
 
     `room` is the state of an earlier play that is over. Cost: a copy of the state, and a deletion for each pod.
     """
     waiter = scene.waiters[number]
     rivals_s = _rivals_s(scene, number)
-    if not waiter.is_asked or rivals_s == math.inf:
+    if not waiter.is_asked or rivals_s >= MOST_S:
         return math.inf
     is_alone = _is_alone(scene, waiter)
     limited = sorted(
@@ -53,7 +55,7 @@ def bound_of(scene: Scene, number: int, room: State | None = None) -> float:
     opened = np.zeros(len(state.topology.node_names), np.bool_)
     stride = max(len(limited) // MOST_ASKS, 1)
     if _has_place(scene, state, waiter, opened):
-        return rivals_s + grace_s + SCHEDULING_S
+        return _within_reason(rivals_s + grace_s + SCHEDULING_S)
     for count, (left_s, index) in enumerate(limited, 1):
         for name in scene.runners[index].groups:
             if name in state.groups:
@@ -62,8 +64,12 @@ def bound_of(scene: Scene, number: int, room: State | None = None) -> float:
                 _remove(state, state.groups[name])
         is_due = count % stride == 0 or count == len(limited)
         if is_due and _has_place(scene, state, waiter, opened):
-            return left_s + rivals_s + grace_s + SCHEDULING_S
+            return _within_reason(left_s + rivals_s + grace_s + SCHEDULING_S)
     return math.inf
+
+
+def _within_reason(seconds: float) -> float:
+    return seconds if seconds < MOST_S else math.inf
 
 
 def _rivals_s(scene: Scene, number: int) -> float:

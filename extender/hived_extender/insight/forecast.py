@@ -7,7 +7,6 @@ stratified, so that 20 plays see short and long ends of each job alike, and the 
 
 import math
 from collections.abc import Collection, Sequence
-from datetime import UTC, datetime
 
 import msgspec
 import numpy as np
@@ -23,6 +22,8 @@ from hived_extender.insight.forward import Play
 from hived_extender.insight.past import Past, Raw
 from hived_extender.insight.scene import Scene, scene_of
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry
+from hived_extender.pods.declared import MOST_S
+from hived_extender.pods.progress import write_time
 
 PLAYS = 20
 """Futures that are played for one job."""
@@ -143,14 +144,14 @@ def _when(scene: Scene, number: int, raw: Raw, past: Past, corrector: Corrector)
         return When(kind="unknown", because=entry.refusal or "it cannot be asked for yet", position=position)
     if raw.is_now:
         return When(kind="now", by=_moment(at), position=position)
-    if raw.reserved_s < math.inf:
+    if raw.reserved_s < MOST_S:
         return When(kind="certain", by=_moment(at + raw.reserved_s), position=position)
     factors = corrector.of(entry.vc, scene.waiters[number].is_opportunistic)
     likely_s, by_s = factors.corrected(raw.likely_s, raw.by_s)
-    if raw.bound_s < math.inf:
+    if raw.bound_s < MOST_S:
         likely = _moment(at + likely_s) if likely_s < raw.bound_s else ""
         return When(kind="bounded", by=_moment(at + raw.bound_s), likely=likely, position=position)
-    if by_s < math.inf:
+    if by_s < MOST_S:  # later is as good as never
         return When(kind="estimated", by=_moment(at + by_s), likely=_moment(at + likely_s), position=position)
     return When(kind="unknown", because=_why_unknown(entry, past), position=position)
 
@@ -175,4 +176,4 @@ def _position(scene: Scene, number: int) -> int:
 
 def _moment(at: float) -> str:
     """RFC 3339 in UTC, the next whole second."""
-    return datetime.fromtimestamp(math.ceil(at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return write_time(math.ceil(at))

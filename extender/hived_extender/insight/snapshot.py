@@ -1,21 +1,23 @@
 """The service at one moment: a copy of the state, the jobs that wait and the ones that run, as others may look at them.
 
 The lock is held for the copy, and then for a few pods at a time. So pods that come or go meanwhile may be in the lists
-or not, while the state is that of one moment.
+or not, while the state is that of one moment. The offers of a job are looked up once, with its first pod. An error here
+is the caller's: the service goes on.
 """
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import msgspec
 from msgspec.structs import replace
 
-from hived.copying import copy_state
-from hived.errors import UserError
+from hived.copying import copy_groups, copy_state
+from hived.errors import InvariantError, UserError
 from hived.events import Offer
 from hived.specs import PodRequest
-from hived.state import State
+from hived.state import Group, State
 from hived.topology import BoolArray
 from hived_config.access import AccessRules
 from hived_extender.kube_rules.demands import Demands
@@ -30,7 +32,12 @@ from hived_extender.service.pods import PodRecord, PodState
 from hived_extender.service.service import Service
 
 AT_ONCE = 100
-"""Pods looked at under the lock; others are served in between. Gangs without a plan cost 0.1 ms each."""
+"""Looks under the lock, before others are served: at a pod, or at an offer for a slot of a job, see `NODES_OF_A_LOOK`.
+Gangs without a plan cost 0.1 ms each.
+"""
+
+NODES_OF_A_LOOK = 1024
+"""An offer of more nodes counts as more looks."""
 
 USER_LABEL = "userName"
 """The label by which pods of `hived submit` name their user, as OpenPAI's do."""
@@ -38,6 +45,9 @@ USER_LABEL = "userName"
 HELD = "held by a scheduling gate"
 
 _UNKNOWN_S = float("inf")
+
+_Part = tuple[PodRequest, Sequence[PodRecord]]
+"""What is asked for, and the pods of its slots; see `Offers.of`."""
 
 
 class WaitingEntry(msgspec.Struct, frozen=True, eq=False):
@@ -123,26 +133,33 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
         return None
 
 
-def take(service: Service, room: State | None = None) -> Snapshot:
-    """The service as it is now; `room` is the state of an earlier snapshot that nobody needs any more.
+def take(service: Service) -> Snapshot:
+    """The service as it is now.
 
-    Raises NotLeadingError. Cost: O(cells) under the lock at once, then a look at each pod in slices.
+    Raises NotLeadingError, and InvariantError if the service has stopped. Cost: O(cells) under the lock at once, then
+    O(pods + slots x nodes) in slices.
     """
     service.check_leads()
-    with service.runner.exclusive() as machine:
+    groups = _groups(service)
+    with _look(service) as machine:
         core = machine.verbs.core
-        state, version = copy_state(core.state, room), (core.number, core.version)
+        state, version = copy_state(core.state, groups=groups), (core.number, core.version)
         access, bad = machine.interpreter.rules.access, _bad_nodes(machine, state)
         nodes = {name: node for name in bad if (node := machine.cache.nodes.ruled(name)) is not None}
         records = list(machine.cache.pods)
     jobs: dict[str, _Job] = {}
     running: dict[str, list[_RunningPod]] = {}
-    for first in range(0, len(records), AT_ONCE):
+    left = iter(records)
+    record = next(left, None)
+    while record is not None:
         time.sleep(0)  # let another waiter have the lock first
-        with service.runner.exclusive() as machine:
-            for record in records[first : first + AT_ONCE]:
+        with _look(service) as machine:
+            looks = 0
+            while record is not None and looks < AT_ONCE:
+                looks += 1
                 if machine.cache.pods.get(record.uid) is record:
-                    _note(record, machine, jobs, running)
+                    looks += _note(record, machine, jobs, running)
+                record = next(left, None)
     waiting = sorted((job.entry() for job in jobs.values()), key=_turn)
     labels = {
         namespace: dict(machine.interpreter.labels_of(namespace))
@@ -153,6 +170,19 @@ def take(service: Service, room: State | None = None) -> Snapshot:
     return Snapshot(
         state, version, service.runner.wall_s, tuple(waiting), found, bad, nodes, access, labels, jobs_of(state, found)
     )
+
+
+def _groups(service: Service) -> dict[str, Group]:
+    """Copies of the groups as they were a moment ago, so that only those that change meanwhile are copied at once."""
+    with _look(service) as machine:
+        names = list(machine.verbs.core.state.groups)
+    found: dict[str, Group] = {}
+    for first in range(0, len(names), AT_ONCE):
+        time.sleep(0)  # let another waiter have the lock first
+        with _look(service) as machine:
+            state = machine.verbs.core.state
+            found |= copy_groups(state, names[first : first + AT_ONCE])
+    return found
 
 
 def jobs_of(state: State, running: Mapping[str, RunningFacts]) -> dict[str, list[str]]:
@@ -188,66 +218,63 @@ def _bad_nodes(machine: Machine, state: State) -> dict[str, tuple[str, float | N
     return {name: why for name, why in troubles(machine.cache, bad).items() if name in state.topology.node_index}
 
 
-def _note(record: PodRecord, machine: Machine, jobs: dict[str, _Job], running: dict[str, list[_RunningPod]]) -> None:
-    cache = machine.cache
+@contextmanager
+def _look(service: Service) -> Iterator[Machine]:
+    """Hold the lock to read. Raises InvariantError if the service has stopped."""
+    with service.runner.look() as machine:
+        if service.runner.fault:
+            raise InvariantError(f"stopped after an internal error: {service.runner.fault}")
+        yield machine
+
+
+def _note(record: PodRecord, machine: Machine, jobs: dict[str, _Job], running: dict[str, list[_RunningPod]]) -> int:
+    """Note a pod with its job. Returns the looks at offers that it took: none but for the first pod of a job."""
+    cache, looks = machine.cache, 0
     if record.state in (PodState.WAITING, PodState.HELD):
-        entry = _entry(record, cache)
-        if entry is not None:
-            said = machine.announcements.said(record.uid)
-            entry = replace(entry, user=_user(record, cache), reason=said, rules=cache.offers.refusals(record))
-            job = jobs.setdefault(entry.name, _Job(entry, [], _UNKNOWN_S, []))
-            if entry.requests and not job.entry_of_first.requests:
-                job.entry_of_first = entry  # the others of its pods wait for these
+        found = _asked(record, cache)
+        if found is not None:
+            entry, asked = found
+            job = jobs.get(entry.name)
+            if job is None or (asked is not None and not job.entry_of_first.requests):
+                said = machine.announcements.said(record.uid)
+                entry = replace(entry, user=_user(record, cache), reason=said, rules=cache.offers.refusals(record))
+                parts = _parts(record, asked, cache)
+                nodes = len(machine.verbs.core.state.topology.node_names)
+                looks = sum(len(slots) for _, slots in parts) * (1 + nodes // NODES_OF_A_LOOK)
+                job = jobs.setdefault(entry.name, _Job(entry, [], _UNKNOWN_S, []))
+                job.entry_of_first = _asking(entry, cache, parts)  # the others of its pods wait for these
             job.pods.append(record.key)
             job.created_s = min(job.created_s, _created_s(record))
             job.limits.append(limit_s_of(record))
     elif record.is_in_core and record.request is not None and record.place.info is not None:
         running.setdefault(record.request.spec.group.name, []).append(_RunningPod(record, _user(record, cache)))
+    return looks
 
 
-def _entry(record: PodRecord, cache: ClusterCache) -> WaitingEntry | None:
-    """The job of a waiting pod, without what is known of it beside; None if it has just been placed."""
-    vc, priority = record.claim
+def _asked(record: PodRecord, cache: ClusterCache) -> tuple[WaitingEntry, Round | PodRequest | None] | None:
+    """The job of a waiting pod, without what is known of it beside, and the question that would start it, if any.
+
+    None if the pod has just been placed. Cost O(1), but for the first pod of a gang that has changed.
+    """
     if not record.is_of_dialect:
-        return _own_entry(record, cache)
+        return _own(record, cache)
+    vc, priority = record.claim
     name = record.key if record.gang is None else f"podgroup/{record.gang}"
     refused = WaitingEntry(name, record.namespace, vc, priority, ())
     if record.state is PodState.HELD:
-        return replace(refused, refusal=HELD, is_incomplete=True)
+        return replace(refused, refusal=HELD, is_incomplete=True), None
     try:
         step = cache.rounds.step(record)
     except UserError as error:
-        return replace(refused, refusal=error.message)
+        return replace(refused, refusal=error.message), None
     if isinstance(step, Round):
-        return _asking(
-            replace(refused, name=step.name),
-            cache,
-            [(part.request, part.slots, cache.rounds.offer(part)) for part in step.parts],
-        )
+        return replace(refused, name=step.name), step if step.parts else None
     if not isinstance(step, Alone):
-        return replace(refused, refusal=step.reason, is_incomplete=True)
-    if step.request is None:
-        return None
-    offer = cache.offers.of(step.request, [record])
-    return _asking(replace(refused, name=record.key), cache, [(step.request, [record], offer)])
+        return replace(refused, refusal=step.reason, is_incomplete=True), None
+    return None if step.request is None else (replace(refused, name=record.key), step.request)
 
 
-def _asking(
-    entry: WaitingEntry, cache: ClusterCache, parts: Sequence[tuple[PodRequest, Sequence[PodRecord], Offer | None]]
-) -> WaitingEntry:
-    """The job with its parts: what is asked for, by which pods, and the offer."""
-    return replace(
-        entry,
-        requests=tuple(request for request, _, _ in parts),
-        offers=tuple(offer for _, _, offer in parts),
-        fits=tuple(cache.offers.could_take(slots) for _, slots, _ in parts),
-        demands=tuple(
-            tuple(dict.fromkeys(one.ruled.demands for one in slots if one.ruled is not None)) for _, slots, _ in parts
-        ),
-    )
-
-
-def _own_entry(record: PodRecord, cache: ClusterCache) -> WaitingEntry | None:
+def _own(record: PodRecord, cache: ClusterCache) -> tuple[WaitingEntry, PodRequest | None] | None:
     """The same of a pod that asks in our own words, whose group starts pod by pod."""
     request = record.request
     if request is None:
@@ -257,17 +284,31 @@ def _own_entry(record: PodRecord, cache: ClusterCache) -> WaitingEntry | None:
             request = cache.bound.own_request(record, record.reading)
         except UserError as error:
             vc, priority = record.claim
-            return WaitingEntry(record.key, record.namespace, vc, priority, (), refusal=error.message)
+            return WaitingEntry(record.key, record.namespace, vc, priority, (), refusal=error.message), None
     spec = request.spec
-    refusal = HELD if record.state is PodState.HELD else ""
-    entry = WaitingEntry(
-        spec.group.name, record.namespace, spec.virtual_cluster, spec.priority, (), refusal=refusal,
-        is_incomplete=bool(refusal),
-    )  # fmt: skip
-    if refusal:
-        return entry
-    slots = cache.slots(record, request)
-    return _asking(entry, cache, [(request, slots, cache.offers.of(request, slots))])
+    entry = WaitingEntry(spec.group.name, record.namespace, spec.virtual_cluster, spec.priority, ())
+    if record.state is PodState.HELD:
+        return replace(entry, refusal=HELD, is_incomplete=True), None
+    return entry, request
+
+
+def _parts(record: PodRecord, asked: Round | PodRequest | None, cache: ClusterCache) -> list[_Part]:
+    if isinstance(asked, Round):
+        return [(part.request, part.slots) for part in asked.parts]
+    return [] if asked is None else [(asked, cache.slots(record, asked))]
+
+
+def _asking(entry: WaitingEntry, cache: ClusterCache, parts: Sequence[_Part]) -> WaitingEntry:
+    """The job with its parts: what is asked for, by which pods, and the offer. Cost O(slots x nodes)."""
+    return replace(
+        entry,
+        requests=tuple(request for request, _ in parts),
+        offers=tuple(cache.offers.of(request, slots) for request, slots in parts),
+        fits=tuple(cache.offers.could_take(slots) for _, slots in parts),
+        demands=tuple(
+            tuple(dict.fromkeys(one.ruled.demands for one in slots if one.ruled is not None)) for _, slots in parts
+        ),
+    )
 
 
 def _user(record: PodRecord, cache: ClusterCache) -> str:

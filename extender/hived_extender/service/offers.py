@@ -7,7 +7,7 @@ fit. Not thread-safe: the service calls everything under its lock.
 """
 
 import dataclasses
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from itertools import islice
 from weakref import WeakKeyDictionary
 
@@ -148,20 +148,24 @@ class Offers:
 
         kube-scheduler asks about the pod `exact` at this moment. Others are taken to be offered what pods alike were
         when they were asked about last, and nodes on which something has changed since; it will say so when it asks
-        about them. None if the pods may use any node, or are more than there are leaf cells. Cost O(slots x nodes).
+        about them. None if the pods may use any node, or are more than there are leaf cells. Cost O(slots x nodes),
+        and O(slots + nodes) where pods are alike and were not asked about one by one.
 
         candidates : the nodes that kube-scheduler could clear by preempting; it has just found no other
         """
         spec = request.spec
         if spec.ignore_suggested_nodes or self._is_too_large(spec):
             return None
-        nodes = [self._nodes(record, exact) for record in members]
-        if candidates is not None:
-            nodes = [mask & ~candidates for mask in nodes]
-        if spec.priority > OPPORTUNISTIC_PRIORITY:
-            after = [self._clearable(record, candidates) > mask for record, mask in zip(members, nodes, strict=True)]
-        else:
-            after = [self._none] * len(members)
+        rows: dict[Hashable, tuple[Mask, Mask]] = {}
+        for record in members:
+            if (kind := _kind(record, exact)) not in rows:
+                mask = self._nodes(record, exact)
+                if candidates is not None:
+                    mask = mask & ~candidates
+                clears = spec.priority > OPPORTUNISTIC_PRIORITY
+                rows[kind] = mask, self._clearable(record, candidates) > mask if clears else self._none
+        found = [rows[_kind(record, exact)] for record in members]
+        nodes, after = [mask for mask, _ in found], [mask for _, mask in found]
         sizes = _sizes(spec)
         if len(sizes) != len(members):
             count = len(sizes)
@@ -188,7 +192,11 @@ class Offers:
 
         For pods with rules that only kube-scheduler knows, these are no other nodes than it offers.
         """
-        return _rows([self._none if one.ruled and one.ruled.demands.beyond else self._fit(one) for one in members])
+        rows: dict[Hashable, Mask] = {}
+        for one in members:
+            if (kind := _kind(one)) not in rows:
+                rows[kind] = self._none if one.ruled and one.ruled.demands.beyond else self._fit(one)
+        return _rows([rows[_kind(one)] for one in members])
 
     def refusals(self, record: PodRecord) -> str:
         """Which rules of which nodes keep the pod away for good, in short; "" if none is known."""
@@ -289,6 +297,15 @@ def _leaf_counts(topology: Topology | None) -> npt.NDArray[np.int32]:
 
 def _sizes(spec: PodSpec) -> list[int]:
     return [member.leaf_cell_count for member in spec.group.members for _ in range(member.pod_count)]
+
+
+def _kind(record: PodRecord, exact: PodRecord | None = None) -> Hashable:
+    """Equal for pods that are offered the same nodes."""
+    if record is exact or record.offer.refused is not None:
+        return record.uid
+    latest = record.offer.latest
+    demands = record.ruled.demands if record.ruled is not None else None
+    return demands, None if latest is None else (id(latest.mask), latest.moment)
 
 
 def _rows(masks: Sequence[Mask]) -> Mask:

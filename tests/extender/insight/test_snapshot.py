@@ -1,9 +1,12 @@
 """A snapshot has the state of one moment, and all jobs: the ones that wait, in their order, and the ones that run."""
 
+import numpy as np
 import pytest
 
+from hived.errors import InvariantError
 from hived.scheduler import check_invariants
 from hived_extender.insight.snapshot import USER_LABEL, Snapshot, WaitingEntry, take
+from hived_extender.service.offers import Offers
 from hived_extender.service.verbs import NotLeadingError
 from tests.extender.service.small_cluster import SmallCluster, node, spec_text
 from tests.extender.service.small_gangs import SmallGangCluster, koordinator
@@ -96,3 +99,33 @@ def test_a_leaving_group_has_the_time_when_it_is_gone_at_the_latest() -> None:
 def test_a_replica_that_does_not_lead_has_no_snapshot() -> None:
     with pytest.raises(NotLeadingError):
         take(SmallCluster(is_leading=False).service)
+
+
+def test_pods_that_are_alike_share_the_rows_of_their_offers() -> None:
+    small = SmallGangCluster()
+    for index in range(3):
+        small.pod(f"g-{index}", annotations=koordinator("g", 3))
+    entry = found(take(small.service), "podgroup/ns/g")
+    (offer,), (fit,) = entry.offers, entry.fits
+    assert offer is not None
+    assert offer.nodes.shape == offer.after.shape == fit.shape == (3, 4)
+    assert all(np.asarray(rows).strides[0] == 0 for rows in (offer.nodes, offer.after, fit))
+
+
+def test_an_error_of_a_snapshot_does_not_stop_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = SmallCluster()
+    small.create("one")
+    with monkeypatch.context() as patched:
+        patched.setattr(Offers, "could_take", lambda *_: int("no rows"))
+        with pytest.raises(ValueError, match="no rows"):
+            take(small.service)
+    assert not small.service.runner.fault
+    assert names(take(small.service)) == ["ns/one"]
+
+
+def test_a_service_that_has_stopped_has_no_snapshot() -> None:
+    small = SmallCluster()
+    with pytest.raises(InvariantError), small.service.runner.exclusive():
+        raise IndexError
+    with pytest.raises(InvariantError):
+        take(small.service)
