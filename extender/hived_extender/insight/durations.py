@@ -8,11 +8,12 @@ chance to run twice as long is a half each time. Nothing here knows a clock.
 import bisect
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
-from hived_extender.insight.store import Row, Store
+from hived_extender.insight.store import Seconds, Store
 
 LEAST_ENDS = 10
 """Groups of a virtual cluster that have to have ended before anything is estimated."""
@@ -39,6 +40,8 @@ _TRIM = """DELETE FROM durations WHERE vc = ? AND id <= (
     SELECT id FROM durations WHERE vc = ? ORDER BY id DESC LIMIT 1 OFFSET ?)"""
 _FORGET = "DELETE FROM durations WHERE vc = ?"
 _TRIM_EVERY = 100
+
+_Row = tuple[str, Annotated[int, Meta(ge=0)], Seconds, int, Seconds]
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -138,8 +141,8 @@ class Durations:
         self._added = 0
         if store is not None:
             store.define(_TABLE, _INDEX)
-            for row in store.read(_SELECT):
-                self._remember(_read(row))
+            for vc, leaves, seconds, is_whole, ended_s in store.read(_SELECT, _Row):
+                self._remember(Ended(vc, leaves, seconds, bool(is_whole), ended_s))
 
     def add(self, ended: Sequence[Ended]) -> None:
         """These groups have ended, or were evicted."""
@@ -169,8 +172,3 @@ class Durations:
             del self._pasts[oldest]
             if self._store is not None:
                 self._store.write(_FORGET, [(oldest,)])
-
-
-def _read(row: Row) -> Ended:
-    vc, leaves, seconds, is_whole, ended_s = row
-    return Ended(str(vc), int(leaves), float(seconds), bool(is_whole), float(ended_s))

@@ -62,6 +62,8 @@ class Forecaster:
         if not self._service.is_ready:
             with self._lock:
                 self._past = None  # another replica writes the file now
+                if self._store is not None:
+                    self._store.release()
             return
         snapshot = take(self._service)
         scene = scene_of(snapshot)
