@@ -5,6 +5,7 @@ cells of groups, placements, remembered waits. Whatever is changed in place is c
 both states to the same decisions, and no event of one is seen in the other.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,31 +16,34 @@ from hived.state import INITIAL_JOURNAL_LENGTH, Cells, Group, State, Work
 _OF_JOURNAL = frozenset({"journal_position", "journal_value", "journal_control"})
 
 
-def copy_state(state: State, room: State | None = None) -> State:
+def copy_state(state: State, room: State | None = None, groups: Mapping[str, Group] | None = None) -> State:
     """A copy that shares nothing that changes, and records nothing.
 
     room : an earlier copy that nobody needs any more; its memory is used again if it has the same topology. It must not
         be used afterwards
+    groups : copies of some groups, made by `copy_groups` a moment ago; they become part of the copy
 
     Cost O(cells) of copying memory, and O(groups + pods). Victims of preempting groups are collected anew when somebody
     asks; the shortcut of a decision that was not carried out yet is left out.
     """
     if room is not None and (room.topology is not state.topology or room is state):
         room = None
-    if room is None:
-        cells = _copy_cells(state.cells)
-        groups = {name: _copy_group(group) for name, group in state.groups.items()}
-    else:
-        cells, earlier = _copy_into(state.cells, room.cells), room.groups
-        groups = {name: _copy_over(group, earlier.get(name)) for name, group in state.groups.items()}
+    earlier = groups if groups is not None else room.groups if room is not None else {}
+    cells = _copy_cells(state.cells) if room is None else _copy_into(state.cells, room.cells)
+    copies = {name: _copy_over(group, earlier.get(name)) for name, group in state.groups.items()}
     return State(
-        spec=state.spec, topology=state.topology, cells=cells, groups=groups,
-        group_by_number={number: groups[group.name] for number, group in state.group_by_number.items()},
+        spec=state.spec, topology=state.topology, cells=cells, groups=copies,
+        group_by_number={number: copies[group.name] for number, group in state.group_by_number.items()},
         vc_names=list(state.vc_names), group_total=state.group_total, last_plan=state.last_plan,
         lazy_group_count=state.lazy_group_count, elastic_group_count=state.elastic_group_count,
         work=_copy_work(state.work, None if room is None else room.work),
         now_ms=state.now_ms, known_waits=dict(state.known_waits),
     )  # fmt: skip
+
+
+def copy_groups(state: State, names: Iterable[str]) -> dict[str, Group]:
+    """Copies of the groups of these names, as far as they are there, for a copy of the state a moment later."""
+    return {name: _copy_group(group) for name in names if (group := state.groups.get(name)) is not None}
 
 
 def _copy_cells(cells: Cells) -> Cells:

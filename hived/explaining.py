@@ -1,4 +1,4 @@
-"""Why a request waits: the least set of causes, and how the cells stand that it looked at (rules 20).
+"""Why a request waits: the least set of causes, and how the cells stand that it looked at (rules 20.1, 20.2).
 
 Three things can be in the way: Kubernetes' offer, bad hardware, and others. Each is taken away in turn, and the core is
 asked whether it has a place then; what is tried is undone. If none of them helps alone, two are taken away, then all.
@@ -31,7 +31,7 @@ MOST_HEALED = 256
 MOST_RELEASED = 64
 """With more groups, a cluster without anybody stands for the same cluster with all of them gone."""
 
-MOST_SEARCHED = 1 << 19
+MOST_SEARCHED = 1 << 16
 """Pods of the request times nodes: for larger requests, cells are counted instead of asking the core."""
 
 _OFFER, _BAD, _OTHERS = range(3)  # what can be taken away, in the order in which it is tried alone
@@ -77,7 +77,7 @@ class _Question:
         self._is_small = slots * len(state.topology.node_names) <= MOST_SEARCHED
 
     def least_set(self) -> tuple[int, ...] | None:
-        """The fewest things to take away that let the request run; None if nothing would."""
+        """The fewest things to take away that let the request run; None if nothing would (rules 20.2, 20.6, 20.7)."""
         possible = self._emptied.could_ever_run(self._state, self._request, is_offered=self._offer is not None)
         if not possible and (self._state.spec.rules is Rules.BETTER or not self._is_small):
             return None
@@ -91,7 +91,7 @@ class _Question:
         return every if possible else None
 
     def explain(self, taken_away: tuple[int, ...] | None) -> Explanation:
-        """The explanation, by the view that came closest."""
+        """The explanation, by the view that came closest (rules 20.3, 20.9)."""
         counts = [view.count() for view in self._views]
         if not counts:
             return NOTHING_PROMISED
@@ -153,18 +153,21 @@ class _Question:
         return any(view.may_hold(heals=heals, offers=offers) for view in views)
 
     def _counted(self, *, is_emptied: bool, heals: bool) -> list[ViewLeaves]:
-        """The views with the nodes offered to any pod: without others, without what bad nodes doom."""
+        """The views with the nodes offered to any pod, perhaps without others.
+
+        Which cells are doomed hangs on all that was before. So none are that nobody uses, where anything is different.
+        """
         state, members, offer = self._state, self._request.spec.group.members, self._offer
-        heals = heals and bool(state.cells.doomed_total.any())
-        if not is_emptied and not heals and (offer is None or len(members) == 1):
+        if is_emptied:
+            state = self._emptied.with_same_health(state)
+            offer = offer and _eased(offer, NO_LEAVES, empties=True)
+        drops_doomed = (is_emptied or heals) and bool(state.cells.doomed_total.any())
+        if not is_emptied and not drops_doomed and (offer is None or len(members) == 1):
             return self._views
-        key = is_emptied, heals
+        key = is_emptied, drops_doomed
         if key not in self._counted_views:
-            if is_emptied:
-                state = self._emptied.with_same_health(state)
-                offer = offer and _eased(offer, NO_LEAVES, empties=True)
             self._counted_views[key] = _look_at(
-                state, self._view_numbers, self._request.spec, offer and to_any(offer), heals=heals
+                state, self._view_numbers, self._request.spec, offer and to_any(offer), drops_doomed=drops_doomed
             )
         return self._counted_views[key]
 
@@ -204,11 +207,11 @@ class _Question:
 
 
 def _look_at(
-    state: State, views: list[int], spec: PodSpec, offer: Offer | None, *, heals: bool = False
+    state: State, views: list[int], spec: PodSpec, offer: Offer | None, *, drops_doomed: bool = False
 ) -> list[ViewLeaves]:  # fmt: skip
     """The views; where the search may take idle doomed cells for others, they are the VC's no more (rule 19.3).
 
-    heals : shall it be so because bad hardware is to be healed, so that nothing is doomed?
+    drops_doomed : shall it be so by either set of rules?
     """
 
     def look() -> list[ViewLeaves]:
@@ -216,7 +219,7 @@ def _look_at(
 
     is_held_back = state.spec.rules is Rules.HIVED or spec.priority < MIN_GUARANTEED_PRIORITY
     has_doomed = bool(state.cells.doomed_total.any())
-    return without_idle_doomed(state, look) if has_doomed and (heals or not is_held_back) else look()
+    return without_idle_doomed(state, look) if has_doomed and (drops_doomed or not is_held_back) else look()
 
 
 def _is_everything(offer: Offer) -> bool:

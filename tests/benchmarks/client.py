@@ -41,7 +41,7 @@ class Connection:
         spent = perf_counter_ns() - started
         if b" 200 " not in head.splitlines()[0]:
             raise RuntimeError(f"the server answered {head.decode()}: {b''.join(body)[:500].decode()}")
-        return spent, b"".join(body)
+        return spent, b"".join(body) if b"content-length:" in head else _joined(b"".join(body))
 
     def poll(self, request: bytes) -> str:
         """Ask for what may have changed: the tag of the answer, "" for none. RuntimeError unless it is 200 or 304."""
@@ -63,6 +63,16 @@ class Connection:
         if not piece:
             raise RuntimeError("the server closed the connection")
         return piece
+
+
+def _joined(chunks: bytes) -> bytes:
+    """The body that was sent in chunks."""
+    parts = []
+    while chunks:
+        size, _, rest = chunks.partition(b"\r\n")
+        parts.append(rest[: int(size, 16)])
+        chunks = rest[int(size, 16) + 2 :]
+    return b"".join(parts)
 
 
 def request_bytes(method: str, path: str, body: bytes = b"") -> bytes:

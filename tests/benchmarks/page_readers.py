@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 from urllib.parse import quote
 
-from hived_extender.http.pages.jobs_pages import SELDOM_S
+from hived_extender.http.pages.jobs_pages import MANY, SELDOM_S
 from hived_extender.http.pages.site import FRAGMENT, POLL_S
 from tests.benchmarks.client import Connection
 
@@ -37,7 +37,8 @@ def open_pages(node_count: int, jobs: Sequence[str]) -> list[OpenPage]:
     )
     clusters = [OpenPage("/page/cluster")] * 6
     pictures = [OpenPage(f"/page/cells/tiles?at={ranges}", is_part=False)] * 6
-    lists = [OpenPage(f"/page/jobs?{query}") for query in ("", "vc=alpha", "state=Waiting", "q=job-1", "page=2")]
+    queries = ("", "vc=alpha", "state=Waiting", "words=job-1", "rows=2")
+    lists = [OpenPage(f"/page/jobs?{query}", SELDOM_S if node_count >= MANY else POLL_S) for query in queries]
     single = [OpenPage(f"/page/jobs/{quote(name)}", SELDOM_S) for name in jobs[:4]]
     vcs = [OpenPage(f"/page/vcs{name}") for name in ("", "", "/alpha", "/beta", "/gamma")]
     return [*clusters, *lists, *single, *vcs, *pictures]

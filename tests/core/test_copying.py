@@ -6,7 +6,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from hived.copying import copy_state
+from hived.copying import copy_groups, copy_state
 from hived.decisions import Bind, Decision
 from hived.events import Phase, PodAllocated, PodProgressed
 from hived.scheduler import check_invariants, handle
@@ -89,6 +89,18 @@ def test_the_memory_of_an_earlier_copy_is_used_again() -> None:
     assert copy.cells.memory is memory
     assert copy.groups["a"] is group
     assert describe_groups(copy) == describe_groups(state)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_groups_that_were_copied_a_moment_ago_hold_nothing_of_it(seed: int) -> None:
+    state = busy_state(random_cluster(seed), Random(seed))
+    groups = copy_groups(state, [*state.groups, "none"])
+    go_on(state, Random(seed), 4, "other")
+    fresh, copy = copy_state(state), copy_state(state, groups=groups)
+    check_invariants(copy)
+    assert (fingerprint(copy), order(copy)) == (fingerprint(fresh), order(fresh))
+    assert go_on(copy, Random(seed)) == go_on(fresh, Random(seed))
+    assert fingerprint(copy) == fingerprint(fresh)
 
 
 def test_room_of_another_configuration_and_the_state_itself_are_not_written_over() -> None:

@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from time import monotonic
 
 from tests.forecasts.cases import Figures, figures
-from tests.forecasts.report import misses, table
+from tests.forecasts.report import as_json, misses, table
 from tests.forecasts.runs import QUICK, RUNS, Run
 from tests.quality.jobs import PHILLY
 
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results = [(each, found) for each, found in zip(runs, _measured(runs, options.jobs), strict=True)]
     missed = [] if options.quick else [miss for each, found in results for miss in misses(each.name, found)]
     if options.json:
-        measured = {each.name: found._asdict() for each, found in results}
+        measured = {each.name: as_json(found) for each, found in results}
         print(json.dumps({"measured": measured, "missed": missed}, indent=1))
     else:
         print(table([(each.name, found) for each, found in results]))

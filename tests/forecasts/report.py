@@ -35,6 +35,11 @@ def misses(name: str, found: Figures) -> list[str]:
     return missed
 
 
+def as_json(found: Figures) -> dict[str, float | None]:
+    """The figures of a run for scripts; None for shares and medians of nothing."""
+    return {name: None if math.isnan(figure) else figure for name, figure in found._asdict().items()}
+
+
 def _text(figure: float) -> str:
     if math.isnan(figure):
         return "-"

@@ -15,7 +15,7 @@ EVERY_S = 600.0
 
 FORTNIGHT = 14.0
 SMALLER = 96
-"""Nodes on which two weeks of Philly are a load near 1, with the arrivals as they were."""
+"""Nodes for two weeks of Philly with the arrivals as they were: a load of 0.24 to 0.89."""
 
 PRESSED = 4.0
 """Days into which two weeks are pressed for a load near 1 of 312 nodes."""

@@ -6,7 +6,7 @@ import pytest
 
 from tests.forecasts.__main__ import main
 from tests.forecasts.cases import Case, Figures, figures
-from tests.forecasts.report import misses, table
+from tests.forecasts.report import as_json, misses, table
 
 
 def estimated(held: int) -> Figures:
@@ -35,6 +35,11 @@ def test_the_table_has_a_row_for_each_run() -> None:
     assert lines[3].startswith("| none | 1,200 | 0 |")
     assert math.isnan(figures(1200, []).by_holds)
     assert "nan" not in lines[3]
+
+
+def test_figures_of_nothing_are_null_for_scripts() -> None:
+    assert as_json(figures(3, []))["by_holds"] is None
+    assert as_json(estimated(90))["by_holds"] == 90.0
 
 
 def test_unknown_runs_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,8 +2,9 @@
 
 A cause is right if the group has a place once it is taken away: on a copy of the state others end, nodes heal, or the
 offer is dropped, by events and requests alone. A set of causes is the least if no set of fewer helps, and none of its
-own parts. "Never" is right exactly if the group has no place in a new cluster whose nodes are all healthy. `python -m
-tests.property.explained --states 10000` looks at so many states.
+own parts. Where cells are counted instead of asking the core (rule 20.7), no cause may be added. "Never" is right only
+if the group has no place in a new cluster whose nodes are all healthy, and always then. `make why`
+looks at 20,000 states.
 """
 
 import argparse

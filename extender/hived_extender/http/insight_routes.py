@@ -73,8 +73,8 @@ def free_cells(backend: Backend, question: Question) -> Answer:
 
 def _view_of(backend: Backend, question: Question, name: str) -> tuple[View, Mask]:
     """The view and the mask, if the caller may see this job. Raises UserError (404), as for one that does not exist."""
-    view, mask = backend.insight.view(), backend.mask(question)
-    if not mask.shows(view.find(name).namespace):
+    (view, listed), mask = backend.insight.find(name), backend.mask(question)
+    if not mask.shows(listed.namespace):
         raise UserError(unknown(name), NOT_FOUND)
     return view, mask
 

@@ -19,7 +19,7 @@ from hived_extender.insight.forecaster import Forecaster
 from hived_extender.insight.free_cells import free_cells
 from hived_extender.insight.ifs import read_changes, try_changes
 from hived_extender.insight.listing import ListedJob, node_views, running_jobs, waiting_job
-from hived_extender.insight.sharing import SharedAnswers
+from hived_extender.insight.sharing import REST, SharedAnswers
 from hived_extender.insight.snapshot import Snapshot, take
 from hived_extender.insight.unblocks import unblocks_of
 from hived_extender.service.service import Service
@@ -28,7 +28,7 @@ FRESH_S = 2.0
 """How old an answer may be. Pages ask again every few seconds."""
 
 FORECAST_EVERY_S = 10.0
-"""Between two forecasts of all jobs, which take a part of one core."""
+"""Between two forecasts of all jobs; longer if they take long, as `REST` says."""
 
 NOT_FOUND = 404
 
@@ -43,24 +43,23 @@ log = logging.getLogger(__name__)
 
 class View(msgspec.Struct, frozen=True, eq=False):
     """A snapshot, with the jobs in it and why they wait: waiting ones in the order in which they are served, then
-    those with cells by name. `judge` is asked by who holds `snapshot.lock`. `namespaces` has those of all jobs, groups
-    and pods.
+    those with cells by name. `judge` is asked by who holds `snapshot.lock`. `named` has each job by its name, and by
+    those of its groups and pods; `namespaces` has the namespaces of these names.
     """
 
     snapshot: Snapshot
     judge: Judge
     jobs: tuple[ListedJob, ...]
     certificates: Mapping[str, Certificate]
+    named: Mapping[str, ListedJob]
     namespaces: Mapping[str, str]
 
     def find(self, name: str) -> ListedJob:
         """The job of this name, or that has a pod or a group of it. Raises UserError (404)."""
-        found = [one for one in self.jobs if one.job.name == name] or [
-            one for one in self.jobs if name in one.job.pods or name in one.groups
-        ]
-        if not found:
+        found = self.named.get(name)
+        if found is None:
             raise UserError(unknown(name), NOT_FOUND)
-        return found[0]
+        return found
 
 
 def unknown(name: str) -> str:
@@ -97,10 +96,18 @@ class Answering:
         self._service.check_leads()
         return self._views.get("view", self._look)
 
+    def find(self, name: str) -> tuple[View, ListedJob]:
+        """A job, and the view that it is in: a new one if an older one does not have it. Raises UserError (404)."""
+        view = self.view()
+        try:
+            return view, view.find(name)
+        except UserError:
+            newer = self._views.get("view", self._look, needs_newer=True)
+            return newer, newer.find(name)
+
     def why(self, name: str) -> Why:
         """All that is known of a job, with what would help if it waits. Raises UserError (404)."""
-        view = self.view()
-        listed = view.find(name)
+        view, listed = self.find(name)
         return self._whys.get((view.snapshot.version, listed.job.name), lambda: self._why(view, listed))
 
     def try_changes(
@@ -110,8 +117,7 @@ class Answering:
 
         Raises UserError.
         """
-        view = self.view()
-        listed = view.find(name)
+        view, listed = self.find(name)
         entry = view.snapshot.find(listed.job.name)
         if entry is None:
             raise UserError(f"{listed.job.name} does not wait: it is {listed.job.state.lower()}")
@@ -142,8 +148,9 @@ class Answering:
             for entry in snapshot.waiting
         ]
         jobs = (*waiting, *running_jobs(snapshot))
-        namespaces = {name: one.namespace for one in jobs for name in (*one.job.pods, *one.groups, one.job.name)}
-        return View(snapshot, judge, jobs, certificates, namespaces)
+        named = _named(jobs)
+        namespaces = {name: one.namespace for name, one in named.items()}
+        return View(snapshot, judge, jobs, certificates, named, namespaces)
 
     def _why(self, view: View, listed: ListedJob) -> Why:
         name = listed.job.name
@@ -151,7 +158,9 @@ class Answering:
         if entry is None:
             return Why(job=listed.job)
         found = replace(view.certificates[name], unblock=unblocks_of(view.snapshot, entry))
-        when = self._forecaster.of(view.snapshot, entry) if self._forecaster is not None else None
+        when = self._foreseen.get(name)
+        if when is None and self._forecaster is not None:
+            when = self._forecaster.of(view.snapshot, entry)
         return Why(job=listed.job, certificate=found, when=_start(found, when))
 
     def _foresee(self, snapshot: Snapshot) -> None:
@@ -165,6 +174,7 @@ class Answering:
             threading.Thread(target=self._forecast, args=(self._forecaster, snapshot), daemon=True).start()
 
     def _forecast(self, forecaster: Forecaster, snapshot: Snapshot) -> None:
+        began = self._clock()
         try:
             self._foreseen = forecaster.all(snapshot)
         except HivedError as error:
@@ -172,7 +182,8 @@ class Answering:
         except Exception:
             log.critical("forecasts have failed, and others are tried", exc_info=True)
         finally:
-            self._next_forecast = self._clock() + FORECAST_EVERY_S
+            now = self._clock()
+            self._next_forecast = now + max(FORECAST_EVERY_S, REST * (now - began))
             self._is_forecasting.release()
 
     def _judge(self, snapshot: Snapshot) -> Judge:
@@ -191,6 +202,16 @@ def _start(found: Certificate, when: When | None) -> When | None:
     if when is not None and when.kind == "unknown" and found.cause in _UNTIMED:
         return replace(when, because=_UNTIMED[found.cause])
     return when
+
+
+def _named(jobs: Sequence[ListedJob]) -> dict[str, ListedJob]:
+    """Each job by all of its names. Names of jobs come before those of groups and pods; the first such job counts."""
+    found: dict[str, ListedJob] = {}
+    for one in reversed(jobs):
+        found.update(dict.fromkeys((*one.job.pods, *one.groups), one))
+    for one in reversed(jobs):
+        found[one.job.name] = one
+    return found
 
 
 def _nodes(view: View, *, is_bad: bool) -> list[NodeView]:

@@ -1,16 +1,20 @@
 """Forecasts for a running service: one past for all, which learns from a snapshot every minute.
 
 Outside the lock of the service but for the snapshots. A replica that does not lead learns nothing; one that begins to
-lead goes on with what a former leader has written to the file. Thread-safe.
+lead goes on with what a former leader has written to the file. Futures are played in a process of its own. Thread-safe.
 """
 
 import logging
 import threading
+from contextlib import nullcontext
+
+from msgspec.msgpack import Decoder, encode
 
 from hived.errors import HivedError
 from hived_extender.api.waiting import When
+from hived_extender.insight.apart import compute_apart
 from hived_extender.insight.forecast import PLAYS_OF_ALL, ages, forecast_all, forecast_of, play, told
-from hived_extender.insight.past import Past
+from hived_extender.insight.past import Past, Raw
 from hived_extender.insight.scene import scene_of
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry, take
 from hived_extender.insight.store import Store
@@ -20,6 +24,8 @@ log = logging.getLogger(__name__)
 
 EVERY_S = 60.0
 """Between two looks: how exactly durations are known."""
+
+_WHEN, _WHENS, _RAWS = Decoder(When), Decoder(dict[str, When]), Decoder(list[Raw])
 
 
 class Forecaster:
@@ -48,13 +54,18 @@ class Forecaster:
     def of(self, snapshot: Snapshot, entry: WaitingEntry) -> When:
         """When a waiting job of the snapshot starts; see `forecast_of`."""
         with self._lock:
-            return forecast_of(snapshot, entry, self._known())
+            past = self._known()
+            return _WHEN.decode(compute_apart(lambda: encode(forecast_of(snapshot, entry, past)), snapshot.lock))
 
     def all(self, snapshot: Snapshot) -> dict[str, When]:
         """When each waiting job starts, by name; worked out once for a snapshot. See `forecast_all`."""
         with self._lock:
             if self._all is None or self._all[0] is not snapshot:
-                self._all = snapshot, forecast_all(snapshot, self._known())
+                past = self._known()
+                self._all = (
+                    snapshot,
+                    _WHENS.decode(compute_apart(lambda: encode(forecast_all(snapshot, past)), snapshot.lock)),
+                )
             return self._all[1]
 
     def look(self) -> None:
@@ -74,7 +85,9 @@ class Forecaster:
             wanted = [number for number, name in enumerate(names) if past.wants_forecast(name, scene.at)]
             if not wanted:
                 return
-            found = play(scene, past.durations.at(ages(scene)), PLAYS_OF_ALL)
+            found = _RAWS.decode(
+                compute_apart(lambda: encode(play(scene, past.durations.at(ages(scene)), PLAYS_OF_ALL)), nullcontext())
+            )
             self._all = snapshot, told(scene, found, past)
             for number in wanted:
                 past.note(scene.waiters[number], scene.at, found[number])

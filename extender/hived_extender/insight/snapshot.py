@@ -13,11 +13,11 @@ from contextlib import contextmanager
 import msgspec
 from msgspec.structs import replace
 
-from hived.copying import copy_state
+from hived.copying import copy_groups, copy_state
 from hived.errors import InvariantError, UserError
 from hived.events import Offer
 from hived.specs import PodRequest
-from hived.state import State
+from hived.state import Group, State
 from hived.topology import BoolArray
 from hived_config.access import AccessRules
 from hived_extender.kube_rules.demands import Demands
@@ -140,9 +140,10 @@ def take(service: Service) -> Snapshot:
     O(pods + slots x nodes) in slices.
     """
     service.check_leads()
+    groups = _groups(service)
     with _look(service) as machine:
         core = machine.verbs.core
-        state, version = copy_state(core.state), (core.number, core.version)
+        state, version = copy_state(core.state, groups=groups), (core.number, core.version)
         access, bad = machine.interpreter.rules.access, _bad_nodes(machine, state)
         nodes = {name: node for name in bad if (node := machine.cache.nodes.ruled(name)) is not None}
         records = list(machine.cache.pods)
@@ -169,6 +170,19 @@ def take(service: Service) -> Snapshot:
     return Snapshot(
         state, version, service.runner.wall_s, tuple(waiting), found, bad, nodes, access, labels, jobs_of(state, found)
     )
+
+
+def _groups(service: Service) -> dict[str, Group]:
+    """Copies of the groups as they were a moment ago, so that only those that change meanwhile are copied at once."""
+    with _look(service) as machine:
+        names = list(machine.verbs.core.state.groups)
+    found: dict[str, Group] = {}
+    for first in range(0, len(names), AT_ONCE):
+        time.sleep(0)  # let another waiter have the lock first
+        with _look(service) as machine:
+            state = machine.verbs.core.state
+            found |= copy_groups(state, names[first : first + AT_ONCE])
+    return found
 
 
 def jobs_of(state: State, running: Mapping[str, RunningFacts]) -> dict[str, list[str]]:

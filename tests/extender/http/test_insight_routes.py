@@ -158,6 +158,16 @@ def test_an_answer_lasts_for_a_moment(small: SmallCluster, client: FlaskClient, 
     assert len(names(client)) == 5
 
 
+def test_a_job_that_came_after_the_list_is_found_by_its_name(
+    small: SmallCluster, client: FlaskClient, time: Time
+) -> None:
+    assert len(names(client)) == 4
+    small.create("five")
+    time.now = answering.FRESH_S / 2
+    assert client.get(WHY + "ns/five").json["job"]["name"] == "ns/five"
+    assert client.get(WHY + "ns/six").status_code == 404
+
+
 def test_a_replica_that_does_not_lead_says_so() -> None:
     client = create_app(SmallCluster(is_leading=False).service).test_client()
     assert client.get(JOBS).status_code == 503

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from hived.errors import UserError
-from hived_extender.insight.sharing import SharedAnswers
+from hived_extender.insight.sharing import REST, REST_IN_NEED, SharedAnswers
 
 CALLERS = 20
 
@@ -49,6 +49,25 @@ def test_an_answer_ends_and_other_questions_have_their_own() -> None:
     assert [shared.get(question, lambda: next(answers)) for question in "aab"] == [0, 0, 1]
     now[0] = 2.0
     assert shared.get("a", lambda: next(answers)) == 2
+
+
+def test_an_answer_that_took_long_is_kept_longer_and_less_for_who_needs_a_newer_one() -> None:
+    now = [0.0]
+    shared: SharedAnswers[int] = SharedAnswers(2.0, lambda: now[0])
+    answers = iter(range(10))
+
+    def compute() -> int:
+        now[0] += 1.0
+        return next(answers)
+
+    assert shared.get("a", compute) == 0
+    now[0] = 1.0 + REST - 0.5
+    assert shared.get("a", compute) == 0
+    assert shared.get("a", compute, needs_newer=True) == 1
+    now[0] += REST_IN_NEED - 0.5
+    assert shared.get("a", compute, needs_newer=True) == 1
+    now[0] += REST
+    assert shared.get("a", compute) == 2
 
 
 def test_an_error_is_raised_and_not_kept() -> None:

@@ -111,9 +111,8 @@ class JobsPages:
 
     def job(self, name: str) -> Response:
         """One job. Raises UserError (404) if there is none, or the caller may not see it."""
-        view, mask = self._answering.view(), self._site.mask()
-        namespace = view.find(name).namespace
-        if not mask.shows(namespace):
+        (view, listed), mask = self._answering.find(name), self._site.mask()
+        if not mask.shows(listed.namespace):
             raise UserError(unknown(name), NOT_FOUND)
         why = mask.why(self._answering.why(name), view.snapshot.at, view.namespaces)
         tried = request.args.get("if", "").strip()[:WORDS_LIMIT]
@@ -190,19 +189,16 @@ def _until(view: View, name: str) -> float | None:
 
 def _groups(view: View, name: str) -> tuple[str, ...]:
     """The groups of a job, or the group of that name."""
-    return next((one.groups for one in view.jobs if one.job.name == name), (name,))
+    found = view.named.get(name)
+    return found.groups if found is not None and found.job.name == name else (name,)
 
 
 def _holder_paths(view: View, certificate: Certificate | None) -> dict[str, str]:
     """Where the jobs in the way are shown."""
     if certificate is None:
         return {}
-    wanted = {each.group for each in certificate.holders} - {MASKED}
-    found = {}
-    for one in view.jobs:
-        for name in wanted & {one.job.name, *one.groups}:
-            found[name] = page_job_path(one.job.name)
-    return found
+    wanted = dict.fromkeys(each.group for each in certificate.holders if each.group != MASKED)
+    return {name: page_job_path(one.job.name) for name in wanted if (one := view.named.get(name)) is not None}
 
 
 def _has(words: str, texts: Iterable[str]) -> bool:
