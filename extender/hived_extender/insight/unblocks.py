@@ -28,7 +28,7 @@ from hived_extender.insight.changes import (
     Resize,
     words,
 )
-from hived_extender.insight.holders import Holding
+from hived_extender.insight.holding import Holding
 from hived_extender.insight.resized import MOST_LEAVES, resized_state
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry
 from hived_extender.insight.trials import Outcome, Trials, refusal
