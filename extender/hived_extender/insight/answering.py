@@ -13,11 +13,11 @@ from hived.emptied import Emptied
 from hived.errors import HivedError, UserError
 from hived.topology import Topology
 from hived_extender.api.waiting import CauseName, Certificate, FreeCells, IfResult, NodeView, When, Why
-from hived_extender.insight.certificates import Judge
 from hived_extender.insight.changes import words
 from hived_extender.insight.forecaster import Forecaster
 from hived_extender.insight.free_cells import free_cells
 from hived_extender.insight.ifs import read_changes, try_changes
+from hived_extender.insight.judge import Judge
 from hived_extender.insight.listing import ListedJob, node_views, running_jobs, waiting_job
 from hived_extender.insight.sharing import REST, SharedAnswers
 from hived_extender.insight.snapshot import Snapshot, take

@@ -31,11 +31,11 @@ SCHEDULING_S = 60.0
 """For kube-scheduler to ask again once there is room, and to bind."""
 
 
-def bound_of(scene: Scene, number: int, room: State | None = None) -> float:
+def bound_of(scene: Scene, number: int, spare: State | None = None) -> float:
     """Seconds from now by which a waiting job starts at the latest; infinite if the declared limits do not say, or add
     up to more than MOST_S.
 
-    `room` is the state of an earlier play that is over. Cost: a copy of the state, and a deletion for each pod.
+    `spare` is the state of an earlier play that is over. Cost: a copy of the state, and a deletion for each pod.
     """
     waiter = scene.waiters[number]
     rivals_s = _rivals_s(scene, number)
@@ -48,7 +48,7 @@ def bound_of(scene: Scene, number: int, room: State | None = None) -> float:
         if runner.left_s is not None and (not is_alone or runner.vc == waiter.entry.vc)
     )
     grace_s = _most_grace_s(scene)
-    state = copy_state(scene.state, room)
+    state = copy_state(scene.state, spare)
     for group in list(state.groups.values()):
         if group.state is GroupState.PREEMPTING:
             _remove(state, group)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from hived_extender.insight.store import Store
+from hived_extender.insight.store import Seconds, Store
 
 WINDOW = 200
 """Forecasts that are looked back upon, of each pool; and as many of jobs that still wait."""
@@ -120,8 +120,8 @@ class Corrections:
         self._pools: dict[str, _Pool] = {}
         if store is not None:
             store.define(_TABLE)
-            for vc, is_opportunistic, *waits in store.read(_SELECT):
-                self._remember(Outcome(str(vc), bool(is_opportunistic), *map(float, waits)))
+            for vc, is_opportunistic, *waits in store.read(_SELECT, tuple[str, int, Seconds, Seconds, Seconds]):
+                self._remember(Outcome(vc, bool(is_opportunistic), *waits))
 
     def add(self, outcomes: Sequence[Outcome]) -> None:
         """Jobs with a forecast have started."""

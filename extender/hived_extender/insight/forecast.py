@@ -49,10 +49,10 @@ def forecast_of(snapshot: Snapshot, entry: WaitingEntry, past: Past) -> When:
 def forecast_all(snapshot: Snapshot, past: Past) -> dict[str, When]:
     """When each waiting job starts, by name. Cost: PLAYS_OF_ALL plays to their ends."""
     scene = scene_of(snapshot)
-    return told(scene, play(scene, past.durations.at(ages(scene)), PLAYS_OF_ALL), past)
+    return forecasts_from(scene, play(scene, past.durations.at(ages(scene)), PLAYS_OF_ALL), past)
 
 
-def told(scene: Scene, found: Sequence[Raw], past: Past) -> dict[str, When]:
+def forecasts_from(scene: Scene, found: Sequence[Raw], past: Past) -> dict[str, When]:
     """The forecasts of all waiting jobs as people see them, by name."""
     corrector = past.corrector(scene.at)
     return {
@@ -75,14 +75,14 @@ def play(
     """
     wanted = range(len(scene.waiters)) if target is None else [target]
     draws = _draws(count, len(scene.runners) + len(scene.waiters))
-    room: State | None = None
+    spare: State | None = None
     starts: list[list[float]] = []
     reserved: Sequence[float] = []
     for own in draws:
-        one = Play(scene, _ends(scene, curves, own), _lengths(scene, curves, own[len(scene.runners) :]), room)
+        one = Play(scene, _ends(scene, curves, own), _lengths(scene, curves, own[len(scene.runners) :]), spare)
         one.run(target)
         starts.append([one.starts[number] for number in wanted])
-        reserved, room = [one.reserved_s[number] for number in wanted], one.state
+        reserved, spare = [one.reserved_s[number] for number in wanted], one.state
         if target is not None and (one.starts[target] == 0 or reserved[0] < math.inf):
             break  # that is so in each play
     bound_count = 0
@@ -98,7 +98,7 @@ def play(
         is_wanted = bound_count < MOST_BOUNDS if bounded is None else number in bounded
         if is_wanted and not raw.is_now and raw.reserved_s == math.inf and _has_limits(scene, number):
             bound_count += 1
-            raw = msgspec.structs.replace(raw, bound_s=bound_of(scene, number, room))
+            raw = msgspec.structs.replace(raw, bound_s=bound_of(scene, number, spare))
         found.append(raw)
     return found
 

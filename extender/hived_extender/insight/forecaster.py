@@ -13,7 +13,7 @@ from msgspec.msgpack import Decoder, encode
 from hived.errors import HivedError
 from hived_extender.api.waiting import When
 from hived_extender.insight.apart import compute_apart
-from hived_extender.insight.forecast import PLAYS_OF_ALL, ages, forecast_all, forecast_of, play, told
+from hived_extender.insight.forecast import PLAYS_OF_ALL, ages, forecast_all, forecast_of, forecasts_from, play
 from hived_extender.insight.past import Past, Raw
 from hived_extender.insight.scene import scene_of
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry, take
@@ -73,6 +73,8 @@ class Forecaster:
         if not self._service.is_ready:
             with self._lock:
                 self._past = None  # another replica writes the file now
+                if self._store is not None:
+                    self._store.release()
             return
         snapshot = take(self._service)
         scene = scene_of(snapshot)
@@ -86,7 +88,7 @@ class Forecaster:
             found = _RAWS.decode(
                 compute_apart(lambda: encode(play(scene, past.durations.at(ages(scene)), PLAYS_OF_ALL)), nullcontext())
             )
-            self._all = snapshot, told(scene, found, past)
+            self._all = snapshot, forecasts_from(scene, found, past)
             for number in wanted:
                 past.note(scene.waiters[number], scene.at, found[number])
 

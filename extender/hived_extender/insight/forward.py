@@ -46,13 +46,13 @@ class Play:
     """
 
     def __init__(
-        self, scene: Scene, ends: Sequence[float], lengths: Sequence[float], room: State | None = None
+        self, scene: Scene, ends: Sequence[float], lengths: Sequence[float], spare: State | None = None
     ) -> None:
         """`ends`: seconds until each running job ends; `lengths`: how long each waiting one then runs. Infinite: never.
 
-        `room` is the state of an earlier play that is over.
+        `spare` is the state of an earlier play that is over.
         """
-        self.state = copy_state(scene.state, room)
+        self.state = copy_state(scene.state, spare)
         self.starts = [math.inf] * len(scene.waiters)
         self.reserved_s = [math.inf] * len(scene.waiters)
         self.asks = 0

@@ -90,16 +90,16 @@ class Scene(msgspec.Struct, frozen=True, eq=False):
 
     def number(self, entry: WaitingEntry) -> int:
         """The number of a waiting job. Raises ValueError if it is of another snapshot."""
-        return next(number for number, each in enumerate(self.waiters) if each.entry is entry)
+        for number, each in enumerate(self.waiters):
+            if each.entry is entry:
+                return number
+        raise ValueError(f"{entry.name} waits in another snapshot")
 
 
-def scene_of(snapshot: Snapshot, room: State | None = None) -> Scene:
-    """Everything that each play of a snapshot needs. `room` is the state of an earlier scene that is over.
-
-    Cost: a copy of the state, O(groups + waiting jobs).
-    """
+def scene_of(snapshot: Snapshot) -> Scene:
+    """Everything that each play of a snapshot needs. Cost: a copy of the state, O(groups + waiting jobs)."""
     with snapshot.lock:
-        state = copy_state(snapshot.state, room)
+        state = copy_state(snapshot.state)
     runners = tuple(_runners(snapshot, state))
     return Scene(
         state,

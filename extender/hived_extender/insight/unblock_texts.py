@@ -16,7 +16,8 @@ from hived_extender.insight.changes import (
     Resize,
 )
 from hived_extender.insight.snapshot import Snapshot
-from hived_extender.insight.trials import Outcome, Trials, slot_count
+from hived_extender.insight.trials import Outcome, Trials
+from hived_extender.insight.wanted import slot_count
 from hived_extender.pods.progress import MAY_MOVE
 from hived_extender.service.devices.keeper import SHORT
 from hived_extender.service.sentences import counted, listed_with, short_name

@@ -28,11 +28,12 @@ from hived_extender.insight.changes import (
     Resize,
     words,
 )
-from hived_extender.insight.holders import Holding
+from hived_extender.insight.holding import Holding
 from hived_extender.insight.resized import MOST_LEAVES, resized_state
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry
-from hived_extender.insight.trials import Outcome, Trials, refusal, slot_count
+from hived_extender.insight.trials import Outcome, Trials, refusal
 from hived_extender.insight.unblock_texts import text_of
+from hived_extender.insight.wanted import slot_count
 from hived_extender.pods.capacity import leaves_below
 
 MOST_TRIALS = 64

@@ -109,3 +109,11 @@ def test_outcomes_survive_a_restart_and_are_bounded(tmp_path: Path) -> None:
     store = Store(tmp_path / "past.db")
     Corrections(store).add([outcome(3940.0)] * (WINDOW + 50))
     assert of(Corrections(Store(tmp_path / "past.db"))) == Factors(4.0**CAUTION, 2.0)
+
+
+def test_rows_that_are_none_of_ours_are_skipped(tmp_path: Path) -> None:
+    store = Store(tmp_path / "past.db")
+    Corrections(store).add([outcome(3940.0)] * WINDOW)
+    columns = "(vc, is_opportunistic, likely_s, by_s, actual_s)"
+    store.write(f"INSERT INTO outcomes {columns} VALUES (?, ?, ?, ?, ?)", [("A", 0, "soon", 1.0, 1.0)] * WINDOW)
+    assert of(Corrections(store)) == Factors(4.0**CAUTION, 2.0)
