@@ -59,7 +59,7 @@ class SimulatedService:
         waiting, running = [], {}
         for _, task in sorted(self._open.items(), key=lambda item: item[1].rank):
             if task.phase is Phase.RUNNING:
-                running[task.group] = self._facts(task)
+                running[task.group] = self._facts(task, at_s)
             elif task.phase in (Phase.WAITING, Phase.RESERVING):
                 waiting.append(self._entry(task))
         state = self._cluster.state
@@ -96,7 +96,7 @@ class SimulatedService:
             created_s=task.submitted_s, limit_s=self._limits[task.group],
         )  # fmt: skip
 
-    def _facts(self, task: Task) -> RunningFacts:
+    def _facts(self, task: Task, at_s: float) -> RunningFacts:
         limit_s, group = self._limits[task.group], self._cluster.state.groups[task.group]
         return RunningFacts(
             job=task.group,
@@ -105,6 +105,7 @@ class SimulatedService:
             ends_s=None if limit_s is None else task.started_s + limit_s,
             grace_s=GRACE_S,
             is_leaving=group.state is GroupState.BEING_PREEMPTED,
+            gone_s=at_s + GRACE_S,
         )
 
 

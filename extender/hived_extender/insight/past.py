@@ -23,13 +23,14 @@ FIRST_AGAIN_S = 300.0
 class Raw(msgspec.Struct, frozen=True):
     """A forecast in seconds from now, before it is corrected. Infinite: it is not known.
 
-    `bound_s` follows from declared limits; at `reserved_s` the cells are free that are reserved at once.
+    `bound_s` follows from declared limits. `reserved_s` is when the cells are free at the latest that can be reserved
+    at once; None if others have to end first.
     """
 
     likely_s: float = math.inf
     by_s: float = math.inf
     bound_s: float = math.inf
-    reserved_s: float = math.inf
+    reserved_s: float | None = None
     is_now: bool = False
 
 
@@ -98,7 +99,7 @@ class Past:
 
     def note(self, waiter: Waiter, at_s: float, raw: Raw) -> None:
         """A forecast was made. Only those that were played are judged: others do not depend on the past."""
-        if raw.by_s < math.inf and raw.reserved_s == math.inf and not raw.is_now:
+        if raw.by_s < math.inf and raw.reserved_s is None and not raw.is_now:
             one = _Open(waiter.entry.vc, waiter.is_opportunistic, at_s, raw.likely_s, raw.by_s)
             self._open.setdefault(waiter.entry.name, []).append(one)
 

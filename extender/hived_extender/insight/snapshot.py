@@ -5,6 +5,7 @@ or not, while the state is that of one moment. The offers of a job are looked up
 is the caller's: the service goes on.
 """
 
+import math
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -87,7 +88,8 @@ class RunningFacts(msgspec.Struct, frozen=True):
     `job` is the name of its job as `hived why` takes it. `started_s` is when its first pod started, and `ends_s` when
     the group ends at the latest by its own declaration: seconds since 1970, None if nobody knows. It `may_move` if all
     of its owners allow that. Its pods have `grace_s` to leave; a group that `is_leaving` is gone at `leaves_s` at the
-    latest.
+    latest. If others take its cells now, it is gone at `gone_s` at the latest, retries of refused evictions included;
+    infinite if nobody knows.
     """
 
     job: str
@@ -100,6 +102,7 @@ class RunningFacts(msgspec.Struct, frozen=True):
     grace_s: float = 30.0
     is_leaving: bool = False
     leaves_s: float | None = None
+    gone_s: float = math.inf
 
 
 class Snapshot(msgspec.Struct, frozen=True, eq=False):
@@ -154,11 +157,11 @@ def take(service: Service) -> Snapshot:
     while record is not None:
         time.sleep(0)  # let another waiter have the lock first
         with _look(service) as machine:
-            looks = 0
+            looks, at_s = 0, service.runner.wall_s
             while record is not None and looks < AT_ONCE:
                 looks += 1
                 if machine.cache.pods.get(record.uid) is record:
-                    looks += _note(record, machine, jobs, running)
+                    looks += _note(record, machine, at_s, jobs, running)
                 record = next(left, None)
     waiting = sorted((job.entry() for job in jobs.values()), key=_turn)
     labels = {
@@ -210,6 +213,7 @@ class _Job(msgspec.Struct):
 class _RunningPod(msgspec.Struct, frozen=True):
     record: PodRecord
     user: str
+    gone_s: float
 
 
 def _bad_nodes(machine: Machine, state: State) -> dict[str, tuple[str, float | None]]:
@@ -227,7 +231,9 @@ def _look(service: Service) -> Iterator[Machine]:
         yield machine
 
 
-def _note(record: PodRecord, machine: Machine, jobs: dict[str, _Job], running: dict[str, list[_RunningPod]]) -> int:
+def _note(
+    record: PodRecord, machine: Machine, at_s: float, jobs: dict[str, _Job], running: dict[str, list[_RunningPod]]
+) -> int:
     """Note a pod with its job. Returns the looks at offers that it took: none but for the first pod of a job."""
     cache, looks = machine.cache, 0
     if record.state in (PodState.WAITING, PodState.HELD):
@@ -247,7 +253,8 @@ def _note(record: PodRecord, machine: Machine, jobs: dict[str, _Job], running: d
             job.created_s = min(job.created_s, _created_s(record))
             job.limits.append(limit_s_of(record))
     elif record.is_in_core and record.request is not None and record.place.info is not None:
-        running.setdefault(record.request.spec.group.name, []).append(_RunningPod(record, _user(record, cache)))
+        one = _RunningPod(record, _user(record, cache), machine.preemptions.gone_by(record, at_s))
+        running.setdefault(record.request.spec.group.name, []).append(one)
     return looks
 
 
@@ -345,4 +352,5 @@ def _facts(pods: Sequence[_RunningPod]) -> RunningFacts:
         grace_s=max(one.seen.grace_s for one in records),
         is_leaving=all(one.seen.is_leaving for one in records),
         leaves_s=last_of(leaves),
+        gone_s=max(one.gone_s for one in pods),
     )

@@ -36,14 +36,17 @@ class Situation:
         age_s: float = HOUR,
         left_s: float | None = None,
         job: str = "",
+        gone_in_s: float = 30.0,
     ) -> None:
-        """A group has its cells; all of it is one pod, as to the core."""
+        """A group has its cells; all of it is one pod, as to the core. Evicted now, it is gone in `gone_in_s`."""
         request = pod(name, vc=vc, priority=priority, members=members)
         decision = handle(self.state, ScheduleRequested(request))
         assert isinstance(decision, Bind), decision
         handle(self.state, PodAllocated(request, decision.bind_info, decision.lazily_preempted))
         ends_s = None if left_s is None else AT + left_s
-        self.running[name] = RunningFacts(job=job or name, namespace="ns", started_s=AT - age_s, ends_s=ends_s)
+        self.running[name] = RunningFacts(
+            job=job or name, namespace="ns", started_s=AT - age_s, ends_s=ends_s, gone_s=AT + gone_in_s
+        )
 
     def reserves(self, name: str, members: tuple[tuple[int, int], ...] = ((1, 2),), *, vc: str = "A") -> None:
         """A group reserves cells that others still use; it waits as well."""
