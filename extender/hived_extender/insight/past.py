@@ -15,9 +15,13 @@ from hived_extender.insight.scene import Scene, Waiter
 from hived_extender.insight.store import Store
 
 MOST_OPEN = 2000
-"""Forecasts that wait for their outcome."""
+"""Forecasts that wait for their outcome. Virtual clusters share them, and each forgets its oldest ones first."""
+
+SPARE = 500
+"""So many more are kept until some are forgotten at once."""
 
 FIRST_AGAIN_S = 300.0
+MOST_DOUBLINGS = 20
 
 
 class Raw(msgspec.Struct, frozen=True):
@@ -49,9 +53,21 @@ class _Open(msgspec.Struct, frozen=True):
     made_s: float
     likely_s: float
     by_s: float
+    order: int
 
     def outcome(self, at_s: float) -> Outcome:
         return Outcome(self.vc, self.is_opportunistic, self.likely_s, self.by_s, at_s - self.made_s)
+
+
+class _Waiting(msgspec.Struct):
+    """A waiting job: when it gets its next forecast, and those that will be judged: the first one, how many, and those
+    that are not forgotten.
+    """
+
+    next_s: float = 0.0
+    first_s: float = math.inf
+    count: int = 0
+    made: list[_Open] = msgspec.field(default_factory=list)
 
 
 class Past:
@@ -62,7 +78,8 @@ class Past:
         self.durations = Durations(store)
         self.corrections = Corrections(store)
         self._running: dict[str, _Running] = {}
-        self._open: dict[str, list[_Open]] = {}
+        self._waiting: dict[str, _Waiting] = {}
+        self._open_count = self._noted = 0
 
     def look(self, scene: Scene) -> None:
         """Learn from a snapshot, which is later than the one before."""
@@ -84,26 +101,53 @@ class Past:
         }
         started = {name: at_s - one.age_s for name, one in now.items()}
         waiting = {waiter.entry.name for waiter in scene.waiters}
-        for job in [job for job in self._open if job not in waiting]:
-            made = self._open.pop(job)
+        for job in [job for job in self._waiting if job not in waiting]:
+            made = self._waiting.pop(job).made
+            self._open_count -= len(made)
             if job in started:
                 self.corrections.add([one.outcome(max(started[job], one.made_s)) for one in made])
 
     def wants_forecast(self, job: str, at_s: float) -> bool:
-        """Should a forecast of a waiting job be noted now? Bounded: few of each job, MOST_OPEN of all."""
-        made = self._open.get(job, ())
-        if not made:
-            return sum(map(len, self._open.values())) < MOST_OPEN
-        again_s: float = FIRST_AGAIN_S * 2 ** (len(made) - 1)
-        return at_s - made[0].made_s >= again_s
+        """Should a forecast of a waiting job be made and noted now?
+
+        At first, and each time it has waited twice as long; one that is not judged is made anew after FIRST_AGAIN_S.
+        """
+        known = self._waiting.get(job)
+        return known is None or at_s >= known.next_s
 
     def note(self, waiter: Waiter, at_s: float, raw: Raw) -> None:
-        """A forecast was made. Only those that were played are judged: others do not depend on the past."""
+        """A forecast was made. Only those that were played are judged: others do not depend on the past.
+
+        Cost O(1), and O(MOST_OPEN) once in SPARE times.
+        """
+        known = self._waiting.setdefault(waiter.entry.name, _Waiting())
+        known.next_s = at_s + FIRST_AGAIN_S
         if raw.by_s < math.inf and raw.reserved_s is None and not raw.is_now:
-            one = _Open(waiter.entry.vc, waiter.is_opportunistic, at_s, raw.likely_s, raw.by_s)
-            self._open.setdefault(waiter.entry.name, []).append(one)
+            one = _Open(waiter.entry.vc, waiter.is_opportunistic, at_s, raw.likely_s, raw.by_s, self._noted)
+            known.made.append(one)
+            known.first_s, known.count = min(known.first_s, at_s), known.count + 1
+            known.next_s = known.first_s + FIRST_AGAIN_S * 2.0 ** min(known.count - 1, MOST_DOUBLINGS)
+            self._noted += 1
+            self._open_count += 1
+            if self._open_count >= MOST_OPEN + SPARE:
+                self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        """MOST_OPEN are kept. Virtual clusters with few forecasts keep all, the others as many as each other."""
+        orders: dict[str, list[int]] = {}
+        for known in self._waiting.values():
+            for one in known.made:
+                orders.setdefault(one.vc, []).append(one.order)
+        left, kept = MOST_OPEN, dict[str, set[int]]()
+        for count, (vc, own) in enumerate(sorted(orders.items(), key=lambda item: (len(item[1]), item[0]))):
+            share = min(left // (len(orders) - count), len(own))
+            kept[vc] = set(sorted(own)[len(own) - share :])
+            left -= share
+        for known in self._waiting.values():
+            known.made = [one for one in known.made if one.order in kept[one.vc]]
+        self._open_count = MOST_OPEN - left
 
     def corrector(self, at_s: float) -> Corrector:
         """The corrections of now."""
-        made = sorted((one for each in self._open.values() for one in each), key=lambda one: one.made_s)
+        made = sorted((one for each in self._waiting.values() for one in each.made), key=lambda one: one.made_s)
         return self.corrections.at(one.outcome(at_s) for one in made)
