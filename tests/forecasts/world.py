@@ -36,6 +36,8 @@ class SimulatedService:
         self._coming = sorted(range(len(self.tasks)), key=lambda number: self.tasks[number].submitted_s, reverse=True)
         self._open: dict[int, Task] = {}
         self._starts: dict[str, list[float]] = {}
+        self._lost: list[tuple[int, str]] = []
+        self._ran: set[str] = set()
 
     @property
     def is_over(self) -> bool:
@@ -62,9 +64,12 @@ class SimulatedService:
                 running[task.group] = self._facts(task, at_s)
             elif task.phase in (Phase.WAITING, Phase.RESERVING):
                 waiting.append(self._entry(task))
+                if task.group in self._ran:
+                    self._lose(task)
+        self._ran = set(running)
         state = self._cluster.state
         jobs = jobs_of(state, running)
-        return Snapshot(state, (0, 0), at_s, tuple(waiting), running, {}, {}, AccessRules(), {}, jobs)
+        return Snapshot(state, (0, 0), at_s, tuple(waiting), running, {}, {}, AccessRules(), {}, jobs, self._lost)
 
     def start_after(self, group: str, at_s: float) -> float | None:
         """When a job next started after a moment; None if it never did. An evicted job starts again."""
@@ -87,7 +92,13 @@ class SimulatedService:
         for task in self._open.values():
             known = self._starts.setdefault(task.group, [])
             if task.started_s != NEVER and (not known or known[-1] != task.started_s):
+                if task.group in self._ran:
+                    self._lose(task)
                 known.append(task.started_s)
+
+    def _lose(self, task: Task) -> None:
+        """A task was preempted, which ran at the last look."""
+        self._lost.append((len(self._lost) + 1, task.group))
 
     def _entry(self, task: Task) -> WaitingEntry:
         request = pod_of(task, pod_spec(task, task.priority, is_lazy=False), 0)

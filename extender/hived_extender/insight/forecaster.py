@@ -77,7 +77,7 @@ class Forecaster:
         scene = scene_of(snapshot)
         with self._lock:
             past = self._known()
-            past.look(scene)
+            past.look(scene, self._service.runner.clock_s)
             names = [waiter.entry.name for waiter in scene.waiters]
             wanted = [number for number, name in enumerate(names) if past.wants_forecast(name, scene.at)]
         if not wanted:

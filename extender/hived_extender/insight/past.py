@@ -1,17 +1,19 @@
 """The past as forecasts need it, learned by looking at one snapshot after the other.
 
-A job that runs in one snapshot and not in the next has ended in between. A job that waits gets a forecast, and again
-each time it has waited twice as long; once it runs, the forecasts are compared with the actual wait.
+A job that runs in one snapshot and not in the next has ended in between, or was preempted: the service says so. A job
+that waits gets a forecast, and again each time it has waited twice as long; once it runs, the forecasts are compared
+with the actual wait.
 """
 
 import math
+from collections.abc import Collection
 
 import msgspec
 
 from hived.state import GroupState
 from hived_extender.insight.corrections import Corrections, Corrector, Outcome
 from hived_extender.insight.durations import Durations, Ended
-from hived_extender.insight.scene import Scene, Waiter
+from hived_extender.insight.scene import Runner, Scene, Waiter
 from hived_extender.insight.store import Store
 
 MOST_OPEN = 2000
@@ -19,6 +21,9 @@ MOST_OPEN = 2000
 
 SPARE = 500
 """So many more are kept until some are forgotten at once."""
+
+JUMP_S = 30.0
+"""Clocks that part by more than that between two looks: one of them was set."""
 
 FIRST_AGAIN_S = 300.0
 MOST_DOUBLINGS = 20
@@ -41,8 +46,16 @@ class Raw(msgspec.Struct, frozen=True):
 class _Running(msgspec.Struct, frozen=True):
     vc: str
     leaves: int
+    groups: tuple[str, ...]
     since_s: float
+    is_dated: bool
     is_evicted: bool
+    has_lost: bool
+
+    def ended(self, at_s: float, lost: Collection[str]) -> Ended:
+        """The job is over, of whose groups some may have been `lost` since the last look."""
+        is_whole = not (self.is_evicted or self.has_lost or any(group in lost for group in self.groups))
+        return Ended(self.vc, self.leaves, max(at_s - self.since_s, 0.0), is_whole, at_s)
 
 
 class _Open(msgspec.Struct, frozen=True):
@@ -78,24 +91,47 @@ class Past:
         self.durations = Durations(store)
         self.corrections = Corrections(store)
         self._running: dict[str, _Running] = {}
+        self._at_s = self._clock_s = -math.inf
+        self._lost = 0
         self._waiting: dict[str, _Waiting] = {}
         self._open_count = self._noted = 0
 
-    def look(self, scene: Scene) -> None:
-        """Learn from a snapshot, which is later than the one before."""
+    def look(self, scene: Scene, clock_s: float | None = None) -> None:
+        """Learn from a snapshot, which is later than the one before.
+
+        `clock_s` is the time of a clock that nobody sets. If the snapshot's was set since the last look, ends and
+        starts of the meantime are not counted.
+        """
         at_s = scene.at
+        if clock_s is not None:
+            if self._running and abs((at_s - self._at_s) - (clock_s - self._clock_s)) > JUMP_S:
+                self._running.clear()
+                self._waiting.clear()
+                self._open_count = 0
+            self._clock_s = clock_s
+        lost = {group for number, group in scene.lost if number > self._lost}
+        self._lost = max((number for number, _ in scene.lost), default=0)
         now = {one.name: one for one in scene.runners}
-        gone = [known for name, known in self._running.items() if name not in now]
-        self.durations.add(
-            [Ended(one.vc, one.leaves, max(at_s - one.since_s, 0.0), not one.is_evicted, at_s) for one in gone]
-        )
-        groups = scene.state.groups
+        ended = []
+        for name, known in self._running.items():
+            one = now.get(name)
+            if one is None:
+                ended.append(known.ended(at_s, lost))
+            elif self._is_another(known, one, at_s):
+                ended.append(known.ended(at_s - one.age_s, lost))
+        self.durations.add(ended)
+        groups, before = scene.state.groups, self._running
         self._running = {
             name: _Running(
                 one.vc,
                 one.leaves,
+                one.groups,
                 at_s - one.age_s,
+                one.age_s > 0,
                 any(groups[group].state is GroupState.BEING_PREEMPTED for group in one.groups),
+                name in before
+                and not self._is_another(before[name], one, at_s)
+                and (before[name].has_lost or any(group in lost for group in one.groups)),
             )
             for name, one in now.items()
         }
@@ -106,6 +142,11 @@ class Past:
             self._open_count -= len(made)
             if job in started:
                 self.corrections.add([one.outcome(max(started[job], one.made_s)) for one in made])
+        self._at_s = at_s
+
+    def _is_another(self, known: _Running, one: Runner, at_s: float) -> bool:
+        """Is a job that runs not the one of the same name that ran at the last look? It started since."""
+        return known.is_dated and one.age_s > 0 and at_s - one.age_s > self._at_s
 
     def wants_forecast(self, job: str, at_s: float) -> bool:
         """Should a forecast of a waiting job be made and noted now?

@@ -85,7 +85,7 @@ class Runner(msgspec.Struct, frozen=True, eq=False):
 
 class Scene(msgspec.Struct, frozen=True, eq=False):
     """See the module. `state` is a copy that nobody else has, to be copied again. `promised` has the leaf cells of each
-    virtual cluster. `is_whole`: no node is bad. `at` is in seconds since 1970.
+    virtual cluster. `is_whole`: no node is bad. `lost` is that of the snapshot. `at` is in seconds since 1970.
     """
 
     state: State
@@ -95,6 +95,7 @@ class Scene(msgspec.Struct, frozen=True, eq=False):
     runner_of: dict[str, int]
     promised: dict[str, int]
     is_whole: bool
+    lost: Sequence[tuple[int, str]] = ()
 
     def number(self, entry: WaitingEntry) -> int:
         """The number of a waiting job. Raises ValueError if it is of another snapshot."""
@@ -117,6 +118,7 @@ def scene_of(snapshot: Snapshot, room: State | None = None) -> Scene:
         {group: number for number, runner in enumerate(runners) for group in runner.groups},
         _promised(state.topology),
         not bool(state.cells.node_bad.any()) and not bool(state.cells.lost_total.any()),
+        snapshot.lost,
     )
 
 

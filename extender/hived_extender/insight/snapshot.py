@@ -111,7 +111,8 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     `waiting` is in the order in which jobs are served: by priority, then by age. `running` is by group. `bad` has, for
     each configured node that cannot be used, why, and since when if that is known, and `bad_nodes` has it as the rules
     of Kubernetes see it. `access` decides which namespaces may use which virtual clusters, by `labels` of namespaces
-    where it needs them. `jobs` has the groups with cells by the name of their job.
+    where it needs them. `jobs` has the groups with cells by the name of their job. `lost` has the groups of which
+    pods were preempted lately, in the order of their numbers.
 
     Whoever asks the core about `state` holds `lock`: its answers are tried there and taken back.
     """
@@ -126,6 +127,7 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     access: AccessRules
     labels: Mapping[str, Mapping[str, str]]
     jobs: Mapping[str, Sequence[str]]
+    lost: Sequence[tuple[int, str]] = ()
     lock: threading.RLock = msgspec.field(default_factory=threading.RLock)
 
     def find(self, name: str) -> WaitingEntry | None:
@@ -149,7 +151,7 @@ def take(service: Service) -> Snapshot:
         state, version = copy_state(core.state, groups=groups), (core.number, core.version)
         access, bad = machine.interpreter.rules.access, _bad_nodes(machine, state)
         nodes = {name: node for name in bad if (node := machine.cache.nodes.ruled(name)) is not None}
-        records = list(machine.cache.pods)
+        records, lost = list(machine.cache.pods), machine.tallies.lost
     jobs: dict[str, _Job] = {}
     running: dict[str, list[_RunningPod]] = {}
     left = iter(records)
@@ -171,7 +173,17 @@ def take(service: Service) -> Snapshot:
     }
     found = {group: _facts(pods) for group, pods in running.items()}
     return Snapshot(
-        state, version, service.runner.wall_s, tuple(waiting), found, bad, nodes, access, labels, jobs_of(state, found)
+        state,
+        version,
+        service.runner.wall_s,
+        tuple(waiting),
+        found,
+        bad,
+        nodes,
+        access,
+        labels,
+        jobs_of(state, found),
+        lost,
     )
 
 

@@ -112,6 +112,7 @@ class Machine:
             self.announcements,
             self._retries,
         )
+        self.tallies = Tallies(cache, outbox, self.preemptions)
         self._statuses = statuses.Statuses(outbox, cache.gangs)
         self._handlers = self._by_stimulus()
         self._timers = self._by_timer()
@@ -121,7 +122,7 @@ class Machine:
         return {
             stimuli.NodesListed: lambda one: self.cache.sync_nodes(one.names),
             stimuli.NodeSeen: lambda one: self.cache.node_seen(one.node, is_gone=one.is_gone),
-            **Tallies(self.cache, self._outbox, self.preemptions).handlers(self._pod_seen, self._pod_gone),
+            **self.tallies.handlers(self._pod_seen, self._pod_gone),
             stimuli.ObjectSeen: self._object_seen,
             stimuli.NamespaceChanged: self._namespace_changed,
             stimuli.DevicesListed: lambda one: self.cache.devices.sync_objects(one.kind, one.objects),

@@ -25,6 +25,7 @@ class Situation:
         self.state: State = healthy_state(replace(spec or rack_cluster(), rules=rules))
         self.running: dict[str, RunningFacts] = {}
         self.waiting: list[WaitingEntry] = []
+        self.lost: list[tuple[int, str]] = []
 
     def runs(
         self,
@@ -81,4 +82,4 @@ class Situation:
         waiting = tuple(sorted(self.waiting, key=lambda entry: (-entry.priority, entry.created_s)))
         running = dict(self.running)
         jobs = jobs_of(self.state, running)
-        return Snapshot(self.state, (0, 0), at, waiting, running, {}, {}, AccessRules(), {}, jobs)
+        return Snapshot(self.state, (0, 0), at, waiting, running, {}, {}, AccessRules(), {}, jobs, self.lost)

@@ -11,7 +11,8 @@ from hived_extender.insight import forecaster as module
 from hived_extender.insight.apart import compute_apart
 from hived_extender.insight.forecaster import Forecaster
 from hived_extender.insight.snapshot import take
-from tests.extender.service.small_cluster import SmallCluster
+from hived_extender.service.preemptions import PreemptionPolicy
+from tests.extender.service.small_cluster import SmallCluster, spec_text
 
 LONG_S = 60.0
 """Until a test that hangs fails."""
@@ -61,3 +62,20 @@ def test_a_list_is_played_once_for_a_snapshot(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(module, "compute_apart", None)
     assert forecaster.all(snapshot) is found
     assert list(found) == ["ns/p"]
+
+
+def test_a_job_that_was_preempted_between_two_looks_has_not_ended_by_itself() -> None:
+    cluster = SmallCluster(preemption=PreemptionPolicy())
+    guests = [cluster.place(f"guest-{number}", spec_text("b", priority=-1))[0] for number in range(4)]
+    forecaster = Forecaster(cluster.service)
+    forecaster.look()
+    cluster.filter(cluster.create("p"))
+    cluster.by_hand.settle()
+    (victim,) = (name for _, name in cluster.kube.leaving)
+    for guest in guests[:2] if victim not in ("guest-0", "guest-1") else guests[2:]:
+        cluster.delete(guest)
+    cluster.delete(cluster.kube.pods[victim])
+    cluster.pass_time(60)
+    forecaster.look()
+    ended = forecaster._known().durations._pasts["b"].ended
+    assert sorted(one.is_whole for one in ended) == [False, True, True]

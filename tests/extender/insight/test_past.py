@@ -141,3 +141,51 @@ def test_the_past_survives_a_restart(tmp_path: Path) -> None:
     end(situation, "job")
     look(past, situation, AT + 60.0)
     assert Past(Store(tmp_path / "past.db")).durations.at(()).count("A") == 1
+
+
+def test_a_job_that_was_preempted_between_two_looks_would_have_run_longer() -> None:
+    past, situation = Past(), Situation()
+    situation.runs("job")
+    situation.lost.append((1, "job"))  # another one of this name, before
+    look(past, situation)
+    end(situation, "job")
+    situation.lost.append((2, "job"))
+    look(past, situation, AT + 60.0)
+    (ended,) = past.durations._pasts["A"].ended
+    assert not ended.is_whole
+
+
+def test_a_preemption_of_another_job_of_that_name_is_not_counted_twice() -> None:
+    past, situation = Past(), Situation()
+    situation.runs("job")
+    situation.lost.append((1, "job"))
+    look(past, situation)
+    end(situation, "job")
+    look(past, situation, AT + 60.0)
+    (ended,) = past.durations._pasts["A"].ended
+    assert ended.is_whole
+
+
+def test_a_job_that_was_created_again_between_two_looks_has_ended_once() -> None:
+    past, situation = Past(), Situation()
+    situation.runs("job", age_s=HOUR)
+    look(past, situation)
+    end(situation, "job")
+    situation.runs("job", age_s=-20.0)
+    look(past, situation, AT + 60.0)
+    (ended,) = past.durations._pasts["A"].ended
+    assert (ended.seconds, ended.is_whole) == (HOUR + 20.0, True)
+
+
+def test_nothing_is_learned_between_two_looks_when_the_clock_is_set() -> None:
+    past, situation = Past(), Situation()
+    situation.runs("job")
+    past.look(scene_of(situation.snapshot(AT)), 1000.0)
+    end(situation, "job")
+    past.look(scene_of(situation.snapshot(AT + 24 * HOUR)), 1060.0)
+    assert past.durations.at(()).count("A") == 0
+    situation.runs("job")
+    past.look(scene_of(situation.snapshot(AT + 25 * HOUR)), 1060.0 + HOUR)
+    end(situation, "job")
+    past.look(scene_of(situation.snapshot(AT + 26 * HOUR)), 1060.0 + 2 * HOUR)
+    assert past.durations.at(()).count("A") == 1
