@@ -104,7 +104,7 @@ def _forecasts(scene: Scene, past: Past) -> list[Made]:
         likely_s, by_s = factors.corrected(raw.likely_s, raw.by_s)
         kind = _kind(raw)
         if kind in ("certain", "bounded"):
-            by_s = raw.reserved_s if kind == "certain" else raw.bound_s
+            by_s = raw.bound_s if raw.reserved_s is None else raw.reserved_s
         made.append(Made(waiter.entry.name, waiter.entry.vc, scene.at, kind, likely_s, by_s, raw))
         past.note(waiter, scene.at, raw)
     return made
@@ -113,7 +113,7 @@ def _forecasts(scene: Scene, past: Past) -> list[Made]:
 def _kind(raw: Raw) -> str:
     if raw.is_now:
         return "now"
-    if raw.reserved_s < math.inf:
+    if raw.reserved_s is not None:
         return "certain"
     if raw.bound_s < math.inf:
         return "bounded"

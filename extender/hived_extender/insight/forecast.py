@@ -34,6 +34,11 @@ PLAYS_OF_ALL = 10
 MOST_BOUNDS = 50
 """Jobs of a list for which a bound is worked out; others may be estimated."""
 
+STAYING = (
+    "others have to leave first, and nobody knows when they do: "
+    "a disruption budget, an error or a bad node may keep them"
+)
+
 LIKELY, BY = 0.5, 0.9
 SEED = 19
 
@@ -77,13 +82,13 @@ def play(
     draws = _draws(count, len(scene.runners) + len(scene.waiters))
     spare: State | None = None
     starts: list[list[float]] = []
-    reserved: Sequence[float] = []
+    reserved: Sequence[float | None] = []
     for own in draws:
         one = Play(scene, _ends(scene, curves, own), _lengths(scene, curves, own[len(scene.runners) :]), spare)
         one.run(target)
         starts.append([one.starts[number] for number in wanted])
         reserved, spare = [one.reserved_s[number] for number in wanted], one.state
-        if target is not None and (one.starts[target] == 0 or reserved[0] < math.inf):
+        if target is not None and (one.starts[target] == 0 or reserved[0] is not None):
             break  # that is so in each play
     bound_count = 0
     found = []
@@ -96,17 +101,17 @@ def play(
             is_now=own_starts[-1] == 0,
         )
         is_wanted = bound_count < MOST_BOUNDS if bounded is None else number in bounded
-        if is_wanted and not raw.is_now and raw.reserved_s == math.inf and _has_limits(scene, number):
+        if is_wanted and not raw.is_now and raw.reserved_s in (None, math.inf) and _has_limits(scene, number, raw):
             bound_count += 1
             raw = msgspec.structs.replace(raw, bound_s=bound_of(scene, number, spare))
         found.append(raw)
     return found
 
 
-def _has_limits(scene: Scene, number: int) -> bool:
+def _has_limits(scene: Scene, number: int, raw: Raw) -> bool:
     """Has anybody declared a limit that may bound this job's wait?"""
     vc = scene.waiters[number].entry.vc
-    is_any = scene.waiters[number].is_opportunistic
+    is_any = scene.waiters[number].is_opportunistic or raw.reserved_s is not None
     return any(runner.left_s is not None and (is_any or runner.vc == vc) for runner in scene.runners)
 
 
@@ -144,13 +149,15 @@ def _when(scene: Scene, number: int, raw: Raw, past: Past, corrector: Corrector)
         return When(kind="unknown", because=entry.refusal or "it cannot be asked for yet", position=position)
     if raw.is_now:
         return When(kind="now", by=_moment(at), position=position)
-    if raw.reserved_s < MOST_S:
+    if raw.reserved_s is not None and raw.reserved_s < MOST_S:
         return When(kind="certain", by=_moment(at + raw.reserved_s), position=position)
     factors = corrector.of(entry.vc, scene.waiters[number].is_opportunistic)
     likely_s, by_s = factors.corrected(raw.likely_s, raw.by_s)
     if raw.bound_s < MOST_S:
         likely = _moment(at + likely_s) if likely_s < raw.bound_s else ""
         return When(kind="bounded", by=_moment(at + raw.bound_s), likely=likely, position=position)
+    if raw.reserved_s is not None:
+        return When(kind="unknown", because=STAYING, position=position)
     if by_s < MOST_S:  # later is as good as never
         return When(kind="estimated", by=_moment(at + by_s), likely=_moment(at + likely_s), position=position)
     return When(kind="unknown", because=_why_unknown(entry, past), position=position)
@@ -176,4 +183,4 @@ def _position(scene: Scene, number: int) -> int:
 
 def _moment(at: float) -> str:
     """RFC 3339 in UTC, the next whole second."""
-    return write_time(math.ceil(at))
+    return write_time(math.ceil(round(at, 3)))

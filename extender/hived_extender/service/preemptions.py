@@ -140,6 +140,16 @@ class Preemptions:
         victim = self._victims.get(uid)
         return victim is not None and victim.is_evicted
 
+    def gone_by(self, record: PodRecord, at_s: float) -> float:
+        """When a pod is gone at the latest if it has to leave, as people are told of it, in seconds since 1970.
+
+        One that nobody has asked yet is asked at `at_s`. Infinite if nobody knows: a budget or an error may keep it.
+        """
+        end_s = self._end_of(record.uid)
+        if end_s is None and record.uid not in self._victims:
+            end_s = self._latest_end(record, at_s)
+        return math.inf if end_s is None else end_s
+
     def gone(self, uid: str) -> None:
         """A pod has left."""
         self._victims.pop(uid, None)
@@ -174,7 +184,7 @@ class Preemptions:
     def _ask(self, records: Iterable[PodRecord], preemptor: PodRecord) -> None:
         for record in records:
             if record.uid not in self._victims:
-                self._victims[record.uid] = _Victim(record, preemptor, self._latest_end(record))
+                self._victims[record.uid] = _Victim(record, preemptor, self._latest_end(record, self._outbox.now.wall))
                 self._ready[record.uid] = None
                 self._announcements.evicting(record, preemptor)
         self._go_on()
@@ -224,21 +234,25 @@ class Preemptions:
         mates = self._cache.gangs.placed_with(key)
         return [one for one in mates if one.request is not None and core.is_victim(one.request)]
 
-    def _latest_end(self, record: PodRecord) -> float | None:
-        """When a pod that is evicted from now on has left, by its grace period, our patience and our last retry.
+    def _latest_end(self, record: PodRecord, at_s: float) -> float | None:
+        """When a pod that is evicted from `at_s` on has left, by its grace period, our patience and our last retry.
 
-        So the API server and the kubelet answer at once.
+        So the API server and the kubelet answer at once. None if nobody knows.
         """
-        if self.policy.budgets is not Budgets.OVERRIDE or record.seen.grace_s >= MOST_GRACE_S:
+        if (
+            not self.policy.by_service
+            or self.policy.budgets is not Budgets.OVERRIDE
+            or record.seen.grace_s >= MOST_GRACE_S
+        ):
             return None
-        return self._outbox.now.wall + self.policy.grace_s + LONGEST_WAIT_S + record.seen.grace_s
+        return at_s + self.policy.grace_s + LONGEST_WAIT_S + record.seen.grace_s
 
     def _until(self, victims: Iterable[str]) -> str:
         """When the last of these pods should have left; "" if that is not known of each."""
         ends = [self._end_of(uid) for uid in victims]
         if not ends or None in ends:
             return ""
-        return f"; gone by about {write_time(max(filter(None, ends)))[11:19]}"
+        return f"; gone by about {write_time(math.ceil(round(max(filter(None, ends)), 3)))[11:19]}"
 
     def _end_of(self, uid: str) -> float | None:
         """By its own deletion where that has begun, else by the moment at which it was told to leave."""

@@ -89,9 +89,9 @@ def test_nothing_is_remembered_of_victims_that_are_gone() -> None:
     cluster.preempt()
     cluster.by_hand.settle()
     ((_, name),) = cluster.kube.leaving
-    assert list(cluster.service.machine._preemptions._victims) == [f"uid-{name}"]
+    assert list(cluster.service.machine.preemptions._victims) == [f"uid-{name}"]
     cluster.delete(cluster.kube.pods[name])
-    assert cluster.service.machine._preemptions._victims == {}
+    assert cluster.service.machine.preemptions._victims == {}
 
 
 def test_a_budget_that_may_be_overridden_holds_a_victim_for_the_grace_period_only() -> None:
@@ -112,7 +112,7 @@ def test_the_moment_at_which_victims_should_be_gone_is_not_before_they_are_delet
     deleted: list[float] = []
     cluster.kube.delete_pod = lambda *_, **__: deleted.append(cluster.by_hand.wall_s)
     pod = cluster.preempt()
-    (victim,) = cluster.service.machine._preemptions._victims.values()
+    (victim,) = cluster.service.machine.preemptions._victims.values()
     cluster.pass_time(60)
     assert victim.until_s is not None
     assert deleted[0] + victim.record.seen.grace_s <= victim.until_s
