@@ -105,6 +105,12 @@ def test_an_unknown_name_has_its_nearest_ones(service: WaitingService) -> None:
     assert (result.exit_code, result.stderr) == (1, f"{expected}lab/gang-1, lab/gang-0, podgroup/lab/gang\n")
 
 
+def test_a_job_that_was_submitted_a_moment_ago_is_asked_for_once_more(service: WaitingService) -> None:
+    service.jobs, service.unseen = [], [GANG]
+    result = why(service, "gang")
+    assert (result.exit_code, result.output.startswith(GANG.name)) == (0, True)
+
+
 def test_an_older_service_is_said_to_be_older() -> None:
     with WaitingService(is_old=True) as service:
         result = why(service, "default/solo")
