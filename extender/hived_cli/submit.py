@@ -21,7 +21,7 @@ from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.pods.priorities import parse_priority
 from hived_jobs.configuration import find_configuration, is_embedded
 from hived_jobs.controller import JobController
-from hived_jobs.creation import Created, create_jobs, refuse_equal_names
+from hived_jobs.creation import Created, create_jobs, refuse_equal_names, refuse_known_names
 from hived_jobs.documents import Document
 from hived_jobs.kinds import plan_documents, read_jobs
 from hived_jobs.policies import Phase, summary
@@ -97,7 +97,8 @@ def command(
     nothing else in the files it creates nothing, with exit code 1.
 
     The exit code of --dry-run is that of the worst pod: 0 if it would run, also in the place of pods that have to leave
-    first; 3 if it would wait; 4 if it could never run, whoever ends; 1 if it is refused, or for a mistake.
+    first; 3 if it would wait; 4 if it could never run, whoever ends; 1 if it is refused, if its name exists already, or
+    for a mistake. With -o yaml and -o json nobody is asked, and the exit code is 0 unless there is a mistake.
 
     \b
     Examples:
@@ -125,7 +126,7 @@ def command(
     if watch:
         _check_watched(jobs)
     if kube is None or dry_run:
-        raise SystemExit(_foretell(inspector, submission, jobs, output))
+        raise SystemExit(_foretell(inspector, kube, submission, jobs, output))
     unasked = "" if unchecked else check_taken(inspector, jobs, submission.namespace)
     if unasked and found is not None:
         check_access(found, jobs, submission.namespace)
@@ -150,11 +151,20 @@ def _reach(
         raise
 
 
-def _foretell(inspector: Inspector, submission: Submission, jobs: Sequence[PlannedJob], output: str) -> int:
-    """Say where each pod would run, or print the objects that would be created; returns the exit code."""
+def _foretell(
+    inspector: Inspector, kube: KubeClient | None, submission: Submission, jobs: Sequence[PlannedJob], output: str
+) -> int:
+    """Say where each pod would run, or print the objects that would be created; returns the exit code.
+
+    Raises UserError, after that, if the cluster has one of the names already.
+    """
     refuse_equal_names(submission.namespace, jobs)
     if output == "text":
-        return print_forecasts(inspector, jobs, submission.namespace)
+        outcome = print_forecasts(inspector, jobs, submission.namespace)
+        if kube is not None:
+            with suppress(KubeError):  # the service has answered; names are compared where they can be
+                refuse_known_names(kube, submission.namespace, jobs)
+        return outcome
     _print(_objects(jobs), output)
     return RUNS
 

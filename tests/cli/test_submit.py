@@ -560,6 +560,17 @@ def test_the_exit_code_of_a_dry_run_tells_a_wait(forecast, full):
 def test_pods_that_start_once_others_have_left_count_as_running(forecast, full):
     result = forecast(TWO, "--priority", "crit")
     assert (result.exit_code, result.stdout.count(" preempt ")) == (0, 2)
+    assert "hived get jobs --node NODE" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [(WITH_GPU, "job vc"), (POD.replace("name: notebook", "name: vc-worker-0"), "pod vc-worker-0")],
+)
+def test_a_dry_run_says_that_a_name_exists_already(forecast, full, text, name):
+    result = forecast(text, "--priority", "prod")
+    assert (result.exit_code, "POD " in result.stdout) == (1, True)
+    assert f"Error: {name} exists already in namespace default; delete it or rename " in result.stderr
 
 
 @pytest.mark.parametrize(
