@@ -100,9 +100,11 @@ def unknown(jobs: Sequence[Job], name: str, namespace: str) -> UserError:
     """The error that says that there is no such job, and which there are of nearly this name."""
     known = dict.fromkeys(each for job in jobs if job.name != MASKED for each in (job.name, *job.pods))
     compared = list(known)[:MOST_COMPARED]
-    by_short = {_short(each): each for each in reversed(compared)}
-    close = get_close_matches(f"{namespace}/{name}" if namespace else name, compared, n=CLOSE_COUNT)
-    close += [by_short[each] for each in get_close_matches(_short(name), by_short, n=CLOSE_COUNT)]
+    by_part = {part: each for each in reversed(compared) for part in _PARTS.split(each)[1:] or [each]}
+    short = _PARTS.split(name)[-1]
+    close = [each for each in compared if any(part.startswith(f"{short}-") for part in _PARTS.split(each)[1:])]
+    close += get_close_matches(f"{namespace}/{name}" if namespace else name, compared, n=CLOSE_COUNT)
+    close += [by_part[each] for each in get_close_matches(short, by_part, n=CLOSE_COUNT)]
     near = ", ".join(printable(each) for each in list(dict.fromkeys(close))[:CLOSE_COUNT])
     where = f" in namespace {namespace}" if namespace else ""
     hint = f"nearest: {near}" if near else "`hived get jobs` lists all"
