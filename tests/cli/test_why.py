@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
 from hived_cli import main
-from hived_extender.api.waiting import Certificate, IfResult, Job, When, Why
+from hived_extender.api.waiting import Certificate, IfResult, Job, Unblock, When, Why
 from tests.cli.waiting_service import CERTIFICATE, GANG, SENTENCE, TRAIN, WHY, WaitingService
 
 
@@ -44,10 +44,20 @@ def test_a_waiting_gang_has_its_sentence_its_holders_and_what_helps(service: Wai
         "  vision is promised 1 more",
         "    --if 'cells=vision:+1xH100 NODE'",
     ]
+    ways = "hived delete one that shall end; hived config set-vc or hived config move for cells="
+    assert lines[18] == f"  to carry it out: {ways}"
     assert lines[-2:] == [
         "When",
         "  bounded: any moment, at the latest at 2026-01-01 01:00 UTC (2nd in the order of its virtual cluster)",
     ]
+
+
+@pytest.mark.parametrize("change", ["priority=101", "opportunistic", "vc=lang", "pods=1x8", "leafType=A100"])
+def test_a_change_of_the_job_is_carried_out_by_submitting_it_again(service: WaitingService, change: str) -> None:
+    certificate = replace(CERTIFICATE, unblock=[Unblock(change=change, text="changed")])
+    service.whys[GANG.name] = replace(WHY, certificate=certificate)
+    way = "hived delete the job, correct it, and hived submit it again, such as with --priority or --vc"
+    assert f"    --if {change}\n  to carry it out: {way}\n" in why(service, "gang").output
 
 
 def test_where_no_change_helps_alone_it_is_said(service: WaitingService) -> None:
@@ -103,6 +113,27 @@ def test_an_unknown_name_has_its_nearest_ones(service: WaitingService) -> None:
     result = why(service, "gnag-1", "-n", "lab")
     expected = "Error: no job, gang, group or pod 'gnag-1' in namespace lab waits or runs; nearest: "
     assert (result.exit_code, result.stderr) == (1, f"{expected}lab/gang-1, lab/gang-0, podgroup/lab/gang\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "nearest"),
+    [
+        ("sweep", "default/sweep-worker-0", "default/sweep-worker-0"),
+        ("me~second", "default:me~second/default", "default:me~second/default"),
+        ("default/secnd", "default:me~second/default", "default:me~second/default"),
+    ],
+)
+def test_the_nearest_names_are_also_those_of_which_the_name_is_a_part(
+    service: WaitingService, name: str, known: str, nearest: str
+) -> None:
+    service.jobs = [replace(TRAIN, name=known, pods=[])]
+    assert why(service, name).stderr.endswith(f"nearest: {nearest}\n")
+
+
+def test_a_job_that_was_submitted_a_moment_ago_is_asked_for_once_more(service: WaitingService) -> None:
+    service.jobs, service.unseen = [], [GANG]
+    result = why(service, "gang")
+    assert (result.exit_code, result.output.startswith(GANG.name)) == (0, True)
 
 
 def test_an_older_service_is_said_to_be_older() -> None:

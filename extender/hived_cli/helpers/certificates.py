@@ -17,6 +17,10 @@ _NOT_TRIED = ("incomplete", "invalid", "order", "lent")
 """Causes for which no changes are tried, or none is needed."""
 
 
+_OF_THE_JOB = ("priority", "opportunistic", "pods", "leafType", "vc")
+"""Changes of the job itself, which is submitted anew for them."""
+
+
 def draw_why(why: Why, now: datetime) -> str:
     """All that is known of a job. One that has its cells has no certificate."""
     lines = _head(why.job, now)
@@ -120,6 +124,16 @@ def _unblocks(unblocks: Sequence[Unblock]) -> Iterator[str]:
     for one in unblocks:
         yield from paragraph(printable(one.text))
         yield f"    --if {_quoted(one.change)}"
+    kinds = {one.change.partition("=")[0] for one in unblocks}
+    ways = []
+    if not kinds.isdisjoint(_OF_THE_JOB):
+        ways.append("hived delete the job, correct it, and hived submit it again, such as with --priority or --vc")
+    if "ends" in kinds:
+        ways.append("hived delete one that shall end")
+    if "cells" in kinds:
+        ways.append("hived config set-vc or hived config move for cells=")
+    if ways:
+        yield from paragraph(f"to carry it out: {'; '.join(ways)}")
 
 
 def _quoted(change: str) -> str:

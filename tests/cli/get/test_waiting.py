@@ -63,6 +63,8 @@ def test_jobs_can_be_chosen(service: WaitingService, options: list[str], names: 
 
 def test_nothing_that_waits_is_said_so(service: WaitingService) -> None:
     assert get(service, "jobs", "--user", "nobody").output == "No such job waits or runs.\n"
+    service.jobs = []
+    assert get(service, "jobs").output == "No job waits or runs.\n"
 
 
 def test_jobs_of_a_virtual_cluster_that_is_not_there_are_a_mistake(service: WaitingService) -> None:

@@ -86,6 +86,7 @@ class JobsPages:
     def jobs(self) -> Response:
         """The list, or what of it the question asks for."""
         filters = Filters(**{name: request.args.get(name, "")[:WORDS_LIMIT] for name in Filters.__struct_fields__})
+        filters = msgspec.structs.replace(filters, state=filters.state.capitalize())
         view, mask = self._answering.view(), self._site.mask()
         at_s = view.snapshot.at
         seen = [mask.listed(one.job, view.certificates.get(one.job.name), at_s) for one in view.jobs]

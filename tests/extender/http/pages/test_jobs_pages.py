@@ -50,6 +50,7 @@ def test_waiting_jobs_come_first_with_their_reason(client: FlaskClient) -> None:
         ("q=ns/p", {"ns:first"}),
         ("q=in+use", {"ns:third"}),
         ("state=Waiting", {"ns:third"}),
+        ("state=waiting", {"ns:third"}),
         ("vc=a", {"ns:first", "ns:second", "ns:third"}),
         ("vc=b", set()),
         ("namespace=ns&q=ns/q", {"ns:second"}),
