@@ -61,3 +61,13 @@ def test_links_lead_to_every_page_of_the_navigation(browser: Browser, team_url: 
 def test_pages_of_one_kind_differ_in_names_and_numbers() -> None:
     assert kind_of("/page/vcs/vision") == kind_of("/page/vcs/speech") == "page/vcs/*"
     assert kind_of("/page/cluster?in=0.2.1") == kind_of("/page/cluster?in=1.4.2") != kind_of("/page/cluster")
+
+
+def test_times_are_in_utc_wherever_the_browser_is(browser: Browser, team_url: str) -> None:
+    with browser.page() as page:
+        page.call("Emulation.setTimezoneOverride", timezoneId="Asia/Kolkata")
+        page.open(f"{team_url}/page/jobs")
+        page.wait_until(SETTLED)
+        shown = page.evaluate("[...document.querySelectorAll('time')].map((each) => [each.dateTime, each.innerText])")
+    assert shown
+    assert all(f"{moment[11:16]} UTC" in text for moment, text in shown)
