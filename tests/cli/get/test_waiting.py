@@ -78,7 +78,7 @@ def test_waiting_is_a_state_already(service: WaitingService) -> None:
 @pytest.mark.parametrize(
     ("when", "expected"),
     [
-        (None, "-"),
+        (None, "..."),
         (When(kind="now"), "now"),
         (When(kind="never"), "never"),
         (When(kind="unknown"), "unknown"),
