@@ -68,6 +68,14 @@ def test_where_no_change_helps_alone_it_is_said(service: WaitingService) -> None
     assert "What would help" not in why(service, "gang").output
 
 
+def test_what_can_never_run_waits_for_nobody_and_what_starts_soon_for_no_change(service: WaitingService) -> None:
+    never = replace(CERTIFICATE, never=True, cause="never", unblock=[])
+    service.whys[GANG.name] = replace(WHY, certificate=never, when=When(kind="never"))
+    assert "Held by" not in why(service, "gang").output
+    service.whys[GANG.name] = replace(WHY, certificate=replace(CERTIFICATE, unblock=[]), when=When(kind="now"))
+    assert "What would help" not in why(service, "gang").output
+
+
 def test_a_running_job_has_its_nodes_and_no_certificate(service: WaitingService) -> None:
     lines = why(service, "me~train/default").output.splitlines()
     assert (len(lines), lines[1]) == (2, "  on dgx-1")

@@ -8,13 +8,10 @@ import click
 
 from hived_cli.helpers.forms import cut, paragraph, terminal_width
 from hived_cli.helpers.tables import table
-from hived_cli.helpers.waits import UNKNOWN, age, listed, long_when, priority, state
+from hived_cli.helpers.waits import SOON, UNKNOWN, age, listed, long_when, priority, state
 from hived_config.reader import printable
-from hived_extender.api.waiting import BadNode, Certificate, Holder, IfResult, Job, Unblock, Why
+from hived_extender.api.waiting import UNTRIED_CAUSES, BadNode, Certificate, Holder, IfResult, Job, Unblock, When, Why
 from hived_extender.client.moments import as_minute
-
-_NOT_TRIED = ("incomplete", "invalid", "order", "lent")
-"""Causes for which no changes are tried, or none is needed."""
 
 
 _OF_THE_JOB = ("priority", "opportunistic", "pods", "leafType", "vc")
@@ -25,7 +22,7 @@ def draw_why(why: Why, now: datetime) -> str:
     """All that is known of a job. One that has its cells has no certificate."""
     lines = _head(why.job, now)
     if why.certificate is not None:
-        lines += _certificate(why.certificate, now)
+        lines += _certificate(why.certificate, why.when, now)
     elif why.job.nodes:
         lines += paragraph(f"on {listed(why.job.nodes, most=16)}")
     if why.when is not None:
@@ -63,11 +60,11 @@ def _priority(job: Job) -> str:
     return "opportunistic" if job.priority < 0 else f"priority {priority(job.priority)}"
 
 
-def _certificate(found: Certificate, now: datetime) -> Iterator[str]:
+def _certificate(found: Certificate, when: When | None, now: datetime) -> Iterator[str]:
     yield from paragraph(printable(found.sentence))
     causes = " and ".join((found.cause, *found.also))
     yield from paragraph(f"cause: {causes}{_counts(found)}")
-    if found.holders:
+    if found.holders and not found.never:  # what can never run waits for nobody
         yield from ["", _title("Held by"), *_indented(_holders(found.holders, now))]
         if found.more_holders:
             yield f"  and {found.more_holders} more"
@@ -75,7 +72,7 @@ def _certificate(found: Certificate, now: datetime) -> Iterator[str]:
         yield from ["", _title("Bad nodes"), *_indented(_bad_nodes(found.bad_nodes, now))]
     if found.unblock:
         yield from ["", _title("What would help, each alone"), *_unblocks(found.unblock)]
-    elif found.cause not in _NOT_TRIED:
+    elif found.cause not in UNTRIED_CAUSES and (when is None or when.kind not in SOON):
         yield from [
             "",
             _title("What would help"),

@@ -15,6 +15,12 @@ STATE_COLORS = {"Waiting": "yellow", "Preempting": "yellow", "Starting": "cyan",
 WAITING_STATES = ("Waiting", "Preempting")
 """States of jobs that have no cells yet."""
 
+SOON = ("now", "certain")
+"""Kinds of starts that no change has to help."""
+
+PENDING = "..."
+"""In place of a start that is being worked out."""
+
 _ORDINALS = {1: "st", 2: "nd", 3: "rd"}
 
 
@@ -57,6 +63,11 @@ def brief_when(when: When | None, now: datetime) -> str:
             return f"{', '.join(parts)} (estimated)"
         case _:
             return when.kind
+
+
+def start(job: Job, now: datetime) -> str:
+    """When a job of a list starts; "-" for one that has its cells."""
+    return PENDING if job.when is None and job.state in WAITING_STATES else brief_when(job.when, now)
 
 
 def long_when(when: When, now: datetime) -> str:

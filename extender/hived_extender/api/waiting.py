@@ -12,6 +12,9 @@ CauseName = Literal[
 ]
 """The closed set of causes; docs/waiting.md has each with its remedy."""
 
+UNTRIED_CAUSES: tuple[CauseName, ...] = ("incomplete", "invalid", "order", "lent")
+"""Causes for which no changes are tried, or none is needed."""
+
 MASKED = "(another tenant's)"
 """The name of a job that the caller may not see."""
 

@@ -80,7 +80,7 @@ def test_waiting_is_a_state_already(service: WaitingService) -> None:
 @pytest.mark.parametrize(
     ("when", "expected"),
     [
-        (None, "-"),
+        (None, "..."),
         (When(kind="now"), "now"),
         (When(kind="never"), "never"),
         (When(kind="unknown"), "unknown"),

@@ -109,10 +109,16 @@
     return last ? last.top + last.tall : 0;
   }
 
+  /** Whether everything is in view, in height and in width. */
+  function fits(arranged) {
+    const isWide = ({ shape }) => shape.boxes[shape.levels].w > width - 2 * MARGIN;
+    return total(arranged) <= room() && !arranged.some(isWide);
+  }
+
   function place(keep) {
     if (isFitted) {
       scale = MOST_FITTED;
-      while (scale > 0 && total(arrange(SCALES[scale])) > room()) scale--;
+      while (scale > 0 && !fits(arrange(SCALES[scale]))) scale--;
     }
     blocks = arrange(SCALES[scale]);
     frame.style.height = `${Math.max(160, Math.min(room(), total(blocks)))}px`;
