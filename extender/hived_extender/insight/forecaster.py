@@ -52,8 +52,10 @@ class Forecaster:
             self._thread.join()
 
     def of(self, snapshot: Snapshot, entry: WaitingEntry) -> When:
-        """When a waiting job of the snapshot starts; see `forecast_of`."""
+        """When a waiting job of the snapshot starts; see `forecast_of`. The forecast of all is used if there is one."""
         with self._lock:
+            if self._all is not None and self._all[0] is snapshot and entry.name in self._all[1]:
+                return self._all[1][entry.name]
             past = self._known()
             return _WHEN.decode(compute_apart(lambda: encode(forecast_of(snapshot, entry, past)), snapshot.lock))
 
