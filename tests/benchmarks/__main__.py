@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(row_names())
         return
     sizes, old = options.nodes, options.compare
-    parts = ["profile"] if options.profile else ["core"] if options.no_http else ["core", "web", "switch"]
+    parts = ["profile"] if options.profile else ["core"] if options.no_http else ["core", "web", "watched", "switch"]
     report: dict[str, Any] = {
         "machine": describe_machine(),
         "seed": options.seed,

@@ -1,7 +1,7 @@
 """Twenty open pages, as browsers keep them: each asks again for what changes, with the tag of the answer that it has.
 
-As a program it keeps them open until its standard input ends: `python -m tests.benchmarks.page_readers URL NODES JOB`.
-Then it prints how long each answer took, in ns, one a line.
+As a program, `python -m tests.benchmarks.page_readers URL NODES JOB`, it keeps them open until its standard input ends.
+Each line there has them rest, or ask on. In the end it prints how long each answer took, in ns, one a line.
 """
 
 import sys
@@ -51,6 +51,8 @@ class Readers:
         self.spent: list[int] = []
         self._url = url
         self._is_stopping = threading.Event()
+        self._may_ask = threading.Event()
+        self._may_ask.set()
         self._failures: list[Exception] = []
         self._threads = [
             threading.Thread(target=self._read, args=(page, number / len(pages)), daemon=True)
@@ -62,9 +64,14 @@ class Readers:
         for thread in self._threads:
             thread.start()
 
+    def rest_or_go_on(self) -> None:
+        """Ask for nothing for a while, as pages that nobody looks at; or go on."""
+        (self._may_ask.clear if self._may_ask.is_set() else self._may_ask.set)()
+
     def stop(self) -> None:
         """Close them. Raises the first mistake of any."""
         self._is_stopping.set()
+        self._may_ask.set()
         for thread in self._threads:
             thread.join()
         if self._failures:
@@ -76,6 +83,7 @@ class Readers:
             with closing(Connection(self._url)) as connection:
                 tag = ""
                 while not self._is_stopping.is_set():
+                    self._may_ask.wait()
                     began = perf_counter_ns()
                     tag = connection.poll(b"".join(_request(page, tag))) or tag
                     self.spent.append(perf_counter_ns() - began)
@@ -96,7 +104,8 @@ def main() -> None:
     readers = Readers(url, open_pages(int(node_count), jobs))
     readers.start()
     print("open", flush=True)
-    sys.stdin.read()
+    for _ in sys.stdin:
+        readers.rest_or_go_on()
     readers.stop()
     print("\n".join(map(str, readers.spent)))
 

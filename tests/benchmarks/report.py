@@ -120,6 +120,13 @@ SECTIONS: tuple[tuple[str, tuple[Row, ...]], ...] = (
         Row("web/status", "  reading all cells", ("p50", "max")),
         _value("web/statuses", "  how often they were read meanwhile"),
     )),
+    ("HTTP filter while 1,000 jobs wait for a full virtual cluster, ms p50/p99", (
+        Row("watched/filter alone", "nobody looks"),
+        Row("watched/filter", "twenty pages are open"),
+        _value("watched/filter times alone", "  p99 as a multiple of the first row's, medians of rounds"),
+        Row("watched/page", "  what pages ask for again", ("p50", "p99")),
+        Row("watched/why", "why a job waits, what helps, and when it starts", ("p50", "max")),
+    )),
     ("Another configuration comes into force, four fifths full, ms", (
         Row("switch/8-GPU filter", "longest filter call beside it, 8-GPU pods, median/worst", ("p50", "max")),
         Row("switch/8-GPU held", "  requests held back for the switch itself", ("p50", "max")),

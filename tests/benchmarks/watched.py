@@ -9,10 +9,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from functools import partial
 from itertools import cycle
 from pathlib import Path
+from statistics import median
 from time import perf_counter, perf_counter_ns, sleep
 from urllib.parse import quote
 
@@ -30,15 +31,17 @@ WAITING = 1000
 PART = 0.5
 """Of the GPUs of each virtual cluster, in use; alpha's all are."""
 
-ROUNDS = 2
-"""Of calls without and with pages."""
+ROUNDS = 5
+"""Of calls without and with pages; the medians of their percentiles are compared, as others may use the machine."""
 
-LEAST_ROUND_S = 2.0
-MOST_ROUND_S = 30.0
+LEAST_ROUND_S = 0.5
+MOST_ROUND_S = 20.0
 """Seconds of each round, at 128 and at 16,384 nodes."""
 
 PAUSE_S = 0.005
 """Between calls."""
+
+ALONE, WATCHED = "watched/filter alone", "watched/filter"
 
 BINDS_EACH = 10
 WHYS = 20
@@ -94,22 +97,24 @@ class WatchedMeasurement:
         wait, bind = cycle(waiting), iter(binding)
         jobs = [f"{pod.namespace}/{pod.name}" for pod in waiting[: 4 * len(WAITERS) : len(WAITERS) + 1]]
         self._progress(f"filter calls, {ROUNDS} times {self._round_s:g} s without pages and with them")
-        with closing(Connection(server.url)) as connection:
+        p99s: dict[str, list[float]] = {ALONE: [], WATCHED: []}
+        with (
+            closing(Connection(server.url)) as connection,
+            Pages.open(server.url, self._load.node_count, jobs) as pages,
+        ):
             calls = partial(self._calls, server, connection, wait, bind, names)
             self._create(server, next(bind, None))
-            calls("")  # the first calls read each pod
+            calls("")  # the first calls read each pod, and pages are opened
             for _ in range(ROUNDS):
-                for key in ("watched/filter alone", "watched/filter"):
-                    pages = readers(server.url, self._load.node_count, jobs) if key == "watched/filter" else None
-                    with pages or nullcontext() as spent:
-                        before, began = cpu_ms(server.process.pid), perf_counter()
-                        count = calls(key)
-                        cpu_s = (cpu_ms(server.process.pid) - before) / 1e3 / (perf_counter() - began)
-                    self._progress(f"{key}: {count} calls, {cpu_s:.0%} of a core")
-                    if spent is not None:
-                        self.figures.samples.setdefault("watched/page", []).extend(spent)
-        with_pages, alone = (summarise(self.figures.samples[f"watched/filter{key}"]) for key in ("", " alone"))
-        self.figures.values["watched/filter times alone"] = with_pages["p99"] / alone["p99"]
+                for key, found in p99s.items():
+                    pages.rest_or_go_on()
+                    before, began = cpu_ms(server.process.pid), perf_counter()
+                    spent = calls(key)
+                    cpu = (cpu_ms(server.process.pid) - before) / 1e3 / (perf_counter() - began)
+                    found.append(summarise(spent)["p99"])
+                    self._progress(f"{key}: {len(spent)} calls, p99 {found[-1]:.1f} ms, {cpu:.0%} of a core")
+        self.figures.samples["watched/page"] = pages.spent
+        self.figures.values["watched/filter times alone"] = median(p99s[WATCHED]) / median(p99s[ALONE])
 
     def _calls(
         self,
@@ -119,9 +124,9 @@ class WatchedMeasurement:
         bind: Iterator[PodRequest],
         names: bytes,
         key: str,
-    ) -> int:
-        """Ask for a while, and note how long each answer took; returns how many there were."""
-        until, number = perf_counter() + self._round_s, 0
+    ) -> list[int]:
+        """Ask for a while; returns the ns of each answer, which are noted under `key` if there is one."""
+        until, number, every = perf_counter() + self._round_s, 0, list[int]()
         while perf_counter() < until:
             number += 1
             is_to_bind = number % BINDS_EACH == 0
@@ -131,10 +136,11 @@ class WatchedMeasurement:
                 raise RuntimeError(f"{pod.name} should {'bind' if is_to_bind else 'wait'}: {answer[:500].decode()}")
             if is_to_bind:
                 self._create(server, next(bind, None))
-            if key:
-                self.figures.samples.setdefault(key, []).append(spent)
+            every.append(spent)
             sleep(PAUSE_S)
-        return number
+        if key:
+            self.figures.samples.setdefault(key, []).extend(every)
+        return every
 
     def _create(self, server: Server, pod: PodRequest | None) -> None:
         """Have the server know the next pod that binds a while before it is asked about."""
@@ -156,18 +162,32 @@ class WatchedMeasurement:
                     raise RuntimeError(f"nobody knows why {pod.name} waits: {answer[:500].decode()}")
 
 
-@contextmanager
-def readers(url: str, node_count: int, jobs: Sequence[str]) -> Iterator[list[int]]:
-    """Open pages in another process; the list has the ns of each answer in the end."""
-    command = [sys.executable, "-m", "tests.benchmarks.page_readers", url, str(node_count), *jobs]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        spent: list[int] = []
-        try:
-            yield spent
-        finally:
-            out, _ = process.communicate()
-        if process.returncode:
-            raise RuntimeError("a page could not be read")
-        spent.extend(map(int, out.split()))
+class Pages:
+    """Open pages in another process; `spent` has the ns of each answer in the end."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self.spent: list[int] = []
+        self._process = process
+
+    @classmethod
+    @contextmanager
+    def open(cls, url: str, node_count: int, jobs: Sequence[str]) -> Iterator["Pages"]:
+        """Until the end. Raises RuntimeError if a page cannot be read."""
+        command = [sys.executable, "-m", "tests.benchmarks.page_readers", url, str(node_count), *jobs]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            pages = cls(process)
+            try:
+                yield pages
+            finally:
+                out, _ = process.communicate()
+            if process.returncode:
+                raise RuntimeError("a page could not be read")
+            pages.spent.extend(map(int, out.split()))
+
+    def rest_or_go_on(self) -> None:
+        """Nobody looks at them any more; or somebody does again."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()

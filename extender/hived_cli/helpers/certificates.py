@@ -13,7 +13,6 @@ from hived_config.reader import printable
 from hived_extender.api.waiting import UNTRIED_CAUSES, BadNode, Certificate, Holder, IfResult, Job, Unblock, When, Why
 from hived_extender.client.moments import as_minute
 
-
 _OF_THE_JOB = ("priority", "opportunistic", "pods", "leafType", "vc")
 """Changes of the job itself, which is submitted anew for them."""
 

@@ -55,7 +55,10 @@ class Forecaster:
             self._thread.join()
 
     def of(self, snapshot: Snapshot, entry: WaitingEntry) -> When:
-        """When a waiting job of the snapshot starts; see `forecast_of`."""
+        """When a waiting job of the snapshot starts; see `forecast_of`. The forecast of all is used if there is one."""
+        known = self._all
+        if known is not None and known[0] is snapshot and entry.name in known[1]:
+            return known[1][entry.name]
         return _WHEN.decode(self._apart(lambda: encode(forecast_of(snapshot, entry, self._known())), snapshot.lock))
 
     def all(self, snapshot: Snapshot) -> dict[str, When]:

@@ -12,8 +12,8 @@ V = TypeVar("V")
 
 MOST_KEPT = 1024
 
-REST = 30.0
-"""An answer is kept for so many times the time that it took: all that ask again and again have 3 % of a core."""
+REST = 50.0
+"""An answer is kept for so many times the time that it took: all that ask again and again have 2 % of a core."""
 
 REST_IN_NEED = 5.0
 """The same for a caller who needs a newer one."""
