@@ -9,7 +9,7 @@ WORKERS ?= 4
 DELIVER := PYTHONPATH=.ci $(BIN)/python -m delivery
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-dialects test test-jit test-nojit test-image test-chart browser lock advisories docs test-docs e2e e2e-versions e2e-controllers e2e-failures e2e-mixed check sbom wheel chart bench quality soak storm attacks clean
+.PHONY: help setup kernels demo demo-dialects test test-jit test-nojit test-image test-chart browser lock advisories docs test-docs e2e e2e-versions e2e-controllers e2e-failures e2e-mixed check sbom wheel chart bench quality forecast soak why storm attacks clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -121,6 +121,10 @@ bench: $(READY) ## how fast it is, from 128 to 16,384 nodes, and which targets a
 quality: kernels ## how good the decisions are, by both rules: ONLY=needless,locality RULES=2 JOBS=1 TRACE=week.jsonl
 	@$(BIN)/python -m tests.quality $(if $(JOBS),--jobs $(JOBS)) $(if $(ONLY),--only $(ONLY)) $(if $(RULES),--rules $(RULES)) $(if $(TRACE),--trace $(TRACE))
 
+# Takes half an hour or more. Exit code 1: a bound is missed.
+forecast: kernels ## how well forecasts of starts hold, on traces and random jobs: ONLY=N,philly-november JOBS=1
+	@$(BIN)/python -m tests.forecasts $(if $(JOBS),--jobs $(JOBS)) $(if $(ONLY),--only $(ONLY))
+
 soak: $(READY) ## 200,000 random operations, with every invariant checked after each, and whatever else is random, at length
 	$(BIN)/python -m tests.property.soak --ops 200000
 	$(BIN)/python -m tests.property.false_waits --states 100000
@@ -129,6 +133,10 @@ soak: $(READY) ## 200,000 random operations, with every invariant checked after 
 	HIVED_EXAMPLES=5 $(BIN)/python -m pytest tests/extender/defrag
 	HIVED_CAPACITIES=1 $(BIN)/python -m pytest tests/core/test_journal.py
 	HIVED_EXAMPLES=10 $(BIN)/python -m pytest $$(grep -rl 'examples(' tests --include='test_*.py')
+
+# Takes a quarter of an hour.
+why: $(READY) ## explanations of 20,000 random waits, judged by carrying out what they say: STATES=20000 SEED=0
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m tests.property.explained --states $(or $(STATES),20000) --seed $(or $(SEED),0)
 
 storm: $(READY) ## 400 random pushes of configurations under load, and 120 services killed amid one
 	$(BIN)/python -m tests.storm.storm --valid 200 --invalid 200 $(if $(SEED),--seed $(SEED))

@@ -1,4 +1,4 @@
-"""How the cells of a view stand to a request that waits: free, in use, in pieces, bad or refused (rules 20.3 to 20.5).
+"""How the cells of a view stand to a request that waits: free, in use, in pieces, bad or refused (rules 20.3, 20.4).
 
 A cell is counted at the lowest level that holds the largest pod of the request. Cells that the VC is promised but does
 not have count as well: as many of them as could be taken now are free, whichever hardware that is.
@@ -15,7 +15,7 @@ from hived.owners import by_place
 from hived.specs import MemberSpec, PodSpec
 from hived.state import NO_GROUP, State
 from hived.topology import BoolArray, Chain, LongArray
-from hived.views import chain_of_view
+from hived.views import chain_of_view, first_cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,7 @@ class ViewLeaves:
         self.capacity = Capacity(state, view, spec.priority)
         self.chain, self._spec, self._state = chain_of_view(state, view), spec, state
         here, cells = self.capacity.shape.cells(1), state.cells
+        self._is_within_row = _is_within_row(state, view, self.capacity)
         self.first = here.start
         self.mine = self.capacity.owners.mine(1)
         self.weaker = np.asarray(cells.priority[here] < spec.priority)
@@ -102,22 +103,24 @@ class ViewLeaves:
                                                       is_refused)]  # fmt: skip
         promised = self._promised(level)
         free, bad, refused = self._to_come(promised, level, kinds)
-        rows = self._per_row(usable)
+        rows = self._rows(usable)
         return CellCount(
             level=level, asked=cells_needed(self._spec.group.members, span), total=sum(have) + promised,
             free=have[0] + free, in_use=have[1] + promised - free - bad - refused, in_pieces=have[2],
             bad=have[3] + bad, refused=have[4] + refused,
             free_leaves=int((usable & self.mine).sum()) + (capacity.most_to_open(rows) if promised else 0),
-            largest_fit=int(rows[capacity.reachable()].max(initial=0)),
+            largest_fit=int((rows if self._is_within_row else rows[capacity.reachable()]).max(initial=0)),
         )  # fmt: skip
 
     def may_hold(self, *, heals: bool, offers: bool) -> bool:
         """Might the pods of each size by themselves have room, and all of them leaves? If not, they have no place."""
-        rows = self._per_row(self.usable(heals=heals, offers=offers))
+        rows = self._rows(self.usable(heals=heals, offers=offers))
         members = self._spec.group.members
-        if self.capacity.most(rows) < sum(member.pod_count * member.leaf_cell_count for member in members):
+        if self._most(rows) < sum(member.pod_count * member.leaf_cell_count for member in members):
             return False
-        return all(self.capacity.most(rows // member.leaf_cell_count) >= member.pod_count for member in members)
+        if self._state.spec.virtual_clusters[self._spec.virtual_cluster].combines:  # a pod may take several rows
+            return True
+        return all(self._most(rows // member.leaf_cell_count) >= member.pod_count for member in members)
 
     def blockers(self) -> BoolArray:
         """The leaves of the view that others use or reserve, whom the request cannot evict."""
@@ -153,9 +156,20 @@ class ViewLeaves:
             ]
         )  # fmt: skip
 
-    def _per_row(self, leaves: BoolArray) -> LongArray:
-        """How many of these leaves each row has."""
-        return self._cells_per_row(leaves, 1)
+    def _rows(self, leaves: BoolArray) -> LongArray:
+        """How many of these leaves each row has; a view that is part of a row has one of its own."""
+        return np.array([(leaves & self.mine).sum()]) if self._is_within_row else self._cells_per_row(leaves, 1)
+
+    def _most(self, fits: LongArray) -> int:
+        """How many pods can be placed at most, if `fits[row]` fit into a row."""
+        return int(fits.sum()) if self._is_within_row else self.capacity.most(fits)
+
+
+def _is_within_row(state: State, view: int, capacity: Capacity) -> bool:
+    """Is it the view of a pinned cell that is smaller than a node-level cell?"""
+    arrays = state.arrays
+    root = int(arrays.root[first_cell(state, view)])
+    return bool(capacity.is_guaranteed and arrays.pinned[root] and arrays.level[root] < capacity.shape.node_level)
 
 
 def reach_of(state: State, view: int) -> int:
@@ -206,6 +220,12 @@ def of_largest(offer: Offer, members: tuple[MemberSpec, ...]) -> Offer:
     """An offer to one pod: the nodes offered to any of the largest pods of a group, without rules."""
     first = sum(member.pod_count for member in members[:-1])
     return Offer(_any_row(offer.nodes[first:])[None], _any_row(offer.after[first:])[None])
+
+
+def to_any(offer: Offer) -> Offer:
+    """An offer to each pod of all nodes that are offered to any pod of the group, without rules."""
+    nodes, after = _any_row(offer.nodes), _any_row(offer.after)
+    return Offer(np.broadcast_to(nodes, offer.nodes.shape), np.broadcast_to(after, offer.after.shape))
 
 
 def _any_row(rows: BoolArray) -> BoolArray:

@@ -1,4 +1,4 @@
-"""Why a request waits: the least set of causes, and how the cells stand that it looked at (rules 20).
+"""Why a request waits: the least set of causes, and how the cells stand that it looked at (rules 20.1, 20.2).
 
 Three things can be in the way: Kubernetes' offer, bad hardware, and others. Each is taken away in turn, and the core is
 asked whether it has a place then; what is tried is undone. If none of them helps alone, two are taken away, then all.
@@ -10,7 +10,7 @@ from itertools import combinations
 
 import numpy as np
 
-from hived.cell_counts import CellCount, ViewLeaves, of_largest, reach_of
+from hived.cell_counts import CellCount, ViewLeaves, of_largest, reach_of, to_any
 from hived.emptied import Emptied, single_pod
 from hived.events import Offer
 from hived.explanation import Cause, Explanation, HoldingGroup
@@ -31,7 +31,7 @@ MOST_HEALED = 256
 MOST_RELEASED = 64
 """With more groups, a cluster without anybody stands for the same cluster with all of them gone."""
 
-MOST_SEARCHED = 1 << 19
+MOST_SEARCHED = 1 << 16
 """Pods of the request times nodes: for larger requests, cells are counted instead of asking the core."""
 
 _OFFER, _BAD, _OTHERS = range(3)  # what can be taken away, in the order in which it is tried alone
@@ -69,26 +69,29 @@ class _Question:
         self._state, self._request, self._emptied = state, request, emptied
         self._offer = offer
         spec = request.spec
-        views = [view for views in views_to_try(state, spec) for view in views]
-        self._views = _look_at(state, views, spec, offer)
-        self._reach = [reach_of(state, view) for view in views]
+        self._view_numbers = [view for views in views_to_try(state, spec) for view in views]
+        self._views = _look_at(state, self._view_numbers, spec, offer)
+        self._counted_views: dict[tuple[bool, bool], list[ViewLeaves]] = {}
+        self._reach = [reach_of(state, view) for view in self._view_numbers]
         slots = sum(member.pod_count for member in spec.group.members)
         self._is_small = slots * len(state.topology.node_names) <= MOST_SEARCHED
 
     def least_set(self) -> tuple[int, ...] | None:
-        """The fewest things to take away that let the request run; None if nothing would."""
+        """The fewest things to take away that let the request run; None if nothing would (rules 20.2, 20.6, 20.7)."""
         possible = self._emptied.could_ever_run(self._state, self._request, is_offered=self._offer is not None)
-        if not possible and self._state.spec.rules is Rules.BETTER:
+        if not possible and (self._state.spec.rules is Rules.BETTER or not self._is_small):
             return None
         every = tuple(self._obstacles())
+        if not self._is_small and self._may_help(frozenset()):
+            return every[:1] if self._offer is not None and self._offer.rules else (_OTHERS,)
         for count in range(1, len(every)):
             for some in combinations(every, count):
                 if self._helps(frozenset(some)):
                     return some
-        return every if possible else None
+        return every if possible or self._helps(frozenset(every)) else None
 
     def explain(self, taken_away: tuple[int, ...] | None) -> Explanation:
-        """The explanation, by the view that came closest."""
+        """The explanation, by the view that came closest (rules 20.3, 20.9)."""
         counts = [view.count() for view in self._views]
         if not counts:
             return NOTHING_PROMISED
@@ -137,18 +140,36 @@ class _Question:
         elif offer is not None:
             offer = _eased(offer, nodes[state.cells.node_bad[nodes] == 1], empties=empties)
         if not self._is_small or len(nodes) > MOST_HEALED:
-            return self._may_help(offer, heals=heals, empties=empties)
+            return self._may_help(taken_away)
         if empties and len(state.groups) > MOST_RELEASED:
             twin = self._emptied.healthy(state) if heals else self._emptied.with_same_health(state)
             return has_place(twin, self._request, offer, as_in=state)
         return would_have_place(state, self._request, offer, healed, is_emptied=empties)
 
-    def _may_help(self, offer: Offer | None, *, heals: bool, empties: bool) -> bool:
-        """The same by counting alone, which overlooks how pods and cells of several sizes fit together."""
-        state = self._emptied.with_same_health(self._state) if empties else self._state
-        spec = self._request.spec
-        views = [view for views in views_to_try(state, spec) for view in views]
-        return any(ViewLeaves(state, view, spec, offer).may_hold(heals=heals, offers=False) for view in views)
+    def _may_help(self, taken_away: frozenset[int]) -> bool:
+        """The same by counting alone (rule 20.7): what really helps is found to help, and perhaps other things too."""
+        others, heals, offers = (each in taken_away for each in (_OTHERS, _BAD, _OFFER))
+        views = self._counted(is_emptied=others, heals=heals)
+        return any(view.may_hold(heals=heals, offers=offers) for view in views)
+
+    def _counted(self, *, is_emptied: bool, heals: bool) -> list[ViewLeaves]:
+        """The views with the nodes offered to any pod, perhaps without others.
+
+        Which cells are doomed hangs on all that was before. So none are that nobody uses, where anything is different.
+        """
+        state, members, offer = self._state, self._request.spec.group.members, self._offer
+        if is_emptied:
+            state = self._emptied.with_same_health(state)
+            offer = offer and _eased(offer, NO_LEAVES, empties=True)
+        drops_doomed = (is_emptied or heals) and bool(state.cells.doomed_total.any())
+        if not is_emptied and not drops_doomed and (offer is None or len(members) == 1):
+            return self._views
+        key = is_emptied, drops_doomed
+        if key not in self._counted_views:
+            self._counted_views[key] = _look_at(
+                state, self._view_numbers, self._request.spec, offer and to_any(offer), drops_doomed=drops_doomed
+            )
+        return self._counted_views[key]
 
     def _bad_leaves(self) -> IntArray:
         """The bad leaves of all chains that the request may use."""
@@ -185,14 +206,20 @@ class _Question:
         return next((size for size in larger if has_place(state, single_pod(request, size), offer)), count.largest_fit)
 
 
-def _look_at(state: State, views: list[int], spec: PodSpec, offer: Offer | None) -> list[ViewLeaves]:
-    """The views; where the search may take idle doomed cells for others, they are the VC's no more (rule 19.3)."""
+def _look_at(
+    state: State, views: list[int], spec: PodSpec, offer: Offer | None, *, drops_doomed: bool = False
+) -> list[ViewLeaves]:  # fmt: skip
+    """The views; where the search may take idle doomed cells for others, they are the VC's no more (rule 19.3).
+
+    drops_doomed : shall it be so by either set of rules?
+    """
 
     def look() -> list[ViewLeaves]:
         return [ViewLeaves(state, view, spec, offer) for view in views]
 
     is_held_back = state.spec.rules is Rules.HIVED or spec.priority < MIN_GUARANTEED_PRIORITY
-    return look() if is_held_back or not state.cells.doomed_total.any() else without_idle_doomed(state, look)
+    has_doomed = bool(state.cells.doomed_total.any())
+    return without_idle_doomed(state, look) if has_doomed and (drops_doomed or not is_held_back) else look()
 
 
 def _is_everything(offer: Offer) -> bool:

@@ -1,4 +1,4 @@
-"""Who owns the physical cells of a chain, as a view sees them (rules 20.3, 20.5).
+"""Who owns the physical cells of a chain, as a view sees them (rules 3.1, 4.1).
 
 The owner of a cell is the preassigned cell that it is bound to, or that one of the cells above it is bound to. Below an
 owned cell everything has the same owner; a cell of which only parts are owned has none. Cells of a level are numbered

@@ -30,7 +30,7 @@ MODULES = (
     ROOT / "config" / "hived_config" / "access.py",
     PACKAGE / "service" / "devices" / "guarantees.py",
     PACKAGE / "service" / "devices" / "keeper.py",
-    PACKAGE / "insight" / "certificates.py",
+    PACKAGE / "insight" / "judge.py",
     PACKAGE / "kube_rules" / "mates.py",
     *(ROOT / "hived" / f"{name}.py" for name in CORE),
 )

@@ -17,7 +17,9 @@ OUT = ROOT / "out"
 SOURCE = OUT / "docs-source"
 TARGET = OUT / "docs"
 INDEX = "docs/index.md"
-_PICTURES = {".svg", ".png"}
+PICTURES = {".svg", ".png"}
+"""Suffixes of files that stand in the site as they are."""
+
 _LANGUAGES = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".py": "python", ".toml": "toml"}
 
 
@@ -59,7 +61,7 @@ def place_of(path: str) -> str:
     """Where a file of the checkout stands in the site, as the path of a page: docs/ at the top, all else below it."""
     if path == INDEX or path.startswith("docs/"):
         return path.removeprefix("docs/")
-    if PurePosixPath(path).suffix in _PICTURES:
+    if PurePosixPath(path).suffix in PICTURES:
         return f"repository/{path}"
     return f"repository/{path}" + ("" if path.endswith(".md") else ".md")
 
@@ -86,7 +88,7 @@ def _relative(source: str, target: str) -> str:
 def _write(page: Page, targets: dict[str, str]) -> None:
     place = SOURCE / place_of(page.path)
     place.parent.mkdir(parents=True, exist_ok=True)
-    if PurePosixPath(page.path).suffix in _PICTURES:
+    if PurePosixPath(page.path).suffix in PICTURES:
         shutil.copy(ROOT / page.path, place)
     elif page.path.endswith(".md"):
         place.write_text(page.with_targets(targets), encoding="utf-8")

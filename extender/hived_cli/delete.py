@@ -9,13 +9,13 @@ from hived_cli.config.helpers.asking import ask
 from hived_cli.helpers.answers import as_json
 from hived_cli.helpers.completing import complete_jobs
 from hived_cli.helpers.connecting import asks_api_server, asks_service
-from hived_cli.helpers.names import DEFAULT_NAMESPACE, GANG, matching, unknown
+from hived_cli.helpers.names import DEFAULT_NAMESPACE, GANG, find_jobs
 from hived_cli.helpers.waits import listed
 from hived_config.reader import printable
 from hived_extender.api.waiting import Job
 from hived_extender.client.inspection import Inspector, NoAnswerError
 from hived_extender.kube.client import KubeClient
-from hived_jobs.deletion import Deletion, carry_out, of_job, of_pods
+from hived_jobs.deletion import Deletion, carry_out, of_job, of_openpai_job, of_pods, of_single_pod
 
 SHOWN = 16
 
@@ -35,9 +35,10 @@ def command(
     """Delete the pods of a job, gang or group, and the record of a submitted job.
 
     JOB is the name of a submitted job, of a gang (podgroup/NAMESPACE/NAME), of an affinity group, or of a pod that
-    belongs to none of these. The API server deletes the pods; the service says which they are. The record goes with the
-    last pod of its job, and all that was made for the job goes with the record. You are told what will be deleted, and
-    asked. Pods of other controllers may be created again by them; you are told so.
+    belongs to none of these. The API server deletes the pods. It also says which pods a submitted job has; the service
+    says which a gang or group has, and is asked once more after 2 seconds if it does not know the name yet. The record
+    goes with the last pod of its job, and all that was made for the job goes with the record. You are told what will be
+    deleted, and asked. Pods of other controllers may be created again by them; you are told so.
 
     The exit code is 0 if all is deleted, with --dry-run if it could be; 1 if nothing was deleted, or not all.
 
@@ -72,13 +73,14 @@ def _find(kube: KubeClient, inspector: Inspector, name: str, namespace: str) -> 
         found = of_job(kube, where, short)
         if found is not None:
             return found, f"job {where}/{short}, with {_count(found)} and its record"
+        found = of_openpai_job(kube, where, short) or of_single_pod(kube, where, short)
+        if found is not None:
+            return found, f"{_count(found)} of {where}/{short}"
     try:
-        jobs = inspector.jobs()
+        jobs = find_jobs(inspector, name, namespace)
     except NoAnswerError as error:
         raise UserError(f"{error}; it knows the pods of gangs and groups, and no job {name!r} was submitted") from error
-    job = _one(matching(jobs, name, namespace), name)
-    if job is None:
-        raise unknown(jobs, name, namespace)
+    job = _one(jobs, name)
     if len(job.pods) > 1 and name in (*job.pods, *(pod.partition("/")[2] for pod in job.pods)):
         raise UserError(
             f"{name} is one of {len(job.pods)} pods of {job.name}, which start together: name that to delete them all, "
@@ -91,12 +93,12 @@ def _find(kube: KubeClient, inspector: Inspector, name: str, namespace: str) -> 
     return deletion, f"{_count(deletion)} of {printable(job.name)}{records}"
 
 
-def _one(found: list[Job], name: str) -> Job | None:
+def _one(found: list[Job], name: str) -> Job:
     if len(found) > 1:
         raise UserError(
             f"{name} is part of {len(found)} names: {listed([job.name for job in found])}; give one of them"
         )
-    return found[0] if found else None
+    return found[0]
 
 
 def _count(deletion: Deletion) -> str:

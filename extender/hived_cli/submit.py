@@ -14,13 +14,14 @@ from hived_cli.helpers.connecting import asks_api_server, asks_service
 from hived_cli.helpers.documents import as_yaml
 from hived_cli.helpers.forecasts import UNCHECKED, check_access, check_taken, print_forecasts
 from hived_cli.helpers.outcomes import NEVER, RUNS
+from hived_cli.helpers.waits import listed
 from hived_config.loader import Configuration
 from hived_extender.client.inspection import Inspector
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.pods.priorities import parse_priority
 from hived_jobs.configuration import find_configuration, is_embedded
 from hived_jobs.controller import JobController
-from hived_jobs.creation import Created, create_jobs, refuse_equal_names
+from hived_jobs.creation import Created, create_jobs, refuse_equal_names, refuse_known_names
 from hived_jobs.documents import Document
 from hived_jobs.kinds import plan_documents, read_jobs
 from hived_jobs.policies import Phase, summary
@@ -62,7 +63,11 @@ class NeverRuns(click.ClickException):
 )
 @click.option("--dry-run", is_flag=True, help="Create nothing; say where each pod would run, or print the objects.")
 @click.option(UNCHECKED, is_flag=True, help="Create pods without asking the service first whether it refuses them.")
-@click.option("--watch", is_flag=True, help="Stay, and run the policies of the jobs until they have ended.")
+@click.option(
+    "--watch",
+    is_flag=True,
+    help="Stay, and run the policies of the jobs until they have ended. OpenPAI jobs and plain pods have none.",
+)
 @click.option("-o", "--output", type=click.Choice(["text", "yaml", "json"]), default="text", help="Form of the answer.")
 @asks_api_server
 @asks_service
@@ -87,8 +92,13 @@ def command(
     each pod would run now, or why it would wait, perhaps for ever. With -o yaml the objects are printed instead, and no
     cluster is needed.
 
+    With --watch the command stays until jobs of Kubeflow, Volcano, DLRover and Kubernetes have ended, with exit code 0
+    if all are complete, else 1. It does not wait for OpenPAI jobs and plain pods, which nobody looks after. If there is
+    nothing else in the files it creates nothing, with exit code 1.
+
     The exit code of --dry-run is that of the worst pod: 0 if it would run, also in the place of pods that have to leave
-    first; 3 if it would wait; 4 if it could never run, whoever ends; 1 if it is refused, or for a mistake.
+    first; 3 if it would wait; 4 if it could never run, whoever ends; 1 if it is refused, if its name exists already, or
+    for a mistake. With -o yaml and -o json nobody is asked, and the exit code is 0 unless there is a mistake.
 
     \b
     Examples:
@@ -113,8 +123,10 @@ def command(
         if not dry_run:
             raise
         raise NeverRuns(error.message) from error
+    if watch:
+        _check_watched(jobs)
     if kube is None or dry_run:
-        raise SystemExit(_foretell(inspector, submission, jobs, output))
+        raise SystemExit(_foretell(inspector, kube, submission, jobs, output))
     unasked = "" if unchecked else check_taken(inspector, jobs, submission.namespace)
     if unasked and found is not None:
         check_access(found, jobs, submission.namespace)
@@ -139,11 +151,20 @@ def _reach(
         raise
 
 
-def _foretell(inspector: Inspector, submission: Submission, jobs: Sequence[PlannedJob], output: str) -> int:
-    """Say where each pod would run, or print the objects that would be created; returns the exit code."""
+def _foretell(
+    inspector: Inspector, kube: KubeClient | None, submission: Submission, jobs: Sequence[PlannedJob], output: str
+) -> int:
+    """Say where each pod would run, or print the objects that would be created; returns the exit code.
+
+    Raises UserError, after that, if the cluster has one of the names already.
+    """
     refuse_equal_names(submission.namespace, jobs)
     if output == "text":
-        return print_forecasts(inspector, jobs, submission.namespace)
+        outcome = print_forecasts(inspector, jobs, submission.namespace)
+        if kube is not None:
+            with suppress(KubeError):  # the service has answered; names are compared where they can be
+                refuse_known_names(kube, submission.namespace, jobs)
+        return outcome
     _print(_objects(jobs), output)
     return RUNS
 
@@ -178,6 +199,18 @@ def _planned(documents: Sequence[Document], submission: Submission) -> list[Plan
     for warning in warnings:
         click.echo(f"Warning: {warning}", err=True)
     return jobs
+
+
+def _check_watched(jobs: Sequence[PlannedJob]) -> None:
+    """Say which pods --watch does not wait for. Raises UserError if it would wait for nothing at all."""
+    unwatched = [pod.name for job in jobs if job.document is None for pod in job.pods]
+    if not any(job.document is not None for job in jobs):
+        raise UserError(
+            "--watch runs the policies of jobs, and OpenPAI jobs and plain pods have none: nothing was created. Submit "
+            "them without --watch, and follow them with hived get jobs --watch"
+        )
+    if unwatched:
+        click.echo(f"--watch does not wait for pods without policies: {listed(unwatched)}", err=True)
 
 
 def watch_jobs(kube: KubeClient, keys: Sequence[tuple[str, str]]) -> None:

@@ -37,7 +37,7 @@ class Frame(msgspec.Struct, frozen=True):
     "--vc", default="", metavar="NAME", help="This virtual cluster and its jobs alone.", shell_complete=complete_vcs
 )
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Form of the answer.")
-@interval_option
+@interval_option("From one look to the next, on a terminal.")
 @asks_service
 def command(*, inspector: Inspector, vc: str, output: str, interval_s: float) -> None:
     """Show the virtual clusters, the bad nodes and the jobs that wait, live.

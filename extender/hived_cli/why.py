@@ -31,7 +31,9 @@ def command(
 
     The name may be that of a pod (NAMESPACE/NAME, or NAME with -n), a gang, an affinity group, or a job. What is said
     to help was tried by the scheduler's core on a copy of its state: with that change alone the job starts at once.
-    With --if changes of your own are tried. Nothing is changed and nothing is held.
+    The service's answers are at most two seconds old: a name that it does not know is asked for once more after that
+    time, before an error says that there is none. With --if changes of your own are tried. Nothing is
+    changed and nothing is held.
 
     The exit code is 0 for an answer. With --if it is 0 if the job would start, 3 if it would wait all the same, and 4
     if it could never run; 1 for a mistake. With --watch it is 0 once the job is gone.

@@ -9,9 +9,9 @@ from urllib.parse import quote
 from hived.errors import UserError
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_jobs.companions import as_stored, has_all
-from hived_jobs.job_cache import read_pod
+from hived_jobs.job_cache import JobPod, read_pod
 from hived_jobs.policies import Phase, TaskPod
-from hived_jobs.records import JobState, Record, create_record, record_of
+from hived_jobs.records import JobState, Record, create_record, find_record, record_of
 from hived_jobs.roles import JOB
 from hived_jobs.submission import Manifest, PlannedJob, PlannedPod, Submission, priority_classes
 
@@ -216,7 +216,7 @@ class _Creation:
         except KubeError as error:
             reason = f"pod {where}/{name}: {error}"
             if error.is_conflict:
-                reason = f"pod {name} exists already in namespace {where}; delete it or rename the job"
+                reason = _exists(where, name)
             if error.status == 403 and "no PriorityClass with name" in error.message:
                 reason += "; create it (kubectl create priorityclass NAME --value=N), or give --priority"
             if error.status == 0:
@@ -285,3 +285,27 @@ def refuse_equal_names(namespace: str, jobs: Sequence[PlannedJob]) -> None:
     for (where, name), count in names.items():
         if count > 1:
             raise UserError(f"{count} pods are named {name} in namespace {where}; nothing was created")
+
+
+def refuse_known_names(kube: KubeClient, namespace: str, jobs: Sequence[PlannedJob]) -> None:
+    """Raise UserError if the cluster has a pod, or a job's record, of one of these names; KubeError if it does not say.
+
+    `namespace` is for pods that name none. Cost: a list of the pods of each namespace, and a request per job.
+    """
+    for job in jobs:
+        if job.document is not None and find_record(kube, job.namespace, job.name) is not None:
+            raise UserError(
+                f"job {job.name} exists already in namespace {job.namespace}; delete it or rename the new one"
+            )
+    known: dict[str, set[str]] = {}
+    for pod in (pod for job in jobs for pod in job.first_pods()):
+        where = pod.manifest["metadata"].get("namespace", namespace)
+        if where not in known:
+            found = kube.list_objects(f"/api/v1/namespaces/{quote(where, safe='')}/pods", JobPod).items
+            known[where] = {each.metadata.name for each in found}
+        if pod.name in known[where]:
+            raise UserError(_exists(where, pod.name))
+
+
+def _exists(namespace: str, pod: str) -> str:
+    return f"pod {pod} exists already in namespace {namespace}; delete it or rename the job"

@@ -1,5 +1,6 @@
 """Deleting jobs: their pods, and their records with all that belongs to them."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -7,11 +8,15 @@ from urllib.parse import quote
 
 from hived.errors import UserError
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
+from hived_extender.pods.annotations import SCHEDULING_SPEC, pod_request
 from hived_jobs.job_cache import JobPod, belongs
+from hived_jobs.openpai import JOB_NAME, USER_NAME
 from hived_jobs.records import NAME_PREFIX, Record, find_record
 from hived_jobs.roles import JOB
 
 Told = Callable[[str], None]
+
+_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,35 @@ def of_job(kube: KubeClient, namespace: str, name: str) -> Deletion | None:
     return None if record is None else Deletion(tuple(_pods_of(kube, record)), (record,))
 
 
+def of_openpai_job(kube: KubeClient, namespace: str, name: str) -> Deletion | None:
+    """The pods of an OpenPAI job, which has no record: they have its name as a label. None if there are none.
+
+    Raises KubeError, and UserError if several users have such a job.
+    """
+    if not _LABEL.fullmatch(name):
+        return None
+    pods = [pod for pod in _labelled(kube, namespace, JOB_NAME, name) if SCHEDULING_SPEC in _annotations(pod)]
+    users = sorted({(pod.metadata.labels or {}).get(USER_NAME, "") for pod in pods})
+    if len(users) > 1:
+        raise UserError(
+            f"job {namespace}/{name} is of several users, {', '.join(users)}: name one of its groups or pods"
+        )
+    return Deletion(tuple(pods), (), _makers(pods, set())) if pods else None
+
+
+def of_single_pod(kube: KubeClient, namespace: str, name: str) -> Deletion | None:
+    """A pod whose own scheduling spec says that it starts alone; None if there is no such pod. Raises KubeError."""
+    pod = _find_pod(kube, namespace, name)
+    if pod is None or SCHEDULING_SPEC not in _annotations(pod):
+        return None
+    try:
+        request = pod_request(pod.metadata.uid, name, namespace, _annotations(pod))
+    except UserError:
+        return None  # the service knows how to call it
+    is_single = sum(member.pod_count for member in request.spec.group.members) == 1
+    return of_pods(kube, [f"{namespace}/{name}"]) if is_single else None
+
+
 def of_pods(kube: KubeClient, names: Iterable[str]) -> Deletion:
     """The pods of these names, NAMESPACE/NAME, that are there, and the records of jobs of which no pod would be left.
 
@@ -56,8 +90,7 @@ def of_pods(kube: KubeClient, names: Iterable[str]) -> Deletion:
         if record is not None and {pod.metadata.uid for pod in _pods_of(kube, record)} <= uids:
             records.append(record)
     kept = {record.uid for record in records}
-    makers = Counter(maker for pod in pods if (maker := _maker(pod, kept)))
-    return Deletion(tuple(pods), tuple(records), tuple(makers.items()))
+    return Deletion(tuple(pods), tuple(records), _makers(pods, kept))
 
 
 def carry_out(kube: KubeClient, deletion: Deletion, tell: Told) -> None:
@@ -86,9 +119,14 @@ def carry_out(kube: KubeClient, deletion: Deletion, tell: Told) -> None:
 
 def _pods_of(kube: KubeClient, record: Record) -> list[JobPod]:
     """All pods of a job, by name."""
-    path = f"/api/v1/namespaces/{quote(record.namespace, safe='')}/pods"
-    found = kube.list_objects(path, JobPod, label_selector=f"{JOB}={record.name}").items
-    return sorted((pod for pod in found if belongs(pod, record)), key=lambda pod: pod.metadata.name)
+    return [pod for pod in _labelled(kube, record.namespace, JOB, record.name) if belongs(pod, record)]
+
+
+def _labelled(kube: KubeClient, namespace: str, label: str, value: str) -> list[JobPod]:
+    """The pods with a label, by name."""
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
+    found = kube.list_objects(path, JobPod, label_selector=f"{label}={value}").items
+    return sorted(found, key=lambda pod: pod.metadata.name)
 
 
 def _find_pod(kube: KubeClient, namespace: str, name: str) -> JobPod | None:
@@ -100,8 +138,16 @@ def _find_pod(kube: KubeClient, namespace: str, name: str) -> JobPod | None:
         return None
 
 
+def _annotations(pod: JobPod) -> dict[str, str]:
+    return pod.metadata.annotations or {}
+
+
 def _job(pod: JobPod) -> str:
     return (pod.metadata.labels or {}).get(JOB, "")
+
+
+def _makers(pods: Iterable[JobPod], going: set[str]) -> tuple[tuple[str, int], ...]:
+    return tuple(Counter(maker for pod in pods if (maker := _maker(pod, going))).items())
 
 
 def _maker(pod: JobPod, going: set[str]) -> str:

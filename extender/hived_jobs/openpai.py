@@ -31,6 +31,12 @@ from hived_jobs.submission import (
 COMPLETION = "openpai/completion"
 """Annotation that keeps a task role's completion rules for whoever watches the pods."""
 
+JOB_NAME = "jobName"
+"""Label of a pod: the name of its job."""
+
+USER_NAME = "userName"
+"""Label of a pod: whose job it is."""
+
 DEFAULT_VIRTUAL_CLUSTER = "default"
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _NAME_RULE = "at most 63 letters, digits, '-', '_' and '.', letters or digits at both ends"
@@ -233,8 +239,8 @@ def _check_quota(role: TaskRole, requested: int, who: str, job: Job, capacity: C
 
 def _pod(role: TaskRole, index: int, roles: list[TaskRole], job: Job, submission: Submission) -> PlannedPod:
     labels = {
-        "jobName": job.name,
-        "userName": job.user,
+        JOB_NAME: job.name,
+        USER_NAME: job.user,
         "virtualCluster": job.virtual_cluster,
         "taskRole": role.name,
         "taskIndex": str(index),

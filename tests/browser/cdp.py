@@ -259,10 +259,10 @@ class Page:
         for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
-    def screenshot(self, path: Path, *, whole: bool = False, quality: int = 0) -> None:
-        """Write what is in view, or the whole page, as PNG; as JPEG where a quality is given."""
-        form: Json = {"format": "jpeg", "quality": quality} if quality else {"format": "png"}
-        answer = self.call("Page.captureScreenshot", captureBeyondViewport=whole, **form)
+    def screenshot(self, path: Path, *, whole: bool = False, width: int = 0, height: int = 0) -> None:
+        """Write what is in view, the whole page, or its first `width` x `height` points, as PNG."""
+        clip = {"clip": {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}} if height else {}
+        answer = self.call("Page.captureScreenshot", captureBeyondViewport=whole or bool(height), format="png", **clip)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(base64.b64decode(answer["data"]))
 

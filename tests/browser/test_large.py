@@ -43,6 +43,13 @@ new Promise((done) => {
 """Milliseconds from the start of the navigation until the picture has the colours of all virtual clusters."""
 
 
+TIMES = """
+[...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")].map((each) => (
+  {name: new URL(each.name).pathname, from: each.startTime, to: each.responseEnd}))
+"""
+"""When each answer was asked for, and was there."""
+
+
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Large]:
     """16,384 nodes."""
@@ -71,6 +78,8 @@ def test_the_cluster_is_drawn_soon(browser: Browser, large: Large, pictures: Pat
         with browser.page() as page:
             page.open(f"{large.url}/")
             seconds.append(page.evaluate(DRAWN) / 1000)
+            times = page.evaluate(TIMES)
+            print("\n" + "; ".join(f"{each['name']} {each['from']:.0f} to {each['to']:.0f} ms" for each in times))
             page.screenshot(pictures / "large.png")
             assert page.troubles() == []
     print(f"\n16,384 nodes drawn after {', '.join(f'{each:.2f}' for each in seconds)} s; goal {GOAL_S} s")

@@ -28,10 +28,11 @@ class Running:
             self._end, write = pty.openpty()
             ioctl(write, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
             inner = {"stdin": write}
+        without_size = {key: value for key, value in os.environ.items() if key not in {"COLUMNS", "LINES"}}
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-c", "from hived_cli import main; main()", *arguments],
             stdout=write, stderr=subprocess.PIPE, start_new_session=True,
-            env={**os.environ, "TERM": "xterm", "NUMBA_DISABLE_JIT": "1", **environ}, **inner,
+            env={**without_size, "TERM": "xterm", "NUMBA_DISABLE_JIT": "1", **environ}, **inner,
         )  # fmt: skip
         os.close(write)
 

@@ -117,7 +117,7 @@ def test_waiting_jobs_are_listed_before_others_each_with_its_reason(cluster: Clu
     result = cluster.run("get", "jobs", "--vc", "research")
     rows = [line.split("   ") for line in result.output.splitlines()[1:]]
     *waiting, running = rows
-    reasons = {row[0]: row[-1] for row in waiting}
+    reasons = {row[0]: row[-1].strip() for row in waiting}
     assert reasons.keys() == {"podgroup/default/second", "podgroup/default/big"}
     assert reasons["podgroup/default/second"].startswith(WAITING)
     assert reasons["podgroup/default/big"] == NEVER

@@ -9,7 +9,9 @@ from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
 from hived_cli import main
+from hived_config.loader import load
 from hived_extender.kube.client import PODS, KubeClient, KubeError
+from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_jobs.creation import create_jobs
 from hived_jobs.kinds import plan_documents, read_jobs
 from hived_jobs.submission import Submission
@@ -27,6 +29,34 @@ spec:
     replicas: 3
     template: {spec: {containers: [{name: main, image: example/train}]}}
 """
+OPENPAI_JOB = """\
+protocolVersion: 2
+name: train
+type: job
+prerequisites:
+- {name: torch, type: dockerimage, uri: example/torch}
+taskRoles:
+  worker:
+    instances: 2
+    dockerImage: torch
+    resourcePerInstance: {gpu: 1}
+    commands: [run]
+defaults: {virtualCluster: research}
+"""
+CONFIGURATION = """\
+physicalCluster:
+  skuTypes:
+    GPU: {gpu: 1, cpu: 4, memory: 16384Mi}
+  cellTypes:
+    NODE: {childCellType: GPU, childCellNumber: 2, isNodeLevel: true}
+  physicalCells:
+  - {cellType: NODE, cellAddress: n0}
+virtualClusters:
+  research:
+    virtualCells:
+    - {cellType: NODE, cellNumber: 1}
+"""
+GROUP_OF_TWO = ", affinityGroup: {name: pair, members: [{podNumber: 2, leafCellNumber: 1}]}"
 RECORDS = "/api/v1/configmaps"
 
 
@@ -113,6 +143,53 @@ def test_nothing_is_deleted_if_nobody_can_be_asked(delete: Any, kube: KubeClient
     result = delete("train", input="y\n")
     assert (result.exit_code, "give --yes" in result.stderr) == (1, True)
     assert len(left(kube)) == 3
+
+
+def create_openpai(kube: KubeClient, write: Any, user: str, role: str = "worker") -> None:
+    """A submitted OpenPAI job of two pods, of which the service knows nothing yet."""
+    submission = Submission(user, cluster=load(write(CONFIGURATION, "cluster.yaml"), environ={}).cluster)
+    file = write(OPENPAI_JOB.replace("worker", role), "openpai.yaml")
+    create_jobs(kube, submission, plan_documents(read_jobs(file), submission)[0])
+
+
+@pytest.mark.parametrize("name", ["train", "default/train"])
+def test_an_openpai_job_goes_by_its_name_before_the_service_knows_it(
+    delete: Any, kube: KubeClient, service: WaitingService, write: Any, name: str
+) -> None:
+    service.is_down = True
+    create_openpai(kube, write, "me")
+    create(kube, "other")
+    result = delete(name, "--yes")
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "2 pods of default/train")
+    assert left(kube) == ["other"]
+
+
+def test_a_job_name_of_two_users_deletes_nothing(delete: Any, kube: KubeClient, write: Any) -> None:
+    create_openpai(kube, write, "me")
+    create_openpai(kube, write, "you", role="server")
+    result = delete("train", "--yes")
+    expected = "job default/train is of several users, me, you: name one of its groups or pods"
+    assert (result.exit_code, result.stderr, len(left(kube))) == (1, f"Error: {expected}\n", 4)
+
+
+@pytest.mark.parametrize(("group", "code", "names"), [("", 0, []), (GROUP_OF_TWO, 1, ["pod"])])
+def test_a_pod_goes_before_the_service_knows_it_if_its_spec_says_that_it_is_alone(
+    delete: Any, kube: KubeClient, group: str, code: int, names: list[str]
+) -> None:
+    spec = f"{{virtualCluster: research, priority: 1, leafCellNumber: 1{group}}}"
+    metadata = {"name": "pod", "namespace": "default", "annotations": {SCHEDULING_SPEC: spec}}
+    body = {"metadata": metadata, "spec": {"containers": [{"name": "main", "image": "example/train"}]}}
+    kube.create("/api/v1/namespaces/default/pods", {"apiVersion": "v1", "kind": "Pod", **body})
+    result = delete("pod", "--yes")
+    assert (result.exit_code, left(kube)) == (code, names), result.output
+
+
+def test_a_gang_of_a_moment_ago_is_asked_for_once_more(delete: Any, kube: KubeClient, service: WaitingService) -> None:
+    create(kube, "gang-0", "gang-1")
+    service.jobs = []
+    service.unseen = [replace(GANG, name="podgroup/default/gang", pods=["default/gang-0", "default/gang-1"])]
+    assert delete("podgroup/default/gang", "--yes").exit_code == 0
+    assert left(kube) == []
 
 
 def test_a_gang_goes_by_the_pods_that_the_service_names(delete: Any, kube: KubeClient, service: WaitingService) -> None:

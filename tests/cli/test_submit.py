@@ -560,6 +560,17 @@ def test_the_exit_code_of_a_dry_run_tells_a_wait(forecast, full):
 def test_pods_that_start_once_others_have_left_count_as_running(forecast, full):
     result = forecast(TWO, "--priority", "crit")
     assert (result.exit_code, result.stdout.count(" preempt ")) == (0, 2)
+    assert "hived get jobs --node NODE" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [(WITH_GPU, "job vc"), (POD.replace("name: notebook", "name: vc-worker-0"), "pod vc-worker-0")],
+)
+def test_a_dry_run_says_that_a_name_exists_already(forecast, full, text, name):
+    result = forecast(text, "--priority", "prod")
+    assert (result.exit_code, "POD " in result.stdout) == (1, True)
+    assert f"Error: {name} exists already in namespace default; delete it or rename " in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -755,6 +766,24 @@ def test_a_watched_job_is_looked_after_until_it_ends(run, kube, write, records):
     assert result.stdout.splitlines()[-1] == ("job vc: PodFailed: vc-worker-1 has failed with exit code 0: Terminated")
     assert result.stderr.endswith("Error: job default/vc is Terminated, not Completed\n")
     assert pod_names(kube) == ["vc-worker-1"]
+
+
+def test_there_is_nothing_to_watch_of_pods_without_policies(run, kube, write, job, configuration):
+    for file in (job, write(POD, "pod.yaml")):
+        result = run(file, "--watch", "--config", configuration)
+        assert (result.exit_code, kube.list_objects(PODS, dict).items) == (1, [])
+        assert "follow them with hived get jobs --watch" in result.stderr
+
+
+def test_pods_that_are_not_watched_beside_a_job_are_named(run, kube, write, records):
+    done = VOLCANO.replace("event: PodEvicted, action: RestartJob", "event: PodFailed, action: TerminateJob")
+    results: list[Any] = []
+    submitted = threading.Thread(target=lambda: results.append(run(write(done), write(POD, "pod.yaml"), "--watch")))
+    submitted.start()
+    expect_soon(lambda: "vc-worker-1" in pod_names(kube) and "notebook" in pod_names(kube))
+    kube.patch("/api/v1/namespaces/default/pods/vc-worker-1/status", {"status": {"phase": "Failed"}})
+    submitted.join(60)
+    assert "--watch does not wait for pods without policies: notebook\n" in results[0].stderr
 
 
 def test_an_embedded_cluster_runs_the_policies_of_jobs_by_itself(kube, write):

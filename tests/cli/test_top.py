@@ -38,6 +38,10 @@ def test_one_virtual_cluster_may_be_shown_alone(service: WaitingService) -> None
     assert text.endswith("No job waits.\n")
 
 
+def test_the_help_names_no_option_that_there_is_not(service: WaitingService) -> None:
+    assert "--watch" not in top(service, "--help").output
+
+
 def test_a_virtual_cluster_that_is_not_there_is_a_mistake(service: WaitingService) -> None:
     result = top(service, "--vc", "none")
     assert (result.exit_code, result.stderr) == (1, "Error: no virtual cluster 'none'; there are vision, lang\n")

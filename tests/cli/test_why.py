@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
 from hived_cli import main
-from hived_extender.api.waiting import Certificate, IfResult, Job, When, Why
+from hived_extender.api.waiting import Certificate, IfResult, Job, Unblock, When, Why
 from tests.cli.waiting_service import CERTIFICATE, GANG, SENTENCE, TRAIN, WHY, WaitingService
 
 
@@ -38,14 +38,26 @@ def test_a_waiting_gang_has_its_sentence_its_holders_and_what_helps(service: Wai
     assert lines[7:10] == ["  and 3 more", "", "Bad nodes"]
     assert lines[11].split()[:2] == ["dgx-3", "NotReady"]
     assert lines[13] == "What would help, each alone"
-    assert lines[15:17] == [
-        "  train-7 ends                --if ends=train-7",
-        "  vision is promised 1 more   --if 'cells=vision:+1xH100 NODE'",
+    assert lines[14:18] == [
+        "  train-7 ends",
+        "    --if ends=train-7",
+        "  vision is promised 1 more",
+        "    --if 'cells=vision:+1xH100 NODE'",
     ]
+    ways = "hived delete one that shall end; hived config set-vc or hived config move for cells="
+    assert lines[18] == f"  to carry it out: {ways}"
     assert lines[-2:] == [
         "When",
-        "  bounded: within 0s, at the latest at 2026-01-01 01:00 UTC (2nd in the order of its virtual cluster)",
+        "  bounded: any moment, at the latest at 2026-01-01 01:00 UTC (2nd in the order of its virtual cluster)",
     ]
+
+
+@pytest.mark.parametrize("change", ["priority=101", "opportunistic", "vc=lang", "pods=1x8", "leafType=A100"])
+def test_a_change_of_the_job_is_carried_out_by_submitting_it_again(service: WaitingService, change: str) -> None:
+    certificate = replace(CERTIFICATE, unblock=[Unblock(change=change, text="changed")])
+    service.whys[GANG.name] = replace(WHY, certificate=certificate)
+    way = "hived delete the job, correct it, and hived submit it again, such as with --priority or --vc"
+    assert f"    --if {change}\n  to carry it out: {way}\n" in why(service, "gang").output
 
 
 def test_where_no_change_helps_alone_it_is_said(service: WaitingService) -> None:
@@ -53,6 +65,14 @@ def test_where_no_change_helps_alone_it_is_said(service: WaitingService) -> None
     service.whys[GANG.name] = replace(WHY, certificate=replace(CERTIFICATE, unblock=[]))
     assert nothing in why(service, "gang").output
     service.whys[GANG.name] = replace(WHY, certificate=Certificate(sentence="1 of 2 pods created", cause="incomplete"))
+    assert "What would help" not in why(service, "gang").output
+
+
+def test_what_can_never_run_waits_for_nobody_and_what_starts_soon_for_no_change(service: WaitingService) -> None:
+    never = replace(CERTIFICATE, never=True, cause="never", unblock=[])
+    service.whys[GANG.name] = replace(WHY, certificate=never, when=When(kind="never"))
+    assert "Held by" not in why(service, "gang").output
+    service.whys[GANG.name] = replace(WHY, certificate=replace(CERTIFICATE, unblock=[]), when=When(kind="now"))
     assert "What would help" not in why(service, "gang").output
 
 
@@ -101,6 +121,27 @@ def test_an_unknown_name_has_its_nearest_ones(service: WaitingService) -> None:
     result = why(service, "gnag-1", "-n", "lab")
     expected = "Error: no job, gang, group or pod 'gnag-1' in namespace lab waits or runs; nearest: "
     assert (result.exit_code, result.stderr) == (1, f"{expected}lab/gang-1, lab/gang-0, podgroup/lab/gang\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "nearest"),
+    [
+        ("sweep", "default/sweep-worker-0", "default/sweep-worker-0"),
+        ("me~second", "default:me~second/default", "default:me~second/default"),
+        ("default/secnd", "default:me~second/default", "default:me~second/default"),
+    ],
+)
+def test_the_nearest_names_are_also_those_of_which_the_name_is_a_part(
+    service: WaitingService, name: str, known: str, nearest: str
+) -> None:
+    service.jobs = [replace(TRAIN, name=known, pods=[])]
+    assert why(service, name).stderr.endswith(f"nearest: {nearest}\n")
+
+
+def test_a_job_that_was_submitted_a_moment_ago_is_asked_for_once_more(service: WaitingService) -> None:
+    service.jobs, service.unseen = [], [GANG]
+    result = why(service, "gang")
+    assert (result.exit_code, result.output.startswith(GANG.name)) == (0, True)
 
 
 def test_an_older_service_is_said_to_be_older() -> None:
@@ -159,10 +200,10 @@ def test_a_change_cannot_be_watched(service: WaitingService) -> None:
         (When(kind="now"), "now"),
         (When(kind="never", because="no cell is large enough"), "never; no cell is large enough"),
         (When(kind="unknown", because="nothing is known", position=11), "unknown; nothing is known (11th in the order"),
-        (When(kind="certain", by="2026-01-01T01:00:00Z"), "certain: within 0s, by 2026-01-01 01:00 UTC"),
+        (When(kind="certain", by="2026-01-01T01:00:00Z"), "certain: any moment, by 2026-01-01 01:00 UTC"),
         (
             When(kind="estimated", likely="2026-01-01T01:00:00Z", by="2026-01-01T02:00:00Z", position=3),
-            "estimated: in half of such cases within 0s, by 2026-01-01 01:00 UTC; in 9 of 10 within 0s, by 2026-01-01"
+            "estimated: in half of such cases any moment, by 2026-01-01 01:00 UTC; in 9 of 10 any moment, by 2026-01-01"
             " 02:00 UTC (3rd in the order",
         ),
     ],

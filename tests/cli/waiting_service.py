@@ -77,6 +77,8 @@ class WaitingService(StubServer):
         self.asked: list[IfArgs] = []
         self.told: list[int] = []
         self.is_old = is_old
+        self.unseen: list[Job] = []
+        """Jobs that are not known yet to the first list that is asked for, and are to later ones."""
         self.is_down = False
 
     def _answer(self, request: Request) -> tuple[Any, ...]:
@@ -99,7 +101,9 @@ class WaitingService(StubServer):
         if self.is_old:
             return 404, f"Not Found: {request.method} {path}"
         if path == paths.JOBS_PATH:
-            return 200, Jobs(items=[job for job in self.jobs if _is_wanted(job, wanted)])
+            found = [job for job in self.jobs if _is_wanted(job, wanted)]
+            self.jobs, self.unseen = [*self.jobs, *self.unseen], []
+            return 200, Jobs(items=found)
         if path == paths.NODES_PATH:
             return 200, [node for node in self.nodes if node.is_bad or "bad" not in wanted]
         if path == paths.FREE_CELLS_PATH:

@@ -6,7 +6,7 @@ from statistics import median
 from typing import NamedTuple
 
 from hived.specs import ClusterSpec
-from hived_extender.insight.forecast import ages, corrected, play
+from hived_extender.insight.forecast import ages, play
 from hived_extender.insight.past import Past, Raw
 from hived_extender.insight.scene import Scene, scene_of
 from hived_traces.jobs import Job
@@ -93,27 +93,27 @@ def forecasts(service: SimulatedService, every_s: float, tell: Callable[[float],
 
 
 def _forecasts(scene: Scene, past: Past) -> list[Made]:
-    names = [waiter.entry.name for waiter in scene.waiters]
-    wanted = [number for number, name in enumerate(names) if past.wants_forecast(name, scene.at)]
+    wanted = [number for number, waiter in enumerate(scene.waiters) if past.wants_forecast(waiter.entry.name, scene.at)]
     if not wanted:
         return []
-    found, made = play(scene, past.durations.at(ages(scene)), PLAYS), list[Made]()
+    found, made = play(scene, past.durations.at(ages(scene)), PLAYS, bounded=wanted), list[Made]()
+    corrector = past.corrector(scene.at)
     for number in wanted:
-        raw, vc = found[number], scene.waiters[number].entry.vc
-        likely_s, by_s = corrected(raw, past.factors(vc, scene.at))
+        raw, waiter = found[number], scene.waiters[number]
+        factors = corrector.of(waiter.entry.vc, waiter.is_opportunistic)
+        likely_s, by_s = factors.corrected(raw.likely_s, raw.by_s)
         kind = _kind(raw)
         if kind in ("certain", "bounded"):
-            by_s = raw.reserved_s if kind == "certain" else raw.bound_s
-        made.append(Made(names[number], vc, scene.at, kind, likely_s, by_s, raw))
-    for one in made:
-        past.note(one.job, one.vc, one.at_s, one.raw)
+            by_s = raw.bound_s if raw.reserved_s is None else raw.reserved_s
+        made.append(Made(waiter.entry.name, waiter.entry.vc, scene.at, kind, likely_s, by_s, raw))
+        past.note(waiter, scene.at, raw)
     return made
 
 
 def _kind(raw: Raw) -> str:
     if raw.is_now:
         return "now"
-    if raw.reserved_s < math.inf:
+    if raw.reserved_s is not None:
         return "certain"
     if raw.bound_s < math.inf:
         return "bounded"

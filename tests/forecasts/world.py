@@ -36,6 +36,8 @@ class SimulatedService:
         self._coming = sorted(range(len(self.tasks)), key=lambda number: self.tasks[number].submitted_s, reverse=True)
         self._open: dict[int, Task] = {}
         self._starts: dict[str, list[float]] = {}
+        self._lost: list[tuple[int, str]] = []
+        self._ran: set[str] = set()
 
     @property
     def is_over(self) -> bool:
@@ -59,12 +61,15 @@ class SimulatedService:
         waiting, running = [], {}
         for _, task in sorted(self._open.items(), key=lambda item: item[1].rank):
             if task.phase is Phase.RUNNING:
-                running[task.group] = self._facts(task)
+                running[task.group] = self._facts(task, at_s)
             elif task.phase in (Phase.WAITING, Phase.RESERVING):
                 waiting.append(self._entry(task))
+                if task.group in self._ran:
+                    self._lose(task)
+        self._ran = set(running)
         state = self._cluster.state
         jobs = jobs_of(state, running)
-        return Snapshot(state, (0, 0), at_s, tuple(waiting), running, {}, {}, AccessRules(), {}, jobs)
+        return Snapshot(state, (0, 0), at_s, tuple(waiting), running, {}, {}, AccessRules(), {}, jobs, self._lost)
 
     def start_after(self, group: str, at_s: float) -> float | None:
         """When a job next started after a moment; None if it never did. An evicted job starts again."""
@@ -87,7 +92,13 @@ class SimulatedService:
         for task in self._open.values():
             known = self._starts.setdefault(task.group, [])
             if task.started_s != NEVER and (not known or known[-1] != task.started_s):
+                if task.group in self._ran:
+                    self._lose(task)
                 known.append(task.started_s)
+
+    def _lose(self, task: Task) -> None:
+        """A task was preempted, which ran at the last look."""
+        self._lost.append((len(self._lost) + 1, task.group))
 
     def _entry(self, task: Task) -> WaitingEntry:
         request = pod_of(task, pod_spec(task, task.priority, is_lazy=False), 0)
@@ -96,7 +107,7 @@ class SimulatedService:
             created_s=task.submitted_s, limit_s=self._limits[task.group],
         )  # fmt: skip
 
-    def _facts(self, task: Task) -> RunningFacts:
+    def _facts(self, task: Task, at_s: float) -> RunningFacts:
         limit_s, group = self._limits[task.group], self._cluster.state.groups[task.group]
         return RunningFacts(
             job=task.group,
@@ -105,6 +116,7 @@ class SimulatedService:
             ends_s=None if limit_s is None else task.started_s + limit_s,
             grace_s=GRACE_S,
             is_leaving=group.state is GroupState.BEING_PREEMPTED,
+            gone_s=at_s + GRACE_S,
         )
 
 

@@ -207,7 +207,7 @@ class ServiceCount(Meter):
         }
         with self.counting("preempt"):
             call(self.it, routes.preempt_call, msgspec.json.encode(candidates))
-        for uid in tuple(self.it.machine._preemptions._victims):
+        for uid in tuple(self.it.machine.preemptions._victims):
             self.gone("victim is gone", self.driver.placed[uid][0])
         self.filter("filter after a preemption", pod, self.list, b"gpu-node-")
 

@@ -55,6 +55,8 @@ PASSES: dict[str, dict[str, dict[str, float]]] = {
         "filter of a pod that is Binding": NAMES,
         "filter while victims leave": NAMES,
         "filter after a preemption": NAMES,
+        # explains the wait once for each change, in sweeps over the leaves of a chain, here eight for a node
+        "filter of a pod that must wait": {"allocated": 380},
         # reads each name, eight bytes in a few lines, looks it up and marks it in a mask
         "filter with another list of nodes": {"operations": 110, "allocated": 20},
         # copies the list of groups, and counts twice without the lock
@@ -76,7 +78,7 @@ FLAT = {
     "service": (
         "new pod", "pod is bound as decided", "bound pod seen again", "pod that is bound already", "bound pod is gone",
         "waiting pod seen again", "waiting pod is gone", "Binding pod is gone",
-        "filter that binds", "filter of a pod that must wait", "filter that preempts",
+        "filter that binds", "filter that preempts",
         "waiting pods tried on the core", "preempt", "victim is gone", "node seen again", "node turns bad",
         "node turns healthy", "health", "readiness", "one group",
     ),

@@ -56,7 +56,7 @@ def _check_under_way(machines: Machines) -> None:
     told = machine.announcements
     known = {
         TouchPod: (machine._wakes._under_way, wakes.AT_ONCE),
-        EvictPod: (machine._preemptions._under_way, preemptions.AT_ONCE),
+        EvictPod: (machine.preemptions._under_way, preemptions.AT_ONCE),
         AnnotatePod: (len(machine.cache.bound.rewrites._under_way), rewrites.AT_ONCE),
         Announce: (len(told._under_way) + told._orphan_count, announcements.AT_ONCE),
     }

@@ -1,4 +1,4 @@
-"""Explanations of waits are right and least (rules 20.1, 20.2); `make soak` judges 10,000 states and more."""
+"""Explanations of waits are right and least (rules 20.1, 20.2); `make why` judges 20,000 states."""
 
 import pytest
 

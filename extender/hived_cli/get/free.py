@@ -23,8 +23,9 @@ def command(*, inspector: Inspector, show: Show, name: str | None, output: str) 
     """Show how many cells of each size virtual clusters could start jobs on now.
 
     FREE counts cells of a level that could start a guaranteed job at once. Lent ones are among them, since borrowers
-    leave. A cell that is counted at its level counts with its parts below, too. BORROWED is in use beyond the promise,
-    by opportunistic jobs.
+    leave. IN USE counts cells that a guaranteed job uses or has reserved, bad ones too; BAD counts the other bad ones.
+    A cell that is counted at its level counts with its parts below, too. BORROWED is in use beyond the promise, by
+    opportunistic jobs.
 
     \b
     Examples:

@@ -59,7 +59,8 @@ def command(
         if not jobs and wanted["vc"]:
             of_vc(inspector.free_cells(), wanted["vc"])
         if not jobs:
-            return "No such job waits or runs."
+            is_limited = any(states) or any(wanted.values())
+            return "No such job waits or runs." if is_limited else "No job waits or runs."
         return job_table(jobs, datetime.now(UTC), is_wide=output == "wide")
 
     show(answer)

@@ -58,7 +58,7 @@ def _drawn(inspector: Inspector, name: str | None) -> str:
             short += [click.style(shared.message, fg="red"), *(f"  {reason}" for reason in shared.reasons)]
     headers = ["VC", "CELL", "TYPE", "HEALTH", ">USED", "CELLS", "BOUND TO"]
     shown = "\n".join([table(headers, rows), *([""] if short else []), *short])
-    return with_note(shown, "# in use   o in use beyond the promise   . free   x bad   ~ reserved")
+    return with_note(shown, "# in use   o in use beyond the promise   . free   x bad, not in use   ~ reserved")
 
 
 def _is_opportunistic_entry(cell: Cell) -> bool:

@@ -8,20 +8,20 @@ import click
 
 from hived_cli.helpers.forms import cut, paragraph, terminal_width
 from hived_cli.helpers.tables import table
-from hived_cli.helpers.waits import UNKNOWN, age, listed, long_when, priority, state
+from hived_cli.helpers.waits import SOON, UNKNOWN, age, listed, long_when, priority, state
 from hived_config.reader import printable
-from hived_extender.api.waiting import BadNode, Certificate, Holder, IfResult, Job, Unblock, Why
+from hived_extender.api.waiting import UNTRIED_CAUSES, BadNode, Certificate, Holder, IfResult, Job, Unblock, When, Why
 from hived_extender.client.moments import as_minute
 
-_NOT_TRIED = ("incomplete", "invalid", "order", "lent")
-"""Causes for which no changes are tried, or none is needed."""
+_OF_THE_JOB = ("priority", "opportunistic", "pods", "leafType", "vc")
+"""Changes of the job itself, which is submitted anew for them."""
 
 
 def draw_why(why: Why, now: datetime) -> str:
     """All that is known of a job. One that has its cells has no certificate."""
     lines = _head(why.job, now)
     if why.certificate is not None:
-        lines += _certificate(why.certificate, now)
+        lines += _certificate(why.certificate, why.when, now)
     elif why.job.nodes:
         lines += paragraph(f"on {listed(why.job.nodes, most=16)}")
     if why.when is not None:
@@ -59,11 +59,11 @@ def _priority(job: Job) -> str:
     return "opportunistic" if job.priority < 0 else f"priority {priority(job.priority)}"
 
 
-def _certificate(found: Certificate, now: datetime) -> Iterator[str]:
+def _certificate(found: Certificate, when: When | None, now: datetime) -> Iterator[str]:
     yield from paragraph(printable(found.sentence))
     causes = " and ".join((found.cause, *found.also))
     yield from paragraph(f"cause: {causes}{_counts(found)}")
-    if found.holders:
+    if found.holders and not found.never:  # what can never run waits for nobody
         yield from ["", _title("Held by"), *_indented(_holders(found.holders, now))]
         if found.more_holders:
             yield f"  and {found.more_holders} more"
@@ -71,7 +71,7 @@ def _certificate(found: Certificate, now: datetime) -> Iterator[str]:
         yield from ["", _title("Bad nodes"), *_indented(_bad_nodes(found.bad_nodes, now))]
     if found.unblock:
         yield from ["", _title("What would help, each alone"), *_unblocks(found.unblock)]
-    elif found.cause not in _NOT_TRIED:
+    elif found.cause not in UNTRIED_CAUSES and (when is None or when.kind not in SOON):
         yield from [
             "",
             _title("What would help"),
@@ -115,13 +115,21 @@ def _bad_nodes(nodes: Sequence[BadNode], now: datetime) -> str:
     return table(["NODE", "REASON", ">FOR"], rows)
 
 
-def _unblocks(unblocks: Sequence[Unblock]) -> list[str]:
-    """Each change with the option that tries it: beside it, or below where a terminal is narrow."""
-    rows = [[printable(one.text), f"--if {_quoted(one.change)}"] for one in unblocks]
-    shown, width = table(["CHANGE", "TRY IT"], rows), terminal_width()
-    if width is None or max(map(len, click.unstyle(shown).splitlines())) + len("  ") <= width:
-        return _indented(shown)
-    return [line for text, option in rows for line in (*paragraph(text), f"    {option}")]
+def _unblocks(unblocks: Sequence[Unblock]) -> Iterator[str]:
+    """Each change, and below it the option that tries it."""
+    for one in unblocks:
+        yield from paragraph(printable(one.text))
+        yield f"    --if {_quoted(one.change)}"
+    kinds = {one.change.partition("=")[0] for one in unblocks}
+    ways = []
+    if not kinds.isdisjoint(_OF_THE_JOB):
+        ways.append("hived delete the job, correct it, and hived submit it again, such as with --priority or --vc")
+    if "ends" in kinds:
+        ways.append("hived delete one that shall end")
+    if "cells" in kinds:
+        ways.append("hived config set-vc or hived config move for cells=")
+    if ways:
+        yield from paragraph(f"to carry it out: {'; '.join(ways)}")
 
 
 def _quoted(change: str) -> str:

@@ -40,6 +40,8 @@ def print_forecasts(inspector: Inspector, jobs: Sequence[PlannedJob], namespace:
     rows = [[one.name, _OUTCOMES.get(one.outcome, one.outcome), one.node, ",".join(map(str, one.cells)), one.reason]
             for one in told]  # fmt: skip
     click.echo(table(["POD", "WOULD", "NODE", "CELLS", "REASON"], rows))
+    if any(one.outcome == "preempt" for one in told):
+        click.echo("Who may have to leave: hived get jobs --node NODE lists the jobs of a node", err=True)
     return worst([one.outcome for one in told])
 
 

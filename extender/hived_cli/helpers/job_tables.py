@@ -7,7 +7,7 @@ import click
 
 from hived_cli.helpers.forms import cut, paragraph, terminal_width
 from hived_cli.helpers.tables import GAP, table
-from hived_cli.helpers.waits import UNKNOWN, age, brief_when, listed, priority, reason, state
+from hived_cli.helpers.waits import UNKNOWN, age, listed, priority, reason, start, state
 from hived_config.reader import printable
 from hived_extender.api.waiting import Job
 
@@ -29,7 +29,7 @@ def job_table(jobs: Sequence[Job], now: datetime, *, title: str = "JOB", is_wide
         "STATE": state,
         ">AGE": lambda job: age(job.since, now),
         "ASKS": lambda job: job.asks or UNKNOWN,
-        "WHEN": lambda job: brief_when(job.when, now),
+        "WHEN": lambda job: start(job, now),
         "NODES": lambda job: listed(job.nodes, most=len(job.nodes)) or UNKNOWN,
         "REASON": reason,
     }

@@ -1,6 +1,7 @@
 """The names by which people call jobs: a pod's, a job's, a gang's or a group's, with or without its namespace."""
 
 import re
+import time
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
@@ -17,6 +18,9 @@ CLOSE_COUNT = 3
 MOST_COMPARED = 20_000
 """So many names are looked through for those that are nearly the one that was given."""
 
+AGAIN_S = 2.2
+"""After so many seconds an unknown name is asked for once more: the service's answers may be two seconds old."""
+
 _PARTS = re.compile(r"[/~:]")
 
 
@@ -32,11 +36,39 @@ def known_as(name: str, namespace: str) -> list[str]:
 def find_why(inspector: Inspector, name: str, namespace: str) -> Why:
     """All that is known of a job, by whatever name. Raises UserError, with names that are nearly this one, if it is
     unknown; OlderError. Of several jobs with this name the first one that waits is answered, and a line says so.
+
+    An unknown job may have been submitted a moment ago: it is asked for once more, `AGAIN_S` later.
     """
+    found, _ = _find_why(inspector, name, namespace)
+    if found is None:
+        time.sleep(AGAIN_S)
+        found, jobs = _find_why(inspector, name, namespace)
+        if found is None:
+            raise unknown(jobs, name, namespace)
+    return found
+
+
+def find_jobs(inspector: Inspector, name: str, namespace: str) -> list[Job]:
+    """The jobs that are called so, at least one: see `matching`. An unknown name is asked for as by `find_why`.
+
+    Raises UserError, with names that are nearly this one, if it is unknown; OlderError.
+    """
+    found = matching(inspector.jobs(), name, namespace)
+    if not found:
+        time.sleep(AGAIN_S)
+        jobs = inspector.jobs()
+        found = matching(jobs, name, namespace)
+        if not found:
+            raise unknown(jobs, name, namespace)
+    return found
+
+
+def _find_why(inspector: Inspector, name: str, namespace: str) -> tuple[Why | None, list[Job]]:
+    """All that is known of a job, None for nothing; and the jobs, as far as they had to be asked for."""
     for each in known_as(name, namespace):
         why = inspector.why(each)
         if why is not None:
-            return why
+            return why, []
     jobs = inspector.jobs()
     found = matching(jobs, name, namespace)
     for job in found:
@@ -45,8 +77,8 @@ def find_why(inspector: Inspector, name: str, namespace: str) -> Why:
             continue
         if len(found) > 1:
             click.echo(f"{name} is part of {len(found)} names; this is {printable(why.job.name)}", err=True)
-        return why
-    raise unknown(jobs, name, namespace)
+        return why, jobs
+    return None, jobs
 
 
 def matching(jobs: Iterable[Job], name: str, namespace: str) -> list[Job]:
@@ -68,9 +100,11 @@ def unknown(jobs: Sequence[Job], name: str, namespace: str) -> UserError:
     """The error that says that there is no such job, and which there are of nearly this name."""
     known = dict.fromkeys(each for job in jobs if job.name != MASKED for each in (job.name, *job.pods))
     compared = list(known)[:MOST_COMPARED]
-    by_short = {_short(each): each for each in reversed(compared)}
-    close = get_close_matches(f"{namespace}/{name}" if namespace else name, compared, n=CLOSE_COUNT)
-    close += [by_short[each] for each in get_close_matches(_short(name), by_short, n=CLOSE_COUNT)]
+    by_part = {part: each for each in reversed(compared) for part in _PARTS.split(each)[1:] or [each]}
+    short = _PARTS.split(name)[-1]
+    close = [each for each in compared if any(part.startswith(f"{short}-") for part in _PARTS.split(each)[1:])]
+    close += get_close_matches(f"{namespace}/{name}" if namespace else name, compared, n=CLOSE_COUNT)
+    close += [by_part[each] for each in get_close_matches(short, by_part, n=CLOSE_COUNT)]
     near = ", ".join(printable(each) for each in list(dict.fromkeys(close))[:CLOSE_COUNT])
     where = f" in namespace {namespace}" if namespace else ""
     hint = f"nearest: {near}" if near else "`hived get jobs` lists all"

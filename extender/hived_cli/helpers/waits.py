@@ -15,6 +15,12 @@ STATE_COLORS = {"Waiting": "yellow", "Preempting": "yellow", "Starting": "cyan",
 WAITING_STATES = ("Waiting", "Preempting")
 """States of jobs that have no cells yet."""
 
+SOON = ("now", "certain")
+"""Kinds of starts that no change has to help."""
+
+PENDING = "..."
+"""In place of a start that is being worked out."""
+
 _ORDINALS = {1: "st", 2: "nd", 3: "rd"}
 
 
@@ -51,11 +57,17 @@ def brief_when(when: When | None, now: datetime) -> str:
         return UNKNOWN
     match when.kind:
         case "certain" | "bounded":
-            return f"within {_from_now(when.by, now)} ({when.kind})"
+            return f"{_within(when.by, now)} ({when.kind})"
         case "estimated":
-            return f"about {_from_now(when.likely, now)}, within {_from_now(when.by, now)} (estimated)"
+            parts = dict.fromkeys((_within(when.likely, now, "about"), _within(when.by, now)))
+            return f"{', '.join(parts)} (estimated)"
         case _:
             return when.kind
+
+
+def start(job: Job, now: datetime) -> str:
+    """When a job of a list starts; "-" for one that has its cells."""
+    return PENDING if job.when is None and job.state in WAITING_STATES else brief_when(job.when, now)
 
 
 def long_when(when: When, now: datetime) -> str:
@@ -64,13 +76,13 @@ def long_when(when: When, now: datetime) -> str:
         case "now":
             text = "now"
         case "certain":
-            text = f"certain: within {_from_now(when.by, now)}, by {as_minute(when.by)}"
+            text = f"certain: {_within(when.by, now)}, by {as_minute(when.by)}"
         case "bounded":
-            text = f"bounded: within {_from_now(when.by, now)}, at the latest at {as_minute(when.by)}"
+            text = f"bounded: {_within(when.by, now)}, at the latest at {as_minute(when.by)}"
         case "estimated":
             text = (
-                f"estimated: in half of such cases within {_from_now(when.likely, now)}, by {as_minute(when.likely)}; "
-                f"in 9 of 10 within {_from_now(when.by, now)}, by {as_minute(when.by)}"
+                f"estimated: in half of such cases {_within(when.likely, now)}, by {as_minute(when.likely)}; "
+                f"in 9 of 10 {_within(when.by, now)}, by {as_minute(when.by)}"
             )
         case _:
             text = when.kind
@@ -81,9 +93,14 @@ def long_when(when: When, now: datetime) -> str:
     return text
 
 
-def _from_now(moment: str, now: datetime) -> str:
+def _within(moment: str, now: datetime, word: str = "within") -> str:
+    """How long it is until a moment. One that is over is no promise of "0s": lists are some seconds old, and a job may
+    be late.
+    """
     seconds = seconds_since(moment, now)
-    return "a time not known" if seconds is None else duration(-seconds)
+    if seconds is None:
+        return f"{word} a time not known"
+    return "any moment" if seconds >= 0 else f"{word} {duration(-seconds)}"
 
 
 def _ordinal(number: int) -> str:

@@ -27,14 +27,18 @@ Answer = str | bytes
 Show = Callable[[Callable[[], Answer | None]], None]
 """Shows what a function answers: once, or again and again until it answers None."""
 
-interval_option = click.option(
-    "--interval", "interval_s", type=FiniteRange(min=0.2), default=2.0, show_default=True, metavar="SECONDS",
-    help="From one look to the next, with --watch.",
-)  # fmt: skip
+
+def interval_option(help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The option that says how often to look."""
+    return click.option(
+        "--interval", "interval_s", type=FiniteRange(min=0.2), default=2.0, show_default=True, metavar="SECONDS",
+        help=help_text,
+    )  # fmt: skip
+
 
 _OPTIONS = (
     click.option("-w", "--watch", "is_watched", is_flag=True, help="Stay, and show every change until Ctrl-C."),
-    interval_option,
+    interval_option("From one look to the next, with --watch."),
 )
 
 

@@ -12,6 +12,9 @@ CauseName = Literal[
 ]
 """The closed set of causes; docs/waiting.md has each with its remedy."""
 
+UNTRIED_CAUSES: tuple[CauseName, ...] = ("incomplete", "invalid", "order", "lent")
+"""Causes for which no changes are tried, or none is needed."""
+
 MASKED = "(another tenant's)"
 """The name of a job that the caller may not see."""
 
@@ -61,9 +64,9 @@ class Unblock(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class When(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When a job starts, by the present queue; never shown without its kind.
 
-    certain: only lent cells are in the way; `by` is now and the grace period. bounded: every holder in the way declared
-    a limit; at `by` at the latest. estimated: half of the cases by `likely`, 9 of 10 by `by`. unknown: `because` says
-    why. `position` is the place in the order of its virtual cluster, from 1; 0 if it has none.
+    certain: only jobs that have to leave are in the way; they are gone `by` then. bounded: every holder in the way
+    declared a limit; at `by` at the latest. estimated: half of the cases by `likely`, 9 of 10 by `by`. unknown:
+    `because` says why. `position` is the place in the order of its virtual cluster, from 1; 0 if it has none.
     """
 
     kind: Literal["now", "certain", "bounded", "estimated", "unknown", "never"]

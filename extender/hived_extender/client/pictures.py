@@ -12,7 +12,7 @@ FREE, BAD, RESERVED, OVERFLOW = ".", "x", "~", "#"
 LETTERS = tuple("ABCDEFGHIJKLMNOPQRSTUVWYZ")
 """All but X, which in lower case means bad."""
 
-SIGNS = {FREE: "free", BAD: "bad", RESERVED: "reserved"}
+SIGNS = {FREE: "free", BAD: "bad, not in use", RESERVED: "reserved"}
 
 
 def letters(names: Sequence[str]) -> dict[str, str]:

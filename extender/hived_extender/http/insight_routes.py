@@ -80,8 +80,10 @@ def _view_of(backend: Backend, question: Question, name: str) -> tuple[View, Mas
 
 
 def _filters(question: Question, known: Iterable[str]) -> Filters:
-    """The query by key. Raises UserError for a key that means nothing here."""
+    """The query by key, with states as they are spelt. Raises UserError for a key that means nothing here."""
     found = parse_qs(question.query, keep_blank_values=True)
+    if "state" in found:
+        found["state"] = [state.capitalize() for state in found["state"]]
     if wrong := sorted(found.keys() - set(known)):
         raise UserError(f"{wrong[0]!r} means nothing here; the query may have {', '.join(known)}")
     return found

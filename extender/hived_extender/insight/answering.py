@@ -13,11 +13,11 @@ from hived.emptied import Emptied
 from hived.errors import HivedError, UserError
 from hived.topology import Topology
 from hived_extender.api.waiting import CauseName, Certificate, FreeCells, IfResult, NodeView, When, Why
-from hived_extender.insight.certificates import Judge
 from hived_extender.insight.changes import words
 from hived_extender.insight.forecaster import Forecaster
 from hived_extender.insight.free_cells import free_cells
 from hived_extender.insight.ifs import read_changes, try_changes
+from hived_extender.insight.judge import Judge
 from hived_extender.insight.listing import ListedJob, node_views, running_jobs, waiting_job
 from hived_extender.insight.sharing import REST, SharedAnswers
 from hived_extender.insight.snapshot import Snapshot, take
@@ -37,6 +37,9 @@ _UNTIMED: Mapping[CauseName, str] = {
     "kubernetes": "nobody says until when rules of Kubernetes stand in the way",
 }
 """Causes that do not end by jobs that end: no history of durations could tell until when they last."""
+
+Causes = tuple[CauseName, ...]
+"""All causes of a job, the first one first."""
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +85,7 @@ class Answering:
         self._service = service
         self._forecaster = forecaster
         self._clock = clock
-        self._foreseen: Mapping[str, When] = {}
+        self._foreseen: Mapping[str, tuple[Causes, When]] = {}
         self._next_forecast, self._is_forecasting = -math.inf, threading.Lock()
         self._views: SharedAnswers[View] = SharedAnswers(fresh_s, clock)
         self._whys: SharedAnswers[Why] = SharedAnswers(fresh_s, clock)
@@ -140,10 +143,10 @@ class Answering:
         judge = self._judge(snapshot)
         with snapshot.lock:
             certificates = {entry.name: judge.certificate(entry) for entry in snapshot.waiting}
-        self._foresee(snapshot)
+        self._foresee(snapshot, certificates)
         waiting = [
             waiting_job(
-                snapshot, entry, found := certificates[entry.name], _start(found, self._foreseen.get(entry.name))
+                snapshot, entry, found := certificates[entry.name], _start(found, self._known(entry.name, found))
             )
             for entry in snapshot.waiting
         ]
@@ -158,27 +161,38 @@ class Answering:
         if entry is None:
             return Why(job=listed.job)
         found = replace(view.certificates[name], unblock=unblocks_of(view.snapshot, entry))
-        when = self._foreseen.get(name)
+        when = self._known(name, found)
         if when is None and self._forecaster is not None:
             when = self._forecaster.of(view.snapshot, entry)
         return Why(job=listed.job, certificate=found, when=_start(found, when))
 
-    def _foresee(self, snapshot: Snapshot) -> None:
+    def _known(self, name: str, found: Certificate) -> When | None:
+        """The latest forecast of a job, None if the job waits for other causes by now."""
+        causes, when = self._foreseen.get(name, ((), None))
+        return when if causes == _causes(found) else None
+
+    def _foresee(self, snapshot: Snapshot, certificates: Mapping[str, Certificate]) -> None:
         """Have all starts forecast beside everything else: with a thousand jobs that takes seconds.
 
-        Lists have the forecasts of a moment ago.
+        Lists have the forecasts of a moment ago, but none that was made while a job waited for other causes.
         """
         if self._forecaster is None or not snapshot.waiting or self._clock() < self._next_forecast:
             return
         if self._is_forecasting.acquire(blocking=False):
-            threading.Thread(target=self._forecast, args=(self._forecaster, snapshot), daemon=True).start()
+            threading.Thread(
+                target=self._forecast, args=(self._forecaster, snapshot, certificates), daemon=True
+            ).start()
 
-    def _forecast(self, forecaster: Forecaster, snapshot: Snapshot) -> None:
+    def _forecast(self, forecaster: Forecaster, snapshot: Snapshot, certificates: Mapping[str, Certificate]) -> None:
         began = self._clock()
         try:
-            self._foreseen = forecaster.all(snapshot)
+            self._foreseen = {
+                name: (_causes(certificates[name]), when) for name, when in forecaster.all(snapshot).items()
+            }
         except HivedError as error:
             log.warning("no forecasts", extra={"fields": {"error": str(error)}})
+        except Exception:
+            log.critical("forecasts have failed, and others are tried", exc_info=True)
         finally:
             now = self._clock()
             self._next_forecast = now + max(FORECAST_EVERY_S, REST * (now - began))
@@ -191,6 +205,10 @@ class Answering:
         if found is None or found[0] is not topology:
             found = self._emptied = topology, Emptied(), threading.Lock()
         return Judge(snapshot, *found[1:])
+
+
+def _causes(found: Certificate) -> Causes:
+    return found.cause, *found.also
 
 
 def _start(found: Certificate, when: When | None) -> When | None:

@@ -36,12 +36,14 @@ def compute_apart(
 ) -> bytes:
     """The result of `compute`, in a process of its own on Linux, and in this one elsewhere.
 
-    `lock` is held while the process is made, so that `compute` may take it: nobody else has it there.
+    `lock` is held while the process is made, so that `compute` may take it: nobody else has it there. In this process
+    it is held throughout, and has to let its owner take it again.
 
     Raises ApartError if it fails or takes longer than `longest_s`, or if there can be no process.
     """
     if sys.platform != "linux":
-        return compute()
+        with lock:
+            return compute()
     ours, theirs = os.pipe()
     try:
         with lock:

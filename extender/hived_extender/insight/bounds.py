@@ -9,19 +9,20 @@ which wait are served in their order; docs/forecast.md says more.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from hived.copying import copy_state
-from hived.decisions import Wait
+from hived.decisions import Preempt, Wait
 from hived.errors import UserError
 from hived.events import PodDeleted
 from hived.scheduler import Asked, handle, plan_in_turn
-from hived.specs import PodRequest, Rules, VirtualClusterSpec
+from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest, Rules, VirtualClusterSpec
 from hived.state import Group, GroupState, State
 from hived.topology import NO_CELL, BoolArray
-from hived_extender.insight.scene import Scene, Waiter
+from hived_extender.insight.scene import Runner, Scene, Waiter
+from hived_extender.pods.declared import MOST_S
 
 MOST_ASKS = 200
 """Questions to the core for one bound; beyond that, it is asked less often, and the bound is later."""
@@ -30,30 +31,34 @@ SCHEDULING_S = 60.0
 """For kube-scheduler to ask again once there is room, and to bind."""
 
 
-def bound_of(scene: Scene, number: int, room: State | None = None) -> float:
-    """Seconds from now by which a waiting job starts at the latest; infinite if the declared limits do not say.
+def bound_of(scene: Scene, number: int, spare: State | None = None) -> float:
+    """Seconds from now by which a waiting job starts at the latest; infinite if the declared limits do not say, or add
+    up to more than MOST_S.
 
-    `room` is the state of an earlier play that is over. Cost: a copy of the state, and a deletion for each pod.
+    `spare` is the state of an earlier play that is over. Cost: a copy of the state, and a deletion for each pod.
     """
     waiter = scene.waiters[number]
-    rivals_s = _rivals_s(scene, number)
-    if not waiter.is_asked or rivals_s == math.inf:
+    grace_s = _most_grace_s(scene)
+    is_free = grace_s == math.inf  # nobody counts on evictions
+    rivals_s = _rivals_s(scene, number, grace_s)
+    if not waiter.is_asked or rivals_s >= MOST_S:
         return math.inf
     is_alone = _is_alone(scene, waiter)
     limited = sorted(
         (runner.left_s, index)
         for index, runner in enumerate(scene.runners)
-        if runner.left_s is not None and (not is_alone or runner.vc == waiter.entry.vc)
+        if runner.left_s is not None
+        and (not is_alone or runner.vc == waiter.entry.vc or (is_free and runner.is_opportunistic))
     )
-    grace_s = _most_grace_s(scene)
-    state = copy_state(scene.state, room)
+    state = copy_state(scene.state, spare)
     for group in list(state.groups.values()):
         if group.state is GroupState.PREEMPTING:
             _remove(state, group)
     opened = np.zeros(len(state.topology.node_names), np.bool_)
     stride = max(len(limited) // MOST_ASKS, 1)
-    if _has_place(scene, state, waiter, opened):
-        return rivals_s + grace_s + SCHEDULING_S
+    grace_s = 0.0 if is_free else grace_s
+    if _has_place(scene, state, waiter, opened, is_free=is_free):
+        return _within_reason(rivals_s + grace_s + SCHEDULING_S)
     for count, (left_s, index) in enumerate(limited, 1):
         for name in scene.runners[index].groups:
             if name in state.groups:
@@ -61,35 +66,40 @@ def bound_of(scene: Scene, number: int, room: State | None = None) -> float:
                 opened[state.arrays.node[leaves[leaves != NO_CELL]]] = True
                 _remove(state, state.groups[name])
         is_due = count % stride == 0 or count == len(limited)
-        if is_due and _has_place(scene, state, waiter, opened):
-            return left_s + rivals_s + grace_s + SCHEDULING_S
+        if is_due and _has_place(scene, state, waiter, opened, is_free=is_free):
+            return _within_reason(left_s + rivals_s + grace_s + SCHEDULING_S)
     return math.inf
 
 
-def _rivals_s(scene: Scene, number: int) -> float:
+def _within_reason(seconds: float) -> float:
+    return seconds if seconds < MOST_S else math.inf
+
+
+def _rivals_s(scene: Scene, number: int, grace_s: float) -> float:
     """Seconds for which waiting jobs that may get cells before this one have them, one after the other."""
-    is_alone, grace_s = _is_alone(scene, scene.waiters[number]), _most_grace_s(scene)
+    is_alone = _is_alone(scene, scene.waiters[number])
     return sum(
         math.inf if rival.entry.limit_s is None else rival.entry.limit_s + grace_s
         for other, rival in enumerate(scene.waiters)
-        if _may_come_first(scene, number, other, is_alone=is_alone)
+        if _may_come_first(scene, number, other, is_alone=is_alone, is_free=grace_s == math.inf)
     )
 
 
-def _may_come_first(scene: Scene, number: int, other: int, *, is_alone: bool) -> bool:
+def _may_come_first(scene: Scene, number: int, other: int, *, is_alone: bool, is_free: bool) -> bool:
     """May another waiting job get cells that this one needs, and keep them from it?
 
     Later ones of its own kind come after it. Jobs that it may evict do not keep cells from it by better rules; by the
-    reference's rules they may, as it looks at one placement only (rule 18.5).
+    reference's rules they may, as it looks at one placement only (rule 18.5). So they do where nobody counts on
+    evictions, and has to find a place that `is_free`.
     """
     waiter, rival = scene.waiters[number], scene.waiters[other]
     if other == number or (rival.kind == waiter.kind and other > number):
         return False
-    if waiter.is_opportunistic:
+    if waiter.is_opportunistic or (is_free and rival.is_opportunistic):
         return True
     is_own = rival.entry.vc == waiter.entry.vc
     is_lower = rival.is_opportunistic or (is_own and rival.entry.priority < waiter.entry.priority)
-    if scene.state.spec.rules is Rules.BETTER and is_lower:
+    if scene.state.spec.rules is Rules.BETTER and is_lower and not is_free:
         return False
     return not is_alone or is_own
 
@@ -103,15 +113,27 @@ def _is_alone(scene: Scene, waiter: Waiter) -> bool:
 
 
 def _most_grace_s(scene: Scene) -> float:
-    return max((runner.grace_s for runner in scene.runners), default=0.0)
+    """How long an eviction takes at the most; infinite if nobody knows of a job that somebody who waits may evict."""
+    highest: dict[str, int] = {}
+    for waiter in scene.waiters:
+        highest[waiter.entry.vc] = max(highest.get(waiter.entry.vc, waiter.entry.priority), waiter.entry.priority)
+    is_any = any(priority > OPPORTUNISTIC_PRIORITY for priority in highest.values())
+    return max((_eviction_s(runner, highest, is_any=is_any) for runner in scene.runners), default=0.0)
 
 
-def _has_place(scene: Scene, state: State, waiter: Waiter, opened: BoolArray) -> bool:
-    """Would the core start the job, if need be once others have left?"""
+def _eviction_s(runner: Runner, highest: Mapping[str, int], *, is_any: bool) -> float:
+    """The same of one job, given the highest priority that waits in each virtual cluster."""
+    may_be_evicted = is_any if runner.is_opportunistic else highest.get(runner.vc, runner.priority) > runner.priority
+    return max(runner.gone_s, runner.grace_s) if may_be_evicted else runner.grace_s
+
+
+def _has_place(scene: Scene, state: State, waiter: Waiter, opened: BoolArray, *, is_free: bool) -> bool:
+    """Would the core start the job, if need be once others have left? Not so if the place has to be free."""
     offers = waiter.offers(opened, keeps_rules=True)
     asked = [Asked(request, offer=offer) for request, offer in zip(waiter.entry.requests, offers, strict=True)]
     (found,) = plan_in_turn(state, [asked], scene.at)
-    return not isinstance(found, UserError) and not any(isinstance(decision, Wait) for decision in found)
+    refusals = (Wait, Preempt) if is_free else (Wait,)
+    return not isinstance(found, UserError) and not any(isinstance(decision, refusals) for decision in found)
 
 
 def _remove(state: State, group: Group) -> None:

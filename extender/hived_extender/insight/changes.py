@@ -5,8 +5,10 @@ name that has a comma itself is understood where it stands alone.
 """
 
 import difflib
+import heapq
 import re
 from collections.abc import Collection, Mapping, Sequence
+from itertools import takewhile
 
 import msgspec
 
@@ -18,6 +20,15 @@ MOST_PODS = 2**14
 
 MOST_CELLS = 2**14
 """Cells by which a virtual cluster is tried with another size."""
+
+MOST_NAMES = 32
+"""Jobs or nodes of one change."""
+
+MOST_COMPARED = 1000
+"""Names with which a name is compared that is not known: those that begin and end like it."""
+
+LONGEST_COMPARED = 512
+"""Characters of a name that is compared with others; each costs time with each of theirs."""
 
 ACCEPTED = (
     "priority=NUMBER",
@@ -134,7 +145,7 @@ def read_change(text: str, known: Known) -> Change:
     if text == "opportunistic":
         return Priority(OPPORTUNISTIC_PRIORITY)
     if not sign or not value:
-        raise UserError(f"{text!r} is no change that can be tried; expected {_listed(ACCEPTED)}")
+        raise UserError(f"{_shown(text)} is no change that can be tried; expected {_listed(ACCEPTED)}")
     match name:
         case "priority":
             return _read_priority(text, value)
@@ -147,18 +158,19 @@ def read_change(text: str, known: Known) -> Change:
         case "ends":
             return Ends(_holders(text, value, known.holders))
         case "heal":
-            return Heal(tuple(_one_of(text, one, known.nodes, "node") for one in _split(value, known.nodes)))
+            return Heal(tuple(_one_of(text, one, known.nodes, "node") for one in _split(text, value, known.nodes)))
         case "move":
             return Move(_holders(text, value, known.holders))
         case "cells":
-            return Cells(tuple(_read_resize(text, one, known) for one in value.split(",")))
-    raise UserError(f"{text!r} is no change that can be tried; expected {_listed(ACCEPTED)}")
+            return Cells(tuple(_read_resize(text, one, known) for one in _split(text, value, ())))
+    raise UserError(f"{_shown(text)} is no change that can be tried; expected {_listed(ACCEPTED)}")
 
 
 def _read_priority(text: str, value: str) -> Priority:
     if not _PRIORITY.fullmatch(value) or not OPPORTUNISTIC_PRIORITY <= int(value) <= MAX_GUARANTEED_PRIORITY:
         raise UserError(
-            f"{text!r}: expected a priority from {OPPORTUNISTIC_PRIORITY} (opportunistic) to {MAX_GUARANTEED_PRIORITY}"
+            f"{_shown(text)}: expected a priority from {OPPORTUNISTIC_PRIORITY} (opportunistic) to "
+            f"{MAX_GUARANTEED_PRIORITY}"
         )
     return Priority(int(value))
 
@@ -168,10 +180,10 @@ def _read_pods(text: str, value: str) -> Pods:
     for one in value.split("+"):
         found = _MEMBER.fullmatch(one)
         if found is None:
-            raise UserError(f"{text!r}: expected PODSxCELLS, such as pods=16x1, or several of them: pods=1x8+4x1")
+            raise UserError(f"{_shown(text)}: expected PODSxCELLS, such as pods=16x1, or several of them: pods=1x8+4x1")
         counts[int(found[2])] = counts.get(int(found[2]), 0) + int(found[1])
     if sum(counts.values()) > MOST_PODS:
-        raise UserError(f"{text!r}: at most {MOST_PODS} pods can be tried")
+        raise UserError(f"{_shown(text)}: at most {MOST_PODS} pods can be tried")
     return Pods(tuple(MemberSpec(counts[size], size) for size in sorted(counts)))
 
 
@@ -179,7 +191,7 @@ def _read_resize(text: str, value: str, known: Known) -> Resize:
     found = _CELLS.fullmatch(value)
     if found is None or int(found[3]) > MOST_CELLS:
         raise UserError(
-            f"{text!r}: expected VC:+NUMBERxTYPE or VC:-NUMBERxTYPE with a number up to {MOST_CELLS}, such as "
+            f"{_shown(text)}: expected VC:+NUMBERxTYPE or VC:-NUMBERxTYPE with a number up to {MOST_CELLS}, such as "
             "cells=research:+2xNODE"
         )
     vc = _one_of(text, found[1], known.virtual_clusters, "virtual cluster")
@@ -187,14 +199,17 @@ def _read_resize(text: str, value: str, known: Known) -> Resize:
     return Resize(vc, int(found[2] + found[3]), cell_type)
 
 
-def _split(value: str, known: Collection[str]) -> tuple[str, ...]:
-    return (value,) if value in known else tuple(dict.fromkeys(value.split(",")))
+def _split(text: str, value: str, known: Collection[str]) -> tuple[str, ...]:
+    names = (value,) if value in known else tuple(dict.fromkeys(value.split(",")))
+    if len(names) > MOST_NAMES:
+        raise UserError(f"{_shown(text)}: {len(names)} names; at most {MOST_NAMES} can be tried together")
+    return names
 
 
 def _holders(text: str, value: str, holders: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     """The jobs or groups of these names, which may leave out the namespace: `train` for `podgroup/default/train`."""
     known = {name for job, groups in holders.items() for name in (job, *groups)}
-    found = [_holder(text, name, known, holders) for name in _split(value, known)]
+    found = [_holder(text, name, known, holders) for name in _split(text, value, known)]
     return tuple(dict.fromkeys(found))
 
 
@@ -203,21 +218,42 @@ def _holder(text: str, name: str, known: Collection[str], jobs: Collection[str])
         return name
     called = [job for job in jobs if job.endswith(f"/{name}")] or [job for job in jobs if name in _PARTS.split(job)]
     if len(called) > 1:
-        raise UserError(f"{text!r}: {name} is part of {len(called)} names: {_listed(called)}; give one of them")
+        raise UserError(f"{_shown(text)}: {name} is part of {len(called)} names: {_listed(called)}; give one of them")
     if called:
         return called[0]
-    near = difflib.get_close_matches(name, sorted(known), _NAMED)
+    near = _near(name, known)
     hint = f"nearest: {_listed(near)}" if near else f"cells are held by {_listed(sorted(jobs)) or 'nobody'}"
-    raise UserError(f"{text!r}: no job {name!r} has cells; {hint}")
+    raise UserError(f"{_shown(text)}: no job {_shown(name)} has cells; {hint}")
 
 
 def _one_of(text: str, name: str, known: Collection[str], kind: str) -> str:
     if name in known:
         return name
-    names = sorted(known)
-    near = difflib.get_close_matches(name, names, _NAMED) or names
+    near = _near(name, known) or sorted(known)
     verb = "is" if len(near) == 1 else "are"
-    raise UserError(f"{text!r}: there is no {kind} {name!r}; there {verb} {_listed(near) or 'none'}")
+    raise UserError(f"{_shown(text)}: there is no {kind} {_shown(name)}; there {verb} {_listed(near) or 'none'}")
+
+
+def _near(name: str, known: Collection[str]) -> list[str]:
+    """The names that look like this one, best first. Cost O(known), and a comparison with MOST_COMPARED of them."""
+    if len(name) > LONGEST_COMPARED:
+        return []
+    like = heapq.nsmallest(MOST_COMPARED, known, key=lambda other: (-_common(name, other), other))
+    return difflib.get_close_matches(name, sorted(like), _NAMED)
+
+
+def _common(one: str, other: str) -> int:
+    """Characters that two names have in common at their beginnings and ends."""
+    pairs, reverse = zip(one, other, strict=False), zip(one[::-1], other[::-1], strict=False)
+    return sum(1 for _ in takewhile(_is_equal, pairs)) + sum(1 for _ in takewhile(_is_equal, reverse))
+
+
+def _is_equal(pair: tuple[str, str]) -> bool:
+    return pair[0] == pair[1]
+
+
+def _shown(text: str) -> str:
+    return repr(text) if len(text) <= LONGEST_COMPARED else repr(text[:LONGEST_COMPARED]) + "..."
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -1,59 +1,80 @@
 """What earlier forecasts were worth: factors that make later ones hold as often as they say.
 
 A play knows nothing of jobs that come later, of users who give up, or of work that changes. So the actual waits of jobs
-with a forecast are compared with it. The factor of a virtual cluster is the quantile of actual / forecast over its
-latest forecasts, split conformal prediction over a window: as long as the next jobs are like these, 9 of 10 start by
-the corrected moment. Forecasts of jobs that still wait count as soon as they have failed. The later moment is never
-corrected downwards: jobs that wait together fare alike, so a lucky spell says little of the next one.
+with a forecast are compared with it: ratios of actual / forecast, over a window of the latest ones. As long as the next
+jobs are like these, the quantile of the ratios corrects the next forecast (split conformal prediction).
+
+Jobs that still wait count as "at least so long" (Kaplan and Meier). Without them a queue that grows would seem to be
+short, as those that wait longest are not among the outcomes. Guaranteed jobs are compared within their virtual cluster,
+opportunistic ones with each other, as they share the idle cells of all.
+
+Jobs that wait together fare alike, so a lucky spell says little of the next one. So the later moment is made earlier
+only if it has held too often for long (LONG_WINDOW), and by half of the way.
 """
 
+import itertools
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from hived_extender.insight.store import Store
+from hived_extender.insight.store import Seconds, Store
 
 WINDOW = 200
-"""Forecasts that are looked back upon, of each virtual cluster."""
+"""Forecasts that are looked back upon, of each pool; and as many of jobs that still wait."""
 
 LEAST = 20
-"""With fewer of a virtual cluster, those of all count; with fewer of all, FIRST_FACTORS."""
+"""With fewer in a virtual cluster, those of all guaranteed jobs count, then all; with fewer of all, FIRST_FACTORS."""
 
 MOST_FACTOR = 100.0
 
 CAUTION = 0.75
 """Exponent of the factor of the likely moment: it follows spells in which jobs wait together, by not all of the way."""
 
+LONG_WINDOW = 4000
+"""Forecasts of a pool that have to be known before the later moment is made earlier."""
+
+LEAST_FACTOR = 0.5
+"""Of the later moment."""
+
 OFFSET_S = 60.0
 """Added to both waits: whether a job waits one second or ten is no matter of factors."""
 
-MOST_CLUSTERS = 256
+MOST_POOLS = 256
+"""Of jobs that are compared with each other: one for each virtual cluster, and three more."""
 
-_TABLE = """CREATE TABLE IF NOT EXISTS forecasts (
-    id INTEGER PRIMARY KEY, vc TEXT NOT NULL, likely_s REAL NOT NULL, by_s REAL NOT NULL, actual_s REAL NOT NULL)"""
-_INSERT = "INSERT INTO forecasts (vc, likely_s, by_s, actual_s) VALUES (?, ?, ?, ?)"
-_SELECT = "SELECT vc, likely_s, by_s, actual_s FROM forecasts ORDER BY id"
-_TRIM = "DELETE FROM forecasts WHERE id <= (SELECT MAX(id) FROM forecasts) - ?"
+_TABLE = """CREATE TABLE IF NOT EXISTS outcomes (
+    id INTEGER PRIMARY KEY, vc TEXT NOT NULL, is_opportunistic INTEGER NOT NULL, likely_s REAL NOT NULL,
+    by_s REAL NOT NULL, actual_s REAL NOT NULL)"""
+_INSERT = "INSERT INTO outcomes (vc, is_opportunistic, likely_s, by_s, actual_s) VALUES (?, ?, ?, ?, ?)"
+_SELECT = "SELECT vc, is_opportunistic, likely_s, by_s, actual_s FROM outcomes ORDER BY id"
+_TRIM = "DELETE FROM outcomes WHERE id <= (SELECT MAX(id) FROM outcomes) - ?"
 _KEPT = 20_000
 
 
 class Factors(NamedTuple):
-    """By how much the waits of a forecast are multiplied."""
+    """By how much the waits of a forecast are multiplied; or actual / forecast of one that is over."""
 
     likely: float
     by: float
+
+    def corrected(self, likely_s: float, by_s: float) -> tuple[float, float]:
+        """Seconds from now by which a job starts in half of the cases, and in 9 of 10, from those of a play."""
+        return min(likely_s * self.likely, by_s * self.by), by_s * self.by
 
 
 FIRST_FACTORS = Factors(1.0, 2.0)
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """A forecast and what came of it: seconds from when it was made. It had no correction yet."""
+    """A forecast without correction and what came of it: seconds from when it was made. Of a job that still waits,
+    `actual_s` is how long it has waited since.
+    """
 
     vc: str
+    is_opportunistic: bool
     likely_s: float
     by_s: float
     actual_s: float
@@ -65,53 +86,106 @@ class Outcome(msgspec.Struct, frozen=True):
         return Factors(actual_s / (self.likely_s + OFFSET_S), actual_s / (self.by_s + OFFSET_S))
 
 
+class _Pool:
+    """The latest ratios of jobs that are compared with each other."""
+
+    def __init__(self) -> None:
+        self.latest: deque[Factors] = deque(maxlen=WINDOW)
+        self.long: deque[float] = deque(maxlen=LONG_WINDOW)
+
+    def add(self, ratios: Factors) -> None:
+        self.latest.append(ratios)
+        self.long.append(ratios.by)
+
+    def factors(self, waiting: Sequence[Factors]) -> Factors | None:
+        """None if too few are known; a job that still waits and has failed its forecast is known."""
+        if len(self.latest) + sum(each.by > 1 for each in waiting) < LEAST:
+            return None
+        likely = _quantile([each.likely for each in self.latest], [each.likely for each in waiting], 0.5)
+        by = _quantile([each.by for each in self.latest], [each.by for each in waiting], 0.9)
+        return Factors(_bounded(likely**CAUTION), _bounded(by) if by >= 1 else self._lower_by())
+
+    def _lower_by(self) -> float:
+        if len(self.long) < LONG_WINDOW:
+            return 1.0
+        return min(max(math.sqrt(_quantile(self.long, (), 0.9)), LEAST_FACTOR), 1.0)
+
+
 class Corrections:
     """See the module; kept in a store over restarts. Not thread-safe."""
 
     def __init__(self, store: Store | None = None) -> None:
         """Without a store everything is forgotten at the end of the process."""
         self._store = store
-        self._windows: dict[str, deque[Factors]] = {}
-        self._all: deque[Factors] = deque(maxlen=WINDOW)
+        self._pools: dict[str, _Pool] = {}
         if store is not None:
             store.define(_TABLE)
-            for vc, likely_s, by_s, actual_s in store.read(_SELECT):
-                self._remember(Outcome(str(vc), float(likely_s), float(by_s), float(actual_s)))
+            for vc, is_opportunistic, *waits in store.read(_SELECT, tuple[str, int, Seconds, Seconds, Seconds]):
+                self._remember(Outcome(vc, bool(is_opportunistic), *waits))
 
     def add(self, outcomes: Sequence[Outcome]) -> None:
         """Jobs with a forecast have started."""
         for one in outcomes:
             self._remember(one)
         if self._store is not None and outcomes:
-            self._store.write(_INSERT, [(one.vc, one.likely_s, one.by_s, one.actual_s) for one in outcomes])
+            self._store.write(_INSERT, [msgspec.structs.astuple(one) for one in outcomes])
             self._store.write(_TRIM, [(_KEPT,)])
 
-    def of(self, vc: str, open_ones: Sequence[Outcome] = ()) -> Factors:
-        """The factors for a virtual cluster. `open_ones` are forecasts of jobs that still wait, with how long by now;
-        they count if the forecast has failed already.
-        """
-        failed = [one for one in open_ones if one.actual_s > one.by_s]
-        known = [*self._windows.get(vc, ()), *(one.ratios for one in failed if one.vc == vc)]
-        if len(known) < LEAST:
-            known = [*self._all, *(one.ratios for one in failed)]
-        if len(known) < LEAST:
-            return FIRST_FACTORS
-        likely = _quantile(sorted(each.likely for each in known), 0.5) ** CAUTION
-        by = _quantile(sorted(each.by for each in known), 0.9)
-        return Factors(_bounded(likely), max(_bounded(by), 1.0))
+    def at(self, waiting: Iterable[Outcome]) -> "Corrector":
+        """The factors of now. `waiting` are forecasts of jobs that still wait, with how long by now, oldest first."""
+        return Corrector(self._pools, waiting)
 
     def _remember(self, one: Outcome) -> None:
-        window = self._windows.pop(one.vc, None) or deque(maxlen=WINDOW)
-        self._windows[one.vc] = window  # the last one to be forgotten
-        window.append(one.ratios)
-        self._all.append(one.ratios)
-        if len(self._windows) > MOST_CLUSTERS:
-            del self._windows[next(iter(self._windows))]
+        for name in _pools(one.vc, one.is_opportunistic):
+            pool = self._pools.pop(name, None) or _Pool()
+            self._pools[name] = pool  # the last one to be forgotten
+            pool.add(one.ratios)
+        while len(self._pools) > MOST_POOLS:
+            del self._pools[next(iter(self._pools))]
 
 
-def _quantile(ascending: Sequence[float], share: float) -> float:
-    """The least value that this share of all, and of one more to come, do not exceed."""
-    return ascending[min(math.ceil((len(ascending) + 1) * share), len(ascending)) - 1]
+class Corrector:
+    """The factors of one moment, worked out when they are first asked for."""
+
+    def __init__(self, pools: Mapping[str, _Pool], waiting: Iterable[Outcome]) -> None:
+        """See `Corrections.at`."""
+        self._pools = pools
+        self._waiting: dict[str, deque[Factors]] = {}
+        for one in waiting:
+            for name in _pools(one.vc, one.is_opportunistic):
+                self._waiting.setdefault(name, deque(maxlen=WINDOW)).append(one.ratios)
+        self._found: dict[str, Factors | None] = {}
+
+    def of(self, vc: str, is_opportunistic: bool) -> Factors:
+        """The factors for a job: those of the first pool in which enough is known. Cost O(LONG_WINDOW) at first."""
+        for name in _pools(vc, is_opportunistic):
+            if name not in self._found:
+                self._found[name] = self._pools.get(name, _Pool()).factors(self._waiting.get(name, deque()))
+            if (found := self._found[name]) is not None:
+                return found
+        return FIRST_FACTORS
+
+
+def _pools(vc: str, is_opportunistic: bool) -> tuple[str, ...]:
+    """The jobs that a job is compared with, those most like it first."""
+    return ("lent", "all") if is_opportunistic else (f"of {vc}", "guaranteed", "all")
+
+
+def _quantile(ended: Iterable[float], still: Iterable[float], share: float) -> float:
+    """The least value that this share of all, and of one more to come, do not exceed; `still` are at least so large.
+
+    The largest value if no value is that large for sure.
+    """
+    marks: list[tuple[float, bool]] = [(each, False) for each in ended]
+    marks = sorted(marks + [(each, True) for each in still])
+    at_risk, above = len(marks) + 1, 1.0
+    for value, alike in itertools.groupby(marks, key=lambda mark: mark[0]):
+        group = [is_open for _, is_open in alike]
+        above *= 1 - (len(group) - sum(group)) / at_risk
+        if above <= 1 - share + 1e-9:
+            return float(value)
+        at_risk -= len(group)
+    return marks[-1][0]
 
 
 def _bounded(factor: float) -> float:

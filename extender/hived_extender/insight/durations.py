@@ -8,11 +8,12 @@ chance to run twice as long is a half each time. Nothing here knows a clock.
 import bisect
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
-from hived_extender.insight.store import Row, Store
+from hived_extender.insight.store import Seconds, Store
 
 LEAST_ENDS = 10
 """Groups of a virtual cluster that have to have ended before anything is estimated."""
@@ -39,6 +40,8 @@ _TRIM = """DELETE FROM durations WHERE vc = ? AND id <= (
     SELECT id FROM durations WHERE vc = ? ORDER BY id DESC LIMIT 1 OFFSET ?)"""
 _FORGET = "DELETE FROM durations WHERE vc = ?"
 _TRIM_EVERY = 100
+
+_Row = tuple[str, Annotated[int, Meta(ge=0)], Seconds, int, Seconds]
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -85,12 +88,6 @@ class Curve:
         return min(from_s / max(1 - draw, 1e-6) - elapsed_s, LONGEST_S)
 
 
-class _Past(NamedTuple):
-    """Of one virtual cluster, oldest first."""
-
-    ended: list[Ended]
-
-
 class Curves:
     """The curves of one moment, made when they are first asked for."""
 
@@ -134,12 +131,12 @@ class Durations:
     def __init__(self, store: Store | None = None) -> None:
         """Without a store everything is forgotten at the end of the process."""
         self._store = store
-        self._pasts: dict[str, _Past] = {}
+        self._ended: dict[str, list[Ended]] = {}  # by virtual cluster, oldest first
         self._added = 0
         if store is not None:
             store.define(_TABLE, _INDEX)
-            for row in store.read(_SELECT):
-                self._remember(_read(row))
+            for vc, leaves, seconds, is_whole, ended_s in store.read(_SELECT, _Row):
+                self._remember(Ended(vc, leaves, seconds, bool(is_whole), ended_s))
 
     def add(self, ended: Sequence[Ended]) -> None:
         """These groups have ended, or were evicted."""
@@ -152,25 +149,20 @@ class Durations:
             self._added += len(ended)
             if self._added >= _TRIM_EVERY:
                 self._added = 0
-                self._store.write(_TRIM, [(vc, vc, MOST_ENDS) for vc in self._pasts])
+                self._store.write(_TRIM, [(vc, vc, MOST_ENDS) for vc in self._ended])
 
     def at(self, running: Iterable[tuple[str, int, float]]) -> Curves:
         """The curves of now; see `Curves`."""
-        return Curves({vc: past.ended for vc, past in self._pasts.items()}, running)
+        return Curves(dict(self._ended), running)
 
     def _remember(self, one: Ended) -> None:
-        past = self._pasts.pop(one.vc, None) or _Past([])
-        self._pasts[one.vc] = past  # the last one to be forgotten
-        past.ended.append(one)
-        if len(past.ended) > MOST_ENDS + _TRIM_EVERY:
-            del past.ended[: len(past.ended) - MOST_ENDS]
-        while len(self._pasts) > MOST_CLUSTERS:
-            oldest = next(iter(self._pasts))
-            del self._pasts[oldest]
+        ended = self._ended.pop(one.vc, [])
+        self._ended[one.vc] = ended  # the last one to be forgotten
+        ended.append(one)
+        if len(ended) > MOST_ENDS + _TRIM_EVERY:
+            del ended[: len(ended) - MOST_ENDS]
+        while len(self._ended) > MOST_CLUSTERS:
+            oldest = next(iter(self._ended))
+            del self._ended[oldest]
             if self._store is not None:
                 self._store.write(_FORGET, [(oldest,)])
-
-
-def _read(row: Row) -> Ended:
-    vc, leaves, seconds, is_whole, ended_s = row
-    return Ended(str(vc), int(leaves), float(seconds), bool(is_whole), float(ended_s))

@@ -6,8 +6,7 @@ stratified, so that 20 plays see short and long ends of each job alike, and the 
 """
 
 import math
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Collection, Sequence
 
 import msgspec
 import numpy as np
@@ -17,12 +16,14 @@ from hived.specs import OPPORTUNISTIC_PRIORITY
 from hived.state import State
 from hived_extender.api.waiting import When
 from hived_extender.insight.bounds import bound_of
-from hived_extender.insight.corrections import Factors
+from hived_extender.insight.corrections import Corrector
 from hived_extender.insight.durations import LEAST_ENDS, Curves
 from hived_extender.insight.forward import Play
 from hived_extender.insight.past import Past, Raw
 from hived_extender.insight.scene import Scene, scene_of
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry
+from hived_extender.pods.declared import MOST_S
+from hived_extender.pods.progress import write_time
 
 PLAYS = 20
 """Futures that are played for one job."""
@@ -33,6 +34,11 @@ PLAYS_OF_ALL = 10
 MOST_BOUNDS = 50
 """Jobs of a list for which a bound is worked out; others may be estimated."""
 
+STAYING = (
+    "others have to leave first, and nobody knows when they do: "
+    "a disruption budget, an error or a bad node may keep them"
+)
+
 LIKELY, BY = 0.5, 0.9
 SEED = 19
 
@@ -42,18 +48,22 @@ def forecast_of(snapshot: Snapshot, entry: WaitingEntry, past: Past) -> When:
     scene = scene_of(snapshot)
     number = scene.number(entry)
     (raw,) = play(scene, past.durations.at(ages(scene)), PLAYS, target=number)
-    return _when(scene, number, raw, past)
+    return _when(scene, number, raw, past, past.corrector(scene.at))
 
 
 def forecast_all(snapshot: Snapshot, past: Past) -> dict[str, When]:
     """When each waiting job starts, by name. Cost: PLAYS_OF_ALL plays to their ends."""
     scene = scene_of(snapshot)
-    return told(scene, play(scene, past.durations.at(ages(scene)), PLAYS_OF_ALL), past)
+    return forecasts_from(scene, play(scene, past.durations.at(ages(scene)), PLAYS_OF_ALL), past)
 
 
-def told(scene: Scene, found: Sequence[Raw], past: Past) -> dict[str, When]:
+def forecasts_from(scene: Scene, found: Sequence[Raw], past: Past) -> dict[str, When]:
     """The forecasts of all waiting jobs as people see them, by name."""
-    return {waiter.entry.name: _when(scene, number, found[number], past) for number, waiter in enumerate(scene.waiters)}
+    corrector = past.corrector(scene.at)
+    return {
+        waiter.entry.name: _when(scene, number, found[number], past, corrector)
+        for number, waiter in enumerate(scene.waiters)
+    }
 
 
 def ages(scene: Scene) -> list[tuple[str, int, float]]:
@@ -61,21 +71,26 @@ def ages(scene: Scene) -> list[tuple[str, int, float]]:
     return [(runner.vc, runner.leaves, runner.age_s) for runner in scene.runners]
 
 
-def play(scene: Scene, curves: Curves, count: int, target: int | None = None) -> list[Raw]:
-    """The forecasts of all waiting jobs, or of `target` alone, from so many plays."""
+def play(
+    scene: Scene, curves: Curves, count: int, target: int | None = None, bounded: Collection[int] | None = None
+) -> list[Raw]:
+    """The forecasts of all waiting jobs, or of `target` alone, from so many plays.
+
+    `bounded` are the jobs whose bounds are worked out; by default the first MOST_BOUNDS that may have one.
+    """
     wanted = range(len(scene.waiters)) if target is None else [target]
     draws = _draws(count, len(scene.runners) + len(scene.waiters))
-    room: State | None = None
+    spare: State | None = None
     starts: list[list[float]] = []
-    reserved: Sequence[float] = []
+    reserved: Sequence[float | None] = []
     for own in draws:
-        one = Play(scene, _ends(scene, curves, own), _lengths(scene, curves, own[len(scene.runners) :]), room)
+        one = Play(scene, _ends(scene, curves, own), _lengths(scene, curves, own[len(scene.runners) :]), spare)
         one.run(target)
         starts.append([one.starts[number] for number in wanted])
-        reserved, room = [one.reserved_s[number] for number in wanted], one.state
-        if target is not None and (one.starts[target] == 0 or reserved[0] < math.inf):
+        reserved, spare = [one.reserved_s[number] for number in wanted], one.state
+        if target is not None and (one.starts[target] == 0 or reserved[0] is not None):
             break  # that is so in each play
-    bounded = 0
+    bound_count = 0
     found = []
     for place, number in enumerate(wanted):
         own_starts = sorted(each[place] for each in starts)
@@ -85,17 +100,18 @@ def play(scene: Scene, curves: Curves, count: int, target: int | None = None) ->
             reserved_s=reserved[place],
             is_now=own_starts[-1] == 0,
         )
-        if not raw.is_now and raw.reserved_s == math.inf and bounded < MOST_BOUNDS and _has_limits(scene, number):
-            bounded += 1
-            raw = msgspec.structs.replace(raw, bound_s=bound_of(scene, number, room))
+        is_wanted = bound_count < MOST_BOUNDS if bounded is None else number in bounded
+        if is_wanted and not raw.is_now and raw.reserved_s in (None, math.inf) and _has_limits(scene, number, raw):
+            bound_count += 1
+            raw = msgspec.structs.replace(raw, bound_s=bound_of(scene, number, spare))
         found.append(raw)
     return found
 
 
-def _has_limits(scene: Scene, number: int) -> bool:
+def _has_limits(scene: Scene, number: int, raw: Raw) -> bool:
     """Has anybody declared a limit that may bound this job's wait?"""
     vc = scene.waiters[number].entry.vc
-    is_any = scene.waiters[number].is_opportunistic
+    is_any = scene.waiters[number].is_opportunistic or raw.reserved_s is not None
     return any(runner.left_s is not None and (is_any or runner.vc == vc) for runner in scene.runners)
 
 
@@ -126,28 +142,25 @@ def _lengths(scene: Scene, curves: Curves, draws: npt.NDArray[np.float64]) -> li
     return found
 
 
-def _when(scene: Scene, number: int, raw: Raw, past: Past) -> When:
+def _when(scene: Scene, number: int, raw: Raw, past: Past, corrector: Corrector) -> When:
     entry, at = scene.waiters[number].entry, scene.at
     position = _position(scene, number)
     if not scene.waiters[number].is_asked:
         return When(kind="unknown", because=entry.refusal or "it cannot be asked for yet", position=position)
     if raw.is_now:
         return When(kind="now", by=_moment(at), position=position)
-    if raw.reserved_s < math.inf:
+    if raw.reserved_s is not None and raw.reserved_s < MOST_S:
         return When(kind="certain", by=_moment(at + raw.reserved_s), position=position)
-    likely_s, by_s = corrected(raw, past.factors(entry.vc, at))
-    if raw.bound_s < math.inf:
+    factors = corrector.of(entry.vc, scene.waiters[number].is_opportunistic)
+    likely_s, by_s = factors.corrected(raw.likely_s, raw.by_s)
+    if raw.bound_s < MOST_S:
         likely = _moment(at + likely_s) if likely_s < raw.bound_s else ""
         return When(kind="bounded", by=_moment(at + raw.bound_s), likely=likely, position=position)
-    if by_s < math.inf:
+    if raw.reserved_s is not None:
+        return When(kind="unknown", because=STAYING, position=position)
+    if by_s < MOST_S:  # later is as good as never
         return When(kind="estimated", by=_moment(at + by_s), likely=_moment(at + likely_s), position=position)
     return When(kind="unknown", because=_why_unknown(entry, past), position=position)
-
-
-def corrected(raw: Raw, factors: Factors) -> tuple[float, float]:
-    """Seconds from now by which the job starts in half of the cases, and in 9 of 10."""
-    likely_s, by_s = raw.likely_s * factors.likely, raw.by_s * factors.by
-    return min(likely_s, by_s), by_s
 
 
 def _why_unknown(entry: WaitingEntry, past: Past) -> str:
@@ -170,4 +183,4 @@ def _position(scene: Scene, number: int) -> int:
 
 def _moment(at: float) -> str:
     """RFC 3339 in UTC, the next whole second."""
-    return datetime.fromtimestamp(math.ceil(at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return write_time(math.ceil(round(at, 3)))

@@ -1,19 +1,21 @@
 """Forecasts for a running service: one past for all, which learns from a snapshot every minute.
 
 Outside the lock of the service but for the snapshots. A replica that does not lead learns nothing; one that begins to
-lead goes on with what a former leader has written to the file. Futures are played in a process of its own. Thread-safe.
+lead goes on with what a former leader has written to the file. Futures are played in a process of its own, which has
+the past as it was when the process was made. So a question waits for no other one. Thread-safe.
 """
 
 import logging
 import threading
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from msgspec.msgpack import Decoder, encode
 
 from hived.errors import HivedError
 from hived_extender.api.waiting import When
 from hived_extender.insight.apart import compute_apart
-from hived_extender.insight.forecast import PLAYS_OF_ALL, ages, forecast_all, forecast_of, play, told
+from hived_extender.insight.forecast import PLAYS_OF_ALL, ages, forecast_all, forecast_of, forecasts_from, play
 from hived_extender.insight.past import Past, Raw
 from hived_extender.insight.scene import scene_of
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry, take
@@ -34,7 +36,8 @@ class Forecaster:
     def __init__(self, service: Service, store: Store | None = None) -> None:
         """Without a store everything is forgotten at the end of the process."""
         self._service, self._store = service, store
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # of the past and the last list; nobody plays while holding it
+        self._playing = threading.Lock()  # one list at a time; taken before the other one
         self._past: Past | None = None
         self._all: tuple[Snapshot, dict[str, When]] | None = None
         self._has_failed = False
@@ -53,44 +56,53 @@ class Forecaster:
 
     def of(self, snapshot: Snapshot, entry: WaitingEntry) -> When:
         """When a waiting job of the snapshot starts; see `forecast_of`. The forecast of all is used if there is one."""
-        with self._lock:
-            if self._all is not None and self._all[0] is snapshot and entry.name in self._all[1]:
-                return self._all[1][entry.name]
-            past = self._known()
-            return _WHEN.decode(compute_apart(lambda: encode(forecast_of(snapshot, entry, past)), snapshot.lock))
+        known = self._all
+        if known is not None and known[0] is snapshot and entry.name in known[1]:
+            return known[1][entry.name]
+        return _WHEN.decode(self._apart(lambda: encode(forecast_of(snapshot, entry, self._known())), snapshot.lock))
 
     def all(self, snapshot: Snapshot) -> dict[str, When]:
         """When each waiting job starts, by name; worked out once for a snapshot. See `forecast_all`."""
-        with self._lock:
-            if self._all is None or self._all[0] is not snapshot:
-                past = self._known()
-                self._all = (
-                    snapshot,
-                    _WHENS.decode(compute_apart(lambda: encode(forecast_all(snapshot, past)), snapshot.lock)),
-                )
-            return self._all[1]
+        with self._playing:
+            known = self._all
+            if known is None or known[0] is not snapshot:
+                found = self._apart(lambda: encode(forecast_all(snapshot, self._known())), snapshot.lock)
+                self._all = known = snapshot, _WHENS.decode(found)
+            return known[1]
 
     def look(self) -> None:
         """Learn from the service as it is now, if this replica leads, and note forecasts to be judged later."""
         if not self._service.is_ready:
             with self._lock:
                 self._past = None  # another replica writes the file now
+                if self._store is not None:
+                    self._store.release()
             return
         snapshot = take(self._service)
         scene = scene_of(snapshot)
         with self._lock:
             past = self._known()
-            past.look(scene)
+            past.look(scene, self._service.runner.clock_s)
             names = [waiter.entry.name for waiter in scene.waiters]
             wanted = [number for number, name in enumerate(names) if past.wants_forecast(name, scene.at)]
-            if not wanted:
-                return
-            found = _RAWS.decode(
-                compute_apart(lambda: encode(play(scene, past.durations.at(ages(scene)), PLAYS_OF_ALL)), nullcontext())
-            )
-            self._all = snapshot, told(scene, found, past)
+        if not wanted:
+            return
+        played = self._apart(lambda: encode(play(scene, past.durations.at(ages(scene)), PLAYS_OF_ALL)), nullcontext())
+        found = _RAWS.decode(played)
+        with self._lock:
+            self._all = snapshot, forecasts_from(scene, found, past)
             for number in wanted:
-                past.note(names[number], scene.waiters[number].entry.vc, scene.at, found[number])
+                past.note(scene.waiters[number], scene.at, found[number])
+
+    def _apart(self, compute: Callable[[], bytes], lock: AbstractContextManager[object]) -> bytes:
+        """See `compute_apart`. Both locks are held while the process is made, but not until its result is there."""
+        return compute_apart(compute, self._held_with(lock))
+
+    @contextmanager
+    def _held_with(self, lock: AbstractContextManager[object]) -> Iterator[None]:
+        with lock, self._lock:
+            self._known()  # reads the file, which the other process must not
+            yield
 
     def _known(self) -> Past:
         if self._past is None:

@@ -42,19 +42,20 @@ class _Act(IntEnum):
 class Play:
     """One future. `starts[number]` is when a waiting job starts, in seconds from now; infinite if it does not.
 
-    `reserved_s[number]` is when the cells are free that a job could reserve at once; infinite if it could not.
+    `reserved_s[number]` is when the cells are free at the latest that a job could reserve at once: infinite if nobody
+    knows, None if it could not.
     """
 
     def __init__(
-        self, scene: Scene, ends: Sequence[float], lengths: Sequence[float], room: State | None = None
+        self, scene: Scene, ends: Sequence[float], lengths: Sequence[float], spare: State | None = None
     ) -> None:
         """`ends`: seconds until each running job ends; `lengths`: how long each waiting one then runs. Infinite: never.
 
-        `room` is the state of an earlier play that is over.
+        `spare` is the state of an earlier play that is over.
         """
-        self.state = copy_state(scene.state, room)
+        self.state = copy_state(scene.state, spare)
         self.starts = [math.inf] * len(scene.waiters)
-        self.reserved_s = [math.inf] * len(scene.waiters)
+        self.reserved_s: list[float | None] = [None] * len(scene.waiters)
         self.asks = 0
         self._scene = scene
         self._ends = ends
@@ -143,7 +144,7 @@ class Play:
         """Have every part of a job bound or its cells reserved; else it lets go of all, and False is returned."""
         entry = self._scene.waiters[number].entry
         taken = self._taken.setdefault(number, {})
-        emptied_s = self._now_s
+        emptied_s = latest_s = self._now_s
         offers = self._scene.waiters[number].offers(self._opened)
         for request, offer in zip(entry.requests, offers, strict=True):
             if taken.get(request):
@@ -165,7 +166,8 @@ class Play:
                 lent = (*decision.lazily_preempted, *applied.lazily_preempted)
             else:
                 taken[request] = False
-                emptied_s = max(emptied_s, self._evict(request.spec.group.name))
+                gone_s, by_s = self._evict(request.spec.group.name)
+                emptied_s, latest_s = max(emptied_s, gone_s), max(latest_s, by_s)
                 lent = decision.lazily_preempted
             for name in lent:
                 self._usage.remove(name)
@@ -177,7 +179,7 @@ class Play:
                 heapq.heappush(self._agenda, (self._now_s + self._lengths[number], _Act.END_OF_WAITER, number))
         else:
             if self._now_s == 0:
-                self.reserved_s[number] = emptied_s
+                self.reserved_s[number] = latest_s
             heapq.heappush(self._agenda, (max(emptied_s, self._now_s + 1.0), _Act.EMPTIED, number))
         return True
 
@@ -195,23 +197,27 @@ class Play:
     def _clock(self) -> float | None:
         return self._scene.at + self._now_s if self._is_better else None
 
-    def _evict(self, preemptor: str) -> float:
-        """The groups in the cells that a group reserves leave; returns when they have left."""
-        gone_s = self._now_s
+    def _evict(self, preemptor: str) -> tuple[float, float]:
+        """The groups in the cells that a group reserves leave; returns when they have, and when at the latest.
+
+        The first one counts their time to leave alone. The other one is told people, and is for the first round.
+        """
+        gone_s = by_s = self._now_s
         numbers = self.state.victims[self.state.groups[preemptor].number].groups
         for name in sorted(self.state.group_by_number[number].name for number in numbers):
             self._usage.remove(name)
             runner = self._scene.runner_of.get(name)
             if runner is None:
-                leaves_s = self._now_s + GRACE_S
+                leaves_s, by_s = self._now_s + GRACE_S, math.inf
                 heapq.heappush(self._agenda, (leaves_s, _Act.END_OF_WAITER, self._waiter_of[name]))
             else:
                 one = self._scene.runners[runner]
                 leaves_s = one.left_s if one.is_leaving and one.left_s is not None else self._now_s + one.grace_s
                 leaves_s = max(min(leaves_s, self._ends[runner]), self._now_s)
+                by_s = max(by_s, one.gone_s)
                 heapq.heappush(self._agenda, (leaves_s, _Act.END, runner))
             gone_s = max(gone_s, leaves_s)
-        return gone_s
+        return gone_s, by_s
 
     def _end(self, runner: int) -> None:
         """A job that ran at the beginning is over."""

@@ -14,10 +14,12 @@ import math
 import threading
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Annotated
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
 from hived.errors import UserError
 from hived_extender.api.history import History, Series
@@ -66,6 +68,7 @@ _TABLES = (
     "CREATE TABLE IF NOT EXISTS samples (step INTEGER, slot INTEGER, at INTEGER NOT NULL, body BLOB NOT NULL, "
     "PRIMARY KEY (step, slot)) WITHOUT ROWID",
 )
+_Sample = tuple[int, Annotated[int, Meta(ge=0, le=int(LATEST_S))], bytes]
 _PUT = "INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?)"
 _NAME = "INSERT OR REPLACE INTO series VALUES (?, ?)"
 
@@ -135,8 +138,8 @@ class HistoryRings:
         """
         if not self._store.where:
             return
-        names = self._store.read("SELECT number, name FROM series ORDER BY number")
-        rows = self._store.read("SELECT step, at, body FROM samples")
+        names = self._store.read("SELECT number, name FROM series ORDER BY number", tuple[int, str])
+        rows = self._store.read("SELECT step, at, body FROM samples", _Sample)
         with self._lock:
             self._begin()
             for number, name in names:
@@ -181,9 +184,10 @@ class HistoryRings:
                     self._sums[key] = self._sums.get(key, 0.0) + value
 
     def flush(self) -> None:
-        """Write the row of the minute that has begun, as the process is about to end."""
+        """Write the row of the minute that has begun, as this process ends, or another one may lead and write."""
         with self._lock:
             self._end_minute()
+        self._store.release()
 
     def query(
         self,
@@ -213,9 +217,12 @@ class HistoryRings:
                     continue
                 values = ring.values[slots, self._numbers[key]]
                 if np.nan_to_num(values).any() or (len(values) and key[0] == "leaf_cells"):
-                    labels = dict(zip(LABELS[key[0]], key[1:], strict=True))
-                    found.append(Series(key[0], labels, _rounded(values)))  # type: ignore[arg-type]
-        return History(step=ring.step, times=times, series=found, is_kept=bool(self._store.where))
+                    found.append((key, values))
+        series = [
+            Series(key[0], dict(zip(LABELS[key[0]], key[1:], strict=True)), _rounded(values))  # type: ignore[arg-type]  # keys of the ring are names of metrics
+            for key, values in found
+        ]
+        return History(step=ring.step, times=times, series=series, is_kept=bool(self._store.where))
 
     def _ring(self, first_s: float, last_s: float, step: int | None) -> _Ring:
         if step is not None:
@@ -311,8 +318,8 @@ def _key_of(name: str) -> Key | None:
     return key if key and key[0] in LABELS and len(key) == 1 + len(LABELS[key[0]]) else None
 
 
-def _row_of(body: object) -> FloatArray | None:
+def _row_of(body: bytes) -> FloatArray | None:
     try:
-        return np.frombuffer(zlib.decompress(body), "<f4") if isinstance(body, bytes) else None
+        return np.frombuffer(zlib.decompress(body), "<f4")
     except (zlib.error, ValueError):
         return None

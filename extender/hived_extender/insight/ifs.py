@@ -6,7 +6,6 @@ from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived_extender.api.waiting import Certificate, IfResult
-from hived_extender.insight.certificates import Judge
 from hived_extender.insight.changes import (
     ACCEPTED,
     Cells,
@@ -18,6 +17,7 @@ from hived_extender.insight.changes import (
     read_change,
     words,
 )
+from hived_extender.insight.judge import Judge
 from hived_extender.insight.resized import resized_state, type_names
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry
 from hived_extender.insight.trials import Trials, refusal

@@ -1,55 +1,86 @@
 """The past as forecasts need it, learned by looking at one snapshot after the other.
 
-A job that runs in one snapshot and not in the next has ended in between. A job that waits gets a forecast, and again
-each time it has waited twice as long; once it runs, the forecasts are compared with the actual wait.
+A job that runs in one snapshot and not in the next has ended in between, or was preempted: the service says so. A job
+that waits gets a forecast, and again each time it has waited twice as long; once it runs, the forecasts are compared
+with the actual wait.
 """
 
 import math
+from collections.abc import Collection
 
 import msgspec
 
 from hived.state import GroupState
-from hived_extender.insight.corrections import Corrections, Factors, Outcome
+from hived_extender.insight.corrections import Corrections, Corrector, Outcome
 from hived_extender.insight.durations import Durations, Ended
-from hived_extender.insight.scene import Scene
+from hived_extender.insight.scene import Runner, Scene, Waiter
 from hived_extender.insight.store import Store
 
 MOST_OPEN = 2000
-"""Forecasts that wait for their outcome."""
+"""Forecasts that wait for their outcome. Virtual clusters share them, and each forgets its oldest ones first."""
+
+SPARE = 500
+"""So many more are kept until some are forgotten at once."""
+
+JUMP_S = 30.0
+"""Clocks that part by more than that between two looks: one of them was set."""
 
 FIRST_AGAIN_S = 300.0
+MOST_DOUBLINGS = 20
 
 
 class Raw(msgspec.Struct, frozen=True):
     """A forecast in seconds from now, before it is corrected. Infinite: it is not known.
 
-    `bound_s` follows from declared limits; at `reserved_s` the cells are free that are reserved at once.
+    `bound_s` follows from declared limits. `reserved_s` is when the cells are free at the latest that can be reserved
+    at once; None if others have to end first.
     """
 
     likely_s: float = math.inf
     by_s: float = math.inf
     bound_s: float = math.inf
-    reserved_s: float = math.inf
+    reserved_s: float | None = None
     is_now: bool = False
 
 
 class _Running(msgspec.Struct, frozen=True):
     vc: str
     leaves: int
+    groups: tuple[str, ...]
     since_s: float
+    is_dated: bool
     is_evicted: bool
+    has_lost: bool
+
+    def ended(self, at_s: float, lost: Collection[str]) -> Ended:
+        """The job is over, of whose groups some may have been `lost` since the last look."""
+        is_whole = not (self.is_evicted or self.has_lost or any(group in lost for group in self.groups))
+        return Ended(self.vc, self.leaves, max(at_s - self.since_s, 0.0), is_whole, at_s)
 
 
 class _Open(msgspec.Struct, frozen=True):
     """A forecast, in seconds from when it was made."""
 
     vc: str
+    is_opportunistic: bool
     made_s: float
     likely_s: float
     by_s: float
+    order: int
 
     def outcome(self, at_s: float) -> Outcome:
-        return Outcome(self.vc, self.likely_s, self.by_s, at_s - self.made_s)
+        return Outcome(self.vc, self.is_opportunistic, self.likely_s, self.by_s, at_s - self.made_s)
+
+
+class _Waiting(msgspec.Struct):
+    """A waiting job: when it gets its next forecast, and those that will be judged: the first one, how many, and those
+    that are not forgotten.
+    """
+
+    next_s: float = 0.0
+    first_s: float = math.inf
+    count: int = 0
+    made: list[_Open] = msgspec.field(default_factory=list)
 
 
 class Past:
@@ -60,46 +91,104 @@ class Past:
         self.durations = Durations(store)
         self.corrections = Corrections(store)
         self._running: dict[str, _Running] = {}
-        self._open: dict[str, list[_Open]] = {}
+        self._at_s = self._clock_s = -math.inf
+        self._lost = 0
+        self._waiting: dict[str, _Waiting] = {}
+        self._open_count = self._noted = 0
 
-    def look(self, scene: Scene) -> None:
-        """Learn from a snapshot, which is later than the one before."""
+    def look(self, scene: Scene, clock_s: float | None = None) -> None:
+        """Learn from a snapshot, which is later than the one before.
+
+        `clock_s` is the time of a clock that nobody sets. If the snapshot's was set since the last look, ends and
+        starts of the meantime are not counted.
+        """
         at_s = scene.at
+        if clock_s is not None:
+            if self._running and abs((at_s - self._at_s) - (clock_s - self._clock_s)) > JUMP_S:
+                self._running.clear()
+                self._waiting.clear()
+                self._open_count = 0
+            self._clock_s = clock_s
+        lost = {group for number, group in scene.lost if number > self._lost}
+        self._lost = max((number for number, _ in scene.lost), default=0)
         now = {one.name: one for one in scene.runners}
-        gone = [known for name, known in self._running.items() if name not in now]
-        self.durations.add(
-            [Ended(one.vc, one.leaves, max(at_s - one.since_s, 0.0), not one.is_evicted, at_s) for one in gone]
-        )
-        groups = scene.state.groups
+        ended = []
+        for name, known in self._running.items():
+            one = now.get(name)
+            if one is None:
+                ended.append(known.ended(at_s, lost))
+            elif self._is_another(known, one, at_s):
+                ended.append(known.ended(at_s - one.age_s, lost))
+        self.durations.add(ended)
+        groups, before = scene.state.groups, self._running
         self._running = {
             name: _Running(
                 one.vc,
                 one.leaves,
+                one.groups,
                 at_s - one.age_s,
+                one.age_s > 0,
                 any(groups[group].state is GroupState.BEING_PREEMPTED for group in one.groups),
+                name in before
+                and not self._is_another(before[name], one, at_s)
+                and (before[name].has_lost or any(group in lost for group in one.groups)),
             )
             for name, one in now.items()
         }
         started = {name: at_s - one.age_s for name, one in now.items()}
         waiting = {waiter.entry.name for waiter in scene.waiters}
-        for job in [job for job in self._open if job not in waiting]:
-            made = self._open.pop(job)
+        for job in [job for job in self._waiting if job not in waiting]:
+            made = self._waiting.pop(job).made
+            self._open_count -= len(made)
             if job in started:
                 self.corrections.add([one.outcome(max(started[job], one.made_s)) for one in made])
+        self._at_s = at_s
+
+    def _is_another(self, known: _Running, one: Runner, at_s: float) -> bool:
+        """Is a job that runs not the one of the same name that ran at the last look? It started since."""
+        return known.is_dated and one.age_s > 0 and at_s - one.age_s > self._at_s
 
     def wants_forecast(self, job: str, at_s: float) -> bool:
-        """Should a forecast of a waiting job be noted now? Bounded: few of each job, MOST_OPEN of all."""
-        made = self._open.get(job, ())
-        if not made:
-            return sum(map(len, self._open.values())) < MOST_OPEN
-        again_s: float = FIRST_AGAIN_S * 2 ** (len(made) - 1)
-        return at_s - made[0].made_s >= again_s
+        """Should a forecast of a waiting job be made and noted now?
 
-    def note(self, job: str, vc: str, at_s: float, raw: Raw) -> None:
-        """A forecast was made. Only those that were played are judged: others do not depend on the past."""
-        if raw.by_s < math.inf and raw.reserved_s == math.inf and not raw.is_now:
-            self._open.setdefault(job, []).append(_Open(vc, at_s, raw.likely_s, raw.by_s))
+        At first, and each time it has waited twice as long; one that is not judged is made anew after FIRST_AGAIN_S.
+        """
+        known = self._waiting.get(job)
+        return known is None or at_s >= known.next_s
 
-    def factors(self, vc: str, at_s: float) -> Factors:
-        """The corrections for a virtual cluster."""
-        return self.corrections.of(vc, [one.outcome(at_s) for made in self._open.values() for one in made])
+    def note(self, waiter: Waiter, at_s: float, raw: Raw) -> None:
+        """A forecast was made. Only those that were played are judged: others do not depend on the past.
+
+        Cost O(1), and O(MOST_OPEN) once in SPARE times.
+        """
+        known = self._waiting.setdefault(waiter.entry.name, _Waiting())
+        known.next_s = at_s + FIRST_AGAIN_S
+        if raw.by_s < math.inf and raw.reserved_s is None and not raw.is_now:
+            one = _Open(waiter.entry.vc, waiter.is_opportunistic, at_s, raw.likely_s, raw.by_s, self._noted)
+            known.made.append(one)
+            known.first_s, known.count = min(known.first_s, at_s), known.count + 1
+            known.next_s = known.first_s + FIRST_AGAIN_S * 2.0 ** min(known.count - 1, MOST_DOUBLINGS)
+            self._noted += 1
+            self._open_count += 1
+            if self._open_count >= MOST_OPEN + SPARE:
+                self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        """MOST_OPEN are kept. Virtual clusters with few forecasts keep all, the others as many as each other."""
+        orders: dict[str, list[int]] = {}
+        for known in self._waiting.values():
+            for one in known.made:
+                orders.setdefault(one.vc, []).append(one.order)
+        left, kept = MOST_OPEN, dict[str, set[int]]()
+        for count, (vc, own) in enumerate(sorted(orders.items(), key=lambda item: (len(item[1]), item[0]))):
+            share = min(left // (len(orders) - count), len(own))
+            kept[vc] = set(sorted(own)[len(own) - share :])
+            left -= share
+        for known in self._waiting.values():
+            known.made = [one for one in known.made if one.order in kept[one.vc]]
+        self._open_count = MOST_OPEN - left
+
+    def corrector(self, at_s: float) -> Corrector:
+        """The corrections of now."""
+        made = sorted((one for each in self._waiting.values() for one in each.made), key=lambda one: one.made_s)
+        return self.corrections.at(one.outcome(at_s) for one in made)

@@ -34,22 +34,18 @@ def check_size(state: State) -> None:
 
 
 def resized_state(state: State, resizes: Sequence[Resize]) -> State:
-    """A state of the changed configuration, in which everything runs where it does now.
+    """A state of the changed configuration, in which everything runs where it does now; told of it as a pushed
+    configuration's would be.
 
     Raises UserError if the hardware cannot keep all promises, if a group would lose its guarantee, or if the cluster
     is too large. Cost O(cells + pods); `state` is not changed.
     """
     check_size(state)
     spec = replace(state.spec, virtual_clusters=_resized(state.spec, resizes))
-    found = new_state(spec)
-    for node in found.topology.node_names:
+    _check_promises(spec)
+    found, names = new_state(spec), state.topology.node_names
+    for node in sorted(names[number] for number in np.flatnonzero(state.cells.node_bad == 0)):
         handle(found, NodeHealthChanged(node, True))
-    if any(found.cells.strained) or any(
-        spare_of(found, chain).min() < 0 for chain in range(len(found.topology.chains))
-    ):
-        raise UserError("there is not enough hardware for the promises to all virtual clusters")
-    for number in np.flatnonzero(state.cells.node_bad).tolist():
-        handle(found, NodeHealthChanged(state.topology.node_names[number], False))
     placed = [
         Placed(pod, bind_info_of_slot(state, group, slot), group.times.get(pod.uid, WorkTimes()))
         for group in state.groups.values()
@@ -60,13 +56,23 @@ def resized_state(state: State, resizes: Sequence[Resize]) -> State:
         handle(found, PodAllocated(request, info, times=times))
     for loss in _losses(state):
         handle(found, loss)
-    for reserved in reservations(state).values():
+    for _, reserved in sorted(reservations(state).items()):
         handle(found, GroupReserved(reserved.pods, reserved.info))
     for name, group in state.groups.items():
         now = found.groups[name]
         if NO_CELL in now.physical or (group.virtual is not None) != (now.virtual is not None):
             raise UserError(f"{name} would lose its cells, or the guarantee of its virtual cluster")
     return found
+
+
+def _check_promises(spec: ClusterSpec) -> None:
+    """Raise UserError if not even good hardware could keep all promises."""
+    healthy = new_state(spec)
+    for node in healthy.topology.node_names:
+        handle(healthy, NodeHealthChanged(node, True))
+    chains = range(len(healthy.topology.chains))
+    if any(healthy.cells.strained) or any(spare_of(healthy, chain).min() < 0 for chain in chains):
+        raise UserError("there is not enough hardware for the promises to all virtual clusters")
 
 
 def _losses(state: State) -> list[LeavesLost]:

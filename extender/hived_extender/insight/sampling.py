@@ -37,7 +37,7 @@ class Sampler:
         self._seen = ""
         self._cells: Counter[Key] = Counter()
         self._free: dict[tuple[str, str, str], int] = {}
-        self._told: dict[str, Tally] = {}
+        self._counted: dict[str, Tally] = {}
         self._has_led = False
         self._has_failed = False
         self._is_stopping = threading.Event()
@@ -115,16 +115,16 @@ class Sampler:
     def _add_tallies(self, sample: Counter[Key]) -> None:
         """Starts and preemptions since the last sample."""
         for vc, tally in list(self._service.metrics.tallies.items()):
-            before = self._told.get(vc, Tally())
-            told = self._told[vc] = Tally(
+            before = self._counted.get(vc, Tally())
+            now = self._counted[vc] = Tally(
                 tally.started_pods, tally.start_delay_s, tally.preempted_pods, tally.preempted_gpu_hours
             )
             events = {
-                "started_pods": told.started_pods - before.started_pods,
-                "start_delay_seconds": told.start_delay_s - before.start_delay_s,
-                "preempted_pods": told.preempted_pods - before.preempted_pods,
-                "preempted_gpu_hours": told.preempted_gpu_hours - before.preempted_gpu_hours,
+                "started_pods": now.started_pods - before.started_pods,
+                "start_delay_seconds": now.start_delay_s - before.start_delay_s,
+                "preempted_pods": now.preempted_pods - before.preempted_pods,
+                "preempted_gpu_hours": now.preempted_gpu_hours - before.preempted_gpu_hours,
             }
             for metric, count in events.items():
                 if count:
-                    sample[metric, vc] = count  # type: ignore[assignment]
+                    sample[metric, vc] = count  # type: ignore[assignment]  # keys above are names of metrics

@@ -4,6 +4,7 @@ Jobs are numbered: those that wait in the order in which they are served, then t
 may have many groups, one for each pod of its gang; they end together.
 """
 
+import math
 from collections.abc import Hashable, Sequence
 
 import msgspec
@@ -13,7 +14,7 @@ from hived.copying import copy_state
 from hived.events import Offer
 from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest
 from hived.state import Group, GroupState, State
-from hived.topology import BoolArray, Topology
+from hived.topology import NO_CELL, BoolArray, Topology
 from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry
 
 GRACE_S = 30.0
@@ -62,6 +63,7 @@ class Waiter(msgspec.Struct, frozen=True, eq=False):
 class Runner(msgspec.Struct, frozen=True, eq=False):
     """A job that runs. `age_s` is its age, and `left_s` how long it still has its cells at the most by its own
     declaration, or as it is leaving already; None if it does not say, or has stayed longer. It has `grace_s` to leave.
+    If others take its cells now, it is gone in `gone_s` at the latest; infinite if nobody knows.
     """
 
     name: str
@@ -73,11 +75,17 @@ class Runner(msgspec.Struct, frozen=True, eq=False):
     left_s: float | None
     grace_s: float
     is_leaving: bool = False
+    gone_s: float = math.inf
+
+    @property
+    def is_opportunistic(self) -> bool:
+        """Does it have cells that nobody promised it?"""
+        return self.priority <= OPPORTUNISTIC_PRIORITY
 
 
 class Scene(msgspec.Struct, frozen=True, eq=False):
     """See the module. `state` is a copy that nobody else has, to be copied again. `promised` has the leaf cells of each
-    virtual cluster. `is_whole`: no node is bad. `at` is in seconds since 1970.
+    virtual cluster. `is_whole`: no node is bad. `lost` is that of the snapshot. `at` is in seconds since 1970.
     """
 
     state: State
@@ -87,19 +95,20 @@ class Scene(msgspec.Struct, frozen=True, eq=False):
     runner_of: dict[str, int]
     promised: dict[str, int]
     is_whole: bool
+    lost: Sequence[tuple[int, str]] = ()
 
     def number(self, entry: WaitingEntry) -> int:
         """The number of a waiting job. Raises ValueError if it is of another snapshot."""
-        return next(number for number, each in enumerate(self.waiters) if each.entry is entry)
+        for number, each in enumerate(self.waiters):
+            if each.entry is entry:
+                return number
+        raise ValueError(f"{entry.name} waits in another snapshot")
 
 
-def scene_of(snapshot: Snapshot, room: State | None = None) -> Scene:
-    """Everything that each play of a snapshot needs. `room` is the state of an earlier scene that is over.
-
-    Cost: a copy of the state, O(groups + waiting jobs).
-    """
+def scene_of(snapshot: Snapshot) -> Scene:
+    """Everything that each play of a snapshot needs. Cost: a copy of the state, O(groups + waiting jobs)."""
     with snapshot.lock:
-        state = copy_state(snapshot.state, room)
+        state = copy_state(snapshot.state)
     runners = tuple(_runners(snapshot, state))
     return Scene(
         state,
@@ -109,6 +118,7 @@ def scene_of(snapshot: Snapshot, room: State | None = None) -> Scene:
         {group: number for number, runner in enumerate(runners) for group in runner.groups},
         _promised(state.topology),
         not bool(state.cells.node_bad.any()) and not bool(state.cells.lost_total.any()),
+        snapshot.lost,
     )
 
 
@@ -153,10 +163,10 @@ def _runners(snapshot: Snapshot, state: State) -> Sequence[Runner]:
         if group.state is not GroupState.PREEMPTING:
             facts = snapshot.running.get(name)
             jobs.setdefault(facts.job if facts is not None else name, []).append((group, facts))
-    return [_runner(name, jobs[name], snapshot.at) for name in sorted(jobs)]
+    return [_runner(name, jobs[name], state, snapshot.at) for name in sorted(jobs)]
 
 
-def _runner(name: str, groups: Sequence[tuple[Group, RunningFacts | None]], at: float) -> Runner:
+def _runner(name: str, groups: Sequence[tuple[Group, RunningFacts | None]], state: State, at: float) -> Runner:
     first = groups[0][0]
     known = [facts for _, facts in groups if facts is not None]
     started = [facts.started_s for facts in known if facts.started_s is not None]
@@ -172,7 +182,18 @@ def _runner(name: str, groups: Sequence[tuple[Group, RunningFacts | None]], at: 
         left_s=max(limited) if len(limited) == len(lefts) else None,
         grace_s=max((facts.grace_s for facts in known), default=GRACE_S),
         is_leaving=len(known) == len(groups) and all(facts.is_leaving for facts in known),
+        gone_s=max(_gone_s(group, facts, state, at) for group, facts in groups),
     )
+
+
+def _gone_s(group: Group, facts: RunningFacts | None, state: State, at: float) -> float:
+    """Seconds until a group is gone that has to leave now; infinite once that moment is over, or with a bad node, where
+    pods may never end.
+    """
+    leaves = group.physical[group.physical != NO_CELL]
+    if facts is None or facts.gone_s < at or bool(state.cells.node_bad[state.arrays.node[leaves]].any()):
+        return math.inf
+    return facts.gone_s - at
 
 
 def _left_s(facts: RunningFacts, at: float) -> float | None:

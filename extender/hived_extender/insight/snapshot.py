@@ -5,6 +5,7 @@ or not, while the state is that of one moment. The offers of a job are looked up
 is the caller's: the service goes on.
 """
 
+import math
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -87,7 +88,8 @@ class RunningFacts(msgspec.Struct, frozen=True):
     `job` is the name of its job as `hived why` takes it. `started_s` is when its first pod started, and `ends_s` when
     the group ends at the latest by its own declaration: seconds since 1970, None if nobody knows. It `may_move` if all
     of its owners allow that. Its pods have `grace_s` to leave; a group that `is_leaving` is gone at `leaves_s` at the
-    latest.
+    latest. If others take its cells now, it is gone at `gone_s` at the latest, retries of refused evictions included;
+    infinite if nobody knows.
     """
 
     job: str
@@ -100,6 +102,7 @@ class RunningFacts(msgspec.Struct, frozen=True):
     grace_s: float = 30.0
     is_leaving: bool = False
     leaves_s: float | None = None
+    gone_s: float = math.inf
 
 
 class Snapshot(msgspec.Struct, frozen=True, eq=False):
@@ -108,7 +111,8 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     `waiting` is in the order in which jobs are served: by priority, then by age. `running` is by group. `bad` has, for
     each configured node that cannot be used, why, and since when if that is known, and `bad_nodes` has it as the rules
     of Kubernetes see it. `access` decides which namespaces may use which virtual clusters, by `labels` of namespaces
-    where it needs them. `jobs` has the groups with cells by the name of their job.
+    where it needs them. `jobs` has the groups with cells by the name of their job. `lost` has the groups of which
+    pods were preempted lately, in the order of their numbers.
 
     Whoever asks the core about `state` holds `lock`: its answers are tried there and taken back.
     """
@@ -123,6 +127,7 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     access: AccessRules
     labels: Mapping[str, Mapping[str, str]]
     jobs: Mapping[str, Sequence[str]]
+    lost: Sequence[tuple[int, str]] = ()
     lock: threading.RLock = msgspec.field(default_factory=threading.RLock)
 
     def find(self, name: str) -> WaitingEntry | None:
@@ -146,7 +151,7 @@ def take(service: Service) -> Snapshot:
         state, version = copy_state(core.state, groups=groups), (core.number, core.version)
         access, bad = machine.interpreter.rules.access, _bad_nodes(machine, state)
         nodes = {name: node for name in bad if (node := machine.cache.nodes.ruled(name)) is not None}
-        records = list(machine.cache.pods)
+        records, lost = list(machine.cache.pods), machine.tallies.lost
     jobs: dict[str, _Job] = {}
     running: dict[str, list[_RunningPod]] = {}
     left = iter(records)
@@ -154,11 +159,11 @@ def take(service: Service) -> Snapshot:
     while record is not None:
         time.sleep(0)  # let another waiter have the lock first
         with _look(service) as machine:
-            looks = 0
+            looks, at_s = 0, service.runner.wall_s
             while record is not None and looks < AT_ONCE:
                 looks += 1
                 if machine.cache.pods.get(record.uid) is record:
-                    looks += _note(record, machine, jobs, running)
+                    looks += _note(record, machine, at_s, jobs, running)
                 record = next(left, None)
     waiting = sorted((job.entry() for job in jobs.values()), key=_turn)
     labels = {
@@ -168,7 +173,17 @@ def take(service: Service) -> Snapshot:
     }
     found = {group: _facts(pods) for group, pods in running.items()}
     return Snapshot(
-        state, version, service.runner.wall_s, tuple(waiting), found, bad, nodes, access, labels, jobs_of(state, found)
+        state,
+        version,
+        service.runner.wall_s,
+        tuple(waiting),
+        found,
+        bad,
+        nodes,
+        access,
+        labels,
+        jobs_of(state, found),
+        lost,
     )
 
 
@@ -210,6 +225,7 @@ class _Job(msgspec.Struct):
 class _RunningPod(msgspec.Struct, frozen=True):
     record: PodRecord
     user: str
+    gone_s: float
 
 
 def _bad_nodes(machine: Machine, state: State) -> dict[str, tuple[str, float | None]]:
@@ -227,7 +243,9 @@ def _look(service: Service) -> Iterator[Machine]:
         yield machine
 
 
-def _note(record: PodRecord, machine: Machine, jobs: dict[str, _Job], running: dict[str, list[_RunningPod]]) -> int:
+def _note(
+    record: PodRecord, machine: Machine, at_s: float, jobs: dict[str, _Job], running: dict[str, list[_RunningPod]]
+) -> int:
     """Note a pod with its job. Returns the looks at offers that it took: none but for the first pod of a job."""
     cache, looks = machine.cache, 0
     if record.state in (PodState.WAITING, PodState.HELD):
@@ -247,7 +265,8 @@ def _note(record: PodRecord, machine: Machine, jobs: dict[str, _Job], running: d
             job.created_s = min(job.created_s, _created_s(record))
             job.limits.append(limit_s_of(record))
     elif record.is_in_core and record.request is not None and record.place.info is not None:
-        running.setdefault(record.request.spec.group.name, []).append(_RunningPod(record, _user(record, cache)))
+        one = _RunningPod(record, _user(record, cache), machine.preemptions.gone_by(record, at_s))
+        running.setdefault(record.request.spec.group.name, []).append(one)
     return looks
 
 
@@ -345,4 +364,5 @@ def _facts(pods: Sequence[_RunningPod]) -> RunningFacts:
         grace_s=max(one.seen.grace_s for one in records),
         is_leaving=all(one.seen.is_leaving for one in records),
         leaves_s=last_of(leaves),
+        gone_s=max(one.gone_s for one in pods),
     )

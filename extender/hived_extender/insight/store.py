@@ -2,8 +2,11 @@
 
 It is a convenience, never a condition: without a path, or where the path cannot be written, everything is kept in
 memory. A file that is no sound database is renamed to `FILE.corrupt` with a warning, and a new one is begun. A write
-that fails is dropped, with one warning until a write succeeds again. Owners of tables bound their rows; the file itself
-is bounded too. Thread-safe; other processes may read the file.
+that fails is dropped, with one warning until a write succeeds again. Rows that another program wrote, and that are no
+rows of ours, are skipped with a warning. Owners of tables bound their rows; the file itself is bounded too.
+
+One process at a time writes the file: it locks `FILE.lock` with its first write until it lets go. Others may read, and
+theirs are dropped writes. Thread-safe.
 """
 
 import contextlib
@@ -13,11 +16,18 @@ import sqlite3
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+
+from hived_extender.insight.file_lock import FileLock
 
 log = logging.getLogger(__name__)
 
 Row: TypeAlias = tuple[Any, ...]
+
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
+"""A length of time or a moment, in a row of the file."""
 
 MOST_BYTES = 64 * 1024 * 1024
 """Of the file; a write beyond that fails."""
@@ -27,6 +37,7 @@ BUSY_S = 0.5
 """How long a write waits for another process that reads or writes the file."""
 
 CORRUPT = ".corrupt"
+LOCK = ".lock"
 _BESIDE = ("-wal", "-shm", "-journal")
 
 
@@ -41,6 +52,8 @@ class Store:
         self._tables: list[str] = []
         self._is_failing = False
         self._is_closed = False
+        self._file_lock = FileLock(path.with_name(path.name + LOCK)) if path is not None else None
+        self._opened: tuple[int, int] | None = None  # the file, by device and number
         self._database = self._open()
 
     @property
@@ -60,8 +73,9 @@ class Store:
     def write(self, statement: str, rows: Iterable[Row]) -> bool:
         """Carry a statement out for each row, all or none; False if they could not be written."""
         with self._lock:
-            if self._is_closed:
+            if self._is_closed or not self._may_write():
                 return False
+            self._follow()
             try:
                 with self._database:
                     self._database.executemany(statement, rows)
@@ -71,23 +85,61 @@ class Store:
             self._is_failing = False
             return True
 
-    def read(self, query: str, parameters: Sequence[Any] = ()) -> list[Row]:
-        """All rows that a query finds; none if they cannot be read."""
+    def read(self, query: str, kind: Any = Row, parameters: Sequence[Any] = ()) -> list[Any]:
+        """All rows of a kind, such as `tuple[str, int]`, that a query finds; none if they cannot be read."""
         with self._lock:
             if self._is_closed:
                 return []
+            self._follow()
             try:
-                return self._database.execute(query, parameters).fetchall()
+                rows = self._database.execute(query, parameters).fetchall()
             except sqlite3.DatabaseError as error:
                 self._failed(error)
                 return []
+        found = [row for each in rows if (row := _converted(each, kind)) is not None]
+        if len(found) < len(rows):
+            fields = {"file": self.where, "rows": len(rows) - len(found), "query": query}
+            log.warning("rows of the history are skipped: they have other types", extra={"fields": fields})
+        return found
+
+    def release(self) -> None:
+        """Another process may write the file from now on, until this one writes again."""
+        with self._lock:
+            if self._file_lock is not None:
+                self._file_lock.release()
 
     def close(self) -> None:
         """Let the file go; nothing is read or written any more."""
         with self._lock:
             self._is_closed = True
+            self.release()
             with contextlib.suppress(sqlite3.Error):
                 self._database.close()
+
+    def _may_write(self) -> bool:
+        """Does no other process write the file? Says so once."""
+        if self._file_lock is None or self._path is None or self._file_lock.take():
+            return True
+        if not self._is_failing:
+            self._is_failing = True
+            log.warning("history is kept in memory only: another process writes its file", extra=self._fields)
+        return False
+
+    def _follow(self) -> None:
+        """Open the file anew if another one has its name by now: it was broken, or somebody removed it."""
+        if self._path is not None and self._opened != _identity(self._path):
+            with contextlib.suppress(sqlite3.Error):
+                self._database.close()
+            self._open_anew()
+
+    def _open_anew(self) -> None:
+        self._database = self._open()
+        with contextlib.suppress(sqlite3.DatabaseError):
+            self._make(self._tables)
+
+    @property
+    def _fields(self) -> dict[str, Any]:
+        return {"fields": {"file": self.where}}
 
     def _open(self) -> sqlite3.Connection:
         if self._path is None:
@@ -95,12 +147,14 @@ class Store:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             try:
-                return self._connect(str(self._path))
+                found = self._connect(str(self._path))
             except sqlite3.DatabaseError as error:
                 if not _is_corrupt(error):
                     raise
                 self._set_aside(error)
-                return self._connect(str(self._path))
+                found = self._connect(str(self._path))
+            self._opened = _identity(self._path)
+            return found
         except (OSError, sqlite3.Error) as error:
             fields = {"file": str(self._path), "reason": str(error)}
             log.warning("history is kept in memory only: its file cannot be used", extra={"fields": fields})
@@ -138,23 +192,39 @@ class Store:
                 self._database.close()
             with contextlib.suppress(OSError):
                 self._set_aside(error)
-            self._database = self._open()
-            with contextlib.suppress(sqlite3.DatabaseError):
-                self._make(self._tables)
+            self._open_anew()
         elif not self._is_failing:
             self._is_failing = True
             fields = {"file": self.where, "reason": str(error)}
             log.warning("history cannot be read or written for now", extra={"fields": fields})
 
     def _set_aside(self, error: sqlite3.DatabaseError) -> None:
-        """Rename the file, over an earlier one that was set aside. Raises OSError."""
+        """Rename the file, over an earlier one. Raises OSError, also if another process writes it."""
         assert self._path is not None
+        if self._file_lock is not None and not self._file_lock.take():
+            raise OSError(f"{error}, and another process writes it")
         aside = self._path.with_name(self._path.name + CORRUPT)
         os.replace(self._path, aside)
         for ending in _BESIDE:
             self._path.with_name(self._path.name + ending).unlink(missing_ok=True)
         fields = {"file": str(self._path), "renamed_to": str(aside), "reason": str(error)}
         log.warning("history is begun anew: its file is no sound database", extra={"fields": fields})
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """The file behind a path, None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _converted(row: Row, kind: Any) -> Any:
+    try:
+        return msgspec.convert(row, kind)
+    except msgspec.ValidationError:
+        return None
 
 
 def _is_corrupt(error: sqlite3.Error) -> bool:

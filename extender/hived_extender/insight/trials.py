@@ -5,40 +5,27 @@ groups leave, and nodes that heal, are offered to the pods that they could take 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace as with_fields
+from contextlib import suppress
 from itertools import chain
 
 import msgspec
-import numpy as np
 from msgspec.structs import replace
 
+from hived.checks import check_request
 from hived.copying import copy_state
 from hived.decisions import Bind, Decision, Wait
 from hived.errors import UserError
-from hived.events import LeavesLost, Limit, NodeHealthChanged, Offer, PodDeleted, Spread, Together
+from hived.events import LeavesLost, NodeHealthChanged, PodDeleted
 from hived.scheduler import Asked, Fact, handle, plan_in_turn
-from hived.specs import MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, GroupSpec, MemberSpec, PodRequest, PodSpec
+from hived.specs import PodRequest, PodSpec
 from hived.state import State
-from hived.topology import NO_CELL, BoolArray
-from hived_extender.insight.changes import Change, Ends, Heal, LeafType, Move, OtherCluster, Pods, Priority
+from hived.topology import NO_CELL
+from hived_extender.insight.changes import Change, Ends, Heal, Move
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry
-from hived_extender.kube_rules.demands import Demands
-from hived_extender.kube_rules.nodes import Gate, static_refusal
-
-_OF_KUBERNETES = "node.kubernetes.io/"
-"""Kubernetes itself taints nodes that are not ready or cordoned by such keys."""
+from hived_extender.insight.wanted import Wanted, changed, offered, rows_of, slot_count
 
 SLOTS_OF_A_TRIAL = 256
 """A trial counts once more for so many pods."""
-
-
-class Wanted(msgspec.Struct, frozen=True):
-    """One part of a job as it is asked for. `fit` and `demands` are as in `WaitingEntry`."""
-
-    request: PodRequest
-    offer: Offer | None
-    fit: BoolArray
-    demands: tuple[Demands, ...]
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -70,7 +57,7 @@ class Trials:
         self.snapshot, self.entry, self.count = snapshot, entry, 0
         self.state: State = snapshot.state
         parts = zip(entry.requests, entry.offers, entry.fits, entry.demands, strict=True)
-        self.wanted = tuple(Wanted(one, offer, _rows(one, fit), demands) for one, offer, fit, demands in parts)
+        self.wanted = tuple(Wanted(one, offer, rows_of(one, fit), demands) for one, offer, fit, demands in parts)
         slots = sum(slot_count(spec.group.members) for spec in self.specs)
         self._weight = 1 + slots // SLOTS_OF_A_TRIAL
         self._own = {one.request.spec.group.name for one in self.wanted}
@@ -87,14 +74,12 @@ class Trials:
 
     @property
     def can_be_asked(self) -> bool:
-        """Do the virtual cluster, the pinned cell and the leaf cell type exist that the job names?"""
-        topology = self.state.topology
-        return all(
-            (vc := topology.vc_index.get(spec.virtual_cluster)) is not None
-            and (not spec.pinned_cell_id or (vc, spec.pinned_cell_id) in topology.pinned_views)
-            and (not spec.leaf_cell_type or spec.leaf_cell_type in topology.leaf_type_chains)
-            for spec in self.specs
-        )
+        """Do the cells exist that the job asks for, be they free or not?"""
+        with suppress(UserError):
+            for one in self.wanted:
+                check_request(self.state, one.request)
+            return True
+        return False
 
     def job_of(self, group: str) -> str:
         """The job of a group, as people name it."""
@@ -169,8 +154,8 @@ class Trials:
                 case _:
                     wanted = tuple(changed(part, one) for part in wanted)
         healed = {self.state.topology.node_index[one.node] for one in facts if isinstance(one, NodeHealthChanged)}
-        offered = tuple(replace(one, offer=self._offered(one, opened, healed)) for one in wanted)
-        return _World(offered, tuple(facts), tuple(comes_back))
+        asked = tuple(replace(one, offer=offered(self.snapshot, one, opened, healed)) for one in wanted)
+        return _World(asked, tuple(facts), tuple(comes_back))
 
     def ended(self, groups: Iterable[str]) -> list[Fact]:
         """All pods of these groups are gone."""
@@ -204,111 +189,6 @@ class Trials:
         group = self.state.groups[name]
         pods = (*group.holders, *group.preempting_pods.values())
         return [one for one in pods if one is not None][:1]
-
-    def _offered(self, wanted: Wanted, opened: set[int], healed: set[int]) -> Offer | None:
-        """The offer with nodes that have room now, where a pod fits at all."""
-        offer = wanted.offer
-        if offer is None or not (opened or healed):
-            return offer
-        nodes = offer.nodes.copy()
-        if opened:
-            left = sorted(opened)
-            nodes[:, left] |= np.broadcast_to(wanted.fit, nodes.shape)[:, left]
-        for node in sorted(healed):
-            nodes[:, node] |= self._would_take(wanted, node)
-        return with_fields(offer, nodes=nodes, after=offer.after & ~nodes)
-
-    def _would_take(self, wanted: Wanted, node: int) -> bool:
-        """Could a node take the pods if it were healthy?"""
-        name = self.state.topology.node_names[node]
-        ruled = self.snapshot.bad_nodes.get(name)
-        if name not in self.snapshot.bad:  # it has lost devices
-            return bool(wanted.fit[:, node].all())
-        if ruled is None:  # it is not in Kubernetes, and nobody knows its labels
-            return not any(one.node_selector or one.node_terms for one in wanted.demands)
-        taints = tuple(one for one in ruled.gate.taints if not one.key.startswith(_OF_KUBERNETES))
-        healthy = replace(ruled, gate=Gate(False, taints))
-        return not any(static_refusal(demands, healthy) for demands in wanted.demands)
-
-
-def changed(wanted: Wanted, change: Change) -> Wanted:
-    """A part of a job that asks for something else."""
-    spec, offer = wanted.request.spec, wanted.offer
-    match change:
-        case Priority(value):
-            spec = with_fields(spec, priority=value)
-            if value == OPPORTUNISTIC_PRIORITY:
-                spec = with_fields(spec, pinned_cell_id="")
-            return replace(wanted, request=with_fields(wanted.request, spec=spec), offer=_clearing(wanted, value))
-        case Pods(members):
-            return _with_pods(wanted, members)
-        case LeafType(name):
-            spec = with_fields(spec, leaf_cell_type=name, pinned_cell_id="")
-        case OtherCluster(name):
-            spec = with_fields(spec, virtual_cluster=name, pinned_cell_id="")
-        case _:
-            return wanted
-    return replace(wanted, request=with_fields(wanted.request, spec=spec), offer=offer)
-
-
-def _clearing(wanted: Wanted, priority: int) -> Offer | None:
-    """The offer at another priority: only a job with a guarantee may have nodes cleared."""
-    offer = wanted.offer
-    if offer is None or (priority >= MIN_GUARANTEED_PRIORITY) == (
-        wanted.request.spec.priority >= MIN_GUARANTEED_PRIORITY
-    ):
-        return offer
-    if priority < MIN_GUARANTEED_PRIORITY:
-        return with_fields(offer, after=np.zeros_like(offer.after))
-    return with_fields(offer, after=np.broadcast_to(wanted.fit, offer.nodes.shape) & ~offer.nodes)
-
-
-def _with_pods(wanted: Wanted, members: tuple[MemberSpec, ...]) -> Wanted:
-    """The same for other pods, each with the offer of all pods so far."""
-    spec = wanted.request.spec
-    changed_spec = with_fields(
-        spec, leaf_cell_count=members[0].leaf_cell_count, group=GroupSpec(spec.group.name, members)
-    )
-    offer, count = wanted.offer, slot_count(members)
-    if offer is not None:
-        shape = count, offer.nodes.shape[1]
-        nodes = offer.nodes.all(axis=0)
-        after = (offer.nodes | offer.after).all(axis=0) & ~nodes
-        rules = tuple(_for_pods(rule, count) for rule in offer.rules)
-        offer = Offer(np.broadcast_to(nodes, shape), np.broadcast_to(after, shape), rules)
-    fit = _by_all(wanted.fit)
-    return replace(wanted, request=with_fields(wanted.request, spec=changed_spec), offer=offer, fit=fit)
-
-
-def _for_pods(rule: Limit | Spread | Together, count: int) -> Limit | Spread | Together:
-    """A rule between pods for so many of them, each of which counts as much as any did."""
-    match rule:
-        case Limit():
-            return with_fields(rule, weight=np.full(count, rule.weight.max(), np.int64))
-        case Spread():
-            return with_fields(rule, counts=np.full(count, bool(rule.counts.any()), np.bool_))
-        case Together():
-            return with_fields(rule, slots=np.full(count, bool(rule.slots.any()), np.bool_))
-
-
-def slot_count(members: Sequence[MemberSpec]) -> int:
-    """How many pods there are."""
-    return sum(one.pod_count for one in members)
-
-
-def cells_of(spec: PodSpec) -> int:
-    """How many leaf cells a group asks for."""
-    return sum(one.pod_count * one.leaf_cell_count for one in spec.group.members)
-
-
-def _rows(request: PodRequest, fit: BoolArray) -> BoolArray:
-    """One row for each slot, or one for all."""
-    return fit if len(fit) in (1, slot_count(request.spec.group.members)) else _by_all(fit)
-
-
-def _by_all(fit: BoolArray) -> BoolArray:
-    """One row: the nodes that could take each of the pods."""
-    return np.logical_and.reduce(fit, axis=0, keepdims=True)
 
 
 def _binds(found: list[Decision] | UserError) -> bool:

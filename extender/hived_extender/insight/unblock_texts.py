@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from hived.specs import OPPORTUNISTIC_PRIORITY, MemberSpec
+from hived.specs import MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, MemberSpec
 from hived_extender.insight.changes import (
     Cells,
     Change,
@@ -16,7 +16,8 @@ from hived_extender.insight.changes import (
     Resize,
 )
 from hived_extender.insight.snapshot import Snapshot
-from hived_extender.insight.trials import Outcome, Trials, slot_count
+from hived_extender.insight.trials import Outcome, Trials
+from hived_extender.insight.wanted import slot_count
 from hived_extender.pods.progress import MAY_MOVE
 from hived_extender.service.devices.keeper import SHORT
 from hived_extender.service.sentences import counted, listed_with, short_name
@@ -43,6 +44,8 @@ def _said(change: Change, trials: Trials) -> str:
         case Priority(value):
             if value == OPPORTUNISTIC_PRIORITY:
                 return "as an opportunistic job, which others may preempt"
+            if trials.entry.priority < MIN_GUARANTEED_PRIORITY:
+                return f"with a guarantee, at priority {value}"
             return f"at priority {value} instead of {trials.entry.priority}"
         case Pods(members):
             return _pods(members, trials)

@@ -28,11 +28,12 @@ from hived_extender.insight.changes import (
     Resize,
     words,
 )
-from hived_extender.insight.holders import Holding
+from hived_extender.insight.holding import Holding
 from hived_extender.insight.resized import MOST_LEAVES, resized_state
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry
-from hived_extender.insight.trials import Outcome, Trials, refusal, slot_count
+from hived_extender.insight.trials import Outcome, Trials, refusal
 from hived_extender.insight.unblock_texts import text_of
+from hived_extender.insight.wanted import slot_count
 from hived_extender.pods.capacity import leaves_below
 
 MOST_TRIALS = 64
@@ -150,8 +151,6 @@ def _clusters(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
 def _priorities(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
     """The lowest priority that would do, just above that of some group of the virtual cluster."""
     entry = trials.entry
-    if entry.priority < MIN_GUARANTEED_PRIORITY:
-        return
     allowed = [
         each
         for each in _priorities_above(trials)
@@ -168,12 +167,14 @@ def _priorities(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
 
 
 def _priorities_above(trials: Trials) -> list[int]:
-    """Each just above that of some group which the job cannot preempt, ascending."""
+    """Each just above that of some group which the job cannot preempt, ascending; the lowest with a guarantee first."""
     state = trials.state
     vc = state.topology.vc_index.get(trials.entry.vc, NO_CELL)
     arrays = state.arrays
     found = np.unique(state.cells.priority[(arrays.vc == vc) & (arrays.level == 1)])
-    return [each + 1 for each in found.tolist() if each >= trials.entry.priority]
+    least = max(trials.entry.priority, MIN_GUARANTEED_PRIORITY)
+    lowest = [MIN_GUARANTEED_PRIORITY] if trials.entry.priority < MIN_GUARANTEED_PRIORITY else []
+    return lowest + [each + 1 for each in found.tolist() if each >= least]
 
 
 def _opportunistic(trials: Trials) -> Iterator[tuple[Change, Outcome]]:

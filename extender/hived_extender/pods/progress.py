@@ -27,6 +27,9 @@ MOST_AHEAD_S = 60.0
 MOST_STARTED_AHEAD_S = 86_400.0
 """A start may be so much later than now: a node's clock is wrong, and no work is lost until then."""
 
+LAST_S = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
+"""Later moments have no text in RFC 3339."""
+
 _TIME_LIMIT = 40
 """Characters of a time: `2026-11-23T15:04:05.123456789+01:00` has 35."""
 
@@ -91,7 +94,12 @@ def seconds_of(text: str) -> float | None:
 
 
 def write_time(time_s: float) -> str:
-    """A time in seconds since 1970 as RFC 3339, in UTC, in whole seconds."""
+    """A time in seconds since 1970 as RFC 3339, in UTC, in whole seconds.
+
+    Never raises, as tenants' limits may add up to any number: "" for a time before 1970 or after the year 9999.
+    """
+    if not 0 <= time_s <= LAST_S:
+        return ""
     return datetime.fromtimestamp(int(time_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

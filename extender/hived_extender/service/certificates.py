@@ -1,6 +1,5 @@
 """A certificate of an explanation: the cells that the core counted, with the names and moments that people know."""
 
-import time
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -10,6 +9,7 @@ from hived.explanation import Cause, Explanation, HoldingGroup
 from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest
 from hived.topology import Topology
 from hived_extender.api.waiting import BadNode, CauseName, Certificate, Holder
+from hived_extender.pods.progress import write_time
 from hived_extender.service.sentences import counted, listed_with, sentence_of
 
 NODES_OF_HOLDER = 16
@@ -134,12 +134,17 @@ def holders_of(groups: Sequence[HoldingGroup], topology: Topology, facts: Facts)
             cells=len(group.leaves) + (before.cells if before else 0),
             nodes=list(dict.fromkeys([*(before.nodes if before else ()), *nodes]))[:NODES_OF_HOLDER],
             since=min(filter(None, (rfc3339(known.started_s), before.since if before else "")), default=""),
-            until=max(rfc3339(known.ends_s), before.until) if before else rfc3339(known.ends_s),
+            until=_later(rfc3339(known.ends_s), before.until) if before else rfc3339(known.ends_s),
             is_lent=group.is_lent or bool(before and before.is_lent),
             is_leaving=known.is_leaving,
             is_waiting=known.is_waiting,
         )
     return list(found.values())
+
+
+def _later(one: str, other: str) -> str:
+    """The later of two moments; "" if one is not known."""
+    return max(one, other) if one and other else ""
 
 
 def today(now_s: float) -> str:
@@ -148,5 +153,5 @@ def today(now_s: float) -> str:
 
 
 def rfc3339(at_s: float | None) -> str:
-    """A moment in UTC, in whole seconds; "" for none."""
-    return "" if at_s is None else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_s))
+    """A moment in UTC, in whole seconds; "" for none, and for one that has no text."""
+    return "" if at_s is None else write_time(at_s)

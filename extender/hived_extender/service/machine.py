@@ -89,7 +89,7 @@ class Machine:
         cache = self.cache = ClusterCache(interpreter, prover or Prover(), outbox, self.announcements, self._retries)
         self.terms = Terms(spec, recorder, cache, self.announcements, self._retries)
         self._wakes = Wakes(outbox, cache.pods, self._retries)
-        self._preemptions = preemptions.Preemptions(
+        self.preemptions = preemptions.Preemptions(
             preemption or PreemptionPolicy(), cache, outbox, self.announcements, self._wakes
         )
         self._acceptance = acceptance.Acceptance(cache, outbox, self.announcements, self._retries, self._wakes)
@@ -99,19 +99,20 @@ class Machine:
         self.explaining.messages = verb_settings.waiting_messages
         self._gang_notices = gang_notices.GangNotices(cache, outbox, self.announcements, self._wakes)
         self._waiting = waiting.WaitingPods(
-            cache, self._gang_notices, self._preemptions, self._acceptance, self.announcements, self._retries,
+            cache, self._gang_notices, self.preemptions, self._acceptance, self.announcements, self._retries,
             self.moves, self.explaining,
         )  # fmt: skip
         self.verbs = Verbs(
             verb_settings,
             cache,
             outbox,
-            self._preemptions,
+            self.preemptions,
             self._acceptance,
             self._waiting,
             self.announcements,
             self._retries,
         )
+        self.tallies = Tallies(cache, outbox, self.preemptions)
         self._statuses = statuses.Statuses(outbox, cache.gangs)
         self._handlers = self._by_stimulus()
         self._timers = self._by_timer()
@@ -121,7 +122,7 @@ class Machine:
         return {
             stimuli.NodesListed: lambda one: self.cache.sync_nodes(one.names),
             stimuli.NodeSeen: lambda one: self.cache.node_seen(one.node, is_gone=one.is_gone),
-            **Tallies(self.cache, self._outbox, self._preemptions).handlers(self._pod_seen, self._pod_gone),
+            **self.tallies.handlers(self._pod_seen, self._pod_gone),
             stimuli.ObjectSeen: self._object_seen,
             stimuli.NamespaceChanged: self._namespace_changed,
             stimuli.DevicesListed: lambda one: self.cache.devices.sync_objects(one.kind, one.objects),
@@ -151,7 +152,7 @@ class Machine:
             **dict.fromkeys(statuses.TIMERS, self._statuses.time_came),
             retries.TIMER: self._retries.time_came,
             announcements.TIMER: self.announcements.time_came,
-            preemptions.TIMER: self._preemptions.time_came,
+            preemptions.TIMER: self.preemptions.time_came,
             **dict.fromkeys(moves.TIMERS, self.moves.time_came),
             rewrites.TIMER: self.cache.bound.rewrites.time_came,
             rewrites.KEEP_TIMER: self.cache.bound.kept.time_came,
@@ -184,7 +185,7 @@ class Machine:
     def _follow_up(self) -> None:
         """Tell the parts that look at pods and gangs from outside what has become of these."""
         for uid in self.cache.take_removed():
-            self._preemptions.gone(uid)
+            self.preemptions.gone(uid)
         self.moves.look()
         if keys := self.cache.gangs.take_changed():
             self._statuses.changed(keys)
@@ -231,7 +232,7 @@ class Machine:
             case AnnotatePod():
                 self.cache.bound.rewrites.wrote(effect, error)
             case EvictPod():
-                (self.moves if effect.is_move else self._preemptions).wrote(effect, error, is_current=is_current)
+                (self.moves if effect.is_move else self.preemptions).wrote(effect, error, is_current=is_current)
             case Announce():
                 self.announcements.wrote(effect, wrote.found)
             case KeepChanged():
@@ -274,7 +275,7 @@ class Machine:
             return
         self.term += 1
         self._acceptance.forget_all()
-        self._preemptions.forget_all()
+        self.preemptions.forget_all()
         self.moves.forget_all("this replica does not lead any more")
         self._wakes.forget_all()
         self._statuses.lead(False)
@@ -305,7 +306,7 @@ class Machine:
         self.interpreter.configure(configuration.cluster, configuration.rules)
         verb_settings = self.verbs.verb_settings = self.verbs.verb_settings.set_by(configuration.settings)
         self._acceptance.force_bind_threshold = verb_settings.force_bind_threshold
-        self._preemptions.policy = PreemptionPolicy.of(configuration.settings)
+        self.preemptions.policy = PreemptionPolicy.of(configuration.settings)
         self.explaining.messages = verb_settings.waiting_messages
 
 

@@ -25,6 +25,7 @@ from hived.specs import OPPORTUNISTIC_PRIORITY, BindInfo, PodRequest, PodSpec
 from hived_extender.kube.versions import is_older
 from hived_extender.kube_rules.demands import RuledPod
 from hived_extender.pods.asks import Ask
+from hived_extender.pods.declared import MOST_S
 from hived_extender.pods.dialects.description import Description, GangKey, ObjectRef
 from hived_extender.pods.node_names import Mask
 from hived_extender.pods.progress import UNKNOWN, Progress
@@ -37,6 +38,9 @@ REMEMBERED_ENDS = 4096
 
 GRACE_S = 30.0
 """Kubernetes gives this long to a pod that says nothing of it."""
+
+MOST_GRACE_S = int(MOST_S)
+"""A longer time to leave counts as so long, and nobody says when such a pod is gone. The API server takes any."""
 
 
 class UnknownPodError(UserError):
@@ -98,7 +102,7 @@ class Seen(msgspec.Struct, frozen=True):
             pod.is_running,
             bool(meta.deletion_timestamp),
             meta.deletion_timestamp or "",
-            GRACE_S if grace_s is None else float(max(grace_s, 0)),
+            GRACE_S if grace_s is None else float(min(max(grace_s, 0), MOST_GRACE_S)),
         )
 
 

@@ -11,7 +11,6 @@ kubelet; its cells are given away only when it is gone. Not thread-safe.
 
 import logging
 import math
-import time
 from collections.abc import Iterable
 
 import msgspec
@@ -23,7 +22,7 @@ from hived.specs import PodRequest
 from hived_config.settings import Budgets, PreemptBy, Settings
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.dialects.description import GangKey
-from hived_extender.pods.progress import seconds_of
+from hived_extender.pods.progress import seconds_of, write_time
 from hived_extender.pods.wire import MetaPod, MetaVictims, PreemptResult
 from hived_extender.service.announcements import Announcements
 from hived_extender.service.cluster_cache import ClusterCache
@@ -31,7 +30,7 @@ from hived_extender.service.core import Core
 from hived_extender.service.effects import EvictPod
 from hived_extender.service.notices import Reason
 from hived_extender.service.outbox import Outbox
-from hived_extender.service.pods import PodRecord
+from hived_extender.service.pods import MOST_GRACE_S, PodRecord
 from hived_extender.service.wakes import Wakes
 
 log = logging.getLogger(__name__)
@@ -66,8 +65,8 @@ class PreemptionPolicy(msgspec.Struct, frozen=True):
 class _Victim(msgspec.Struct, eq=False):
     """A pod that has to leave, for whom, since when that is refused, and how long to wait after the next refusal.
 
-    `until_s` is when it has left at the latest, in seconds since 1970; None where a budget may keep it for good. One
-    that `is_evicted` was asked to leave, and will.
+    `until_s` is when it should have left, in seconds since 1970; None where a budget or an error may keep it for good.
+    One that `is_evicted` was asked to leave, and will.
     """
 
     record: PodRecord
@@ -141,6 +140,16 @@ class Preemptions:
         victim = self._victims.get(uid)
         return victim is not None and victim.is_evicted
 
+    def gone_by(self, record: PodRecord, at_s: float) -> float:
+        """When a pod is gone at the latest if it has to leave, as people are told of it, in seconds since 1970.
+
+        One that nobody has asked yet is asked at `at_s`. Infinite if nobody knows: a budget or an error may keep it.
+        """
+        end_s = self._end_of(record.uid)
+        if end_s is None and record.uid not in self._victims:
+            end_s = self._latest_end(record, at_s)
+        return math.inf if end_s is None else end_s
+
     def gone(self, uid: str) -> None:
         """A pod has left."""
         self._victims.pop(uid, None)
@@ -175,7 +184,7 @@ class Preemptions:
     def _ask(self, records: Iterable[PodRecord], preemptor: PodRecord) -> None:
         for record in records:
             if record.uid not in self._victims:
-                self._victims[record.uid] = _Victim(record, preemptor, self._latest_end(record))
+                self._victims[record.uid] = _Victim(record, preemptor, self._latest_end(record, self._outbox.now.wall))
                 self._ready[record.uid] = None
                 self._announcements.evicting(record, preemptor)
         self._go_on()
@@ -196,6 +205,8 @@ class Preemptions:
     def _try_again(self, victim: _Victim, error: HivedError) -> None:
         if isinstance(error, KubeError) and error.status in BUDGET_REFUSALS:
             victim.refused_at = min(victim.refused_at, self._outbox.now.at)
+        else:
+            victim.until_s = None  # nobody knows how long the API server fails
         self._metrics.evictions.labels("refused").inc()
         fields = {"pod": victim.record.key, "reason": str(error), "wait_s": victim.wait_s}
         log.warning("victim not evicted", extra={"fields": fields})
@@ -223,18 +234,25 @@ class Preemptions:
         mates = self._cache.gangs.placed_with(key)
         return [one for one in mates if one.request is not None and core.is_victim(one.request)]
 
-    def _latest_end(self, record: PodRecord) -> float | None:
-        """When a pod that is evicted from now on has left at the latest, by its grace period and our patience."""
-        if self.policy.budgets is not Budgets.OVERRIDE:
+    def _latest_end(self, record: PodRecord, at_s: float) -> float | None:
+        """When a pod that is evicted from `at_s` on has left, by its grace period, our patience and our last retry.
+
+        So the API server and the kubelet answer at once. None if nobody knows.
+        """
+        if (
+            not self.policy.by_service
+            or self.policy.budgets is not Budgets.OVERRIDE
+            or record.seen.grace_s >= MOST_GRACE_S
+        ):
             return None
-        return self._outbox.now.wall + self.policy.grace_s + record.seen.grace_s
+        return at_s + self.policy.grace_s + LONGEST_WAIT_S + record.seen.grace_s
 
     def _until(self, victims: Iterable[str]) -> str:
-        """When the last of these pods has left at the latest; "" if that is not known of each."""
+        """When the last of these pods should have left; "" if that is not known of each."""
         ends = [self._end_of(uid) for uid in victims]
         if not ends or None in ends:
             return ""
-        return f"; gone by {time.strftime('%H:%M:%S', time.gmtime(max(filter(None, ends))))} at the latest"
+        return f"; gone by about {write_time(math.ceil(round(max(filter(None, ends)), 3)))[11:19]}"
 
     def _end_of(self, uid: str) -> float | None:
         """By its own deletion where that has begun, else by the moment at which it was told to leave."""

@@ -191,6 +191,11 @@ class Runner:
         """The present time in seconds since 1970, as stimuli are told it."""
         return self._now().wall
 
+    @property
+    def clock_s(self) -> float:
+        """The present time in seconds of a clock that never goes back."""
+        return self._now().at
+
     def _now(self) -> Now:
         return Now(time.monotonic(), time.time())
 

@@ -82,7 +82,9 @@ def _parts(found: Certificate, today: str, namespace: str) -> Iterator[str]:
         if cause == "in-use":
             who = _holders(found, today, namespace) if found.holders else ""
             if found.in_use:
-                yield f"{place} has {found.in_use} {of_all} in use{who and f' by {who}'}"
+                is_told = "in-pieces" in found.also
+                broken = f" and {found.in_pieces} in part" if found.in_pieces and found.unit and not is_told else ""
+                yield f"{place} has {found.in_use} {of_all} in use{broken}{who and f' by {who}'}"
             else:
                 yield f"cells of {place} that it needs are in use{who and f' by {who}'}"
         elif cause == "in-pieces":

@@ -1,5 +1,6 @@
 """Starts and preemptions of pods, counted by virtual cluster for metrics and for the history. Not thread-safe."""
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -14,12 +15,16 @@ from hived_extender.service.stimuli import PodGone, PodSeen
 
 MS_PER_HOUR = 3_600_000
 
+MOST_LOST = 4096
+"""Ends of victims that are remembered for those who look now and then."""
+
 News = TypeVar("News", PodSeen, PodGone)
 
 
 class _Loss(NamedTuple):
     """The loss of a virtual cluster when a pod of it is preempted."""
 
+    group: str
     vc: str
     gpu_hours: float
 
@@ -29,6 +34,13 @@ class Tallies:
 
     def __init__(self, cache: ClusterCache, outbox: Outbox, preemptions: Preemptions) -> None:
         self._cache, self._outbox, self._preemptions = cache, outbox, preemptions
+        self._lost: deque[tuple[int, str]] = deque(maxlen=MOST_LOST)
+        self._lost_count = 0
+
+    @property
+    def lost(self) -> tuple[tuple[int, str], ...]:
+        """The groups of pods that were preempted lately, each with a number that grows; cost O(MOST_LOST)."""
+        return tuple(self._lost)
 
     def handlers(
         self, pod_seen: Callable[[PodSeen], None], pod_gone: Callable[[PodGone], None]
@@ -44,7 +56,9 @@ class Tallies:
             handle(news)
             record = self._cache.pods.get(uid)
             if record is None and loss is not None:
-                self._outbox.metrics.count_preempted(*loss)
+                self._outbox.metrics.count_preempted(loss.vc, loss.gpu_hours)
+                self._lost_count += 1
+                self._lost.append((self._lost_count, loss.group))
             elif record is not None and was_binding and record.state is PodState.BOUND:
                 self._count_start(record)
 
@@ -72,4 +86,8 @@ class Tallies:
         group = core.state.groups.get(record.request.spec.group.name)
         since_ms = group.since_ms if group is not None else NO_TIME
         lost_ms = 0.0 if since_ms == NO_TIME else max(self._outbox.now.wall * 1000 - since_ms, 0.0)
-        return _Loss(record.claim[0], len(record.place.info.leaf_cell_indices) * lost_ms / MS_PER_HOUR)
+        return _Loss(
+            record.request.spec.group.name,
+            record.claim[0],
+            len(record.place.info.leaf_cell_indices) * lost_ms / MS_PER_HOUR,
+        )

@@ -168,7 +168,7 @@ def test_the_cluster_is_a_picture_of_every_leaf(server):
         "  n2     NODE   Bad           0/2   xx",
         "single   NODE   Healthy       1/2   .R",
         "",
-        "P product   R research   lower case opportunistic   . free   x bad   ~ reserved",
+        "P product   R research   lower case opportunistic   . free   x bad, not in use   ~ reserved",
     ]
 
 
@@ -186,7 +186,7 @@ def test_a_virtual_cluster_shows_its_promise_and_what_it_borrows(server):
         "          (opportunistic)                       1   o       n0",
         "empty     (opportunistic)                       0           -",
         "",
-        "# in use   o in use beyond the promise   . free   x bad   ~ reserved",
+        "# in use   o in use beyond the promise   . free   x bad, not in use   ~ reserved",
     ]
 
 

@@ -44,17 +44,6 @@ def test_a_reason_stands_beside_its_job_where_there_is_room(service: WaitingServ
     assert len(found) == 4
 
 
-def test_changes_that_help_can_be_copied_from_a_narrow_terminal(service: WaitingService) -> None:
-    found = lines(service, "why", "gang", columns=50)
-    at = found.index("What would help, each alone")
-    assert found[at + 1 : at + 5] == [
-        "  train-7 ends",
-        "    --if ends=train-7",
-        "  vision is promised 1 more",
-        "    --if 'cells=vision:+1xH100 NODE'",
-    ]
-
-
 @pytest.mark.parametrize(
     ("line", "width", "expected"),
     [

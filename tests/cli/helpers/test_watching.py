@@ -49,20 +49,20 @@ def test_text_in_a_pipe_follows_only_changes_of_the_service(service: WaitingServ
         command.read_until("me~train")
         looks(service, 4)
         service.jobs = []
-        command.read_until("No such job")
+        command.read_until("No job")
         assert command.interrupt() == 130
     assert command.text.count("JOB") == 1
-    assert command.text.endswith("\n\nNo such job waits or runs.\n")
+    assert command.text.endswith("\n\nNo job waits or runs.\n")
 
 
 def test_a_terminal_is_drawn_over_and_keeps_the_last_answer(service: WaitingService) -> None:
     with Running("get", "jobs", "--watch", *OFTEN, "--server", service.url, size=(20, 60)) as command:
         command.read_until("me~train")
         service.jobs = []
-        command.read_until("No such job")
+        command.read_until("No job")
         assert command.interrupt() == 130
     assert command.text.index(OTHER_SCREEN) < command.text.index(MAIN_SCREEN)
-    assert command.text.split(MAIN_SCREEN)[1].strip().endswith("No such job waits or runs.")
+    assert command.text.split(MAIN_SCREEN)[1].strip().endswith("No job waits or runs.")
 
 
 def test_the_key_q_ends_it(service: WaitingService) -> None:

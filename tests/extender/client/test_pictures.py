@@ -52,4 +52,6 @@ def test_nodes_stand_apart() -> None:
 
 
 def test_the_legend_explains_every_sign() -> None:
-    assert legend({"research": "R"}) == "R research   lower case opportunistic   . free   x bad   ~ reserved"
+    assert (
+        legend({"research": "R"}) == "R research   lower case opportunistic   . free   x bad, not in use   ~ reserved"
+    )

@@ -77,6 +77,7 @@ def test_waiting_jobs_come_first_each_with_its_cause(client: FlaskClient) -> Non
     [
         ("?vc=b", ["ns:four"]),
         ("?vc=a&vc=b&state=Waiting", ["ns:four", "ns/three"]),
+        ("?vc=b&state=waiting", ["ns:four"]),
         ("?node=n0", ["ns/one"]),
         ("?namespace=other", []),
         ("?q=THREE", ["ns/three"]),

@@ -17,14 +17,16 @@ from hived.decisions import Bind, Preempt, Wait
 from hived.errors import UserError
 from hived.events import LeavesLost, NodeHealthChanged, Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested
 from hived.groups import bind_info_of_slot
-from hived.scheduler import Asked, check_invariants, handle, new_state, plan_in_turn
-from hived.specs import ClusterSpec, GroupSpec, MemberSpec, PodRequest, Rules, VirtualCellSpec
+from hived.scheduler import Asked, check_invariants, handle, plan_in_turn
+from hived.specs import ClusterSpec, GroupSpec, MemberSpec, PodRequest, Rules, VirtualCellSpec, WorkTimes
 from hived.state import NO_GROUP, State
 from hived.topology import NO_CELL, BoolArray
 from hived_config.access import AccessRules
 from hived_extender.api.waiting import Unblock
 from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry, jobs_of
 from hived_extender.insight.unblocks import unblocks_of
+from hived_extender.reconfiguration.successor import Successor
+from hived_extender.service.state_inputs import Placed, StateInputs
 from tests.property.false_waits import KINDS, World, change, make_room, new_world, random_group, small_spec
 
 
@@ -66,7 +68,7 @@ class Carried:
     """A change on a copy of the state, as people, nodes and the service would make it."""
 
     def __init__(self, snapshot: Snapshot, entry: WaitingEntry) -> None:
-        self.state = copy_state(snapshot.state)
+        self.state, self.at = copy_state(snapshot.state), snapshot.at
         self.bad_before = snapshot.bad.__contains__
         (self.request,), (self.offer,), (self.fit,) = entry.requests, entry.offers, entry.fits
 
@@ -79,6 +81,8 @@ class Carried:
             if self.offer is not None:
                 self.offer = replace(self.offer, after=np.zeros_like(self.offer.after))
         elif name == "priority":
+            if spec.priority < 0 and self.offer is not None:  # from now on others may have to leave for it
+                self.offer = replace(self.offer, after=self.fit & ~self.offer.nodes)
             spec = replace(spec, priority=int(value))
         elif name == "vc":
             spec = replace(spec, virtual_cluster=value, pinned_cell_id="")
@@ -144,11 +148,11 @@ class Carried:
             handle(self.state, PodAllocated(pod, decision.bind_info, decision.lazily_preempted))
 
     def _ask(self, phase: Phase) -> object:
-        return handle(self.state, ScheduleRequested(self.request, phase, offer=self.offer))
+        return handle(self.state, ScheduleRequested(self.request, phase, offer=self.offer, now_s=self.at))
 
 
 def promised(state: State, value: str) -> State:
-    """A state of another configuration, in which all that runs is where it was."""
+    """The state that a push of another configuration leads to, in which all that runs is where it was."""
     clusters = dict(state.spec.virtual_clusters)
     for one in value.split(","):
         vc, _, cells = one.rpartition(":")
@@ -157,14 +161,18 @@ def promised(state: State, value: str) -> State:
         counts[path] += int(count)
         own = tuple(VirtualCellSpec(name, number) for name, number in counts.items())
         clusters[vc] = replace(clusters[vc], virtual_cells=own)
-    found = new_state(replace(state.spec, virtual_clusters=clusters))
-    for node, is_bad in zip(state.topology.node_names, state.cells.node_bad.tolist(), strict=True):
-        handle(found, NodeHealthChanged(node, not is_bad))
-    groups = sorted(state.groups.values(), key=lambda group: -group.priority)
-    for group in groups:
-        for slot, pod in enumerate(group.holders):
-            if pod is not None:
-                handle(found, PodAllocated(pod, bind_info_of_slot(state, group, slot)))
+    names = state.topology.node_names
+    healthy = frozenset(names[node] for node in np.flatnonzero(state.cells.node_bad == 0))
+    placed = {
+        pod.uid: Placed(pod, bind_info_of_slot(state, group, slot), group.times.get(pod.uid, WorkTimes()))
+        for group in state.groups.values()
+        for slot, pod in enumerate(group.holders)
+        if pod is not None
+    }
+    successor = Successor(replace(state.spec, virtual_clusters=clusters))
+    successor.catch_up(StateInputs(healthy, placed))
+    assert not successor.unaccounted
+    found = successor.core.state
     leaves = state.arrays.node_leaf
     for node in dict.fromkeys(state.arrays.node[leaves[state.cells.lost[leaves] > 0]].tolist()):
         own_leaves = leaves[(state.arrays.node[leaves] == node) & (state.cells.lost[leaves] > 0)]

@@ -25,6 +25,7 @@ class Situation:
         self.state: State = healthy_state(replace(spec or rack_cluster(), rules=rules))
         self.running: dict[str, RunningFacts] = {}
         self.waiting: list[WaitingEntry] = []
+        self.lost: list[tuple[int, str]] = []
 
     def runs(
         self,
@@ -36,14 +37,17 @@ class Situation:
         age_s: float = HOUR,
         left_s: float | None = None,
         job: str = "",
+        gone_in_s: float = 30.0,
     ) -> None:
-        """A group has its cells; all of it is one pod, as to the core."""
+        """A group has its cells; all of it is one pod, as to the core. Evicted now, it is gone in `gone_in_s`."""
         request = pod(name, vc=vc, priority=priority, members=members)
         decision = handle(self.state, ScheduleRequested(request))
         assert isinstance(decision, Bind), decision
         handle(self.state, PodAllocated(request, decision.bind_info, decision.lazily_preempted))
         ends_s = None if left_s is None else AT + left_s
-        self.running[name] = RunningFacts(job=job or name, namespace="ns", started_s=AT - age_s, ends_s=ends_s)
+        self.running[name] = RunningFacts(
+            job=job or name, namespace="ns", started_s=AT - age_s, ends_s=ends_s, gone_s=AT + gone_in_s
+        )
 
     def reserves(self, name: str, members: tuple[tuple[int, int], ...] = ((1, 2),), *, vc: str = "A") -> None:
         """A group reserves cells that others still use; it waits as well."""
@@ -78,4 +82,4 @@ class Situation:
         waiting = tuple(sorted(self.waiting, key=lambda entry: (-entry.priority, entry.created_s)))
         running = dict(self.running)
         jobs = jobs_of(self.state, running)
-        return Snapshot(self.state, (0, 0), at, waiting, running, {}, {}, AccessRules(), {}, jobs)
+        return Snapshot(self.state, (0, 0), at, waiting, running, {}, {}, AccessRules(), {}, jobs, self.lost)

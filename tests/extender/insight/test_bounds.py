@@ -12,6 +12,7 @@ from hived.specs import Rules
 from hived_extender.insight.bounds import bound_of
 from hived_extender.insight.forward import Play
 from hived_extender.insight.scene import Scene, scene_of
+from hived_extender.pods.declared import MOST_S
 from tests.core.builders import pod, rack_cluster
 from tests.extender.insight.situations import HOUR, Situation
 from tests.property.examples import examples
@@ -76,3 +77,14 @@ def test_a_bound_is_asked_of_the_core_no_more_often_than_it_may() -> None:
     scene = scene_of(situation.snapshot())
     bound_s = bound_of(scene, 0)
     assert HOUR + 149 <= bound_s < math.inf
+
+
+def test_limits_that_add_up_to_more_than_anybody_knows_are_no_bound() -> None:
+    situation = Situation()
+    situation.runs("running", left_s=HOUR)
+    for number in range(3):
+        situation.waits(f"w{number}", limit_s=MOST_S * 0.4, priority=3 - number)
+    scene = scene_of(situation.snapshot())
+    assert [bound_of(scene, number) < math.inf for number in range(3)] == [True, True, True]
+    situation.waits("last", limit_s=HOUR)
+    assert bound_of(scene_of(situation.snapshot()), 3) == math.inf

@@ -3,46 +3,95 @@
 from pathlib import Path
 from random import Random
 
-from hived_extender.insight.corrections import FIRST_FACTORS, LEAST, WINDOW, Corrections, Factors, Outcome
+import pytest
+
+from hived_extender.insight.corrections import (
+    CAUTION,
+    FIRST_FACTORS,
+    LEAST,
+    LEAST_FACTOR,
+    LONG_WINDOW,
+    WINDOW,
+    Corrections,
+    Factors,
+    Outcome,
+)
 from hived_extender.insight.store import Store
 
 
-def outcome(actual_s: float, vc: str = "A", likely_s: float = 940.0, by_s: float = 1940.0) -> Outcome:
-    return Outcome(vc, likely_s, by_s, actual_s)
+def outcome(
+    actual_s: float, vc: str = "A", likely_s: float = 940.0, by_s: float = 1940.0, *, is_opportunistic: bool = False
+) -> Outcome:
+    """With the offset, forecasts of 1,000 s and 2,000 s."""
+    return Outcome(vc, is_opportunistic, likely_s, by_s, actual_s)
+
+
+def of(corrections: Corrections, vc: str = "A", *waiting: Outcome, is_opportunistic: bool = False) -> Factors:
+    return corrections.at(waiting).of(vc, is_opportunistic)
 
 
 def test_without_outcomes_the_first_factors_count() -> None:
     corrections = Corrections()
     corrections.add([outcome(5000.0)] * (LEAST - 1))
-    assert corrections.of("A") == FIRST_FACTORS
+    assert of(corrections) == FIRST_FACTORS
 
 
 def test_forecasts_that_were_too_early_make_later_ones_later() -> None:
     corrections = Corrections()
     corrections.add([outcome(3940.0)] * 40)
-    assert corrections.of("A") == Factors(4.0, 2.0)
+    assert of(corrections) == Factors(4.0**CAUTION, 2.0)
+    assert of(corrections).corrected(100.0, 1000.0) == (100.0 * 4.0**CAUTION, 2000.0)
 
 
-def test_the_later_moment_is_never_made_earlier() -> None:
+def test_the_likely_moment_is_never_behind_the_later_one() -> None:
+    assert Factors(10.0, 1.0).corrected(900.0, 1000.0) == (1000.0, 1000.0)
+
+
+def test_a_lucky_spell_makes_the_likely_moment_earlier_and_not_the_later_one() -> None:
     corrections = Corrections()
-    corrections.add([outcome(440.0)] * 40)
-    assert corrections.of("A") == Factors(0.5, 1.0)
+    corrections.add([outcome(440.0)] * (LONG_WINDOW - 1))
+    assert of(corrections) == Factors(0.5**CAUTION, 1.0)
 
 
-def test_a_virtual_cluster_without_outcomes_has_the_factors_of_all() -> None:
+def test_a_long_time_of_luck_makes_the_later_moment_earlier_by_half_of_the_way() -> None:
+    corrections = Corrections()
+    corrections.add([outcome(1220.0)] * LONG_WINDOW)
+    assert of(corrections).by == pytest.approx(0.8)
+    corrections.add([outcome(0.0)] * LONG_WINDOW)
+    assert of(corrections).by == LEAST_FACTOR
+
+
+def test_a_virtual_cluster_without_outcomes_has_the_factors_of_all_guaranteed_jobs() -> None:
     corrections = Corrections()
     corrections.add([outcome(3940.0)] * 40)
-    assert corrections.of("B") == corrections.of("A")
+    assert of(corrections, "B") == of(corrections)
     corrections.add([outcome(1940.0, "B")] * LEAST)
-    assert corrections.of("B") == Factors(2.0, 1.0)
+    assert of(corrections, "B") == Factors(2.0**CAUTION, 1.0)
+
+
+def test_opportunistic_jobs_of_all_virtual_clusters_are_compared_with_each_other() -> None:
+    corrections = Corrections()
+    corrections.add([outcome(1940.0)] * 40)
+    corrections.add([outcome(9940.0, "B", is_opportunistic=True)] * 40)
+    assert of(corrections, is_opportunistic=True).by == 5.0
+    assert of(corrections, "B").by == 1.0
 
 
 def test_forecasts_that_have_failed_count_before_the_job_starts() -> None:
     corrections = Corrections()
     corrections.add([outcome(940.0)] * 40)
-    still_waiting = [outcome(9940.0)] * 10
-    assert corrections.of("A", [outcome(10.0)] * 100) == Factors(1.0, 1.0)
-    assert corrections.of("A", still_waiting).by == 5.0
+    assert of(corrections).by == 1.0
+    assert of(corrections, "A", *[outcome(9940.0)] * 10).by == 5.0
+
+
+def test_jobs_that_still_wait_are_not_taken_for_short_waits() -> None:
+    corrections = Corrections()
+    corrections.add([outcome(940.0)] * 36)
+    corrections.add([outcome(3940.0)] * 4)
+    assert of(corrections).by == 2.0  # with so few, the one to come counts
+    corrections.add([outcome(940.0)] * 20)
+    assert of(corrections).by == 1.0
+    assert of(corrections, "A", *[outcome(1440.0)] * 40).by == 2.0  # of those left, most have waited for long
 
 
 def test_nine_of_ten_hold_whatever_a_play_is_worth() -> None:
@@ -51,12 +100,20 @@ def test_nine_of_ten_hold_whatever_a_play_is_worth() -> None:
     held = 0
     for number in range(1200):
         actual_s = 1000 * source.lognormvariate(0.5, 1.0)
-        held += number >= 200 and actual_s <= 1000.0 * corrections.of("A").by
-        corrections.add([Outcome("A", 500.0, 1000.0, actual_s)])
+        held += number >= 200 and actual_s <= 1000.0 * of(corrections).by
+        corrections.add([Outcome("A", False, 500.0, 1000.0, actual_s)])
     assert 850 <= held <= 950
 
 
 def test_outcomes_survive_a_restart_and_are_bounded(tmp_path: Path) -> None:
     store = Store(tmp_path / "past.db")
     Corrections(store).add([outcome(3940.0)] * (WINDOW + 50))
-    assert Corrections(Store(tmp_path / "past.db")).of("A") == Factors(4.0, 2.0)
+    assert of(Corrections(Store(tmp_path / "past.db"))) == Factors(4.0**CAUTION, 2.0)
+
+
+def test_rows_that_are_none_of_ours_are_skipped(tmp_path: Path) -> None:
+    store = Store(tmp_path / "past.db")
+    Corrections(store).add([outcome(3940.0)] * WINDOW)
+    columns = "(vc, is_opportunistic, likely_s, by_s, actual_s)"
+    store.write(f"INSERT INTO outcomes {columns} VALUES (?, ?, ?, ?, ?)", [("A", 0, "soon", 1.0, 1.0)] * WINDOW)
+    assert of(Corrections(store)) == Factors(4.0**CAUTION, 2.0)

@@ -94,3 +94,13 @@ def test_the_past_of_a_cluster_and_their_number_are_bounded(tmp_path: Path, monk
         past.add([Ended("a", 1, number + 1.0)])
     assert past.at(()).count("a") <= 150
     assert store.read("SELECT COUNT(*), MAX(seconds) FROM durations WHERE vc = 'a'")[0][0] <= 150
+
+
+def test_rows_that_are_none_of_ours_are_skipped(tmp_path: Path) -> None:
+    store = Store(tmp_path / "past.db")
+    Durations(store).add([Ended("A", 1, 60.0)])
+    insert = "INSERT INTO durations (vc, leaves, seconds, is_whole, ended_s) VALUES (?, ?, ?, ?, ?)"
+    wrong = [(b"A", 1, 1.0, 1, 0.0), ("A", "one", 1.0, 1, 0.0), ("A", 1, float("inf"), 1, 0.0), ("A", 1, -1.0, 1, 0.0)]
+    assert store.write(insert, wrong)
+    again = Durations(store)
+    assert again.at(()).count("A") == 1

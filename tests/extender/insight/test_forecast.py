@@ -1,16 +1,18 @@
 """When a waiting job starts: each kind of moment, and how it follows from who is in the way."""
 
+import math
 from datetime import datetime
 
 import numpy as np
 import pytest
 
-from hived.events import Offer
+from hived.events import NodeHealthChanged, Offer
+from hived.scheduler import handle
 from hived.specs import Rules
 from hived_extender.api.waiting import When
 from hived_extender.insight.bounds import SCHEDULING_S
 from hived_extender.insight.durations import LEAST_ENDS, Ended
-from hived_extender.insight.forecast import forecast_all, forecast_of
+from hived_extender.insight.forecast import STAYING, forecast_all, forecast_of
 from hived_extender.insight.past import Past
 from hived_extender.insight.snapshot import WaitingEntry
 from tests.extender.insight.situations import AT, HOUR, Situation
@@ -226,3 +228,44 @@ def test_nobody_changes_the_state_of_the_snapshot() -> None:
     before = situation.state.cells.memory.copy()
     asked(situation, "job", past_of("A", *[1.0] * 20))
     assert (situation.state.cells.memory == before).all()
+
+
+def lent(gone_in_s: float, *, left_s: float | None = None) -> Situation:
+    """A's two nodes are lent to B, and a job of A waits."""
+    situation = Situation()
+    for number in range(4):
+        situation.runs(f"guest-{number}", vc="B", priority=-1, gone_in_s=gone_in_s, left_s=left_s)
+    situation.waits("job")
+    return situation
+
+
+def test_retries_of_evictions_are_part_of_a_certain_moment() -> None:
+    when = asked(lent(70.0), "job")
+    assert (when.kind, seconds(when.by)) == ("certain", 70.0)
+
+
+@pytest.mark.parametrize("gone_in_s", [math.inf, -1.0])
+def test_no_moment_is_certain_while_victims_may_stay_or_have_stayed_too_long(gone_in_s: float) -> None:
+    when = asked(lent(gone_in_s), "job", past_of("A", *[1.0] * 30))
+    assert (when.kind, when.by, when.because) == ("unknown", "", STAYING)
+
+
+def test_limits_of_victims_that_may_stay_bound_the_wait() -> None:
+    when = asked(lent(math.inf, left_s=HOUR), "job")
+    assert (when.kind, seconds(when.by)) == ("bounded", HOUR + SCHEDULING_S)
+
+
+def test_no_moment_is_certain_with_a_victim_on_a_bad_node() -> None:
+    situation = Situation()
+    for number in range(2):
+        situation.runs(f"guest-{number}", ((2, 2),), vc="B", priority=-1)
+    situation.waits("job")
+    assert asked(situation, "job").kind == "certain"
+    handle(situation.state, NodeHealthChanged("n1", is_healthy=False))
+    assert asked(situation, "job").kind == "unknown"
+
+
+def test_no_bound_counts_on_jobs_that_wait_and_would_have_to_be_evicted() -> None:
+    situation = lent(math.inf, left_s=HOUR)
+    situation.waits("guest", vc="B", priority=-1)
+    assert asked(situation, "job").because == STAYING

@@ -146,9 +146,13 @@ def test_rows_and_names_that_nobody_can_read_are_passed_over(tmp_path: Path) -> 
     rings.flush()
     store = Store(path)
     store.write(
-        "INSERT INTO series VALUES (?, ?)", [(1, "no json"), (2, '["not_ours","A"]'), (99_999, '["leaf_cells"]')]
+        "INSERT INTO series VALUES (?, ?)",
+        [(1, "no json"), (2, '["not_ours","A"]'), (99_999, '["leaf_cells"]'), (3, b"[]")],
     )
     store.write("INSERT INTO samples VALUES (?, ?, ?, ?)", [(60, 0, START - 60, b"?"), (7, 0, START, b"?")])
+    store.write(
+        "INSERT INTO samples VALUES (?, ?, ?, ?)", [(60, 1, "soon", b"?"), (60, 2, 2**62, b"?"), (60, 3, 60, 1.0)]
+    )
     store.close()
     again = opened(path)
     again.record(START + 60, {STARTS: 1})

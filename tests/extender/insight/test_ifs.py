@@ -1,5 +1,6 @@
 """Changes of the user's own are tried together; mistakes in them are answered with the words that would do."""
 
+import difflib
 import threading
 from collections.abc import Sequence
 
@@ -10,9 +11,10 @@ from hived.errors import UserError
 from hived_config.access import Access, AccessRules, VirtualClusterAccess
 from hived_config.rules import PodRules
 from hived_extender.api.waiting import IfResult
-from hived_extender.insight.certificates import Judge
-from hived_extender.insight.changes import ACCEPTED
+from hived_extender.insight import changes as changes_of_insight
+from hived_extender.insight.changes import ACCEPTED, Known, read_change
 from hived_extender.insight.ifs import read_changes, try_changes
+from hived_extender.insight.judge import Judge
 from hived_extender.insight.snapshot import take
 from tests.extender.service.small_cluster import SmallCluster, spec_text
 from tests.extender.service.small_gangs import SmallGangCluster, koordinator
@@ -143,6 +145,8 @@ def test_jobs_that_are_hidden_cannot_be_named_and_are_not_told() -> None:
         (["ends=qqq"], "no job 'qqq' has cells; cells are held by ns/one, ns/two"),
         (["heal=n9"], "there is no node 'n9'"),
         (["move=ns/one,ns/none"], "no job 'ns/none' has cells; nearest: ns/one"),
+        (["ends=" + ",".join(f"ns/{number}" for number in range(40))], "40 names; at most 32 can be tried together"),
+        (["ends=" + "x" * 10**6], "xxx'... has cells; cells are held by ns/one, ns/two"),
         (["cells=a:2xNODE"], "expected VC:+NUMBERxTYPE or VC:-NUMBERxTYPE"),
         (["cells=a:+1xNOD"], "there is no cell type 'NOD'; there is NODE"),
         (["cells=a:+9xNODE"], "there is not enough hardware for the promises to all virtual clusters"),
@@ -156,6 +160,24 @@ def test_a_change_that_cannot_be_tried_is_refused(changes: Sequence[str], messag
     with pytest.raises(UserError) as error:
         tried(full(), *changes)
     assert message in error.value.message
+    assert len(error.value.message) < 2000
+
+
+def test_a_wrong_name_is_compared_with_a_bounded_number_of_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[int] = []
+    real = difflib.get_close_matches
+
+    def counted(name: str, names: Sequence[str], most: int) -> list[str]:
+        compared.append(len(names))
+        return real(name, names, most)
+
+    monkeypatch.setattr(difflib, "get_close_matches", counted)
+    monkeypatch.setattr(changes_of_insight, "MOST_COMPARED", 20)
+    known = Known({f"ns/job-{number:05}": [] for number in range(3000)}, (), (), (), ())
+    for wrong in ("ns/job-x01234", "ns/job-012345"):
+        with pytest.raises(UserError, match=r"nearest: .*ns/job-01234"):
+            read_change(f"ends={wrong}", known)
+    assert compared == [20, 20]
 
 
 def test_a_job_that_is_not_complete_cannot_be_tried() -> None:

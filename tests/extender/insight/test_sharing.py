@@ -84,7 +84,7 @@ def test_an_error_is_raised_and_not_kept() -> None:
 def test_the_oldest_answers_make_room() -> None:
     shared: SharedAnswers[int] = SharedAnswers(2.0, lambda: 0.0, most=2)
     for number, question in enumerate("abc"):
-        shared.get(question, lambda number=number: number)  # type: ignore[misc]
+        shared.get(question, lambda number=number: number)  # type: ignore[misc]  # mypy wants a type for the default
     assert shared.get("c", lambda: 9) == 2
     assert shared.get("a", lambda: 9) == 9
 

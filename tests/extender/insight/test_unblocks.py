@@ -201,7 +201,7 @@ def test_an_opportunistic_job_waits_for_whoever_has_the_hardware() -> None:
     small = SmallCluster()
     for number in range(4):
         small.place(f"o{number}", spec_text(priority=-1))
-    assert list(late_job(small, priority=-1)) == ["ends=ns/o0", "ends=ns/o1"]
+    assert list(late_job(small, priority=-1)) == ["priority=0", "ends=ns/o0", "ends=ns/o1"]
 
 
 def test_the_pods_of_a_gang_end_as_one_job() -> None:

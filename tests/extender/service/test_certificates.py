@@ -39,7 +39,7 @@ def explanation(**facts: object) -> Explanation:
         "in_use": 1, "in_pieces": 0, "bad": 1, "refused": 0, "free_leaves": 0, "largest_fit": 0, "largest_ever": 4,
         "holders": (), "more_holders": 0, "bad_nodes": (),
     }  # fmt: skip
-    return Explanation(**(base | facts))  # type: ignore[arg-type]
+    return Explanation(**(base | facts))  # type: ignore[arg-type]  # facts of a test, by name
 
 
 @pytest.mark.parametrize(

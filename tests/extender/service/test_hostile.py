@@ -15,14 +15,19 @@ import pytest
 from hived.errors import UserError
 from hived.groups import nodes_of_slots
 from hived.scheduler import check_invariants
+from hived_extender.insight.answering import Answering
+from hived_extender.insight.forecaster import Forecaster
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULING_SPEC
+from hived_extender.pods.declared import EXPECTED_DURATION, KUEUE_LIMIT
+from hived_extender.service.preemptions import PreemptionPolicy
 from hived_extender.service.verbs import VerbSettings
 from tests.extender.service.small_cluster import NODES, SmallCluster, node, pod_json, preempt_args, spec_text, to_pod
 from tests.property.examples import examples
 
 STEPS = 300
 NEVER_S = 1e6
+STARTED = {"state": {"running": {"startedAt": "1970-01-01T00:00:02Z"}}}
 GARBAGE = ("{", "null", '{"node": "n0", "leafCellIsolation": [0], "affinityGroupBindInfo": []}')
 
 
@@ -217,4 +222,31 @@ def test_no_amount_of_resources_stops_the_service() -> None:
         "spec": {"nodeName": NODES[0], "containers": containers},
     }))  # fmt: skip
     assert cluster.service.fault == ""
+    cluster.service.close()
+
+
+@pytest.mark.parametrize("seconds", [10**9, 10**12, 10**15, 2**63 - 1])
+@pytest.mark.parametrize("deadline_s", [3600, 2**63 - 1])
+def test_no_length_of_time_stops_the_service_or_its_answers(seconds: int, deadline_s: int) -> None:
+    cluster = SmallCluster(preemption=PreemptionPolicy(by_service=True))
+    for name in ("o0", "o1", "o2", "o3"):
+        pod = pod_json(name, spec_text(vc="b", priority=-1), annotations={EXPECTED_DURATION: "999999999w"})
+        pod["spec"] |= {"terminationGracePeriodSeconds": seconds, "activeDeadlineSeconds": deadline_s}
+        pod["metadata"]["labels"] = {KUEUE_LIMIT: str(seconds)}
+        cluster.kube.add(pod)
+        cluster.see(pod)
+        cluster.bind(pod, cluster.filter(pod)["NodeNames"][0])
+        pod["status"] |= {"phase": "Running", "containerStatuses": [STARTED]}
+        cluster.see(pod)
+    waiting = cluster.create("p")
+    for wanted in (waiting, cluster.create("q", spec_text(vc="b", priority=-1))):
+        assert "NodeNames" not in cluster.filter(wanted)
+    cluster.pass_time(60)
+    assert cluster.filter(waiting)["FailedNodes"] == {"n0": "node(s) with pods to preempt: ns/o0"}
+    answering = Answering(cluster.service, Forecaster(cluster.service))
+    for name in ("ns/p", "ns/q", "ns/o0"):
+        assert answering.why(name).job.name == name
+    answering.nodes()
+    assert cluster.service.fault == ""
+    check_invariants(cluster.state)
     cluster.service.close()

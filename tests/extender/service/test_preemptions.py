@@ -49,6 +49,11 @@ class Crowded(SmallCluster):
         return self.service.metrics.registry.get_sample_value("hived_evictions_total", {"outcome": outcome})
 
 
+def told(cluster: Crowded, pod: Json) -> str:
+    """The words that kube-scheduler is told about the pod."""
+    return str(cluster.filter(pod)["FailedNodes"])
+
+
 def test_victims_are_asked_once_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preemptions, "AT_ONCE", 1)
     cluster = Crowded()
@@ -57,7 +62,7 @@ def test_victims_are_asked_once_in_their_order(monkeypatch: pytest.MonkeyPatch) 
     cluster.pass_time(60)
     names, end = text.removeprefix("node(s) with pods to preempt: ").split("; ")
     victims = names.split(", ")
-    assert end == "gone by 00:17:40 at the latest"  # 30 s of refusals, and 30 s of grace
+    assert end == "gone by about 00:17:50"  # 30 s of refusals, 10 s until the next retry, and 30 s of grace
     assert [f"ns/{name}" for _, name in cluster.kube.leaving] == victims
     assert len(set(victims)) == 4
 
@@ -84,9 +89,9 @@ def test_nothing_is_remembered_of_victims_that_are_gone() -> None:
     cluster.preempt()
     cluster.by_hand.settle()
     ((_, name),) = cluster.kube.leaving
-    assert list(cluster.service.machine._preemptions._victims) == [f"uid-{name}"]
+    assert list(cluster.service.machine.preemptions._victims) == [f"uid-{name}"]
     cluster.delete(cluster.kube.pods[name])
-    assert cluster.service.machine._preemptions._victims == {}
+    assert cluster.service.machine.preemptions._victims == {}
 
 
 def test_a_budget_that_may_be_overridden_holds_a_victim_for_the_grace_period_only() -> None:
@@ -99,6 +104,27 @@ def test_a_budget_that_may_be_overridden_holds_a_victim_for_the_grace_period_onl
     cluster.pass_time(preemptions.LONGEST_WAIT_S)
     assert cluster.left() == ["deleted"]
     assert (cluster.count("deleted"), cluster.count("evicted")) == (1, None)
+
+
+def test_the_moment_at_which_victims_should_be_gone_is_not_before_they_are_deleted() -> None:
+    cluster = Crowded(budgets=Budgets.OVERRIDE, grace_s=30.0)
+    cluster.kube.refusals = [PROTECTED] * MANY
+    deleted: list[float] = []
+    cluster.kube.delete_pod = lambda *_, **__: deleted.append(cluster.by_hand.wall_s)
+    pod = cluster.preempt()
+    (victim,) = cluster.service.machine.preemptions._victims.values()
+    cluster.pass_time(60)
+    assert victim.until_s is not None
+    assert deleted[0] + victim.record.seen.grace_s <= victim.until_s
+    assert "gone by about" in told(cluster, pod)
+
+
+def test_nothing_is_promised_where_the_api_server_fails() -> None:
+    cluster = Crowded()
+    cluster.refuse(SILENT)
+    pod = cluster.preempt()
+    cluster.by_hand.settle()
+    assert "gone by" not in told(cluster, pod)
 
 
 def test_a_budget_that_is_respected_holds_a_victim_until_it_allows() -> None:

@@ -37,6 +37,11 @@ CASES = [
         "sweep (opportunistic, since Nov 22 09:30) and the free ones are in pieces",
     ),
     (
+        replace(FULL, in_use=1, in_pieces=1, holders=[TRAIN, SWEEP]),
+        "needs 1 node of 8 H100; vision has 1 of 3 in use and 1 in part by train-7 (priority 100, since 14:02) and "
+        "sweep (opportunistic, since Nov 22 09:30)",
+    ),
+    (
         SWITCH,
         "needs 1 pod of 3 H100; vision has 2 of 3 SWITCH in use by train-7 (priority 100, since 14:02)",
     ),

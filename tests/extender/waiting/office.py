@@ -158,6 +158,15 @@ class Office(SmallGangCluster):
         }
         self.service.node_seen(to_node(self.nodes[name]))
 
+    def remove_node(self, name: str) -> None:
+        """Kubernetes has the node no more."""
+        self.service.node_gone(to_node(self.nodes.pop(name)))
+
+    def evict(self, name: str) -> None:
+        """The pods of a job have to leave."""
+        for pod in self.jobs[name].pods:
+            self.kube.evict_pod(self.jobs[name].namespace, pod)
+
     def submit(self, name: str, shape: str = "1x8", **more: Any) -> Job:
         """The pods of a job are created, and kube-scheduler asks about them."""
         job = self.jobs[name] = Job(name, shape, **more)

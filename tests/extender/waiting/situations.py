@@ -82,6 +82,26 @@ def bad(name: str) -> Step:
     return node(name, is_ready=False)
 
 
+def gone(name: str) -> Step:
+    """A node is removed from Kubernetes."""
+
+    def step(office: Office) -> None:
+        office.remove_node(name)
+        office.go_on()
+
+    return step
+
+
+def evict(name: str) -> Step:
+    """Somebody evicts the pods of a job."""
+
+    def step(office: Office) -> None:
+        office.evict(name)
+        office.go_on()
+
+    return step
+
+
 def patient(office: Office) -> None:
     """Pods that are evicted take their time from now on."""
     office.is_patient = True
@@ -186,7 +206,7 @@ SITUATIONS = [
             "(opportunistic, since 14:00), o2 (opportunistic, since 14:00) and 1 more"
         ),
         holders=("ns/o0", "ns/o1", "ns/o2", "ns/o3"),
-        helps=("ends=ns/o3", "ends=ns/o2"),
+        helps=("priority=0", "ends=ns/o3", "ends=ns/o2"),
     ),
     Situation(
         "wrong pinned cell",
@@ -422,7 +442,7 @@ SITUATIONS = [
             "(priority 0, since 14:00) and o (opportunistic, since 14:00)"
         ),
         holders=("ns:one", "ns/two", "ns/o"),
-        helps=("ends=ns/o", "ends=ns/two"),
+        helps=("priority=1", "ends=ns/o", "ends=ns/two"),
     ),
     Situation(
         "no node has room for all pods within one cell",
@@ -607,5 +627,67 @@ SITUATIONS = [
         also=("bad",),
         holders=("ns/one",),
         bad=("dgx-2", "dgx-3", "dgx-4"),
+    ),
+    Situation(
+        "an opportunistic job asks for a pinned cell",
+        [late("1x4", vc="inference", pinned="INFERENCE-A10", priority=-1)],
+        cause="invalid",
+        sentence="opportunistic pod not supported to use pinned cell INFERENCE-A10",
+        helps=("priority=0",),
+    ),
+    Situation(
+        "a gang may have either type of hardware",
+        [run("one", **H100), late("2x8", is_gang=True)],
+        cause="in-use",
+        sentence=("needs 2 nodes of 8 H100 at once; vision has 1 of 2 in use by one (priority 0, since 14:00)"),
+        holders=("ns/one",),
+        helps=("priority=1", "opportunistic", "pods=1x8", "ends=ns/one"),
+    ),
+    Situation(
+        "all hardware is in use, by others without a guarantee as well",
+        [
+            run("one", **H100),
+            run("two", **H100),
+            run("own", vc="foundation"),
+            run("guest", priority=-1, **H100),
+            late("1x8", **H100),
+        ],
+        cause="in-use",
+        sentence=(
+            "needs 1 node of 8 H100; vision has 2 of 2 in use by one (priority 0, since 14:00) and two "
+            "(priority 0, since 14:00)"
+        ),
+        holders=("ns/one", "ns/two"),
+        helps=("priority=1", "ends=ns/two", "ends=ns/one", "cells=vision:+1xH100-RACK.H100-NODE"),
+    ),
+    Situation(
+        "a holder is about to leave",
+        [run("one", **H100), run("two", **H100), patient, evict("one"), late("1x8", **H100)],
+        cause="in-use",
+        sentence=(
+            "needs 1 node of 8 H100; vision has 2 of 2 in use by one (priority 0, since 14:00, gone by "
+            "14:01:15) and two (priority 0, since 14:00)"
+        ),
+        holders=("ns/one", "ns/two"),
+        helps=("vc=foundation", "priority=1", "opportunistic", "ends=ns/two", "ends=ns/one", *MORE),
+    ),
+    Situation(
+        "a node is gone from Kubernetes",
+        [gone("a10-2"), late("1x4", leaf_type="A10")],
+        cause="bad",
+        sentence="needs 1 node of 4 A10; vision has 1 of 1 on bad nodes: node a10-2 is not in Kubernetes",
+        bad=("a10-2",),
+        helps=("leafType=H100", "opportunistic", "heal=a10-2"),
+    ),
+    Situation(
+        "many small jobs are in the way of a gang",
+        [*(run(f"h{i}", "1x2", **H100) for i in range(8)), late("2x8", **H100)],
+        cause="in-use",
+        sentence=(
+            "needs 2 nodes of 8 H100 at once; vision has 2 of 2 in use by h0 (priority 0, since 14:00), h1 "
+            "(priority 0, since 14:00), h2 (priority 0, since 14:00) and 5 more"
+        ),
+        holders=("ns/h0", "ns/h1", "ns/h2", "ns/h3", "ns/h4", "ns/h5", "ns/h6", "ns/h7"),
+        helps=("priority=1", "opportunistic"),
     ),
 ]

@@ -33,10 +33,6 @@ class Use(IntEnum):
     FREE = 3
 
 
-ANY_BAD = Use.FREE << USE_SHIFT | 1 << BAD_SHIFT
-"""The key that stands for all bad cells where it does not matter whose they are."""
-
-
 @dataclass(frozen=True, slots=True)
 class Runs:
     """The looks of some cells of one level: cell i has `lengths[i]` runs, each with a key and a count of leaf cells.

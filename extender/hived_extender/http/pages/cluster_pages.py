@@ -128,8 +128,7 @@ def summaries(frame: Frame) -> tuple[ChainSummary, ...]:
     for number, chain in enumerate(frame.layout.chains):
         top = len(chain.types)
         runs = frame.runs(CellRange(number, top, 0, chain.roots))
-        looks = np.where(runs.keys >> cell_keys.BAD_SHIFT, cell_keys.ANY_BAD, runs.keys)
-        keys, places = np.unique(looks, return_inverse=True)
+        keys, places = np.unique(runs.keys, return_inverse=True)
         counts = np.bincount(places, weights=runs.counts).astype(np.int64)
         kinds = tuple((chain.types[level - 1], frame.level_size(number, level)) for level in range(top, 0, -1))
         parts = parts_of(frame, keys.tolist(), counts.tolist())

@@ -12,7 +12,7 @@ from flask import Response, request
 
 from hived.errors import UserError
 from hived_extender.api.paths import PAGE_JOBS_PATH, page_job_path
-from hived_extender.api.waiting import MASKED, CauseName, Certificate, IfResult, Job
+from hived_extender.api.waiting import MASKED, UNTRIED_CAUSES, CauseName, Certificate, IfResult, Job, When
 from hived_extender.http.pages.marks import Kind, marks_of
 from hived_extender.http.pages.site import POLL_S, Site, paged
 from hived_extender.insight.answering import NOT_FOUND, Answering, View, unknown
@@ -31,7 +31,7 @@ WORDS_LIMIT = 200
 
 
 CAUSES: dict[CauseName, str] = {
-    "in-use": "the guarantee is in use",
+    "in-use": "cells are in use",
     "in-pieces": "free cells are in pieces",
     "bad": "cells are bad",
     "lent": "lent cells are taken back",
@@ -86,6 +86,7 @@ class JobsPages:
     def jobs(self) -> Response:
         """The list, or what of it the question asks for."""
         filters = Filters(**{name: request.args.get(name, "")[:WORDS_LIMIT] for name in Filters.__struct_fields__})
+        filters = msgspec.structs.replace(filters, state=filters.state.capitalize())
         view, mask = self._answering.view(), self._site.mask()
         at_s = view.snapshot.at
         seen = [mask.listed(one.job, view.certificates.get(one.job.name), at_s) for one in view.jobs]
@@ -117,7 +118,7 @@ class JobsPages:
         why = mask.why(self._answering.why(name), view.snapshot.at, view.namespaces)
         tried = request.args.get("if", "").strip()[:WORDS_LIMIT]
         result, mistake = self._try(view, why.job.name, tried) if tried and why.certificate is not None else (None, "")
-        marks = _marks(view, why.job.name, why.certificate)
+        marks, when = _marks(view, why.job.name, why.certificate), why.when or why.job.when
         return self._site.page(
             "job.html",
             TAB,
@@ -125,7 +126,8 @@ class JobsPages:
             poll_s=SELDOM_S,
             job=why.job,
             certificate=why.certificate,
-            when=why.when or why.job.when,
+            when=when,
+            may_help=_may_help(why.certificate, when),
             path=page_job_path(why.job.name),
             holder_paths=_holder_paths(view, why.certificate),
             tried=tried,
@@ -177,6 +179,13 @@ def _marks(view: View, name: str, certificate: Certificate | None) -> list[tuple
     groups |= dict.fromkeys(listed.groups, Kind.CHOSEN)
     with view.snapshot.lock:
         return marks_of(view.snapshot.state, groups)
+
+
+def _may_help(certificate: Certificate | None, when: When | None) -> bool:
+    """Whether changes are of use, or were tried: not where a job starts soon, or waits for its own pods or its turn."""
+    if certificate is None or certificate.unblock:
+        return certificate is not None
+    return certificate.cause not in UNTRIED_CAUSES and (when is None or when.kind not in ("now", "certain"))
 
 
 def _until(view: View, name: str) -> float | None:

@@ -2,18 +2,20 @@
 
 import json
 import re
+from typing import Any
 
+import msgspec
 import pytest
 from flask.testing import FlaskClient
 
-from hived_extender.api.waiting import MASKED, Job
+from hived_extender.api.waiting import MASKED, CauseName, Certificate, Job, Unblock, When
 from hived_extender.http.access import Gate
 from hived_extender.http.app import create_app
-from hived_extender.http.pages.jobs_pages import Filters
+from hived_extender.http.pages.jobs_pages import Filters, _may_help
 from hived_extender.http.reviews import Reviews
 from tests.extender.http.pages.test_cluster_pages import BROWSER, page, text_of
 from tests.extender.http.secured import ReviewServer
-from tests.extender.service.small_cluster import SmallCluster, spec_text
+from tests.extender.service.small_cluster import SmallCluster, node, spec_text
 
 
 def crowded() -> SmallCluster:
@@ -50,6 +52,7 @@ def test_waiting_jobs_come_first_with_their_reason(client: FlaskClient) -> None:
         ("q=ns/p", {"ns:first"}),
         ("q=in+use", {"ns:third"}),
         ("state=Waiting", {"ns:third"}),
+        ("state=waiting", {"ns:third"}),
         ("vc=a", {"ns:first", "ns:second", "ns:third"}),
         ("vc=b", set()),
         ("namespace=ns&q=ns/q", {"ns:second"}),
@@ -171,3 +174,44 @@ def test_a_suggested_change_leads_to_its_outcome(client: FlaskClient) -> None:
 
 def test_a_column_that_nobody_fills_is_left_out(client: FlaskClient) -> None:
     assert '<th scope="col">User</th>' not in page(client, "/page/jobs")
+
+
+def test_the_page_names_every_change_that_can_be_tried(client: FlaskClient) -> None:
+    words = text_of(page(client, "/page/jobs/ns:third"))
+    names = ("priority=", "opportunistic", "pods=", "leafType=", "vc=", "ends=", "heal=", "move=", "cells=")
+    assert [name for name in names if name not in words.partition("Such as")[2]] == []
+
+
+def test_bad_nodes_are_named_as_by_the_command() -> None:
+    small = crowded()
+    small.service.node_seen(node("n3", is_ready=False))
+    client = create_app(small.service).test_client()
+    named = client.get("/v1/inspect/why/ns:third").json["certificate"].get("bad_nodes", [])
+    words = text_of(page(client, "/page/jobs/ns:third"))
+    assert ("Bad nodes" in words) == bool(named)
+    assert all(f"{each['node']} NotReady" in words for each in named)
+
+
+def test_a_job_without_a_guarantee_is_told_of_none() -> None:
+    small = crowded()
+    small.place("o", spec_text(group="other", vc="b"))
+    pod = small.create("s", spec_text(group="spare", priority=-1, leaf_cells=4, pods=2))
+    small.filter(pod)
+    assert "the guarantee" not in text_of(page(create_app(small.service).test_client(), "/page/jobs/ns:spare"))
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind", "may_help"),
+    [
+        ("in-use", "unknown", True), ("in-use", "certain", False), ("in-use", "now", False),
+        ("lent", "unknown", False), ("never", "never", True),
+    ],
+)  # fmt: skip
+def test_nothing_is_said_to_help_in_vain_where_the_start_is_near(cause: CauseName, kind: Any, may_help: bool) -> None:
+    found = Certificate(sentence="", cause=cause)
+    assert _may_help(found, When(kind=kind)) is may_help
+    assert _may_help(msgspec.structs.replace(found, unblock=[Unblock(change="vc=b", text="")]), When(kind=kind))
+
+
+def test_a_start_that_is_being_worked_out_is_no_gap(client: FlaskClient) -> None:
+    assert 'title="When it starts is being worked out">…<' in page(client, "/page/jobs")

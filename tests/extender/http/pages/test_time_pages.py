@@ -117,3 +117,9 @@ def test_a_replica_that_does_not_lead_shows_its_own_past() -> None:
 def test_every_span_is_in_a_step_that_is_kept_for_so_long() -> None:
     rows = dict(RINGS)
     assert all(span.seconds <= span.step * rows[span.step] for span in SPANS)
+
+
+def test_moments_are_in_utc_as_in_sentences(client: FlaskClient) -> None:
+    moments = re.findall(r'<time datetime="([^"]+)">([^<]+)</time>', page(client, "/page/time?span=hours"))
+    assert moments
+    assert all(text == f"{each[:10]} {each[11:16]} UTC" for each, text in moments)

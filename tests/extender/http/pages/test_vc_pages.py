@@ -4,7 +4,7 @@ from flask.testing import FlaskClient
 
 from hived_extender.http.app import create_app
 from tests.extender.http.pages.test_cluster_pages import BROWSER, page, text_of
-from tests.extender.service.small_cluster import SmallCluster, spec_text
+from tests.extender.service.small_cluster import SmallCluster, node, spec_text
 
 
 def client_of(small: SmallCluster) -> FlaskClient:
@@ -38,3 +38,13 @@ def test_an_unknown_virtual_cluster_is_not_found_and_the_known_ones_are_named() 
     response = client_of(SmallCluster()).get("/page/vcs/none", headers={"Accept": BROWSER})
     assert response.status_code == 404
     assert "there are: a, b, empty" in text_of(response.text)
+
+
+def test_bad_cells_in_use_are_counted_as_in_use_and_named_as_both() -> None:
+    small = SmallCluster()
+    _, used = small.place("p", spec_text())
+    small.service.node_seen(node(used, is_ready=False))
+    client = client_of(small)
+    assert "a 8 4 0 0 4 0" in text_of(page(client, "/page/vcs"))
+    assert "count as in use , not as bad" in text_of(page(client, "/page/vcs"))
+    assert "4 used by a and bad" in text_of(page(client, "/page/cluster"))

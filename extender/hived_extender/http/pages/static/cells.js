@@ -9,7 +9,6 @@
   const canvas = document.getElementById("cells"), frame = document.getElementById("frame"), sizer = document.getElementById("sizer");
   const words = document.getElementById("cell-words"), zoomWords = document.getElementById("zoom-level");
   const SCALES = Array.from({ length: 52 }, (_, i) => 0.15 * 1.12 ** i), STEP = 4;
-  const HINT = words.textContent;
   const LEAST = 6, HEAD = 26, MARGIN = 8, BLOCK = 512, POLL_MS = 5000;
   const USED = 0, RESERVED = 1, LENT = 2, FREE = 3;
   const context = canvas.getContext("2d", { alpha: false });
@@ -110,10 +109,16 @@
     return last ? last.top + last.tall : 0;
   }
 
+  /** Whether everything is in view, in height and in width. */
+  function fits(arranged) {
+    const isWide = ({ shape }) => shape.boxes[shape.levels].w > width - 2 * MARGIN;
+    return total(arranged) <= room() && !arranged.some(isWide);
+  }
+
   function place(keep) {
     if (isFitted) {
       scale = MOST_FITTED;
-      while (scale > 0 && total(arrange(SCALES[scale])) > room()) scale--;
+      while (scale > 0 && !fits(arrange(SCALES[scale]))) scale--;
     }
     blocks = arrange(SCALES[scale]);
     frame.style.height = `${Math.max(160, Math.min(room(), total(blocks)))}px`;
@@ -461,7 +466,7 @@
   function choose(cell) {
     chosen = cell;
     clearTimeout(asking);
-    if (!cell) { words.textContent = HINT; drawSoon(); return; }
+    if (!cell) { words.textContent = ""; drawSoon(); return; }
     const { shape } = blocks[cell.chain], box = boxOf(cell.chain, shape.drawn, cell.leaf);
     if (box.y < frame.scrollTop + HEAD) frame.scrollTop = box.y - HEAD - 20;
     else if (box.y + box.h > frame.scrollTop + height) frame.scrollTop = box.y + box.h - height + 20;

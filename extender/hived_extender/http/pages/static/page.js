@@ -14,8 +14,8 @@
 
   function inWords(moment) {
     const then = new Date(moment), now = new Date(), apart = (now - then) / 1000;
-    const clock = `${two(then.getHours())}:${two(then.getMinutes())}`;
-    const day = then.toDateString() === now.toDateString() ? "" : `${then.getFullYear()}-${two(then.getMonth() + 1)}-${two(then.getDate())} `;
+    const clock = `${two(then.getUTCHours())}:${two(then.getUTCMinutes())} UTC`;  // as in the sentences of the service
+    const date = (one) => one.toISOString().slice(0, 10), day = date(then) === date(now) ? "" : `${date(then)} `;
     const far = Math.abs(apart), unit = far < 90 ? [1, "s"] : far < 5400 ? [60, "min"] : far < 172800 ? [3600, "h"] : [86400, "d"];
     const distance = `${Math.round(far / unit[0])} ${unit[1]}`;
     return `${day}${clock} (${apart >= 0 ? `${distance} ago` : `in ${distance}`})`;
@@ -24,7 +24,7 @@
   function showMoments(root) {
     for (const each of root.querySelectorAll("time[datetime]")) {
       if (!Number.isNaN(Date.parse(each.dateTime))) {
-        each.title = each.dateTime;
+        each.title = `${each.dateTime}; here ${new Date(each.dateTime).toLocaleString()}`;
         each.textContent = inWords(each.dateTime);
       }
     }

@@ -16,8 +16,8 @@
   const two = (number) => String(number).padStart(2, "0");
 
   function clock(seconds, step) {
-    const at = new Date(1000 * seconds), time = `${two(at.getHours())}:${two(at.getMinutes())}`;
-    return step < 3600 ? time : `${two(at.getMonth() + 1)}-${two(at.getDate())} ${time}`;
+    const at = new Date(1000 * seconds), time = `${two(at.getUTCHours())}:${two(at.getUTCMinutes())}`;
+    return step < 3600 ? time : `${two(at.getUTCMonth() + 1)}-${two(at.getUTCDate())} ${time}`;
   }
 
   // Stacked lines are drawn from the highest sum to the lowest, each over the ones before it; words have the line's own value.
@@ -44,10 +44,10 @@
       };
     });
     return {
-      width, height: HEIGHT, padding: [8, 40, 0, 0], cursor: { points: { size: 6 } }, legend: { live: true },
+      width, height: HEIGHT, tzDate: (seconds) => uPlot.tzDate(new Date(1000 * seconds), "Etc/UTC"), padding: [8, 40, 0, 0], cursor: { points: { size: 6 } }, legend: { live: true },
       scales: { x: { range: () => [Math.min(first, last - LEAST_STEPS * chart.step), last] },
         y: { range: (_, __, most) => [0, chart.most ? Math.max(chart.most, most) * 1.02 : Math.max(most * 1.08, 1)] } },
-      series: [{ label: "", value: (_, at) => at === null ? "last" : clock(at, 3600) }, ...series],
+      series: [{ label: "", value: (_, at) => at === null ? "last" : `${clock(at, 3600)} UTC` }, ...series],
       axes: [{ stroke: ink, grid, ticks: grid, values: (_, splits) => splits.map((at) => clock(at, chart.step)), space: chart.step < 3600 ? 60 : 90 },
         { stroke: ink, grid, ticks: grid, size: 56, values: (_, splits) => splits.map(shortened) }],
     };
@@ -64,7 +64,7 @@
 
   function draw(element, chart) {
     const before = drawn.get(element);
-    if (before) before.plot.destroy();
+    if (before) before.plot.destroy(); else element.textContent = "";
     element.hidden = false;
     const values = columns(chart), ordered = chart.is_stacked ? values.reverse() : values;
     const plot = new uPlot(options(chart, Math.max(element.clientWidth, 200)), [chart.times, ...ordered], element);
@@ -82,7 +82,9 @@
       element.classList.remove("is-old");
       if (before && before.text === text) return;
       const chart = JSON.parse(text);
-      if (!chart.lines.length) return;
+      const isEmpty = !chart.lines.length || !chart.times.length;
+      element.classList.toggle("is-empty", isEmpty);
+      if (isEmpty) { element.textContent = "Nothing was sampled in this time."; return; }
       draw(element, chart);
       drawn.get(element).text = text;
     } catch {

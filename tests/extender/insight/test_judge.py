@@ -4,7 +4,7 @@ import threading
 
 from hived.emptied import Emptied
 from hived_extender.api.waiting import Certificate
-from hived_extender.insight.certificates import Judge
+from hived_extender.insight.judge import Judge
 from hived_extender.insight.snapshot import take
 from tests.extender.service.small_cluster import SmallCluster, node, spec_text, tainted
 from tests.extender.service.small_gangs import SmallGangCluster, koordinator
