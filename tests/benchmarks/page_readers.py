@@ -71,7 +71,6 @@ class Readers:
     def stop(self) -> None:
         """Close them. Raises the first mistake of any."""
         self._is_stopping.set()
-        self._may_ask.set()
         for thread in self._threads:
             thread.join()
         if self._failures:
@@ -83,10 +82,10 @@ class Readers:
             with closing(Connection(self._url)) as connection:
                 tag = ""
                 while not self._is_stopping.is_set():
-                    self._may_ask.wait()
-                    began = perf_counter_ns()
-                    tag = connection.poll(b"".join(_request(page, tag))) or tag
-                    self.spent.append(perf_counter_ns() - began)
+                    if self._may_ask.is_set():  # pages keep their turns, so that they do not ask all at once later
+                        began = perf_counter_ns()
+                        tag = connection.poll(b"".join(_request(page, tag))) or tag
+                        self.spent.append(perf_counter_ns() - began)
                     self._is_stopping.wait(page.every_s)
         except Exception as error:
             self._failures.append(error)

@@ -31,11 +31,11 @@ WAITING = 1000
 PART = 0.5
 """Of the GPUs of each virtual cluster, in use; alpha's all are."""
 
-ROUNDS = 5
+ROUNDS = 3
 """Of calls without and with pages; the medians of their percentiles are compared, as others may use the machine."""
 
 LEAST_ROUND_S = 0.5
-MOST_ROUND_S = 20.0
+MOST_ROUND_S = 60.0
 """Seconds of each round, at 128 and at 16,384 nodes."""
 
 PAUSE_S = 0.005

@@ -5,6 +5,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -19,7 +20,7 @@ from hived_extender.insight.free_cells import free_cells
 from hived_extender.insight.ifs import read_changes, try_changes
 from hived_extender.insight.judge import Judge
 from hived_extender.insight.listing import ListedJob, node_views, running_jobs, waiting_job
-from hived_extender.insight.sharing import REST, SharedAnswers
+from hived_extender.insight.sharing import SharedAnswers
 from hived_extender.insight.snapshot import Snapshot, take
 from hived_extender.insight.unblocks import unblocks_of
 from hived_extender.service.service import Service
@@ -28,7 +29,10 @@ FRESH_S = 2.0
 """How old an answer may be. Pages ask again every few seconds."""
 
 FORECAST_EVERY_S = 10.0
-"""Between two forecasts of all jobs; longer if they take long, as `REST` says."""
+"""Between two forecasts of all jobs."""
+
+FORECAST_REST = 15.0
+"""Times the time that a forecast took: longer if that is more, so that it takes a fifteenth of another core."""
 
 NOT_FOUND = 404
 
@@ -40,6 +44,8 @@ _UNTIMED: Mapping[CauseName, str] = {
 
 Causes = tuple[CauseName, ...]
 """All causes of a job, the first one first."""
+
+V = TypeVar("V")
 
 log = logging.getLogger(__name__)
 
@@ -92,12 +98,13 @@ class Answering:
         self._ifs: SharedAnswers[IfResult] = SharedAnswers(fresh_s, clock)
         self._nodes: SharedAnswers[list[NodeView]] = SharedAnswers(fresh_s, clock)
         self._free: SharedAnswers[list[FreeCells]] = SharedAnswers(fresh_s, clock)
+        self._turn = threading.Lock()  # one answer at a time is worked out: each takes turns with filter calls
         self._emptied: tuple[Topology, Emptied, threading.Lock] | None = None
 
     def view(self) -> View:
         """The jobs as they are now, or were a moment ago. Raises NotLeadingError."""
         self._service.check_leads()
-        return self._views.get("view", self._look)
+        return self._views.get("view", self._in_turn(self._look))
 
     def find(self, name: str) -> tuple[View, ListedJob]:
         """A job, and the view that it is in: a new one if an older one does not have it. Raises UserError (404)."""
@@ -105,7 +112,7 @@ class Answering:
         try:
             return view, view.find(name)
         except UserError:
-            newer = self._views.get("view", self._look, needs_newer=True)
+            newer = self._views.get("view", self._in_turn(self._look), needs_newer=True)
             return newer, newer.find(name)
 
     def why(self, name: str) -> Why:
@@ -126,17 +133,28 @@ class Answering:
             raise UserError(f"{listed.job.name} does not wait: it is {listed.job.state.lower()}")
         read = read_changes(view.snapshot, entry, changes, lambda known: is_shown(view.namespaces.get(known, "")))
         question = view.snapshot.version, listed.job.name, *map(words, read)
-        return self._ifs.get(question, lambda: try_changes(view.snapshot, entry, read, self._judge))
+        return self._ifs.get(question, self._in_turn(lambda: try_changes(view.snapshot, entry, read, self._judge)))
 
     def nodes(self, *, is_bad: bool = False) -> tuple[View, list[NodeView]]:
         """All nodes, or those that cannot be used wholly, and the view that they are of."""
         view = self.view()
-        return view, self._nodes.get((view.snapshot.version, is_bad), lambda: _nodes(view, is_bad=is_bad))
+        return view, self._nodes.get(
+            (view.snapshot.version, is_bad), self._in_turn(lambda: _nodes(view, is_bad=is_bad))
+        )
 
     def free_cells(self) -> list[FreeCells]:
         """The cells of each level that each virtual cluster could give at once."""
         view = self.view()
-        return self._free.get(view.snapshot.version, lambda: _free_cells(view))
+        return self._free.get(view.snapshot.version, self._in_turn(lambda: _free_cells(view)))
+
+    def _in_turn(self, compute: Callable[[], V]) -> Callable[[], V]:
+        """The same, while no other answer is worked out. Forecasts are apart, so nobody waits for them here."""
+
+        def computed() -> V:
+            with self._turn:
+                return compute()
+
+        return computed
 
     def _look(self) -> View:
         snapshot = take(self._service)
@@ -160,7 +178,8 @@ class Answering:
         entry = view.snapshot.find(name) if name in view.certificates else None
         if entry is None:
             return Why(job=listed.job)
-        found = replace(view.certificates[name], unblock=unblocks_of(view.snapshot, entry))
+        with self._turn:
+            found = replace(view.certificates[name], unblock=unblocks_of(view.snapshot, entry))
         when = self._known(name, found)
         if when is None and self._forecaster is not None:
             when = self._forecaster.of(view.snapshot, entry)
@@ -195,7 +214,7 @@ class Answering:
             log.critical("forecasts have failed, and others are tried", exc_info=True)
         finally:
             now = self._clock()
-            self._next_forecast = now + max(FORECAST_EVERY_S, REST * (now - began))
+            self._next_forecast = now + max(FORECAST_EVERY_S, FORECAST_REST * (now - began))
             self._is_forecasting.release()
 
     def _judge(self, snapshot: Snapshot) -> Judge:
