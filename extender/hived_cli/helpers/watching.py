@@ -149,7 +149,7 @@ def follow(
 
 
 def _remember_interrupts() -> Sequence[int]:
-    """The signals of Ctrl-C from now on. Python may lose their exception, such as one that is raised in a destructor."""
+    """The signals of Ctrl-C from now on. Python may lose their exception, such as one in a destructor."""
     seen: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> NoReturn:
