@@ -73,6 +73,20 @@ def test_a_pod_hears_that_its_gang_is_complete_before_kube_scheduler_asks_about_
         assert "created" not in told(cluster, f"w-{number}")
 
 
+def test_kube_scheduler_is_asked_anew_about_pods_that_it_tells_of_an_incomplete_gang() -> None:
+    """Else its condition would say that pods are missing for as long as the gang waits for room."""
+    cluster = SmallGangCluster()
+    for number in range(3):
+        cluster.pod(f"w-{number}", 4, koordinator("train", 3))
+        answer = cluster.filter(cluster.kube.pods[f"w-{number}"])
+    assert "needs 3 nodes of 4 GPU at once" in str(answer)
+    cluster.until(lambda: {path.rsplit("/", 1)[1] for path, _ in cluster.kube.patches} >= {"w-0", "w-1"})
+    for name in ("w-0", "w-1"):
+        answer = cluster.filter(cluster.kube.pods[name])
+        assert "needs 3 nodes of 4 GPU at once" in str(answer)
+        assert "not complete" not in str(answer)
+
+
 def test_a_gang_without_room_holds_nothing() -> None:
     cluster = SmallGangCluster()
     for number in range(3):
