@@ -1,13 +1,15 @@
 """Answers that are shown once, or anew whenever they change: `--watch`."""
 
 import os
+import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from http import HTTPStatus
-from typing import Any, Protocol
+from types import FrameType
+from typing import Any, NoReturn, Protocol
 
 import click
 import msgspec
@@ -113,6 +115,7 @@ def follow(
     inspector.remember()
     text = ""
     try:
+        interrupts = _remember_interrupts()
         first = answer()
         if first is None:
             return
@@ -124,6 +127,8 @@ def follow(
                 shown.draw(text, True)
                 count = inspector.change_count
                 while not shown.wait(interval_s):
+                    if interrupts:
+                        raise KeyboardInterrupt
                     try:
                         found = answer()
                     except UserError as error:
@@ -141,6 +146,19 @@ def follow(
                 click.echo(text)
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
+
+
+def _remember_interrupts() -> Sequence[int]:
+    """The signals of Ctrl-C from now on. Python may lose their exception, such as one in a destructor."""
+    seen: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> NoReturn:
+        seen.append(number)
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, note)
+    return seen
 
 
 def is_live() -> bool:
