@@ -67,8 +67,7 @@ def test_everything_that_can_be_used_is_reached_in_order_and_seen(
                 for place in places
                 if not (place["isSeen"] and place["isInView"])
             ]
-    if wrong:
-        pytest.fail("\n".join(wrong), pytrace=False)
+    assert not wrong, "\n".join(wrong)
 
 
 def test_the_first_step_skips_the_navigation(browser: Browser, team_url: str) -> None:

@@ -30,8 +30,7 @@ def test_every_page_shows_without_a_trouble(
             page.wait_until(SETTLED)
             found += [f"{link.path}: {each}" for each in troubles_of(page)]
             page.screenshot(pictures / scheme / width / f"{link.name}.png", whole=True)
-    if found:
-        pytest.fail("\n".join(found), pytrace=False)
+    assert not found, "\n".join(found)
 
 
 def test_every_page_has_a_heading_a_title_and_its_tab_marked(

@@ -36,8 +36,7 @@ def test_the_words_of_a_page_are_there_without_scripts(browser: Browser, team_ur
         missing = {word for word in with_scripts - without if word not in MADE_BY_SCRIPTS}
         if missing or not without:
             wrong.append(f"{link.path}: {sorted(missing)}")
-    if wrong:
-        pytest.fail("\n".join(wrong), pytrace=False)
+    assert not wrong, "\n".join(wrong)
 
 
 def test_the_table_has_the_cells_that_the_picture_would_show(browser: Browser, team_url: str) -> None:

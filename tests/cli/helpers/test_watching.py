@@ -84,6 +84,7 @@ def test_more_lines_than_the_terminal_has_are_counted(service: WaitingService) -
     service.jobs = [replace(GANG, name=f"podgroup/lab/gang-{number}") for number in range(50)]
     with Running("get", "jobs", "--watch", *OFTEN, "--server", service.url, size=(10, 160)) as command:
         command.read_until("... and 42 more lines")
+        assert "podgroup/lab/gang-49" not in command.text
 
 
 def test_a_service_that_is_away_is_asked_again(service: WaitingService) -> None:
