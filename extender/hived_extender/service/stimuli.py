@@ -6,9 +6,10 @@ from typing import Any
 import msgspec
 
 from hived.errors import HivedError, UserError
-from hived.specs import BindInfo
+from hived.specs import BindInfo, PodSpec
 from hived_config.loader import Configuration
 from hived_extender.api.defrag import PlannedPod
+from hived_extender.job_kinds.job import JobRef
 from hived_extender.pods.dialects.description import ObjectRef
 from hived_extender.pods.readings import Reading
 from hived_extender.pods.wire import BindArgs, FilterArgs, Node, Pod, PreemptArgs
@@ -149,6 +150,76 @@ class MovesLookedAt(msgspec.Struct, frozen=True):
     """How far have the moves come? Answer: MovingReport."""
 
 
+# Cells held for jobs that wait in queues
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """Cells for a job whose pods do not exist yet.
+
+    `spec` is the whole gang as one affinity group, at the priority that the pods are to have. Its group's name is
+    `key`. `own` are the virtual leaf cells that the VC's own schedule gives it, in slot order; empty if any will do.
+    """
+
+    key: str
+    job: JobRef
+    spec: PodSpec
+    own: tuple[int, ...] = ()
+
+
+class HoldAsked(msgspec.Struct, frozen=True):
+    """Hold cells, without evicting anybody; the pods of the job get them when they come. Answer: Bind, or Wait.
+
+    Asked again for the same key, the answer is the same Bind for as long as the cells are held.
+    """
+
+    hold: Hold
+
+
+class VictimsAsked(msgspec.Struct, frozen=True):
+    """Which of these jobs would have to leave for this hold, at the least? Nothing changes. Answer: Victims, or None.
+
+    `candidates` are in the order in which they should leave. Opportunistic groups of no job come after them, newest
+    first.
+    """
+
+    hold: Hold
+    candidates: tuple[JobRef, ...]
+
+
+class Victims(msgspec.Struct, frozen=True):
+    """An answer: these jobs and, of no job, these affinity groups; none of them could stay."""
+
+    jobs: tuple[JobRef, ...]
+    groups: tuple[str, ...] = ()
+
+
+class GroupsEvicted(msgspec.Struct, frozen=True):
+    """Evict all pods of these affinity groups, which are opportunistic, for `winner`."""
+
+    groups: tuple[str, ...]
+    winner: str
+
+
+class HoldDropped(msgspec.Struct, frozen=True):
+    """Give back what is still held for a job, and forget at which priority its pods were to run."""
+
+    key: str
+
+
+class HoldsLookedAt(msgspec.Struct, frozen=True):
+    """How far have the pods of held jobs come? Answer: dict of HoldState by key."""
+
+
+class HoldState(msgspec.Struct, frozen=True):
+    """An answer: of `slot_count` pods, how many slots are still held, and how many pods have cells, and are bound."""
+
+    slot_count: int
+    held_count: int
+    placed_count: int
+    bound_count: int
+    is_lost: bool = False  # somebody took held cells, or their nodes are bad: hold again
+
+
 # Results and time
 
 
@@ -232,6 +303,11 @@ Stimulus = (
     | MovesAsked
     | MovesStopped
     | MovesLookedAt
+    | HoldAsked
+    | VictimsAsked
+    | GroupsEvicted
+    | HoldDropped
+    | HoldsLookedAt
     | Wrote
     | TimeCame
     | TryWaiting

@@ -1,0 +1,1 @@
+"""Jobs wait as jobs: order, own schedules of virtual clusters, borrowed cells."""

@@ -1,0 +1,68 @@
+"""A unit is one job in a queue, as plain values: all that order, shares and placement need to know of it."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from hived.specs import PodSpec
+
+
+class Unit(msgspec.Struct, frozen=True):
+    """A job that waits or runs.
+
+    Attributes
+    ----------
+    key : unique for all time, "Kind/namespace/name/uid"
+    queue : full name of the leaf of the quota tree, such as "root/team/a"; the virtual cluster where there is no tree
+    spec : the whole gang as one affinity group: virtual cluster, priority, members, cells. Its group name is the key
+    created_s : seconds since 1970; its place among equals, which it keeps when it comes back
+    user : the owner, for limits per user; "" if nobody says
+    request : amounts by resource, in the resource's base unit, as the quota tree counts them
+    is_preemptible : may it run ahead, on borrowed cells that are taken back
+    limit_s : how long a run lasts at the most, as declared; None if nobody says
+    is_held : its owner said `hived hold`: it is in no turn until it is released
+    """
+
+    key: str
+    queue: str
+    spec: PodSpec
+    created_s: float
+    user: str = ""
+    request: Mapping[str, float] = msgspec.field(default_factory=dict)
+    is_preemptible: bool = True
+    limit_s: float | None = None
+    is_held: bool = False
+
+    @property
+    def vc(self) -> str:
+        """Its virtual cluster."""
+        return self.spec.virtual_cluster
+
+    @property
+    def priority(self) -> int:
+        """-1 is opportunistic: it only ever borrows."""
+        return self.spec.priority
+
+
+class Start(msgspec.Struct, frozen=True):
+    """Hold cells for this unit and let its job go. Order of `Queues.turn`.
+
+    `is_borrowed`: as opportunistic work. `own`: the virtual leaf cells, int32 ids in slot order, that its own schedule
+    gives it; empty if borrowed. `victims`: units, by key, that have to leave first; each has a `Stop` of its own.
+    """
+
+    key: str
+    is_borrowed: bool
+    own: tuple[int, ...] = ()
+    victims: tuple[str, ...] = ()
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """Suspend this unit's job: its cells go to `winner`. It keeps its place in its queue."""
+
+    key: str
+    winner: str
+    why: str
+
+
+Order = Start | Stop
