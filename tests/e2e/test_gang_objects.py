@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from hived_extender.kube import optional_kinds
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.metrics import Metrics
-from hived_extender.pods import podgroups as objects
 from hived_extender.pods.dialects.description import ObjectRef
 from hived_extender.pods.dialects.kinds import Kind
 from hived_extender.pods.podgroups import Objects
@@ -28,7 +28,7 @@ def succeeds(call: Callable[[], object]) -> bool:
 @pytest.fixture
 def followed(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Objects, list[ObjectRef]]]:
     """The answer to our service's account when it lists gang objects; no kind is installed before or after."""
-    monkeypatch.setattr(objects, "LOOK_INTERVAL_S", 0.2)
+    monkeypatch.setattr(optional_kinds, "LOOK_INTERVAL_S", 0.2)
     grant_rights(plane)
     kube, told = KubeClient.connect(kubeconfig=str(service_kubeconfig(plane))), list[ObjectRef]()
     following = Objects(kube, Metrics())

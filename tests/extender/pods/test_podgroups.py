@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from hived_extender.kube import watch
+from hived_extender.kube import optional_kinds, watch
 from hived_extender.kube.answers import Listing, WatchEvent
 from hived_extender.kube.client import KubeError
 from hived_extender.kube.metrics import Metrics
-from hived_extender.pods import podgroups as objects
 from hived_extender.pods.dialects.description import ObjectRef
 from hived_extender.pods.podgroups import Objects
 from tests.expecting import PATIENCE_S, expect_soon
@@ -76,8 +75,8 @@ class Followed:
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objects, "LOOK_INTERVAL_S", 0.01)
-    monkeypatch.setattr(objects, "RETRY_S", 0.01)
+    monkeypatch.setattr(optional_kinds, "LOOK_INTERVAL_S", 0.01)
+    monkeypatch.setattr(optional_kinds, "RETRY_S", 0.01)
     monkeypatch.setattr(watch, "FIRST_WAIT_S", 0.001)
 
 
@@ -150,7 +149,7 @@ def test_what_a_new_list_leaves_out_is_gone(follow: Follow) -> None:
     expect_soon(lambda: PODGROUPS in api.watches)
     del api.lists[PODGROUPS][0]
     followed.told.clear()
-    followed.objects._reflectors[PODGROUPS].relist()
+    followed.objects._kinds._reflectors[PODGROUPS].relist()
     expect_soon(lambda: bool(followed.told))
     assert (followed.told, followed.minimum()) == ([TRAIN], None)
 
@@ -203,7 +202,7 @@ def test_the_version_that_we_know_best_is_followed(follow: Follow, paths: list[s
     api = Grouped(*paths)
     following = follow(api)
     assert following.objects.wait_until_listed(PATIENCE_S)
-    assert list(following.objects._reflectors) == ([] if followed is None else [followed])
+    assert list(following.objects._kinds._reflectors) == ([] if followed is None else [followed])
 
 
 def test_a_refusal_changes_nothing_and_is_tried_again(follow: Follow, caplog: pytest.LogCaptureFixture) -> None:
@@ -215,7 +214,7 @@ def test_a_refusal_changes_nothing_and_is_tried_again(follow: Follow, caplog: py
     asked = len(api.asked)
     expect_soon(lambda: len(api.asked) > asked + 6)
     assert followed.minimum() == 3
-    assert "cannot see which kinds of gangs there are" in caplog.text
+    assert "cannot see which kinds of gang objects there are" in caplog.text
 
 
 def test_what_may_not_be_listed_is_not_waited_for_for_ever(follow: Follow) -> None:

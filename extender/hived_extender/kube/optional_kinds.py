@@ -1,0 +1,178 @@
+"""Following kinds of objects that an API server may have or not, each for as long as it is there.
+
+Most clusters have few of these kinds, and one may come while jobs run. So the API server is asked again and again which
+there are. A kind that we may not see is like one that is not there, as far as the log goes.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
+
+from hived_extender.kube.client import KubeClient, KubeError
+from hived_extender.kube.metrics import Metrics
+from hived_extender.kube.watch import Reflector, Resource
+
+log = logging.getLogger(__name__)
+
+LOOK_INTERVAL_S = 60.0
+RETRY_S = 5.0
+
+Object = dict[str, Any]
+
+
+class OptionalKind(Protocol):
+    """A resource; of `versions` the first is followed that the API server has."""
+
+    @property
+    def group(self) -> str:
+        """The API group."""
+
+    @property
+    def plural(self) -> str:
+        """The name of the resource in paths."""
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """Those that we read, the best first."""
+
+
+K = TypeVar("K", bound=OptionalKind)
+T = TypeVar("T", bound=OptionalKind, contravariant=True)
+
+
+class Told(Protocol[T]):
+    """Takes in what is followed, on the threads of watches. None of these is called once the kind is not followed."""
+
+    def listed(self, kind: T, items: list[Object]) -> None:
+        """These are all objects of a kind; the list is the callee's."""
+
+    def seen(self, kind: T, item: Object) -> None:
+        """An object looks like this now."""
+
+    def gone(self, kind: T, item: Object) -> None:
+        """An object was deleted; it looked like this."""
+
+    def unserved(self, kind: T) -> None:
+        """The API server does not have this kind any more, and none of its objects."""
+
+
+class OptionalKinds(Generic[K]):
+    """See the module; from `start` to `stop`. `what` names the kinds in the log."""
+
+    def __init__(self, kube: KubeClient, metrics: Metrics, kinds: Sequence[K], told: Told[K], what: str) -> None:
+        self._kube = kube
+        self._metrics = metrics
+        self._kinds = tuple(kinds)
+        self._told = told
+        self._what = what
+        self._reflectors: dict[str, Reflector[Object]] = {}  # by path
+        self._served: dict[str, K] = {}  # by path
+        self._unlisted: set[str] | None = None  # paths; None until it is known which there are
+        self._lock = threading.Condition()  # for changes of these three; never held while anybody is told
+        self._is_stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"kinds of {what}", daemon=True)
+
+    def path(self, is_it: Callable[[K], bool]) -> str:
+        """The path under which the API server has all objects of a kind, "" if it has none."""
+        return next((path for path, kind in tuple(self._served.items()) if is_it(kind)), "")
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Follow nothing any more. Does not wait for a call under way."""
+        with self._lock:
+            self._is_stopping.set()
+            for reflector in self._reflectors.values():
+                reflector.stop()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the end after `stop`, up to so long for each thread."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        for reflector in self._reflectors.values():
+            reflector.join(timeout_s)
+
+    def wait_until_listed(self, timeout_s: float) -> bool:
+        """Wait until all objects are known. False if that takes longer, as where it is not allowed to list them."""
+        with self._lock:
+            return self._lock.wait_for(lambda: self._unlisted is not None and not self._unlisted, timeout_s)
+
+    def _run(self) -> None:
+        while not self._is_stopping.is_set():
+            try:
+                self._follow(self._find())
+                wait_s = LOOK_INTERVAL_S
+            except KubeError as error:
+                log.warning(
+                    "cannot see which kinds of %s there are", self._what, extra={"fields": {"cause": str(error)}}
+                )
+                wait_s = RETRY_S
+            except Exception:
+                log.exception("the API server's answer which kinds of %s there are was not understood", self._what)
+                wait_s = LOOK_INTERVAL_S
+            self._is_stopping.wait(wait_s)
+
+    def _find(self) -> dict[str, K]:
+        """The kinds that the API server has, by the path of the version to be read."""
+        groups = {group["name"]: group["versions"] for group in self._kube.get("/apis").get("groups") or ()}
+        served = {}
+        for kind in self._kinds:
+            there = {each["version"] for each in groups.get(kind.group, ())}
+            bases = [f"/apis/{kind.group}/{version}" for version in kind.versions if version in there]
+            base = next((base for base in bases if kind.plural in self._plurals(base)), None)
+            if base is not None:
+                served[f"{base}/{kind.plural}"] = kind
+        return served
+
+    def _plurals(self, base: str) -> set[str]:
+        try:
+            return {resource["name"] for resource in self._kube.get(base).get("resources") or ()}
+        except KubeError as error:
+            if error.is_not_found:  # it has gone this very moment
+                return set()
+            raise
+
+    def _follow(self, served: Mapping[str, K]) -> None:
+        """Follow these kinds and no others."""
+        with self._lock:
+            if self._is_stopping.is_set():
+                return
+            for path in self._reflectors.keys() - served.keys():
+                self._reflectors.pop(path).stop()
+                log.info("follows no more", extra={"fields": {"path": path}})
+            new = [path for path in served if path not in self._reflectors]
+            for path in new:
+                self._reflectors[path] = Reflector(self._kube, self._resource(path, served[path]), self._metrics)
+                self._reflectors[path].start()
+                log.info("follows", extra={"fields": {"path": path, "of": self._what}})
+            left = [kind for path, kind in self._served.items() if path not in served and kind not in served.values()]
+            self._served = dict(served)
+            self._unlisted = {path for path in self._unlisted or () if path in served} | set(new)
+            self._lock.notify_all()
+        for kind in left:
+            self._told.unserved(kind)
+
+    def _resource(self, path: str, kind: K) -> Resource[Object]:
+        return Resource(
+            path,
+            dict,
+            partial(self._listed, path, kind),
+            lambda item: self._tell(path, self._told.seen, kind, item),
+            lambda item: self._tell(path, self._told.gone, kind, item),
+        )
+
+    def _listed(self, path: str, kind: K, items: list[Object]) -> None:
+        self._tell(path, self._told.listed, kind, items)
+        with self._lock:
+            if self._unlisted:
+                self._unlisted.discard(path)
+                self._lock.notify_all()
+
+    def _tell(self, path: str, tell: Callable[[K, Any], None], kind: K, item: Any) -> None:
+        """Unless the watch has been ended."""
+        if path in self._reflectors:
+            tell(kind, item)
