@@ -39,22 +39,22 @@ class OptionalKind(Protocol):
 
 
 K = TypeVar("K", bound=OptionalKind)
-T = TypeVar("T", bound=OptionalKind, contravariant=True)
+T_contra = TypeVar("T_contra", bound=OptionalKind, contravariant=True)
 
 
-class Told(Protocol[T]):
+class Told(Protocol[T_contra]):
     """Takes in what is followed, on the threads of watches. None of these is called once the kind is not followed."""
 
-    def listed(self, kind: T, items: list[Object]) -> None:
+    def listed(self, kind: T_contra, items: list[Object]) -> None:
         """These are all objects of a kind; the list is the callee's."""
 
-    def seen(self, kind: T, item: Object) -> None:
+    def seen(self, kind: T_contra, item: Object) -> None:
         """An object looks like this now."""
 
-    def gone(self, kind: T, item: Object) -> None:
+    def gone(self, kind: T_contra, item: Object) -> None:
         """An object was deleted; it looked like this."""
 
-    def unserved(self, kind: T) -> None:
+    def unserved(self, kind: T_contra) -> None:
         """The API server does not have this kind any more, and none of its objects."""
 
 
