@@ -75,6 +75,15 @@ class Prover:
         is_trusted = BIND_INFO in annotations and "" < created < self._trusts_before
         return Proof(is_bare=proof.is_bare) if is_trusted else None
 
+    def seal(self, uid: str, text: str) -> str:
+        """The digest that proves that hived wrote this text onto an object; "" without a key."""
+        return _sealed(self._keys[0], uid, text) if self._keys else ""
+
+    def is_sealed(self, uid: str, text: str, seal: str) -> bool:
+        """Did hived write this text onto the object? Without a key everybody is believed."""
+        given = seal if seal.isascii() else ""
+        return not self._keys or any(hmac.compare_digest(_sealed(key, uid, text), given) for key in self._keys)
+
 
 def _written(annotations: Mapping[str, str]) -> Proof:
     """The proof in a pod's annotations, which nobody has checked yet. Earlier versions wrote none."""
@@ -98,4 +107,9 @@ def parse_keys(text: str, source: str) -> list[bytes]:
 def _digest(key: bytes, uid: str, node: str, is_bare: bool, annotations: Mapping[str, str]) -> str:
     texts = {name: annotations[name] for name in SIGNED if name in annotations}
     message = _encoder.encode([uid, node, is_bare, texts])  # JSON, which has no second reading
+    return b64encode(hmac.digest(key, message, "sha256")).decode()
+
+
+def _sealed(key: bytes, uid: str, text: str) -> str:
+    message = _encoder.encode(["sealed", uid, text])  # no digest of a binding covers a list of this length
     return b64encode(hmac.digest(key, message, "sha256")).decode()

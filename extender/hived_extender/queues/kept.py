@@ -1,0 +1,75 @@
+"""The state of a unit that outlives this process: an annotation on its job, written in the same call that lets it go.
+
+So a crash never leaves a job let go of which nobody knows why. Tenants may write annotations too, so it has a seal;
+one without it counts as absent, and the job is held back again.
+"""
+
+import math
+from collections.abc import Mapping
+
+import msgspec
+
+from hived_extender.pods.annotations import PREFIX
+from hived_extender.pods.proofs import Prover
+
+STATE = PREFIX + "queue-state"
+"""The annotation of a job object."""
+
+_LIMIT = 4096
+"""Characters."""
+
+
+class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is kept of one unit.
+
+    Attributes
+    ----------
+    is_let_go : hived has let the job go, and not called it back
+    is_borrowed : it runs as opportunistic work
+    since_s : when it was let go or called back last
+    due_s : when the schedule of its VC alone has started it, None if it has not
+    ran_s : how long earlier runs took together
+    attempts : how often it was let go
+    place : its own place in the order, None for the one that follows from its creation
+    is_held : its owner or an admin said `hived hold`
+    evicted_for : the job that its cells went to, "" if it was never called back
+    """
+
+    is_let_go: bool = False
+    is_borrowed: bool = False
+    since_s: float = 0.0
+    due_s: float | None = None
+    ran_s: float = 0.0
+    attempts: int = 0
+    place: float | None = None
+    is_held: bool = False
+    evicted_for: str = ""
+
+
+class _Sealed(msgspec.Struct, frozen=True):
+    kept: str
+    seal: str = ""
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(_Sealed)
+_kept_decoder = msgspec.json.Decoder(Kept)
+
+
+def written(kept: Kept, uid: str, prover: Prover) -> dict[str, str]:
+    """The annotation that keeps it, on the job with this uid."""
+    text = _encoder.encode(kept).decode()
+    return {STATE: _encoder.encode(_Sealed(text, prover.seal(uid, text))).decode()}
+
+
+def read(annotations: Mapping[str, str], uid: str, prover: Prover) -> Kept:
+    """The state that hived has written onto a job; an empty one if it has not, or somebody else has."""
+    try:
+        sealed = _decoder.decode(annotations.get(STATE, "{}")[:_LIMIT])
+        if not prover.is_sealed(uid, sealed.kept, sealed.seal):
+            return Kept()
+        kept = _kept_decoder.decode(sealed.kept)
+    except (ValueError, RecursionError):
+        return Kept()
+    numbers = (kept.since_s, kept.ran_s, kept.due_s or 0.0, kept.place or 0.0)
+    return kept if all(map(math.isfinite, numbers)) else Kept()

@@ -1,0 +1,190 @@
+"""Queue and QueueUnit objects in the words of Kube Queue (`scheduling.x-k8s.io/v1alpha1`), for those who read these.
+
+Pure: the objects as they should be, and the patch that is missing from one that is there.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from hived_extender.job_kinds.job import JobRef
+
+API_VERSION = "scheduling.x-k8s.io/v1alpha1"
+QUEUE_NAMESPACE = "kube-queue"
+
+SHOWN_ITEMS = 200
+"""Positions that the status of a queue has; `hived get queue` has all of them. An object has a size limit."""
+
+PATH = "hivedscheduler.microsoft.com/quota"
+"""The label of a Queue object with the digest of its full name, and the annotation with the name itself."""
+
+_SUFFIXES = {
+    "Job": "",
+    "PyTorchJob": "-py-qu",
+    "TFJob": "-tf-qu",
+    "MPIJob": "-mpi-qu",
+    "RayJob": "-ray-qu",
+    "RayCluster": "-raycluster-qu",
+}
+_NAME_LIMIT = 253
+_DIGEST_LENGTH = 5
+
+Object = dict[str, Any]
+
+
+class Phase(StrEnum):
+    """The phases of a QueueUnit that hived writes."""
+
+    ENQUEUED = "Enqueued"
+    RESERVED = "Reserved"
+    DEQUEUED = "Dequeued"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeed"
+    FAILED = "Failed"
+
+
+class UnitRecord(msgspec.Struct, frozen=True):
+    """All that a QueueUnit says of one job. `evicted_for` names the job that took its cells, "" if none did."""
+
+    job: JobRef
+    queue: str
+    priority: int
+    request: Mapping[str, str]
+    phase: Phase
+    message: str = ""
+    attempts: int = 0
+    running: int = 0
+    pending: int = 0
+    evicted_for: str = ""
+    priority_class: str = ""
+
+
+class QueueRecord(msgspec.Struct, frozen=True):
+    """All that a Queue says of one leaf. `items` are (namespace, name of the unit, priority) in the queue's order."""
+
+    path: str
+    items: Sequence[tuple[str, str, int]] = ()
+
+
+def queue_name(path: str) -> str:
+    """The name of the object of a queue: its path with dashes, and a digest, so that no two paths share one."""
+    digest = hashlib.sha256(path.encode()).hexdigest()[:_DIGEST_LENGTH]
+    plain = "".join(each if each.isascii() and (each.isalnum() or each in "-.") else "-" for each in path.lower())
+    return f"{plain.strip('-.')[: _NAME_LIMIT - _DIGEST_LENGTH - 1] or 'queue'}-{digest}"
+
+
+def unit_name(job: JobRef) -> str:
+    """The name of the object of a unit, as Kube Queue has it: a suffix tells jobs of several kinds apart."""
+    suffix = _SUFFIXES.get(job.kind, f"-{job.kind.lower()}-qu")
+    if job.kind == "Job" and not job.api_version.startswith("batch/"):
+        suffix = f"-{job.api_version.split('.')[1]}-qu"
+    return f"{job.name[: _NAME_LIMIT - len(suffix)]}{suffix}"
+
+
+def queue_object(record: QueueRecord) -> Object:
+    """A Queue to be created; its policy is left to its users."""
+    metadata = {
+        "name": queue_name(record.path),
+        "namespace": QUEUE_NAMESPACE,
+        "labels": {"app.kubernetes.io/managed-by": "hived"},
+        "annotations": {PATH: record.path},
+    }
+    return {"apiVersion": API_VERSION, "kind": "Queue", "metadata": metadata, "spec": {}}
+
+
+def queue_status(record: QueueRecord) -> Object:
+    """The status of a Queue."""
+    items = [
+        {"name": name, "namespace": namespace, "priority": priority, "position": number}
+        for number, (namespace, name, priority) in enumerate(record.items[:SHOWN_ITEMS], start=1)
+    ]
+    return {"queueItemDetails": {"active": items}}
+
+
+def unit_object(record: UnitRecord) -> Object:
+    """A QueueUnit to be created. It goes with its job."""
+    job = record.job
+    owner = {"apiVersion": job.api_version, "kind": job.kind, "name": job.name, "uid": job.uid}
+    metadata = {
+        "name": unit_name(job),
+        "namespace": job.namespace,
+        "labels": {"app.kubernetes.io/managed-by": "hived"},
+        "ownerReferences": [owner],
+    }
+    return {"apiVersion": API_VERSION, "kind": "QueueUnit", "metadata": metadata, "spec": unit_spec(record)}
+
+
+def unit_spec(record: UnitRecord) -> Object:
+    """The part of a QueueUnit's spec that hived writes; `active` and others are its users'."""
+    job = record.job
+    consumer = {
+        "apiVersion": job.api_version,
+        "kind": job.kind,
+        "namespace": job.namespace,
+        "name": job.name,
+        "uid": job.uid,
+    }
+    spec: Object = {
+        "consumerRef": consumer,
+        "queue": queue_name(record.queue),
+        "priority": record.priority,
+        "request": dict(record.request),
+        "resource": dict(record.request),
+    }
+    return {**spec, "priorityClassName": record.priority_class} if record.priority_class else spec
+
+
+def unit_status(record: UnitRecord, old: Mapping[str, Any], now: str) -> Object:
+    """The status of a QueueUnit, on top of the one that is there. `now` is the time as Kubernetes writes it."""
+    status: Object = {
+        "phase": record.phase.value,
+        "message": record.message,
+        "attempts": record.attempts,
+        "podState": {"running": record.running, "pending": record.pending},
+        "conditions": _conditions(record, old.get("conditions") or (), now),
+    }
+    is_moved = old.get("phase") != status["phase"]
+    status["lastUpdateTime"] = now if is_moved or not old.get("lastUpdateTime") else old["lastUpdateTime"]
+    if record.phase is Phase.RESERVED and is_moved:
+        status["lastAllocateTime"] = now
+    return status
+
+
+def missing(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> Object:
+    """The top-level parts of `wanted` that `found` does not have like this; empty if it has them all."""
+    return {key: value for key, value in wanted.items() if found.get(key) != value}
+
+
+def _conditions(record: UnitRecord, old: Sequence[Mapping[str, Any]], now: str) -> list[Object]:
+    """The conditions that follow from the phase; those of other types stay."""
+    phase = record.phase
+    has_cells = phase in (Phase.RESERVED, Phase.DEQUEUED, Phase.RUNNING)
+    is_let_go = phase in (Phase.DEQUEUED, Phase.RUNNING)
+    is_over = phase in (Phase.SUCCEEDED, Phase.FAILED)
+    wanted = [
+        ("QuotaReserved", has_cells, "CellsHeld" if has_cells else "Pending"),
+        ("Admitted", is_let_go, "Admitted" if is_let_go else "Pending"),
+        ("PodsReady", phase is Phase.RUNNING, "PodsReady" if phase is Phase.RUNNING else "WaitForPods"),
+        ("Finished", is_over, phase.value if is_over else "NotFinished"),
+        ("Evicted", bool(record.evicted_for), "Preempted" if record.evicted_for else "NotEvicted"),
+    ]
+    texts = {
+        "Evicted": f"its cells went to {record.evicted_for}" if record.evicted_for else "",
+        "Admitted": record.message,
+    }
+    before = {each.get("type"): each for each in old}
+    made = [_condition(before.get(kind), kind, is_true, why, texts.get(kind, ""), now) for kind, is_true, why in wanted]
+    ours = {kind for kind, _, _ in wanted}
+    return [*(dict(each) for each in old if each.get("type") not in ours), *made]
+
+
+def _condition(
+    before: Mapping[str, Any] | None, kind: str, is_true: bool, reason: str, message: str, now: str
+) -> Object:
+    status = "True" if is_true else "False"
+    is_same = before is not None and before.get("status") == status
+    since = before.get("lastTransitionTime", now) if before is not None and is_same else now
+    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since}
