@@ -1,0 +1,278 @@
+"""The course of every queued job, as a pure machine: facts go in, calls on job objects come out.
+
+    waiting --cells are held--> starting --its pods have them--> running --> over
+       ^                           |                                |
+       +-- all its pods are gone --+-------- leaving <--------------+   (its cells go to others, or were lost)
+
+`queues.Queues` decides whose turn it is. This module knows which jobs hived has let go, and what is being written.
+Nothing here calls the API server, reads a clock or starts a thread.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from hived_extender.job_kinds.job import Job, JobRef, JobState
+from hived_extender.queues.kept import Kept
+from hived_extender.queues.units import Unit
+from hived_extender.service.stimuli import HoldState
+
+log = logging.getLogger(__name__)
+
+FIRST_RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
+"""Seconds before a refused write is tried again; the time doubles."""
+
+
+class Step(Enum):
+    """How far a job has come by our own doing."""
+
+    WAITING = "waiting"
+    STARTING = "starting"
+    RUNNING = "running"
+    LEAVING = "leaving"
+
+    @property
+    def has_cells(self) -> bool:
+        """Are cells held for it, or in use by its pods?"""
+        return self in (Step.STARTING, Step.RUNNING)
+
+
+class Change(Enum):
+    """What is to be written onto a job object, together with the state that is kept there."""
+
+    LET_GO = "let go"
+    CALL_BACK = "call back"
+    KEEP = "keep"  # the state alone
+
+
+class Action(msgspec.Struct, frozen=True):
+    """A call on one job object."""
+
+    job: JobRef
+    change: Change
+    kept: Kept
+
+
+class Entry(msgspec.Struct):
+    """One job.
+
+    `problem` says why it is in no queue, "" if it is in one. `last` is the last news of the turn for its owner.
+    `wanted` is to be written next, `written` is under way.
+    """
+
+    job: Job
+    kept: Kept
+    unit: Unit | None = None
+    problem: str = ""
+    step: Step = Step.WAITING
+    since_s: float = 0.0
+    progress: HoldState | None = None
+    wanted: Change | None = None
+    written: Action | None = None
+    retry_s: float = FIRST_RETRY_S
+    retry_at_s: float = 0.0
+    refusal: str = ""
+
+    @property
+    def key(self) -> str:
+        """As units have it."""
+        return key_of(self.job.ref)
+
+
+class Told(Protocol):
+    """Takes in what becomes of units; `queues.Queues` does."""
+
+    def arrived(self, unit: Unit) -> None:
+        """A unit waits, at the place of its priority and creation."""
+
+    def changed(self, unit: Unit) -> None:
+        """A unit asks for something else."""
+
+    def started(self, key: str, now: float, *, is_borrowed: bool) -> None:
+        """Cells are held for a unit, or it runs already."""
+
+    def evicted(self, key: str, now: float) -> None:
+        """A unit has no cells any more, and waits at its old place."""
+
+    def ended(self, key: str, now: float) -> None:
+        """A unit ran, and is over."""
+
+    def removed(self, key: str) -> None:
+        """A unit waits no more."""
+
+
+def key_of(job: JobRef) -> str:
+    """The key of a job's unit: unique for all time."""
+    return f"{job.kind}/{job.namespace}/{job.name}/{job.uid}"
+
+
+class Book:
+    """See the module. `entries` are by key, in the order in which jobs were seen first."""
+
+    def __init__(self, queues: Told) -> None:
+        self._queues = queues
+        self.entries: dict[str, Entry] = {}
+        self._todo: dict[str, None] = {}  # keys with something to be written
+
+    # Facts
+
+    def job_seen(
+        self, job: Job, unit: Unit | None, kept: Kept, now: float, problem: str = "", *, has_cells: bool = False
+    ) -> None:
+        """A job looks like this now. `kept` is the state on it; `problem` says why it is no unit.
+
+        `has_cells`: pods of it have cells. A new one that nobody has let go is then left alone: it ran before there
+        were queues.
+        """
+        key = key_of(job.ref)
+        entry = self.entries.get(key)
+        if job.state.is_over:
+            self._over(key, now)
+        elif entry is None:
+            self._new(Entry(replace(job, roles=()), kept, unit, problem, since_s=now), now, has_cells=has_cells)
+        elif kept.since_s >= entry.kept.since_s:
+            self._again(entry, replace(job, roles=()), unit, problem, now)
+
+    def job_gone(self, job: JobRef, now: float) -> None:
+        """A job was deleted."""
+        self._over(key_of(job), now)
+
+    def progressed(self, states: Mapping[str, HoldState], now: float) -> list[str]:
+        """How far the pods of jobs with cells have come. Returns the keys of those that lost theirs."""
+        lost = []
+        for key, state in states.items():
+            entry = self.entries.get(key)
+            if entry is None or not entry.step.has_cells:
+                continue
+            entry.progress = state
+            if state.is_lost:
+                lost.append(key)
+            elif entry.step is Step.STARTING and state.placed_count and not state.held_count:
+                entry.step = Step.RUNNING
+        return lost
+
+    def wrote(self, action: Action, error: str, now: float) -> None:
+        """A call was carried out, or refused."""
+        entry = self.entries.get(key_of(action.job))
+        if entry is None or entry.written is not action:
+            return
+        entry.written, entry.refusal = None, error
+        if not error:
+            entry.retry_s = FIRST_RETRY_S
+        else:
+            entry.wanted = entry.wanted or action.change
+            entry.retry_at_s, entry.retry_s = now + entry.retry_s, min(2 * entry.retry_s, LONGEST_RETRY_S)
+        if entry.wanted is not None:
+            self._todo[entry.key] = None
+
+    # Decisions
+
+    def let_go(self, key: str, now: float, *, is_borrowed: bool, due_s: float | None) -> None:
+        """Cells are held for a unit: its job may go."""
+        entry = self.entries[key]
+        kept = replace(
+            entry.kept, is_let_go=True, is_borrowed=is_borrowed, since_s=now, due_s=due_s,
+            attempts=entry.kept.attempts + 1, evicted_for="",
+        )  # fmt: skip
+        self._step(entry, Step.STARTING, kept, Change.LET_GO, now)
+        self._queues.started(key, now, is_borrowed=is_borrowed)
+
+    def call_back(self, key: str, winner: str, now: float) -> None:
+        """The cells of a job go to another one, or it has lost them: it waits again at its old place."""
+        entry = self.entries[key]
+        ran_s = entry.kept.ran_s + max(0.0, now - entry.kept.since_s)
+        kept = replace(entry.kept, is_let_go=False, since_s=now, ran_s=ran_s, evicted_for=winner)
+        self._step(entry, Step.LEAVING, kept, Change.CALL_BACK, now)
+
+    def keep(self, key: str, kept: Kept) -> None:
+        """Another state is to be kept: a place, or that its owner holds it back."""
+        entry = self.entries[key]
+        entry.kept = kept
+        self._want(entry, entry.wanted or Change.KEEP)
+
+    def take_actions(self, now: float, limit: int) -> list[Action]:
+        """The calls that are due, at most so many; each is answered by `wrote`. One at a time for each job."""
+        due: list[Action] = []
+        for key in list(self._todo):
+            entry = self.entries.get(key)
+            if entry is None or entry.wanted is None:
+                del self._todo[key]
+            elif entry.written is None and entry.retry_at_s <= now and len(due) < limit:
+                entry.written, entry.wanted = Action(entry.job.ref, entry.wanted, entry.kept), None
+                del self._todo[key]
+                due.append(entry.written)
+        return due
+
+    @property
+    def next_retry_s(self) -> float | None:
+        """When a refused call is due again, None if none was refused."""
+        times = (self.entries[key].retry_at_s for key in self._todo if key in self.entries)
+        return min(times, default=None)
+
+    # Steps
+
+    def _new(self, entry: Entry, now: float, *, has_cells: bool) -> None:
+        key, unit, kept = entry.key, entry.unit, entry.kept
+        self.entries[key] = entry
+        if unit is None:
+            return
+        self._queues.arrived(unit)
+        if entry.job.state is JobState.LET_GO and (kept.is_let_go or has_cells):
+            entry.step, entry.since_s = Step.RUNNING, kept.since_s or now
+            self._queues.started(key, entry.since_s, is_borrowed=kept.is_borrowed)
+        elif entry.job.state is not JobState.HELD:
+            self._queues.started(key, now, is_borrowed=True)
+            self.call_back(key, "", now)
+
+    def _again(self, entry: Entry, job: Job, unit: Unit | None, problem: str, now: float) -> None:
+        had, entry.job, entry.problem = entry.unit, job, problem
+        if unit != had:
+            self._asks_for(entry, unit, now)
+        if entry.unit is None:
+            return
+        if entry.step is Step.LEAVING and job.state is JobState.HELD:
+            entry.step, entry.since_s, entry.progress = Step.WAITING, now, None
+            self._queues.evicted(entry.key, now)
+        elif entry.step is Step.WAITING and job.state is JobState.LET_GO and entry.written is None:
+            self._want(entry, Change.CALL_BACK)  # somebody else resumed it
+        elif entry.step.has_cells and job.state in (JobState.HELD, JobState.LEAVING) and entry.written is None:
+            self.call_back(entry.key, "", now)  # somebody else suspended it
+
+    def _asks_for(self, entry: Entry, unit: Unit | None, now: float) -> None:
+        had, entry.unit = entry.unit, unit
+        if had is None and unit is not None:
+            self._queues.arrived(unit)
+        elif unit is not None:
+            self._queues.changed(unit)
+        elif entry.step is Step.WAITING:
+            self._queues.removed(entry.key)
+        else:
+            self._queues.ended(entry.key, now)
+
+    def _over(self, key: str, now: float) -> None:
+        entry = self.entries.pop(key, None)
+        self._todo.pop(key, None)
+        if entry is None or entry.unit is None:
+            return
+        if entry.step is Step.WAITING:
+            self._queues.removed(key)
+        else:
+            self._queues.ended(key, now)
+
+    def _step(self, entry: Entry, step: Step, kept: Kept, change: Change, now: float) -> None:
+        entry.step, entry.kept, entry.since_s, entry.progress = step, kept, now, None
+        self._want(entry, change)
+
+    def _want(self, entry: Entry, change: Change) -> None:
+        entry.wanted = change
+        entry.retry_at_s = 0.0 if entry.written is None and not entry.refusal else entry.retry_at_s
+        self._todo[entry.key] = None
+
+
+def waiting(entries: Iterable[Entry]) -> list[Entry]:
+    """The jobs that wait in a queue."""
+    return [entry for entry in entries if entry.unit is not None and entry.step is Step.WAITING]

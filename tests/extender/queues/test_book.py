@@ -1,0 +1,223 @@
+"""The course of queued jobs: what becomes of each, and what is written onto it."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from hived.specs import GroupSpec, MemberSpec, PodSpec
+from hived_extender.job_kinds.job import Job, JobRef, JobState
+from hived_extender.queues.book import Action, Book, Change, Step, key_of
+from hived_extender.queues.kept import Kept
+from hived_extender.queues.units import Unit
+from hived_extender.service.stimuli import HoldState
+
+REF = JobRef("batch/v1", "Job", "team", "train", "u-1")
+KEY = key_of(REF)
+HELD = Job(REF, "1", 0.0, {}, {}, (), JobState.HELD)
+LET_GO = replace(HELD, state=JobState.LET_GO)
+LEAVING = replace(HELD, state=JobState.LEAVING)
+UNIT = Unit(KEY, "root/vc", PodSpec("vc", 5, 8, GroupSpec(KEY, (MemberSpec(1, 8),))), 0.0)
+ALL_PLACED = HoldState(slot_count=1, held_count=0, placed_count=1, bound_count=1)
+
+
+class Told:
+    """Every call, in order."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def call(subject: Any, *_: Any, **__: Any) -> None:
+            self.calls.append((name, getattr(subject, "key", subject)))
+
+        return call
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.calls]
+
+
+class Case:
+    """A book, and everything that was told of it."""
+
+    def __init__(self) -> None:
+        self.told = Told()
+        self.book = Book(self.told)
+
+    def seen(self, job: Job, kept: Kept | None = None, now: float = 0.0, **more: Any) -> None:
+        entry = self.book.entries.get(KEY)
+        known = entry.kept if entry is not None else Kept()
+        self.book.job_seen(job, more.pop("unit", UNIT), known if kept is None else kept, now, **more)
+
+    @property
+    def step(self) -> Step:
+        return self.book.entries[KEY].step
+
+    def write(self, now: float = 0.0, error: str = "") -> list[Action]:
+        """Carry out what is due."""
+        actions = self.book.take_actions(now, 10)
+        for action in actions:
+            self.book.wrote(action, error, now)
+        return actions
+
+    def running(self, *, is_borrowed: bool = False) -> "Case":
+        self.seen(HELD)
+        self.book.let_go(KEY, 1.0, is_borrowed=is_borrowed, due_s=1.0)
+        self.write()
+        self.seen(LET_GO)
+        self.book.progressed({KEY: ALL_PLACED}, 2.0)
+        return self
+
+
+def changes(actions: list[Action]) -> list[Change]:
+    return [action.change for action in actions]
+
+
+def test_a_job_that_is_held_waits() -> None:
+    case = Case()
+    case.seen(HELD)
+    assert (case.step, case.told.names, case.write()) == (Step.WAITING, ["arrived"], [])
+
+
+def test_a_job_is_let_go_once_its_cells_are_held() -> None:
+    case = Case()
+    case.seen(HELD)
+    case.book.let_go(KEY, 1.0, is_borrowed=True, due_s=None)
+    (action,) = case.write()
+    assert (action.change, action.kept.is_let_go, action.kept.is_borrowed, action.kept.since_s) == (
+        Change.LET_GO,
+        True,
+        True,
+        1.0,
+    )
+    assert (case.step, case.told.names) == (Step.STARTING, ["arrived", "started"])
+
+
+def test_a_job_runs_once_all_its_pods_have_cells() -> None:
+    assert Case().running().step is Step.RUNNING
+
+
+def test_a_job_that_is_over_has_ended() -> None:
+    case = Case().running()
+    case.seen(replace(LET_GO, state=JobState.SUCCEEDED), now=9.0)
+    assert (case.told.names, list(case.book.entries)) == (["arrived", "started", "ended"], [])
+
+
+def test_a_waiting_job_that_is_deleted_is_removed() -> None:
+    case = Case()
+    case.seen(HELD)
+    case.book.job_gone(REF, 1.0)
+    assert case.told.names == ["arrived", "removed"]
+
+
+def test_a_job_that_is_called_back_waits_again_once_its_pods_are_gone() -> None:
+    case = Case().running()
+    case.book.call_back(KEY, "Job/team/big", 5.0)
+    (action,) = case.write()
+    assert (action.change, action.kept.is_let_go, action.kept.ran_s, action.kept.evicted_for) == (
+        Change.CALL_BACK,
+        False,
+        4.0,
+        "Job/team/big",
+    )
+    case.seen(LEAVING)
+    assert "evicted" not in case.told.names
+    case.seen(HELD)
+    assert (case.step, case.told.names[-1]) == (Step.WAITING, "evicted")
+
+
+def test_late_news_of_a_job_from_before_it_was_let_go_changes_nothing() -> None:
+    case = Case().running()
+    case.seen(HELD, kept=Kept())
+    assert (case.step, case.write()) == (Step.RUNNING, [])
+
+
+def test_a_job_that_its_owner_resumes_is_held_back_again() -> None:
+    case = Case()
+    case.seen(HELD)
+    case.seen(LET_GO)
+    assert changes(case.write()) == [Change.CALL_BACK]
+
+
+def test_a_job_that_its_owner_suspends_gives_its_cells_back() -> None:
+    case = Case().running()
+    case.seen(LEAVING)
+    assert (case.step, changes(case.write())) == (Step.LEAVING, [Change.CALL_BACK])
+
+
+def test_a_new_leader_takes_a_job_for_running_that_was_let_go() -> None:
+    case = Case()
+    case.seen(LET_GO, Kept(is_let_go=True, since_s=3.0), now=9.0)
+    assert (case.step, case.told.names, case.write()) == (Step.RUNNING, ["arrived", "started"], [])
+
+
+def test_a_job_that_ran_before_there_were_queues_is_left_alone() -> None:
+    case = Case()
+    case.seen(LET_GO, has_cells=True, now=9.0)
+    assert (case.step, case.write()) == (Step.RUNNING, [])
+
+
+def test_a_new_job_that_nobody_held_back_is_held_back() -> None:
+    case = Case()
+    case.seen(LET_GO)
+    assert (case.step, changes(case.write())) == (Step.LEAVING, [Change.CALL_BACK])
+
+
+def test_a_refused_write_is_tried_again_later_each_time() -> None:
+    case = Case()
+    case.seen(HELD)
+    case.book.let_go(KEY, 1.0, is_borrowed=False, due_s=None)
+    assert changes(case.write(1.0, error="busy")) == [Change.LET_GO]
+    assert case.write(1.5) == []
+    assert changes(case.write(2.0, error="busy")) == [Change.LET_GO]
+    assert case.write(3.5) == []
+    assert changes(case.write(4.0)) == [Change.LET_GO]
+
+
+def test_a_later_decision_takes_the_place_of_a_write_that_was_refused() -> None:
+    case = Case()
+    case.seen(HELD)
+    case.book.let_go(KEY, 1.0, is_borrowed=False, due_s=None)
+    (first,) = case.book.take_actions(1.0, 1)
+    case.book.call_back(KEY, "", 2.0)
+    case.book.wrote(first, "busy", 2.0)
+    assert changes(case.write(60.0)) == [Change.CALL_BACK]
+
+
+def test_one_write_of_a_job_is_under_way_at_a_time() -> None:
+    case = Case()
+    case.seen(HELD)
+    case.book.let_go(KEY, 1.0, is_borrowed=False, due_s=None)
+    (first,) = case.book.take_actions(1.0, 1)
+    case.book.call_back(KEY, "", 2.0)
+    assert case.book.take_actions(2.0, 10) == []
+    case.book.wrote(first, "", 2.0)
+    assert changes(case.book.take_actions(2.0, 10)) == [Change.CALL_BACK]
+
+
+def test_jobs_that_lost_their_cells_are_named() -> None:
+    case = Case().running()
+    assert case.book.progressed({KEY: replace(ALL_PLACED, is_lost=True)}, 3.0) == [KEY]
+
+
+def test_a_job_that_is_no_unit_waits_in_no_queue() -> None:
+    case = Case()
+    case.seen(HELD, unit=None, problem="no virtual cluster")
+    assert (case.told.names, case.book.entries[KEY].problem) == ([], "no virtual cluster")
+
+
+@pytest.mark.parametrize(("step", "told"), [(HELD, "removed"), (LET_GO, "ended")])
+def test_a_job_that_becomes_no_unit_leaves_its_queue(step: Job, told: str) -> None:
+    case = Case() if step is HELD else Case().running()
+    case.seen(step)
+    case.seen(step, unit=None, problem="its queue is gone")
+    assert case.told.names[-1] == told
+
+
+def test_a_place_that_is_kept_is_written_alone() -> None:
+    case = Case()
+    case.seen(HELD)
+    case.book.keep(KEY, replace(case.book.entries[KEY].kept, place=3.0))
+    (action,) = case.write()
+    assert (action.change, action.kept.place) == (Change.KEEP, 3.0)
