@@ -18,6 +18,7 @@ from hived_lab.embedded.apiserver.resources import NAMESPACES
 from hived_lab.embedded.apiserver.rest import PodAdmission
 from hived_lab.embedded.apiserver.server import ApiServer
 from hived_lab.embedded.apiserver.store import Key
+from hived_lab.embedded.job_controllers import JobControllers
 from hived_lab.embedded.machines import NO_RULES, machines_of
 from hived_lab.embedded.nodes import Nodes, Timing
 from hived_lab.embedded.scheduler import Scheduler
@@ -55,6 +56,7 @@ class EmbeddedCluster:
         self._hived_token = secrets.token_urlsafe()
         self._server = ApiServer(api_port, admit_pod=admit_pod, hived_token=self._hived_token)
         self._nodes = Nodes(self._server.registry, Timing())
+        self._jobs = JobControllers(self._server.registry)
         self._scheduler: Scheduler | None = None
         self._scheduler_kube: KubeClient | None = None
 
@@ -91,6 +93,7 @@ class EmbeddedCluster:
         self._server.start()
         self._server.call(lambda: self._nodes.register(self._machines))
         self._server.spawn(self._nodes.run)
+        self._server.spawn(self._jobs.run)
 
     def start_scheduler(self, extender_url: str) -> None:
         """Start the scheduler loop with the extender at `extender_url`; a loop that runs already is stopped first.

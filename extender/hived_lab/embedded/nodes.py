@@ -12,9 +12,8 @@ controller has it.
 
 import asyncio
 import itertools
-import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import cast
 
@@ -25,9 +24,9 @@ from hived_lab.embedded.apiserver.bodies import Body
 from hived_lab.embedded.apiserver.kinds import micro_timestamp, set_condition, timestamp
 from hived_lab.embedded.apiserver.models import DeleteOptions, Preconditions
 from hived_lab.embedded.apiserver.registry import Registry
-from hived_lab.embedded.apiserver.resources import LEASES, NODES, PODS, ResourceType
-from hived_lab.embedded.apiserver.statuses import ApiError
+from hived_lab.embedded.apiserver.resources import LEASES, NODES, PODS
 from hived_lab.embedded.apiserver.store import Key, Revision
+from hived_lab.embedded.changes import follow, look_at
 from hived_lab.embedded.lifetimes import PREFIX, evicted_by_taint, finished, lifetime_of, refused, running, stay_s
 from hived_lab.embedded.machines import ENABLE_CAPACITY, POD_LIMIT, Machine
 
@@ -40,8 +39,6 @@ _NODE_INFO = {
     "operatingSystem": "linux", "architecture": "amd64",
 }  # fmt: skip
 _DEFAULT_CAPACITY = {"cpu": "64", "memory": "256Gi", "pods": str(POD_LIMIT), ENABLE_LIMIT: str(ENABLE_CAPACITY)}
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,37 +92,16 @@ class Nodes:
     async def run(self) -> None:
         """Play the nodes until cancelled."""
         await asyncio.gather(
-            self._follow(NODES, self._node_seen, lambda: [Key("", name) for name in self._reachable]),
-            self._follow(PODS, self._pod_seen, lambda: list(self._clocks)),
+            follow(self._registry, NODES, self._look_at_node, lambda: [Key("", name) for name in self._reachable]),
+            follow(self._registry, PODS, self._look_at_pod, lambda: list(self._clocks)),
             self._renew_leases(),
         )
 
-    async def _follow(
-        self, resource: ResourceType, look: Callable[[Key], None], known: Callable[[], list[Key]]
-    ) -> None:
-        """Look at every object, then at each that changes; after a gap in the history, at all and at those `known`."""
-        collection = self._registry.collection(resource)
-        version = 0
-        while True:
-            try:
-                changes = collection.changes_since(version)
-                keys = [change.after.key for change in changes]
-                version = changes[-1].version if changes else version
-            except ApiError:
-                version = self._registry.store.version
-                keys = [*collection.revisions, *known()]
-            for key in dict.fromkeys(keys):
-                self._look(look, key)
-            if keys:
-                await asyncio.sleep(0)
-            else:
-                await collection.next_change()
+    def _look_at_node(self, key: Key) -> None:
+        look_at(self._node_seen, key)
 
-    def _look(self, look: Callable[[Key], None], key: Key) -> None:
-        try:
-            look(key)
-        except ApiError as error:
-            log.error("the nodes cannot go on with %s: %s", "/".join(filter(None, key)), error)
+    def _look_at_pod(self, key: Key) -> None:
+        look_at(self._pod_seen, key)
 
     def _node_seen(self, key: Key) -> None:
         revision = self._registry.collection(NODES).revisions.get(key)
@@ -195,7 +171,7 @@ class Nodes:
             return
         due_at = min(ends_at, math.inf if (next_at := self._step(revision, clock)) is None else next_at)
         if math.isfinite(due_at):
-            clock.timer = asyncio.get_running_loop().call_at(due_at, self._look, self._pod_seen, key)
+            clock.timer = asyncio.get_running_loop().call_at(due_at, self._look_at_pod, key)
 
     def _end_by_taint(self, revision: Revision, clock: _PodClock) -> float | None:
         """Delete the pod if a taint of its node has not been borne for long enough, and return None.

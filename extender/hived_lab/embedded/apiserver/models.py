@@ -341,10 +341,11 @@ class PodGroup(KubeObject):
     status: PodGroupStatus = msgspec.field(default_factory=PodGroupStatus)
 
 
-class GangObject(KubeObject):
-    """PodGroup or Workload of scheduling.k8s.io; nothing in here reads what it says."""
+class OpenObject(KubeObject):
+    """PodGroup or Workload of scheduling.k8s.io, a job, a queue; nothing in here reads what it says."""
 
     spec: dict[str, Any] = {}
+    status: dict[str, Any] = {}
 
 
 class NamespaceStatus(Model):

@@ -147,9 +147,36 @@ GANG_OBJECTS = (
     _gang_object("scheduling.x-k8s.io", "v1alpha1", "PodGroup", models.PodGroup, tables.POD_GROUP),
     _gang_object("scheduling.sigs.k8s.io", "v1alpha1", "PodGroup", models.PodGroup, tables.POD_GROUP),
     _gang_object("scheduling.volcano.sh", "v1beta1", "PodGroup", models.PodGroup, tables.VOLCANO_POD_GROUP),
-    _gang_object("scheduling.k8s.io", "v1alpha2", "PodGroup", models.GangObject, tables.PLAIN),
-    _gang_object("scheduling.k8s.io", "v1alpha1", "Workload", models.GangObject, tables.PLAIN),
+    _gang_object("scheduling.k8s.io", "v1alpha2", "PodGroup", models.OpenObject, tables.PLAIN),
+    _gang_object("scheduling.k8s.io", "v1alpha1", "Workload", models.OpenObject, tables.PLAIN),
 )
-RESOURCES = (NAMESPACES, NODES, PODS, CONFIG_MAPS, CORE_EVENTS, EVENTS, LEASES, PRIORITY_CLASSES, *GANG_OBJECTS)
+
+
+def _object(
+    group: str, version: str, kind: str, plural: str = "", printer: tables.Printer = tables.PLAIN, **more: Any
+) -> ResourceType:
+    status = _status(kind, group, version)
+    name = plural or f"{kind.lower()}s"
+    return ResourceType(
+        group, version, name, kind, models.OpenObject, StatusStrategy(), printer, subresources=(status,), **more
+    )
+
+
+JOB_OBJECTS = (
+    _object("batch", "v1", "Job"),
+    _object("jobset.x-k8s.io", "v1alpha2", "JobSet"),
+    _object("kubeflow.org", "v1", "PyTorchJob"),
+    _object("kubeflow.org", "v1", "TFJob"),
+    _object("kubeflow.org", "v1", "MPIJob"),
+)
+QUEUE_OBJECTS = (
+    _object("scheduling.sigs.k8s.io", "v1beta1", "ElasticQuotaTree", short_names=("eqtree",)),
+    _object("scheduling.x-k8s.io", "v1alpha1", "Queue", printer=tables.QUEUE),
+    _object("scheduling.x-k8s.io", "v1alpha1", "QueueUnit", printer=tables.QUEUE_UNIT, short_names=("qu", "qus")),
+)
+RESOURCES = (
+    NAMESPACES, NODES, PODS, CONFIG_MAPS, CORE_EVENTS, EVENTS, LEASES, PRIORITY_CLASSES, *GANG_OBJECTS, *JOB_OBJECTS,
+    *QUEUE_OBJECTS,
+)  # fmt: skip
 # Exists for discovery alone: kubectl evicts only where it finds this group.
 EVICTION_GROUP_VERSION = ("policy", "v1")

@@ -169,6 +169,20 @@ PRIORITY_CLASS = _table(
     _AGE,
     ("PreemptionPolicy", lambda one: one.preemption_policy),
 )
+QUEUE = _table(
+    _NAME,
+    ("Policy", lambda one: one.spec.get("queuePolicy", "")),
+    ("Priority:integer", lambda one: one.spec.get("priority", 0)),
+    ("Waiting:integer", lambda one: len(one.status.get("queueItemDetails", {}).get("active", ()))),
+    _AGE,
+)
+QUEUE_UNIT = _table(
+    _NAME,
+    ("Phase", lambda one: one.status.get("phase", "")),
+    ("Queue", lambda one: one.spec.get("queue", "")),
+    ("Priority:integer", lambda one: one.spec.get("priority", 0)),
+    _AGE,
+)
 POD_GROUP = _table(
     _NAME,
     ("Phase", lambda one: one.status.phase),

@@ -51,7 +51,7 @@ _UNREAD_FIELDS: dict[type[Model], frozenset[str]] = {
     models.Event: frozenset({"action", "related", "reportingInstance"}),
     models.LeaseSpec: frozenset({"preferredHolder", "strategy"}),
     models.PodGroupSpec: frozenset({"minResources", "networkTopology", "subGroupPolicy"}),
-    models.GangObject: frozenset({"status"}),
+    models.OpenObject: frozenset({"status"}),
     models.Namespace: frozenset({"spec"}),
 }
 

@@ -1,0 +1,200 @@
+"""Keeps Queue and QueueUnit objects as `records` says, where the API server has these kinds.
+
+Only differences are written, a bounded number at a time, the oldest first. Whatever somebody else changes in the parts
+that hived writes is written again. Users' own fields stay: `active` of a unit, policy and priority of a queue.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from hived_extender.kube.client import KubeClient, KubeError
+from hived_extender.kube.events import timestamp
+from hived_extender.queues.records import (
+    PATH,
+    QUEUE_NAMESPACE,
+    QueueRecord,
+    UnitRecord,
+    missing,
+    queue_name,
+    queue_object,
+    queue_status,
+    unit_name,
+    unit_object,
+    unit_spec,
+    unit_status,
+)
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 10.0
+"""Before an object is written again that the API server refused."""
+
+Object = dict[str, Any]
+Name = tuple[str, str]
+Record = QueueRecord | UnitRecord
+
+
+class ObjectKind(msgspec.Struct, frozen=True):
+    """A kind to follow; see `optional_kinds.OptionalKind`."""
+
+    group: str
+    plural: str
+    versions: tuple[str, ...]
+
+
+QUEUES = ObjectKind("scheduling.x-k8s.io", "queues", ("v1alpha1",))
+UNITS = ObjectKind("scheduling.x-k8s.io", "queueunits", ("v1alpha1",))
+KINDS = (QUEUES, UNITS)
+
+
+class Publisher:
+    """See the module. Facts come from the threads of watches, `write` is called by one thread."""
+
+    def __init__(self, kube: KubeClient, clock: Callable[[], float]) -> None:
+        self._kube = kube
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._found: dict[ObjectKind, dict[Name, Object]] = {}  # a kind that is not served is not in it
+        self._wanted: dict[tuple[ObjectKind, Name], Record] = {}
+        self._due: dict[tuple[ObjectKind, Name], float] = {}  # since when, oldest first
+
+    # Facts
+
+    def listed(self, kind: ObjectKind, items: list[Object]) -> None:
+        """See `optional_kinds.Told`."""
+        with self._lock:
+            self._found[kind] = {_name(item): _kept(item) for item in items}
+            self._due.update({each: 0.0 for each in self._wanted if each[0] == kind})
+
+    def seen(self, kind: ObjectKind, item: Object) -> None:
+        """See `optional_kinds.Told`."""
+        with self._lock:
+            self._found.setdefault(kind, {})[_name(item)] = _kept(item)
+            if (kind, _name(item)) in self._wanted:
+                self._due.setdefault((kind, _name(item)), 0.0)
+
+    def gone(self, kind: ObjectKind, item: Object) -> None:
+        """See `optional_kinds.Told`."""
+        with self._lock:
+            self._found.setdefault(kind, {}).pop(_name(item), None)
+            if (kind, _name(item)) in self._wanted:
+                self._due.setdefault((kind, _name(item)), 0.0)
+
+    def unserved(self, kind: ObjectKind) -> None:
+        """See `optional_kinds.Told`."""
+        with self._lock:
+            self._found.pop(kind, None)
+
+    # Questions
+
+    def is_inactive(self, record_name: Name) -> bool:
+        """Did a user say `active: false` of a unit?"""
+        found = self._found.get(UNITS, {}).get(record_name)
+        return found is not None and (found.get("spec") or {}).get("active") is False
+
+    def queue_specs(self) -> dict[str, Object]:
+        """The specs of Queue objects by the full name of their quota: policy and priority are their users'."""
+        with self._lock:
+            found = list(self._found.get(QUEUES, {}).values())
+        paths = ((item["metadata"].get("annotations") or {}).get(PATH, "") for item in found)
+        return {path: item.get("spec") or {} for path, item in zip(paths, found, strict=True) if path}
+
+    # Writing
+
+    def want(self, record: Record) -> None:
+        """An object should say this. Cost O(1) if it was wanted before."""
+        key = _key(record)
+        if self._wanted.get(key) != record:
+            with self._lock:
+                self._wanted[key] = record
+                self._due.setdefault(key, 0.0)
+
+    def forget(self, record: Record) -> None:
+        """An object is nobody's business any more; it stays as it is."""
+        with self._lock:
+            self._wanted.pop(_key(record), None)
+            self._due.pop(_key(record), None)
+
+    def forget_all(self) -> None:
+        """Another replica writes from now on."""
+        with self._lock:
+            self._wanted.clear()
+            self._due.clear()
+
+    def write(self, limit: int, may_write: Callable[[], bool]) -> int:
+        """Write at most so many objects that are due; returns how many calls were made. Raises nothing."""
+        count = 0
+        for key in self._take_due(limit):
+            if not may_write():
+                break
+            try:
+                count += self._write(key)
+            except KubeError as error:
+                self._again(key, error)
+            except Exception:
+                log.exception("an object of a queue cannot be written")
+        return count
+
+    def _take_due(self, limit: int) -> Iterable[tuple[ObjectKind, Name]]:
+        now = self._clock()
+        with self._lock:
+            served = self._found.keys()
+            due = [key for key, since in self._due.items() if since <= now and key[0] in served][:limit]
+            for key in due:
+                del self._due[key]
+        return due
+
+    def _write(self, key: tuple[ObjectKind, Name]) -> int:
+        """The number of calls that were needed. Raises KubeError."""
+        kind, (namespace, name) = key
+        with self._lock:
+            record, found = self._wanted.get(key), self._found.get(kind, {}).get((namespace, name))
+        if record is None:
+            return 0
+        collection = f"/apis/{kind.group}/{kind.versions[0]}/namespaces/{quote(namespace, safe='')}/{kind.plural}"
+        path, count = f"{collection}/{quote(name, safe='')}", 0
+        if found is None:
+            made = queue_object(record) if isinstance(record, QueueRecord) else unit_object(record)
+            found, count = self._kube.create(collection, made), 1
+        elif isinstance(record, UnitRecord) and (spec := missing(unit_spec(record), found.get("spec") or {})):
+            self._kube.patch(path, {"spec": spec})
+            count = 1
+        old = found.get("status") or {}
+        status = queue_status(record) if isinstance(record, QueueRecord) else unit_status(record, old, timestamp())
+        if changed := missing(status, old):
+            body = {"metadata": {"uid": found["metadata"]["uid"]}, "status": changed}
+            self._kube.patch(f"{path}/status", body)
+            count += 1
+        return count
+
+    def _again(self, key: tuple[ObjectKind, Name], error: KubeError) -> None:
+        if error.is_not_found or error.reason == "AlreadyExists":
+            wait_s = 1.0  # the watch is about to tell
+        else:
+            wait_s = RETRY_S
+            fields = {"kind": key[0].plural, "object": "/".join(key[1]), "reason": str(error)}
+            log.warning("an object of a queue is not written", extra={"fields": fields})
+        with self._lock:
+            self._due[key] = self._clock() + wait_s
+
+
+def _key(record: Record) -> tuple[ObjectKind, Name]:
+    if isinstance(record, QueueRecord):
+        return QUEUES, (QUEUE_NAMESPACE, queue_name(record.path))
+    return UNITS, (record.job.namespace, unit_name(record.job))
+
+
+def _name(item: Mapping[str, Any]) -> Name:
+    return item["metadata"].get("namespace", ""), item["metadata"]["name"]
+
+
+def _kept(item: Object) -> Object:
+    """The parts of an object that are looked at."""
+    metadata = item["metadata"]
+    kept = {"uid": metadata.get("uid", ""), "annotations": metadata.get("annotations")}
+    return {"metadata": kept, "spec": item.get("spec"), "status": item.get("status")}

@@ -1,0 +1,181 @@
+"""Stand-ins for the controllers of job objects, so that jobs wait, start and are called back without Kubernetes.
+
+A job object that is not suspended has its pods, as `hived submit` would make them; one that is suspended has none. The
+status says Suspended, Complete or Failed in the words of its kind. A pod that failed or was evicted is made again
+while the job is not suspended; ends of pods count once. Runs on the event loop of the API server.
+"""
+
+import asyncio
+from typing import Any, cast
+
+import msgspec
+
+from hived.errors import UserError
+from hived_jobs.documents import stored_document
+from hived_jobs.kinds import plan_document
+from hived_jobs.submission import PlannedJob, Submission
+from hived_lab.embedded.apiserver import models
+from hived_lab.embedded.apiserver.bodies import Body
+from hived_lab.embedded.apiserver.kinds import set_condition, timestamp
+from hived_lab.embedded.apiserver.models import DeleteOptions, Preconditions
+from hived_lab.embedded.apiserver.registry import Registry
+from hived_lab.embedded.apiserver.resources import JOB_OBJECTS, PODS, ResourceType
+from hived_lab.embedded.apiserver.store import Key, Revision
+from hived_lab.embedded.changes import follow
+
+SCHEDULER = "hived"
+_NOBODY = "somebody"
+_OVER = {"Succeeded", "Failed"}
+_ENDS = {"batch": "Complete", "jobset.x-k8s.io": "Completed"}
+"""The condition of a job that is done, by API group."""
+
+
+class JobControllers:
+    """All job objects of one embedded cluster."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._jobs: dict[str, tuple[ResourceType, Key]] = {}  # by uid
+        self._succeeded: dict[str, set[str]] = {}  # names of pods, by uid of the job
+
+    async def run(self) -> None:
+        """Play the controllers until cancelled."""
+        await asyncio.gather(
+            *(follow(self._registry, each, _Looker(self, each), lambda: []) for each in JOB_OBJECTS),
+            follow(self._registry, PODS, self._pod_seen, lambda: []),
+        )
+
+    def job_seen(self, resource: ResourceType, key: Key) -> None:
+        """Make the pods of a job be as it says now."""
+        revision = self._registry.collection(resource).revisions.get(key)
+        if revision is None:
+            self._remove_orphans(resource, key)
+        elif not _is_over(revision.body):
+            self._jobs[revision.view.metadata.uid] = resource, key
+            self._reconcile(resource, revision)
+
+    def _pod_seen(self, key: Key) -> None:
+        revision = self._registry.collection(PODS).revisions.get(key)
+        uids = [owner.uid for owner in revision.view.metadata.owner_references] if revision is not None else []
+        for resource, job in [self._jobs[uid] for uid in uids if uid in self._jobs]:
+            self.job_seen(resource, job)
+        if revision is None:  # whose it was is not known any more
+            for resource, job in [each for each in self._jobs.values() if each[1].namespace == key.namespace]:
+                self.job_seen(resource, job)
+
+    def _remove_orphans(self, resource: ResourceType, key: Key) -> None:
+        gone = [uid for uid, job in self._jobs.items() if job == (resource, key)]
+        for uid in gone:
+            del self._jobs[uid]
+            self._succeeded.pop(uid, None)
+            for pod in self._pods_of(uid):
+                self._delete(pod)
+
+    def _reconcile(self, resource: ResourceType, job: Revision) -> None:
+        uid, is_suspended = job.view.metadata.uid, _is_suspended(job.body)
+        pods = {pod.key.name: pod for pod in self._pods_of(uid)}
+        done = self._succeeded.setdefault(uid, set())
+        done.update(name for name, pod in pods.items() if _phase(pod) == "Succeeded")
+        try:
+            plan = _plan(resource, job.body)
+        except UserError as error:
+            self._write_status(resource, job, [("Failed", "True", "Unusable", error.message)], {})
+            return
+        names = {pod.name for pod in plan.pods}
+        if is_suspended:
+            for pod in pods.values():
+                if _phase(pod) not in _OVER:
+                    self._delete(pod)
+        elif not names <= done:
+            self._make_pods(plan, job, pods, done)
+        self._tell(resource, job, names, is_suspended=is_suspended)
+
+    def _make_pods(self, plan: PlannedJob, job: Revision, pods: dict[str, Revision], done: set[str]) -> None:
+        owner = {
+            "apiVersion": job.body["apiVersion"],
+            "kind": job.body["kind"],
+            "name": job.key.name,
+            "uid": job.view.metadata.uid,
+            "controller": True,
+        }
+        for planned in plan.pods[: plan.width]:
+            found = pods.get(planned.name)
+            if found is not None and _phase(found) == "Failed":
+                self._delete(found)
+            elif found is None and planned.name not in done:
+                manifest = dict(planned.manifest)
+                manifest["metadata"] = {
+                    **manifest["metadata"], "namespace": job.key.namespace, "ownerReferences": [owner],
+                }  # fmt: skip
+                self._registry.create(PODS, manifest)
+
+    def _tell(self, resource: ResourceType, job: Revision, names: set[str], *, is_suspended: bool) -> None:
+        uid = job.view.metadata.uid
+        left = [pod for pod in self._pods_of(uid) if _phase(pod) not in _OVER]
+        running = sum(_phase(pod) == "Running" for pod in left)
+        counts = {"active": len(left), "ready": running, "succeeded": len(self._succeeded[uid])}
+        is_done = bool(names) and names <= self._succeeded[uid]
+        value, reason = ("True", "JobSuspended") if is_suspended else ("False", "JobResumed")
+        conditions = [("Suspended", value, reason, "")]
+        if is_done:
+            end = _ENDS.get(resource.group, "Succeeded")
+            conditions.append((end, "True", "CompletionsReached", "all its pods have succeeded"))
+        self._write_status(resource, job, conditions, counts)
+
+    def _write_status(
+        self, resource: ResourceType, job: Revision, conditions: list[tuple[str, str, str, str]], counts: dict[str, int]
+    ) -> None:
+        current = self._registry.get(resource, job.key)
+        status: Body = {**current.body.get("status", {}), **({} if resource.group == "kubeflow.org" else counts)}
+        status.setdefault("startTime", timestamp())
+        for kind, value, reason, message in conditions:
+            known: Body = next((one for one in status.get("conditions", []) if one.get("type") == kind), {})
+            if known.get("status") != value:
+                told = {"type": kind, "status": value, "reason": reason, "message": message}
+                status = set_condition(status, told)
+        if status != current.body.get("status"):
+            self._registry.update(resource, job.key, {**current.body, "status": status}, is_status=True)
+
+    def _pods_of(self, uid: str) -> list[Revision]:
+        pods = self._registry.collection(PODS).revisions.values()
+        return [pod for pod in pods if any(owner.uid == uid for owner in pod.view.metadata.owner_references)]
+
+    def _delete(self, pod: Revision) -> None:
+        if not pod.view.metadata.deletion_timestamp:
+            self._registry.delete(PODS, pod.key, DeleteOptions(preconditions=Preconditions(uid=pod.view.metadata.uid)))
+
+
+class _Looker:
+    """Looks at jobs of one kind."""
+
+    def __init__(self, controllers: JobControllers, resource: ResourceType) -> None:
+        self._controllers, self._resource = controllers, resource
+
+    def __call__(self, key: Key) -> None:
+        self._controllers.job_seen(self._resource, key)
+
+
+def _plan(resource: ResourceType, body: Body) -> PlannedJob:
+    """The pods of a job. Raises UserError."""
+    wanted = {key: value for key, value in body.items() if key != "status"}
+    wanted["metadata"] = {
+        key: value for key, value in body["metadata"].items() if key in ("name", "namespace", "labels", "annotations")
+    }
+    place = f"{resource.kind} {body['metadata']['namespace']}/{body['metadata']['name']}"
+    document = stored_document(msgspec.json.encode(wanted).decode(), place)
+    return plan_document(document, Submission(_NOBODY, scheduler_name=SCHEDULER))
+
+
+def _is_suspended(body: Body) -> bool:
+    spec: dict[str, Any] = body.get("spec") or {}
+    return bool((spec.get("runPolicy") or spec).get("suspend"))
+
+
+def _is_over(body: Body) -> bool:
+    conditions = (body.get("status") or {}).get("conditions") or []
+    ends = {"Complete", "Completed", "Succeeded", "Failed"}
+    return any(one.get("type") in ends and one.get("status") == "True" for one in conditions)
+
+
+def _phase(pod: Revision) -> str:
+    return cast(models.Pod, pod.view).status.phase

@@ -1,0 +1,108 @@
+"""Job objects of an embedded cluster: suspended ones have no pods, others have them until they are done."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hived_lab.embedded.job_controllers import JobControllers
+from hived_lab.embedded.lifetimes import RUN_SECONDS
+from hived_lab.embedded.machines import Machine
+from hived_lab.embedded.nodes import Nodes, Timing
+from tests.expecting import expect_soon
+from tests.lab.embedded.helpers import Http, api_server
+
+PODS = "/api/v1/namespaces/default/pods"
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+PYTORCH_JOBS = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
+
+
+@pytest.fixture(scope="module")
+def http() -> Iterator[Http]:
+    """A client of a cluster with one node and controllers."""
+    with api_server() as server:
+        nodes = Nodes(server.registry, Timing())
+        server.call(lambda: nodes.register([Machine("n1", {"cpu": "8", "nvidia.com/gpu": "8"})]))
+        server.spawn(nodes.run)
+        server.spawn(JobControllers(server.registry).run)
+        yield Http(server.port)
+
+
+def template(**annotations: str) -> dict[str, Any]:
+    container = {"name": "pytorch", "image": "x", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    return {"metadata": {"annotations": annotations}, "spec": {"containers": [container], "restartPolicy": "Never"}}
+
+
+def job(name: str, *, suspend: bool, count: int = 2, **annotations: str) -> dict[str, Any]:
+    spec = {"suspend": suspend, "parallelism": count, "completions": count, "template": template(**annotations)}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+
+
+def pytorch_job(name: str, *, suspend: bool) -> dict[str, Any]:
+    roles = {"Master": {"replicas": 1, "template": template()}, "Worker": {"replicas": 2, "template": template()}}
+    spec = {"runPolicy": {"suspend": suspend}, "pytorchReplicaSpecs": roles}
+    return {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": name}, "spec": spec}
+
+
+def pods_of(http: Http, name: str) -> list[dict[str, Any]]:
+    items = http.ok("GET", PODS)["items"]
+    return [one for one in items if any(o["name"] == name for o in one["metadata"].get("ownerReferences", []))]
+
+
+def condition(http: Http, path: str, kind: str) -> str:
+    conditions = http.ok("GET", path).get("status", {}).get("conditions", [])
+    return next((one["status"] for one in conditions if one["type"] == kind), "")
+
+
+@pytest.mark.parametrize(
+    ("collection", "made", "patch", "count"),
+    [
+        (JOBS, job("a", suspend=True), {"spec": {"suspend": False}}, 2),
+        (PYTORCH_JOBS, pytorch_job("b", suspend=True), {"spec": {"runPolicy": {"suspend": False}}}, 3),
+    ],
+    ids=["Job", "PyTorchJob"],
+)
+def test_a_suspended_job_has_its_pods_once_it_is_resumed(
+    http: Http, collection: str, made: dict[str, Any], patch: dict[str, Any], count: int
+) -> None:
+    name = made["metadata"]["name"]
+    http.ok("POST", collection, made)
+    expect_soon(lambda: condition(http, f"{collection}/{name}", "Suspended") == "True")
+    assert pods_of(http, name) == []
+    http.patch(f"{collection}/{name}", patch)
+    expect_soon(lambda: len(pods_of(http, name)) == count)
+    expect_soon(lambda: condition(http, f"{collection}/{name}", "Suspended") == "False")
+
+
+def test_a_job_that_is_suspended_again_loses_its_pods(http: Http) -> None:
+    http.ok("POST", JOBS, job("again", suspend=False))
+    expect_soon(lambda: len(pods_of(http, "again")) == 2)
+    http.patch(f"{JOBS}/again", {"spec": {"suspend": True}})
+    expect_soon(lambda: pods_of(http, "again") == [])
+
+
+def test_a_job_whose_pods_have_all_succeeded_is_complete(http: Http) -> None:
+    http.ok("POST", JOBS, job("done", suspend=False, **{RUN_SECONDS: "0"}))
+    expect_soon(lambda: len(pods_of(http, "done")) == 2)
+    for pod in pods_of(http, "done"):
+        name = pod["metadata"]["name"]
+        http.ok(
+            "POST", f"{PODS}/{name}/binding", {"metadata": {"name": name}, "target": {"kind": "Node", "name": "n1"}}
+        )
+    expect_soon(lambda: condition(http, f"{JOBS}/done", "Complete") == "True")
+    assert http.ok("GET", f"{JOBS}/done")["status"]["succeeded"] == 2
+
+
+def test_the_pods_of_a_deleted_job_go_with_it(http: Http) -> None:
+    http.ok("POST", JOBS, job("gone", suspend=False))
+    expect_soon(lambda: len(pods_of(http, "gone")) == 2)
+    http.ok("DELETE", f"{JOBS}/gone")
+    expect_soon(lambda: pods_of(http, "gone") == [])
+
+
+def test_a_pod_that_is_deleted_is_made_again(http: Http) -> None:
+    http.ok("POST", JOBS, job("lost", suspend=False, count=1))
+    expect_soon(lambda: len(pods_of(http, "lost")) == 1)
+    first = pods_of(http, "lost")[0]["metadata"]
+    http.ok("DELETE", f"{PODS}/{first['name']}")
+    expect_soon(lambda: [one["metadata"]["uid"] for one in pods_of(http, "lost")] not in ([], [first["uid"]]))
