@@ -9,6 +9,15 @@ Document = dict[str, Any]
 """A job object as JSON has it."""
 
 
+class JobName(msgspec.Struct, frozen=True, order=True):
+    """A job object of the table by its API group, kind and name: as its pods name it."""
+
+    group: str
+    kind: str
+    namespace: str
+    name: str
+
+
 class JobRef(msgspec.Struct, frozen=True, order=True):
     """One job object. Two jobs of one name in a row differ in `uid`."""
 
@@ -20,6 +29,11 @@ class JobRef(msgspec.Struct, frozen=True, order=True):
 
     def __str__(self) -> str:
         return f"{self.kind}/{self.namespace}/{self.name}"
+
+    @property
+    def job_name(self) -> JobName:
+        """Without version and uid."""
+        return JobName(self.api_version.rpartition("/")[0], self.kind, self.namespace, self.name)
 
 
 class JobState(Enum):
@@ -48,8 +62,14 @@ class Role(msgspec.Struct, frozen=True):
 class Job(msgspec.Struct, frozen=True):
     """A job object. `created_s` is in seconds since 1970, `limit_s` the declared length of a run or None.
 
-    `labels` and `annotations` are those of the object itself: queue, quota, priority, user. `min_count` is the least
-    number of pods that may start, None for all of them.
+    Attributes
+    ----------
+    labels, annotations : of the object itself: queue, quota, priority, user
+    roles : in the order of the object, each with at least one pod
+    min_count : the least number of pods that may start, None for all of them
+    queue, scheduler : the queue and the schedulerName that the object gives to all its pods, "" if none
+    manager : the job object that made this one, None if none of the table did: it has no turn of its own
+    roles_in : the object that has the roles, once its controller has made it; None if they are in the job itself
     """
 
     ref: JobRef
@@ -62,3 +82,7 @@ class Job(msgspec.Struct, frozen=True):
     priority_class: str = ""
     limit_s: float | None = None
     min_count: int | None = None
+    queue: str = ""
+    scheduler: str = ""
+    manager: JobName | None = None
+    roles_in: JobName | None = None

@@ -42,6 +42,7 @@ class Owner(msgspec.Struct, frozen=True):
     name: str = ""
     uid: str = ""
     controller: bool | None = None
+    api_version: str = msgspec.field(name="apiVersion", default="")
 
 
 class PodMetadata(Metadata):

@@ -1,0 +1,164 @@
+"""A kind of job object as the table has it, and the parts that most kinds share."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from hived_extender.job_kinds import marks
+from hived_extender.job_kinds.job import Document, Job, JobName, JobRef, JobState, Role
+from hived_extender.job_kinds.parts import Part
+from hived_extender.job_kinds.writes import Write, merge
+from hived_extender.pods.progress import seconds_of
+
+Change = Callable[[JobRef, Mapping[str, str | None], str], tuple[Write, ...]]
+"""(job, annotations to be written in the same call, resourceVersion or "") to calls."""
+
+Patch = list[dict[str, Any]]
+"""Operations of a JSON patch."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of job object. It is an `OptionalKind` of `kube.optional_kinds`.
+
+    Attributes
+    ----------
+    versions : those that are read, the best first; all have the same fields
+    read : raises UserError
+    suspend, resume : idempotent
+    hold : operations that let a job be born held, none if it is; raises UserError if that cannot be
+    has_gates : its pods are created at once, with a gate, which has to be lifted from each; see `gates`
+    """
+
+    group: str
+    kind: str
+    plural: str
+    versions: tuple[str, ...]
+    read: Callable[[Document], Job]
+    suspend: Change
+    resume: Change
+    hold: Callable[[Document], Patch]
+    has_gates: bool = False
+
+    @property
+    def api_versions(self) -> tuple[str, ...]:
+        """As objects have them."""
+        return tuple(f"{self.group}/{version}" if self.group else version for version in self.versions)
+
+    def name(self, namespace: str, name: str) -> JobName:
+        """A job of this kind."""
+        return JobName(self.group, self.kind, namespace, name)
+
+
+@dataclass(frozen=True)
+class Switch:
+    """The field of a job object that suspends it, a truth at `path`; see `Kind`."""
+
+    plural: str
+    path: tuple[str, ...] = ("spec", "suspend")
+
+    def is_on(self, root: Part) -> bool:
+        """Is the job suspended?"""
+        for key in self.path[:-1]:
+            root = root.part(key)
+        return root.flag(self.path[-1])
+
+    def suspend(self, job: JobRef, annotations: Mapping[str, str | None], version: str = "") -> tuple[Write, ...]:
+        """One merge patch."""
+        return (merge(job, self.plural, self._spec(True), annotations, version),)
+
+    def resume(self, job: JobRef, annotations: Mapping[str, str | None], version: str = "") -> tuple[Write, ...]:
+        """One merge patch, which takes the author's own mark away as well."""
+        return (merge(job, self.plural, self._spec(False), {marks.SUSPEND: None, **annotations}, version),)
+
+    def hold(self, document: Document) -> Patch:
+        """Adds the field, and the objects that it is in."""
+        root = root_of(document)
+        if self.is_on(root):
+            return []
+        depth = next((depth for depth in range(1, len(self.path)) if not self._has(root, depth)), len(self.path))
+        value: Any = True
+        for key in reversed(self.path[depth:]):
+            value = {key: value}
+        return [{"op": "add", "path": "/" + "/".join(self.path[:depth]), "value": value}]
+
+    def _has(self, root: Part, depth: int) -> bool:
+        for key in self.path[: depth - 1]:
+            root = root.part(key)
+        return self.path[depth - 1] in root
+
+    def _spec(self, value: bool) -> Mapping[str, Any]:
+        spec: Any = value
+        for key in reversed(self.path[1:]):
+            spec = {key: spec}
+        return dict(spec)
+
+
+def kind_with(
+    switch: Switch, group: str, kind: str, versions: tuple[str, ...], read: Callable[[Switch, Document], Job]
+) -> Kind:
+    """A kind whose objects have a field that suspends them."""
+    return Kind(group, kind, switch.plural, versions, partial(read, switch), switch.suspend, switch.resume, switch.hold)
+
+
+def root_of(document: Document) -> Part:
+    """The object, at a place that messages can name."""
+    root = Part(document, "the job object")
+    metadata = root.part("metadata")
+    name = metadata.text("name") or metadata.text("generateName")
+    root.place = f"{root.text('kind')} {metadata.text('namespace') or 'default'}/{name}:"
+    return root
+
+
+def job_of(root: Part, roles: Iterable[Role], state: JobState, **fields: Any) -> Job:
+    """The parts of a job that all kinds have. Roles without pods are left out."""
+    metadata = root.part("metadata")
+    ref = JobRef(
+        root.text("apiVersion"),
+        root.text("kind"),
+        metadata.text("namespace") or "default",
+        metadata.text("name") or metadata.text("generateName"),
+        metadata.text("uid"),
+    )
+    return Job(
+        ref,
+        metadata.text("resourceVersion"),
+        seconds_of(metadata.text("creationTimestamp")) or 0.0,
+        metadata.texts("labels"),
+        metadata.texts("annotations"),
+        tuple(role for role in roles if role.count),
+        state,
+        **fields,
+    )
+
+
+def role_of(part: Part, name: str, count: int) -> Role:
+    """A role whose template is at `template`. Raises UserError if it is none, as far as it is read here."""
+    template = part.part("template")
+    template.part("metadata")
+    template.part("spec").parts("containers")
+    return Role(name, count, part.plain("template"))
+
+
+def is_true(status: Part, *kinds: str) -> bool:
+    """Is one of these conditions true?"""
+    return any(each.text("type") in kinds and each.text("status") == "True" for each in status.parts("conditions"))
+
+
+def state_of(root: Part, switch: Switch, active: int, succeeded: str = "Complete") -> JobState:
+    """The state of a job with the conditions `succeeded`, Failed and Suspended, and so many pods by its status.
+
+    A controller that has not yet heard of the suspension has Suspended false, or a start without it: pods of such a job
+    may be about to be created.
+    """
+    status = root.part("status")
+    if is_true(status, succeeded):
+        return JobState.SUCCEEDED
+    if is_true(status, "Failed"):
+        return JobState.FAILED
+    if not switch.is_on(root):
+        return JobState.LET_GO
+    heard = [each.text("status") == "True" for each in status.parts("conditions") if each.text("type") == "Suspended"]
+    is_quiet = all(heard) if heard else not status.text("startTime")
+    return JobState.HELD if is_quiet and not active else JobState.LEAVING

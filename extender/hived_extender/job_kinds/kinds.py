@@ -1,0 +1,100 @@
+"""The table of all kinds of job objects that can wait in a queue. A new kind is a module and a line here."""
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from hived.errors import UserError
+from hived_extender.job_kinds import batch, dlrover, gates, jobset, kubeflow, marks, ray, trainer, volcano
+from hived_extender.job_kinds.job import Document, Job, JobName, JobRef, JobState
+from hived_extender.job_kinds.kind import Kind, Patch, root_of
+from hived_extender.job_kinds.owners import managed_by
+from hived_extender.job_kinds.writes import Write
+
+KINDS: tuple[Kind, ...] = (
+    batch.JOB,
+    jobset.JOB_SET,
+    kubeflow.PYTORCH_JOB,
+    kubeflow.TF_JOB,
+    kubeflow.MPI_JOB,
+    trainer.TRAIN_JOB,
+    ray.RAY_JOB,
+    ray.RAY_CLUSTER,
+    volcano.VOLCANO_JOB,
+    dlrover.ELASTIC_JOB,
+    gates.DEPLOYMENT,
+)
+_BY_VERSION = {(version, kind.kind): kind for kind in KINDS for version in kind.api_versions}
+
+
+def find_kind(api_version: object, kind: object) -> Kind | None:
+    """The kind of objects with these words, None if it is not in the table."""
+    return _BY_VERSION.get((api_version, kind)) if isinstance(api_version, str) and isinstance(kind, str) else None
+
+
+def kind_of(document: Document) -> Kind:
+    """The kind of an object. Raises UserError if it is not in the table."""
+    root = root_of(document)
+    version, name = root.text("apiVersion"), root.text("kind")
+    kind = find_kind(version, name)
+    if kind is None:
+        known = ", ".join(f"{each.kind} ({', '.join(each.api_versions)})" for each in KINDS)
+        raise UserError(f"{root.place} found {name[:40]!r} of {version[:60]!r}, expected one of: {known}")
+    return kind
+
+
+def read(document: Document, made: Document | None = None) -> Job:
+    """The job of an object.
+
+    `made` is the object that `Job.roles_in` names, if it is there; without it this job has no roles. Raises UserError
+    with place, finding and expectation.
+    """
+    job = kind_of(document).read(document)
+    job = replace(job, manager=managed_by(document))
+    if job.roles_in is None or made is None:
+        return job
+    inner = kind_of(made).read(made)
+    return replace(job, roles=inner.roles, min_count=inner.min_count)
+
+
+def suspend(job: JobRef, annotations: Mapping[str, str | None] = {}, version: str = "") -> tuple[Write, ...]:
+    """Calls that hold a job back again and write these annotations onto it (None removes one); idempotent.
+
+    With `version` they are refused if the job has changed since. Raises UserError for a kind that is not in the table.
+    """
+    return _kind(job).suspend(job, annotations, version)
+
+
+def resume(job: JobRef, annotations: Mapping[str, str | None] = {}, version: str = "") -> tuple[Write, ...]:
+    """Calls that let a job go, as `suspend`. The pods of a kind with gates have them lifted besides, see `gates`."""
+    return _kind(job).resume(job, annotations, version)
+
+
+def is_created_held(document: Document) -> bool:
+    """Is an object that is being created held as it comes, or does its author ask for it? Raises UserError."""
+    job = read(document)
+    return job.state is JobState.HELD or marks.is_held_by_author(job.annotations)
+
+
+def hold_at_creation(document: Document) -> Patch:
+    """Operations of a JSON patch by which a job is born held, none if it is.
+
+    Raises UserError where the object is malformed, or its controller could not hold it back.
+    """
+    return kind_of(document).hold(document)
+
+
+def unit_of(name: JobName, managers: Mapping[JobName, JobName]) -> JobName:
+    """The job that has the turn for this one: itself, or the one that made it, as `Job.manager` of each says."""
+    for _ in KINDS:
+        if name not in managers:
+            break
+        name = managers[name]
+    return name
+
+
+def _kind(job: JobRef) -> Kind:
+    kind = find_kind(job.api_version, job.kind)
+    if kind is None:
+        raise UserError(f"{job}: found {job.kind[:40]!r} of {job.api_version[:60]!r}, which hived cannot hold back")
+    return kind

@@ -1,0 +1,37 @@
+"""Kubeflow's PyTorchJob, TFJob and MPIJob (kubeflow.org/v1, and v2beta1 of MPIJob): `spec.runPolicy.suspend`."""
+
+from functools import partial
+
+from hived_extender.job_kinds.job import Document, Job
+from hived_extender.job_kinds.kind import Kind, Switch, job_of, kind_with, role_of, root_of, state_of
+
+REPLICA_SPECS = {"PyTorchJob": "pytorchReplicaSpecs", "TFJob": "tfReplicaSpecs", "MPIJob": "mpiReplicaSpecs"}
+"""Where the roles of each kind are, by name."""
+
+
+def _read(key: str, switch: Switch, document: Document) -> Job:
+    root = root_of(document)
+    spec = root.part("spec")
+    policy = spec.part("runPolicy")
+    scheduling = policy.part("schedulingPolicy")
+    roles = [role_of(each, name.lower(), each.whole("replicas", 1)) for name, each in spec.members(key).items()]
+    active = sum(each.whole("active", 0) for each in root.part("status").members("replicaStatuses").values())
+    elastic = spec.part("elasticPolicy").whole("minReplicas", 0)
+    return job_of(
+        root,
+        roles,
+        state_of(root, switch, active, "Succeeded"),
+        priority_class=scheduling.text("priorityClass"),
+        limit_s=policy.seconds("activeDeadlineSeconds"),
+        min_count=scheduling.whole("minAvailable", elastic) or None,
+        queue=scheduling.text("queue"),
+    )
+
+
+def _kind(kind: str, *versions: str) -> Kind:
+    switch = Switch(kind.lower() + "s", ("spec", "runPolicy", "suspend"))
+    return kind_with(switch, "kubeflow.org", kind, versions, partial(_read, REPLICA_SPECS[kind]))
+
+
+PYTORCH_JOB, TF_JOB = _kind("PyTorchJob", "v1"), _kind("TFJob", "v1")
+MPI_JOB = _kind("MPIJob", "v2beta1", "v1")

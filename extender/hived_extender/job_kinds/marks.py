@@ -1,0 +1,40 @@
+"""Labels and annotations of job objects that say whether and how they are queued."""
+
+from collections.abc import Mapping
+
+from hived_extender.pods.annotations import PREFIX
+
+QUEUE = PREFIX + "queue"
+"""`"off"`: this job is in no queue. Also the name of the scheduling gate of pods that are held."""
+
+HELD = PREFIX + "queue-held"
+"""`"true"` on a job object whose kind has no `suspend`: it is held, until hived takes the annotation away."""
+
+USER = PREFIX + "user"
+"""The owner of a job, for limits per user."""
+
+SUSPEND = "scheduling.x-k8s.io/suspend"
+"""Kube Queue's annotation, `"true"` by the author of a job that is to be held."""
+
+KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+"""Kueue's label: the job is in one of its queues."""
+
+_OWNERS = (USER, "userName", "arena.kubeflow.org/username", "kubeflow.org/user", "app.kubernetes.io/created-by")
+"""Labels or annotations that name the owner of a job, ours first."""
+
+
+def may_queue(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
+    """May a job be in a queue of ours, as far as its own marks go?"""
+    said = annotations.get(QUEUE, labels.get(QUEUE, ""))
+    return said.strip().lower() != "off" and not labels.get(KUEUE_QUEUE)
+
+
+def is_held_by_author(annotations: Mapping[str, str]) -> bool:
+    """Has its author asked for it to be held, in Kube Queue's words?"""
+    return annotations.get(SUSPEND, "").strip().lower() == "true"
+
+
+def user_of(labels: Mapping[str, str], annotations: Mapping[str, str], namespace: str) -> str:
+    """The owner of a job: an annotation or a label, ours first, else its namespace."""
+    said = (annotations.get(key) or labels.get(key) for key in _OWNERS)
+    return next((name for name in said if name), namespace)
