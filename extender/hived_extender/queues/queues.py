@@ -147,6 +147,12 @@ class Queues:
         if entry is not None and entry.run is None and entry.ran_s is None:
             self._table.started(entry, Run(now, is_borrowed))
 
+    def leaving(self, key: str, winner: str) -> None:
+        """A unit has been told to leave for another one: after a restart, as turns note what they order."""
+        entry = self._table.entries.get(key)
+        if entry is not None and entry.run is not None and not entry.leaving_for:
+            self._table.leaves(entry, winner)
+
     def evicted(self, key: str, now: float) -> None:
         """A unit has no cells any more, and waits at its old place."""
         table, entry = self._table, self._table.entries.get(key)
@@ -184,6 +190,10 @@ class Queues:
         self._last_turn_s = now
         return live.orders
 
+    def next_own_end_s(self) -> float | None:
+        """When the first unit ends in its own schedule that has really ended already: then others may be due."""
+        return self._table.own.next_end_s()
+
     def wake_s(self) -> float | None:
         """When the next turn is worth while although no fact is told until then; None if never."""
         table = self._table
@@ -219,6 +229,11 @@ class Queues:
         """When its own schedule started a unit, None if it has not."""
         run = self._table.own.runs.get(key)
         return None if run is None else run.due_s
+
+    def own_cells(self, key: str) -> tuple[int, ...]:
+        """The virtual leaf cells of a unit in its own schedule, in slot order; empty if it does not run there."""
+        run = self._table.own.runs.get(key)
+        return () if run is None else run.own
 
     # Restarts
 
