@@ -43,18 +43,22 @@ class Unit(msgspec.Struct, frozen=True):
         """-1 is opportunistic: it only ever borrows."""
         return self.spec.priority
 
+    @property
+    def leaf_count(self) -> int:
+        """Leaf cells of the whole gang."""
+        return sum(member.pod_count * member.leaf_cell_count for member in self.spec.group.members)
+
 
 class Start(msgspec.Struct, frozen=True):
-    """Hold cells for this unit and let its job go. Order of `Queues.turn`.
+    """Let this unit's job go: its cells are held. Order of `Queues.turn`.
 
-    `is_borrowed`: as opportunistic work. `own`: the virtual leaf cells, int32 ids in slot order, that its own schedule
-    gives it; empty if borrowed. `victims`: units, by key, that have to leave first; each has a `Stop` of its own.
+    `is_borrowed`: as opportunistic work. `own`: the virtual leaf cells, ids in slot order, that its own schedule gives
+    it; empty if borrowed.
     """
 
     key: str
     is_borrowed: bool
     own: tuple[int, ...] = ()
-    victims: tuple[str, ...] = ()
 
 
 class Stop(msgspec.Struct, frozen=True):
@@ -65,4 +69,11 @@ class Stop(msgspec.Struct, frozen=True):
     why: str
 
 
-Order = Start | Stop
+class Evict(msgspec.Struct, frozen=True):
+    """Evict opportunistic affinity groups of no job: their cells go to `winner`."""
+
+    groups: tuple[str, ...]
+    winner: str
+
+
+Order = Start | Stop | Evict

@@ -1,0 +1,69 @@
+"""All that the queues know of one unit, and the part of it that outlives a process."""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from hived_extender.queues.order import At
+from hived_extender.queues.units import Unit
+
+
+class Memo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is to be kept of a unit, besides the unit itself, so that new queues go on as the old ones.
+
+    Attributes
+    ----------
+    place : its place in the order, None for `created_s`
+    due_s : when its own schedule started it, None if it has not
+    own : the virtual leaves that it has there; may be left out: then it gets some like these
+    started_s : when its present run started, None if it does not run
+    is_borrowed : the present run is on borrowed cells
+    ran_s : how long it really ran if it has ended before its own schedule ended it
+    is_held : `hived hold`
+    """
+
+    place: float | None = None
+    due_s: float | None = None
+    own: tuple[int, ...] = ()
+    started_s: float | None = None
+    is_borrowed: bool = False
+    ran_s: float | None = None
+    is_held: bool = False
+
+
+@dataclass(slots=True)
+class Run:
+    """A unit has cells in the live cluster."""
+
+    start_s: float
+    is_borrowed: bool
+
+
+@dataclass(slots=True)
+class Entry:
+    """A unit, where it stands, and what became of it."""
+
+    unit: Unit
+    place: float
+    kind: int
+    is_held: bool = False
+    is_over: bool = False  # its user has too many that wait
+    run: Run | None = None
+    leaving_for: str = ""
+    ran_s: float | None = None  # has really ended after so long, and is yet to be played in its own schedule
+    impossible: str = ""
+
+    @property
+    def at(self) -> At:
+        """Its place among equals."""
+        return self.place, self.unit.key
+
+    @property
+    def is_waiting(self) -> bool:
+        """Has it no cells, and may get some?"""
+        return self.run is None and self.ran_s is None
+
+    @property
+    def is_standing(self) -> bool:
+        """Does it take part in turns?"""
+        return not (self.is_held or self.is_over or self.impossible)

@@ -1,0 +1,111 @@
+"""Order and reasons, read from the table; nothing changes."""
+
+from hived_extender.queues.entries import Entry
+from hived_extender.queues.order import At
+from hived_extender.queues.policies import Policy
+from hived_extender.queues.reasons import (
+    Held,
+    Impossible,
+    Leaving,
+    MakingRoom,
+    NoHardware,
+    NotItsTurn,
+    NotPromised,
+    OverQuota,
+    OverUserLimit,
+    Reason,
+    Running,
+)
+from hived_extender.queues.table import Table
+
+
+def order_of(table: Table, queue: str) -> list[str]:
+    """See `Queues.order`. Those that are due come first, in the order in which they became so."""
+    found: list[tuple[bool, float, At]] = []
+    for kind in table.waiting.kinds():
+        if table.kind(kind).queue == queue:
+            priority = -float(table.kind(kind).spec.priority)
+            found += [(at[1] not in table.due, priority, at) for at in table.waiting.units(kind)]
+    return [at[1] for _, _, at in sorted(found)]
+
+
+def position_of(table: Table, key: str) -> int | None:
+    """See `Queues.position`."""
+    entry = table.entries.get(key)
+    return None if entry is None or not entry.is_waiting else before(table, entry) + 1
+
+
+def before(table: Table, entry: Entry) -> int:
+    """How many units of its queue are before one."""
+    queue, priority, count = entry.unit.queue, entry.unit.priority, 0
+    is_due = entry.unit.key in table.due
+    for kind in table.waiting.kinds():
+        other = table.kind(kind)
+        if other.queue == queue and not is_due:
+            if other.spec.priority > priority:
+                count += len(table.waiting.units(kind))
+            elif other.spec.priority == priority:
+                count += table.waiting.count_before(kind, entry.at)
+    return count + _due_before(table, entry)
+
+
+def _due_before(table: Table, entry: Entry) -> int:
+    """Units that are due and come first for that, as far as their place does not say so."""
+    rank = (-entry.unit.priority, entry.at)
+    is_due, count = entry.unit.key in table.due, 0
+    for key in table.due:
+        other = table.entries[key]
+        is_first = (-other.unit.priority, other.at) < rank
+        if other.unit.queue == entry.unit.queue and other is not entry and is_first == is_due:
+            count += 1
+    return count
+
+
+def why(table: Table, key: str) -> Reason | None:
+    """See `Queues.why`."""
+    entry = table.entries.get(key)
+    if entry is None or entry.ran_s is not None:
+        return None
+    unit = entry.unit
+    if entry.leaving_for:
+        return Leaving(entry.leaving_for)
+    if entry.run is not None:
+        return Running(entry.run.is_borrowed, key in table.own.runs)
+    if entry.is_held:
+        return Held()
+    if entry.impossible:
+        return Impossible(entry.impossible)
+    if entry.is_over:
+        return OverUserLimit(unit.user, table.rules.of(unit.queue).most_waiting or 0, waits=True)
+    if key in table.own.runs:
+        claim = table.claims.get(key)
+        victims = () if claim is None else tuple(each for each in claim.victims if _is_leaving(table, each))
+        return MakingRoom(victims) if victims else NoHardware(table.due.get(key, ""))
+    return _not_due(table, entry)
+
+
+def _not_due(table: Table, entry: Entry) -> Reason:
+    unit, rules = entry.unit, table.rules.of(entry.unit.queue)
+    refusals = table.refusals(unit.vc)
+    has_turn = unit.priority >= 0 and entry.kind not in refusals.never and entry.kind not in refusals.not_promised
+    borrowing = table.ahead_refusals.get(entry.kind, "")
+    if not has_turn:
+        if table.is_over_users_limit(unit, table.users):
+            return OverUserLimit(unit.user, rules.most_running or 0, waits=False)
+        refusal = table.live_ledger.refusal(unit)
+        if refusal is not None:
+            return OverQuota(refusal)
+        if not table.may_borrow(unit):
+            return NotPromised(unit.queue)
+    count = before(table, entry)
+    reservation = refusals.reservation
+    if reservation is None or reservation.key != unit.key:
+        is_blocked = rules.policy is Policy.BLOCK and count > 0
+        return NotItsTurn(count, is_blocked=is_blocked, borrowing=borrowing)
+    start = reservation.start
+    return NotItsTurn(count, start.at_s, start.certainty, is_first=True, borrowing=borrowing)
+
+
+def _is_leaving(table: Table, key: str) -> bool:
+    entry = table.entries.get(key)
+    return entry is not None and bool(entry.leaving_for)

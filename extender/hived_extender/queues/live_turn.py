@@ -1,0 +1,229 @@
+"""A turn of the live cluster: units that are due get their cells, others borrow what is left, and give back.
+
+A unit that is due and does not fit has borrowers told to leave; it holds its cells once they have. Until then nobody
+else gets these cells: each question names the claims that come first.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from hived.decisions import Bind, Wait
+from hived_extender.queues.entries import Entry, Run
+from hived_extender.queues.order import Walk
+from hived_extender.queues.policies import Policy
+from hived_extender.queues.quota_victims import quota_victims
+from hived_extender.queues.reclaim import for_borrower, for_due
+from hived_extender.queues.room import Ask, Pending, Room, Victims
+from hived_extender.queues.table import Claim, Table
+from hived_extender.queues.units import Evict, Order, Start, Stop
+
+FOR_DUE = "its cells are promised to another job, whose turn has come"
+FOR_PRIORITY = "a job of higher priority in its virtual cluster has its place"
+FOR_SHARE = "its queue has borrowed more than its share"
+FOR_QUOTA = "its quota has room for a job that is due, or for this one, but not for both"
+
+
+class LiveTurn:
+    """One turn. `orders` are its result."""
+
+    def __init__(self, table: Table, room: Room, now: float) -> None:
+        self._table, self._room, self._now = table, room, now
+        self.orders: list[Order] = []
+
+    def run(self, stops: Mapping[str, str]) -> None:
+        """`stops` are units that lost their place in their own schedule, with the winner."""
+        for key, winner in stops.items():
+            self._stop([key], winner, FOR_PRIORITY)
+            self._claim(winner, [key])
+        self._table.shares.advance(self._now)
+        self._drop_claims()
+        self._serve_due()
+        self._serve_borrowers()
+
+    # Units that are due
+
+    def _serve_due(self) -> None:
+        table = self._table
+        if table.asked_at == table.change and all(table.due.values()):
+            return
+        for key in list(table.due):
+            self._serve_one(table.entries[key])
+        table.asked_at = table.change
+
+    def _serve_one(self, entry: Entry) -> None:
+        table, key = self._table, entry.unit.key
+        claim = table.claims.get(key)
+        left = [] if claim is None else [each for each in claim.victims if self._is_leaving(each)]
+        if any(not self._is_borrowed(each) for each in left):
+            table.due[key] = "waits for jobs of lower priority to leave"
+            return  # it needs the very cells of its virtual cluster that these have
+        victims = quota_victims(table, entry.unit, self._now)
+        if victims:
+            self._stop(victims, key, FOR_QUOTA)
+            self._claim(key, [*left, *victims])
+            left = [*left, *victims]
+        ask = Ask(entry.unit, False, table.own.runs[key].own)
+        found = self._room.hold(ask, self._pending(key))
+        if isinstance(found, Bind):
+            self._start(entry, ask)
+        elif left:
+            table.due[key] = found.reason
+        else:
+            self._make_room(entry, ask, found)
+
+    def _make_room(self, entry: Entry, ask: Ask, refusal: Wait) -> None:
+        """Borrowers leave for a unit that is due; where its own cells have no hardware, any others have to do."""
+        table, key = self._table, entry.unit.key
+        order = [each.unit.key for each in for_due(table.borrowers(), table.shares, self._now)]
+        for wish in (ask, Ask(entry.unit, False)) if ask.own else (ask,):
+            if wish is not ask and isinstance(self._room.hold(wish, self._pending(key)), Bind):
+                self._start(entry, wish)
+                return
+            victims = self._room.victims(wish, order, self._pending(key))
+            if victims is not None:
+                self._evict(victims, key, FOR_DUE)
+                self._claim(key, victims.keys, wish)
+                table.due[key] = refusal.reason or "waits for borrowed cells"
+                return
+        table.due[key] = refusal.reason or "has no hardware"
+
+    # Borrowers
+
+    def _serve_borrowers(self) -> None:
+        table = self._table
+        if not table.ahead.count:
+            return
+        closed: dict[str, None] = {}
+        depth: dict[str, int] = {}
+        walk = Walk(table.ahead, table.ahead_rank)
+        for key in walk:
+            entry = table.entries[key]
+            queue, rules = entry.unit.queue, table.rules.of(entry.unit.queue)
+            depth[queue] = depth.get(queue, 0) + 1
+            if queue in closed or (rules.max_depth and depth[queue] > rules.max_depth):
+                continue
+            is_blocking = rules.policy is Policy.BLOCK
+            if is_blocking and not table.ahead_blocks.may_try(queue, key, self._now, table.change):
+                closed[queue] = None
+            elif self._borrow(entry):
+                walk.took()
+                if is_blocking:
+                    table.ahead_blocks.started(queue)
+            elif is_blocking:
+                closed[queue] = None
+                table.ahead_blocks.refused(queue, key, self._now, table.change)
+
+    def _borrow(self, entry: Entry) -> bool:
+        """Start a unit on cells that nobody uses; if there are none, take some back from borrowers over their share."""
+        table, unit, kind = self._table, entry.unit, entry.kind
+        refusal = table.ahead_refusals.get(kind)
+        if refusal is None:
+            refusal = table.live_ledger.refusal(unit)
+            if refusal is None and table.is_over_users_limit(unit, table.users):
+                refusal = "its user has as many jobs that run as the queue allows"
+            if refusal is not None:
+                table.ahead_refusals[kind], table.reclaim_refusals[kind] = refusal, None
+                return False
+            ask = Ask(unit, True)
+            found = self._room.hold(ask, self._pending(unit.key))
+            if isinstance(found, Bind):
+                self._start(entry, ask)
+                return True
+            table.ahead_refusals[kind] = found.reason
+        if kind not in table.reclaim_refusals and unit.key not in table.claims:
+            self._take_back(entry)
+        return False
+
+    def _take_back(self, entry: Entry) -> None:
+        table, unit = self._table, entry.unit
+        order = for_borrower(unit, table.borrowers(), table.shares, table.exchanges, self._now)
+        ask = Ask(unit, True)
+        victims = self._room.victims(ask, [each.unit.key for each in order], self._pending(unit.key)) if order else None
+        if victims is None:
+            table.reclaim_refusals[entry.kind] = None
+            return
+        for victim in victims.keys:
+            table.exchanges.evicted(victim, unit.key)
+        self._evict(victims, unit.key, FOR_SHARE)
+        self._claim(unit.key, victims.keys, ask)
+
+    # Claims
+
+    def _claim(self, key: str, victims: Iterable[str], ask: Ask | None = None) -> None:
+        table = self._table
+        known = table.claims.get(key)
+        if ask is None:
+            unit = table.entries[key].unit
+            own = table.own.runs.get(key)
+            ask = known.ask if known is not None else Ask(unit, own is None, () if own is None else own.own)
+        before = () if known is None else known.victims
+        table.claims[key] = Claim(ask, tuple(dict.fromkeys((*before, *victims))))
+
+    def _drop_claims(self) -> None:
+        """Forget claims of units that have cells, are gone, or have become due; and of borrowers whose room is made.
+
+        A borrower that does not fit although all have left stands in line like others.
+        """
+        table = self._table
+        for key, claim in list(table.claims.items()):
+            entry = table.entries.get(key)
+            is_over = entry is None or not entry.is_waiting or (not entry.is_standing and claim.ask.is_borrowed)
+            is_stale = claim.ask.is_borrowed and (key in table.own.runs or not self._are_leaving(claim))
+            if is_over or (not claim.ask.is_borrowed and key not in table.own.runs):
+                del table.claims[key]
+                table.freed()
+            elif is_stale:
+                self._keep_for_last(key)
+
+    def _keep_for_last(self, key: str) -> None:
+        """The room of a borrower's claim is made: it is asked about once, before all others that borrow."""
+        table = self._table
+        claim = table.claims.pop(key)
+        entry = table.entries[key]
+        if key not in table.own.runs:
+            found = self._room.hold(claim.ask, self._pending(key))
+            if isinstance(found, Bind):
+                self._start(entry, claim.ask)
+        table.freed()
+
+    def _are_leaving(self, claim: Claim) -> bool:
+        return any(map(self._is_leaving, claim.victims))
+
+    def _is_leaving(self, key: str) -> bool:
+        entry = self._table.entries.get(key)
+        return entry is not None and bool(entry.leaving_for)
+
+    def _is_borrowed(self, key: str) -> bool:
+        entry = self._table.entries.get(key)
+        return entry is None or entry.run is None or entry.run.is_borrowed
+
+    def _pending(self, key: str) -> Pending:
+        """The room that is being made, as the question about this unit has to heed it."""
+        table = self._table
+        leaving = tuple(each for each in table.running if table.entries[each].leaving_for)
+        first: list[Ask] = []
+        later: list[Ask] = []
+        is_before = True
+        for other, claim in sorted(table.claims.items(), key=lambda each: each[1].ask.is_borrowed):
+            if other == key:
+                is_before = False
+            else:
+                (first if is_before else later).append(claim.ask)
+        return Pending(leaving, tuple(first), tuple(later))
+
+    # Orders
+
+    def _start(self, entry: Entry, ask: Ask) -> None:
+        table, key = self._table, entry.unit.key
+        table.claims.pop(key, None)
+        table.started(entry, Run(self._now, ask.is_borrowed))
+        self.orders.append(Start(key, ask.is_borrowed, ask.own))
+
+    def _evict(self, victims: Victims, winner: str, why: str) -> None:
+        self._stop(victims.keys, winner, why)
+        if victims.groups:
+            self.orders.append(Evict(victims.groups, winner))
+
+    def _stop(self, keys: Iterable[str], winner: str, why: str) -> None:
+        for key in keys:
+            self._table.leaves(self._table.entries[key], winner)
+            self.orders.append(Stop(key, winner, why))

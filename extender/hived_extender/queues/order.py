@@ -1,0 +1,132 @@
+"""Lines of units that wait, and walks along them in order.
+
+Units that ask for the same in the same queue are of one kind: once one of them is refused, all are. Each kind has its
+units sorted by place; a walk merges the kinds. So a turn costs as much as there are kinds and starts, not units.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+from hived.specs import PodSpec
+from hived_extender.queues.units import Unit
+
+At = tuple[float, str]
+"""Place and key: the order among equals."""
+
+Rank = tuple[float, ...]
+
+
+class Kind(NamedTuple):
+    """All that an answer to a unit can depend on. `user` is "" where no rule asks for it."""
+
+    queue: str
+    spec: PodSpec  # of a group without a name
+    request: tuple[tuple[str, float], ...]
+    is_preemptible: bool
+    limit_s: float | None
+    user: str
+
+
+class Kinds:
+    """A number for each kind."""
+
+    def __init__(self) -> None:
+        self.kinds: list[Kind] = []
+        self._numbers: dict[Kind, int] = {}
+
+    def number(self, unit: Unit, asks_user: bool) -> int:
+        """The number of a unit's kind. Cost: a hash of its spec."""
+        kind = Kind(
+            unit.queue, unit.spec.of_group(""), tuple(sorted(unit.request.items())), unit.is_preemptible,
+            unit.limit_s, unit.user if asks_user else "",
+        )  # fmt: skip
+        number = self._numbers.setdefault(kind, len(self.kinds))
+        if number == len(self.kinds):
+            self.kinds.append(kind)
+        return number
+
+
+class Line:
+    """Units by kind, each kind in order."""
+
+    def __init__(self) -> None:
+        self._of_kind: dict[int, list[At]] = {}
+        self.count = 0
+
+    def add(self, kind: int, at: At) -> None:
+        """Cost O(log units), and a move of memory."""
+        insort(self._of_kind.setdefault(kind, []), at)
+        self.count += 1
+
+    def remove(self, kind: int, at: At) -> bool:
+        """Take a unit out; False if it is not in the line."""
+        found = self._of_kind.get(kind)
+        if found is None:
+            return False
+        index = bisect_left(found, at)
+        if index == len(found) or found[index] != at:
+            return False
+        del found[index]
+        if not found:
+            del self._of_kind[kind]
+        self.count -= 1
+        return True
+
+    def has(self, kind: int, at: At) -> bool:
+        """Is a unit in the line?"""
+        found = self._of_kind.get(kind, [])
+        index = bisect_left(found, at)
+        return index < len(found) and found[index] == at
+
+    def kinds(self) -> list[int]:
+        """The kinds that have units, in the order in which they came."""
+        return list(self._of_kind)
+
+    def units(self, kind: int) -> list[At]:
+        """The units of a kind in order; not to be changed."""
+        return self._of_kind.get(kind, [])
+
+    def count_before(self, kind: int, at: At) -> int:
+        """How many units of a kind are before a place."""
+        return bisect_left(self._of_kind.get(kind, []), at)
+
+
+class Walk:
+    """One walk along a line. `rank` says how a kind's first unit compares with that of others; it may grow meanwhile.
+
+    For each unit that it yields, `took` or `passed` is called, or neither: then all others of its kind are left out.
+    """
+
+    def __init__(self, line: Line, rank: Callable[[int], Rank]) -> None:
+        """Cost O(kinds)."""
+        self._line, self._rank = line, rank
+        self._heap: list[tuple[Rank, At, int, int]] = [
+            (rank(kind), line.units(kind)[0], kind, 0) for kind in line.kinds()
+        ]
+        heapify(self._heap)
+        self.kind, self._index = -1, 0
+
+    def __iter__(self) -> Iterator[str]:
+        while self._heap:
+            rank, at, kind, index = heappop(self._heap)
+            now = self._rank(kind)
+            if now != rank:
+                heappush(self._heap, (now, at, kind, index))
+                continue
+            self.kind, self._index = kind, index
+            yield at[1]
+
+    def took(self) -> None:
+        """The unit has left the line."""
+        self._push(self._index)
+
+    def passed(self) -> None:
+        """Go on behind this unit."""
+        self._push(self._index + 1)
+
+    def _push(self, index: int) -> None:
+        units = self._line.units(self.kind)
+        if index < len(units):
+            heappush(self._heap, (self._rank(self.kind), units[index], self.kind, index))

@@ -1,0 +1,184 @@
+"""The schedule that each virtual cluster would have alone on its cells: guaranteed units only, in its own order.
+
+A core state of its own plays it, so that it decides as the live one would. A unit runs here from the moment at which
+its virtual cluster alone would start it, its due moment, for as long as it really runs:
+
+- It started when it was due, or later: it ends here when it really ends. A grace period that it had to wait, and work
+  that it lost after it was due, are part of its run.
+- It ran ahead, on borrowed cells, and was not evicted since it was due: it ends here as long after its due moment as
+  it really ran, perhaps long after its real end. So jobs that ran ahead leave no gap which the virtual cluster alone
+  would not have had.
+
+Invariant under `rules: 2`: a live unit that runs guaranteed runs here too, on the same virtual leaves.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hived.copying import copy_state
+from hived.decisions import Bind, Preempt
+from hived.events import NodeHealthChanged, PodAllocated, PodDeleted, ScheduleRequested
+from hived.scheduler import handle, idle_state
+from hived.specs import BindInfo, ClusterSpec, PodRequest, PodSpec, Rules
+from hived.state import State
+from hived.topology import IntArray
+from hived_extender.queues.units import Unit
+
+
+@dataclass(slots=True)
+class OwnRun:
+    """A unit that runs in its own schedule: since when, where, and until when if it has really ended already."""
+
+    unit: Unit
+    due_s: float
+    leaves: IntArray
+    end_s: float | None = None
+
+    @property
+    def own(self) -> tuple[int, ...]:
+        """Its virtual leaves in slot order."""
+        return tuple(self.leaves.tolist())
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Room for a unit, not carried out yet: virtual leaves, and units of lower priority that lose theirs."""
+
+    leaves: IntArray
+    victims: tuple[str, ...]
+    info: BindInfo
+
+
+class OwnSchedule:
+    """All virtual clusters side by side in one state; they do not know of each other."""
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        """Cost O(cells)."""
+        self.spec = spec
+        self.state = idle_state(spec)
+        self.runs: dict[str, OwnRun] = {}
+        self._others: dict[str, PodRequest] = {}
+
+    def find(self, unit: Unit, own: tuple[int, ...] = ()) -> Placed | None:
+        """Room for a unit now, on these leaves if they are free; None if there is none. Nothing changes.
+
+        Raises UserError if it asks for something impossible.
+        """
+        return find_room(self.state, unit, own)
+
+    def start(self, unit: Unit, placed: Placed, due_s: float) -> None:
+        """Carry out what `find` has just found; its victims have been ended."""
+        handle(self.state, PodAllocated(stand_in(unit), placed.info))
+        group = self.state.groups[unit.key]
+        leaves = placed.leaves if group.virtual is None else group.virtual.copy()
+        self.runs[unit.key] = OwnRun(unit, due_s, leaves)
+
+    def end(self, key: str) -> OwnRun | None:
+        """The unit runs here no more; None if it did not."""
+        run = self.runs.pop(key, None)
+        if run is not None:
+            handle(self.state, PodDeleted(stand_in(run.unit)))
+        return run
+
+    def ended(self, key: str, started_s: float, now: float) -> None:
+        """The unit has really ended, after its last start at `started_s`."""
+        run = self.runs.get(key)
+        if run is not None:
+            run.end_s = now if started_s > run.due_s else max(now, run.due_s + (now - started_s))
+
+    def next_end_s(self) -> float | None:
+        """When the first unit ends here that has really ended already."""
+        return min((run.end_s for run in self.runs.values() if run.end_s is not None), default=None)
+
+    def over(self, now: float) -> list[tuple[float, str]]:
+        """Units whose end here has come, in the order of the ends."""
+        return sorted((run.end_s, key) for key, run in self.runs.items() if run.end_s is not None and run.end_s <= now)
+
+    def told_running(self, name: str, spec: PodSpec, info: BindInfo) -> None:
+        """Guaranteed work of no queue runs here. Raises UserError if it cannot."""
+        if name in self._others:
+            return
+        pod = PodRequest(name, name, "", replace(spec.of_group(name), lazy_preemption=False))
+        handle(self.state, PodAllocated(pod, info))
+        self._others[name] = pod
+
+    def told_gone(self, name: str) -> str:
+        """Work of no queue is gone; returns its virtual cluster, "" if it was not there."""
+        pod = self._others.pop(name, None)
+        if pod is None:
+            return ""
+        handle(self.state, PodDeleted(pod))
+        return pod.spec.virtual_cluster
+
+    def health(self, node: str, is_healthy: bool) -> None:
+        """A node turned healthy or bad."""
+        handle(self.state, NodeHealthChanged(node, is_healthy))
+
+    def runs_of(self, vc: str) -> list[OwnRun]:
+        """What runs here of a virtual cluster, in the order of starts."""
+        return [run for run in self.runs.values() if run.unit.vc == vc]
+
+    def promised_leaves(self, vc: str) -> int:
+        """Virtual leaf cells of a virtual cluster, pinned ones included; 0 if there is no such one."""
+        topology = self.state.topology
+        if vc not in topology.vc_names:
+            return 0
+        levels = topology.arrays.chain_level[list(topology.preassigned[topology.vc_names.index(vc)])]
+        return int(topology.arrays.leaf_count[levels].sum())
+
+    @property
+    def leaf_count(self) -> int:
+        """Physical leaf cells of the cluster."""
+        return len(self.state.arrays.node_leaf)
+
+    @property
+    def is_shared(self) -> bool:
+        """May a virtual cluster's choice of cells hang on others? Not under `rules: 2`."""
+        return self.spec.rules is not Rules.BETTER
+
+
+def stand_in(unit: Unit) -> PodRequest:
+    """One pod in place of the whole gang: it brings the cells of all, and takes them away."""
+    spec = replace(unit.spec.of_group(unit.key, True), lazy_preemption=False)
+    return PodRequest(unit.key, unit.key, "", spec)
+
+
+def find_room(state: State, unit: Unit, own: tuple[int, ...] = ()) -> Placed | None:
+    """See `OwnSchedule.find`."""
+    pod = stand_in(unit)
+    decision = handle(state, _asked(pod, own))
+    if isinstance(decision, Bind):
+        return Placed(_decided_leaves(state), (), decision.bind_info)
+    if not isinstance(decision, Preempt):
+        return None
+    victims = tuple(dict.fromkeys(uid for uids in decision.victims_by_node.values() for uid in uids))
+    what_if = copy_state(state)
+    for victim in victims:
+        group = what_if.groups.get(victim)
+        if group is None:
+            return None  # the work of no queue: it is not ours to stop
+        handle(what_if, PodDeleted(next(pod for pod in group.holders if pod is not None)))
+    after = handle(what_if, _asked(pod, own))
+    return Placed(_decided_leaves(what_if), victims, after.bind_info) if isinstance(after, Bind) else None
+
+
+def freed_state(state: State, units: Iterable[Unit], room: State | None = None) -> State:
+    """A copy of a state from which these units have gone. `room` is an earlier copy whose memory is used again."""
+    what_if = copy_state(state, room)
+    for unit in units:
+        handle(what_if, PodDeleted(stand_in(unit)))
+    return what_if
+
+
+def _asked(pod: PodRequest, own: tuple[int, ...]) -> ScheduleRequested:
+    return ScheduleRequested(pod, own=np.array(own, np.int32)) if own else ScheduleRequested(pod)
+
+
+def _decided_leaves(state: State) -> IntArray:
+    decided = state.last_bind
+    assert decided is not None, "the state has just decided to bind"
+    assert decided.virtual is not None, "a guaranteed unit has virtual leaves"
+    leaves: IntArray = decided.virtual.copy()
+    return leaves

@@ -1,0 +1,203 @@
+"""A turn of the own schedules: what has ended there ends, and units start in the order of their virtual cluster."""
+
+from hived.errors import UserError
+from hived_extender.queues.entries import Entry
+from hived_extender.queues.order import Walk
+from hived_extender.queues.own_schedule import OwnRun, Placed
+from hived_extender.queues.policies import Policy
+from hived_extender.queues.reservation import Expected, Reservation, expected_end, reserve
+from hived_extender.queues.table import MOST_PLAYED, OwnRefusals, Table
+
+
+class OwnTurn:
+    """See the module. `stops` are live units that run guaranteed and have lost their place, with the winner."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self.stops: dict[str, str] = {}
+
+    def run(self, now: float) -> None:
+        """Play all own schedules up to now. Units that start are in `table.due` unless they run."""
+        table = self._table
+        while (end := table.own.next_end_s()) is not None and end <= now:
+            for _, key in table.own.over(end):
+                self.end(key)
+            self._serve(end)
+        self._serve(now)
+
+    def end(self, key: str, *, is_played: bool = True) -> None:
+        """A unit runs in its own schedule no more; `is_played`: it has ended there."""
+        table = self._table
+        run = table.own.end(key)
+        if run is None:
+            return
+        table.count_own(run.unit, -1)
+        table.freed_own(run.unit.vc)
+        entry = table.entries.get(key)
+        if entry is not None:
+            if is_played and entry.ran_s is not None:
+                self.forget(entry)
+            else:
+                table.settle(entry)
+
+    def forget(self, entry: Entry) -> None:
+        """Nothing is left to be known of a unit."""
+        table = self._table
+        table.entries.pop(entry.unit.key, None)
+        table.played.get(entry.unit.vc, {}).pop(entry.unit.key, None)
+        table.settle(entry)
+
+    def over(self, entry: Entry, start_s: float, now: float) -> None:
+        """A unit has really ended that started at `start_s`; it stays as long as its own schedule has yet to play it."""
+        table, key = self._table, entry.unit.key
+        entry.ran_s = max(now - start_s, 0.0)
+        table.own.ended(key, start_s, now)
+        own = table.own.runs.get(key)
+        if own is None and not table.has_own_schedule(entry):
+            self.forget(entry)
+        elif own is not None and own.end_s is not None and own.end_s <= now:
+            self.end(key)
+        else:
+            self._keep_played(entry)
+
+    def _keep_played(self, entry: Entry) -> None:
+        played = self._table.played.setdefault(entry.unit.vc, {})
+        played[entry.unit.key] = None
+        self._table.settle(entry)
+        if len(played) > MOST_PLAYED:
+            oldest = next(iter(played))
+            self.end(oldest)
+            if oldest in self._table.entries:
+                self.forget(self._table.entries[oldest])
+
+    def _serve(self, now: float) -> None:
+        for vc, refusals in list(self._table.own_refusals.items()):
+            while refusals.is_stale:
+                refusals.is_stale = False
+                self._walk(vc, refusals, now)
+
+    def _walk(self, vc: str, refusals: OwnRefusals, now: float) -> None:
+        """One walk along the line of a virtual cluster."""
+        table = self._table
+        line = table.own_lines.get(vc)
+        if line is None:
+            return
+        first: Reservation | None = None
+        closed: dict[str, None] = {}
+        depth: dict[str, int] = {}
+        walk = Walk(line, table.own_rank)
+        for key in walk:
+            entry = table.entries[key]
+            rules = table.rules.of(entry.unit.queue)
+            depth[entry.unit.queue] = depth.get(entry.unit.queue, 0) + 1
+            is_deep = rules.max_depth and depth[entry.unit.queue] > rules.max_depth
+            if entry.unit.queue in closed or is_deep or not self._is_promised(entry, refusals):
+                continue
+            if first is not None and rules.policy is Policy.HIVED and entry.kind in first.passed:
+                continue
+            placed = None if entry.kind in refusals.no_room else self._find(entry)
+            if placed is None:
+                if entry.impossible:
+                    walk.took()
+                    continue
+                refusals.no_room.add(entry.kind)
+                if rules.policy is Policy.BLOCK:
+                    closed[entry.unit.queue] = None
+                elif rules.policy is Policy.HIVED and first is None:
+                    first = self._reserve(entry, refusals, now)
+            elif (
+                first is not None
+                and rules.policy is Policy.HIVED
+                and not first.allows(placed.leaves, entry.unit.limit_s, now)
+            ):
+                first.passed.add(entry.kind)
+            else:
+                self._start(entry, placed, now)
+                walk.took()
+        refusals.reservation = first
+
+    def _is_promised(self, entry: Entry, refusals: OwnRefusals) -> bool:
+        """May the queue and the user have more in the own schedule?"""
+        if entry.kind in refusals.not_promised:
+            return False
+        table, unit = self._table, entry.unit
+        if table.own_ledger.is_within_min(unit) and not table.is_over_users_limit(unit, table.own_users):
+            return True
+        refusals.not_promised.add(entry.kind)
+        if not table.empty_ledger.is_within_min(unit):
+            self._never(entry, refusals)
+        return False
+
+    def _never(self, entry: Entry, refusals: OwnRefusals) -> None:
+        """The own schedule will not start this kind, however empty it is."""
+        table = self._table
+        refusals.never.add(entry.kind)
+        for _, key in list(table.own_lines[entry.unit.vc].units(entry.kind)):
+            other = table.entries[key]
+            if other.ran_s is not None:
+                self.forget(other)
+            else:
+                table.settle(other)
+
+    def _find(self, entry: Entry) -> Placed | None:
+        try:
+            return self._table.own.find(entry.unit)
+        except UserError as error:
+            entry.impossible = str(error)
+            self._table.settle(entry)
+            return None
+
+    def _reserve(self, entry: Entry, refusals: OwnRefusals, now: float) -> Reservation | None:
+        """Keep the reservation of the first unit as long as it is the first, else make one."""
+        table, known = self._table, refusals.reservation
+        if known is not None and known.key == entry.unit.key:
+            return known
+        found = reserve(table.own, entry.unit, self._ends(entry.unit.vc, now))
+        if found is None:
+            self._never(entry, refusals)
+        return found
+
+    def _ends(self, vc: str, now: float) -> list[tuple[OwnRun, Expected]]:
+        table = self._table
+        found = []
+        for run in table.own.runs_of(vc):
+            entry = table.entries.get(run.unit.key)
+            live = entry.run if entry is not None else None
+            found.append((run, expected_end(run, None if live is None else live.start_s, now, table.learned)))
+        return found
+
+    def _start(self, entry: Entry, placed: Placed, now: float) -> None:
+        table, unit = self._table, entry.unit
+        for victim in placed.victims:
+            self._lose(victim, unit.key)
+        table.own.start(unit, placed, max(now, unit.created_s))
+        table.count_own(unit, 1)
+        own = table.own.runs[unit.key]
+        if entry.ran_s is not None:
+            own.end_s = own.due_s + entry.ran_s
+        table.settle(entry)
+
+    def restore(self, entry: Entry, due_s: float, own: tuple[int, ...]) -> None:
+        """A unit goes on here that earlier queues had started, on these leaves if they are free."""
+        table, unit = self._table, entry.unit
+        try:
+            placed = table.own.find(unit, own)
+        except UserError:
+            return
+        if placed is None or placed.victims:
+            return
+        table.own.start(unit, placed, due_s)
+        table.count_own(unit, 1)
+        if entry.ran_s is not None:
+            table.own.runs[unit.key].end_s = due_s + entry.ran_s
+            table.played.setdefault(unit.vc, {})[unit.key] = None
+        table.settle(entry)
+
+    def _lose(self, victim: str, winner: str) -> None:
+        """A unit loses its place to one of higher priority, and stands in the line again."""
+        table = self._table
+        entry = table.entries.get(victim)
+        self.end(victim, is_played=False)
+        table.claims.pop(victim, None)
+        if entry is not None and entry.run is not None and not entry.run.is_borrowed and not entry.leaving_for:
+            self.stops[victim] = winner

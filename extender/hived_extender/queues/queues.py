@@ -1,0 +1,311 @@
+"""Jobs wait as jobs: facts go in, orders come out. No clock, no threads, no cluster of its own.
+
+`turn` first plays the schedule that each virtual cluster would have alone (`own_schedule`), then gives cells to units
+that are due there, then lends what is left. Facts only note what is to be looked at; nothing starts before a turn.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from hived.specs import BindInfo, ClusterSpec, PodSpec
+from hived_extender.queues import explaining
+from hived_extender.queues.entries import Entry, Memo, Run
+from hived_extender.queues.ledger import Ledger, Unlimited
+from hived_extender.queues.live_turn import LiveTurn
+from hived_extender.queues.own_turn import OwnTurn
+from hived_extender.queues.places import Place, place_for
+from hived_extender.queues.policies import WAKE_S, Rules
+from hived_extender.queues.reasons import Reason
+from hived_extender.queues.reservation import Learned
+from hived_extender.queues.room import Room
+from hived_extender.queues.table import Table
+from hived_extender.queues.units import Order, Unit
+
+
+class Queues:
+    """All queues of one cluster. See the module.
+
+    Facts may be told more than once. A key that is unknown is ignored, since its job may be gone already.
+    """
+
+    def __init__(self, spec: ClusterSpec, learned: Learned | None = None) -> None:
+        """`learned` says how long units run, for times that are only shown. Cost O(cells)."""
+        self._table = Table(spec, learned)
+        self._own = OwnTurn(self._table)
+        self._restored: list[tuple[float, str, tuple[int, ...]]] = []
+        self._last_turn_s = 0.0
+
+    # Facts about the cluster
+
+    def told_rules(self, rules: Rules, new_ledger: Callable[[], Ledger] = Unlimited) -> None:
+        """Serve all queues like this from now on. `new_ledger` counts use by a quota tree. Cost O(units)."""
+        table = self._table
+        table.rules, table.new_ledger = rules, new_ledger
+        for entry in table.entries.values():
+            entry.is_over = False
+        table.user_waits.clear()
+        table.count_anew()
+        for entry in list(table.entries.values()):
+            self._count_waiting(entry)
+
+    def told_running(self, name: str, spec: PodSpec, info: BindInfo) -> None:
+        """Guaranteed pods of no job run in a virtual cluster, as this group. Raises UserError if they cannot."""
+        self._table.own.told_running(name, spec, info)
+        self._table.freed()
+
+    def told_gone(self, name: str) -> None:
+        """They are gone, or some pods of no job are that were not guaranteed."""
+        vc = self._table.own.told_gone(name)
+        if vc:
+            self._table.freed_own(vc)
+        self._table.freed()
+
+    def health(self, node: str, is_healthy: bool) -> None:
+        """A node turned healthy or bad."""
+        table = self._table
+        table.own.health(node, is_healthy)
+        table.own_refusals.clear()
+        for entry in table.entries.values():
+            table.settle(entry)
+        for vc in table.spec.virtual_clusters:
+            table.refusals(vc)
+        table.freed()
+
+    def room_made(self) -> None:
+        """The live cluster may have room for another reason."""
+        self._table.freed()
+
+    # Facts about units
+
+    def arrived(self, unit: Unit, memo: Memo | None = None) -> None:
+        """A unit waits, or goes on as `memo` has it from earlier queues."""
+        table = self._table
+        if unit.key in table.entries:
+            self.changed(unit)
+            return
+        memo = memo or Memo()
+        place = unit.created_s if memo.place is None else memo.place
+        entry = Entry(unit, place, table.number(unit), unit.is_held or memo.is_held, ran_s=memo.ran_s)
+        table.entries[unit.key] = entry
+        if memo.due_s is not None:
+            self._restored.append((memo.due_s, unit.key, memo.own))
+        if memo.started_s is not None and memo.ran_s is None:
+            table.started(entry, Run(memo.started_s, memo.is_borrowed))
+        self._count_waiting(entry)
+        table.settle(entry)
+        table.exchanges.forget()
+
+    def changed(self, unit: Unit) -> None:
+        """A unit asks for something else. One that has cells keeps them, and what it asked for."""
+        entry = self._table.entries.get(unit.key)
+        if entry is None or entry.unit == unit:
+            return
+        if entry.run is None and entry.ran_s is None:
+            was, place = entry.unit, entry.place
+            self._forget(entry)
+            at = unit.created_s if place == was.created_s else place
+            self.arrived(unit, Memo(place=at, is_held=entry.is_held and was.is_held == unit.is_held))
+
+    def held(self, key: str, is_held: bool) -> None:
+        """A unit is to be in no turn, or is again. One that has cells keeps them."""
+        entry = self._table.entries.get(key)
+        if entry is not None and entry.is_held != is_held:
+            entry.is_held = is_held
+            if is_held and entry.run is None:
+                self._own.end(key, is_played=False)
+            self._table.settle(entry)
+            self._table.freed()
+
+    def moved(self, key: str, to: Place) -> float | None:
+        """A unit gets another place among those of its priority in its queue; the new place, None if it is unknown.
+
+        `to` is "front", "back", or the key of a unit that it is to be before. Raises UserError if that does not wait.
+        """
+        table, entry = self._table, self._table.entries.get(key)
+        if entry is None:
+            return None
+        place = place_for(table, entry, to)
+        runs = table.own.runs.get(key)
+        if entry.run is None and runs is not None:
+            self._own.end(key, is_played=False)
+        table.take_out(entry)
+        entry.place = place
+        table.settle(entry)
+        table.own_refusals.pop(entry.unit.vc, None)
+        table.refusals(entry.unit.vc)
+        return place
+
+    def removed(self, key: str) -> None:
+        """A unit waits no more: its job was deleted. One that ended may still be played in its own schedule."""
+        entry = self._table.entries.get(key)
+        if entry is not None and entry.ran_s is None:
+            self._forget(entry)
+            self._table.exchanges.forget()
+
+    def started(self, key: str, now: float, *, is_borrowed: bool) -> None:
+        """A unit has cells; told of the starts that a turn ordered as well."""
+        entry = self._table.entries.get(key)
+        if entry is not None and entry.run is None and entry.ran_s is None:
+            self._table.started(entry, Run(now, is_borrowed))
+
+    def leaving(self, key: str, winner: str) -> None:
+        """A unit has been told to leave for another one: after a restart, as turns note what they order."""
+        entry = self._table.entries.get(key)
+        if entry is not None and entry.run is not None and not entry.leaving_for:
+            self._table.leaves(entry, winner)
+
+    def evicted(self, key: str, now: float) -> None:
+        """A unit has no cells any more, and waits at its old place."""
+        table, entry = self._table, self._table.entries.get(key)
+        if entry is None or entry.run is None:
+            return
+        is_ordered = bool(entry.leaving_for)
+        table.stopped(entry)
+        if not is_ordered:
+            self._own.end(key, is_played=False)  # its own cells may be on hardware that has failed
+        self._count_waiting(entry)
+        table.settle(entry)
+
+    def ended(self, key: str, now: float) -> None:
+        """A unit ran, and is over."""
+        table, entry = self._table, self._table.entries.get(key)
+        if entry is None or entry.ran_s is not None:
+            return
+        table.exchanges.forget()
+        if entry.run is None:
+            self._forget(entry)
+            return
+        start_s = entry.run.start_s
+        table.stopped(entry)
+        self._own.over(entry, start_s, now)
+
+    # Orders
+
+    def turn(self, now: float, room: Room) -> list[Order]:
+        """What is to be done now. Its starts have their cells: `room` has held them."""
+        self._restore()
+        self._own.stops.clear()
+        self._own.run(now)
+        live = LiveTurn(self._table, room, now)
+        live.run(self._own.stops)
+        self._last_turn_s = now
+        return live.orders
+
+    def next_own_end_s(self) -> float | None:
+        """When the first unit ends in its own schedule that has really ended already: then others may be due."""
+        return self._table.own.next_end_s()
+
+    def wake_s(self) -> float | None:
+        """When the next turn is worth while although no fact is told until then; None if never."""
+        table = self._table
+        times = [] if (end := table.own.next_end_s()) is None else [end]
+        if table.waiting.count:
+            times.append(self._last_turn_s + min(WAKE_S.values()))
+        return min(times, default=None)
+
+    # Questions
+
+    def order(self, queue: str) -> list[str]:
+        """The keys of the units of a queue that wait, first first. Cost O(n log n)."""
+        return explaining.order_of(self._table, queue)
+
+    def position(self, key: str) -> int | None:
+        """1 for the first of its queue; None for one that does not wait. Cost O(kinds of the queue)."""
+        return explaining.position_of(self._table, key)
+
+    def why(self, key: str) -> Reason | None:
+        """Why a unit waits; None for one that is unknown."""
+        return explaining.why(self._table, key)
+
+    def queues(self) -> list[str]:
+        """The full names of all queues that have units, ascending."""
+        units = (entry.unit for entry in self._table.entries.values() if entry.ran_s is None)
+        return sorted(dict.fromkeys(unit.queue for unit in units))
+
+    def shares(self) -> Mapping[str, float]:
+        """The share of each queue, as `shares` has it."""
+        return {queue: self._table.shares.share(queue) for queue in self.queues()}
+
+    def due(self, key: str) -> float | None:
+        """When its own schedule started a unit, None if it has not."""
+        run = self._table.own.runs.get(key)
+        return None if run is None else run.due_s
+
+    def own_cells(self, key: str) -> tuple[int, ...]:
+        """The virtual leaf cells of a unit in its own schedule, in slot order; empty if it does not run there."""
+        run = self._table.own.runs.get(key)
+        return () if run is None else run.own
+
+    # Restarts
+
+    def dump(self) -> dict[str, Memo]:
+        """What is to be kept of all units, by key; `arrived` takes it."""
+        return {key: self._memo(entry) for key, entry in self._table.entries.items()}
+
+    def _memo(self, entry: Entry) -> Memo:
+        own, run = self._table.own.runs.get(entry.unit.key), entry.run
+        return Memo(
+            place=None if entry.place == entry.unit.created_s else entry.place,
+            due_s=None if own is None else own.due_s,
+            own=() if own is None else own.own,
+            started_s=None if run is None else run.start_s,
+            is_borrowed=run is not None and run.is_borrowed,
+            ran_s=entry.ran_s,
+            is_held=entry.is_held,
+        )
+
+    def _restore(self) -> None:
+        """Let units go on in their own schedules that were there in earlier queues."""
+        for due_s, key, own in sorted(self._restored):
+            entry = self._table.entries.get(key)
+            if entry is not None and key not in self._table.own.runs:
+                self._own.restore(entry, due_s, own)
+        self._restored.clear()
+
+    # Upkeep
+
+    def _forget(self, entry: Entry) -> None:
+        table, key = self._table, entry.unit.key
+        if entry.run is not None:
+            table.stopped(entry)
+        table.entries.pop(key, None)
+        self._own.end(key, is_played=False)
+        table.settle(entry)
+        table.freed()
+        self._admit_waiting(table.user_waits.get((entry.unit.queue, entry.unit.user), {}), entry)
+
+    def _count_waiting(self, entry: Entry) -> None:
+        """A user may have so many units that wait; more of them stand aside, in the order of arrival."""
+        unit = entry.unit
+        most = self._table.rules.of(unit.queue).most_waiting
+        if most is None or entry.ran_s is not None:
+            return
+        waits = self._table.user_waits.setdefault((unit.queue, unit.user), {})
+        waits[unit.key] = None
+        self._admit_waiting(waits, entry)
+
+    def _admit_waiting(self, waits: dict[str, None], about: Entry) -> None:
+        table = self._table
+        most = table.rules.of(about.unit.queue).most_waiting
+        if most is None:
+            return
+        count = 0
+        for key in list(waits):
+            entry = table.entries.get(key)
+            if entry is None or not entry.is_waiting:
+                del waits[key]
+                continue
+            count += 1
+            if entry.is_over != (count > most):
+                entry.is_over = count > most
+                table.settle(entry)
+
+
+def rebuilt(
+    spec: ClusterSpec, units: Iterable[tuple[Unit, Memo]], rules: Rules, new_ledger: Callable[[], Ledger] = Unlimited
+) -> Queues:
+    """Queues that go on as earlier ones, from all their units in the order in which they arrived."""
+    queues = Queues(spec)
+    queues.told_rules(rules, new_ledger)
+    for unit, memo in units:
+        queues.arrived(unit, memo)
+    return queues

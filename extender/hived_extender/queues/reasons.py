@@ -1,0 +1,78 @@
+"""Why a unit waits, as values; words are made of them where they are shown."""
+
+import msgspec
+
+from hived_extender.queues.reservation import Certainty
+
+
+class Reason(msgspec.Struct, frozen=True, tag_field="kind"):
+    """A reason; see the kinds below."""
+
+
+class Running(Reason, frozen=True, tag="running"):
+    """It does not wait. `is_borrowed`: on cells that may be taken back; `is_due`: not before others of its queue."""
+
+    is_borrowed: bool
+    is_due: bool
+
+
+class Leaving(Reason, frozen=True, tag="leaving"):
+    """Its cells go to `winner`."""
+
+    winner: str
+
+
+class Held(Reason, frozen=True, tag="held"):
+    """Its owner said `hived hold`."""
+
+
+class OverUserLimit(Reason, frozen=True, tag="user limit"):
+    """Its user has as many jobs as the queue allows: `limit` that run, or that wait."""
+
+    user: str
+    limit: int
+    waits: bool
+
+
+class OverQuota(Reason, frozen=True, tag="quota"):
+    """The quota tree refuses it; the text is that of Kube Queue."""
+
+    text: str
+
+
+class NotPromised(Reason, frozen=True, tag="not promised"):
+    """It is above its queue's guarantee, and may not borrow."""
+
+    queue: str
+
+
+class Impossible(Reason, frozen=True, tag="impossible"):
+    """No turn helps: it asks for something that cannot be."""
+
+    text: str
+
+
+class MakingRoom(Reason, frozen=True, tag="making room"):
+    """It is due, and starts when `victims` units have left."""
+
+    victims: tuple[str, ...]
+
+
+class NoHardware(Reason, frozen=True, tag="no hardware"):
+    """It is due, and the live cluster has no cells for it, as with bad nodes."""
+
+    text: str
+
+
+class NotItsTurn(Reason, frozen=True, tag="turn"):
+    """So many units of its queue are before it. Of the first that does not fit, when its start is reserved.
+
+    `start_s` is None if that is unknown. `is_blocked`: policy `Block` lets nobody past the first one.
+    """
+
+    before: int
+    start_s: float | None = None
+    certainty: Certainty = Certainty.UNKNOWN
+    is_first: bool = False
+    is_blocked: bool = False
+    borrowing: str = ""  # why it does not run ahead on borrowed cells

@@ -1,0 +1,117 @@
+"""A start that is reserved for the first unit of a virtual cluster that does not fit, and what may go past it.
+
+The own schedule is played forward on a copy: running units end in the order in which they are expected to, until the
+first unit fits. The virtual leaves that it gets there are reserved. Others may start now only beside these leaves, or
+if by their declared limit they end before the reserved start, and that start is certain.
+
+Why the first unit starts: the leaves stay reserved as long as it is the first, and nobody new gets them for longer than
+until the reserved start. So it starts once those have ended that run on them, at the latest.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from hived.errors import UserError
+from hived.topology import IntArray
+from hived_extender.queues.own_schedule import OwnRun, OwnSchedule, find_room, freed_state
+from hived_extender.queues.units import Unit
+
+Learned = Callable[[Unit], tuple[float, float] | None]
+"""How long a unit runs, in seconds: median and 90th percentile of runs like it; None if nothing is known."""
+
+
+class Certainty(StrEnum):
+    """How sure a moment is."""
+
+    CERTAIN = "certain"  # nothing but time is missing
+    BOUNDED = "bounded"  # at the latest, by declared limits
+    ESTIMATED = "estimated"  # by earlier runs
+    UNKNOWN = "unknown"
+
+
+_ORDER = [Certainty.CERTAIN, Certainty.BOUNDED, Certainty.ESTIMATED, Certainty.UNKNOWN]
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """When something ends or starts; `at_s` is None if nobody knows."""
+
+    at_s: float | None
+    certainty: Certainty
+
+    @property
+    def is_sure(self) -> bool:
+        """Is it no later than this?"""
+        return self.certainty in (Certainty.CERTAIN, Certainty.BOUNDED)
+
+
+@dataclass(slots=True)
+class Reservation:
+    """The leaves that are reserved for the first unit, and when it starts there."""
+
+    key: str
+    start: Expected
+    leaves: IntArray = field(repr=False)
+    passed: set[int] = field(default_factory=set)  # kinds that may not go past it; looked up, never iterated
+
+    def allows(self, leaves: IntArray, limit_s: float | None, now: float) -> bool:
+        """May another unit start on these leaves now?"""
+        start_s = self.start.at_s if self.start.is_sure else None
+        if limit_s is not None and start_s is not None and now + limit_s <= start_s:
+            return True
+        return not np.isin(leaves, self.leaves, assume_unique=True).any()
+
+
+def expected_end(run: OwnRun, started_s: float | None, now: float, learned: Learned | None) -> Expected:
+    """When a unit ends in its own schedule. `started_s` is its last real start, None if that is still to come."""
+    if run.end_s is not None:
+        return Expected(run.end_s, Certainty.CERTAIN)
+    since = max(run.due_s, now if started_s is None else started_s)
+    if run.unit.limit_s is not None:
+        return Expected(max(since + run.unit.limit_s, now), Certainty.BOUNDED)
+    known = learned(run.unit) if learned is not None else None
+    if known is None:
+        return Expected(None, Certainty.UNKNOWN)
+    median, late = (since + each for each in known)
+    return Expected(median if median > now else max(late, now), Certainty.ESTIMATED)
+
+
+def reserve(own: OwnSchedule, unit: Unit, ends: Iterable[tuple[OwnRun, Expected]]) -> Reservation | None:
+    """The reserved start of a unit that does not fit; None if it would not fit an empty virtual cluster either.
+
+    `ends` are the running units of its virtual cluster. Cost O(cells) of copying and a search, log(units) times.
+    """
+    order = sorted(ends, key=_by_end)
+    low, high = 0, len(order)  # it does not fit once `low` have ended
+    found = _leaves_after(own, unit, order)
+    if found is None:
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        leaves = _leaves_after(own, unit, order[:middle])
+        if leaves is None:
+            low = middle
+        else:
+            high, found = middle, leaves
+    ended = [end for _, end in order[:high]]
+    certainty = max((end.certainty for end in ended), key=_ORDER.index, default=Certainty.CERTAIN)
+    times = [end.at_s for end in ended if end.at_s is not None]
+    start = Expected(max(times, default=None) if certainty is not Certainty.UNKNOWN else None, certainty)
+    return Reservation(unit.key, start, found)
+
+
+def _by_end(each: tuple[OwnRun, Expected]) -> tuple[int, float, float, str]:
+    """Sure ends first: nobody knows of the others whether they come at all."""
+    run, end = each
+    return (0 if end.is_sure else _ORDER.index(end.certainty), end.at_s or 0.0, run.due_s, run.unit.key)
+
+
+def _leaves_after(own: OwnSchedule, unit: Unit, ended: list[tuple[OwnRun, Expected]]) -> IntArray | None:
+    try:
+        placed = find_room(freed_state(own.state, (run.unit for run, _ in ended)), unit)
+    except UserError:
+        return None
+    return None if placed is None or placed.victims else placed.leaves

@@ -1,0 +1,54 @@
+"""The live cluster as the queues see it: two questions. The service answers them, or a simulator, or a test's own core.
+
+The queues never evict by themselves: they order victims to leave, and hold the cells once these have left.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from hived.decisions import Bind, Wait
+from hived_extender.queues.units import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Cells for a unit: opportunistic ones if `is_borrowed`, else these virtual leaves, in slot order; any if empty."""
+
+    unit: Unit
+    is_borrowed: bool
+    own: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Room that is being made for others: by units that were told to leave, for claims that come first or later."""
+
+    leaving: tuple[str, ...] = ()
+    first: tuple[Ask, ...] = ()
+    later: tuple[Ask, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Victims:
+    """These units, by key, and these opportunistic groups of no job have to leave; none of them could stay."""
+
+    keys: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+
+
+class Room(Protocol):
+    """See the module."""
+
+    def hold(self, ask: Ask, pending: Pending) -> Bind | Wait:
+        """Hold cells for a unit without evicting anybody: it has them from now on.
+
+        Claims that come first still get theirs once all that leave have left; later ones too if there is such a choice.
+        """
+
+    def victims(self, ask: Ask, candidates: Sequence[str], pending: Pending) -> Victims | None:
+        """Which of these running units have to leave, at the least, besides those that leave? None if all do not help.
+
+        Claims that come first get their cells. `candidates` are in the order in which they should leave. For a
+        guaranteed unit, opportunistic groups of no job come after them. Nothing changes.
+        """

@@ -1,0 +1,246 @@
+"""Everything that a turn looks at and changes: units, their lines, use, and what was refused since the last change.
+
+`settle` is the one place that decides in which lines a unit stands; it is called whenever something about it changed.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from hived.specs import MIN_GUARANTEED_PRIORITY, ClusterSpec
+from hived_extender.queues.entries import Entry, Run
+from hived_extender.queues.ledger import Ledger, Unlimited
+from hived_extender.queues.order import Kind, Kinds, Line, Rank
+from hived_extender.queues.own_schedule import OwnSchedule
+from hived_extender.queues.policies import Blocks, Policy, Rules
+from hived_extender.queues.reclaim import Borrower, Exchanges
+from hived_extender.queues.reservation import Learned, Reservation
+from hived_extender.queues.room import Ask
+from hived_extender.queues.shares import CELLS, Shares
+from hived_extender.queues.units import Unit
+
+MOST_PLAYED = 10_000
+"""Units of a virtual cluster that ran ahead, have ended, and are yet to be played in its own schedule."""
+
+
+@dataclass(slots=True)
+class Claim:
+    """Room is being made for a unit, by units that leave."""
+
+    ask: Ask
+    victims: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class OwnRefusals:
+    """What a virtual cluster's own schedule refused since something left it last: kinds, looked up only."""
+
+    no_room: set[int]
+    not_promised: set[int]
+    never: set[int]  # that would not fit an empty virtual cluster
+    reservation: Reservation | None = None
+    is_stale: bool = True  # is there something to be tried?
+
+
+class Table:
+    """See the module."""
+
+    def __init__(self, spec: ClusterSpec, learned: Learned | None) -> None:
+        """Cost O(cells)."""
+        self.spec, self.learned = spec, learned
+        self.rules = Rules()
+        self.new_ledger: Callable[[], Ledger] = Unlimited
+        self.kinds = Kinds()
+        self.entries: dict[str, Entry] = {}
+        self.own = OwnSchedule(spec)
+        self.own_lines: dict[str, Line] = {}
+        self.own_refusals: dict[str, OwnRefusals] = {}
+        self.ahead, self.waiting = Line(), Line()
+        self.ahead_refusals: dict[int, str] = {}
+        self.reclaim_refusals: dict[int, None] = {}
+        self.due: dict[str, str] = {}  # units that are due and have no cells, in order; and why not
+        self.claims: dict[str, Claim] = {}
+        self.exchanges, self.own_blocks, self.ahead_blocks = Exchanges(), Blocks(), Blocks()
+        self.change = 0  # releases, additions and deletions
+        self.asked_at = -1  # the count of changes when units that are due were asked about last
+        self.running: dict[str, None] = {}
+        self.users: dict[tuple[str, str], int] = {}
+        self.own_users: dict[tuple[str, str], int] = {}
+        self.user_waits: dict[tuple[str, str], dict[str, None]] = {}
+        self.played: dict[str, dict[str, None]] = {}
+        self.count_anew()
+
+    # Lines
+
+    def settle(self, entry: Entry) -> None:
+        """Let a unit stand in the lines that are its, and in no others. Cost O(log units) for each."""
+        key, unit, kind, at = entry.unit.key, entry.unit, entry.kind, entry.at
+        is_there = self.entries.get(key) is entry
+        is_own, is_waiting = key in self.own.runs, is_there and entry.is_waiting
+        wants_own = is_there and entry.is_standing and self.has_own_schedule(entry) and not is_own
+        wants_ahead = is_waiting and entry.is_standing and not is_own and self.may_borrow(unit)
+        lines = self.own_lines.setdefault(unit.vc, Line()), self.ahead, self.waiting
+        for line, wants in zip(lines, (wants_own, wants_ahead, is_waiting), strict=True):
+            has = line.has(kind, at)
+            if wants and not has:
+                line.add(kind, at)
+            elif has and not wants:
+                line.remove(kind, at)
+        if wants_own:
+            self.refusals(unit.vc).is_stale = True
+        if is_own and is_waiting and not entry.leaving_for:
+            self.due.setdefault(key, "")
+        else:
+            self.due.pop(key, None)
+
+    def take_out(self, entry: Entry) -> None:
+        """Take a unit out of all lines before its place or kind changes; `settle` puts it back."""
+        for line in (self.own_lines.setdefault(entry.unit.vc, Line()), self.ahead, self.waiting):
+            line.remove(entry.kind, entry.at)
+
+    def has_own_schedule(self, entry: Entry) -> bool:
+        """Does it belong to the own schedule of its virtual cluster, now or later?"""
+        unit = entry.unit
+        return unit.priority >= MIN_GUARANTEED_PRIORITY and entry.kind not in self.refusals(unit.vc).never
+
+    def may_borrow(self, unit: Unit) -> bool:
+        """May it run before it is due?"""
+        if unit.priority < MIN_GUARANTEED_PRIORITY:
+            return True
+        borrows = self.rules.of(unit.queue).borrows
+        return unit.is_preemptible and (self.live_ledger.borrows(unit.queue) if borrows is None else borrows)
+
+    def number(self, unit: Unit) -> int:
+        """The number of its kind."""
+        return self.kinds.number(unit, self.rules.of(unit.queue).most_running is not None)
+
+    def kind(self, number: int) -> Kind:
+        """The kind of a number."""
+        return self.kinds.kinds[number]
+
+    # Use
+
+    def count_anew(self) -> None:
+        """Count all use under the present rules and quotas; nothing is refused any more. Cost O(units)."""
+        self.live_ledger, self.own_ledger, self.empty_ledger = self.new_ledger(), self.new_ledger(), self.new_ledger()
+        total: dict[str, float] = {CELLS: float(self.own.leaf_count)}
+        self.shares = Shares(total, self._guaranteed, self._weight, self.rules.half_life_s)
+        for counts in (self.users, self.own_users):
+            counts.clear()
+        for entry in self.entries.values():
+            entry.kind = self.number(entry.unit)
+            if entry.run is not None:
+                self._count_run(entry, 1)
+                if not entry.leaving_for:
+                    self.shares.take(entry.unit)
+        for run in self.own.runs.values():
+            self.count_own(run.unit, 1)
+        self.own_lines.clear()
+        self.own_refusals.clear()
+        self.ahead, self.waiting = Line(), Line()
+        for entry in self.entries.values():
+            self.settle(entry)
+        self.freed()
+
+    def _guaranteed(self, queue: str) -> Mapping[str, float]:
+        found = self.live_ledger.guaranteed(queue)
+        return {CELLS: float(self.own.promised_leaves(queue))} if found is None else found
+
+    def _weight(self, queue: str) -> float:
+        return self.rules.of(queue).weight
+
+    def started(self, entry: Entry, run: Run) -> None:
+        """A unit has cells in the live cluster."""
+        entry.run = run
+        self.running[entry.unit.key] = None
+        self._count_run(entry, 1)
+        self.shares.take(entry.unit)
+        self.reclaim_refusals.clear()
+        self.settle(entry)
+
+    def leaves(self, entry: Entry, winner: str) -> None:
+        """A unit is told to leave."""
+        entry.leaving_for = winner
+        self.shares.give(entry.unit)
+        self.reclaim_refusals.clear()
+        self.settle(entry)
+
+    def stopped(self, entry: Entry) -> None:
+        """A unit has no cells any more."""
+        if not entry.leaving_for:
+            self.shares.give(entry.unit)
+        self._count_run(entry, -1)
+        self.running.pop(entry.unit.key, None)
+        entry.run, entry.leaving_for = None, ""
+        self.freed()
+
+    def _count_run(self, entry: Entry, sign: int) -> None:
+        unit = entry.unit
+        if sign > 0:
+            self.live_ledger.take(unit)
+        else:
+            self.live_ledger.give(unit)
+        self.users[unit.queue, unit.user] = self.users.get((unit.queue, unit.user), 0) + sign
+
+    def count_own(self, unit: Unit, sign: int) -> None:
+        """A unit runs in its own schedule, or does no more."""
+        if sign > 0:
+            self.own_ledger.take(unit)
+        else:
+            self.own_ledger.give(unit)
+        self.own_users[unit.queue, unit.user] = self.own_users.get((unit.queue, unit.user), 0) + sign
+
+    # Refusals
+
+    def refusals(self, vc: str) -> OwnRefusals:
+        """Of the own schedule of a virtual cluster."""
+        return self.own_refusals.setdefault(vc, OwnRefusals(set(), set(), set()))
+
+    def freed(self) -> None:
+        """The live cluster may have room that it had not before."""
+        self.change += 1
+        self.ahead_refusals.clear()
+        self.reclaim_refusals.clear()
+
+    def freed_own(self, vc: str) -> None:
+        """Something has left the own schedule of a virtual cluster."""
+        for name, refusals in self.own_refusals.items():
+            if refusals.not_promised:
+                refusals.not_promised.clear()
+                refusals.is_stale = True
+            if name == vc or self.own.is_shared:
+                refusals.no_room.clear()
+                refusals.is_stale = True
+                if refusals.reservation is not None:
+                    refusals.reservation.passed.clear()
+
+    # Order
+
+    def own_rank(self, kind: int) -> Rank:
+        """How the first unit of a kind compares with others of its virtual cluster's own schedule."""
+        return self._rank(kind, self.own_ledger.share(self.kind(kind).queue))
+
+    def ahead_rank(self, kind: int) -> Rank:
+        """How the first unit of a kind compares with all that may borrow."""
+        queue = self.kind(kind).queue
+        return (self.shares.in_order(queue), *self._rank(kind, 0.0))
+
+    def _rank(self, number: int, share: float) -> Rank:
+        kind = self.kind(number)
+        rules, priority = self.rules.of(kind.queue), float(kind.spec.priority)
+        if rules.policy is Policy.HIVED:
+            return (0.0, -priority, share, 0.0)
+        return (-float(rules.priority), 0.0, share, -priority)
+
+    def borrowers(self) -> list[Borrower]:
+        """All that run on borrowed cells and were not told to leave."""
+        found = []
+        for key in self.running:
+            entry = self.entries[key]
+            if entry.run is not None and entry.run.is_borrowed and not entry.leaving_for:
+                found.append(Borrower(entry.unit, entry.run.start_s, key in self.own.runs))
+        return found
+
+    def is_over_users_limit(self, unit: Unit, counts: Mapping[tuple[str, str], int]) -> bool:
+        """Has its user as many jobs that run as the queue allows?"""
+        most = self.rules.of(unit.queue).most_running
+        return most is not None and counts.get((unit.queue, unit.user), 0) >= most

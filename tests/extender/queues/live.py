@@ -1,0 +1,149 @@
+"""A live cluster for queues: a real core, in which jobs run whose cells the queues hold and give back."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from hived.copying import copy_state
+from hived.decisions import Bind, Preempt, Wait
+from hived.errors import UserError
+from hived.events import NodeHealthChanged, PodAllocated, PodDeleted, ScheduleRequested
+from hived.scheduler import handle, idle_state
+from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest
+from hived.state import State
+from hived_extender.queues.room import Ask, Pending, Victims
+
+
+def stand_in(ask: Ask) -> PodRequest:
+    """One pod that brings the cells of a whole gang."""
+    unit = ask.unit
+    spec = replace(unit.spec.of_group(unit.key, True), lazy_preemption=False)
+    if ask.is_borrowed:
+        spec = replace(spec, priority=OPPORTUNISTIC_PRIORITY, pinned_cell_id="")
+    return PodRequest(unit.key, unit.key, "", spec)
+
+
+def decide(state: State, ask: Ask) -> Bind | Preempt | Wait:
+    event = ScheduleRequested(stand_in(ask))
+    if ask.own:
+        event = replace(event, own=np.array(ask.own, np.int32))
+    try:
+        found = handle(state, event)
+    except UserError as error:
+        return Wait(str(error))
+    assert isinstance(found, Bind | Preempt | Wait)
+    return found
+
+
+class Live:
+    """Every group is a unit or, of no job, one that was told by `add`."""
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        self.state = idle_state(spec)
+        self.pods: dict[str, PodRequest] = {}
+        self.asked = 0
+        self.others: list[str] = []  # groups of no job, oldest first
+
+    def release(self, key: str) -> None:
+        handle(self.state, PodDeleted(self.pods.pop(key)))
+        if key in self.others:
+            self.others.remove(key)
+
+    def set_health(self, node: str, is_healthy: bool) -> None:
+        handle(self.state, NodeHealthChanged(node, is_healthy))
+
+    def add(self, ask: Ask) -> Bind:
+        """Work of no job starts."""
+        found = decide(self.state, ask)
+        assert isinstance(found, Bind), found
+        self._take(self.state, ask, found)
+        self.pods[ask.unit.key] = stand_in(ask)
+        self.others.append(ask.unit.key)
+        return found
+
+    # Room
+
+    def hold(self, ask: Ask, pending: Pending) -> Bind | Wait:
+        self.asked += 1
+        found = decide(self.state, ask)
+        claims = (*pending.first, *pending.later)
+        if isinstance(found, Bind) and (not claims or self._leaves_room(ask, found, pending, claims)):
+            return self._hold(ask, found)
+        if claims and not ask.is_borrowed:
+            planned = self._planned(ask, pending)
+            if planned is not None:
+                return self._hold(ask, planned)
+            if isinstance(found, Bind) and self._leaves_room(ask, found, pending, pending.first):
+                return self._hold(ask, found)
+        return Wait(found.reason if isinstance(found, Wait) else "others use its cells")
+
+    def victims(self, ask: Ask, candidates: Sequence[str], pending: Pending) -> Victims | None:
+        self.asked += 1
+        order = [*candidates] if ask.is_borrowed else [*candidates, *reversed(self.others)]
+        base = self._after_leaving(pending)
+        if not self._place_all(base, pending.first):
+            return None
+        low, high = -1, len(order)
+        if not self._fits(base, ask, order):
+            return None
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._fits(base, ask, order[:middle]):
+                high = middle
+            else:
+                low = middle
+        gone = order[:high]
+        for key in list(gone):
+            fewer = [each for each in gone if each != key]
+            if self._fits(base, ask, fewer):
+                gone = fewer
+        keys = tuple(key for key in gone if key not in self.others)
+        return Victims(keys, tuple(key for key in gone if key in self.others))
+
+    def _hold(self, ask: Ask, found: Bind) -> Bind:
+        self._take(self.state, ask, found)
+        self.pods[ask.unit.key] = stand_in(ask)
+        return found
+
+    def _take(self, state: State, ask: Ask, found: Bind) -> None:
+        handle(state, PodAllocated(stand_in(ask), found.bind_info))
+
+    def _after_leaving(self, pending: Pending) -> State:
+        state = copy_state(self.state)
+        for key in pending.leaving:
+            handle(state, PodDeleted(self.pods[key]))
+        return state
+
+    def _place_all(self, state: State, claims: Sequence[Ask]) -> bool:
+        for claim in claims:
+            found = decide(state, claim)
+            if not isinstance(found, Bind):
+                return False
+            self._take(state, claim, found)
+        return True
+
+    def _leaves_room(self, ask: Ask, found: Bind, pending: Pending, claims: Sequence[Ask]) -> bool:
+        after = copy_state(self.state)
+        handle(after, PodAllocated(stand_in(ask), found.bind_info))
+        for key in pending.leaving:
+            handle(after, PodDeleted(self.pods[key]))
+        return self._place_all(after, claims)
+
+    def _planned(self, ask: Ask, pending: Pending) -> Bind | None:
+        """The cells that it gets once all that leave have left, if nobody uses them now."""
+        after = self._after_leaving(pending)
+        if not self._place_all(after, pending.first):
+            return None
+        found = decide(after, ask)
+        if not isinstance(found, Bind):
+            return None
+        self._take(after, ask, found)
+        leaves = after.groups[ask.unit.key].physical
+        return found if (self.state.cells.using[leaves] < 0).all() else None
+
+    def _fits(self, base: State, ask: Ask, gone: Sequence[str]) -> bool:
+        state = copy_state(base)
+        for key in gone:
+            handle(state, PodDeleted(self.pods[key]))
+        return isinstance(decide(state, ask), Bind)

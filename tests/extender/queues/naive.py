@@ -1,0 +1,155 @@
+"""The slow, obvious version of a virtual cluster that is alone: a list, sorted anew whenever something happens."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hived.copying import copy_state
+from hived.decisions import Bind, Preempt
+from hived.events import PodAllocated, PodDeleted, ScheduleRequested
+from hived.scheduler import handle, idle_state
+from hived.specs import ClusterSpec, PodRequest
+from hived.state import State
+from hived_extender.queues.policies import Policy
+from hived_extender.queues.units import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A unit, when it came, how long it runs, and from when on everybody knows that."""
+
+    unit: Unit
+    came_s: float
+    run_s: float
+    known_s: float
+
+
+@dataclass(slots=True)
+class _Run:
+    job: Job
+    start_s: float
+
+    @property
+    def end_s(self) -> float:
+        return self.start_s + self.job.run_s
+
+
+class Alone:
+    """One virtual cluster without the others; `starts` has the first start of each job."""
+
+    def __init__(self, spec: ClusterSpec, vc: str, policy: Policy) -> None:
+        self.state = idle_state(replace(spec, virtual_clusters={vc: spec.virtual_clusters[vc]}))
+        self.policy = policy
+        self.waiting: list[Job] = []
+        self.running: dict[str, _Run] = {}
+        self.starts: dict[str, float] = {}
+        self.last_starts: dict[str, float] = {}
+        self.reserved: tuple[str, tuple[int, ...], float | None] | None = None
+
+    def play(self, jobs: list[Job]) -> dict[str, float]:
+        """All jobs, from the first to the end of the last."""
+        coming = sorted(jobs, key=lambda job: (job.came_s, job.unit.key))
+        while coming or self.running:
+            ends = [run.end_s for run in self.running.values()]
+            now = min([*ends, *(job.came_s for job in coming[:1])])
+            # what comes at the very moment of an end finds it over
+            for key in [key for key, run in self.running.items() if run.end_s == now]:
+                self._remove(key)
+            if not any(run.end_s == now for run in self.running.values()):
+                while coming and coming[0].came_s == now:
+                    self.waiting.append(coming.pop(0))
+            self._serve(now)
+        return self.starts
+
+    def _serve(self, now: float) -> None:
+        while self._pass(now):
+            pass
+
+    def _pass(self, now: float) -> bool:
+        """One look at all in order; True if somebody was preempted, so that there is to be another look."""
+        first: str | None = None
+        closed = False
+        for job in sorted(self.waiting, key=lambda each: (-each.unit.priority, each.unit.created_s, each.unit.key)):
+            if closed:
+                break
+            found = self._find(self.state, job.unit)
+            if found is None:
+                if self.policy is Policy.BLOCK:
+                    closed = True
+                if self.policy is Policy.HIVED and first is None:
+                    first = self._reserve(job, now)
+                continue
+            leaves, victims = found
+            if first is not None and not self._may_pass(job, leaves, now):
+                continue
+            for victim in victims:
+                self.waiting.append(self.running[victim].job)
+                self._remove(victim)
+            self._start(job, now)
+            if victims:
+                return True
+        if first is None:
+            self.reserved = None
+        return False
+
+    def _start(self, job: Job, now: float) -> None:
+        pod = _pod(job.unit)
+        found = handle(self.state, ScheduleRequested(pod))
+        assert isinstance(found, Bind)
+        handle(self.state, PodAllocated(pod, found.bind_info))
+        self.waiting.remove(job)
+        self.running[job.unit.key] = _Run(job, now)
+        self.starts.setdefault(job.unit.key, now)
+        self.last_starts[job.unit.key] = now
+
+    def _remove(self, key: str) -> None:
+        handle(self.state, PodDeleted(_pod(self.running.pop(key).job.unit)))
+
+    def _find(self, state: State, unit: Unit) -> tuple[tuple[int, ...], list[str]] | None:
+        decision = handle(state, ScheduleRequested(_pod(unit)))
+        if isinstance(decision, Bind):
+            assert state.last_bind is not None
+            assert state.last_bind.virtual is not None
+            return tuple(state.last_bind.virtual.tolist()), []
+        if not isinstance(decision, Preempt):
+            return None
+        victims = list(dict.fromkeys(uid for uids in decision.victims_by_node.values() for uid in uids))
+        after = copy_state(state)
+        for victim in victims:
+            handle(after, PodDeleted(_pod(self.running[victim].job.unit)))
+        found = self._find(after, unit)
+        return None if found is None else (found[0], victims)
+
+    def _reserve(self, job: Job, now: float) -> str | None:
+        if self.reserved is not None and self.reserved[0] == job.unit.key:
+            return job.unit.key
+        state = copy_state(self.state)
+        start: float | None = now
+        for run in sorted(self.running.values(), key=lambda run: self._expected(run, now)):
+            handle(state, PodDeleted(_pod(run.job.unit)))
+            is_unsure, end_s, *_ = self._expected(run, now)
+            start = None if is_unsure or start is None else max(start, end_s)
+            found = self._find(state, job.unit)
+            if found is not None and not found[1]:
+                self.reserved = (job.unit.key, found[0], start)
+                return job.unit.key
+        return None
+
+    def _expected(self, run: _Run, now: float) -> tuple[bool, float, float, str]:
+        """Is the end unsure; when it is; and the order of equals."""
+        if run.job.known_s <= now:
+            return (False, run.end_s, run.start_s, run.job.unit.key)
+        if run.job.unit.limit_s is not None:
+            return (False, max(run.start_s + run.job.unit.limit_s, now), run.start_s, run.job.unit.key)
+        return (True, 0.0, run.start_s, run.job.unit.key)
+
+    def _may_pass(self, job: Job, leaves: tuple[int, ...], now: float) -> bool:
+        assert self.reserved is not None
+        _, reserved, start = self.reserved
+        if job.unit.limit_s is not None and start is not None and now + job.unit.limit_s <= start:
+            return True
+        return not np.isin(leaves, reserved).any()
+
+
+def _pod(unit: Unit) -> PodRequest:
+    return PodRequest(unit.key, unit.key, "", replace(unit.spec.of_group(unit.key, True), lazy_preemption=False))
