@@ -15,10 +15,11 @@ from random import Random
 from hived.copying import copy_state
 from hived.decisions import Bind
 from hived.invariants import broken_rule
-from hived.specs import ClusterSpec, GroupSpec, MemberSpec, PodSpec, Rules as CoreRules
+from hived.specs import ClusterSpec, GroupSpec, MemberSpec, PodSpec
+from hived.specs import Rules as CoreRules
 from hived_extender.queues.policies import Policy, QueueRules, Rules
 from hived_extender.queues.queues import Queues, rebuilt
-from hived_extender.queues.room import Ask, Pending
+from hived_extender.queues.room import Ask
 from hived_extender.queues.units import Evict, Start, Stop, Unit
 from tests.extender.queues.live import Live, decide
 from tests.extender.queues.naive import Alone, Job
