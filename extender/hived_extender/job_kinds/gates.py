@@ -10,9 +10,8 @@ from typing import Any
 
 from hived_extender.job_kinds import marks
 from hived_extender.job_kinds.job import Document, Job, JobRef, JobState, Role
-from hived_extender.job_kinds.kind import Kind, Patch, job_of, role_of, root_of
+from hived_extender.job_kinds.kind import Kind, Patch, job_of, mark_held, role_of, root_of
 from hived_extender.job_kinds.parts import Part
-from hived_extender.job_kinds.volcano import mark_held
 from hived_extender.job_kinds.writes import Verb, Write, merge
 from hived_extender.kube.client import pod_path
 from hived_extender.pods.progress import seconds_of

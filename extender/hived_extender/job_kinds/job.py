@@ -31,6 +31,11 @@ class JobRef(msgspec.Struct, frozen=True, order=True):
         return f"{self.kind}/{self.namespace}/{self.name}"
 
     @property
+    def key(self) -> str:
+        """The key of its unit: unique for all time."""
+        return f"{self.kind}/{self.namespace}/{self.name}/{self.uid}"
+
+    @property
     def job_name(self) -> JobName:
         """Without version and uid."""
         return JobName(self.api_version.rpartition("/")[0], self.kind, self.namespace, self.name)

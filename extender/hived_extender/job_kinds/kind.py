@@ -69,8 +69,10 @@ class Switch:
         return (merge(job, self.plural, self._spec(True), annotations, version),)
 
     def resume(self, job: JobRef, annotations: Mapping[str, str | None], version: str = "") -> tuple[Write, ...]:
-        """One merge patch, which takes the author's own mark away as well."""
-        return (merge(job, self.plural, self._spec(False), {marks.SUSPEND: None, **annotations}, version),)
+        """One merge patch, which takes the marks of being held away as well."""
+        return (
+            merge(job, self.plural, self._spec(False), {marks.SUSPEND: None, **annotations, marks.HELD: None}, version),
+        )
 
     def hold(self, document: Document) -> Patch:
         """Adds the field, and the objects that it is in."""
@@ -109,6 +111,15 @@ def root_of(document: Document) -> Part:
     name = metadata.text("name") or metadata.text("generateName")
     root.place = f"{root.text('kind')} {metadata.text('namespace') or 'default'}/{name}:"
     return root
+
+
+def mark_held(root: Part) -> Patch:
+    """Operations that add the mark to an object."""
+    metadata = root.part("metadata")
+    annotations = metadata.texts("annotations")
+    if annotations.get(marks.HELD) == "true":
+        return []
+    return [{"op": "add", "path": "/metadata/annotations", "value": {**annotations, marks.HELD: "true"}}]
 
 
 def job_of(root: Part, roles: Iterable[Role], state: JobState, **fields: Any) -> Job:

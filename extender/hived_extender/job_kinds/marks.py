@@ -19,8 +19,10 @@ SUSPEND = "scheduling.x-k8s.io/suspend"
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 """Kueue's label: the job is in one of its queues."""
 
-_OWNERS = (USER, "userName", "arena.kubeflow.org/username", "kubeflow.org/user", "app.kubernetes.io/created-by")
+_OWNERS = (USER, "userName", "arena.kubeflow.org/username", "kubeflow.org/user")
 """Labels or annotations that name the owner of a job, ours first."""
+
+_PREEMPTIBLE = ("quota.scheduling.alibabacloud.com/preemptible", "quota.scheduling.koordinator.sh/preemptible")
 
 
 def may_queue(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
@@ -32,6 +34,11 @@ def may_queue(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool
 def is_held_by_author(annotations: Mapping[str, str]) -> bool:
     """Has its author asked for it to be held, in Kube Queue's words?"""
     return annotations.get(SUSPEND, "").strip().lower() == "true"
+
+
+def is_preemptible(labels: Mapping[str, str]) -> bool:
+    """May a job be taken off borrowed cells, as the labels of quotas say? Unless they say no."""
+    return all(labels.get(key, "true").strip().lower() != "false" for key in _PREEMPTIBLE)
 
 
 def user_of(labels: Mapping[str, str], annotations: Mapping[str, str], namespace: str) -> str:

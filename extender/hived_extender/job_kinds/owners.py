@@ -27,9 +27,9 @@ _MANAGERS = {*((group, kind) for kind, group in _GROUPS.items()), _BATCH, _VOLCA
 def job_of(labels: Mapping[str, str], owners: Iterable[Owner], namespace: str) -> JobName | None:
     """The job object that a pod belongs to, None if none of the table does.
 
-    Labels name the job further out: of the Jobs of a JobSet, the launcher of an MPIJob, the cluster of a RayJob. Tenants
-    may write them, so they count only where the owner has the kind and the name that the controller gives it. The job
-    may be made by another one, as `managed_by` says of its object.
+    Labels name the job further out: of the Jobs of a JobSet, the launcher of an MPIJob, the cluster of a RayJob.
+    Tenants may write them, so they count only where the owner has the kind and the name that the controller gives it.
+    The job may be made by another one, as `managed_by` says of its object.
     """
     owner = next((each for each in owners if each.controller), None)
     if owner is None:

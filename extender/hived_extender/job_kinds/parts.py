@@ -11,8 +11,9 @@ _SHOWN = 40
 
 
 class Part:
-    """A mapping at `place`, such as "Job default/train: spec"; one that is absent or null reads as empty. A place with a
-    colon at its end is that of the whole object.
+    """A mapping at `place`, such as "Job default/train: spec"; one that is absent or null reads as empty.
+
+    A place with a colon at its end is that of the whole object.
 
     All of its methods raise UserError with the place, the finding and the expectation.
     """

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hived_extender.job_kinds.job import Document, Job, JobRef, JobState
-from hived_extender.job_kinds.kind import Kind, Patch, job_of, role_of, root_of
+from hived_extender.job_kinds.kind import Kind, Patch, job_of, mark_held, role_of, root_of
 from hived_extender.job_kinds.marks import HELD, SUSPEND
 from hived_extender.job_kinds.parts import Part
 from hived_extender.job_kinds.writes import Verb, Write, merge, path_of
@@ -96,15 +96,6 @@ def _command(job: JobRef, action: str) -> Write:
 
 def _hold(document: Document) -> Patch:
     return mark_held(root_of(document))
-
-
-def mark_held(root: Part) -> Patch:
-    """Operations that add the mark to an object."""
-    metadata = root.part("metadata")
-    annotations = metadata.texts("annotations")
-    if annotations.get(HELD) == "true":
-        return []
-    return [{"op": "add", "path": "/metadata/annotations", "value": {**annotations, HELD: "true"}}]
 
 
 VOLCANO_JOB = Kind("batch.volcano.sh", "Job", "jobs", ("v1alpha1",), _read, _suspend, _resume, _hold)

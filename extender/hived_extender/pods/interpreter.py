@@ -58,6 +58,10 @@ class Interpreter:
             return False
         return dialects.is_marked_by_author(pod) or self._resolver.asks_for_devices(pod)
 
+    def asks_for_devices(self, pod: Pod) -> bool:
+        """Does the pod ask for anything that is a device?"""
+        return self._resolver.asks_for_devices(pod)
+
     def serves(self, scheduler_name: str) -> bool:
         """Is this one of our names?"""
         return self._serves_every_name or scheduler_name in self._names

@@ -1,0 +1,193 @@
+"""The needs of a job: the cells of its whole gang, amounts for quotas, and how long it runs.
+
+Each role's template is read as the pod that it will be, so a queued job asks for just that for which its pods ask later.
+"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from hived.errors import UserError
+from hived.specs import GroupSpec, MemberSpec, PodSpec
+from hived_extender.job_kinds import marks
+from hived_extender.job_kinds.job import Job, Role
+from hived_extender.pods.annotations import MAX_COUNT, SCHEDULING_SPEC, is_quickly_read, read_spec
+from hived_extender.pods.declared import declared_limit
+from hived_extender.pods.dialects.description import Description
+from hived_extender.pods.gang_annotations import asks_in_own_words
+from hived_extender.pods.interpreter import Interpreter
+from hived_extender.pods.requests import all_requested, own_requests
+from hived_extender.pods.wire import Pod, PodMetadata
+
+
+class Need(msgspec.Struct, frozen=True):
+    """What a job asks for.
+
+    Attributes
+    ----------
+    spec : the whole gang as one affinity group, named as the key of the job: VC, priority, members by size, cells
+    request : amounts by resource of all its pods at once, in base units: cores, bytes, devices
+    user : its owner
+    is_preemptible : may it run on borrowed cells that are taken back
+    limit_s : how long a run lasts at the most, None if nobody says
+    """
+
+    spec: PodSpec
+    request: Mapping[str, float]
+    user: str
+    is_preemptible: bool = True
+    limit_s: float | None = None
+
+
+def need_of(job: Job, interpreter: Interpreter) -> Need | None:
+    """The needs of a job, None if it is not for us to queue: no pod of it is ours with devices.
+
+    Raises UserError, which names the job, where its cells cannot be made out, or are not of one kind. Cost: O(roles), as
+    much as reading a pod for each.
+    """
+    if job.manager is not None or not marks.may_queue(job.labels, job.annotations):
+        return None
+    if job.roles_in is not None and not job.roles:
+        raise UserError(f"{job.ref}: its {job.roles_in.kind} {job.roles_in.name}, which has its pods, is not there yet")
+    pods = [(role, _pod_of(job, role)) for role in job.roles]
+    asked = [(role, spec) for role, pod in pods if (spec := _spec_of(job, role, pod, interpreter)) is not None]
+    if not asked:
+        return None
+    spec = _merged(job, asked)
+    try:
+        interpreter.check_access(job.ref.namespace, spec.virtual_cluster, spec.priority)
+    except UserError as error:
+        raise UserError(f"{job.ref}: {error.message}") from None
+    return Need(
+        spec,
+        _amounts(pods),
+        marks.user_of(job.labels, job.annotations, job.ref.namespace),
+        marks.is_preemptible(job.labels),
+        _limit(job, [pod for _, pod in pods]),
+    )
+
+
+def is_ours(job: Job, interpreter: Interpreter) -> bool:
+    """Is it for us to queue, whether or not its cells can be made out? Raises UserError for templates that are none."""
+    if job.manager is not None or not marks.may_queue(job.labels, job.annotations):
+        return False
+    return job.roles_in is not None or any(_has_devices(_pod_of(job, role), interpreter) for role in job.roles)
+
+
+def _pod_of(job: Job, role: Role) -> Pod:
+    """The first pod of a role, with the words that the job object has for all its pods."""
+    try:
+        pod = msgspec.convert({"metadata": {}, **role.template}, Pod)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{job.ref}: the template of role {role.name}: {error}") from None
+    name = f"{job.ref.name}-{role.name}"
+    pod.metadata = PodMetadata(
+        name, job.ref.namespace, annotations=pod.metadata.annotations, labels=pod.metadata.labels
+    )
+    if pod.spec is not None:
+        pod.spec.scheduler_name = pod.spec.scheduler_name or job.scheduler
+        pod.spec.priority_class_name = pod.spec.priority_class_name or job.priority_class
+    return pod
+
+
+def _has_devices(pod: Pod, interpreter: Interpreter) -> bool:
+    is_own = SCHEDULING_SPEC in pod.annotations
+    return interpreter.is_ours(pod) and (is_own or interpreter.asks_for_devices(pod))
+
+
+def _spec_of(job: Job, role: Role, pod: Pod, interpreter: Interpreter) -> PodSpec | None:
+    """The request of one pod; its group is left empty. None if it needs no cells of ours."""
+    if not _has_devices(pod, interpreter):
+        return None
+    try:
+        if asks_in_own_words(pod.annotations):
+            return _own_spec(pod.annotations[SCHEDULING_SPEC])
+        description = interpreter.describe(pod)
+        if job.queue and (description is None or description.queue is None):
+            description = replace(description or Description(job.ref.kind), queue=job.queue)
+        ask = interpreter.ask(pod, description)
+    except UserError as error:
+        raise UserError(f"{job.ref}: role {role.name}: {error.message}") from None
+    if ask.job_cell:
+        raise UserError(
+            f"{job.ref}: each of its Jobs asks for a {ask.job_cell} of its own, which cannot be held beforehand: "
+            f'annotate it {marks.QUEUE}: "off", and it starts as soon as there is room'
+        )
+    return PodSpec(
+        virtual_cluster=ask.virtual_cluster,
+        priority=ask.priority,
+        leaf_cell_count=ask.leaf_cell_count,
+        group=GroupSpec("", ()),
+        pinned_cell_id=ask.pinned_cell_id,
+        leaf_cell_type=ask.leaf_cell_type,
+        lazy_preemption=ask.lazy_preemption,
+        ignore_suggested_nodes=False,
+        within_cell=ask.within_cell,
+        within_is_required=ask.within_is_required and not ask.prefers_near,
+    )
+
+
+def _own_spec(text: str) -> PodSpec | None:
+    if not is_quickly_read(text):
+        raise UserError(f"{SCHEDULING_SPEC} takes long to read: write it in JSON")
+    spec = read_spec(text)
+    return spec if spec.leaf_cell_count else None
+
+
+def _merged(job: Job, asked: Sequence[tuple[Role, PodSpec]]) -> PodSpec:
+    """One request for all pods, its members by size."""
+    sizes: Counter[int] = Counter()
+    for role, spec in asked:
+        sizes[spec.leaf_cell_count] = min(sizes[spec.leaf_cell_count] + role.count, MAX_COUNT)
+    first_role, first = asked[0]
+    for role, spec in asked[1:]:
+        for field, word in _AGREED.items():
+            mine, theirs = getattr(first, field), getattr(spec, field)
+            if mine != theirs:
+                raise UserError(
+                    f"{job.ref}: {word} of role {first_role.name} is {mine!r}, that of role {role.name} {theirs!r}: a job "
+                    "waits in one queue, for cells of one kind; give both the same"
+                )
+    group = GroupSpec(job.ref.key, tuple(MemberSpec(count, size) for size, count in sorted(sizes.items())))
+    is_required = first.within_is_required and all(spec.within_is_required for _, spec in asked)
+    return dataclasses.replace(first, leaf_cell_count=max(sizes), group=group, within_is_required=is_required)
+
+
+_AGREED = {
+    "virtual_cluster": "the virtual cluster",
+    "priority": "the priority",
+    "leaf_cell_type": "the leaf cell type",
+    "pinned_cell_id": "the pinned cell",
+    "within_cell": "the topology wish",
+}
+"""Fields of a PodSpec in which all roles agree, and their names in messages."""
+
+
+def _amounts(pods: Sequence[tuple[Role, Pod]]) -> dict[str, float]:
+    """The amounts of all pods, names ascending."""
+    total: Counter[str] = Counter()
+    for role, pod in pods:
+        for name, each in all_requested(pod, _resources(pod)).items():
+            total[name] += each * role.count
+    return dict(sorted(total.items()))
+
+
+def _resources(pod: Pod) -> set[str]:
+    spec = pod.spec
+    if spec is None:
+        return set()
+    names = {name for each in (*(spec.containers or ()), *(spec.init_containers or ())) for name in own_requests(each)}
+    whole = spec.resources
+    said = ((whole.limits or {}).keys() | (whole.requests or {}).keys()) if whole is not None else set()
+    return names | said | (spec.overhead or {}).keys()
+
+
+def _limit(job: Job, pods: Sequence[Pod]) -> float | None:
+    """The least of what the job object declares, and of the longest of its pods if each declares one."""
+    own, _ = declared_limit(Pod(PodMetadata(annotations=job.annotations, labels=job.labels)))
+    each = [declared_limit(pod)[0] for pod in pods]
+    longest = max((limit for limit in each if limit is not None), default=None) if None not in each else None
+    return min((limit for limit in (own, job.limit_s, longest) if limit is not None), default=None)
