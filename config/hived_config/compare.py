@@ -23,7 +23,7 @@ __all__ = ["NEED_RESTART", "Changes", "compare"]
 
 K = TypeVar("K")
 
-NEED_RESTART = frozenset({"webServerAddress", "kubeApiServerAddress", "kubeConfigFilePath"})
+NEED_RESTART = frozenset({"webServerAddress", "kubeApiServerAddress", "kubeConfigFilePath", "historyFile"})
 """Settings that a running service does not take up."""
 
 

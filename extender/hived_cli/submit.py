@@ -110,10 +110,7 @@ def command(
       hived submit notebook-pod.yaml --vc research --priority oppo
       hived submit *.yaml --kubeconfig ./kubeconfig -o json
     """
-    if dry_run and watch:
-        raise click.UsageError("--dry-run and --watch exclude each other: there would be nothing to watch")
-    if not _USER.fullmatch(wanted["user"]):
-        raise UserError(f"user {wanted['user']!r}: expected at most 63 letters, digits, '-', '_' and '.'")
+    _check_words(wanted["user"], dry_run=dry_run, watch=watch)
     documents = [each for file in files for each in read_jobs(file)]
     try:
         kube, found = _reach(connect, config, documents, wanted, may_fail=dry_run)
@@ -127,14 +124,20 @@ def command(
         _check_watched(jobs)
     if kube is None or dry_run:
         raise SystemExit(_foretell(inspector, kube, submission, jobs, output))
-    unasked = "" if unchecked else check_taken(inspector, jobs, submission.namespace)
-    if unasked and found is not None:
-        check_access(found, jobs, submission.namespace)
+    unasked = "" if unchecked else _check_taken(inspector, found, jobs, submission.namespace)
     _tell_created(create_jobs(kube, submission, jobs), jobs, output, is_alone=not watch and not is_embedded(kube))
     if unasked:
         click.echo(f"Not checked whether hived takes these pods: {unasked}", err=True)
     if watch:
         watch_jobs(kube, [(job.namespace, job.name) for job in jobs if job.document and not job.is_suspended])
+
+
+def _check_words(user: str, *, dry_run: bool, watch: bool) -> None:
+    """Raises UsageError for options that exclude each other, and UserError for a user that no label can have."""
+    if dry_run and watch:
+        raise click.UsageError("--dry-run and --watch exclude each other: there would be nothing to watch")
+    if not _USER.fullmatch(user):
+        raise UserError(f"user {user!r}: expected at most 63 letters, digits, '-', '_' and '.'")
 
 
 def _reach(
@@ -167,6 +170,14 @@ def _foretell(
         return outcome
     _print(_objects(jobs), output)
     return RUNS
+
+
+def _check_taken(inspector: Inspector, found: Configuration | None, jobs: Sequence[PlannedJob], namespace: str) -> str:
+    """See `check_taken`; without an answer of the service, its configuration decides who may use a virtual cluster."""
+    unasked = check_taken(inspector, jobs, namespace)
+    if unasked and found is not None:
+        check_access(found, jobs, namespace)
+    return unasked
 
 
 def _tell_created(created: Created, jobs: Sequence[PlannedJob], output: str, *, is_alone: bool) -> None:

@@ -1,6 +1,6 @@
 """`hived top`: the virtual clusters, the jobs that wait, and the bad nodes, live."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 
@@ -42,9 +42,10 @@ class Frame(msgspec.Struct, frozen=True):
 def command(*, inspector: Inspector, vc: str, output: str, interval_s: float) -> None:
     """Show the virtual clusters, the bad nodes and the jobs that wait, live.
 
-    For each virtual cluster and chain: GPUs that are promised, in use, lent and bad, and how many cells of each size
-    could start a job now. Waiting jobs stand in the order in which they are served, each with the reason and its start.
-    The screen is drawn anew when something has changed. The key q ends it, and so does Ctrl-C, with exit code 130.
+    For each virtual cluster and chain: GPUs that are promised, in use, lent and bad, those in use included, and how
+    many cells of each size could start a job now. Waiting jobs stand in the order in which they are served, each with
+    the reason and its start. The screen is drawn anew when something has changed. The key q ends it, and so does
+    Ctrl-C, with exit code 130.
 
     Where the output is no terminal, one frame is printed as plain text. So it is with -o json.
 
@@ -90,14 +91,22 @@ def _drawn(frame: Frame, server: str) -> str:
 def _clusters(cells: Sequence[FreeCells]) -> str:
     rows, last = [], ""
     for (vc, chain), found in groupby(cells, key=lambda one: (one.vc, one.chain)):
-        levels = sorted(found, key=lambda one: -one.leaves)
-        leaf = levels[-1]
-        free = ", ".join(f"{one.free} {one.level}" for one in levels if one.free) or "none"
-        counts = [leaf.promised, leaf.in_use, leaf.lent, leaf.borrowed]
-        bad = click.style(str(leaf.bad), fg="red") if leaf.bad else "0"
-        rows.append(["" if vc == last else printable(vc), chain, *map(str, counts), bad, free])
+        by_size = sorted(found, key=lambda one: -one.leaves)
+        leaves = [one for one in by_size if one.leaves == by_size[-1].leaves]  # those of pinned cells as well
+        counts = [sum(getattr(one, name) for one in leaves) for name in ("promised", "in_use", "lent", "borrowed")]
+        bad = sum(one.bad + one.in_use_bad for one in leaves)
+        shown_bad = click.style(str(bad), fg="red") if bad else "0"
+        rows.append(["" if vc == last else printable(vc), chain, *map(str, counts), shown_bad, _free(by_size)])
         last = vc
     return table(["VC", "CHAIN", ">GPUS", ">IN USE", ">LENT", ">BORROWED", ">BAD", "FREE NOW"], rows)
+
+
+def _free(by_size: Iterable[FreeCells]) -> str:
+    """The free cells of each level, as in `2 NODE, 8 GPU`."""
+    free: dict[str, int] = {}
+    for one in by_size:
+        free[one.level] = free.get(one.level, 0) + one.free
+    return ", ".join(f"{count} {level}" for level, count in free.items() if count) or "none"
 
 
 def _bad(nodes: Sequence[NodeView], now: datetime) -> Iterator[str]:

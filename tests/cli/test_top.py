@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
 from hived_cli import main
-from hived_extender.api.waiting import NodeView
+from hived_extender.api.waiting import FreeCells, NodeView
 from tests.cli.waiting_service import WaitingService
 
 
@@ -30,6 +30,14 @@ def test_a_frame_has_the_virtual_clusters_the_bad_nodes_and_the_jobs_that_wait(s
     assert ["dgx-3", "NotReady"] in [row[:2] for row in rows]
     assert rows[-1][:3] == ["podgroup/lab/gang", "vision", "Waiting"]
     assert "\x1b" not in text
+
+
+def test_bad_gpus_count_while_a_job_uses_them_and_so_do_those_of_pinned_cells(service: WaitingService) -> None:
+    used = FreeCells(vc="vision", chain="RACK", level="GPU", leaves=1, promised=8, in_use=8, in_use_bad=4)
+    pinned = FreeCells(vc="vision", chain="RACK", level="GPU", leaves=1, promised=4, bad=1, free=3, pinned="p")
+    service.free = [used, pinned]
+    rows = [line.split() for line in top(service).output.splitlines()]
+    assert ["vision", "RACK", "12", "8", "0", "0", "5", "3", "GPU"] in rows
 
 
 def test_one_virtual_cluster_may_be_shown_alone(service: WaitingService) -> None:

@@ -63,7 +63,7 @@ FREE = [
 
 
 class WaitingService(StubServer):
-    """See the module. `jobs` and `nodes` may be changed while it serves; `whys` has the answers by name.
+    """See the module. `jobs`, `nodes` and `free` may be changed while it serves; `whys` has the answers by name.
 
     `told` has the status of every answer, in order. With `is_old` all of its paths are unknown, as to an older service.
     """
@@ -72,6 +72,7 @@ class WaitingService(StubServer):
         super().__init__(self._answer)
         self.jobs = [GANG, SOLO, TRAIN]
         self.nodes = NODES
+        self.free = FREE
         self.whys: dict[str, Why] = {GANG.name: WHY, TRAIN.name: Why(job=TRAIN), SOLO.name: Why(job=SOLO)}
         self.trial = IfResult(starts=True, nodes=["dgx-1", "dgx-2"], victims=["train-7"])
         self.asked: list[IfArgs] = []
@@ -107,7 +108,7 @@ class WaitingService(StubServer):
         if path == paths.NODES_PATH:
             return 200, [node for node in self.nodes if node.is_bad or "bad" not in wanted]
         if path == paths.FREE_CELLS_PATH:
-            return 200, FREE
+            return 200, self.free
         if path == paths.IF_PATH:
             self.asked.append(msgspec.json.decode(request.body, type=IfArgs))
             return 200, self.trial

@@ -248,6 +248,7 @@ def test_the_order_of_cells_is_a_change() -> None:
          SettingChange("webServerAddress", ":9096", ":9097", True)),
         ("", "kubeApiServerAddress: http://h:1", SettingChange("kubeApiServerAddress", "", "http://h:1", True)),
         ("", "kubeConfigFilePath: /f", SettingChange("kubeConfigFilePath", "", "/f", True)),
+        ("", "historyFile: /f", SettingChange("historyFile", "", "/f", True)),
         ("", "forcePodBindThreshold: 4", SettingChange("forcePodBindThreshold", 3, 4)),
         ("", "waitingPodSchedulingBlockMilliSec: 9", SettingChange("waitingPodSchedulingBlockMilliSec", 0, 9)),
         ("", "preemptionBy: kube-scheduler", SettingChange("preemptionBy", "service", "kube-scheduler")),

@@ -13,6 +13,7 @@ from time import monotonic
 from tests.forecasts.cases import Figures, figures
 from tests.forecasts.report import as_json, misses, table
 from tests.forecasts.runs import QUICK, RUNS, Run
+from tests.process_count import process_count
 from tests.quality.jobs import PHILLY
 
 TELL_EVERY_S = 15.0
@@ -94,7 +95,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         help=f"runs, with commas, of {', '.join(each.name for each in RUNS)} [default: all]",
     )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="a small run, in seconds, which no bound is asked of")
-    parser.add_argument("--jobs", type=_count, default=2, help="processes; figures do not depend on it [default: 2]")
+    parser.add_argument(
+        "--jobs", type=process_count, default=2, help="processes; figures do not depend on it [default: 2]"
+    )
     parser.add_argument("--json", action="store_true", help="print figures as JSON instead of a table")
     return parser.parse_args(arguments)
 
@@ -105,12 +108,6 @@ def _names(text: str) -> tuple[str, ...]:
     if unknown:
         raise argparse.ArgumentTypeError(f"{unknown[0]!r} is no run; runs are {', '.join(known)}")
     return names
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of processes: expected 1 or more")
-    return int(text)
 
 
 if __name__ == "__main__":

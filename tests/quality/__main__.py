@@ -12,6 +12,7 @@ from time import monotonic, process_time
 
 from hived.errors import UserError
 from hived.specs import Rules
+from tests.process_count import process_count
 from tests.quality.bounds import TRACES, Results, misses
 from tests.quality.exact_measures import Figures
 from tests.quality.jobs import PHILLY
@@ -116,7 +117,10 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "completeness, which is of random states",
     )  # fmt: skip
     parser.add_argument(
-        "--jobs", type=_count, default=2, help="processes; figures are the same for any number [default: %(default)s]"
+        "--jobs",
+        type=process_count,
+        default=2,
+        help="processes; figures are the same for any number [default: %(default)s]",
     )
     parser.add_argument("--json", action="store_true", help="print figures as JSON instead of tables")
     return parser.parse_args(arguments)
@@ -128,12 +132,6 @@ def _tables(text: str) -> tuple[str, ...]:
     if unknown:
         raise argparse.ArgumentTypeError(f"{unknown[0]!r} is no table; tables are {', '.join(TABLES)}")
     return names
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of processes: expected 1 or more")
-    return int(text)
 
 
 if __name__ == "__main__":

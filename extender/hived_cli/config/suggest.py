@@ -1,6 +1,6 @@
 """`hived config suggest`: other virtual clusters for a trace, with their simulated effect."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -123,17 +123,7 @@ def command(
             _write(output, text)
         show_shares(trace, cluster, vc_of, text, output, is_json=is_json)
         return
-    if not load_kernels():
-        click.echo("kernels are plain Python, which is slow: see `hived version`", err=True)
-    with stop_signal() as stop:
-        try:
-            found = propose(
-                text, file, trace.jobs, vc_of, Goal(goal), given["replays"], Manner(has_backfill=given["backfill"]),
-                lambda part: Bar(part, stop.is_set),
-            )  # fmt: skip
-        except Stopped:
-            click.echo("interrupted: nothing was written", err=True)
-            raise SystemExit(INTERRUPTED) from None
+    found = _search(text, file, trace, vc_of, Goal(goal), given["replays"], has_backfill=given["backfill"])
     if output is not None:
         _write(output, found.text)
     if is_json:
@@ -193,6 +183,23 @@ def _inputs(
     for note in trace.notes:
         click.echo(f"{trace.name}: {note}", err=True)
     return trace, text, file
+
+
+def _search(
+    text: str, file: str, trace: Trace, vc_of: Mapping[str, str], goal: Goal, replays: int, *, has_backfill: bool
+) -> Proposal:
+    """The proposal of at most so many replays, with progress on stderr. An interruption ends the command."""
+    if not load_kernels():
+        click.echo("kernels are plain Python, which is slow: see `hived version`", err=True)
+    with stop_signal() as stop:
+        try:
+            return propose(
+                text, file, trace.jobs, vc_of, goal, replays, Manner(has_backfill=has_backfill),
+                lambda part: Bar(part, stop.is_set),
+            )  # fmt: skip
+        except Stopped:
+            click.echo("interrupted: nothing was written", err=True)
+            raise SystemExit(INTERRUPTED) from None
 
 
 def _show(found: Proposal) -> None:

@@ -190,8 +190,9 @@ class FreeCells(msgspec.Struct, frozen=True, kw_only=True):
 
     `promised` to the VC; `in_use` by its guaranteed jobs, wholly or in part; `free` could start a guaranteed job at
     once (lent ones count, since borrowers leave); `lent` of these are used by opportunistic jobs of anybody; `bad` are
-    the rest: promised == in_use + free + bad. `borrowed` counts cells beyond the promise that opportunistic jobs of the
-    VC use, wholly or in part. Cells of a `pinned` cell have rows of their own.
+    the rest: promised == in_use + free + bad. `in_use_bad` counts those in use that are bad, wholly or in part.
+    `borrowed` counts cells beyond the promise that opportunistic jobs of the VC use, wholly or in part. Cells of a
+    `pinned` cell have rows of their own.
     """
 
     vc: str
@@ -205,3 +206,4 @@ class FreeCells(msgspec.Struct, frozen=True, kw_only=True):
     free: int = 0
     borrowed: int = 0
     pinned: str = ""
+    in_use_bad: int = 0

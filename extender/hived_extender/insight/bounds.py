@@ -88,9 +88,10 @@ def _rivals_s(scene: Scene, number: int, grace_s: float) -> float:
 def _may_come_first(scene: Scene, number: int, other: int, *, is_alone: bool, is_free: bool) -> bool:
     """May another waiting job get cells that this one needs, and keep them from it?
 
-    Later ones of its own kind come after it. Jobs that it may evict do not keep cells from it by better rules; by the
-    reference's rules they may, as it looks at one placement only (rule 18.5). So they do where nobody counts on
-    evictions, and has to find a place that `is_free`.
+    Later ones of its own kind come after it. Jobs that it may evict do not keep cells from it by better rules. By the
+    reference's rules guaranteed ones may, as it looks at one placement only (rule 18.5); opportunistic ones have no
+    part in this placement, unless the job could not use some nodes even if they were empty. All may where nobody counts
+    on evictions, and the job has to find a place that `is_free`.
     """
     waiter, rival = scene.waiters[number], scene.waiters[other]
     if other == number or (rival.kind == waiter.kind and other > number):
@@ -99,7 +100,9 @@ def _may_come_first(scene: Scene, number: int, other: int, *, is_alone: bool, is
         return True
     is_own = rival.entry.vc == waiter.entry.vc
     is_lower = rival.is_opportunistic or (is_own and rival.entry.priority < waiter.entry.priority)
-    if scene.state.spec.rules is Rules.BETTER and is_lower and not is_free:
+    if is_lower and not is_free and scene.state.spec.rules is Rules.BETTER:
+        return False
+    if rival.is_opportunistic and not is_free and not waiter.is_restricted:
         return False
     return not is_alone or is_own
 

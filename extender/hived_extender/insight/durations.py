@@ -7,6 +7,7 @@ chance to run twice as long is a half each time. Nothing here knows a clock.
 
 import bisect
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 from typing import Annotated
 
@@ -150,6 +151,11 @@ class Durations:
             if self._added >= _TRIM_EVERY:
                 self._added = 0
                 self._store.write(_TRIM, [(vc, vc, MOST_ENDS) for vc in self._ended])
+
+    @property
+    def latest_s(self) -> float:
+        """When the last group that is known ended, in seconds since 1970; earlier than any moment if none has."""
+        return max((one.ended_s for ended in self._ended.values() for one in ended), default=-math.inf)
 
     def at(self, running: Iterable[tuple[str, int, float]]) -> Curves:
         """The curves of now; see `Curves`."""

@@ -52,6 +52,7 @@ class _Counted(msgspec.Struct):
     in_use: int = 0
     free: int = 0
     lent: int = 0
+    in_use_bad: int = 0
 
 
 class _Chain:
@@ -200,6 +201,7 @@ class _Chain:
                     free=counted.free,
                     borrowed=borrowed,
                     pinned=pinned,
+                    in_use_bad=counted.in_use_bad,
                 )
 
     def _add_bound(self, counted: _Counted, forest: Forest, level: int) -> None:
@@ -207,7 +209,10 @@ class _Chain:
         ratio = self._ratio(forest.top_level, level)
         first, count = forest.bases[level], forest.tree_count * ratio
         counted.promised += count
-        counted.in_use += int((self._cells.priority[first : first + count] > FREE_PRIORITY).sum())
+        is_used = self._cells.priority[first : first + count] > FREE_PRIORITY
+        hardware = self._cells.bound[first : first + count][is_used]
+        counted.in_use += int(is_used.sum())
+        counted.in_use_bad += int((self._cells.bad[hardware[hardware != NO_CELL]] != 0).sum())
         bound = self._cells.bound[forest.first_root : forest.first_root + forest.tree_count]
         has_hardware = bound != NO_CELL
         if self._releases:

@@ -1,12 +1,13 @@
 """The past as forecasts need it, learned by looking at one snapshot after the other.
 
-A job that runs in one snapshot and not in the next has ended in between, or was preempted: the service says so. A job
-that waits gets a forecast, and again each time it has waited twice as long; once it runs, the forecasts are compared
-with the actual wait.
+A job that runs in one snapshot and not in the next has ended in between, or was preempted: the service says so. It
+also says which pods ended, so that jobs are learned from that began and ended between two looks. A job that waits gets
+a forecast, and again each time it has waited twice as long; once it runs, the forecasts are compared with the actual
+wait.
 """
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
@@ -15,6 +16,7 @@ from hived_extender.insight.corrections import Corrections, Corrector, Outcome
 from hived_extender.insight.durations import Durations, Ended
 from hived_extender.insight.scene import Runner, Scene, Waiter
 from hived_extender.insight.store import Store
+from hived_extender.service.tallies import PodEnd
 
 MOST_OPEN = 2000
 """Forecasts that wait for their outcome. Virtual clusters share them, and each forgets its oldest ones first."""
@@ -92,7 +94,8 @@ class Past:
         self.corrections = Corrections(store)
         self._running: dict[str, _Running] = {}
         self._at_s = self._clock_s = -math.inf
-        self._lost = 0
+        self._known_until_s = self.durations.latest_s  # of an earlier process or term
+        self._lost = self._ended = 0
         self._waiting: dict[str, _Waiting] = {}
         self._open_count = self._noted = 0
 
@@ -104,10 +107,11 @@ class Past:
         """
         at_s = scene.at
         if clock_s is not None:
-            if self._running and abs((at_s - self._at_s) - (clock_s - self._clock_s)) > JUMP_S:
+            if abs((at_s - self._at_s) - (clock_s - self._clock_s)) > JUMP_S:  # never at the first look: not a number
                 self._running.clear()
                 self._waiting.clear()
                 self._open_count = 0
+                self._ended = max((one.number for one in scene.ends), default=0)
             self._clock_s = clock_s
         lost = {group for number, group in scene.lost if number > self._lost}
         self._lost = max((number for number, _ in scene.lost), default=0)
@@ -119,7 +123,7 @@ class Past:
                 ended.append(known.ended(at_s, lost))
             elif self._is_another(known, one, at_s):
                 ended.append(known.ended(at_s - one.age_s, lost))
-        self.durations.add(ended)
+        self.durations.add([*ended, *self._unseen(scene, now)])
         groups, before = scene.state.groups, self._running
         self._running = {
             name: _Running(
@@ -143,6 +147,28 @@ class Past:
             if job in started:
                 self.corrections.add([one.outcome(max(started[job], one.made_s)) for one in made])
         self._at_s = at_s
+
+    def _unseen(self, scene: Scene, now: Mapping[str, Runner]) -> Iterator[Ended]:
+        """The jobs that began and ended since the last look; a job of several pods is over with the last one.
+
+        A pod of a job that ran at the last look, or runs now, is a part of it.
+        """
+        by_job: dict[str, list[PodEnd]] = {}
+        for one in scene.ends:
+            is_new = one.number > self._ended and one.ended_s > self._known_until_s
+            has_begun_since = one.started_s is not None and one.started_s >= self._at_s
+            if is_new and has_begun_since and one.job not in self._running:
+                by_job.setdefault(one.job, []).append(one)
+        self._ended = max((one.number for one in scene.ends), default=0)
+        self._known_until_s = -math.inf
+        for job, pods in by_job.items():
+            last_s = max(one.ended_s for one in pods)
+            if job in now and scene.at - now[job].age_s <= last_s:
+                continue
+            first_s = min(one.started_s for one in pods if one.started_s is not None)
+            is_whole = not any(one.is_preempted for one in pods)
+            leaves = sum(one.leaves for one in pods)
+            yield Ended(pods[0].vc, leaves, max(last_s - first_s, 0.0), is_whole, last_s)
 
     def _is_another(self, known: _Running, one: Runner, at_s: float) -> bool:
         """Is a job that runs not the one of the same name that ran at the last look? It started since."""

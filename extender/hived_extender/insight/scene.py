@@ -16,6 +16,7 @@ from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest
 from hived.state import Group, GroupState, State
 from hived.topology import NO_CELL, BoolArray, Topology
 from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry
+from hived_extender.service.tallies import PodEnd
 
 GRACE_S = 30.0
 """Of a group of which nothing is known."""
@@ -85,7 +86,8 @@ class Runner(msgspec.Struct, frozen=True, eq=False):
 
 class Scene(msgspec.Struct, frozen=True, eq=False):
     """See the module. `state` is a copy that nobody else has, to be copied again. `promised` has the leaf cells of each
-    virtual cluster. `is_whole`: no node is bad. `lost` is that of the snapshot. `at` is in seconds since 1970.
+    virtual cluster. `is_whole`: no node is bad. `lost` and `ends` are those of the snapshot. `at` is in seconds since
+    1970.
     """
 
     state: State
@@ -96,6 +98,7 @@ class Scene(msgspec.Struct, frozen=True, eq=False):
     promised: dict[str, int]
     is_whole: bool
     lost: Sequence[tuple[int, str]] = ()
+    ends: Sequence[PodEnd] = ()
 
     def number(self, entry: WaitingEntry) -> int:
         """The number of a waiting job. Raises ValueError if it is of another snapshot."""
@@ -119,6 +122,7 @@ def scene_of(snapshot: Snapshot) -> Scene:
         _promised(state.topology),
         not bool(state.cells.node_bad.any()) and not bool(state.cells.lost_total.any()),
         snapshot.lost,
+        snapshot.ends,
     )
 
 

@@ -31,6 +31,7 @@ from hived_extender.service.gangs.rounds import Alone
 from hived_extender.service.machine import Machine
 from hived_extender.service.pods import PodRecord, PodState
 from hived_extender.service.service import Service
+from hived_extender.service.tallies import PodEnd
 
 AT_ONCE = 100
 """Looks under the lock, before others are served: at a pod, or at an offer for a slot of a job, see `NODES_OF_A_LOOK`.
@@ -112,7 +113,7 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     each configured node that cannot be used, why, and since when if that is known, and `bad_nodes` has it as the rules
     of Kubernetes see it. `access` decides which namespaces may use which virtual clusters, by `labels` of namespaces
     where it needs them. `jobs` has the groups with cells by the name of their job. `lost` has the groups of which
-    pods were preempted lately, in the order of their numbers.
+    pods were preempted lately, in the order of their numbers, and `ends` the pods that had cells and are gone lately.
 
     Whoever asks the core about `state` holds `lock`: its answers are tried there and taken back.
     """
@@ -128,6 +129,7 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     labels: Mapping[str, Mapping[str, str]]
     jobs: Mapping[str, Sequence[str]]
     lost: Sequence[tuple[int, str]] = ()
+    ends: Sequence[PodEnd] = ()
     lock: threading.RLock = msgspec.field(default_factory=threading.RLock)
 
     def find(self, name: str) -> WaitingEntry | None:
@@ -151,7 +153,7 @@ def take(service: Service) -> Snapshot:
         state, version = copy_state(core.state, groups=groups), (core.number, core.version)
         access, bad = machine.interpreter.rules.access, _bad_nodes(machine, state)
         nodes = {name: node for name in bad if (node := machine.cache.nodes.ruled(name)) is not None}
-        records, lost = list(machine.cache.pods), machine.tallies.lost
+        records, lost, ends = list(machine.cache.pods), machine.tallies.lost, machine.tallies.ends
     jobs: dict[str, _Job] = {}
     running: dict[str, list[_RunningPod]] = {}
     left = iter(records)
@@ -183,7 +185,8 @@ def take(service: Service) -> Snapshot:
         access,
         labels,
         jobs_of(state, found),
-        lost,
+        [(one.number, one.group) for one in lost],
+        ends,
     )
 
 
@@ -349,12 +352,10 @@ def _turn(entry: WaitingEntry) -> tuple[int, float, str]:
 def _facts(pods: Sequence[_RunningPod]) -> RunningFacts:
     records = [one.record for one in pods]
     first = records[0]
-    request = first.request
-    group = request.spec.group.name if request is not None else first.key
     started = [one.progress.times.started_s for one in records if one.progress.times.started_s is not None]
     leaves = [seconds_of(one.seen.leaves_at) for one in records]
     return RunningFacts(
-        job=group if first.gang is None else f"podgroup/{first.gang}",
+        job=first.job,
         namespace=first.namespace,
         user=next((one.user for one in pods if one.user), ""),
         pods=tuple(one.key for one in records),

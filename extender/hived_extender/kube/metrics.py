@@ -65,6 +65,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.tallies: dict[str, Tally] = {}
         counter, histogram = partial(Counter, registry=self.registry), partial(Histogram, registry=self.registry)
         self._decisions = counter(
             "hived_decisions", "Decisions on filter and preempt calls, by verb and outcome.", ["verb", "outcome"]
@@ -98,6 +99,20 @@ class Metrics:
             "Connections that were ended before their time, by port and reason.",
             ["port", "reason"],
         )
+        self.looks_for_room = counter(
+            "hived_looks_for_room",
+            "Looks for room that the service could make by moving groups, by outcome.",
+            ["outcome"],
+        )
+        self.events = counter("hived_events", "Events about pods, by outcome.", ["outcome"])
+        self.conditions = counter("hived_conditions", "Conditions of pods, by outcome.", ["outcome"])
+        self._make_configuration_instruments(counter, histogram)
+        self._make_vc_instruments(counter, histogram)
+
+    def _make_configuration_instruments(
+        self, counter: Callable[..., Counter], histogram: Callable[..., Histogram]
+    ) -> None:
+        """Those of configurations."""
         self.config_version = Gauge(
             "hived_config_version", "Version of the configuration in force.", registry=self.registry
         )
@@ -112,13 +127,9 @@ class Metrics:
             "How long requests waited while another configuration came into force.",
             buckets=SWITCH_BUCKETS_S,
         )
-        self.looks_for_room = counter(
-            "hived_looks_for_room",
-            "Looks for room that the service could make by moving groups, by outcome.",
-            ["outcome"],
-        )
-        self.events = counter("hived_events", "Events about pods, by outcome.", ["outcome"])
-        self.conditions = counter("hived_conditions", "Conditions of pods, by outcome.", ["outcome"])
+
+    def _make_vc_instruments(self, counter: Callable[..., Counter], histogram: Callable[..., Histogram]) -> None:
+        """Those of virtual clusters."""
         self._start_delay = histogram(
             "hived_start_delay_seconds",
             "How long pods waited from their creation until they were bound, by virtual cluster.",
@@ -131,7 +142,6 @@ class Metrics:
         self._preempted_gpu_hours = counter(
             "hived_preempted_gpu_hours", "Work that such pods lost, in leaf-cell hours, by virtual cluster.", ["vc"]
         )
-        self.tallies: dict[str, Tally] = {}
 
     def observe(self, read_gauges: Callable[[], Gauges]) -> None:
         """From now on, show the numbers that this function returns."""

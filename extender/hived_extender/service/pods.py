@@ -257,6 +257,13 @@ class PodRecord:
         return description.gang if description is not None else None
 
     @property
+    def job(self) -> str:
+        """The name of its job as people know it: that of its gang, else of its affinity group, else its own."""
+        if self.gang is not None:
+            return f"podgroup/{self.gang}"
+        return self.key if self.request is None else self.request.spec.group.name
+
+    @property
     def claim(self) -> tuple[str, int]:
         """Its VC and priority; those of opportunistic work of no VC if nobody knows them."""
         if self.request is not None:

@@ -140,6 +140,11 @@ class Preemptions:
         victim = self._victims.get(uid)
         return victim is not None and victim.is_evicted
 
+    def preemptor_of(self, uid: str) -> PodRecord | None:
+        """The pod that a pod has to leave for; None if nobody asked it to, or kube-scheduler evicts."""
+        victim = self._victims.get(uid)
+        return None if victim is None else victim.preemptor
+
     def gone_by(self, record: PodRecord, at_s: float) -> float:
         """When a pod is gone at the latest if it has to leave, as people are told of it, in seconds since 1970.
 

@@ -1,4 +1,6 @@
-"""Starts and preemptions of pods, counted by virtual cluster for metrics and for the history. Not thread-safe."""
+"""Starts and preemptions of pods, counted by virtual cluster for metrics and for the history; and the latest ends of
+pods that had cells, for those who learn from them. Not thread-safe.
+"""
 
 from collections import deque
 from collections.abc import Callable
@@ -6,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from hived.errors import UserError
 from hived.state import NO_TIME
-from hived_extender.pods.progress import read_time
+from hived_extender.pods.progress import read_progress, read_time
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.outbox import Outbox
 from hived_extender.service.pods import PodRecord, PodState
@@ -15,8 +17,30 @@ from hived_extender.service.stimuli import PodGone, PodSeen
 
 MS_PER_HOUR = 3_600_000
 
-MOST_LOST = 4096
-"""Ends of victims that are remembered for those who look now and then."""
+MOST_ENDS = 4096
+"""Ends that are remembered for those who look now and then; those of victims, and all, are counted apart."""
+
+
+class PodEnd(NamedTuple):
+    """A pod that had cells is gone. `number` grows; moments are in seconds since 1970, `started_s` None if unknown.
+
+    One that `is_preempted` had to leave for others: for the job `by` with pods in `by_namespace`, "" if unknown.
+    """
+
+    number: int
+    pod: str
+    job: str
+    namespace: str
+    group: str
+    vc: str
+    priority: int
+    leaves: int
+    started_s: float | None
+    ended_s: float
+    is_preempted: bool = False
+    by: str = ""
+    by_namespace: str = ""
+
 
 News = TypeVar("News", PodSeen, PodGone)
 
@@ -24,7 +48,6 @@ News = TypeVar("News", PodSeen, PodGone)
 class _Loss(NamedTuple):
     """The loss of a virtual cluster when a pod of it is preempted."""
 
-    group: str
     vc: str
     gpu_hours: float
 
@@ -34,13 +57,19 @@ class Tallies:
 
     def __init__(self, cache: ClusterCache, outbox: Outbox, preemptions: Preemptions) -> None:
         self._cache, self._outbox, self._preemptions = cache, outbox, preemptions
-        self._lost: deque[tuple[int, str]] = deque(maxlen=MOST_LOST)
-        self._lost_count = 0
+        self._lost: deque[PodEnd] = deque(maxlen=MOST_ENDS)
+        self._ends: deque[PodEnd] = deque(maxlen=MOST_ENDS)
+        self._end_count = 0
 
     @property
-    def lost(self) -> tuple[tuple[int, str], ...]:
-        """The groups of pods that were preempted lately, each with a number that grows; cost O(MOST_LOST)."""
+    def lost(self) -> tuple[PodEnd, ...]:
+        """The pods that were preempted lately, oldest first. Cost O(MOST_ENDS)."""
         return tuple(self._lost)
+
+    @property
+    def ends(self) -> tuple[PodEnd, ...]:
+        """The pods that had cells and are gone lately, oldest first. Cost O(MOST_ENDS)."""
+        return tuple(self._ends)
 
     def handlers(
         self, pod_seen: Callable[[PodSeen], None], pod_gone: Callable[[PodGone], None]
@@ -53,16 +82,40 @@ class Tallies:
             uid = news.uid if isinstance(news, PodGone) else news.pod.metadata.uid
             before = self._cache.pods.get(uid)
             was_binding, loss = before is not None and before.state is PodState.BINDING, self._loss_of(before)
+            end = self._end_of(before, news, is_preempted=loss is not None)
             handle(news)
             record = self._cache.pods.get(uid)
             if record is None and loss is not None:
                 self._outbox.metrics.count_preempted(loss.vc, loss.gpu_hours)
-                self._lost_count += 1
-                self._lost.append((self._lost_count, loss.group))
+            if record is None and end is not None:
+                self._note(end)
             elif record is not None and was_binding and record.state is PodState.BOUND:
                 self._count_start(record)
 
         return counted
+
+    def _note(self, end: PodEnd) -> None:
+        self._end_count += 1
+        end = end._replace(number=self._end_count)
+        self._ends.append(end)
+        if end.is_preempted:
+            self._lost.append(end)
+
+    def _end_of(self, record: PodRecord | None, news: PodSeen | PodGone, *, is_preempted: bool) -> PodEnd | None:
+        """The end of a pod if this news is of it; None if it is not, or the pod has no cells."""
+        if isinstance(news, PodSeen) and not news.pod.is_over:
+            return None
+        if self._cache.core is None or record is None or record.request is None or record.place.info is None:
+            return None
+        started_s, now_s = record.progress.times.started_s, self._outbox.now.wall
+        if isinstance(news, PodSeen) and started_s is None:  # it may have run so shortly that nobody saw it run
+            started_s = read_progress(news.pod, now_s).times.started_s
+        by = self._preemptions.preemptor_of(record.uid) if is_preempted else None
+        return PodEnd(
+            0, record.key, record.job, record.namespace, record.request.spec.group.name, *record.claim,
+            len(record.place.info.leaf_cell_indices), started_s, now_s, is_preempted,
+            *(("", "") if by is None else (by.job, by.namespace)),
+        )  # fmt: skip
 
     def _count_start(self, record: PodRecord) -> None:
         """A pod was bound where hived decided; it waited since it was created, by the API server's clock."""
@@ -86,8 +139,4 @@ class Tallies:
         group = core.state.groups.get(record.request.spec.group.name)
         since_ms = group.since_ms if group is not None else NO_TIME
         lost_ms = 0.0 if since_ms == NO_TIME else max(self._outbox.now.wall * 1000 - since_ms, 0.0)
-        return _Loss(
-            record.request.spec.group.name,
-            record.claim[0],
-            len(record.place.info.leaf_cell_indices) * lost_ms / MS_PER_HOUR,
-        )
+        return _Loss(record.claim[0], len(record.place.info.leaf_cell_indices) * lost_ms / MS_PER_HOUR)

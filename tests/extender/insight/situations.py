@@ -12,6 +12,7 @@ from hived.specs import ClusterSpec, PodRequest, Rules
 from hived.state import State
 from hived_config.access import AccessRules
 from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry, jobs_of
+from hived_extender.service.tallies import PodEnd
 from tests.core.builders import healthy_state, pod, rack_cluster
 
 AT = 1_800_000_000.0
@@ -26,6 +27,7 @@ class Situation:
         self.running: dict[str, RunningFacts] = {}
         self.waiting: list[WaitingEntry] = []
         self.lost: list[tuple[int, str]] = []
+        self.ends: list[PodEnd] = []
 
     def runs(
         self,
@@ -48,6 +50,17 @@ class Situation:
         self.running[name] = RunningFacts(
             job=job or name, namespace="ns", started_s=AT - age_s, ends_s=ends_s, gone_s=AT + gone_in_s
         )
+
+    def ended(
+        self, name: str, ran_s: float, at: float, *, pod: str = "", is_preempted: bool = False, by: str = ""
+    ) -> None:
+        """A pod of A with two leaf cells is gone at a moment; by default it is the whole job."""
+        self.ends.append(
+            PodEnd(
+                len(self.ends) + 1, pod or name, name, "ns", name, "A", 0, 2, at - ran_s, at, is_preempted, by,
+                "ns" if by else "",
+            )
+        )  # fmt: skip
 
     def reserves(self, name: str, members: tuple[tuple[int, int], ...] = ((1, 2),), *, vc: str = "A") -> None:
         """A group reserves cells that others still use; it waits as well."""
@@ -82,4 +95,4 @@ class Situation:
         waiting = tuple(sorted(self.waiting, key=lambda entry: (-entry.priority, entry.created_s)))
         running = dict(self.running)
         jobs = jobs_of(self.state, running)
-        return Snapshot(self.state, (0, 0), at, waiting, running, {}, {}, AccessRules(), {}, jobs, self.lost)
+        return Snapshot(self.state, (0, 0), at, waiting, running, {}, {}, AccessRules(), {}, jobs, self.lost, self.ends)

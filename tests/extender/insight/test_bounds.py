@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from hived.decisions import Bind
-from hived.events import ScheduleRequested
+from hived.events import NodeHealthChanged, ScheduleRequested
 from hived.scheduler import handle
 from hived.specs import Rules
 from hived_extender.insight.bounds import bound_of
@@ -36,6 +36,9 @@ def crowded(source: Random, rules: Rules) -> Situation:
             f"w{number}", source.choice(SHAPES), vc=source.choice("AAB"), priority=source.choice((-1, 0, 0, 0, 1)),
             limit_s=limit_s,
         )  # fmt: skip
+    if source.random() < 0.3:
+        node = source.choice(situation.state.topology.node_names)
+        handle(situation.state, NodeHealthChanged(node, is_healthy=False))
     return situation
 
 

@@ -15,6 +15,7 @@ from hived_extender.insight.durations import LEAST_ENDS, Ended
 from hived_extender.insight.forecast import STAYING, forecast_all, forecast_of
 from hived_extender.insight.past import Past
 from hived_extender.insight.snapshot import WaitingEntry
+from tests.core.builders import rack_cluster
 from tests.extender.insight.situations import AT, HOUR, Situation
 
 GRACE_S = 30.0
@@ -127,6 +128,26 @@ def test_a_later_and_smaller_job_may_take_cells_first_so_it_counts() -> None:
     situation.waiting.pop()
     situation.waits("limited", limit_s=HOUR)
     assert seconds(asked(situation, "wide").by) == 2 * HOUR + HOUR + GRACE_S + GRACE_S + SCHEDULING_S
+
+
+@pytest.mark.parametrize("rules", Rules)
+@pytest.mark.parametrize("vc", ["A", "B"])
+@pytest.mark.parametrize("is_bad", [False, True])
+def test_an_opportunistic_job_without_a_limit_leaves_the_bound_of_a_guaranteed_one(
+    rules: Rules, vc: str, is_bad: bool
+) -> None:
+    situation = Situation(rack_cluster(racks=2, nodes=3), rules)
+    for number in range(3):
+        situation.runs(f"holder-{number}", left_s=HOUR)
+    if is_bad:
+        handle(situation.state, NodeHealthChanged(situation.state.topology.node_names[-1], is_healthy=False))
+    situation.waits("job")
+    before = asked(situation, "job", past_of("A", *[1.0] * 30))
+    situation.waits("guest", vc=vc, priority=-1, members=((4, 2),))
+    situation.runs("other-guest", vc=vc, priority=-1)
+    after = asked(situation, "job", past_of("A", *[1.0] * 30))
+    assert (before.kind, after.kind) == ("bounded", "bounded")
+    assert after.by == before.by
 
 
 def test_a_limit_that_is_over_bounds_nothing() -> None:

@@ -74,6 +74,16 @@ def test_lent_cells_are_free_and_counted_as_lent_and_borrowed() -> None:
     assert (other.free, other.lent, other.borrowed) == (2, 1, 3)
 
 
+def test_a_bad_cell_that_a_job_uses_is_in_use_and_told_as_bad() -> None:
+    state = healthy_state(rack_cluster())
+    run(state, pod("g", vc="A", priority=0, members=((1, 2),)))
+    held = state.groups["g"].physical[0]
+    handle(state, NodeHealthChanged(state.topology.node_names[state.arrays.node[held]], is_healthy=False))
+    rows = rows_of(state, "A")
+    assert (rows["GPU"].in_use, rows["GPU"].in_use_bad, rows["GPU"].bad) == (2, 2, 0)
+    assert (rows["NODE"].in_use, rows["NODE"].in_use_bad) == (1, 1)
+
+
 def test_a_cell_in_use_in_part_is_in_use_and_its_smaller_cells_are_free() -> None:
     state = healthy_state(rack_cluster())
     run(state, pod("g", vc="A", priority=0, members=((1, 1),)))

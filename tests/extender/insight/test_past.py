@@ -50,6 +50,61 @@ def test_a_job_that_has_to_leave_would_have_run_longer() -> None:
     assert past.durations.at(()).count("B") in (2, 3)  # those that nobody asked to leave
 
 
+def test_a_job_that_began_and_ended_between_two_looks_counts_once() -> None:
+    past, situation = Past(), Situation()
+    look(past, situation)
+    situation.ended("short", 5.0, AT + 20.0)
+    situation.ended("gang", 5.0, AT + 20.0, pod="gang-0")
+    situation.ended("gang", 8.0, AT + 23.0, pod="gang-1")
+    look(past, situation, AT + 60.0)
+    look(past, situation, AT + 120.0)
+    curves = past.durations.at(())
+    assert curves.count("A") == 2
+    assert past.durations.latest_s == AT + 23.0
+
+
+def test_a_job_that_was_preempted_between_two_looks_has_not_ended() -> None:
+    past, situation = Past(), Situation()
+    look(past, situation)
+    situation.ended("short", 5.0, AT + 20.0, is_preempted=True)
+    look(past, situation, AT + 60.0)
+    assert past.durations.at(()).count("A") == 0
+    assert past.durations.latest_s == AT + 20.0
+
+
+def test_a_pod_that_ends_before_its_job_is_no_job() -> None:
+    past, situation = Past(), Situation()
+    situation.runs("job", age_s=-10.0)
+    situation.ended("job", 5.0, AT + 20.0, pod="job-0")
+    look(past, situation, AT + 60.0)
+    assert past.durations.at(()).count("A") == 0
+    end(situation, "job")
+    situation.ended("job", 70.0, AT + 80.0, pod="job-1")
+    look(past, situation, AT + 120.0)
+    look(past, situation, AT + 180.0)
+    assert past.durations.at(()).count("A") == 1
+
+
+def test_a_short_job_is_not_learned_again_after_a_restart(tmp_path: Path) -> None:
+    situation = Situation()
+    situation.ended("short", 5.0, AT + 20.0)
+    for minute in (1, 2):
+        store = Store(tmp_path / "history")
+        past = Past(store)
+        look(past, situation, AT + 60.0 * minute)
+        store.close()
+        assert past.durations.at(()).count("A") == 1
+
+
+def test_short_jobs_while_a_clock_was_set_teach_nothing() -> None:
+    past, situation = Past(), Situation()
+    past.look(scene_of(situation.snapshot()), 0.0)
+    situation.ended("short", 5.0, AT + 20.0)
+    past.look(scene_of(situation.snapshot(AT + 600.0)), 60.0)
+    past.look(scene_of(situation.snapshot(AT + 660.0)), 120.0)
+    assert past.durations.at(()).count("A") == 0
+
+
 def test_forecasts_are_judged_once_the_job_runs() -> None:
     past, situation = Past(), Situation()
     situation.waits("job")

@@ -96,6 +96,8 @@ def test_a_victim_that_leaves_is_counted_with_the_work_it_loses(by_service: bool
     cluster.delete(victim)
     assert value(cluster, "hived_preempted_pods_total", "b") == 1
     assert value(cluster, "hived_preempted_gpu_hours_total", "b") == pytest.approx(4, abs=0.01)
+    (one,) = cluster.service.machine.tallies.lost
+    assert (one.pod, one.by) == (f"ns/{victim['metadata']['name']}", "ns/p" if by_service else "")
 
 
 def test_a_victim_that_ends_before_it_is_deleted_is_counted_once() -> None:
@@ -115,6 +117,26 @@ def test_a_pod_that_ends_by_itself_is_not_preempted() -> None:
     pods = fill(cluster)
     cluster.delete(pods[0])
     assert value(cluster, "hived_preempted_pods_total", "b") is None
+
+
+def test_an_end_names_the_job_its_cells_and_its_start() -> None:
+    cluster = small()
+    cluster.delete(fill(cluster)[0])
+    tallies = cluster.service.machine.tallies
+    (one,) = tallies.ends
+    assert (one.job, one.vc, one.leaves, one.started_s, one.by) == ("ns/v0", "b", 4, CREATED_S, "")
+    assert tallies.lost == ()
+
+
+def test_a_pod_that_nobody_saw_run_has_run_since_its_kubelet_says() -> None:
+    cluster = small()
+    pod = start(cluster, "p", spec_text("a"))
+    cluster.by_hand.at = CREATED_S + 5
+    pod["status"] |= {"phase": "Succeeded", "startTime": CREATED}
+    cluster.see(pod)
+    (one,) = cluster.service.machine.tallies.ends
+    assert (one.started_s, one.is_preempted) == (CREATED_S, False)
+    assert one.ended_s == pytest.approx(CREATED_S + 5, abs=0.01)
 
 
 def is_victim(cluster: SmallCluster, pod: Json) -> bool:

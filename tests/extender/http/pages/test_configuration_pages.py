@@ -103,6 +103,12 @@ def test_a_plan_changes_nothing_and_says_who_is_hit_on_which_cells(kube: KubeCli
     assert pages.store.read().stored.versions == (FIRST,)
 
 
+def test_a_plan_names_the_nodes_that_would_be_bad(kube: KubeClient) -> None:
+    words = text_of(Pages(kube).plan(WITHOUT_N3).text)
+    assert "Nodes that would be bad now" in words
+    assert "RACK.NODE 1 bad of 4 (n9)" in words
+
+
 def test_a_plan_is_pushed_and_the_version_before_it_comes_back(kube: KubeClient) -> None:
     pages = Pages(kube)
     pages.small.place("p", spec_text(group="g"))
