@@ -75,7 +75,9 @@ class History:
     def __post_init__(self) -> None:
         self.random = Random(f"{self.setting} {self.seed}")
         self.spec = small_cluster(self.setting.kind, CoreRules.BETTER, self.random)
-        self.spec = replace(self.spec, virtual_clusters={n: v for n, v in self.spec.virtual_clusters.items() if v.virtual_cells})
+        self.spec = replace(
+            self.spec, virtual_clusters={n: v for n, v in self.spec.virtual_clusters.items() if v.virtual_cells}
+        )
         self.rules = Rules(default=QueueRules(policy=self.setting.policy, borrows=self.setting.borrows))
         self.queues = Queues(self.spec)
         self.queues.told_rules(self.rules)
@@ -207,7 +209,9 @@ class History:
         self.courses[key] = Course(unit, run_s, self.now)
         self.arrived.append(key)
         self.queues.arrived(unit)
-        self.log.append(f"{self.now} arrived {key} {vc} p{priority} {count}x{size} pre={preemptible} run={run_s} lim={limit}")
+        self.log.append(
+            f"{self.now} arrived {key} {vc} p{priority} {count}x{size} pre={preemptible} run={run_s} lim={limit}"
+        )
         self.evictions.clear()
 
     def live_empty(self):  # type: ignore[no-untyped-def]
@@ -307,7 +311,9 @@ class History:
                 if may_borrow and isinstance(decide(copy_state(self.live.state), Ask(unit, True)), Bind):
                     return f"{key} could borrow at {self.now}"
                 if self.queues.due(key) is not None:
-                    return f"{key} is due since {self.queues.due(key)}, and nobody leaves for it: {self.queues.why(key)}"
+                    return (
+                        f"{key} is due since {self.queues.due(key)}, and nobody leaves for it: {self.queues.why(key)}"
+                    )
         return None
 
     def check_bound(self) -> int:

@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from hived_extender.job_kinds.job import Job, JobRef, JobState
+from hived_extender.queues.entries import Memo
 from hived_extender.queues.kept import Kept
 from hived_extender.queues.units import Unit
 from hived_extender.service.stimuli import HoldState
@@ -80,20 +81,23 @@ class Entry(msgspec.Struct):
     @property
     def key(self) -> str:
         """As units have it."""
-        return key_of(self.job.ref)
+        return self.job.ref.key
 
 
 class Told(Protocol):
     """Takes in what becomes of units; `queues.Queues` does."""
 
-    def arrived(self, unit: Unit) -> None:
-        """A unit waits, at the place of its priority and creation."""
+    def arrived(self, unit: Unit, memo: Memo | None = None) -> None:
+        """A unit waits, or goes on as `memo` has it."""
 
     def changed(self, unit: Unit) -> None:
         """A unit asks for something else."""
 
     def started(self, key: str, now: float, *, is_borrowed: bool) -> None:
         """Cells are held for a unit, or it runs already."""
+
+    def leaving(self, key: str, winner: str) -> None:
+        """A unit has been told to leave for another one."""
 
     def evicted(self, key: str, now: float) -> None:
         """A unit has no cells any more, and waits at its old place."""
@@ -103,11 +107,6 @@ class Told(Protocol):
 
     def removed(self, key: str) -> None:
         """A unit waits no more."""
-
-
-def key_of(job: JobRef) -> str:
-    """The key of a job's unit: unique for all time."""
-    return f"{job.kind}/{job.namespace}/{job.name}/{job.uid}"
 
 
 class Book:
@@ -128,7 +127,7 @@ class Book:
         `has_cells`: pods of it have cells. A new one that nobody has let go is then left alone: it ran before there
         were queues.
         """
-        key = key_of(job.ref)
+        key = job.ref.key
         entry = self.entries.get(key)
         if job.state.is_over:
             self._over(key, now)
@@ -139,7 +138,7 @@ class Book:
 
     def job_gone(self, job: JobRef, now: float) -> None:
         """A job was deleted."""
-        self._over(key_of(job), now)
+        self._over(job.key, now)
 
     def progressed(self, states: Mapping[str, HoldState], now: float) -> list[str]:
         """How far the pods of jobs with cells have come. Returns the keys of those that lost theirs."""
@@ -157,7 +156,7 @@ class Book:
 
     def wrote(self, action: Action, error: str, now: float) -> None:
         """A call was carried out, or refused."""
-        entry = self.entries.get(key_of(action.job))
+        entry = self.entries.get(action.job.key)
         if entry is None or entry.written is not action:
             return
         entry.written, entry.refusal = None, error
@@ -179,7 +178,6 @@ class Book:
             attempts=entry.kept.attempts + 1, evicted_for="",
         )  # fmt: skip
         self._step(entry, Step.STARTING, kept, Change.LET_GO, now)
-        self._queues.started(key, now, is_borrowed=is_borrowed)
 
     def call_back(self, key: str, winner: str, now: float) -> None:
         """The cells of a job go to another one, or it has lost them: it waits again at its old place."""
@@ -187,6 +185,7 @@ class Book:
         ran_s = entry.kept.ran_s + max(0.0, now - entry.kept.since_s)
         kept = replace(entry.kept, is_let_go=False, since_s=now, ran_s=ran_s, evicted_for=winner)
         self._step(entry, Step.LEAVING, kept, Change.CALL_BACK, now)
+        self._queues.leaving(key, winner)
 
     def keep(self, key: str, kept: Kept) -> None:
         """Another state is to be kept: a place, or that its owner holds it back."""
@@ -220,13 +219,13 @@ class Book:
         self.entries[key] = entry
         if unit is None:
             return
-        self._queues.arrived(unit)
-        if entry.job.state is JobState.LET_GO and (kept.is_let_go or has_cells):
+        is_running = entry.job.state is JobState.LET_GO and (kept.is_let_go or has_cells)
+        self._queues.arrived(unit, _memo(kept, now, is_running=is_running))
+        if is_running:
             entry.step, entry.since_s = Step.RUNNING, kept.since_s or now
-            self._queues.started(key, entry.since_s, is_borrowed=kept.is_borrowed)
         elif entry.job.state is not JobState.HELD:
             self._queues.started(key, now, is_borrowed=True)
-            self.call_back(key, "", now)
+            self.call_back(key, kept.evicted_for, now)
 
     def _again(self, entry: Entry, job: Job, unit: Unit | None, problem: str, now: float) -> None:
         had, entry.job, entry.problem = entry.unit, job, problem
@@ -271,6 +270,17 @@ class Book:
         entry.wanted = change
         entry.retry_at_s = 0.0 if entry.written is None and not entry.refusal else entry.retry_at_s
         self._todo[entry.key] = None
+
+
+def _memo(kept: Kept, now: float, *, is_running: bool) -> Memo:
+    """The part of what is kept that the order depends on."""
+    return Memo(
+        place=kept.place,
+        due_s=kept.due_s,
+        started_s=(kept.since_s or now) if is_running else None,
+        is_borrowed=kept.is_borrowed,
+        is_held=kept.is_held,
+    )
 
 
 def waiting(entries: Iterable[Entry]) -> list[Entry]:

@@ -7,13 +7,13 @@ from msgspec.structs import replace
 
 from hived.specs import GroupSpec, MemberSpec, PodSpec
 from hived_extender.job_kinds.job import Job, JobRef, JobState
-from hived_extender.queues.book import Action, Book, Change, Step, key_of
+from hived_extender.queues.book import Action, Book, Change, Step
 from hived_extender.queues.kept import Kept
 from hived_extender.queues.units import Unit
 from hived_extender.service.stimuli import HoldState
 
 REF = JobRef("batch/v1", "Job", "team", "train", "u-1")
-KEY = key_of(REF)
+KEY = REF.key
 HELD = Job(REF, "1", 0.0, {}, {}, (), JobState.HELD)
 LET_GO = replace(HELD, state=JobState.LET_GO)
 LEAVING = replace(HELD, state=JobState.LEAVING)
@@ -91,7 +91,7 @@ def test_a_job_is_let_go_once_its_cells_are_held() -> None:
         True,
         1.0,
     )
-    assert (case.step, case.told.names) == (Step.STARTING, ["arrived", "started"])
+    assert (case.step, case.told.names) == (Step.STARTING, ["arrived"])
 
 
 def test_a_job_runs_once_all_its_pods_have_cells() -> None:
@@ -101,7 +101,7 @@ def test_a_job_runs_once_all_its_pods_have_cells() -> None:
 def test_a_job_that_is_over_has_ended() -> None:
     case = Case().running()
     case.seen(replace(LET_GO, state=JobState.SUCCEEDED), now=9.0)
-    assert (case.told.names, list(case.book.entries)) == (["arrived", "started", "ended"], [])
+    assert (case.told.names, list(case.book.entries)) == (["arrived", "ended"], [])
 
 
 def test_a_waiting_job_that_is_deleted_is_removed() -> None:
@@ -149,7 +149,7 @@ def test_a_job_that_its_owner_suspends_gives_its_cells_back() -> None:
 def test_a_new_leader_takes_a_job_for_running_that_was_let_go() -> None:
     case = Case()
     case.seen(LET_GO, Kept(is_let_go=True, since_s=3.0), now=9.0)
-    assert (case.step, case.told.names, case.write()) == (Step.RUNNING, ["arrived", "started"], [])
+    assert (case.step, case.told.names, case.write()) == (Step.RUNNING, ["arrived"], [])
 
 
 def test_a_job_that_ran_before_there_were_queues_is_left_alone() -> None:

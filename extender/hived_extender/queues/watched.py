@@ -1,0 +1,165 @@
+"""Job objects as the watches tell of them: read at once, kept as values, handed over to whoever takes them.
+
+A job is read on the thread of its watch, so that the desk never parses. Objects are not kept: 50,000 of them would take
+hundreds of megabytes. Jobs that another job made have no turn of their own. Where the pods of a job stand in an object
+that its controller makes, the job is read anew with that.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from hived.errors import UserError
+from hived_extender.job_kinds import kinds
+from hived_extender.job_kinds.job import Job, JobName
+from hived_extender.job_kinds.kind import Kind
+from hived_extender.job_kinds.needs import Need
+
+log = logging.getLogger(__name__)
+
+Object = dict[str, Any]
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """A job as it was seen last. `need` is None if it is not for us to queue, or, as `problem` says, cannot be."""
+
+    job: Job
+    need: Need | None
+    problem: str = ""
+
+
+class WatchedJobs:
+    """See the module. Every method may be called from any thread.
+
+    `read_need` gives the needs of a job, None if it is not ours; it raises UserError. `wake` is called after each fact.
+    """
+
+    def __init__(self, read_need: Callable[[Job], Need | None], wake: Callable[[], None]) -> None:
+        self._read_need = read_need
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._jobs: dict[JobName, Seen] = {}
+        self._managers: dict[JobName, JobName] = {}
+        self._made: dict[JobName, Job] = {}  # jobs whose roles others need
+        self._news: dict[JobName, None] = {}
+
+    # Told by the watches
+
+    def listed(self, kind: Kind, items: list[Object]) -> None:
+        """See `optional_kinds.Told`."""
+        there = set()
+        while items:
+            there.add(self._take(kind, items.pop()))
+        with self._lock:
+            gone = [name for name in self._jobs if _is_of(kind, name) and name not in there]
+        for name in gone:
+            self._forget(name)
+
+    def seen(self, kind: Kind, item: Object) -> None:
+        """See `optional_kinds.Told`."""
+        self._take(kind, item)
+
+    def gone(self, kind: Kind, item: Object) -> None:
+        """See `optional_kinds.Told`."""
+        metadata = item["metadata"]
+        self._forget(kind.name(metadata.get("namespace", ""), metadata["name"]))
+
+    def unserved(self, kind: Kind) -> None:
+        """See `optional_kinds.Told`."""
+        with self._lock:
+            left = [name for name in self._jobs if _is_of(kind, name)]
+        for name in left:
+            self._forget(name)
+
+    # Taken by the desk
+
+    def take_news(self) -> dict[JobName, Seen | None]:
+        """The jobs that have changed since the last call, None for one that is gone, in the order of their news."""
+        with self._lock:
+            news, self._news = self._news, {}
+            return {name: self._jobs.get(name) for name in news}
+
+    def everything(self) -> dict[JobName, Seen]:
+        """All jobs, as they were seen last; the next news follow after them."""
+        with self._lock:
+            self._news.clear()
+            return dict(self._jobs)
+
+    def unit_of(self, name: JobName) -> JobName:
+        """The job that has the turn for this one: itself, or the one that made it."""
+        return kinds.unit_of(name, self._managers)
+
+    def _take(self, kind: Kind, item: Object) -> JobName:
+        metadata: Mapping[str, Any] = item.get("metadata") or {}
+        name = kind.name(str(metadata.get("namespace", "")), str(metadata.get("name", "")))
+        item.setdefault("apiVersion", kind.api_versions[0])  # items of a list lack these
+        item.setdefault("kind", kind.kind)
+        try:
+            job = kinds.read(item)
+        except UserError as error:
+            log.warning("a job cannot be read", extra={"fields": {"reason": error.message}})
+            self._forget(name)
+            return name
+        with self._lock:
+            made = self._made.get(job.roles_in) if job.roles_in is not None else None
+        if made is not None:
+            job = replace(job, roles=made.roles, min_count=made.min_count)
+        self._keep(name, job)
+        if job.manager is not None:
+            self._read_maker_again(name, job)
+        return name
+
+    def _keep(self, name: JobName, job: Job) -> None:
+        if job.manager is not None:
+            with self._lock:
+                self._managers[name] = job.manager
+                is_wanted = self._jobs.pop(name, None) is not None
+                if is_wanted:
+                    self._news[name] = None
+            return
+        seen = self._judged(job)
+        with self._lock:
+            self._managers.pop(name, None)
+            before = self._jobs.get(name)
+            if before != seen:
+                self._jobs[name] = seen
+                self._news[name] = None
+        if before != seen:
+            self._wake()
+
+    def _judged(self, job: Job) -> Seen:
+        try:
+            need = self._read_need(job)
+        except UserError as error:
+            return Seen(_light(job), None, error.message)
+        return Seen(_light(job), need)
+
+    def _read_maker_again(self, name: JobName, job: Job) -> None:
+        """A job that has its pods in this object can be read now."""
+        with self._lock:
+            self._made[name] = job
+            makers = [seen.job for seen in self._jobs.values() if seen.job.roles_in == name]
+        for maker in makers:
+            self._keep(maker.ref.job_name, replace(maker, roles=job.roles, min_count=job.min_count))
+
+    def _forget(self, name: JobName) -> None:
+        with self._lock:
+            self._managers.pop(name, None)
+            self._made.pop(name, None)
+            if self._jobs.pop(name, None) is None:
+                return
+            self._news[name] = None
+        self._wake()
+
+
+def _light(job: Job) -> Job:
+    """The job without its templates."""
+    return replace(job, roles=())
+
+
+def _is_of(kind: Kind, name: JobName) -> bool:
+    return (name.group, name.kind) == (kind.group, kind.kind)
