@@ -132,7 +132,8 @@ def _virtual_clusters(configuration: Configuration, topology: Topology) -> dict[
         cells = [_type_of_level(topology, slot) for slot in types[list(topology.preassigned[vc][:count])].tolist()]
         rules = configuration.rules
         placement = spec.packs_by_topology, name in rules.packed, spec.combines, spec.spares, rules.moving.of(name)
-        clusters[name] = (cells, spec.pinned_cell_ids, _access(configuration, name), placement)
+        queue = rules.queueing.of(name)
+        clusters[name] = (cells, spec.pinned_cell_ids, _access(configuration, name), placement, queue)
     return clusters
 
 
@@ -205,6 +206,7 @@ def _keys_of(configuration: Configuration, vc: str) -> dict[str, Any]:
         "sparing": spec.spares,
         "movable": is_movable,
         "defrag": None if budget is None else budget.as_json(),
+        "queue": rules.queueing.virtual_clusters[vc].as_json() if vc in rules.queueing.virtual_clusters else None,
     }
 
 
@@ -248,6 +250,7 @@ def _values(configuration: Configuration) -> dict[str, Any]:
         "rules": value_of(configuration.cluster.rules),
         **({} if configuration.certify is None else {"certify": configuration.certify.as_json()}),
         **{key.name: as_written(value) for key, value in zip(SETTING_KEYS, astuple(settings), strict=True)},
+        **{f"queues.{key}": value for key, value in rules.queueing.as_json().items()},
         "schedulerNames": list(rules.scheduler_names),
         **{f"{key}.{name}": as_written(value) for key, values in by_name for name, value in sorted(values.items())},
         "access": rules.access.access.value,

@@ -29,6 +29,7 @@ from hived_config.moving import DEFRAG
 from hived_config.node_names import NodeNames
 from hived_config.openpai import open_configuration
 from hived_config.physical import TOP_CELLS, PhysicalCells
+from hived_config.queueing import QUEUE_OF_VC, QUEUES, QUEUES_KEY, Queueing
 from hived_config.reader import Reader, is_null
 from hived_config.rules import POD_RULE_KEYS, PodRules, check_foreign, read_pod_rules
 from hived_config.settings import SETTING_KEYS, Settings, read_settings
@@ -71,14 +72,15 @@ DOCUMENT = Record(
         ),
         RULES_KEY,
         CERTIFY_KEY,
+        QUEUES_KEY,
         *ACCESS_KEYS,
         *POD_RULE_KEYS,
         *SETTING_KEYS,
     ),
 )
 RECORDS = (
-    CERTIFY, PHYSICAL_CLUSTER, CELL_TYPE, CELL, SKU_TYPE, VIRTUAL_CLUSTER, DEFRAG, NAMESPACE, CONDITION, OPPORTUNISTIC,
-    OPPORTUNIST, VIRTUAL_CELL, PINNED_CELL,
+    CERTIFY, QUEUES, PHYSICAL_CLUSTER, CELL_TYPE, CELL, SKU_TYPE, VIRTUAL_CLUSTER, DEFRAG, QUEUE_OF_VC,
+    NAMESPACE, CONDITION, OPPORTUNISTIC, OPPORTUNIST, VIRTUAL_CELL, PINNED_CELL,
 )  # fmt: skip
 """The kinds of mappings inside a document."""
 
@@ -168,6 +170,7 @@ def _read_cluster(reader: Reader, given: Given) -> tuple[ClusterSpec | None, Pod
         access=access_rules,
         packed=frozenset(virtual.packed),
         moving=virtual.moving,
+        queueing=replace(given.value("queues") or Queueing(), virtual_clusters=virtual.queues),
     )
     if types_node is None or cells_node is None or virtual_node is None:
         return None, rules, NodeNames()

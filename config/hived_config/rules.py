@@ -11,6 +11,7 @@ from hived_config.access import AccessRules
 from hived_config.chains import CellTypes
 from hived_config.kinds import Choice, Given, Integer, Key, ListOf, MapOf, Schema, Text, ValueKind, name_text
 from hived_config.moving import Moving
+from hived_config.queueing import Queueing
 from hived_config.reader import Reader, closest, shorten
 from hived_config.skus import GPU_DEVICE_CLASS, GPU_RESOURCE, RESOURCE
 
@@ -103,6 +104,7 @@ class PodRules(msgspec.Struct, frozen=True):
     access : who may use which VC, and which VC the pods of a namespace are of unless they say otherwise
     packed : VCs whose gangs are not kept near together unless they say so
     moving : VCs whose groups may be moved to make room
+    queueing : whether and how jobs wait in queues
     priority_classes : by PriorityClass, the priority
     topology_levels : by the name of a level in topology wishes (a node label, "volcano-tier-2"), the cell type
     scheduler_names : the schedulerName of pods that are for us; with {vc} in it, one name for each VC
@@ -115,6 +117,7 @@ class PodRules(msgspec.Struct, frozen=True):
     access: AccessRules = msgspec.field(default_factory=AccessRules)
     packed: frozenset[str] = frozenset()
     moving: Moving = msgspec.field(default_factory=Moving)
+    queueing: Queueing = Queueing()
     priority_classes: Mapping[str, int] = msgspec.field(default_factory=dict)
     topology_levels: Mapping[str, str] = msgspec.field(default_factory=dict)
     scheduler_names: tuple[str, ...] = SCHEDULER_NAMES

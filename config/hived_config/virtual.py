@@ -12,6 +12,7 @@ from hived_config.chains import Chain, split_by_pins
 from hived_config.kinds import Boolean, Choice, Given, Integer, Key, ListOf, MapOf, Record, name_text
 from hived_config.moving import MOVING_KEYS, Budget, Moving, read_budget
 from hived_config.physical import PhysicalCells
+from hived_config.queueing import QUEUE_OF_VC_KEY, QueueOfVc, read_queue_of_vc
 from hived_config.reader import Reader, closest, shorten
 from hived_config.size import refuse_large_claims
 
@@ -89,6 +90,7 @@ VIRTUAL_CLUSTER = Record(
             is_nullable=False,
         ),
         *MOVING_KEYS,
+        QUEUE_OF_VC_KEY,
     ),
     is_nullable=True,
 )
@@ -130,6 +132,7 @@ class VirtualClusters:
         self.packed: set[str] = set()
         self._movable: set[str] = set()
         self._budgets: dict[str, Budget] = {}
+        self.queues: dict[str, QueueOfVc] = {}
         self.specs: dict[str, VirtualClusterSpec] = {}
         for name, _, value in VIRTUAL_CLUSTERS.fields(reader, node):
             self.specs[name] = self._read(name, value)
@@ -160,6 +163,9 @@ class VirtualClusters:
         budget = read_budget(given)
         if budget is not None:
             self._budgets[vc] = budget
+        queue = read_queue_of_vc(given)
+        if queue is not None:
+            self.queues[vc] = queue
         placement = given.value("placement")
         if placement is Placement.PACKED:
             self.packed.add(vc)
