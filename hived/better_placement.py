@@ -92,6 +92,14 @@ def _fit(state: State, request: Request, view: int, own_level: int, level: int) 
     return found
 
 
+def map_chosen(state: State, request: Request, virtual: IntArray, level: int) -> Placement | None:
+    """Hardware behind virtual leaves that are free, below one physical cell of this level unless it is 0.
+
+    None, with nothing changed, if there is none.
+    """
+    return _map(state, request, virtual, level, gave_up=False)
+
+
 def _pack(state: State, request: Request, view: int, level: int, pardoned: IntArray) -> IntArray | None:
     """Leaves of a view that are free or pardoned."""
     if request.wanted > state.topology.view_leaf_counts[view]:

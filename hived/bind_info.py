@@ -69,6 +69,7 @@ class NamedLeaves(NamedTuple):
     order : the leaves in the order in which the bind info lists them
     has_types : whether each leaf has a preassigned type
     slot : of the pod that the bind info is about; None if it is yet to be found
+    virtual : the virtual leaves that the group is to have (rule 18.11); None if they are yet to be chosen
     """
 
     known: BindInfo
@@ -77,6 +78,7 @@ class NamedLeaves(NamedTuple):
     order: IntArray
     has_types: bool
     slot: int | None
+    virtual: IntArray | None = None
 
 
 def named_leaves(state: State, pod: PodRequest, bind_info: BindInfo) -> NamedLeaves:
@@ -92,7 +94,8 @@ def named_leaves(state: State, pod: PodRequest, bind_info: BindInfo) -> NamedLea
         if virtual is not None:
             levels = state.arrays.level.take(state.arrays.root.take(virtual))
         order = np.arange(len(physical), dtype=np.int32)
-        return NamedLeaves(bind_info, physical, levels, order, virtual is not None, decided.slot)
+        kept = virtual if decided.keeps_virtual else None
+        return NamedLeaves(bind_info, physical, levels, order, virtual is not None, decided.slot, kept)
     check_bind_info(pod, bind_info)
     known, order = canonical_order(bind_info)
     physical, levels = find_leaves(state, known)

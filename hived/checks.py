@@ -1,8 +1,11 @@
 """Checks before a search: asks a pod for cells that exist (rule 5.7), and as its group does (rules 2.8, 15.4)?"""
 
+import numpy as np
+
 from hived.errors import UserError
-from hived.specs import MIN_GUARANTEED_PRIORITY, PodRequest, PodSpec
+from hived.specs import MIN_GUARANTEED_PRIORITY, PodRequest, PodSpec, Rules
 from hived.state import Group, State
+from hived.topology import NO_CELL, IntArray
 from hived.views import views_to_try
 
 _OF_ONE_POD = ("members", "ignoreK8sSuggestedNodes", "withinCell", "elastic")
@@ -66,6 +69,29 @@ def check_request(state: State, pod: PodRequest) -> None:
         _check_leaf_type(state, pod, vc)
     if spec.within_cell:
         _check_level(state, pod)
+
+
+def check_own(state: State, pod: PodRequest, own: IntArray) -> None:
+    """Raise UserError unless these are different virtual leaves of the pod's VC, one for each leaf of its group.
+
+    Under `rules: hived` nothing is checked, since nothing looks at them (rule 18.11).
+    """
+    if state.spec.rules is Rules.HIVED:
+        return
+    arrays, spec = state.arrays, pod.spec
+    wanted = sum(member.pod_count * member.leaf_cell_count for member in spec.group.members)
+    where = f"[{pod.label}]: own cells of VC {spec.virtual_cluster}:"
+    if spec.priority < MIN_GUARANTEED_PRIORITY:
+        raise UserError(f"{where} an opportunistic group has none; ask without them")
+    if own.dtype != np.int32 or own.shape != (wanted,):
+        raise UserError(f"{where} {own.size} are given, expected int32 ids of {wanted} leaf cells in slot order")
+    if not ((own >= 0) & (own < len(arrays.level))).all():
+        raise UserError(f"{where} ids are from {own.min()} to {own.max()}, expected 0 to {len(arrays.level) - 1}")
+    vc = state.topology.vc_index.get(spec.virtual_cluster, NO_CELL)
+    if vc == NO_CELL or not ((arrays.level[own] == 1) & (arrays.vc[own] == vc)).all():
+        raise UserError(f"{where} some are no virtual leaf cells of it; name those that its own schedule has chosen")
+    if len(np.unique(own)) < len(own):
+        raise UserError(f"{where} a leaf cell is named twice")
 
 
 def _check_leaf_type(state: State, pod: PodRequest, vc: int) -> None:

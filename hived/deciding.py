@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hived.checks import check_agreement
+from hived.checks import check_agreement, check_own
 from hived.decisions import Bind, Decision, Preempt, Wait
 from hived.errors import UserError
 from hived.events import Offer, Phase, ScheduleRequested
@@ -96,7 +96,10 @@ def _decide_new(state: State, event: ScheduleRequested) -> Bind | Preempt | Wait
     pod = event.pod
     before = mark(state)
     offer = event.offer
-    found = search(state, pod, event.suggested) if offer is None else search_offered(state, pod, offer)
+    own = event.own
+    if own is not None:
+        check_own(state, pod, own)
+    found = search(state, pod, event.suggested, own) if offer is None else search_offered(state, pod, offer, own)
     if isinstance(found, Wait):
         undo_changes(state, before)
         return found
@@ -120,7 +123,7 @@ def _behind(state: State, pod: PodRequest, found: Placement) -> IntArray | None:
     So the numbers of a VC's cells do not tell whether somebody had to leave, and later choices do not hang on it (rule
     18.5). Cost O(leaves x height x fan-out).
     """
-    if state.spec.rules is Rules.HIVED or found.virtual is None:
+    if state.spec.rules is Rules.HIVED or found.virtual is None or found.keeps_virtual:
         return found.virtual
     levels = state.arrays.level[state.arrays.root[found.virtual]]
     try:
@@ -135,5 +138,5 @@ def _bind_new(state: State, pod: PodRequest, found: Placement) -> Bind:
     chain = state.topology.chain_of(int(found.physical[0])).name
     slot = member_slots(members, pod.spec.leaf_cell_count).start
     bind_info = bind_info_for(placements, slot, chain)
-    state.last_bind = DecidedBind(bind_info, pod.spec, slot, found.physical, found.virtual)
+    state.last_bind = DecidedBind(bind_info, pod.spec, slot, found.physical, found.virtual, found.keeps_virtual)
     return Bind(bind_info, found.lazily_preempted, gave_up=found.gave_up)

@@ -88,6 +88,9 @@ class ScheduleRequested:
     the search goes on over all other choices of the VC before it gives up.
 
     `now_s` is the present time, in seconds since 1970; None means unknown, and then nobody's work counts (rule 8.12).
+
+    `own` are the virtual leaf cells that a guaranteed new group is to have if they are free: int32, shape (leaves,), in
+    the order of `Group.virtual` (rule 18.11).
     """
 
     pod: PodRequest
@@ -95,6 +98,7 @@ class ScheduleRequested:
     suggested: npt.NDArray[np.bool_] | None = None
     offer: Offer | None = None
     now_s: float | None = None
+    own: npt.NDArray[np.int32] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +135,18 @@ class PodDeleted:
 
 @dataclass(frozen=True, slots=True)
 class GroupSplit:
-    """The pods of an allocated group go on as groups of one pod: `pods[i]` has the cells of slot i. No cell moves.
+    """The pods of an allocated group go on as other groups. No cell moves.
+
+    Without `slots`, `pods[i]` is alone in its group, and has the cells of slot i. With them, the group of `pods[i]` has
+    the cells of `slots[i]`, in the order of its own slots, and the pod holds the first of its size. Each slot goes to
+    one group.
 
     The pod that brought the placement, or the stand-in for all of them, is gone unless it is one of `pods`.
     """
 
     group: str
     pods: tuple[PodRequest, ...]
+    slots: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

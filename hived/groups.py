@@ -308,6 +308,18 @@ def _places(state: State, group: Group) -> Placements:
     return group.bind_info.members if group.bind_info is not None else placements_of(state, group)
 
 
+def virtual_leaves(state: State, name: str) -> tuple[int, ...]:
+    """The virtual leaf cells of an allocated group in slot order, as `ScheduleRequested.own` takes them.
+
+    Empty if the group has no place in its VC, lacks a leaf of it, or is not known.
+    """
+    group = state.groups.get(name)
+    if group is None or group.state is GroupState.PREEMPTING or group.virtual is None:
+        return ()
+    found = group.virtual.tolist()
+    return () if NO_CELL in found else tuple(found)
+
+
 def virtual_placement(state: State, virtual: IntArray) -> dict[str, list[str]]:
     """Preassigned address -> leaf addresses, keys ascending, leaves in group order."""
     address = state.topology.address

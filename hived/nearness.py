@@ -30,6 +30,7 @@ class Request(NamedTuple):
     ignore: bool
     explains: bool = True  # shall an answer say why there is no room?
     is_sound: bool = False  # shall new preassigned cells have no bad leaf, and leave good ones for all claims?
+    own: IntArray | None = None  # virtual leaves to be taken if they are free (rule 18.11)
 
     @property
     def is_guaranteed(self) -> bool:

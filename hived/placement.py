@@ -40,6 +40,7 @@ class Placement:
     virtual: IntArray | None
     lazily_preempted: tuple[str, ...] = ()
     gave_up: bool = False  # might other victims lose less? Too many sets of them were tried (rule 18.9)
+    keeps_virtual: bool = False  # is a group to have just these virtual leaves (rule 18.11)?
 
 
 def no_capacity(request: Request) -> Wait:

@@ -6,6 +6,8 @@ virtual cells stand behind them is chosen here (rule 11.7). A group that no long
 leaf that is gone or taken is left out. A group that has lost its place in the VC is lazily preempted and keeps running.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from hived.allocation import allocate_leaf, set_state, use_leaf
@@ -69,14 +71,18 @@ def _allocate(state: State, group: Group, virtual: IntArray, leaves: NamedLeaves
     priority = group.priority if group.virtual is not None else OPPORTUNISTIC_PRIORITY
     preempted: list[str] = []
     makes_room = group.virtual is not None and state.spec.rules is Rules.BETTER and _makes_room(state, group, levels)
-    while True:
-        root = restore_leaves(
-            arrays, cells, group.physical, virtual, levels, leaves.order, group.vc, priority, pinned_root,
-            group.number, int(group.spec.elastic), progress,
-        )  # fmt: skip
-        if root == NO_CELL:
-            break
-        preempted.extend(_preempt_below(state, root, group.name))
+    if leaves.virtual is not None:
+        _clear_of_doomed(state, group.physical, leaves.virtual, progress)
+    for part, chosen in _parts(leaves):
+        progress[_NEXT], progress[_CHOSEN] = 0, chosen
+        while True:
+            root = restore_leaves(
+                arrays, cells, group.physical, virtual, levels, part, group.vc, priority, pinned_root,
+                group.number, int(group.spec.elastic), progress,
+            )  # fmt: skip
+            if root == NO_CELL:
+                break
+            preempted.extend(_preempt_below(state, root, group.name))
     done = progress.tolist()
     if makes_room:
         plan_everything(cells, -1)
@@ -89,6 +95,34 @@ def _allocate(state: State, group: Group, virtual: IntArray, leaves: NamedLeaves
         if is_released:
             bind_doomed_in_chain(arrays, cells, chain)
     return preempted
+
+
+def _parts(leaves: NamedLeaves) -> Iterator[tuple[IntArray, int]]:
+    """The places of the leaves that are allocated in one go, with the virtual leaf of the first of them, or NO_CELL.
+
+    Leaves that are to have certain virtual leaves are allocated one by one (rule 18.11).
+    """
+    if leaves.virtual is None:
+        yield leaves.order, NO_CELL
+        return
+    for place, chosen in enumerate(leaves.virtual.tolist()):
+        yield leaves.order[place : place + 1], chosen
+
+
+def _clear_of_doomed(state: State, physical: IntArray, virtual: IntArray, progress: IntArray) -> None:
+    """Release idle doomed cells where another virtual cell than these is bound to their hardware (rule 18.6)."""
+    cells, arrays = state.cells, state.arrays
+    if not cells.doomed_total.any():
+        return
+    levels = arrays.level[arrays.root[virtual]]
+    roots = physical.copy()
+    while (is_below := arrays.level[roots] < levels).any():
+        roots[is_below] = arrays.parent[roots[is_below]]
+    bound = cells.bound[roots]
+    if (bound != arrays.root[virtual]).any():
+        chain = int(arrays.chain_of_level[arrays.chain_level[virtual[0]]])
+        if release_idle_doomed(arrays, cells, chain):
+            progress[_RELEASED_IN + chain] = 1
 
 
 def _makes_room(state: State, group: Group, levels: IntArray) -> bool:

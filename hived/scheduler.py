@@ -55,7 +55,7 @@ from hived.safety import relieve_chains
 from hived.specs import ClusterSpec, PodRequest
 from hived.split import split_group
 from hived.state import NO_GROUP, CellState, GroupState, State, empty_state
-from hived.topology import NO_CELL, Topology
+from hived.topology import NO_CELL, IntArray, Topology
 from hived.victims import note_seats
 from hived.views import forget_order, restore_order, save_order
 
@@ -66,11 +66,12 @@ _START = (0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A pod, and the nodes that it may use: bool, shape (node_count,), None for all; or an offer for its group."""
+    """A pod, nodes that it may use (bool, shape (node_count,); None: all) or an offer, and `own` of the request."""
 
     pod: PodRequest
     suggested: npt.NDArray[np.bool_] | None = None
     offer: Offer | None = None
+    own: IntArray | None = None
 
 
 def new_state(spec: ClusterSpec) -> State:
@@ -118,7 +119,7 @@ def handle(state: State, event: Event) -> Decision:
         case PodDeleted():
             applied = _delete(state, event.pod)
         case GroupSplit():
-            split_group(state, event.group, event.pods)
+            split_group(state, event.group, event.pods, event.slots)
             applied = Applied()
         case GroupReserved():
             applied = while_recording(state, lambda: _reserve(state, event))
@@ -215,7 +216,7 @@ def _is_whole(found: list[Decision] | UserError) -> bool:
 
 def _plan_one(state: State, asked: Asked, now_s: float | None, evicted: list[str] | None) -> Decision:
     pod = asked.pod
-    event = ScheduleRequested(pod, Phase.FILTERING, asked.suggested, asked.offer, now_s)
+    event = ScheduleRequested(pod, Phase.FILTERING, asked.suggested, asked.offer, now_s, asked.own)
     _check_request(state, event)
     if pod.spec.group.name in state.groups:
         remember_members(state, state.groups[pod.spec.group.name])

@@ -18,6 +18,7 @@ from hived.journal import mark, undo_changes
 from hived.nearness import Request
 from hived.offered_placement import fit_offered
 from hived.offers import allows
+from hived.own_cells import fit_own
 from hived.placement import Placement, fit_in_view, no_capacity
 from hived.specs import PodRequest, Rules
 from hived.state import State
@@ -29,14 +30,14 @@ _EVERY_NODE = np.ones(0, np.bool_)  # is not read
 _MOST = 2**31 - 1  # counts saturate here; no cluster has as many leaves (rule 2.6)
 
 
-def search(state: State, pod: PodRequest, suggested: BoolArray | None) -> Placement | Wait:
+def search(state: State, pod: PodRequest, suggested: BoolArray | None, own: IntArray | None = None) -> Placement | Wait:
     """Find cells for a new group; runs while the journal records, and the caller undoes the changes that it does not
-    need.
+    need. `own` is as in `ScheduleRequested`.
 
     Raises UserError for a request that this cluster can never meet (rule 5.7).
     """
     check_request(state, pod)
-    request = _request(pod, suggested)
+    request = _request(pod, suggested, own)
     found = _first_fit(state, request, {})
     if isinstance(found, Placement) or state.spec.rules is Rules.HIVED:
         return found
@@ -44,14 +45,14 @@ def search(state: State, pod: PodRequest, suggested: BoolArray | None) -> Placem
     return complete if isinstance(complete, Placement) else explain(found.reason, complete)
 
 
-def search_offered(state: State, pod: PodRequest, offer: Offer) -> Placement | Wait:
+def search_offered(state: State, pod: PodRequest, offer: Offer, own: IntArray | None = None) -> Placement | Wait:
     """As `search`, with a placement that the offer allows, wherever in the VC there is one (rule 12.6).
 
     Costs some 20 us more than `search` if the reference's choice will do. Else also a few sweeps of each chain's cells,
     1 ms at 1,024 nodes, and tenths of a millisecond for each pod of a group.
     """
     check_request(state, pod)
-    request, members, before = _request(pod, None), pod.spec.group.members, mark(state)
+    request, members, before = _request(pod, None, own), pod.spec.group.members, mark(state)
     refused: dict[int, Wait] = {}
     found = first = _first_fit(state, request, refused)
     masks = _masks(offer)
@@ -80,7 +81,7 @@ def search_offered(state: State, pod: PodRequest, offer: Offer) -> Placement | W
     return first if isinstance(first, Wait) else Wait(_reason(state, request, offer, tries.given_up_after))
 
 
-def _request(pod: PodRequest, suggested: BoolArray | None) -> Request:
+def _request(pod: PodRequest, suggested: BoolArray | None, own: IntArray | None) -> Request:
     sizes, counts, wanted = [], [], 0
     for member in pod.spec.group.members:
         sizes.append(min(member.leaf_cell_count, _MOST))
@@ -89,15 +90,19 @@ def _request(pod: PodRequest, suggested: BoolArray | None) -> Request:
     # a copy, because a read-only or strided mask would make numba compile the kernels once more
     mask = _EVERY_NODE if suggested is None else np.array(suggested, np.bool_)
     ignores = suggested is None or pod.spec.ignore_suggested_nodes or bool(mask.all())
-    return Request(pod, np.array(sizes, np.int32), np.array(counts, np.int64), wanted, mask, ignores)
+    return Request(pod, np.array(sizes, np.int32), np.array(counts, np.int64), wanted, mask, ignores, own=own)
 
 
 def _first_fit(state: State, request: Request, refused: dict[int, Wait]) -> Placement | Wait:
-    """The first view that has room, as the reference tries them (rules 5.9, 5.11).
+    """The first view that has room, as the reference tries them (rules 5.9, 5.11), after the group's own cells.
 
     `refused` is told why each one before has none.
     """
-    fit = fit_better if state.spec.rules is Rules.BETTER else fit_in_view
+    is_better = state.spec.rules is Rules.BETTER
+    own = fit_own(state, request) if is_better and request.own is not None else None
+    if own is not None:
+        return own
+    fit = fit_better if is_better else fit_in_view
     reason = ""
     for views in views_to_try(state, request.pod.spec):
         last = ""

@@ -186,6 +186,7 @@ class DecidedBind:
     slot: int  # of the pod that asked
     physical: IntArray  # as in `Group`; both arrays belong to the group once the decision is carried out
     virtual: IntArray | None
+    keeps_virtual: bool = False  # has the group just these virtual leaves, rather than any like them (rule 18.11)?
 
 
 @dataclass(slots=True, eq=False)

@@ -94,6 +94,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("domains",),
     ("offered_placement", "combined_cells"),
     ("better_placement", "fitting"),
+    ("own_cells",),
     ("search",),
     ("deciding",),
     ("scheduler", "status"),

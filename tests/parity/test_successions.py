@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hived.status import snapshot
 from hived_extender.recording.traces import Json
 from tests import places
 from tests.parity.replays import scenario_names
@@ -40,7 +41,7 @@ def check_the_same_is_there(restarted: Restarted) -> None:
     successor.check()
     where = f"record {restarted.number}"
     assert set(successor.unaccounted) == restarted.refused, where
-    for found, expected in zip(successor.core.snapshot(), restarted.after, strict=True):
+    for found, expected in zip(snapshot(successor.core.state), restarted.after, strict=True):
         assert found == expected, where
     assert told_verdicts(restarted, successor) == recorded_verdicts(restarted), where
 
@@ -48,7 +49,7 @@ def check_the_same_is_there(restarted: Restarted) -> None:
 def check_its_own_order_changes_only_who_gets_what_is_short(restarted: Restarted) -> None:
     successor = restarted.at_once()
     successor.check()
-    expected, found = restarted.after[2], successor.core.snapshot()[2]
+    expected, found = restarted.after[2], snapshot(successor.core.state)[2]
     where = f"record {restarted.number}"
     assert found.keys() == expected.keys(), where
     assert cells(found) == cells(expected), where

@@ -5,6 +5,7 @@ from collections import Counter
 from hived.scheduler import check_invariants
 from hived.specs import BindInfo
 from hived.state import GroupState
+from hived.status import snapshot
 from hived_extender.pods.annotations import BIND_INFO
 from hived_extender.pods.bind_info import bind_info
 from hived_extender.pods.progress import read_progress
@@ -123,7 +124,7 @@ def picture(machine: Machine) -> tuple[Json, Json, Json]:
     first; the VC and the health that are shown for an opportunistic pod, which depend on when its node was bad; that a
     preemption was cancelled (rules 8.9 and 9.7); and who took the place of a group, which annotations do not say.
     """
-    physical, virtual, groups = machine.cache.core.snapshot()
+    physical, virtual, groups = snapshot(machine.cache.core.state)
     cells = {address: entry[:4] if entry[2] >= 0 else entry[:3] for address, entry in physical.items()}
     own = [(key, entry) for key, entry in virtual.items() if not key.endswith("-opp")]
     kinds = Counter((key.split("|")[0], key.count("/"), *map(str, entry[1:3])) for key, entry in own)

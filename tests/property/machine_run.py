@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from hived.status import snapshot
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULING_SPEC
 from hived_extender.pods.progress import CHECKPOINTED_AT, MAY_MOVE, write_time
@@ -209,10 +210,10 @@ class MachineRun(Surroundings):
         if core is None or not self.unbound():
             return ""
         pod = self.api.pods[self.choices.pick(self.unbound())]
-        args, before, count = filter_args(pod, list(self.nodes)), core.snapshot(), len(self.machines.sent)
+        args, before, count = filter_args(pod, list(self.nodes)), snapshot(core.state), len(self.machines.sent)
         asked = FilterAsked(args, self.texts.read(args.pod.metadata), tentatively=True)
         answer = self.machines.tell(asked)
-        if core.snapshot() != before or len(self.machines.sent) != count:
+        if snapshot(core.state) != before or len(self.machines.sent) != count:
             raise Broken(f"{pod['metadata']['name']} was asked about tentatively, and something has changed")
         return f"{pod['metadata']['name']}: {shown(answer)}"
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from hived.status import snapshot
 from hived_extender.kube.client import KubeClient
 from hived_jobs.configuration import CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE
 from hived_lab.embedded.lifetimes import RUN_SECONDS
@@ -86,7 +87,7 @@ class BusyCluster:
     def everything(self) -> Json:
         """All that a push may change."""
         with self._service._open_core() as core:
-            found = {"memory": core.state.cells.memory.tobytes(), "state": core.snapshot()}
+            found = {"memory": core.state.cells.memory.tobytes(), "state": snapshot(core.state)}
         return found | {
             "configuration": self.ok("GET", CONFIG),
             "history": self.ok("GET", f"{CONFIG}/versions"),

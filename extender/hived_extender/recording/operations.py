@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from hived.errors import UserError
 from hived_extender.recording.recorded_offer import Names, OfferText
@@ -79,7 +81,8 @@ class Schedule(_Op, tag="schedule", kw_only=True):
     """Ask where a pod could run; with `commit`, a binding is carried out.
 
     `annotation` is the scheduling spec verbatim, instead of `spec`. Without an `offer`, any node will do. `now` is the
-    time in seconds since 1970; without it, nobody's work counts.
+    time in seconds since 1970; without it, nobody's work counts. `own` are the virtual leaf cells that the group is to
+    have if they are free, as ids in slot order.
     """
 
     pod: str
@@ -90,6 +93,17 @@ class Schedule(_Op, tag="schedule", kw_only=True):
     offer: OfferText | msgspec.UnsetType | None = msgspec.UNSET
     annotation: str | msgspec.UnsetType | None = msgspec.UNSET
     now: float | msgspec.UnsetType = msgspec.UNSET
+    own: list[int] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def own_cells(self) -> npt.NDArray[np.int32] | None:
+        """`own` as the core takes it. Raises UserError for numbers that are no ids."""
+        if self.own is msgspec.UNSET:
+            return None
+        try:
+            return np.array(self.own, np.int32)
+        except OverflowError:
+            raise UserError(f"own has a number of {max(map(abs, self.own))}, expected ids of leaf cells") from None
 
 
 class Progress(_Op, tag="progress", omit_defaults=True):
@@ -133,10 +147,16 @@ class NamedPod(msgspec.Struct):
 
 
 class Split(_Op, tag="split"):
-    """Report that the pods of an allocated group go on as groups of their own, one per slot."""
+    """Report that the pods of an allocated group go on as other groups: one for each slot, or with these `slots`."""
 
     group: str
     pods: list[NamedPod]
+    slots: list[list[int]] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def slots_of_pods(self) -> tuple[tuple[int, ...], ...]:
+        """`slots` as the core takes them."""
+        return () if self.slots is msgspec.UNSET else tuple(map(tuple, self.slots))
 
 
 class Reserve(_Op, tag="reserve"):

@@ -31,6 +31,7 @@ from hived.events import (
 )
 from hived.specs import BindInfo, ClusterSpec, PodRequest, WorkTimes
 from hived.split import split_bind_info
+from hived.topology import IntArray
 from hived_extender.pods import annotations
 from hived_extender.pods.bind_info import bind_info
 from hived_extender.pods.node_names import Mask
@@ -44,11 +45,12 @@ Answer = Bind | Preempt | Wait | UserError
 
 
 class Question(NamedTuple):
-    """A pod that asks, on nodes of a mask or an offer; None for any."""
+    """A pod that asks, on nodes of a mask or an offer; None for any. `own` is as in `ScheduleRequested`."""
 
     request: PodRequest
     suggested: Mask | None
     offer: Offer | None
+    own: IntArray | None = None
 
 
 class _Bound(NamedTuple):
@@ -101,12 +103,12 @@ class _World:
         self._bound[operation.pod] = bound._replace(times=times)
 
     def _split(self, scheduler: CoreScheduler, operation: ops.Split) -> None:
-        parts = requests_of(operation.pods)
+        parts, slots = requests_of(operation.pods), operation.slots_of_pods
         held = {uid: one for uid, one in self._bound.items() if one.request.spec.group.name == operation.group}
-        scheduler.handle(GroupSplit(operation.group, tuple(parts.values())))
+        scheduler.handle(GroupSplit(operation.group, tuple(parts.values()), slots))
         infos: list[BindInfo] = []
         for uid, one in held.items():
-            infos = split_bind_info(one.info)
+            infos = split_bind_info(one.info, [*parts.values()], slots)
             del self._bound[uid]
         for (uid, request), info in zip(parts.items(), infos, strict=False):
             self._bound[uid] = _Bound(request, info, *(held[uid][2:] if uid in held else ()))
@@ -323,11 +325,11 @@ def _question(scheduler: CoreScheduler, operation: ops.Schedule) -> Question:
         text = bytes(operation.spec or b"").decode()
     request = request_of(operation.pod, {annotations.SCHEDULING_SPEC: text})
     offer = from_text(operation.offer, scheduler.node_names) if operation.offer else None
-    return Question(request, suggestion_mask(operation.suggested, scheduler.node_names), offer)
+    return Question(request, suggestion_mask(operation.suggested, scheduler.node_names), offer, operation.own_cells)
 
 
 def _decide(scheduler: CoreScheduler, question: Question, phase: Phase, now_s: float | None) -> Answer:
-    event = ScheduleRequested(question.request, phase, question.suggested, question.offer, now_s)
+    event = ScheduleRequested(question.request, phase, question.suggested, question.offer, now_s, question.own)
     try:
         decision = scheduler.handle(event)
     except UserError as error:

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from hived.events import Offer, Phase
 from hived.specs import NO_TIMES, PodRequest, WorkTimes
@@ -63,15 +65,19 @@ class Operations:
         node_names: Sequence[str],
         commit: bool,
         now_s: float | None = None,
+        own: npt.NDArray[np.int32] | None = None,
     ) -> None:
-        """A pod was to be placed on nodes of `offer`, None for any; `commit` says that a bind was carried out."""
+        """A pod was to be placed on nodes of `offer`, None for any; `commit` says that a bind was carried out.
+
+        `own` are the virtual leaf cells that its group is to have if they are free.
+        """
         text = msgspec.UNSET if offer is None else to_text(offer, node_names)
-        now = msgspec.UNSET if now_s is None else now_s
         self._write(
             ops.Schedule(
-                pod=pod.uid, spec=_spec(pod), phase=phase.value, suggested="all", commit=commit, offer=text, now=now
+                pod=pod.uid, spec=_spec(pod), phase=phase.value, suggested="all", commit=commit, offer=text,
+                now=msgspec.UNSET if now_s is None else now_s, own=msgspec.UNSET if own is None else own.tolist(),
             )
-        )
+        )  # fmt: skip
 
     def progressed(self, uid: str, times: WorkTimes) -> None:
         """A pod has started, or has saved its work."""
@@ -83,9 +89,10 @@ class Operations:
         if times != NO_TIMES:
             self.progressed(pod.uid, times)
 
-    def split(self, group: str, pods: Sequence[PodRequest]) -> None:
-        """The pods of an allocated group go on as groups of their own, one per slot."""
-        self._write(ops.Split(group=group, pods=[ops.NamedPod(pod.uid, _spec(pod)) for pod in pods]))
+    def split(self, group: str, pods: Sequence[PodRequest], slots: Sequence[Sequence[int]] = ()) -> None:
+        """The pods of an allocated group go on as other groups: one for each slot, or with these slots."""
+        named = [ops.NamedPod(pod.uid, _spec(pod)) for pod in pods]
+        self._write(ops.Split(group=group, pods=named, slots=[[*own] for own in slots] if slots else msgspec.UNSET))
 
     def reserved(self, pods: Sequence[PodRequest], node: str, bind_info: str) -> None:
         """A group had reserved cells before this state began; `bind_info` is the one for its first pod."""

@@ -280,12 +280,12 @@ class Replay:
 
     def _split(self, scheduler: Scheduler, operation: ops.Split) -> Json:
         """The pods that the group had, or the stand-in for them, are forgotten: a restart replays its parts."""
-        parts = requests_of(operation.pods)
-        scheduler.handle(GroupSplit(operation.group, tuple(parts.values())))
+        parts, slots = requests_of(operation.pods), operation.slots_of_pods
+        scheduler.handle(GroupSplit(operation.group, tuple(parts.values()), slots))
         infos: list[BindInfo] = []
         for pod, texts in list(self._bound.items()):
             if request_of(pod, texts).spec.group.name == operation.group:
-                infos = split_bind_info(bind_info(texts))
+                infos = split_bind_info(bind_info(texts), [*parts.values()], slots)
                 self._bound.pop(pod)
                 self._pods.pop(pod, None)
         self._pods |= parts
@@ -317,7 +317,7 @@ class Replay:
         suggested = suggestion_mask(operation.suggested, scheduler.node_names)
         offer = from_text(operation.offer, scheduler.node_names) if operation.offer else None
         now_s = None if operation.now is msgspec.UNSET else operation.now
-        event = ScheduleRequested(request, Phase(operation.phase), suggested, offer, now_s)
+        event = ScheduleRequested(request, Phase(operation.phase), suggested, offer, now_s, operation.own_cells)
         decision = scheduler.handle(event)
         result = decision_result(decision)
         if operation.commit and isinstance(decision, Bind):

@@ -10,11 +10,9 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
-from hived import status
 from hived.decisions import Applied, Bind, Decision, Preempt, Wait
 from hived.errors import InvariantError, UserError
 from hived.events import (
@@ -110,8 +108,7 @@ class Core:
         if self._recorder is not None:
             self._recorder.node_changed(name, is_healthy)
         self._apply(NodeHealthChanged(name, is_healthy))
-        # Also when it turned bad: whoever reserved cells there has to look for others.
-        self._on_room()
+        self._on_room()  # also if it is bad: whoever reserved cells there has to look for others
 
     def set_lost(self, node: str, leaf_type: str, count: int, known: Sequence[int] = ()) -> None:
         """So many leaf cells of a type on a node cannot be had from now on; 0 if all can be had again.
@@ -161,15 +158,20 @@ class Core:
         """Raise UserError if a waiting pod may not change what it asks for into this."""
         check_changed_request(self.state, request)
 
-    def decide(self, request: PodRequest, phase: Phase, offer: Offer | None, *, commit: bool) -> Bind | Preempt | Wait:
-        """Ask where a pod could run, on nodes of `offer` or on any; with `commit`, a bind is carried out at once."""
+    def decide(
+        self, request: PodRequest, phase: Phase, offer: Offer | None, *, commit: bool, own: IntArray | None = None
+    ) -> Bind | Preempt | Wait:
+        """Ask where a pod could run, on nodes of `offer` or on any, in its `own` virtual cells if they are free.
+
+        With `commit`, a bind is carried out at once.
+        """
         is_bind = False
         try:
-            decision = self._apply(ScheduleRequested(request, phase, offer=offer, now_s=self.now_s))
+            decision = self._apply(ScheduleRequested(request, phase, offer=offer, now_s=self.now_s, own=own))
             is_bind = isinstance(decision, Bind)
         finally:
             if self._recorder is not None:
-                self._recorder.scheduled(request, phase, offer, self.node_names, commit and is_bind, self.now_s)
+                self._recorder.scheduled(request, phase, offer, self.node_names, commit and is_bind, self.now_s, own)
         if isinstance(decision, Applied):
             raise InvariantError(f"the core answered a request with {decision}")
         if isinstance(decision, Bind) and commit:
@@ -198,11 +200,11 @@ class Core:
         """Look anew when `try_waiting` is asked next, although nothing has changed."""
         self._tried.clear()
 
-    def split(self, group: str, pods: Sequence[PodRequest]) -> None:
-        """The pods of an allocated group go on as groups of their own: `pods[i]` has what was slot i."""
+    def split(self, group: str, pods: Sequence[PodRequest], slots: Sequence[Sequence[int]] = ()) -> None:
+        """The pods of an allocated group go on as groups of their own: `pods[i]` has what was slot i, or `slots[i]`."""
         if self._recorder is not None:
-            self._recorder.split(group, pods)
-        self._apply(GroupSplit(group, tuple(pods)))
+            self._recorder.split(group, pods, slots)
+        self._apply(GroupSplit(group, tuple(pods), tuple(map(tuple, slots))))
 
     def has_group(self, name: str) -> bool:
         """Is there an affinity group of this name, whatever its state?"""
@@ -289,10 +291,6 @@ class Core:
         if group is None or group.virtual is not None:
             return None
         return group.lazy_preemptor if group.lazy_preemptor not in (None, name) else self._lazy_preemptors.get(name)
-
-    def snapshot(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        """Cells and groups that differ from their defaults: equal for equal states (`status.snapshot`)."""
-        return status.snapshot(self.state)
 
     def reserves(self, request: PodRequest) -> bool:
         """True if cells are reserved for the pod's group, or were when they were healthy."""

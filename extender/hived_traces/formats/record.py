@@ -121,6 +121,8 @@ class _Run:
         asked = [life for life in self.lives.values() if life.group == line.group and life.ended is None]
         created = min((life.created for life in asked), default=now)
         for each in msgspec.json.decode(line.pods, type=list[_Named]):
+            if each.pod.startswith(STAND_IN):
+                continue
             life = self.lives.get(each.pod)
             if life is None:
                 life = self._come(each.pod, read_spec(bytes(each.spec).decode()), line.group, created)

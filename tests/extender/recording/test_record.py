@@ -15,6 +15,7 @@ from hived.events import Event, GroupSplit, NodeHealthChanged, Phase, PodAllocat
 from hived.scheduler import handle
 from hived.specs import PodRequest
 from hived.state import State
+from hived.status import snapshot
 from hived_config.loader import load_cluster
 from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULING_SPEC, pod_request
 from hived_extender.recording.operations import read_scenario
@@ -239,7 +240,7 @@ def test_a_split_is_repeated_by_a_replay(tmp_path: Path) -> None:
     recorder.close()
     _, state = replay(tmp_path)
     assert sorted(state[2]) == ["ns/p", "ns/q"]
-    assert state == core.snapshot()
+    assert state == snapshot(core.state)
 
 
 def test_lost_leaf_cells_are_repeated_by_a_replay(tmp_path: Path) -> None:
@@ -265,7 +266,7 @@ def test_lost_leaf_cells_are_repeated_by_a_replay(tmp_path: Path) -> None:
     recorder.close()
     results, state = replay(tmp_path)
     assert results == [decision_result(answer) for answer in answers]
-    assert state == core.snapshot()
+    assert state == snapshot(core.state)
 
 
 def test_a_reservation_is_repeated_by_a_replay(tmp_path: Path) -> None:
@@ -292,7 +293,7 @@ def test_a_reservation_is_repeated_by_a_replay(tmp_path: Path) -> None:
         second.reserve(waiting, first.bind_info_of("urgent"))
     recorder.close()
     assert second.is_waiting_for_victims(waiting[0])
-    assert second.snapshot() == first.snapshot()
+    assert snapshot(second.state) == snapshot(first.state)
     assert replay(tmp_path)[1] == second.snapshot()
 
 
