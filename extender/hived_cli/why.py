@@ -9,6 +9,7 @@ from hived_cli.helpers.certificates import draw_trial, draw_why
 from hived_cli.helpers.completing import complete_jobs
 from hived_cli.helpers.names import find_why
 from hived_cli.helpers.outcomes import NEVER, RUNS, WAITS
+from hived_cli.helpers.waits import GONE
 from hived_cli.helpers.watching import Answer, Show, watches
 from hived_extender.client.inspection import Inspector
 
@@ -36,7 +37,8 @@ def command(
     changed and nothing is held.
 
     The exit code is 0 for an answer. With --if it is 0 if the job would start, 3 if it would wait all the same, and 4
-    if it could never run; 1 for a mistake. With --watch it is 0 once the job is gone.
+    if it could never run; 1 for a mistake. With --watch it is 0 once the job is gone. A job that was preempted is known
+    for a day: when that was, and for whom.
 
     \b
     Examples:
@@ -63,6 +65,9 @@ def command(
         why = inspector.why(found.job.name)
         if why is None:
             click.echo(f"{found.job.name} is gone: it has ended, or was deleted", err=True)
+            return None
+        if why.job.state == GONE and context.params["is_watched"]:
+            click.echo(f"{why.job.name} is gone: {why.job.sentence}", err=True)
             return None
         return as_json(why) if is_json else draw_why(why, datetime.now(UTC))
 

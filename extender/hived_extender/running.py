@@ -27,6 +27,7 @@ from hived_extender.http.webhook import Webhook
 from hived_extender.insight.answering import Answering
 from hived_extender.insight.forecaster import Forecaster
 from hived_extender.insight.history import HistoryRings
+from hived_extender.insight.preempted import PreemptedJobs
 from hived_extender.insight.sampling import Sampler
 from hived_extender.insight.store import Store as PastStore
 from hived_extender.kube.client import KubeClient, KubeError
@@ -86,8 +87,9 @@ class Extender:
         self.store = PastStore(Path(path) if (path := groundwork.first.settings.history_file) else None)
         self.history = HistoryRings(self.store)
         self._sampler = Sampler(self.service, self.history)
-        self._forecaster = Forecaster(self.service, self.store)
-        self.insight = Answering(self.service, self._forecaster)
+        preempted = PreemptedJobs(self.store)
+        self._forecaster = Forecaster(self.service, self.store, preempted)
+        self.insight = Answering(self.service, self._forecaster, preempted)
         self.defrag = DefragDesk(self.service, lambda: self.configurations.in_force.text, groundwork.secret)
         self._node_sync = self._make_node_sync()
         self._server = self._make_server(listener)

@@ -16,7 +16,7 @@ from hived_jobs.creation import create_jobs
 from hived_jobs.kinds import plan_documents, read_jobs
 from hived_jobs.submission import Submission
 from hived_lab.embedded.apiserver.server import ApiServer
-from tests.cli.waiting_service import GANG, WaitingService
+from tests.cli.waiting_service import GANG, GONE, WaitingService
 
 JOB = """\
 apiVersion: batch.volcano.sh/v1alpha1
@@ -236,6 +236,13 @@ def test_a_name_that_is_part_of_several_has_to_be_given_in_full(delete: Any, ser
     result = delete("gang", "--yes")
     expected = "gang is part of 2 names: podgroup/lab/gang, podgroup/other/gang; give one of them"
     assert (result.exit_code, result.stderr) == (1, f"Error: {expected}\n")
+
+
+def test_a_preempted_job_has_nothing_to_delete(delete: Any, service: WaitingService) -> None:
+    service.jobs = [GONE]
+    result = delete("gone", "-n", "lab")
+    assert result.exit_code == 1
+    assert "no job, gang, group or pod 'gone' in namespace lab waits or runs" in result.stderr
 
 
 def test_an_unknown_name_has_its_nearest_ones(delete: Any) -> None:

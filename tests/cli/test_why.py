@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from hived_cli import main
 from hived_extender.api.waiting import Certificate, IfResult, Job, Unblock, When, Why
-from tests.cli.waiting_service import CERTIFICATE, GANG, SENTENCE, TRAIN, WHY, WaitingService
+from tests.cli.waiting_service import CERTIFICATE, GANG, GONE, SENTENCE, TRAIN, WHY, WaitingService
 
 
 @pytest.fixture
@@ -79,6 +79,14 @@ def test_what_can_never_run_waits_for_nobody_and_what_starts_soon_for_no_change(
 def test_a_running_job_has_its_nodes_and_no_certificate(service: WaitingService) -> None:
     lines = why(service, "me~train/default").output.splitlines()
     assert (len(lines), lines[1]) == (2, "  on dgx-1")
+
+
+def test_a_preempted_job_is_told_with_when_and_for_whom(service: WaitingService) -> None:
+    service.whys[GONE.name] = Why(job=GONE)
+    lines = why(service, "lab/gone").output.splitlines()
+    assert lines[0] == "podgroup/lab/gone   Preempted   8 leaf cells   lang, opportunistic"
+    assert lines[1].startswith("  preempted at 2026-01-01 00:00 UTC (")
+    assert lines[1].endswith(" ago) for podgroup/lab/gang")
 
 
 @pytest.mark.parametrize("form", [["--json"], ["-o", "json"]])

@@ -18,6 +18,7 @@ from hived_extender.api.waiting import (
     Job,
     Jobs,
     NodeView,
+    Preempted,
     Unblock,
     When,
     Why,
@@ -39,6 +40,11 @@ TRAIN = Job(
 SOLO = Job(
     name="default/solo", state="Running", namespace="default", vc="lang", priority=-1, asks="1x1 H100",
     pods=["default/solo"], nodes=["dgx-2"],
+)  # fmt: skip
+GONE = Job(
+    name="podgroup/lab/gone", state="Preempted", namespace="lab", vc="lang", priority=-1, asks="8 leaf cells",
+    pods=["lab/gone-0"], since=LONG_AGO, sentence="preempted at Jan 1 00:00 for gang",
+    preempted=Preempted(at=LONG_AGO, by=GANG.name, namespace="lab"),
 )  # fmt: skip
 CERTIFICATE = Certificate(
     sentence=SENTENCE, cause="in-use", also=["bad"], vc="vision", chain="H100-POOL", level="H100-NODE",

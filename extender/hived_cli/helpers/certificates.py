@@ -8,9 +8,20 @@ import click
 
 from hived_cli.helpers.forms import cut, paragraph, terminal_width
 from hived_cli.helpers.tables import table
-from hived_cli.helpers.waits import SOON, UNKNOWN, age, listed, long_when, priority, state
+from hived_cli.helpers.waits import GONE, SOON, UNKNOWN, age, listed, long_when, priority, state
 from hived_config.reader import printable
-from hived_extender.api.waiting import UNTRIED_CAUSES, BadNode, Certificate, Holder, IfResult, Job, Unblock, When, Why
+from hived_extender.api.waiting import (
+    UNTRIED_CAUSES,
+    BadNode,
+    Certificate,
+    Holder,
+    IfResult,
+    Job,
+    Preempted,
+    Unblock,
+    When,
+    Why,
+)
 from hived_extender.client.moments import as_minute
 
 _OF_THE_JOB = ("priority", "opportunistic", "pods", "leafType", "vc")
@@ -24,6 +35,8 @@ def draw_why(why: Why, now: datetime) -> str:
         lines += _certificate(why.certificate, why.when, now)
     elif why.job.nodes:
         lines += paragraph(f"on {listed(why.job.nodes, most=16)}")
+    if why.job.preempted is not None:
+        lines += paragraph(_preempted(why.job.preempted, now))
     if why.when is not None:
         lines += ["", _title("When"), *paragraph(long_when(why.when, now))]
     return "\n".join(lines)
@@ -46,9 +59,14 @@ def draw_trial(job: Job, changes: Sequence[str], result: IfResult) -> str:
     return "\n".join(lines)
 
 
+def _preempted(found: Preempted, now: datetime) -> str:
+    by = f" for {printable(found.by)}" if found.by else ""
+    return f"preempted at {as_minute(found.at)} ({age(found.at, now)} ago){by}"
+
+
 def _head(job: Job, now: datetime) -> list[str]:
     facts = [job.asks, f"{job.vc}, {_priority(job)}" if job.vc else _priority(job), job.user and f"of {job.user}"]
-    since = f"since {as_minute(job.since)} ({age(job.since, now)})" if job.since else ""
+    since = f"since {as_minute(job.since)} ({age(job.since, now)})" if job.since and job.state != GONE else ""
     said = "   ".join(printable(each) for each in (*facts, since) if each)
     title = f"{click.style(printable(job.name), bold=True)}   {state(job)}"
     line, width = f"{title}   {said}", terminal_width()

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 import click
 
 from hived.errors import UserError
+from hived_cli.helpers.waits import GONE
 from hived_config.reader import printable
 from hived_extender.api.waiting import MASKED, FreeCells, Job, Why
 from hived_extender.client.inspection import Inspector
@@ -53,14 +54,19 @@ def find_jobs(inspector: Inspector, name: str, namespace: str) -> list[Job]:
 
     Raises UserError, with names that are nearly this one, if it is unknown; OlderError.
     """
-    found = matching(inspector.jobs(), name, namespace)
+    found = matching(_present(inspector), name, namespace)
     if not found:
         time.sleep(AGAIN_S)
-        jobs = inspector.jobs()
+        jobs = _present(inspector)
         found = matching(jobs, name, namespace)
         if not found:
             raise unknown(jobs, name, namespace)
     return found
+
+
+def _present(inspector: Inspector) -> list[Job]:
+    """The jobs that have pods."""
+    return [job for job in inspector.jobs() if job.state != GONE]
 
 
 def _find_why(inspector: Inspector, name: str, namespace: str) -> tuple[Why | None, list[Job]]:

@@ -10,10 +10,14 @@ from hived_extender.client.moments import as_minute, duration, seconds_since
 
 UNKNOWN = "-"
 
-STATE_COLORS = {"Waiting": "yellow", "Preempting": "yellow", "Starting": "cyan", "Running": "green", "Leaving": "red"}
+STATE_COLORS = {"Waiting": "yellow", "Preempting": "yellow", "Starting": "cyan", "Running": "green", "Leaving": "red",
+                "Preempted": "red"}  # fmt: skip
 
 WAITING_STATES = ("Waiting", "Preempting")
 """States of jobs that have no cells yet."""
+
+GONE = "Preempted"
+"""The state of jobs that had to leave, and have no pods any more."""
 
 SOON = ("now", "certain")
 """Kinds of starts that no change has to help."""

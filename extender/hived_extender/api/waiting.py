@@ -120,15 +120,24 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     reason: str = ""
 
 
+class Preempted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job had to leave at this moment, for the job `by` with pods in a `namespace`; "" if nobody knows."""
+
+    at: str
+    by: str = ""
+    namespace: str = ""
+
+
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A job, gang or single pod, that waits, has cells, or is leaving.
+    """A job, gang or single pod, that waits, has cells, or is leaving; or that was Preempted, and is gone.
 
     `name` is what `hived why` takes: `NAMESPACE/NAME` of a pod, `podgroup/NAMESPACE/NAME` of a gang, or an affinity
-    group's. `pods` are `NAMESPACE/NAME`. `since` is when it was created (waiting) or started (running).
+    group's. `pods` are `NAMESPACE/NAME`. `since` is when it was created (waiting), started (running) or preempted. A
+    job that waits or runs again has `preempted` too, for a day.
     """
 
     name: str
-    state: Literal["Waiting", "Preempting", "Starting", "Running", "Leaving"]
+    state: Literal["Waiting", "Preempting", "Starting", "Running", "Leaving", "Preempted"]
     namespace: str = ""
     user: str = ""
     vc: str = ""
@@ -140,6 +149,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cause: str = ""
     sentence: str = ""
     when: When | None = None
+    preempted: Preempted | None = None
 
 
 class Jobs(msgspec.Struct, frozen=True, kw_only=True):

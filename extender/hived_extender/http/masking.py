@@ -12,13 +12,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from hived_extender.api.waiting import MASKED, Certificate, Holder, IfResult, Job, NodeView, Unblock, Why
+from hived_extender.api.waiting import MASKED, Certificate, Holder, IfResult, Job, NodeView, Preempted, Unblock, Why
 from hived_extender.api.what_if import PodOutcome
 from hived_extender.http.access import Gate
 from hived_extender.http.identities import Identity
 from hived_extender.kube.client import KubeError
-from hived_extender.service.certificates import with_sentence
-from hived_extender.service.sentences import is_derived
+from hived_extender.service.certificates import today, with_sentence
+from hived_extender.service.sentences import is_derived, preempted_sentence
 
 ALL = ""
 """The namespace that stands for all in a SubjectAccessReview."""
@@ -103,14 +103,20 @@ class Mask:
     def listed(self, job: Job, found: Certificate | None, at_s: float) -> Job:
         """The same with a sentence that names nobody hidden; `found` is its certificate, of a moment `at_s`."""
         job = self.job(job)
-        if found is None or self.shows_all or job.name == MASKED:
+        if self.shows_all or job.name == MASKED:
+            return job
+        if job.preempted is not None and not self.shows(job.preempted.namespace):
+            job = self._preempted(job, job.preempted, at_s)
+        if found is None:
             return job
         return replace(job, sentence=self.certificate(found, at_s, job.namespace, {}).sentence)
 
     def why(self, why: Why, at_s: float, namespace_of: Mapping[str, str]) -> Why:
         """The answer about a job that is shown; `namespace_of` has the namespace of each job and group."""
-        if self.shows_all or why.certificate is None:
+        if self.shows_all:
             return why
+        if why.certificate is None:
+            return replace(why, job=self.listed(why.job, None, at_s))
         return replace(
             why, job=self.listed(why.job, why.certificate, at_s),
             certificate=self.certificate(why.certificate, at_s, why.job.namespace, namespace_of),
@@ -153,6 +159,13 @@ class Mask:
 
     def _holder(self, holder: Holder) -> Holder:
         return holder if self.shows(holder.namespace) else replace(holder, group=MASKED, namespace="")
+
+    def _preempted(self, job: Job, news: Preempted, at_s: float) -> Job:
+        """A job that was preempted for one that is hidden."""
+        masked = Preempted(at=news.at, by=MASKED if news.by else "")
+        is_gone = job.state == "Preempted"
+        sentence = preempted_sentence(masked, today(at_s), job.namespace) if is_gone else job.sentence
+        return replace(job, preempted=masked, sentence=sentence)
 
     def _names(self, names: Sequence[str], namespace_of: Mapping[str, str]) -> list[str]:
         return [name if self.shows(namespace_of.get(name, "")) else MASKED for name in names]

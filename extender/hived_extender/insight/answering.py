@@ -19,7 +19,8 @@ from hived_extender.insight.forecaster import Forecaster
 from hived_extender.insight.free_cells import free_cells
 from hived_extender.insight.ifs import read_changes, try_changes
 from hived_extender.insight.judge import Judge
-from hived_extender.insight.listing import ListedJob, node_views, running_jobs, waiting_job
+from hived_extender.insight.listing import ListedJob, node_views, running_jobs, waiting_job, with_preempted
+from hived_extender.insight.preempted import PreemptedJobs
 from hived_extender.insight.sharing import SharedAnswers
 from hived_extender.insight.snapshot import Snapshot, take
 from hived_extender.insight.unblocks import unblocks_of
@@ -52,8 +53,9 @@ log = logging.getLogger(__name__)
 
 class View(msgspec.Struct, frozen=True, eq=False):
     """A snapshot, with the jobs in it and why they wait: waiting ones in the order in which they are served, then
-    those with cells by name. `judge` is asked by who holds `snapshot.lock`. `named` has each job by its name, and by
-    those of its groups and pods; `namespaces` has the namespaces of these names.
+    those with cells by name, then those that were preempted and are gone, the latest first. `judge` is asked by who
+    holds `snapshot.lock`. `named` has each job by its name, and by those of its groups and pods; `namespaces` has the
+    namespaces of these names.
     """
 
     snapshot: Snapshot
@@ -83,12 +85,14 @@ class Answering:
         self,
         service: Service,
         forecaster: Forecaster | None = None,
+        preempted: PreemptedJobs | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
         fresh_s: float = FRESH_S,
     ) -> None:
-        """Without a forecaster nobody says when jobs start."""
+        """Without a forecaster nobody says when jobs start; without `preempted` those end with the process."""
         self._service = service
+        self._preempted = preempted or PreemptedJobs()
         self._forecaster = forecaster
         self._clock = clock
         self._foreseen: Mapping[str, tuple[Causes, When]] = {}
@@ -107,13 +111,14 @@ class Answering:
         return self._views.get("view", self._in_turn(self._look))
 
     def find(self, name: str) -> tuple[View, ListedJob]:
-        """A job, and the view that it is in: a new one if an older one does not have it. Raises UserError (404)."""
+        """A job, and the view that it is in: a new one if an older one does not have it, or has it as preempted: it may
+        wait again. Raises UserError (404).
+        """
         view = self.view()
-        try:
-            return view, view.find(name)
-        except UserError:
-            newer = self._views.get("view", self._in_turn(self._look), needs_newer=True)
-            return newer, newer.find(name)
+        found = view.named.get(name)
+        if found is None or found.job.state == "Preempted":
+            view = self._views.get("view", self._in_turn(self._look), needs_newer=True)
+        return view, view.find(name)
 
     def why(self, name: str) -> Why:
         """All that is known of a job, with what would help if it waits. Raises UserError (404)."""
@@ -168,7 +173,9 @@ class Answering:
             )
             for entry in snapshot.waiting
         ]
-        jobs = (*waiting, *running_jobs(snapshot))
+        self._preempted.learn(snapshot.ends)
+        preempted = self._preempted.latest(snapshot.at)
+        jobs = tuple(with_preempted([*waiting, *running_jobs(snapshot)], preempted, snapshot.at))
         named = _named(jobs)
         namespaces = {name: one.namespace for name, one in named.items()}
         return View(snapshot, judge, jobs, certificates, named, namespaces)

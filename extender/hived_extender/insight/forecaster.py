@@ -17,6 +17,7 @@ from hived_extender.api.waiting import When
 from hived_extender.insight.apart import compute_apart
 from hived_extender.insight.forecast import PLAYS_OF_ALL, ages, forecast_all, forecast_of, forecasts_from, play
 from hived_extender.insight.past import Past, Raw
+from hived_extender.insight.preempted import PreemptedJobs
 from hived_extender.insight.scene import scene_of
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry, take
 from hived_extender.insight.store import Store
@@ -33,9 +34,10 @@ _WHEN, _WHENS, _RAWS = Decoder(When), Decoder(dict[str, When]), Decoder(list[Raw
 class Forecaster:
     """See the module."""
 
-    def __init__(self, service: Service, store: Store | None = None) -> None:
-        """Without a store everything is forgotten at the end of the process."""
+    def __init__(self, service: Service, store: Store | None = None, preempted: PreemptedJobs | None = None) -> None:
+        """Without a store everything is forgotten at the end of the process. `preempted` learns from each look too."""
         self._service, self._store = service, store
+        self._preempted = preempted or PreemptedJobs()
         self._lock = threading.RLock()  # of the past and the last list; nobody plays while holding it
         self._playing = threading.Lock()  # one list at a time; taken before the other one
         self._past: Past | None = None
@@ -77,8 +79,10 @@ class Forecaster:
                 self._past = None  # another replica writes the file now
                 if self._store is not None:
                     self._store.release()
+            self._preempted.forget()
             return
         snapshot = take(self._service)
+        self._preempted.learn(snapshot.ends)
         scene = scene_of(snapshot)
         with self._lock:
             past = self._known()

@@ -5,16 +5,19 @@ from typing import Literal
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from hived.specs import PodRequest
 from hived.state import CellState, Group, GroupState
 from hived.topology import NO_CELL
-from hived_extender.api.waiting import Certificate, Job, NodeView, When
+from hived_extender.api.waiting import Certificate, Job, NodeView, Preempted, When
+from hived_extender.insight.preempted import PreemptedJob
 from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry
-from hived_extender.service.certificates import asks_of, rfc3339
+from hived_extender.service.certificates import asks_of, rfc3339, today
 from hived_extender.service.devices.keeper import SHORT
+from hived_extender.service.sentences import preempted_sentence
 
-JobState = Literal["Waiting", "Preempting", "Starting", "Running", "Leaving"]
+JobState = Literal["Waiting", "Preempting", "Starting", "Running", "Leaving", "Preempted"]
 
 
 class ListedJob(msgspec.Struct, frozen=True):
@@ -56,6 +59,39 @@ def running_jobs(snapshot: Snapshot) -> list[ListedJob]:
         if group in snapshot.state.groups:
             by_job.setdefault(snapshot.running[group].job, []).append(group)
     return [_running(snapshot, job, groups) for job, groups in sorted(by_job.items())]
+
+
+def with_preempted(jobs: Sequence[ListedJob], preempted: Sequence[PreemptedJob], at_s: float) -> list[ListedJob]:
+    """The jobs with the news that they were preempted, and after them the preempted ones that are gone."""
+    left = {one.job: one for one in preempted}
+    found = []
+    for one in jobs:
+        news = left.pop(one.job.name, None)
+        job = one.job if news is None else replace(one.job, preempted=_told(news))
+        found.append(ListedJob(job, one.namespace, one.groups))
+    return [*found, *(_gone(gone, at_s) for gone in left.values())]
+
+
+def _gone(one: PreemptedJob, at_s: float) -> ListedJob:
+    told = _told(one)
+    job = Job(
+        name=one.job,
+        state="Preempted",
+        namespace=one.namespace,
+        user=one.user,
+        vc=one.vc,
+        priority=one.priority,
+        asks=f"{one.leaves} leaf cells",
+        pods=list(one.pods),
+        since=told.at,
+        sentence=preempted_sentence(told, today(at_s), one.namespace),
+        preempted=told,
+    )
+    return ListedJob(job, one.namespace)
+
+
+def _told(one: PreemptedJob) -> Preempted:
+    return Preempted(at=rfc3339(one.at_s), by=one.by, namespace=one.by_namespace)
 
 
 def _running(snapshot: Snapshot, name: str, groups: Sequence[str]) -> ListedJob:

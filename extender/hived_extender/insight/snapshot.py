@@ -41,9 +41,6 @@ Gangs without a plan cost 0.1 ms each.
 NODES_OF_A_LOOK = 1024
 """An offer of more nodes counts as more looks."""
 
-USER_LABEL = "userName"
-"""The label by which pods of `hived submit` name their user, as OpenPAI's do."""
-
 HELD = "held by a scheduling gate"
 
 _UNKNOWN_S = float("inf")
@@ -258,7 +255,7 @@ def _note(
             job = jobs.get(entry.name)
             if job is None or (asked is not None and not job.entry_of_first.requests):
                 said = machine.announcements.said(record.uid)
-                entry = replace(entry, user=_user(record, cache), reason=said, rules=cache.offers.refusals(record))
+                entry = replace(entry, user=cache.user_of(record), reason=said, rules=cache.offers.refusals(record))
                 parts = _parts(record, asked, cache)
                 nodes = len(machine.verbs.core.state.topology.node_names)
                 looks = sum(len(slots) for _, slots in parts) * (1 + nodes // NODES_OF_A_LOOK)
@@ -268,7 +265,7 @@ def _note(
             job.created_s = min(job.created_s, _created_s(record))
             job.limits.append(limit_s_of(record))
     elif record.is_in_core and record.request is not None and record.place.info is not None:
-        one = _RunningPod(record, _user(record, cache), machine.preemptions.gone_by(record, at_s))
+        one = _RunningPod(record, cache.user_of(record), machine.preemptions.gone_by(record, at_s))
         running.setdefault(record.request.spec.group.name, []).append(one)
     return looks
 
@@ -331,13 +328,6 @@ def _asking(entry: WaitingEntry, cache: ClusterCache, parts: Sequence[_Part]) ->
             tuple(dict.fromkeys(one.ruled.demands for one in slots if one.ruled is not None)) for _, slots in parts
         ),
     )
-
-
-def _user(record: PodRecord, cache: ClusterCache) -> str:
-    ruled = record.ruled
-    if ruled is None and (resident := cache.nodes.residents.get(record.uid)) is not None:
-        ruled = resident.pod
-    return ruled.labels.get(USER_LABEL, "") if ruled is not None else ""
 
 
 def _created_s(record: PodRecord) -> float:

@@ -6,7 +6,7 @@ The sentence follows from the certificate alone. It changes only when a fact doe
 from collections.abc import Iterator, Sequence
 
 from hived.specs import OPPORTUNISTIC_PRIORITY
-from hived_extender.api.waiting import MASKED, Certificate, Holder
+from hived_extender.api.waiting import MASKED, Certificate, Holder, Preempted
 
 NAMED = 3
 """Jobs and nodes that a sentence names; it counts the others."""
@@ -35,6 +35,12 @@ def sentence_of(found: Certificate, today: str, namespace: str = "") -> str:
     parts = list(_parts(found, today, namespace))
     text = parts[0] if parts else f"{_place(found)} has no room of this shape"
     return f"needs {found.asks}; {text}" + "".join(f" and {part}" for part in parts[1:])
+
+
+def preempted_sentence(found: Preempted, today: str, namespace: str = "") -> str:
+    """When a job of `namespace` was preempted, and for whom."""
+    by = ANOTHERS if found.by == MASKED else short_name(found.by, found.namespace, namespace)
+    return f"preempted at {moment(found.at, today)}" + (f" for {by}" if by else "")
 
 
 def moment(at: str, today: str) -> str:

@@ -40,6 +40,7 @@ class PodEnd(NamedTuple):
     is_preempted: bool = False
     by: str = ""
     by_namespace: str = ""
+    user: str = ""
 
 
 News = TypeVar("News", PodSeen, PodGone)
@@ -114,7 +115,7 @@ class Tallies:
         return PodEnd(
             0, record.key, record.job, record.namespace, record.request.spec.group.name, *record.claim,
             len(record.place.info.leaf_cell_indices), started_s, now_s, is_preempted,
-            *(("", "") if by is None else (by.job, by.namespace)),
+            *(("", "") if by is None else (by.job, by.namespace)), self._cache.user_of(record),
         )  # fmt: skip
 
     def _count_start(self, record: PodRecord) -> None:

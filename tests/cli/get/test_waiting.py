@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from hived_cli import main
 from hived_extender.api.waiting import When
-from tests.cli.waiting_service import GANG, REASON, WaitingService
+from tests.cli.waiting_service import GANG, GONE, REASON, WaitingService
 
 
 @pytest.fixture
@@ -35,6 +35,14 @@ def test_jobs_have_their_reason_and_their_start(service: WaitingService) -> None
     assert gang[4:] == ["2 nodes of 8 H100", "any moment (bounded)", REASON]
     assert solo == ["default/solo", "lang", "Running", "-", "1x1 H100", "-"]
     assert train[0] == "me~train/default"
+
+
+def test_a_preempted_job_says_when_and_for_whom(service: WaitingService) -> None:
+    service.jobs = [GONE]
+    (row,) = rows(service, "jobs")[1:]
+    assert row[:3] == ["podgroup/lab/gone", "lang", "Preempted"]
+    assert row[-1] == "preempted at Jan 1 00:00 for gang"
+    assert rows(service, "jobs", "--waiting") == [["No such job waits or runs."]]
 
 
 def test_wide_jobs_have_users_priorities_and_nodes(service: WaitingService) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from hived_extender.api.waiting import MASKED, Certificate, Holder, IfResult, Job, NodeView, Unblock, Why
+from hived_extender.api.waiting import MASKED, Certificate, Holder, IfResult, Job, NodeView, Preempted, Unblock, Why
 from hived_extender.api.what_if import PodOutcome
 from hived_extender.http.access import Gate
 from hived_extender.http.identities import Identity
@@ -61,6 +61,26 @@ def test_without_callers_that_are_known_everybody_sees_everything() -> None:
     shown = Masking(Gate()).of(None)
     assert shown.shows_all
     assert shown.certificate(certificate(), 0.0, "cv", NAMESPACES) == certificate()
+
+
+def gone(by: str, namespace: str) -> Job:
+    """A job of cv that was preempted, at the first moment of 1970."""
+    news = Preempted(at="1970-01-01T00:00:00Z", by=by, namespace=namespace)
+    sentence = f"preempted at 00:00 for {by}"
+    return Job(name="cv/mine", state="Preempted", namespace="cv", sentence=sentence, preempted=news)
+
+
+def test_the_job_for_which_another_was_preempted_may_be_hidden() -> None:
+    job = gone("podgroup/nlp/theirs", "nlp")
+    for found in (mask("cv").listed(job, None, 0.0), mask("cv").why(Why(job=job), 0.0, NAMESPACES).job):
+        assert found.preempted == Preempted(at="1970-01-01T00:00:00Z", by=MASKED)
+        assert found.sentence == "preempted at 00:00 for another tenant's job"
+    assert mask("cv", "nlp").listed(job, None, 0.0) == job
+
+
+def test_a_preempted_job_that_is_hidden_says_nothing_of_it() -> None:
+    found = mask("nlp").listed(gone("podgroup/nlp/theirs", "nlp"), None, 0.0)
+    assert (found.name, found.sentence, found.preempted) == (MASKED, "", None)
 
 
 def test_a_caller_without_a_name_sees_no_namespace() -> None:
