@@ -46,6 +46,7 @@ class OwnRun:
 class Placed:
     """Room for a unit, not carried out yet: virtual leaves, and units of lower priority that lose theirs."""
 
+    pod: PodRequest
     leaves: IntArray
     victims: tuple[str, ...]
     info: BindInfo
@@ -70,7 +71,7 @@ class OwnSchedule:
 
     def start(self, unit: Unit, placed: Placed, due_s: float) -> None:
         """Carry out what `find` has just found; its victims have been ended."""
-        handle(self.state, PodAllocated(stand_in(unit), placed.info))
+        handle(self.state, PodAllocated(placed.pod, placed.info))
         group = self.state.groups[unit.key]
         leaves = placed.leaves if group.virtual is None else group.virtual.copy()
         self.runs[unit.key] = OwnRun(unit, due_s, leaves)
@@ -150,7 +151,7 @@ def find_room(state: State, unit: Unit, own: tuple[int, ...] = ()) -> Placed | N
     pod = stand_in(unit)
     decision = handle(state, _asked(pod, own))
     if isinstance(decision, Bind):
-        return Placed(_decided_leaves(state), (), decision.bind_info)
+        return Placed(pod, _decided_leaves(state), (), decision.bind_info)
     if not isinstance(decision, Preempt):
         return None
     victims = tuple(dict.fromkeys(uid for uids in decision.victims_by_node.values() for uid in uids))
@@ -161,7 +162,7 @@ def find_room(state: State, unit: Unit, own: tuple[int, ...] = ()) -> Placed | N
             return None  # the work of no queue: it is not ours to stop
         handle(what_if, PodDeleted(next(pod for pod in group.holders if pod is not None)))
     after = handle(what_if, _asked(pod, own))
-    return Placed(_decided_leaves(what_if), victims, after.bind_info) if isinstance(after, Bind) else None
+    return Placed(pod, _decided_leaves(what_if), victims, after.bind_info) if isinstance(after, Bind) else None
 
 
 def freed_state(state: State, units: Iterable[Unit], room: State | None = None) -> State:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -10,18 +11,22 @@ from hived.decisions import Bind, Preempt, Wait
 from hived.errors import UserError
 from hived.events import NodeHealthChanged, PodAllocated, PodDeleted, ScheduleRequested
 from hived.scheduler import handle, idle_state
-from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest
+from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, PodSpec
 from hived.state import State
 from hived_extender.queues.room import Ask, Pending, Victims
 
 
 def stand_in(ask: Ask) -> PodRequest:
-    """One pod that brings the cells of a whole gang."""
-    unit = ask.unit
-    spec = replace(unit.spec.of_group(unit.key, True), lazy_preemption=False)
-    if ask.is_borrowed:
+    """One pod that brings the cells of a whole gang; the same object for the same question, as the core wants it."""
+    return _stand_in(ask.unit.key, ask.unit.spec, ask.is_borrowed)
+
+
+@lru_cache(maxsize=1 << 14)
+def _stand_in(key: str, asked: PodSpec, is_borrowed: bool) -> PodRequest:
+    spec = replace(asked.of_group(key, True), lazy_preemption=False)
+    if is_borrowed:
         spec = replace(spec, priority=OPPORTUNISTIC_PRIORITY, pinned_cell_id="")
-    return PodRequest(unit.key, unit.key, "", spec)
+    return PodRequest(key, key, "", spec)
 
 
 def decide(state: State, ask: Ask) -> Bind | Preempt | Wait:
