@@ -27,6 +27,9 @@ PENDING, READY, RETRY, REJECTED = "Pending", "Ready", "Retry", "Rejected"
 ACTIVE = "Active"
 """The condition of an AdmissionCheck whose controller is at work."""
 
+GROUP_WORKLOAD = "kueue.x-k8s.io/is-group-workload"
+"""An annotation of a Workload: it is of a group of plain pods, and has the group's name."""
+
 WORKLOAD_PRIORITY_CLASS = "WorkloadPriorityClass"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from hived.errors import UserError
+from hived_extender.job_kinds.gates import GANG
 from hived_extender.job_kinds.job import JobRef
 from hived_extender.kueue.names import (
     ACTIVE,
@@ -17,6 +18,7 @@ from hived_extender.kueue.names import (
     EVICTED,
     FINISHED,
     GROUP,
+    GROUP_WORKLOAD,
     PENDING,
     PODS_READY,
     QUOTA_RESERVED,
@@ -44,6 +46,7 @@ class _Metadata(msgspec.Struct, rename="camel"):
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     owner_references: list[_Owner] | None = None
+    annotations: dict[str, str] | None = None
 
 
 class _Set(msgspec.Struct, rename="camel"):
@@ -187,7 +190,6 @@ def workload_of(item: Object) -> Workload:
     assigned = {each.name: each for each in admission.pod_set_assignments or ()}
     ref = spec.priority_class_ref
     kind = ref.kind if ref is not None else spec.priority_class_source
-    owner = next((each for each in meta.owner_references or () if each.controller), None)
     version = item.get("apiVersion", f"{GROUP}/v1beta1")
     return Workload(
         JobRef(version, "Workload", meta.namespace, meta.name, meta.uid),
@@ -204,8 +206,16 @@ def workload_of(item: Object) -> Workload:
         bool(meta.deletion_timestamp),
         None if reserved is None else seconds_of(reserved.last_transition_time or ""),
         frozenset(conditions),
-        owner and JobRef(owner.api_version, owner.kind, meta.namespace, owner.name, owner.uid),
+        _owner(meta),
     )
+
+
+def _owner(meta: _Metadata) -> JobRef | None:
+    """The job whose pods these are: the controller's object, or the group of plain pods that own the Workload."""
+    if (meta.annotations or {}).get(GROUP_WORKLOAD) == "true":
+        return JobRef("v1", GANG, meta.namespace, meta.name, meta.uid)
+    owner = next((each for each in meta.owner_references or () if each.controller), None)
+    return None if owner is None else JobRef(owner.api_version, owner.kind, meta.namespace, owner.name, owner.uid)
 
 
 def flavor_labels(item: Object) -> tuple[str, dict[str, str]]:

@@ -28,6 +28,15 @@ def test_a_workload_knows_its_job_and_its_quota() -> None:
     assert found.reserved_s == found.created_s > 0
 
 
+def test_a_group_of_plain_pods_is_the_job_of_its_workload() -> None:
+    item = workload("train")
+    item["metadata"]["annotations"] = {"kueue.x-k8s.io/is-group-workload": "true"}
+    item["metadata"]["ownerReferences"] = [
+        {"apiVersion": "v1", "kind": "Pod", "name": f"train-{number}", "uid": f"{number}"} for number in range(2)
+    ]
+    assert workload_of(item).owner == JobRef("v1", "Gang", "ns", "train", "uid-train")
+
+
 @pytest.mark.parametrize(
     ("conditions", "spec", "wants"),
     [
