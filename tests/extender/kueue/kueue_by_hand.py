@@ -71,9 +71,8 @@ class KueueByHand:
         found = self.get(name)["status"]
         checks = [{**check_state(each["name"]), "message": "Reset"} for each in found["admissionChecks"]]
         self.write(name, {"conditions": [condition("QuotaReserved"), condition("Evicted")], "admissionChecks": checks})
-        self.write(
-            name, {"conditions": [condition("QuotaReserved", is_true=False), condition("Evicted")], "admission": None}
-        )
+        gone = [condition("QuotaReserved", is_true=False), condition("Evicted")]
+        self.write(name, {"conditions": gone, "admission": None})
 
     def finish(self, name: str) -> None:
         """Its job has ended."""
