@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from hived_config.loader import load_text
-from hived_extender.kube import optional_kinds
 from hived_extender.kube.client import KubeClient
+from hived_extender.running import Extender
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.extender.kueue.kueue_by_hand import KueueByHand
 from tests.extender.replica import DEADLINE_S, start
@@ -41,12 +41,18 @@ def config(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def kueue(config: Path, cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[KueueByHand]:
-    """Kueue, played by the test, beside a hived that leads and a scheduler."""
-    monkeypatch.setattr(optional_kinds, "LOOK_INTERVAL_S", 0.2)
-    kube = KubeClient.connect(kubeconfig=str(cluster.hived_kubeconfig))
+def extender(config: Path, cluster: EmbeddedCluster) -> Iterator[Extender]:
+    """A hived that leads, and a scheduler that asks it."""
     with start(config, cluster) as extender:
         assert extender.wait_ready(DEADLINE_S)
         cluster.start_scheduler(extender.url)
-        yield KueueByHand(kube, extender)
+        yield extender
+        cluster.stop_scheduler()
+
+
+@pytest.fixture
+def kueue(cluster: EmbeddedCluster, extender: Extender) -> Iterator[KueueByHand]:
+    """Kueue, played by the test, beside that."""
+    kube = KubeClient.connect(kubeconfig=str(cluster.hived_kubeconfig))
+    yield KueueByHand(kube)
     kube.close()

@@ -1,51 +1,61 @@
 """The steps of Kueue, one by one, as Kueue writes them. There is no Kueue: a test decides when each is taken."""
 
-from collections.abc import Callable
 from typing import Any
 
 from hived_extender.kube.client import KubeClient, KubeError
-from hived_extender.running import Extender
 from tests.expecting import expect_soon
 from tests.extender.kueue.workload_objects import (
-    API_VERSION,
     CHECK,
     admission,
     admission_check,
     check_state,
     condition,
-    pod_set,
     workload,
 )
 
 Json = dict[str, Any]
 
-BASE = f"/apis/{API_VERSION}"
-
 
 class KueueByHand:
     """Kueue's part in the life of Workloads of one namespace."""
 
-    def __init__(self, kube: KubeClient, extender: Extender, namespace: str = "default") -> None:
-        self.kube, self.extender = kube, extender
+    def __init__(self, kube: KubeClient, version: str = "v1beta2", namespace: str = "default") -> None:
+        self.kube = kube
+        self._api_version = f"kueue.x-k8s.io/{version}"
+        self._base = f"/apis/{self._api_version}"
         self._namespace = namespace
+
+    def is_there(self) -> bool:
+        """Are its kinds served?"""
+        try:
+            for plural in ("workloads", "admissionchecks", "resourceflavors"):
+                self.kube.get(f"{self._base}/{plural}")
+        except KubeError:
+            return False
+        return True
+
+    @property
+    def collection(self) -> str:
+        """Where all Workloads are."""
+        return f"{self._base}/workloads"
 
     def declare(self, *names: str, controller: str = "hivedscheduler.microsoft.com/admission-check") -> None:
         """An administrator creates AdmissionChecks."""
         for name in names or (CHECK,):
             body = admission_check(name, controller)
             del body["metadata"]["uid"], body["metadata"]["resourceVersion"]
-            self.kube.create(f"{BASE}/admissionchecks", body)
+            self.kube.create(f"{self._base}/admissionchecks", {**body, "apiVersion": self._api_version})
 
     def is_active(self, name: str = CHECK) -> bool:
         """Does the AdmissionCheck say that its controller is at work?"""
-        status = self.kube.get(f"{BASE}/admissionchecks/{name}").get("status") or {}
+        status = self.kube.get(f"{self._base}/admissionchecks/{name}").get("status") or {}
         return any(each["type"] == "Active" and each["status"] == "True" for each in status.get("conditions", ()))
 
     def queue(self, name: str, *pod_sets: Json, **spec: Any) -> None:
         """A job of this name was created: it has a Workload, without quota."""
         body = workload(name, *pod_sets, namespace=self._namespace, conditions=(), **spec)
         del body["metadata"]["uid"], body["metadata"]["resourceVersion"], body["status"]
-        self.kube.create(self.path(), body)
+        self.kube.create(self.path(), {**body, "apiVersion": self._api_version})
 
     def reserve(self, name: str, *checks: str, cluster_queue: str = "research") -> None:
         """There is quota for it, and its checks are due."""
@@ -104,20 +114,8 @@ class KueueByHand:
 
     def path(self, name: str = "") -> str:
         """Where Workloads are."""
-        return f"{BASE}/namespaces/{self._namespace}/workloads" + (f"/{name}" if name else "")
+        return f"{self._base}/namespaces/{self._namespace}/workloads" + (f"/{name}" if name else "")
 
     def write(self, name: str, status: Json) -> None:
         """Merge into the status of a Workload. Kueue tries again where somebody else has written meanwhile."""
         self.kube.patch(f"{self.path(name)}/status", {"status": status})
-
-
-def refused(call: Callable[[], Any]) -> int:
-    """The status with which a call is refused."""
-    try:
-        call()
-    except KubeError as error:
-        return error.status
-    raise AssertionError("it was not refused")
-
-
-__all__ = ("KueueByHand", "pod_set", "refused")
