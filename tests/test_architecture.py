@@ -42,7 +42,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("hived_extender.kube_rules", "hived_extender.recording", "hived_extender.client"),
     ("hived_extender.service",),
     ("hived_extender.reconfiguration",),
-    ("hived_extender.queues",),
+    ("hived_extender.queues", "hived_extender.kueue"),
     ("hived_extender.defrag",),
     ("hived_extender.insight",),
     ("hived_extender.http",),

@@ -33,6 +33,7 @@ from hived_extender.insight.store import Store as PastStore
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.events import EventRecorder
 from hived_extender.kube.metrics import Metrics
+from hived_extender.kueue.desk import KueueDesk
 from hived_extender.options import Options
 from hived_extender.pods.podgroups import Objects
 from hived_extender.reconfiguration.configurations import Configurations
@@ -91,6 +92,7 @@ class Extender:
         self._forecaster = Forecaster(self.service, self.store, preempted)
         self.insight = Answering(self.service, self._forecaster, preempted)
         self.defrag = DefragDesk(self.service, lambda: self.configurations.in_force.text, groundwork.secret)
+        self.kueue = KueueDesk(self.service, groundwork.clients.kube, self.metrics)
         self._node_sync = self._make_node_sync()
         self._server = self._make_server(listener)
         self._servers = [self._server] if webhook is None else [self._server, webhook]
@@ -211,6 +213,7 @@ class Extender:
         self._sampler.stop()
         self._forecaster.stop()
         self.defrag.stop()
+        self.kueue.stop()
         self.configurations.stop()
         self._leadership.stop()
         for each in self._servers:
@@ -220,6 +223,7 @@ class Extender:
         self.store.close()
         self._groundwork.clients.close()
         self._leadership.join()
+        self.kueue.join(JOIN_S)
         self._groundwork.namespaces.join(JOIN_S)
 
     def _begin(self) -> None:
@@ -235,6 +239,7 @@ class Extender:
                 self._leadership.start()
                 self.configurations.start()
                 self.defrag.start()
+                self.kueue.start()
                 self._sampler.start()
                 self._forecaster.start()
                 if self._node_sync is not None:

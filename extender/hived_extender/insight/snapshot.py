@@ -23,6 +23,7 @@ from hived.topology import BoolArray
 from hived_config.access import AccessRules
 from hived_extender.kube_rules.demands import Demands
 from hived_extender.kube_rules.nodes import RuledNode
+from hived_extender.pods.dialects import kueue
 from hived_extender.pods.progress import seconds_of
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.explaining import ends_s_of, last_of, limit_s_of, troubles
@@ -281,7 +282,7 @@ def _asked(record: PodRecord, cache: ClusterCache) -> tuple[WaitingEntry, Round 
     name = record.key if record.gang is None else f"podgroup/{record.gang}"
     refused = WaitingEntry(name, record.namespace, vc, priority, ())
     if record.state is PodState.HELD:
-        return replace(refused, refusal=HELD, is_incomplete=True), None
+        return replace(refused, refusal=_held(record), is_incomplete=True), None
     try:
         step = cache.rounds.step(record)
     except UserError as error:
@@ -291,6 +292,11 @@ def _asked(record: PodRecord, cache: ClusterCache) -> tuple[WaitingEntry, Round 
     if not isinstance(step, Alone):
         return replace(refused, refusal=step.reason, is_incomplete=True), None
     return None if step.request is None else (replace(refused, name=record.key), step.request)
+
+
+def _held(record: PodRecord) -> str:
+    """Who keeps kube-scheduler from asking about a pod, as far as its gates say it."""
+    return kueue.NOT_ADMITTED if record.seen.is_held_by_kueue else HELD
 
 
 def _own(record: PodRecord, cache: ClusterCache) -> tuple[WaitingEntry, PodRequest | None] | None:
@@ -307,7 +313,7 @@ def _own(record: PodRecord, cache: ClusterCache) -> tuple[WaitingEntry, PodReque
     spec = request.spec
     entry = WaitingEntry(spec.group.name, record.namespace, spec.virtual_cluster, spec.priority, ())
     if record.state is PodState.HELD:
-        return replace(entry, refusal=HELD, is_incomplete=True), None
+        return replace(entry, refusal=_held(record), is_incomplete=True), None
     return entry, request
 
 

@@ -121,6 +121,14 @@ class KubeClient:
         answer = self._request("PATCH", path, body=body, content_type="application/merge-patch+json")
         return decode(msgspec.json.Decoder(item_type), answer)
 
+    def patch_as(self, path: str, body: Mapping[str, Any], manager: str) -> dict[str, Any]:
+        """As `patch`, by a field manager of this name. With a `metadata.resourceVersion` in `body`, an object that has
+        changed since is a conflict. Raises KubeError.
+        """
+        kind, query = "application/merge-patch+json", {"fieldManager": manager}
+        answer = self._request("PATCH", path, query, body=body, content_type=kind)
+        return decode(msgspec.json.Decoder(dict[str, Any]), answer)
+
     def patch_lists(self, path: str, body: Mapping[str, Any]) -> None:
         """Merge `body` into an object as `patch` does, but lists item by item where the API defines a key.
 

@@ -38,6 +38,7 @@ class Interpreter:
     def configure(self, cluster: ClusterSpec, rules: PodRules) -> None:
         """Read pods by another configuration from now on."""
         self.rules = rules
+        self.virtual_clusters = frozenset(cluster.virtual_clusters)
         self._resolver = Resolver(cluster, rules, self.labels_of)
         self._names = frozenset(names_for(rules.scheduler_names, cluster.virtual_clusters))
 

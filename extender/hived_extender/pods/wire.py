@@ -217,6 +217,12 @@ class Pod(msgspec.Struct):
         return bool(self.spec and self.spec.scheduling_gates)
 
     @property
+    def gates(self) -> tuple[str, ...]:
+        """The names of its scheduling gates."""
+        gates = (self.spec.scheduling_gates or ()) if self.spec is not None else ()
+        return tuple(str(gate.get("name", "")) for gate in gates)
+
+    @property
     def is_over(self) -> bool:
         """True if it will never run again and so holds nothing: it has completed, or is being deleted and has no node,
         nor will the API server let it have one.

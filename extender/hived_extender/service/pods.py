@@ -26,6 +26,7 @@ from hived_extender.kube.versions import is_older
 from hived_extender.kube_rules.demands import RuledPod
 from hived_extender.pods.asks import Ask
 from hived_extender.pods.declared import MOST_S
+from hived_extender.pods.dialects import kueue
 from hived_extender.pods.dialects.description import Description, GangKey, ObjectRef
 from hived_extender.pods.node_names import Mask
 from hived_extender.pods.progress import UNKNOWN, Progress
@@ -80,6 +81,7 @@ class PodName(msgspec.Struct, frozen=True):
 class Seen(msgspec.Struct, frozen=True):
     """Kubernetes' own view of a pod. `version` is the newest resourceVersion; the controller of `owner` made the pod,
     and a pod that `is_leaving` is being deleted: it is gone at `leaves_at` at the latest. It has `grace_s` to leave.
+    While it has `gates`, kube-scheduler leaves it alone.
     """
 
     version: str = ""
@@ -89,6 +91,12 @@ class Seen(msgspec.Struct, frozen=True):
     is_leaving: bool = False
     leaves_at: str = ""
     grace_s: float = GRACE_S
+    gates: tuple[str, ...] = ()
+
+    @property
+    def is_held_by_kueue(self) -> bool:
+        """Is one of its scheduling gates Kueue's?"""
+        return any(gate in kueue.GATES for gate in self.gates)
 
     @classmethod
     def of(cls, pod: Pod) -> "Seen":
@@ -103,6 +111,7 @@ class Seen(msgspec.Struct, frozen=True):
             bool(meta.deletion_timestamp),
             meta.deletion_timestamp or "",
             GRACE_S if grace_s is None else float(min(max(grace_s, 0), MOST_GRACE_S)),
+            pod.gates,
         )
 
 

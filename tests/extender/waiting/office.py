@@ -91,6 +91,7 @@ class Job(msgspec.Struct, frozen=True):
     selector: Mapping[str, str] = {}
     may_move: bool = False
     is_gated: bool = False
+    gate: str = "later"
     limit_s: int = 0
     namespace: str = "ns"
     more: Mapping[str, Any] = {}
@@ -204,7 +205,7 @@ class Office(SmallGangCluster):
         else:
             notes[SCHEDULING_SPEC] = json.dumps(_asked(job, size) | dict(job.more))
         spec: Json = {"nodeSelector": dict(job.selector)} if job.selector else {}
-        spec |= {"schedulingGates": [{"name": "later"}]} if job.is_gated else {}
+        spec |= {"schedulingGates": [{"name": job.gate}]} if job.is_gated else {}
         spec |= {"activeDeadlineSeconds": job.limit_s} if job.limit_s else {}
         body = pod_json(pod, uid=self._uid(pod), annotations=notes)
         if job.is_gang:

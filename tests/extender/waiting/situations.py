@@ -29,7 +29,7 @@ class Situation(msgspec.Struct, frozen=True):
     @property
     def is_gated(self) -> bool:
         """Do pods have scheduling gates? Kubernetes itself has a condition for these."""
-        return "scheduling gate" in self.sentence
+        return "scheduling gate" in self.sentence or "Kueue" in self.sentence
 
     @property
     def is_masked(self) -> bool:
@@ -364,6 +364,12 @@ SITUATIONS = [
         [late("2x8", is_gang=True, is_gated=True)],
         cause="incomplete",
         sentence="held by a scheduling gate",
+    ),
+    Situation(
+        "Kueue holds the pods",
+        [late("2x8", is_gang=True, is_gated=True, gate="kueue.x-k8s.io/admission")],
+        cause="incomplete",
+        sentence="Kueue has not admitted it yet",
     ),
     Situation(
         "the free nodes are tainted",

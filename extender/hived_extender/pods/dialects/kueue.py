@@ -10,6 +10,11 @@ GROUP_NAME = "kueue.x-k8s.io/pod-group-name"
 TOTAL = "kueue.x-k8s.io/pod-group-total-count"
 REQUIRED = "kueue.x-k8s.io/podset-required-topology"
 PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
+GATES = ("kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology", "kueue.x-k8s.io/elastic-job")
+"""Scheduling gates of pods that Kueue has not admitted, or whose nodes it has not chosen."""
+
+NOT_ADMITTED = "Kueue has not admitted it yet"
+
 KEYS = frozenset({GROUP_NAME, TOTAL, REQUIRED, PREFERRED})
 
 

@@ -14,6 +14,7 @@ import msgspec
 from hived.errors import UserError
 from hived.specs import GroupSpec, MemberSpec, PodRequest, PodSpec
 from hived_extender.pods.asks import Ask
+from hived_extender.pods.dialects import kueue
 from hived_extender.pods.dialects.description import GangKey, MatchPolicy
 from hived_extender.service.gangs.gang import Ended, Gang, Terms, age, is_ready, task_of
 from hived_extender.service.gangs.leaders import followers_of, has_only_led
@@ -211,9 +212,11 @@ def _lacking(gang: Gang, terms: Terms, have: int, minimum: int, what: str) -> st
     absent = _absent([record.name for record in members], terms.total or terms.minimum)
     if absent and have < minimum:
         notes.append(f"missing {absent}")
-    gated = [record.name for record in members if record.state is PodState.HELD]
-    if gated:
-        notes.append(f"{listed(gated)} held by a scheduling gate")
+    gated = [record for record in members if record.state is PodState.HELD]
+    if queued := [record.name for record in gated if record.seen.is_held_by_kueue]:
+        notes.append(f"{listed(queued)}: {kueue.NOT_ADMITTED}")
+    if others := [record.name for record in gated if not record.seen.is_held_by_kueue]:
+        notes.append(f"{listed(others)} held by a scheduling gate")
     wrong = [record.name for record in members if record.translation.ask is None and not record.state.is_placed]
     if wrong:
         notes.append(f"{listed(wrong)} refused (see the events there)")

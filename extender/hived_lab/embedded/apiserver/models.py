@@ -342,7 +342,7 @@ class PodGroup(KubeObject):
 
 
 class OpenObject(KubeObject):
-    """PodGroup or Workload of scheduling.k8s.io, a job, a queue; nothing in here reads what it says."""
+    """PodGroup or Workload of scheduling.k8s.io, a job, a queue, an object of Kueue; nothing reads what it says."""
 
     spec: dict[str, Any] = {}
     status: dict[str, Any] = {}

@@ -174,9 +174,14 @@ QUEUE_OBJECTS = (
     _object("scheduling.x-k8s.io", "v1alpha1", "Queue", printer=tables.QUEUE),
     _object("scheduling.x-k8s.io", "v1alpha1", "QueueUnit", printer=tables.QUEUE_UNIT, short_names=("qu", "qus")),
 )
+KUEUE_OBJECTS = (
+    _object("kueue.x-k8s.io", "v1beta2", "Workload"),
+    _object("kueue.x-k8s.io", "v1beta2", "AdmissionCheck", is_namespaced=False),
+    _object("kueue.x-k8s.io", "v1beta2", "ResourceFlavor", is_namespaced=False),
+)
 RESOURCES = (
     NAMESPACES, NODES, PODS, CONFIG_MAPS, CORE_EVENTS, EVENTS, LEASES, PRIORITY_CLASSES, *GANG_OBJECTS, *JOB_OBJECTS,
-    *QUEUE_OBJECTS,
+    *QUEUE_OBJECTS, *KUEUE_OBJECTS,
 )  # fmt: skip
 # Exists for discovery alone: kubectl evicts only where it finds this group.
 EVICTION_GROUP_VERSION = ("policy", "v1")

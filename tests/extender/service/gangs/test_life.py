@@ -3,6 +3,7 @@
 import pytest
 
 from hived_extender.pods.annotations import SCHEDULING_SPEC
+from hived_extender.pods.dialects import kueue
 from hived_extender.service.notices import Pace
 from tests.extender.service.small_cluster import spec_text
 from tests.extender.service.small_gangs import SmallGangCluster, koordinator
@@ -290,6 +291,19 @@ def test_a_pod_behind_a_gate_is_waited_for() -> None:
     cluster.pod("w-0", 2, koordinator("train", 2))
     pod = cluster.pod("w-1", 2, koordinator("train", 2), schedulingGates=[{"name": "later"}])
     assert "w-1 held by a scheduling gate" in cluster.ask("w-0")
+    del pod["spec"]["schedulingGates"]
+    cluster.kube.touch(pod)
+    cluster.see(pod)
+    assert len(cluster.settle()) == 2
+
+
+@pytest.mark.parametrize("gate", kueue.GATES)
+def test_a_pod_that_kueue_has_not_admitted_does_not_count_as_ready(gate: str) -> None:
+    cluster = SmallGangCluster()
+    cluster.pod("w-0", 2, koordinator("train", 2))
+    pod = cluster.pod("w-1", 2, koordinator("train", 2), schedulingGates=[{"name": gate}])
+    expected = "rejected by podgroup ns/train: 2 of 2 pods created (w-1: Kueue has not admitted it yet)"
+    assert cluster.ask("w-0") == expected
     del pod["spec"]["schedulingGates"]
     cluster.kube.touch(pod)
     cluster.see(pod)

@@ -12,8 +12,7 @@ import pytest
 from kubernetes import client, watch
 from kubernetes.client.exceptions import ApiException
 
-from hived_extender.pods.dialects import KINDS
-from hived_lab.embedded.apiserver.resources import JOB_OBJECTS, QUEUE_OBJECTS
+from hived_lab.embedded.apiserver.resources import RESOURCES
 from hived_lab.embedded.apiserver.server import ApiServer
 from tests.lab.embedded.helpers import binding, config_map, pod
 
@@ -43,8 +42,7 @@ def test_the_version_is_served(api: client.ApiClient) -> None:
 
 def test_groups_and_resources_are_discovered(api: client.ApiClient) -> None:
     groups = {group.name for group in client.ApisApi(api).get_api_versions().groups}
-    jobs = {kind.group for kind in (*JOB_OBJECTS, *QUEUE_OBJECTS)}
-    assert {"coordination.k8s.io", "events.k8s.io", "policy"} | {kind.group for kind in KINDS} | jobs == groups
+    assert groups == {"policy"} | {resource.group for resource in RESOURCES if resource.group}
     resources = {resource.name for resource in client.CoreV1Api(api).get_api_resources().resources}
     assert {"pods", "pods/binding", "pods/eviction", "pods/status", "nodes", "events", "configmaps"} <= resources
 

@@ -1,0 +1,1 @@
+"""Where Kueue is in charge of queues: its admission check, answered by hived."""

@@ -1,0 +1,306 @@
+"""The shell of Kueue's admission check: follows Kueue's objects, asks the service for cells, and writes states.
+
+Where the API server has no objects of Kueue, it is asked again every minute, and nothing else happens. Every replica
+follows; only the one that leads asks and writes.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from hived.decisions import Bind
+from hived.errors import HivedError, InvariantError, UserError
+from hived.specs import PodRequest, PodSpec
+from hived_extender.kube.client import KubeClient, KubeError
+from hived_extender.kube.metrics import Metrics
+from hived_extender.kube.optional_kinds import OptionalKinds
+from hived_extender.kueue.checks import Checks
+from hived_extender.kueue.gangs import Gang, NoCells, gang_of
+from hived_extender.kueue.names import CHECKS, FLAVORS, KINDS, WORKLOADS, KueueKind
+from hived_extender.kueue.workloads import Check, Object, Workload, check_of, flavor_labels, workload_of
+from hived_extender.kueue.writing import is_passing, write_active, write_state
+from hived_extender.pods.interpreter import Interpreter
+from hived_extender.service.core import Refused
+from hived_extender.service.explaining import Ration
+from hived_extender.service.service import Service
+from hived_extender.service.stimuli import (
+    GroupsEvicted,
+    Hold,
+    HoldAsked,
+    HoldDropped,
+    HoldsLookedAt,
+    HoldState,
+    Stimulus,
+    VictimsAsked,
+)
+
+log = logging.getLogger(__name__)
+
+TURN_S = 1.0
+"""Between two turns while Workloads wait for cells or have them; a fact that is news begins one sooner."""
+
+LEAST_S = 0.05
+"""Between any two turns."""
+
+EXPLANATIONS = 5.0
+"""Refusals a second that are explained; each takes milliseconds in a large cluster."""
+
+
+class KueueDesk:
+    """See the module; from `start` to `stop`. `turn` may be called by tests in place of the thread."""
+
+    def __init__(
+        self,
+        service: Service,
+        kube: KubeClient,
+        metrics: Metrics,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._service, self._kube = service, kube
+        self._clock, self._now = clock, now
+        self._lock = threading.Lock()  # for all that follows; never held while anybody is called
+        self._flavors: dict[str, dict[str, str]] = {}
+        self._known_checks: dict[str, Check] = {}
+        self._checks = Checks(self._read)
+        self._term: object = None
+        self._rules: object = None
+        self._ration = Ration(EXPLANATIONS, 2 * EXPLANATIONS)
+        self._news = threading.Event()
+        self._is_stopping = threading.Event()
+        self._kinds = OptionalKinds(kube, metrics, KINDS, self, "Kueue's objects")
+        self._thread = threading.Thread(target=self._run, name="Kueue", daemon=True)
+
+    def start(self) -> None:
+        """Begin to follow and, while this replica leads, to answer."""
+        self._kinds.start()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Answer nothing any more. Does not wait for a call under way."""
+        self._is_stopping.set()
+        self._news.set()
+        self._kinds.stop()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the end after `stop`, up to so long for each thread."""
+        self._kinds.join(timeout_s)
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+
+    # Told by the watches
+
+    def listed(self, kind: KueueKind, items: list[Object]) -> None:
+        """See `optional_kinds.Told`."""
+        with self._lock:
+            if kind is WORKLOADS:
+                there = {one.key: one for item in items if (one := _read(workload_of, item)) is not None}
+                for key in self._checks.missing(there):
+                    self._checks.workload_gone(key)
+                for workload in there.values():
+                    self._checks.workload_seen(workload)
+            elif kind is CHECKS:
+                self._known_checks = {one.name: one for item in items if (one := _read(check_of, item)) is not None}
+                self._checks.checks_are(self._known_checks.values())
+            else:
+                self._flavors = dict(one for item in items if (one := _read(flavor_labels, item)) is not None)
+                self._checks.read_anew()
+        self._news.set()
+
+    def seen(self, kind: KueueKind, item: Object) -> None:
+        """See `optional_kinds.Told`."""
+        with self._lock:
+            if kind is WORKLOADS and (workload := _read(workload_of, item)) is not None:
+                self._checks.workload_seen(workload)
+            elif kind is CHECKS and (check := _read(check_of, item)) is not None:
+                self._known_checks[check.name] = check
+                self._checks.checks_are(self._known_checks.values())
+            elif kind is FLAVORS and (flavor := _read(flavor_labels, item)) is not None:
+                name, labels = flavor
+                if self._flavors.get(name) != labels:
+                    self._flavors[name] = labels
+                    self._checks.read_anew()
+        self._news.set()
+
+    def gone(self, kind: KueueKind, item: Object) -> None:
+        """See `optional_kinds.Told`."""
+        with self._lock:
+            if kind is WORKLOADS and (workload := _read(workload_of, item)) is not None:
+                self._checks.workload_gone(workload.key)
+            elif kind is CHECKS and (check := _read(check_of, item)) is not None:
+                self._known_checks.pop(check.name, None)
+                self._checks.checks_are(self._known_checks.values())
+        self._news.set()
+
+    def unserved(self, kind: KueueKind) -> None:
+        """See `optional_kinds.Told`."""
+        self.listed(kind, [])
+
+    # Turns
+
+    def _run(self) -> None:
+        while not self._is_stopping.is_set():
+            is_busy = False
+            try:
+                is_busy = self.turn()
+            except InvariantError:
+                return  # the service has stopped
+            except Exception:
+                log.critical("a turn of Kueue's admission check has failed, and is tried again", exc_info=True)
+                is_busy = True
+            self._news.wait(TURN_S if is_busy else None)
+            self._news.clear()
+            self._is_stopping.wait(LEAST_S)
+
+    def turn(self) -> bool:
+        """Ask for cells and write what is due. Returns whether to come again soon without news.
+
+        Cost: a question to the core for each kind of gang that waits, a write for each state that changes.
+        """
+        if not self._service.is_ready:
+            self._term = None
+            with self._lock:
+                return bool(self._known_checks)
+        with self._lock:
+            self._begin_term()
+            inactive = [one for one in self._known_checks.values() if one.is_ours and not one.is_active]
+        for check in inactive:
+            self._tell_active(check)
+        try:
+            self._ask()
+        except UserError as error:  # it leads no more, or others were served for too long
+            log.info("cells for Kueue's workloads are asked for later", extra={"fields": {"cause": error.message}})
+        self._write()
+        with self._lock:
+            return bool(self._checks.entries or inactive)
+
+    def _begin_term(self) -> None:
+        term, rules = self._service.machine.term, self._service.machine.interpreter.rules
+        if term != self._term:
+            self._term, self._rules = term, rules
+            self._checks.forget_holds()
+        elif rules is not self._rules:
+            self._rules = rules
+            self._checks.read_anew()
+
+    def _ask(self) -> None:
+        """Ask for cells, in order; gangs that are alike get one answer if it is no."""
+        with self._lock:
+            dropped, holds = self._checks.take_dropped(), self._checks.to_ask()
+        for key in dropped:
+            self._put(HoldDropped(key))
+        refusals: dict[PodSpec, tuple[str, bool]] = {}
+        for hold in holds:
+            alike = hold.spec.of_group("")
+            if alike in refusals:
+                why, never = refusals[alike]
+                with self._lock:
+                    self._checks.refused(hold.key, why, never=never)
+                continue
+            why, never = self._ask_one(hold)
+            if why:
+                refusals[alike] = why, never
+        if holds or dropped or self._has_held():
+            states: Mapping[str, HoldState] = self._put(HoldsLookedAt())
+            with self._lock:
+                self._checks.progressed(states)
+
+    def _ask_one(self, hold: Hold) -> tuple[str, bool]:
+        """Ask for the cells of one gang; returns why it cannot have them, "" if it has, and whether it never can."""
+        try:
+            answer = self._put(HoldAsked(hold))
+        except UserError as error:
+            if error.code >= 500:
+                raise
+            with self._lock:
+                self._checks.refused(hold.key, error.message, never=True)
+            return error.message, True
+        if isinstance(answer, Bind):
+            with self._lock:
+                self._checks.held(hold.key)
+            return "", False
+        why, never = self._explained(hold, answer.reason)
+        with self._lock:
+            self._checks.refused(hold.key, why, never=never)
+            may_evict = not never and self._checks.may_evict(hold.key, self._clock())
+        if may_evict:
+            self._make_room(hold)
+        return why, never
+
+    def _make_room(self, hold: Hold) -> None:
+        """Ask opportunistic pods to leave, if that would give a guaranteed gang its cells."""
+        victims = self._put(VictimsAsked(hold, ()))
+        if victims is not None and victims.groups:
+            self._put(GroupsEvicted(victims.groups, hold.key))
+            with self._lock:
+                self._checks.evicts(hold.key, self._clock(), len(victims.groups))
+
+    def _explained(self, hold: Hold, reason: str) -> tuple[str, bool]:
+        """Why there is no room, in words for people, and whether there never can be."""
+        job = hold.job
+        request = PodRequest(hold.key, job.name, job.namespace, hold.spec)
+        with self._service.runner.look() as machine:
+            explaining = machine.explaining
+            found = explaining.certificate([request], Refused(reason, request=request), "", self._ration)
+            if found is None:
+                return reason, False
+            told = explaining.as_told(found, job.namespace)
+            return explaining.words(told.sentence, reason), told.never
+
+    def _put(self, question: Stimulus) -> Any:
+        """Ask the service, or tell it. Raises UserError (503) where this replica does not lead."""
+        self._service.check_leads()
+        return self._service.runner.handle(question)
+
+    def _has_held(self) -> bool:
+        with self._lock:
+            return any(entry.is_held for entry in self._checks.entries.values())
+
+    # Writes
+
+    def _write(self) -> None:
+        collection = self._kinds.path(lambda kind: kind is WORKLOADS)
+        with self._lock:
+            writes = self._checks.take_writes(self._clock())
+        for write in writes:
+            error: HivedError | None = None
+            found: Workload | None = None
+            try:
+                if collection and self._service.is_ready and not self._is_stopping.is_set():
+                    found = _read(workload_of, write_state(self._kube, collection, write, self._now()))
+            except KubeError as refusal:
+                error = refusal
+                level = logging.INFO if is_passing(refusal) else logging.WARNING
+                fields = {"workload": str(write.workload.job), "state": write.said.state, "cause": str(refusal)}
+                log.log(level, "the state of a Workload was not written", extra={"fields": fields})
+            with self._lock:
+                self._checks.wrote(write, self._clock(), refused=error is not None)
+                if found is not None:
+                    self._checks.workload_seen(found)
+
+    def _tell_active(self, check: Check) -> None:
+        collection = self._kinds.path(lambda kind: kind is CHECKS)
+        try:
+            if collection:
+                write_active(self._kube, collection, check, self._now())
+        except KubeError as error:
+            fields = {"check": check.name, "cause": str(error)}
+            log.warning("an AdmissionCheck was not told that hived is at work", extra={"fields": fields})
+
+    def _read(self, workload: Workload) -> Gang | NoCells:
+        interpreter: Interpreter = self._service.machine.interpreter
+        return gang_of(workload, interpreter, lambda name: self._flavors.get(name, {}))
+
+
+def _read(reader: Callable[[Object], Any], item: Object) -> Any:
+    """An object as read, None if it cannot be: then the log has it, and others go on."""
+    try:
+        return reader(item)
+    except (UserError, msgspec.MsgspecError) as error:
+        log.warning("an object of Kueue's was not understood", extra={"fields": {"cause": str(error)}})
+        return None

@@ -1,0 +1,288 @@
+"""Kueue's objects as far as the admission check needs them: a Workload, an AdmissionCheck, a ResourceFlavor.
+
+v1beta1 and v1beta2 are alike in all of these fields, but for the priority class of a Workload.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from hived.errors import UserError
+from hived_extender.job_kinds.gates import GANG
+from hived_extender.job_kinds.job import JobRef
+from hived_extender.kueue.names import (
+    ACTIVE,
+    ADMITTED,
+    CONTROLLER,
+    EVICTED,
+    FINISHED,
+    GROUP,
+    GROUP_WORKLOAD,
+    PENDING,
+    PODS_READY,
+    QUOTA_RESERVED,
+    WORKLOAD_PRIORITY_CLASS,
+)
+from hived_extender.pods.progress import seconds_of
+
+Object = dict[str, Any]
+
+
+class _Owner(msgspec.Struct, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    owner_references: list[_Owner] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Set(msgspec.Struct, rename="camel"):
+    name: str = "main"
+    count: int = 1
+    template: dict[str, Any] | None = None
+
+
+class _ClassRef(msgspec.Struct):
+    group: str = ""
+    kind: str = ""
+    name: str = ""
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    pod_sets: list[_Set] | None = None
+    queue_name: str = ""
+    priority: int | None = None
+    priority_class_ref: _ClassRef | None = None
+    priority_class_name: str = ""  # of v1beta1
+    priority_class_source: str = ""
+    active: bool | None = None
+
+
+class _Assignment(msgspec.Struct, rename="camel"):
+    name: str = "main"
+    flavors: dict[str, str] | None = None
+    count: int | None = None
+    topology_assignment: dict[str, Any] | None = None
+
+
+class _Admission(msgspec.Struct, rename="camel"):
+    cluster_queue: str = ""
+    pod_set_assignments: list[_Assignment] | None = None
+
+
+class _Condition(msgspec.Struct, rename="camel"):
+    type: str = ""
+    status: str = ""
+    last_transition_time: str | None = None
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    conditions: list[_Condition] | None = None
+    admission: _Admission | None = None
+    admission_checks: list[dict[str, Any]] | None = None
+
+
+class _Workload(msgspec.Struct):
+    metadata: _Metadata
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class PodSet(msgspec.Struct, frozen=True):
+    """`count` pods of one template, as many as Kueue has reserved quota for.
+
+    `flavors` are names of ResourceFlavors. `has_topology`: Kueue has chosen the nodes itself.
+    """
+
+    name: str
+    count: int
+    template: Mapping[str, Any]
+    flavors: tuple[str, ...] = ()
+    has_topology: bool = False
+
+
+class CheckState(msgspec.Struct, frozen=True):
+    """The state of one admission check, as it stands in a Workload."""
+
+    name: str
+    state: str
+    message: str = ""
+    retry_count: int = 0
+
+
+class Workload(msgspec.Struct, frozen=True):
+    """A Workload. Times are in seconds since 1970.
+
+    `written` are all its admission checks as they stand there. `class_name` is that of its PriorityClass, or, if it
+    `has_workload_class`, of its WorkloadPriorityClass.
+    """
+
+    job: JobRef
+    version: str
+    created_s: float
+    pod_sets: tuple[PodSet, ...]
+    written: tuple[Mapping[str, Any], ...] = ()
+    queue: str = ""
+    cluster_queue: str = ""
+    priority: int = 0
+    class_name: str = ""
+    has_workload_class: bool = False
+    is_active: bool = True
+    is_leaving: bool = False
+    reserved_s: float | None = None
+    true: frozenset[str] = frozenset()
+    owner: JobRef | None = None
+
+    @property
+    def key(self) -> str:
+        """Of its hold: unique for all time."""
+        return f"{self.job}/{self.job.uid}"
+
+    @property
+    def wants_cells(self) -> bool:
+        """Has it a quota, and nothing that takes it back?
+
+        Kueue sets checks back as it evicts a Workload. A state written after that would keep it out for ever.
+        """
+        is_over = EVICTED in self.true or FINISHED in self.true
+        return QUOTA_RESERVED in self.true and self.is_active and not self.is_leaving and not is_over
+
+    @property
+    def is_admitted(self) -> bool:
+        """May its pods start?"""
+        return ADMITTED in self.true
+
+    @property
+    def has_started(self) -> bool:
+        """Do all its pods run? Kueue says so only where it waits for pods to be ready."""
+        return PODS_READY in self.true
+
+    def check(self, name: str) -> CheckState | None:
+        """One of its admission checks, None if it has none of this name."""
+        return next((state for each in self.written if (state := _check_state(each)).name == name), None)
+
+    @property
+    def check_names(self) -> tuple[str, ...]:
+        """The names of its admission checks."""
+        return tuple(_check_state(each).name for each in self.written)
+
+
+def workload_of(item: Object) -> Workload:
+    """A Workload as JSON has it. Raises UserError if it is none."""
+    found = _convert(item, _Workload, "Workload")
+    meta, spec, status = found.metadata, found.spec, found.status
+    conditions = {each.type: each for each in status.conditions or () if each.status == "True"}
+    reserved = conditions.get(QUOTA_RESERVED)
+    admission = status.admission or _Admission()
+    assigned = {each.name: each for each in admission.pod_set_assignments or ()}
+    ref = spec.priority_class_ref
+    kind = ref.kind if ref is not None else spec.priority_class_source
+    version = item.get("apiVersion", f"{GROUP}/v1beta1")
+    return Workload(
+        JobRef(version, "Workload", meta.namespace, meta.name, meta.uid),
+        meta.resource_version,
+        seconds_of(meta.creation_timestamp or "") or 0.0,
+        tuple(_pod_set(each, assigned.get(each.name)) for each in spec.pod_sets or ()),
+        tuple(status.admission_checks or ()),
+        spec.queue_name,
+        admission.cluster_queue,
+        spec.priority or 0,
+        ref.name if ref is not None else spec.priority_class_name,
+        WORKLOAD_PRIORITY_CLASS.lower() in kind.lower(),
+        spec.active is not False,
+        bool(meta.deletion_timestamp),
+        None if reserved is None else seconds_of(reserved.last_transition_time or ""),
+        frozenset(conditions),
+        _owner(meta),
+    )
+
+
+def _owner(meta: _Metadata) -> JobRef | None:
+    """The job whose pods these are: the controller's object, or the group of plain pods that own the Workload."""
+    if (meta.annotations or {}).get(GROUP_WORKLOAD) == "true":
+        return JobRef("v1", GANG, meta.namespace, meta.name, meta.uid)
+    owner = next((each for each in meta.owner_references or () if each.controller), None)
+    return None if owner is None else JobRef(owner.api_version, owner.kind, meta.namespace, owner.name, owner.uid)
+
+
+def flavor_labels(item: Object) -> tuple[str, dict[str, str]]:
+    """The name of a ResourceFlavor, and the labels of its nodes. Raises UserError."""
+    found = _convert(item, _Flavor, "ResourceFlavor")
+    return found.metadata.name, found.spec.node_labels or {}
+
+
+class _FlavorSpec(msgspec.Struct, rename="camel"):
+    node_labels: dict[str, str] | None = None
+
+
+class _Flavor(msgspec.Struct):
+    metadata: _Metadata
+    spec: _FlavorSpec = msgspec.field(default_factory=_FlavorSpec)
+
+
+class _CheckSpec(msgspec.Struct, rename="camel"):
+    controller_name: str = ""
+
+
+class _Check(msgspec.Struct):
+    metadata: _Metadata
+    spec: _CheckSpec = msgspec.field(default_factory=_CheckSpec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class Check(msgspec.Struct, frozen=True):
+    """An AdmissionCheck: is it ours, and does its condition say that we are at work?"""
+
+    name: str
+    is_ours: bool
+    is_active: bool
+    version: str = ""
+    generation: int = 0
+    conditions: tuple[Mapping[str, Any], ...] = ()
+
+
+def check_of(item: Object) -> Check:
+    """An AdmissionCheck as JSON has it. Raises UserError."""
+    found = _convert(item, _Check, "AdmissionCheck")
+    is_active = any(each.type == ACTIVE and each.status == "True" for each in found.status.conditions or ())
+    conditions = (item.get("status") or {}).get("conditions") or ()
+    is_ours = found.spec.controller_name == CONTROLLER
+    meta = found.metadata
+    return Check(meta.name, is_ours, is_active, meta.resource_version, meta.generation, tuple(conditions))
+
+
+def _pod_set(found: _Set, assigned: _Assignment | None) -> PodSet:
+    count = found.count if assigned is None or assigned.count is None else assigned.count
+    flavors = () if assigned is None else tuple(sorted({*(assigned.flavors or {}).values()}))
+    has_topology = assigned is not None and assigned.topology_assignment is not None
+    return PodSet(found.name, count, found.template or {}, flavors, has_topology)
+
+
+def _check_state(found: Mapping[str, Any]) -> CheckState:
+    return CheckState(
+        str(found.get("name", "")),
+        str(found.get("state", PENDING)),
+        str(found.get("message", "")),
+        int(found.get("retryCount") or 0),
+    )
+
+
+def _convert(item: Object, kind: type[Any], name: str) -> Any:
+    try:
+        return msgspec.convert(item, kind)
+    except msgspec.ValidationError as error:
+        named = (item.get("metadata") or {}).get("name", "") if isinstance(item, dict) else ""
+        raise UserError(f"{name} {named!r} is not as Kueue's v1beta1 and v1beta2 have it: {error}") from None

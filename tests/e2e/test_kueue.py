@@ -1,0 +1,88 @@
+"""Kueue's admission check on a real API server: objects with Kueue's names and rules, written with the rights we ship.
+
+Kueue itself does not run: the test takes its steps.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from hived_extender.kube.client import KubeClient, KubeError
+from hived_extender.kueue.checks import Said, Write
+from hived_extender.kueue.workloads import workload_of
+from hived_extender.kueue.writing import write_state
+from tests.e2e.cluster import RealCluster
+from tests.e2e.kueue_kinds import DEFINITIONS, definitions
+from tests.e2e.plane import ControlPlane
+from tests.e2e.pods import configuration
+from tests.e2e.rights import grant_rights, service_kubeconfig
+from tests.expecting import expect_soon
+from tests.extender.kueue.kueue_by_hand import KueueByHand
+from tests.extender.kueue.workload_objects import CHECK, pod_set, template
+
+
+@pytest.fixture(params=["v1beta1", "v1beta2"])
+def kueue(plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[KueueByHand]:
+    """Kueue's part, with its kinds in one version of its API; they are gone afterwards."""
+    kinds = definitions(request.param)
+    for each in kinds:
+        plane.kube.create(DEFINITIONS, each)
+    kueue = KueueByHand(plane.kube, request.param)
+    plane.wait_for("Kueue's kinds to be there", kueue.is_there)
+    yield kueue
+    for each in kinds:
+        with suppress(KubeError):
+            plane.kube.delete(f"{DEFINITIONS}/{each['metadata']['name']}")
+    plane.wait_for("Kueue's kinds to be gone", lambda: not kueue.is_there())
+
+
+@pytest.fixture
+def hived(plane: ControlPlane, kueue: KueueByHand, tmp_path: Path) -> Iterator[RealCluster]:
+    """hived with the rights of an installation, after the kinds: it looks for new ones every minute."""
+    file = configuration(tmp_path, {"a": 1, "b": 1}, gpus=4)
+    file.write_text(file.read_text().replace("  a:\n", "  a:\n    namespaces: [default]\n"))
+    with RealCluster(plane, file) as cluster:
+        yield cluster
+
+
+def test_states_are_written_with_the_rights_that_we_ship(hived: RealCluster, kueue: KueueByHand) -> None:
+    kueue.declare()
+    expect_soon(kueue.is_active)
+    kueue.queue("job-cpu", pod_set(made_of=template(0)))
+    kueue.reserve("job-cpu", "theirs", CHECK)
+    kueue.expect("job-cpu", "Ready", "none of its pods asks hived for devices")
+    assert kueue.check("job-cpu", "theirs")["state"] == "Pending"
+    kueue.queue("job-odd", pod_set(made_of=template(virtual_cluster="nobody")))
+    kueue.reserve("job-odd")
+    kueue.expect("job-odd", "Rejected", "set it to a virtual cluster: a, b")
+
+
+@pytest.mark.parametrize(
+    "said", [Said("Ready", "held", ({"name": "main", "annotations": {"a": "b"}},)), Said("Retry", "lost", requeue_s=30)]
+)
+def test_the_schema_takes_every_state(plane: ControlPlane, kueue: KueueByHand, said: Said) -> None:
+    grant_rights(plane)
+    kube = KubeClient.connect(kubeconfig=str(service_kubeconfig(plane)))
+    kueue.queue("job-train")
+    kueue.reserve("job-train")
+    found = workload_of(kueue.get("job-train"))
+    write_state(kube, kueue.collection, Write(found, (CHECK,), said), 1_800_000_000.0)
+    check = kueue.check("job-train")
+    assert (check["state"], check["message"]) == (said.state, said.message)
+    assert check.get("podSetUpdates", []) == list(said.updates)
+    manager = next(each for each in kueue.get("job-train")["metadata"]["managedFields"] if "hived" in each["manager"])
+    assert (manager["manager"], manager["subresource"]) == ("hived-admission-check", "status")
+    kube.close()
+
+
+def test_a_state_is_not_written_over_an_eviction(plane: ControlPlane, kueue: KueueByHand) -> None:
+    kueue.queue("job-train")
+    kueue.reserve("job-train")
+    found = workload_of(kueue.get("job-train"))
+    kueue.evict("job-train")
+    with pytest.raises(KubeError) as refusal:
+        write_state(plane.kube, kueue.collection, Write(found, (CHECK,), Said("Retry", "late")), 1_800_000_000.0)
+    assert refusal.value.is_conflict
+    assert kueue.check("job-train")["state"] == "Pending"

@@ -1,0 +1,121 @@
+"""The steps of Kueue, one by one, as Kueue writes them. There is no Kueue: a test decides when each is taken."""
+
+from typing import Any
+
+from hived_extender.kube.client import KubeClient, KubeError
+from tests.expecting import expect_soon
+from tests.extender.kueue.workload_objects import (
+    CHECK,
+    admission,
+    admission_check,
+    check_state,
+    condition,
+    workload,
+)
+
+Json = dict[str, Any]
+
+
+class KueueByHand:
+    """Kueue's part in the life of Workloads of one namespace."""
+
+    def __init__(self, kube: KubeClient, version: str = "v1beta2", namespace: str = "default") -> None:
+        self.kube = kube
+        self._api_version = f"kueue.x-k8s.io/{version}"
+        self._base = f"/apis/{self._api_version}"
+        self._namespace = namespace
+
+    def is_there(self) -> bool:
+        """Are its kinds served?"""
+        try:
+            for plural in ("workloads", "admissionchecks", "resourceflavors"):
+                self.kube.get(f"{self._base}/{plural}")
+        except KubeError:
+            return False
+        return True
+
+    @property
+    def collection(self) -> str:
+        """Where all Workloads are."""
+        return f"{self._base}/workloads"
+
+    def declare(self, *names: str, controller: str = "hivedscheduler.microsoft.com/admission-check") -> None:
+        """An administrator creates AdmissionChecks."""
+        for name in names or (CHECK,):
+            body = admission_check(name, controller)
+            del body["metadata"]["uid"], body["metadata"]["resourceVersion"]
+            self.kube.create(f"{self._base}/admissionchecks", {**body, "apiVersion": self._api_version})
+
+    def is_active(self, name: str = CHECK) -> bool:
+        """Does the AdmissionCheck say that its controller is at work?"""
+        status = self.kube.get(f"{self._base}/admissionchecks/{name}").get("status") or {}
+        return any(each["type"] == "Active" and each["status"] == "True" for each in status.get("conditions", ()))
+
+    def queue(self, name: str, *pod_sets: Json, **spec: Any) -> None:
+        """A job of this name was created: it has a Workload, without quota."""
+        body = workload(name, *pod_sets, namespace=self._namespace, conditions=(), **spec)
+        del body["metadata"]["uid"], body["metadata"]["resourceVersion"], body["status"]
+        self.kube.create(self.path(), {**body, "apiVersion": self._api_version})
+
+    def reserve(self, name: str, *checks: str, cluster_queue: str = "research") -> None:
+        """There is quota for it, and its checks are due."""
+        sets = self.get(name)["spec"]["podSets"]
+        self.write(
+            name,
+            {
+                "conditions": [condition("QuotaReserved"), condition("Evicted", is_true=False)],
+                "admission": admission(*sets, cluster_queue=cluster_queue),
+                "admissionChecks": [check_state(check) for check in checks or (CHECK,)],
+            },
+        )
+
+    def admit(self, name: str) -> list[Json]:
+        """All its checks are ready. Returns the words that its pods get, by pod set."""
+        found = self.get(name)["status"]
+        assert {each["state"] for each in found["admissionChecks"]} == {"Ready"}
+        self.write(name, {"conditions": [*found["conditions"], condition("Admitted")]})
+        return [update for each in found["admissionChecks"] for update in each.get("podSetUpdates", ())]
+
+    def evict(self, name: str) -> None:
+        """It is taken back, and its checks are set back in the same call; a moment later its quota goes."""
+        found = self.get(name)["status"]
+        checks = [{**check_state(each["name"]), "message": "Reset"} for each in found["admissionChecks"]]
+        self.write(name, {"conditions": [condition("QuotaReserved"), condition("Evicted")], "admissionChecks": checks})
+        gone = [condition("QuotaReserved", is_true=False), condition("Evicted")]
+        self.write(name, {"conditions": gone, "admission": None})
+
+    def finish(self, name: str) -> None:
+        """Its job has ended."""
+        found = self.get(name)["status"]
+        self.write(name, {"conditions": [*found["conditions"], condition("Finished", reason="Succeeded")]})
+
+    def delete(self, name: str) -> None:
+        """Its job was deleted."""
+        self.kube.delete(self.path(name))
+
+    def check(self, name: str, check: str = CHECK) -> Json:
+        """The state of one of its checks."""
+        checks: list[Json] = self.get(name)["status"]["admissionChecks"]
+        return next(each for each in checks if each["name"] == check)
+
+    def expect(self, name: str, state: str, text: str = "", check: str = CHECK) -> Json:
+        """Wait until a check has this state, and its message has this text."""
+
+        def is_so() -> bool:
+            found = self.check(name, check)
+            return bool(found["state"] == state and text in found["message"])
+
+        expect_soon(is_so)
+        return self.check(name, check)
+
+    def get(self, name: str) -> Json:
+        """A Workload."""
+        return self.kube.get(self.path(name))
+
+    def path(self, name: str = "") -> str:
+        """Where Workloads are."""
+        return f"{self._base}/namespaces/{self._namespace}/workloads" + (f"/{name}" if name else "")
+
+    def write(self, name: str, status: Json) -> None:
+        """Merge into the status of a Workload. Kueue tries again where somebody else has written meanwhile."""
+        self.kube.patch(f"{self.path(name)}/status", {"status": status})

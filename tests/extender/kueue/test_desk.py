@@ -1,0 +1,38 @@
+"""The admission check on an embedded cluster: what hived writes into Kueue's objects."""
+
+from tests.expecting import expect_soon
+from tests.extender.kueue.kueue_by_hand import KueueByHand
+from tests.extender.kueue.workload_objects import CHECK, pod_set, template
+
+
+def test_our_checks_become_active_and_others_do_not(kueue: KueueByHand) -> None:
+    kueue.declare("theirs", controller="kueue.x-k8s.io/provisioning-request")
+    kueue.declare()
+    expect_soon(kueue.is_active)
+    assert not kueue.is_active("theirs")
+
+
+def test_a_workload_without_devices_is_ready_and_other_checks_stay(kueue: KueueByHand) -> None:
+    kueue.declare()
+    kueue.queue("job-cpu", pod_set(made_of=template(0)))
+    kueue.reserve("job-cpu", "theirs", CHECK)
+    found = kueue.expect("job-cpu", "Ready", "none of its pods asks hived for devices")
+    assert "podSetUpdates" not in found
+    assert kueue.check("job-cpu", "theirs")["state"] == "Pending"
+
+
+def test_a_mistake_is_rejected_with_the_words_that_pods_get(kueue: KueueByHand) -> None:
+    kueue.declare()
+    kueue.queue("job-odd", pod_set(made_of=template(virtual_cluster="nobody")))
+    kueue.reserve("job-odd")
+    kueue.expect("job-odd", "Rejected", "set it to a virtual cluster: ")
+
+
+def test_nothing_is_written_before_there_is_quota(kueue: KueueByHand) -> None:
+    kueue.declare()
+    expect_soon(kueue.is_active)
+    kueue.queue("job-cpu", pod_set(made_of=template(0)))
+    kueue.queue("job-later", pod_set(made_of=template(0)))
+    kueue.reserve("job-later")
+    kueue.expect("job-later", "Ready")
+    assert "status" not in kueue.get("job-cpu") or not kueue.get("job-cpu")["status"]
