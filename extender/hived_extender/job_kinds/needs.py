@@ -1,6 +1,6 @@
 """The needs of a job: the cells of its whole gang, amounts for quotas, and how long it runs.
 
-Each role's template is read as the pod that it will be, so a queued job asks for just that for which its pods ask later.
+Each role's template is read as the pod that it will be. So a queued job asks for just that for which its pods will ask.
 """
 
 import dataclasses
@@ -47,8 +47,8 @@ class Need(msgspec.Struct, frozen=True):
 def need_of(job: Job, interpreter: Interpreter) -> Need | None:
     """The needs of a job, None if it is not for us to queue: no pod of it is ours with devices.
 
-    Raises UserError, which names the job, where its cells cannot be made out, or are not of one kind. Cost: O(roles), as
-    much as reading a pod for each.
+    Raises UserError, which names the job, where its cells cannot be made out, or are not of one kind. Cost: that of
+    reading a pod for each role.
     """
     if job.manager is not None or not marks.may_queue(job.labels, job.annotations):
         return None
@@ -152,8 +152,8 @@ def _merged(job: Job, asked: Sequence[tuple[Role, PodSpec]]) -> PodSpec:
             mine, theirs = getattr(first, field), getattr(spec, field)
             if mine != theirs:
                 raise UserError(
-                    f"{job.ref}: {word} of role {first_role.name} is {mine!r}, that of role {role.name} {theirs!r}: a job "
-                    "waits in one queue, for cells of one kind; give both the same"
+                    f"{job.ref}: {word} of role {first_role.name} is {mine!r}, that of role {role.name} {theirs!r}: a "
+                    "job waits in one queue, for cells of one kind; give both the same"
                 )
     group = GroupSpec(job.ref.key, tuple(MemberSpec(count, size) for size, count in sorted(sizes.items())))
     is_required = first.within_is_required and all(spec.within_is_required for _, spec in asked)
