@@ -82,6 +82,7 @@ class History:
         self.queues = Queues(self.spec)
         self.queues.told_rules(self.rules)
         self.live = Live(self.spec)
+        self._empty = Live(self.spec)
         self.now = 0.0
         self.courses: dict[str, Course] = {}
         self.arrived: list[str] = []
@@ -110,7 +111,8 @@ class History:
                 assert wake > self.now or self._is_stuck() is None, self._is_stuck()
                 self._play_until(max(wake, self.now))
                 if not self.timers and self.queues.wake_s() == wake:
-                    raise AssertionError(f"nothing happens, and these wait: {self._waiting()[:5]}")
+                    why = [(key, self.queues.why(key)) for key in self._waiting()[:5]]
+                    raise AssertionError(f"nothing happens, and these wait: {why}")
             else:
                 self._play_until(self.timers[0][0])
             self._turn()
@@ -203,8 +205,8 @@ class History:
         spec = PodSpec(vc, priority, size, GroupSpec(key, (MemberSpec(count, size),)))
         preemptible = random.randrange(100) < 80
         unit = Unit(key, vc, spec, self.now, is_preemptible=preemptible, limit_s=limit)
-        alone = copy_state(self.live_empty())
-        if not isinstance(decide(alone, Ask(unit, priority < 0)), Bind):
+        is_borrowing = priority < 0 or (preemptible and setting.borrows)
+        if not isinstance(decide(self._empty.state, Ask(unit, is_borrowing)), Bind):
             return
         self.courses[key] = Course(unit, run_s, self.now)
         self.arrived.append(key)
@@ -213,11 +215,6 @@ class History:
             f"{self.now} arrived {key} {vc} p{priority} {count}x{size} pre={preemptible} run={run_s} lim={limit}"
         )
         self.evictions.clear()
-
-    def live_empty(self):  # type: ignore[no-untyped-def]
-        if not hasattr(self, "_empty"):
-            self._empty = Live(self.spec).state
-        return self._empty
 
     def _restart(self) -> None:
         memos = self.queues.dump()
@@ -304,11 +301,15 @@ class History:
 
     def _is_stuck(self) -> str | None:
         """A unit that waits although it could run beside all others, if there is one."""
+        refused: set[PodSpec] = set()
         if self.setting.policy is not Policy.BLOCK:
             for key in self._waiting():
                 unit = self.courses[key].unit
                 may_borrow = unit.priority < 0 or (self.setting.borrows and unit.is_preemptible)
-                if may_borrow and isinstance(decide(copy_state(self.live.state), Ask(unit, True)), Bind):
+                shape = unit.spec.of_group("")
+                is_new = may_borrow and shape not in refused
+                refused.add(shape)
+                if is_new and isinstance(decide(self.live.state, Ask(unit, True)), Bind):
                     return f"{key} could borrow at {self.now}"
                 if self.queues.due(key) is not None:
                     return (
@@ -334,6 +335,9 @@ class History:
             starts = Alone(self.spec, vc, self.setting.policy).play(jobs)
             for job in jobs:
                 key = job.unit.key
+                if key not in starts:
+                    assert self.courses[key].due_s is None, "its virtual cluster alone has no room for it"
+                    continue
                 first = self.courses[key].first_start_s
                 assert first is not None
                 assert first <= starts[key] + self.setting.grace_s, (

@@ -6,6 +6,8 @@ else gets these cells: each question names the claims that come first.
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+
 from hived.decisions import Bind, Wait
 from hived_extender.queues.entries import Entry, Run
 from hived_extender.queues.order import Walk
@@ -52,10 +54,13 @@ class LiveTurn:
     def _serve_one(self, entry: Entry) -> None:
         table, key = self._table, entry.unit.key
         claim = table.claims.get(key)
-        left = [] if claim is None else [each for each in claim.victims if self._is_leaving(each)]
-        if any(not self._is_borrowed(each) for each in left):
+        own = table.own.runs[key].leaves
+        here = [other for other, leaves in table.vacating.items() if np.isin(own, leaves).any()]
+        if here:
             table.due[key] = "waits for jobs of lower priority to leave"
-            return  # it needs the very cells of its virtual cluster that these have
+            self._claim(key, here)
+            return
+        left = [] if claim is None else [each for each in claim.victims if self._is_leaving(each)]
         victims = quota_victims(table, entry.unit, self._now)
         if victims:
             self._stop(victims, key, FOR_QUOTA)
@@ -102,15 +107,15 @@ class LiveTurn:
             if queue in closed or (rules.max_depth and depth[queue] > rules.max_depth):
                 continue
             is_blocking = rules.policy is Policy.BLOCK
-            if is_blocking and not table.ahead_blocks.may_try(queue, key, self._now, table.change):
+            if is_blocking and not table.blocks.may_try(queue, key, self._now, table.change):
                 closed[queue] = None
             elif self._borrow(entry):
                 walk.took()
                 if is_blocking:
-                    table.ahead_blocks.started(queue)
+                    table.blocks.started(queue)
             elif is_blocking:
                 closed[queue] = None
-                table.ahead_blocks.refused(queue, key, self._now, table.change)
+                table.blocks.refused(queue, key, self._now, table.change)
 
     def _borrow(self, entry: Entry) -> bool:
         """Start a unit on cells that nobody uses; if there are none, take some back from borrowers over their share."""
@@ -191,10 +196,6 @@ class LiveTurn:
     def _is_leaving(self, key: str) -> bool:
         entry = self._table.entries.get(key)
         return entry is not None and bool(entry.leaving_for)
-
-    def _is_borrowed(self, key: str) -> bool:
-        entry = self._table.entries.get(key)
-        return entry is None or entry.run is None or entry.run.is_borrowed
 
     def _pending(self, key: str) -> Pending:
         """The room that is being made, as the question about this unit has to heed it."""

@@ -196,8 +196,9 @@ class OwnTurn:
     def _lose(self, victim: str, winner: str) -> None:
         """A unit loses its place to one of higher priority, and stands in the line again."""
         table = self._table
-        entry = table.entries.get(victim)
+        entry, run = table.entries.get(victim), table.own.runs[victim]
         self.end(victim, is_played=False)
         table.claims.pop(victim, None)
         if entry is not None and entry.run is not None and not entry.run.is_borrowed and not entry.leaving_for:
             self.stops[victim] = winner
+            table.vacating[victim] = run.leaves

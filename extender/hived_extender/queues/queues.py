@@ -6,6 +6,8 @@ that are due there, then lends what is left. Facts only note what is to be looke
 
 from collections.abc import Callable, Iterable, Mapping
 
+import numpy as np
+
 from hived.specs import BindInfo, ClusterSpec, PodSpec
 from hived_extender.queues import explaining
 from hived_extender.queues.entries import Entry, Memo, Run
@@ -90,6 +92,8 @@ class Queues:
             self._restored.append((memo.due_s, unit.key, memo.own))
         if memo.started_s is not None and memo.ran_s is None:
             table.started(entry, Run(memo.started_s, memo.is_borrowed))
+            if memo.own and memo.due_s is None:
+                table.vacating[unit.key] = np.array(memo.own, np.int32)
         self._count_waiting(entry)
         table.settle(entry)
         table.exchanges.forget()
@@ -242,11 +246,12 @@ class Queues:
         return {key: self._memo(entry) for key, entry in self._table.entries.items()}
 
     def _memo(self, entry: Entry) -> Memo:
-        own, run = self._table.own.runs.get(entry.unit.key), entry.run
+        table, key = self._table, entry.unit.key
+        own, run = table.own.runs.get(key), entry.run
         return Memo(
             place=None if entry.place == entry.unit.created_s else entry.place,
             due_s=None if own is None else own.due_s,
-            own=() if own is None else own.own,
+            own=tuple(table.vacating[key].tolist()) if key in table.vacating else () if own is None else own.own,
             started_s=None if run is None else run.start_s,
             is_borrowed=run is not None and run.is_borrowed,
             ran_s=entry.ran_s,

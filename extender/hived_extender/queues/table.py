@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from hived.specs import MIN_GUARANTEED_PRIORITY, ClusterSpec
+from hived.topology import IntArray
 from hived_extender.queues.entries import Entry, Run
 from hived_extender.queues.ledger import Ledger, Unlimited
 from hived_extender.queues.order import Kind, Kinds, Line, Rank
@@ -59,12 +60,13 @@ class Table:
         self.reclaim_refusals: dict[int, None] = {}
         self.due: dict[str, str] = {}  # units that are due and have no cells, in order; and why not
         self.claims: dict[str, Claim] = {}
-        self.exchanges, self.own_blocks, self.ahead_blocks = Exchanges(), Blocks(), Blocks()
+        self.exchanges, self.blocks = Exchanges(), Blocks()
         self.change = 0  # releases, additions and deletions
         self.asked_at = -1  # the count of changes when units that are due were asked about last
         self.running: dict[str, None] = {}
         self.users: dict[tuple[str, str], int] = {}
         self.own_users: dict[tuple[str, str], int] = {}
+        self.vacating: dict[str, IntArray] = {}  # virtual leaves of units that leave and have lost their place there
         self.user_waits: dict[tuple[str, str], dict[str, None]] = {}
         self.played: dict[str, dict[str, None]] = {}
         self.count_anew()
@@ -85,6 +87,8 @@ class Table:
                 line.add(kind, at)
             elif has and not wants:
                 line.remove(kind, at)
+                # it may have been the first one, which others could not go past
+                wants_own = wants_own or (line is lines[0] and not is_own)
         if wants_own:
             self.refusals(unit.vc).is_stale = True
         if is_own and is_waiting and not entry.leaving_for:
@@ -170,6 +174,7 @@ class Table:
             self.shares.give(entry.unit)
         self._count_run(entry, -1)
         self.running.pop(entry.unit.key, None)
+        self.vacating.pop(entry.unit.key, None)
         entry.run, entry.leaving_for = None, ""
         self.freed()
 
