@@ -24,6 +24,7 @@ from hived_extender.kueue.names import (
     QUOTA_RESERVED,
     WORKLOAD_PRIORITY_CLASS,
 )
+from hived_extender.kueue.topologies import Assignment, Domain, domains_of
 from hived_extender.pods.progress import seconds_of
 
 Object = dict[str, Any]
@@ -75,7 +76,7 @@ class _Assignment(msgspec.Struct, rename="camel"):
     name: str = "main"
     flavors: dict[str, str] | None = None
     count: int | None = None
-    topology_assignment: dict[str, Any] | None = None
+    topology_assignment: Assignment | None = None
 
 
 class _Admission(msgspec.Struct, rename="camel"):
@@ -104,14 +105,14 @@ class _Workload(msgspec.Struct):
 class PodSet(msgspec.Struct, frozen=True):
     """`count` pods of one template, as many as Kueue has reserved quota for.
 
-    `flavors` are names of ResourceFlavors. `has_topology`: Kueue has chosen the nodes itself.
+    `flavors` are names of ResourceFlavors. `domains` are there if Kueue has chosen the nodes itself.
     """
 
     name: str
     count: int
     template: Mapping[str, Any]
     flavors: tuple[str, ...] = ()
-    has_topology: bool = False
+    domains: tuple[Domain, ...] = ()
 
 
 class CheckState(msgspec.Struct, frozen=True):
@@ -267,8 +268,9 @@ def check_of(item: Object) -> Check:
 def _pod_set(found: _Set, assigned: _Assignment | None) -> PodSet:
     count = found.count if assigned is None or assigned.count is None else assigned.count
     flavors = () if assigned is None else tuple(sorted({*(assigned.flavors or {}).values()}))
-    has_topology = assigned is not None and assigned.topology_assignment is not None
-    return PodSet(found.name, count, found.template or {}, flavors, has_topology)
+    topology = None if assigned is None else assigned.topology_assignment
+    domains = () if topology is None else domains_of(topology)
+    return PodSet(found.name, count, found.template or {}, flavors, domains)
 
 
 def _check_state(found: Mapping[str, Any]) -> CheckState:

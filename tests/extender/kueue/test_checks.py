@@ -38,7 +38,7 @@ def read(one: Workload) -> Gang | NoCells:
         return NoCells("no devices")
     priority = -1 if "spare" in name else 5 if "urgent" in name else 0
     vc = "b" if name.endswith("-b") else "a"
-    return Gang(PodSpec(vc, priority, 4, GroupSpec(one.key, (MemberSpec(2, 4),)), leaf_cell_type="A100"), UPDATES)
+    return Gang(PodSpec(vc, priority, 4, GroupSpec(one.key, (MemberSpec(2, 4),)), leaf_cell_type="A100"), (), UPDATES)
 
 
 def started(*items: dict[str, Any]) -> Checks:
