@@ -12,7 +12,6 @@ import heapq
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from hived.copying import copy_state
 from hived.decisions import Bind
 from hived.invariants import broken_rule
 from hived.specs import ClusterSpec, GroupSpec, MemberSpec, PodSpec

@@ -1,8 +1,8 @@
 """The shell of the queues: follows job objects, has turns taken, carries orders out, and publishes what became of jobs.
 
-One thread has the queues and the book of jobs. Watches hand facts over and wake it; writes are made on other threads and
-come back as facts. Every replica follows jobs; only the one that leads takes turns. A new term begins with empty queues,
-to which all jobs are told with the state that is kept on them.
+One thread has the queues and the book of jobs. Watches hand facts over and wake it; writes are made on other threads
+and come back as facts. Every replica follows jobs; only the one that leads takes turns. A new term begins with empty
+queues, to which all jobs are told with the state that is kept on them.
 """
 
 import logging

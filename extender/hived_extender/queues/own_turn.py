@@ -48,7 +48,7 @@ class OwnTurn:
         table.settle(entry)
 
     def over(self, entry: Entry, start_s: float, now: float) -> None:
-        """A unit has really ended that started at `start_s`; it stays as long as its own schedule has yet to play it."""
+        """A unit has really ended that started at `start_s`; it stays until its own schedule has played it."""
         table, key = self._table, entry.unit.key
         entry.ran_s = max(now - start_s, 0.0)
         table.own.ended(key, start_s, now)
