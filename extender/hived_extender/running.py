@@ -36,6 +36,7 @@ from hived_extender.kube.metrics import Metrics
 from hived_extender.kueue.desk import KueueDesk
 from hived_extender.options import Options
 from hived_extender.pods.podgroups import Objects
+from hived_extender.pods.proofs import Prover
 from hived_extender.queues.desk import QueueDesk
 from hived_extender.reconfiguration.configurations import Configurations
 from hived_extender.reconfiguration.in_force import InForce
@@ -94,7 +95,7 @@ class Extender:
         self.insight = Answering(self.service, self._forecaster, preempted)
         self.defrag = DefragDesk(self.service, lambda: self.configurations.in_force.text, groundwork.secret)
         self.kueue = KueueDesk(self.service, groundwork.clients.kube, self.metrics)
-        self.queues = QueueDesk(self.service, groundwork.clients.kube, groundwork.prover, self.metrics)
+        self.queues = QueueDesk(self.service, groundwork.clients.kube, groundwork.prover or Prover(), self.metrics)
         self._node_sync = self._make_node_sync()
         self._server = self._make_server(listener)
         self._servers = [self._server] if webhook is None else [self._server, webhook]

@@ -1,46 +1,37 @@
 """The shell of the queues: follows job objects, has turns taken, carries orders out, and publishes what became of jobs.
 
-One thread has the queues and the book of jobs. Watches hand facts over and wake it; writes are made on other threads
-and come back as facts. Every replica follows jobs; only the one that leads takes turns. A new term begins with empty
-queues, to which all jobs are told with the state that is kept on them.
+One thread takes the turns. Watches hand facts over and wake it; calls on jobs are made on other threads and come back as
+facts. Every replica follows jobs; only the one that leads takes turns.
 """
 
 import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
-from hived.errors import InvariantError, UserError
+from hived.errors import InvariantError
 from hived_config.queueing import Queueing
 from hived_extender.job_kinds import kinds
-from hived_extender.job_kinds.job import Job, JobName, JobRef
+from hived_extender.job_kinds.job import Job
 from hived_extender.job_kinds.needs import Need, need_of
 from hived_extender.kube.client import KubeClient
 from hived_extender.kube.metrics import Metrics
 from hived_extender.kube.optional_kinds import OptionalKinds
 from hived_extender.pods.proofs import Prover
-from hived_extender.pods.wire import Pod
-from hived_extender.queues import kept
-from hived_extender.queues.book import Action, Book, Entry, Step
+from hived_extender.queues.book import Action
 from hived_extender.queues.calling import JobCaller
-from hived_extender.queues.live_room import LiveRoom
-from hived_extender.queues.policies import Policy, QueueRules, Rules, policy_named
 from hived_extender.queues.publishing import KINDS as OBJECT_KINDS
 from hived_extender.queues.publishing import Publisher
-from hived_extender.queues.queues import Queues
-from hived_extender.queues.recording import Records
-from hived_extender.queues.surroundings import Surroundings
-from hived_extender.queues.units import Evict, Start, Stop, Unit
-from hived_extender.queues.watched import Seen, WatchedJobs
+from hived_extender.queues.turns import Turns
+from hived_extender.queues.watched import WatchedJobs
 from hived_extender.service.pods import PodName
 from hived_extender.service.service import Service
-from hived_extender.service.stimuli import GroupsEvicted, HoldDropped, HoldsLookedAt, HoldState, Stimulus
 
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.5
-"""Between two looks at the cluster while jobs wait or run."""
+"""Between two looks at the cluster while there are jobs, or this replica does not lead."""
 
 LEAST_S = 0.02
 """Between any two turns: facts that come together are looked at together."""
@@ -53,7 +44,10 @@ WRITES = 50
 
 
 class QueueDesk:
-    """See the module; from `start` to `stop`. `look` may be called by tests in place of the thread."""
+    """See the module; from `start` to `stop`. `look` may be called by tests in place of the thread.
+
+    `turns` are those of the present term, None while there are none; `lock` is held while they change.
+    """
 
     def __init__(
         self,
@@ -65,35 +59,26 @@ class QueueDesk:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._service, self._kube, self._prover = service, kube, prover
-        self._clock, self._now = clock, now
-        self._wake = threading.Event()
-        self._is_stopping = threading.Event()
+        self._service, self._prover, self._now = service, prover, now
+        self._wake, self._is_stopping = threading.Event(), threading.Event()
         self._answers: deque[tuple[Action, str]] = deque()
-        self.lock = threading.Lock()  # for the queues and the book, between turns
+        self._under_way = 0
+        self._term: object = None
+        self.turns: Turns | None = None
+        self.lock = threading.Lock()
         self.jobs = WatchedJobs(self._read_need, self._wake.set)
         self.publisher = Publisher(kube, clock)
         self._followed = OptionalKinds(kube, metrics, kinds.KINDS, self.jobs, "jobs")
         self._objects = OptionalKinds(kube, metrics, OBJECT_KINDS, self.publisher, "queues")
         self._caller = JobCaller(kube, prover, self._pods_of, self._answered)
         self._thread = threading.Thread(target=self._run, name="queues", daemon=True)
-        self._term: object = None
-        self._rules: Queueing = Queueing()
-        self._under_way = 0
-        self._refs: dict[str, tuple[JobRef, Sequence[tuple[Pod, int]]]] = {}
-        self._names: dict[JobName, str] = {}
-        self.queues: Queues | None = None
-        self.book: Book | None = None
-        self._records: Records | None = None
-        self._surroundings: Surroundings | None = None
-        self._wake_s: float | None = None
-
-    # Running
 
     @property
-    def is_enabled(self) -> bool:
-        """Do jobs wait in queues, by the configuration in force?"""
-        return self._queueing.is_enabled
+    def queueing(self) -> Queueing:
+        """The rules of the configuration in force."""
+        return self._service.machine.interpreter.rules.queueing
+
+    # Running
 
     def start(self) -> None:
         """Begin to follow jobs and, while this replica leads, to take turns."""
@@ -116,6 +101,30 @@ class QueueDesk:
         self._followed.join(timeout_s)
         self._objects.join(timeout_s)
 
+    def look(self) -> float | None:
+        """Take facts in and take a turn. Returns after how many seconds to look again without news, None for never."""
+        if not self._service.is_ready or not self.queueing.is_enabled:
+            self._end_term()
+            return LOOK_S
+        with self.lock:
+            turns = self._turns()
+            if turns is None:
+                return LOOK_S
+            for name, seen in self.jobs.take_news().items():
+                turns.job_seen(name, seen)
+            while self._answers:
+                action, error = self._answers.popleft()
+                self._under_way -= 1
+                turns.wrote(action, error)
+            turns.follow_pods()
+            turns.take_turn()
+            for action in turns.take_actions(CALLS - self._under_way):
+                self._under_way += 1
+                self._caller.call(action, self._may_write)
+            turns.record()
+        self.publisher.write(WRITES, self._may_write)
+        return LOOK_S
+
     def _run(self) -> None:
         while not self._is_stopping.is_set():
             wait_s: float | None = LOOK_S
@@ -132,149 +141,37 @@ class QueueDesk:
             self._wake.clear()
             self._is_stopping.wait(LEAST_S)
 
-    def look(self) -> float | None:
-        """Take facts in and, if there is reason to, a turn. Returns after how many seconds to look again."""
-        if not self._service.is_ready or not self._queueing.is_enabled:
-            self._end_term()
-            return LOOK_S
-        with self.lock:
-            self._begin_term()
-            self._take_news()
-            self._take_answers()
-            self._follow_pods()
-            self._take_turn()
-            self._call()
-            self._record()
-        self.publisher.write(WRITES, self._may_write)
-        return LOOK_S if self.book is not None and self.book.entries else None
-
     # Terms
 
-    @property
-    def _queueing(self) -> Queueing:
-        return self._service.machine.interpreter.rules.queueing
-
-    def _begin_term(self) -> None:
-        machine = self._service.machine
-        term = (machine.term, machine.cache.core.number if machine.cache.core is not None else 0)
-        if self._term == term and self._rules == self._queueing:
-            return
-        self._term, self._rules = term, self._queueing
+    def _turns(self) -> Turns | None:
+        """The turns of the present term, which begins perhaps; None without a core."""
+        machine, queueing = self._service.machine, self.queueing
         core = machine.cache.core
         if core is None:
-            return
-        self.queues = Queues(core.state.spec)
-        self.queues.told_rules(rules_of(self._rules))
-        self.book = Book(self.queues)
-        self._records = Records(self.publisher)
-        self._surroundings = Surroundings(self.queues)
-        self._refs.clear()
-        self._names.clear()
-        for name, seen in self.jobs.everything().items():
-            self._job_seen(name, seen)
-        log.info("queues begin", extra={"fields": {"jobs": len(self._refs)}})
+            return None
+        term = (machine.term, core.number, id(core.state), queueing)
+        if self._term != term or self.turns is None:
+            self._term = term
+            self.turns = Turns(self._service, core, queueing, self._prover, self.publisher, self._now)
+            for name, seen in self.jobs.everything().items():
+                self.turns.job_seen(name, seen)
+            log.info("queues begin", extra={"fields": {"jobs": len(self.turns.book.entries)}})
+        return self.turns
 
     def _end_term(self) -> None:
-        if self._term is not None:
+        if self.turns is not None:
             with self.lock:
-                self._term, self.queues, self.book = None, None, None
-                self._refs.clear()
-                self._names.clear()
+                self._term = self.turns = None
             self.publisher.forget_all()
 
-    # Facts
+    # For others
 
     def _read_need(self, job: Job) -> Need | None:
         return need_of(job, self._service.machine.interpreter)
 
-    def _take_news(self) -> None:
-        for name, seen in self.jobs.take_news().items():
-            self._job_seen(name, seen)
-
-    def _job_seen(self, name: JobName, seen: Seen | None) -> None:
-        assert self.book is not None
-        now, key = self._now(), self._names.get(name)
-        if key is not None and (seen is None or seen.job.ref.key != key):
-            self._job_gone(name, key, now)
-        if seen is None or (seen.need is None and not seen.problem):
-            return
-        job = seen.job
-        self._names[name] = job.ref.key
-        unit = None
-        if seen.need is not None:
-            self._refs[job.ref.key] = job.ref, seen.need.pods
-            unit = _unit_of(job, seen.need)
-        state = kept.read(job.annotations, job.ref.uid, self._prover)
-        self.book.job_seen(job, unit, state, now, seen.problem, has_cells=self._has_cells(name))
-        if job.state.is_over:
-            self._put(HoldDropped(job.ref.key))
-
-    def _job_gone(self, name: JobName, key: str, now: float) -> None:
-        assert self.book is not None
-        self._names.pop(name, None)
-        if key in self._refs:
-            self.book.job_gone(self._refs.pop(key)[0], now)
-            self._put(HoldDropped(key))
-
-    def _has_cells(self, name: JobName) -> bool:
-        with self._service.runner.look() as machine:
-            return any(record.state.is_placed for record in machine.cache.jobs.pods_of(name))
-
-    def _take_answers(self) -> None:
-        assert self.book is not None
-        while self._answers:
-            action, error = self._answers.popleft()
-            self._under_way -= 1
-            self.book.wrote(action, error, self._now())
-
     def _answered(self, action: Action, error: str) -> None:
         self._answers.append((action, error))
         self._wake.set()
-
-    def _follow_pods(self) -> None:
-        """How far the pods of jobs with cells have come, and what goes on beside the queues."""
-        assert self.book is not None and self.queues is not None and self._surroundings is not None
-        states: Mapping[str, HoldState] = self._service.runner.handle(HoldsLookedAt())
-        for key in self.book.progressed(states, self._now()):
-            self.book.call_back(key, "", self._now())
-            self._put(HoldDropped(key))
-        with self._service.runner.look() as machine:
-            core = machine.cache.core
-            queued = {
-                record.request.spec.group.name
-                for name in self._names
-                for record in machine.cache.jobs.pods_of(name)
-                if record.request is not None
-            }
-            found = None if core is None else self._surroundings.look(core, queued)
-        if found is not None:
-            self._surroundings.tell(found)
-
-    # Turns
-
-    def _take_turn(self) -> None:
-        assert self.book is not None and self.queues is not None
-        now = self._now()
-        room = LiveRoom(self._service.runner, self._refs)
-        for order in self.queues.turn(now, room):
-            match order:
-                case Start(key=key, is_borrowed=is_borrowed):
-                    self.book.let_go(key, now, is_borrowed=is_borrowed, due_s=self.queues.due(key))
-                case Stop(key=key, winner=winner):
-                    self.book.call_back(key, winner, now)
-                case Evict(groups=groups, winner=winner):
-                    self._put(GroupsEvicted(groups, winner))
-        self._wake_s = self.queues.wake_s()
-
-    def _call(self) -> None:
-        assert self.book is not None
-        for action in self.book.take_actions(self._now(), CALLS - self._under_way):
-            self._under_way += 1
-            self._caller.call(action, self._may_write)
-
-    def _record(self) -> None:
-        assert self.book is not None and self.queues is not None and self._records is not None
-        self._records.update(self.book, self.queues)
 
     def _may_write(self) -> bool:
         return self._service.runner.holds() and not self._service.fault
@@ -283,41 +180,3 @@ class QueueDesk:
         """The pods of a job of a kind whose pods have gates."""
         with self._service.runner.look() as machine:
             return [record.named for record in machine.cache.jobs.pods_of(action.job.job_name)]
-
-    def _put(self, stimulus: Stimulus) -> None:
-        try:
-            self._service.runner.handle(stimulus)
-        except UserError as error:
-            log.info("the service does not take part", extra={"fields": {"cause": error.message}})
-
-
-def rules_of(queueing: Queueing) -> Rules:
-    """The rules of all queues, by the configuration, where virtual clusters are the queues."""
-    policy = policy_named(queueing.policy.value)
-    queues = {
-        vc: QueueRules(
-            policy=policy,
-            weight=own.weight,
-            borrows=own.borrows,
-            most_running=own.most_running,
-            most_waiting=own.most_waiting,
-        )
-        for vc, own in queueing.virtual_clusters.items()
-    }
-    return Rules(QueueRules(policy=policy, borrows=False), queues, queueing.half_life_s)
-
-
-def _unit_of(job: Job, need: Need) -> Unit:
-    return Unit(
-        job.ref.key,
-        need.spec.virtual_cluster,
-        need.spec,
-        job.created_s,
-        need.user,
-        need.request,
-        need.is_preemptible,
-        need.limit_s,
-    )
-
-
-__all__ = ["Entry", "Policy", "QueueDesk", "Step", "rules_of"]

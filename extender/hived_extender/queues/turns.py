@@ -1,0 +1,154 @@
+"""The queues of one term of leadership, under one configuration: facts in, turns, calls on jobs and records out.
+
+Made anew when a term or another configuration begins, and told all jobs then, with the state that is kept on them. Not
+thread-safe.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from hived.errors import UserError
+from hived_config.queueing import Queueing
+from hived_extender.job_kinds.job import Job, JobName, JobRef
+from hived_extender.job_kinds.needs import Need
+from hived_extender.pods.proofs import Prover
+from hived_extender.pods.wire import Pod
+from hived_extender.queues import kept
+from hived_extender.queues.book import Action, Book
+from hived_extender.queues.live_room import LiveRoom
+from hived_extender.queues.policies import QueueRules, Rules, policy_named
+from hived_extender.queues.publishing import Publisher
+from hived_extender.queues.queues import Queues
+from hived_extender.queues.recording import Records
+from hived_extender.queues.surroundings import Surroundings
+from hived_extender.queues.units import Evict, Start, Stop, Unit
+from hived_extender.queues.watched import Seen
+from hived_extender.service.core import Core
+from hived_extender.service.service import Service
+from hived_extender.service.stimuli import GroupsEvicted, HoldDropped, HoldsLookedAt, HoldState, Stimulus
+
+log = logging.getLogger(__name__)
+
+
+class Turns:
+    """See the module. `queues` and `book` may be looked at between calls."""
+
+    def __init__(
+        self, service: Service, core: Core, queueing: Queueing, prover: Prover, publisher: Publisher,
+        now: Callable[[], float],
+    ) -> None:  # fmt: skip
+        """Cost O(cells)."""
+        self._service, self._prover, self._now = service, prover, now
+        self.queues = Queues(core.state.spec)
+        self.queues.told_rules(rules_of(queueing))
+        self.book = Book(self.queues)
+        self._records = Records(publisher)
+        self._surroundings = Surroundings(self.queues)
+        self._refs: dict[str, tuple[JobRef, Sequence[tuple[Pod, int]]]] = {}
+        self._names: dict[JobName, str] = {}
+        self._room = LiveRoom(service.runner, self._refs)
+
+    # Facts
+
+    def job_seen(self, name: JobName, seen: Seen | None) -> None:
+        """A job looks like this now; None if it is gone."""
+        now, key = self._now(), self._names.get(name)
+        if key is not None and (seen is None or seen.job.ref.key != key):
+            self._job_gone(name, key, now)
+        if seen is None or (seen.need is None and not seen.problem):
+            return
+        job = seen.job
+        self._names[name] = job.ref.key
+        unit = None
+        if seen.need is not None:
+            self._refs[job.ref.key] = job.ref, seen.need.pods
+            unit = _unit_of(job, seen.need)
+        state = kept.read(job.annotations, job.ref.uid, self._prover)
+        self.book.job_seen(job, unit, state, now, seen.problem, has_cells=self._has_cells(name))
+        if job.state.is_over:
+            self._put(HoldDropped(job.ref.key))
+
+    def wrote(self, action: Action, error: str) -> None:
+        """A call on a job was made, or refused."""
+        self.book.wrote(action, error, self._now())
+
+    def follow_pods(self) -> None:
+        """See how far the pods of jobs with cells have come, and what goes on beside the queues. Cost O(groups)."""
+        states: Mapping[str, HoldState] = self._service.runner.handle(HoldsLookedAt())
+        for key in self.book.progressed(states, self._now()):
+            self.book.call_back(key, "", self._now())
+            self._put(HoldDropped(key))
+        with self._service.runner.look() as machine:
+            core, jobs = machine.cache.core, machine.cache.jobs
+            records = (record for name in self._names for record in jobs.pods_of(name))
+            queued = {record.request.spec.group.name for record in records if record.request is not None}
+            found = None if core is None else self._surroundings.look(core, queued)
+        if found is not None:
+            self._surroundings.tell(found)
+
+    # Turns
+
+    def take_turn(self) -> None:
+        """Decide whose turn it is, and note what is to be done about it."""
+        now = self._now()
+        for order in self.queues.turn(now, self._room):
+            match order:
+                case Start(key=key, is_borrowed=is_borrowed):
+                    self.book.let_go(key, now, is_borrowed=is_borrowed, due_s=self.queues.due(key))
+                case Stop(key=key, winner=winner):
+                    self.book.call_back(key, winner, now)
+                case Evict(groups=groups, winner=winner):
+                    self._put(GroupsEvicted(groups, winner))
+
+    def take_actions(self, limit: int) -> list[Action]:
+        """The calls on jobs that are due."""
+        return self.book.take_actions(self._now(), limit)
+
+    def record(self) -> None:
+        """Have objects say what is so now."""
+        self._records.update(self.book, self.queues)
+
+    def _job_gone(self, name: JobName, key: str, now: float) -> None:
+        self._names.pop(name, None)
+        if key in self._refs:
+            self.book.job_gone(self._refs.pop(key)[0], now)
+            self._put(HoldDropped(key))
+
+    def _has_cells(self, name: JobName) -> bool:
+        with self._service.runner.look() as machine:
+            return any(record.state.is_placed for record in machine.cache.jobs.pods_of(name))
+
+    def _put(self, stimulus: Stimulus) -> None:
+        try:
+            self._service.runner.handle(stimulus)
+        except UserError as error:
+            log.info("the service does not take part", extra={"fields": {"cause": error.message}})
+
+
+def rules_of(queueing: Queueing) -> Rules:
+    """The rules of all queues, by the configuration, where virtual clusters are the queues."""
+    policy = policy_named(queueing.policy.value)
+    queues = {
+        vc: QueueRules(
+            policy=policy,
+            weight=own.weight,
+            borrows=own.borrows,
+            most_running=own.most_running,
+            most_waiting=own.most_waiting,
+        )
+        for vc, own in queueing.virtual_clusters.items()
+    }
+    return Rules(QueueRules(policy=policy, borrows=False), queues, queueing.half_life_s)
+
+
+def _unit_of(job: Job, need: Need) -> Unit:
+    return Unit(
+        job.ref.key,
+        need.spec.virtual_cluster,
+        need.spec,
+        job.created_s,
+        need.user,
+        need.request,
+        need.is_preemptible,
+        need.limit_s,
+    )
