@@ -27,6 +27,7 @@ from hived_extender.service.gangs.members import Members
 from hived_extender.service.gangs.named_groups import NamedGroups
 from hived_extender.service.gangs.rounds import Rounds
 from hived_extender.service.gangs.table import Gangs
+from hived_extender.service.jobs import Jobs
 from hived_extender.service.notices import CONDITION_TYPE, Reason
 from hived_extender.service.offers import Offers
 from hived_extender.service.outbox import Outbox
@@ -65,6 +66,7 @@ class ClusterCache:
             self.term, self.pods, self.gangs, self.rounds, interpreter, prover, outbox, announcements
         )
         self.devices = self.bound.devices
+        self.jobs = Jobs()
         self._removed: list[str] = []
         self._named = NamedGroups()
         self._demands = DemandsReader()
@@ -130,6 +132,7 @@ class ClusterCache:
         if record.state is not PodState.BINDING:  # what was decided is written, whatever it says since
             record.reading = reading
         record.seen = Seen.of(pod)
+        self.jobs.seen(record, meta)
         self._progress.seen(record, pod)
         self.pods.hold(record, is_held=pod.is_held)
         if not pod.node:
@@ -216,6 +219,7 @@ class ClusterCache:
         record = self.pods.remove(uid, is_over=is_over)
         self.bound.promises.drop(uid)
         if record is not None:
+            self.jobs.gone(record)
             self._members.leave(record)
             self._named.remove(uid)
             self.rounds.gone(uid)
@@ -247,6 +251,16 @@ class ClusterCache:
         self.bound.release(record)
         if record.state is PodState.CLEARED:
             self.pods.move(record, PodState.WAITING)
+
+    def priority_changed(self, record: PodRecord) -> None:
+        """A queue runs the pod's job at another priority than before: what the pod asks for, if it waits, is new."""
+        if record.state.has_node:
+            return
+        self.bound.release(record)
+        if record.gang is not None:
+            self._gang_changed(record.gang, False)
+        elif not record.is_of_dialect and record.reading is not None:
+            self._take_note(record, record.reading)
 
     def _moved(self, record: PodRecord) -> None:
         if record.state is PodState.BINDING:

@@ -29,6 +29,7 @@ from hived_extender.service import (
     emptied,
     explaining,
     gang_notices,
+    holds,
     moves,
     preemptions,
     retries,
@@ -95,12 +96,13 @@ class Machine:
         self._acceptance = acceptance.Acceptance(cache, outbox, self.announcements, self._retries, self._wakes)
         self._acceptance.force_bind_threshold = verb_settings.force_bind_threshold
         self.moves = moves.Moves(cache, outbox, self.announcements)
+        self.holds = holds.Holds(cache, self.preemptions, self._retries)
         self.explaining = explaining.Explaining(cache, outbox)
         self.explaining.messages = verb_settings.waiting_messages
         self._gang_notices = gang_notices.GangNotices(cache, outbox, self.announcements, self._wakes)
         self._waiting = waiting.WaitingPods(
             cache, self._gang_notices, self.preemptions, self._acceptance, self.announcements, self._retries,
-            self.moves, self.explaining,
+            self.moves, self.holds, self.explaining,
         )  # fmt: skip
         self.verbs = Verbs(
             verb_settings,
@@ -132,6 +134,7 @@ class Machine:
             stimuli.BindAsked: self.verbs.bind_pod,
             stimuli.WhatIfAsked: self.verbs.what_if,
             **self.moves.handlers(),
+            **self.holds.handlers(),
             stimuli.Wrote: self._wrote,
             stimuli.TimeCame: self._time_came,
             stimuli.TryWaiting: lambda one: self._waiting.try_some(),
@@ -187,6 +190,7 @@ class Machine:
         for uid in self.cache.take_removed():
             self.preemptions.gone(uid)
         self.moves.look()
+        self.holds.look()
         if keys := self.cache.gangs.take_changed():
             self._statuses.changed(keys)
 
@@ -277,6 +281,7 @@ class Machine:
         self._acceptance.forget_all()
         self.preemptions.forget_all()
         self.moves.forget_all("this replica does not lead any more")
+        self.holds.forget_all()
         self._wakes.forget_all()
         self._statuses.lead(False)
         self.terms.end()
@@ -294,6 +299,7 @@ class Machine:
         core = self.verbs.core
         are_other_nodes = core.node_names != switched.core.node_names
         self.moves.forget_all("another configuration came into force")
+        self.holds.lose_all()
         core.take_over(switched.core)
         self._take_up(switched.configuration)
         self.cache.devices.take_over(switched.losses)

@@ -158,18 +158,23 @@ class Hold(msgspec.Struct, frozen=True):
 
     `spec` is the whole gang as one affinity group, at the priority that the pods are to have. Its group's name is
     `key`. `own` are the virtual leaf cells that the VC's own schedule gives it, in slot order; empty if any will do.
+    `pods` has for each slot the pod as its template makes it, whose rules about nodes are heeded; empty if any node
+    will do.
     """
 
     key: str
     job: JobRef
     spec: PodSpec
     own: tuple[int, ...] = ()
+    pods: tuple[Pod, ...] = ()
 
 
 class HoldAsked(msgspec.Struct, frozen=True):
-    """Hold cells, without evicting anybody; the pods of the job get them when they come. Answer: Bind, or Wait.
+    """Hold cells, without evicting anybody; the pods of the job get them when they come.
 
-    Asked again for the same key, the answer is the same Bind for as long as the cells are held.
+    Answer: `holds.HeldBind`, a Bind; Wait; or `holds.NeedsVictims`, a Wait. While the cells are held, the answer for a
+    key stays the same. Slots that pods of the job have already count as taken.
+    From then on its pods run at the priority of the hold, whatever they say.
     """
 
     hold: Hold
@@ -178,8 +183,8 @@ class HoldAsked(msgspec.Struct, frozen=True):
 class VictimsAsked(msgspec.Struct, frozen=True):
     """Which of these jobs would have to leave for this hold, at the least? Nothing changes. Answer: Victims, or None.
 
-    `candidates` are in the order in which they should leave. Opportunistic groups of no job come after them, newest
-    first.
+    `candidates` are in the order in which they should leave. Opportunistic groups of no held job come after them,
+    newest first.
     """
 
     hold: Hold
@@ -194,7 +199,7 @@ class Victims(msgspec.Struct, frozen=True):
 
 
 class GroupsEvicted(msgspec.Struct, frozen=True):
-    """Evict all pods of these affinity groups, which are opportunistic, for `winner`."""
+    """Evict all pods of these affinity groups for `winner`, which their owners read. Nothing can spare them then."""
 
     groups: tuple[str, ...]
     winner: str

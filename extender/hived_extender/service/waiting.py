@@ -16,6 +16,7 @@ from hived_extender.service.explaining import Explaining
 from hived_extender.service.gang_notices import GangNotices
 from hived_extender.service.gangs.plans import Round, listed
 from hived_extender.service.gangs.rounds import Alone, merged
+from hived_extender.service.holds import Holds
 from hived_extender.service.moves import Moves
 from hived_extender.service.notices import Reason
 from hived_extender.service.pods import PodRecord, PodState
@@ -40,6 +41,7 @@ class WaitingPods:
         announcements: Announcements,
         retries: Retries,
         moves: Moves,
+        holds: Holds,
         explaining: Explaining,
     ) -> None:
         self._cache = cache
@@ -49,7 +51,7 @@ class WaitingPods:
         self._retries = retries
         self._wakes = gang_notices.wakes
         self.gang_notices = gang_notices
-        self.moves = moves
+        self.moves, self.holds = moves, holds
         self.explaining = explaining
 
     def try_some(self) -> None:
@@ -93,6 +95,9 @@ class WaitingPods:
             return leaving
         self.moves.give_to_gang(core, round_.key)
         self._prepare(asker, round_)
+        if phase is Phase.FILTERING and self.holds.start(core, round_, asker):
+            self._has_started(asker, round_)
+            return Bind(asker.place.info) if asker.place.info is not None else None
         if phase is Phase.FILTERING and round_.doubted and self._has_room(core, round_):
             return self._wait_for_doubted(round_)
         decision = self._settle(core, asker, round_, phase)
@@ -103,6 +108,13 @@ class WaitingPods:
         if isinstance(decision, Preempt) or phase is Phase.PREEMPTING:
             return decision
         return decision if self._start(core, asker, round_) else Wait(ROOM_REASON)
+
+    def held_for(
+        self, core: Core, record: PodRecord, request: PodRequest, offer: Offer | None, *, commit: bool
+    ) -> Bind | Wait | None:
+        """The cells that a queue or a move holds for a pod; with `commit`, it has them from now on. None if none are."""
+        found = self.holds.answer(core, record, request, offer, commit=commit)
+        return found or self.moves.answer(core, record, request, offer, commit=commit)
 
     def _prepare(self, record: PodRecord, round_: Round) -> None:
         """The core is about to be asked on behalf of a round."""
@@ -165,6 +177,10 @@ class WaitingPods:
         if not self._cache.rounds.start(core, round_, asker):
             self._retries.room_made()
             return False
+        self._has_started(asker, round_)
+        return True
+
+    def _has_started(self, asker: PodRecord, round_: Round) -> None:
         self.gang_notices.started(record.gang for record in round_.members)
         for record in round_.members:
             self._retries.settled(record.uid)
@@ -173,7 +189,6 @@ class WaitingPods:
         self._acceptance.begin(round_.members)
         for record in self._cache.gangs.waiting_in(self._cache.gangs.plan(round_.key).keys):
             self._retries.appeared(record.uid)  # it waited for just this
-        return True
 
     def _wake(self, record: PodRecord) -> None:
         record.is_asked = False  # until kube-scheduler, which is awake then, asks
@@ -181,7 +196,8 @@ class WaitingPods:
 
     def _could_run(self, core: Core, record: PodRecord, mates: Sequence[PodRecord]) -> Sequence[PodRecord]:
         """Which of these could run, or have at least nothing left that the service can do for them by itself?"""
-        if record.state is PodState.WAITING and self.moves.is_held_for(record, record.request):
+        is_held = self.moves.is_held_for(record, record.request) or self.holds.is_held_for(record)
+        if record.state is PodState.WAITING and is_held:
             return mates
         if record.state is PodState.WAITING and self.moves.refusal(record, record.request) is not None:
             return ()

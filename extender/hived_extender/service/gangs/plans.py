@@ -105,7 +105,7 @@ def make_plan(keys: tuple[GangKey, ...], gangs: Mapping[GangKey, Gang]) -> Plan:
                 missing.append(lack)
             chosen.extend(members)
         _check_absent(keys, sum(followers.values()))
-        asks = [(record, record.translation.ask) for key in keys if key in gangs for record in gangs[key].present()]
+        asks = [(record, record.ask) for key in keys if key in gangs for record in gangs[key].present()]
         _check_agreement(keys[0], [(record, ask) for record, ask in asks if ask and ask.leaf_cell_count])
     except UserError as error:
         return Plan(keys, refusal=error.message)
@@ -217,7 +217,7 @@ def _lacking(gang: Gang, terms: Terms, have: int, minimum: int, what: str) -> st
         notes.append(f"{listed(queued)}: {kueue.NOT_ADMITTED}")
     if others := [record.name for record in gated if not record.seen.is_held_by_kueue]:
         notes.append(f"{listed(others)} held by a scheduling gate")
-    wrong = [record.name for record in members if record.translation.ask is None and not record.state.is_placed]
+    wrong = [record.name for record in members if record.ask is None and not record.state.is_placed]
     if wrong:
         notes.append(f"{listed(wrong)} refused (see the events there)")
     if terms.match_policy is MatchPolicy.ONLY_WAITING and any(record.seen.is_running for record in members):
@@ -268,7 +268,7 @@ def _parts(name: str, key: GangKey, members: Sequence[PodRecord], followers: Map
     """
     kinds: dict[tuple[str, str, str, bool, str], list[tuple[Ask, PodRecord]]] = {}
     for record in members:
-        ask = record.translation.ask
+        ask = record.ask
         if ask is not None and ask.leaf_cell_count:
             leader = record.uid if record.uid in followers else ""
             kind = (ask.leaf_cell_type, ask.pinned_cell_id, ask.within_cell, ask.within_is_required, leader)
