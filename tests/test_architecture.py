@@ -113,7 +113,7 @@ SERVICE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("core", "notices", "pods", "decision_log", "devices.layout", "devices.table", "gangs.letting_in", "gangs.names"),
     ("sentences",),
     ("offers", "certificates", "state_inputs", "devices.dra", "devices.reading", "devices.shortage"),
-    ("jobs", "reclaiming", "stand_ins"),
+    ("claims", "jobs", "reclaiming", "stand_ins"),
     ("devices.following", "devices.losses", "devices.notes", "gangs.gang", "gangs.growth", "gangs.named_groups"),
     ("devices.guarantees", "gangs.leaders"),
     ("gangs.plans",),

@@ -1,7 +1,7 @@
 """The shell of the queues: follows job objects, has turns taken, carries orders out, and publishes what became of jobs.
 
-One thread takes the turns. Watches hand facts over and wake it; calls on jobs are made on other threads and come back as
-facts. Every replica follows jobs; only the one that leads takes turns.
+One thread takes the turns. Watches hand facts over and wake it; calls on jobs are made on other threads and come back
+as facts. Every replica follows jobs; only the one that leads takes turns.
 """
 
 import logging

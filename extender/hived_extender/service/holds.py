@@ -18,10 +18,11 @@ from hived.errors import UserError
 from hived.events import Offer, Phase
 from hived.groups import bind_info_of_slot, member_slots, virtual_leaves
 from hived.scheduler import Asked
-from hived.specs import FREE_PRIORITY, PodRequest
+from hived.specs import FREE_PRIORITY, OPPORTUNISTIC_PRIORITY, PodRequest
 from hived.topology import IntArray
 from hived_extender.job_kinds.job import JobName, JobRef
 from hived_extender.kube_rules.reader import DemandsReader
+from hived_extender.service.claims import Claims
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.core import Core
 from hived_extender.service.gangs.plans import Round
@@ -29,7 +30,7 @@ from hived_extender.service.gangs.rounds import single_request
 from hived_extender.service.held import Held, Taker
 from hived_extender.service.pods import PodRecord, PodState
 from hived_extender.service.preemptions import Preemptions
-from hived_extender.service.reclaiming import binds_without, least_prefix
+from hived_extender.service.reclaiming import least_prefix
 from hived_extender.service.retries import Retries
 from hived_extender.service.stand_ins import ranges_of, sizes_of, stand_in_name
 from hived_extender.service.stimuli import (
@@ -74,8 +75,8 @@ class Holds:
     def handlers(self) -> dict[type[Any], Callable[[Any], Any]]:
         """The handler of each stimulus about held cells."""
         return {
-            HoldAsked: lambda one: self.ask(one.hold),
-            VictimsAsked: lambda one: self.victims(one.hold, one.candidates),
+            HoldAsked: self.ask,
+            VictimsAsked: self.victims,
             GroupsEvicted: self.evict,
             HoldDropped: lambda one: self.drop(one.key),
             HoldsLookedAt: lambda one: self.states(),
@@ -83,8 +84,9 @@ class Holds:
 
     # Questions of queues
 
-    def ask(self, hold: Hold) -> Bind | Wait:
+    def ask(self, asked: HoldAsked) -> Bind | Wait:
         """Hold cells for a job. Raises UserError for a request that can never be met, or where nobody leads."""
+        hold = asked.hold
         core, held = self._core, self._held.get(hold.key)
         if held is not None and not held.is_lost and held.answer is not None:
             return held.answer
@@ -95,11 +97,59 @@ class Holds:
             self._number += 1
             held = Held(hold, stand_in_name(self._number, hold.key))
         held.hold = hold
-        return self._take(core, held)
+        if not asked.first and not asked.later:
+            return self._take(core, held)
+        return self._take_beside(core, held, asked)
 
-    def victims(self, hold: Hold, candidates: Sequence[JobRef]) -> Victims | None:
+    def _take_beside(self, core: Core, held: Held, asked: HoldAsked) -> Bind | Wait:
+        """Take cells that leave room for others who come first, and if possible for those who come later."""
+        first, both = (self._claims(asked.leaving, holds) for holds in (asked.first, asked.first + asked.later))
+        found = self._take(core, held)
+        if isinstance(found, Bind):
+            if both.can_be_met(core):
+                return found
+            self._withdraw(core, held)
+        if held.hold.spec.priority > OPPORTUNISTIC_PRIORITY:
+            request = self._asked(core, held)
+            planned = None if request is None else first.place_after(core, request)
+            if request is not None and planned is not None and self._adopt(core, held, request, planned):
+                return self._answer_held(core, held, planned)
+            if isinstance(found, Bind):
+                again = self._take(core, held)
+                if not isinstance(again, Bind) or first.can_be_met(core):
+                    return again
+                self._withdraw(core, held)
+        return Wait(found.reason if isinstance(found, Wait) else "its cells are for jobs that come first")
+
+    def _claims(self, leaving: Sequence[JobRef], holds: Sequence[Hold]) -> Claims:
+        wanted = (self._asked(self._core, Held(hold, stand_in_name(0, hold.key))) for hold in holds)
+        return Claims(
+            [pod for job in leaving for pod in self._pods_of(job)], [one for one in wanted if one is not None]
+        )
+
+    def _adopt(self, core: Core, held: Held, request: Asked, planned: Bind) -> bool:
+        """Hold the cells of an answer, if nobody uses any of them now."""
+        try:
+            core.adopt(request.pod, planned.bind_info)
+        except UserError:
+            return False
+        if core.has_all_cells(held.name):
+            held.stand_in = request.pod
+            return True
+        core.delete(request.pod)
+        return False
+
+    def _withdraw(self, core: Core, held: Held) -> None:
+        """Hold nothing, as if it had not been asked."""
+        held.release(core)
+        held.answer = None
+        if not self._placed(held.hold.job.job_name):
+            self.drop(held.hold.key)
+
+    def victims(self, wanted: VictimsAsked) -> Victims | None:
         """The jobs and groups that would have to leave for a hold, at the least; None if all of them are not enough."""
-        core = self._core
+        core, hold, candidates = self._core, wanted.hold, wanted.candidates
+        claims = self._claims(wanted.leaving, wanted.first)
         held = Held(hold, stand_in_name(0, hold.key))
         present = self._held.get(hold.key)
         if present is not None and present.stand_in is not None:
@@ -109,11 +159,11 @@ class Holds:
             return Victims(())
         jobs: list[JobRef | str] = list(candidates)
         pods = {job: self._pods_of(job) for job in candidates}
-        others = self._opportunistic(core)
+        others = {} if wanted.spares_others else self._opportunistic(core)
 
         def is_enough(leaving: Sequence[JobRef | str]) -> bool:
             gone = [pod for one in leaving for pod in (others[one] if isinstance(one, str) else pods[one])]
-            return binds_without(core, asked, gone)
+            return claims.with_others_gone(core, asked, gone)
 
         found = least_prefix(jobs + list(others), is_enough)
         if found is None:
@@ -288,6 +338,9 @@ class Holds:
                 held.is_lost = True
             return found if isinstance(found, Wait) else NeedsVictims(NEEDS_VICTIMS)
         held.stand_in = asked.pod
+        return self._answer_held(core, held, found)
+
+    def _answer_held(self, core: Core, held: Held, found: Bind) -> Bind:
         self._keep(held)
         info = held.place_of_all(core, self._placed(held.hold.job.job_name))
         held.answer = HeldBind(info, found.lazily_preempted, (), found.gave_up, virtual_leaves(core.state, held.name))

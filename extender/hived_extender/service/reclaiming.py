@@ -3,13 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from hived.decisions import Bind
-from hived.errors import UserError
-from hived.events import PodDeleted
-from hived.scheduler import Asked, plan_in_turn
-from hived.specs import PodRequest
-from hived_extender.service.core import Core
-
 T = TypeVar("T")
 
 
@@ -41,9 +34,3 @@ def _pruned(leaving: list[T], is_enough: Callable[[Sequence[T]], bool]) -> list[
         if is_enough(rest):
             leaving = rest
     return leaving
-
-
-def binds_without(core: Core, asked: Asked, pods: Sequence[PodRequest]) -> bool:
-    """Could a request have cells, and nobody leave, if these pods were gone? Cost O(cells), besides the search."""
-    (found,) = plan_in_turn(core.state, [[asked]], core.now_s, [PodDeleted(pod) for pod in pods])
-    return not isinstance(found, UserError) and all(isinstance(one, Bind) for one in found)

@@ -173,22 +173,31 @@ class HoldAsked(msgspec.Struct, frozen=True):
     """Hold cells, without evicting anybody; the pods of the job get them when they come.
 
     Answer: `holds.HeldBind`, a Bind; Wait; or `holds.NeedsVictims`, a Wait. While the cells are held, the answer for a
-    key stays the same. Slots that pods of the job have already count as taken.
-    From then on its pods run at the priority of the hold, whatever they say.
+    key stays the same. Slots that pods of the job have already count as taken. From then on its pods run at the
+    priority of the hold, whatever they say.
+
+    While the jobs of `leaving` leave, the holds of `first` still get their cells once these have left; those of `later`
+    too, if there is such a choice.
     """
 
     hold: Hold
+    leaving: tuple[JobRef, ...] = ()
+    first: tuple[Hold, ...] = ()
+    later: tuple[Hold, ...] = ()
 
 
 class VictimsAsked(msgspec.Struct, frozen=True):
     """Which of these jobs would have to leave for this hold, at the least? Nothing changes. Answer: Victims, or None.
 
-    `candidates` are in the order in which they should leave. Opportunistic groups of no held job come after them,
-    newest first.
+    `candidates` are in the order in which they should leave, besides the jobs of `leaving`. Opportunistic groups of no
+    held job come after them, newest first, unless it `spares_others`. The holds of `first` get their cells as well.
     """
 
     hold: Hold
     candidates: tuple[JobRef, ...]
+    leaving: tuple[JobRef, ...] = ()
+    first: tuple[Hold, ...] = ()
+    spares_others: bool = False
 
 
 class Victims(msgspec.Struct, frozen=True):

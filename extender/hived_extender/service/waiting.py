@@ -112,7 +112,7 @@ class WaitingPods:
     def held_for(
         self, core: Core, record: PodRecord, request: PodRequest, offer: Offer | None, *, commit: bool
     ) -> Bind | Wait | None:
-        """The cells that a queue or a move holds for a pod; with `commit`, it has them from now on. None if none are."""
+        """The cells that a queue or a move holds for a pod, None if none. With `commit`, it has them from now on."""
         found = self.holds.answer(core, record, request, offer, commit=commit)
         return found or self.moves.answer(core, record, request, offer, commit=commit)
 
