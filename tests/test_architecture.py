@@ -126,6 +126,7 @@ SERVICE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("cluster_cache",),
     ("emptied", "explaining", "forced", "gang_notices", "moves", "preemptions", "terms"),
     ("acceptance", "holds", "tallies"),
+    ("kept_cells",),
     ("waiting",),
     ("what_if",),
     ("verbs",),

@@ -125,8 +125,6 @@ class BoundPods:
             group = written if _is_bare(reading, written) else qualified(record.namespace, written)
         if reading.proof is None:
             self._interpreter.check_access(record.namespace, spec.virtual_cluster, spec.priority)
-            if record.runs_at is not None:
-                spec = dataclasses.replace(spec, priority=record.runs_at)
         return record.own_request(spec, group)
 
     def seen(self, record: PodRecord, pod: Pod, reading: Reading) -> None:

@@ -30,6 +30,7 @@ from hived_extender.service import (
     explaining,
     gang_notices,
     holds,
+    kept_cells,
     moves,
     preemptions,
     retries,
@@ -102,7 +103,7 @@ class Machine:
         self._gang_notices = gang_notices.GangNotices(cache, outbox, self.announcements, self._wakes)
         self._waiting = waiting.WaitingPods(
             cache, self._gang_notices, self.preemptions, self._acceptance, self.announcements, self._retries,
-            self.moves, self.holds, self.explaining,
+            kept_cells.KeptCells(self.moves, self.holds), self.explaining,
         )  # fmt: skip
         self.verbs = Verbs(
             verb_settings,

@@ -12,6 +12,7 @@ People see Waiting for the first three. They see Preempting as well: a Waiting p
 knows that, and may cancel the preemption for another pod's sake.
 """
 
+import dataclasses
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
@@ -305,8 +306,11 @@ class PodRecord:
     def own_request(self, spec: PodSpec, group: str) -> PodRequest:
         """The pod's request in our own words, as one of a group.
 
-        A pod that needs more of kube-scheduler than a node, such as volumes, cannot ignore which nodes that offers.
+        A pod that needs more of kube-scheduler than a node, such as volumes, cannot ignore which nodes that offers. One
+        that waits asks at the priority at which its job runs.
         """
+        if self.runs_at is not None and self.state is not PodState.BOUND:
+            spec = dataclasses.replace(spec, priority=self.runs_at)
         ignores = spec.ignore_suggested_nodes and not (self.ruled is not None and self.ruled.demands.beyond)
         if group != spec.group.name or ignores != spec.ignore_suggested_nodes:
             spec = spec.of_group(group, ignores)

@@ -295,7 +295,7 @@ class Verbs:
         if is_filtering and core.has_lost_cells(request):
             # In this phase the core would bind to a bad node; in the other it looks for a place anew.
             core.decide(request, Phase.PREEMPTING, offer, commit=False)
-        held = self._waiting.held_for(core, record, request, offer, commit=is_filtering)
+        held = self._waiting.kept.answer(core, record, request, offer, commit=is_filtering)
         decision = held or core.decide(request, phase, offer, commit=is_filtering)
         is_emptied = isinstance(decision, Wait) and decision.is_emptied
         if is_emptied and self._acceptance.emptied.are_refused(core, record, [request]):

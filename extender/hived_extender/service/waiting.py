@@ -16,8 +16,7 @@ from hived_extender.service.explaining import Explaining
 from hived_extender.service.gang_notices import GangNotices
 from hived_extender.service.gangs.plans import Round, listed
 from hived_extender.service.gangs.rounds import Alone, merged
-from hived_extender.service.holds import Holds
-from hived_extender.service.moves import Moves
+from hived_extender.service.kept_cells import KeptCells
 from hived_extender.service.notices import Reason
 from hived_extender.service.pods import PodRecord, PodState
 from hived_extender.service.preemptions import Preemptions
@@ -40,8 +39,7 @@ class WaitingPods:
         acceptance: Acceptance,
         announcements: Announcements,
         retries: Retries,
-        moves: Moves,
-        holds: Holds,
+        kept: KeptCells,
         explaining: Explaining,
     ) -> None:
         self._cache = cache
@@ -51,7 +49,7 @@ class WaitingPods:
         self._retries = retries
         self._wakes = gang_notices.wakes
         self.gang_notices = gang_notices
-        self.moves, self.holds = moves, holds
+        self.kept = kept
         self.explaining = explaining
 
     def try_some(self) -> None:
@@ -91,11 +89,11 @@ class WaitingPods:
 
         Returns what is to be said of the pod now. None: it has started, and none of its pods takes cells.
         """
-        if (leaving := self.moves.refusal(asker, None)) is not None:
+        if (leaving := self.kept.refusal(asker, None)) is not None:
             return leaving
-        self.moves.give_to_gang(core, round_.key)
+        self.kept.give_to_gang(core, round_)
         self._prepare(asker, round_)
-        if phase is Phase.FILTERING and self.holds.start(core, round_, asker):
+        if phase is Phase.FILTERING and self.kept.start(core, round_, asker):
             self._has_started(asker, round_)
             return Bind(asker.place.info) if asker.place.info is not None else None
         if phase is Phase.FILTERING and round_.doubted and self._has_room(core, round_):
@@ -108,13 +106,6 @@ class WaitingPods:
         if isinstance(decision, Preempt) or phase is Phase.PREEMPTING:
             return decision
         return decision if self._start(core, asker, round_) else Wait(ROOM_REASON)
-
-    def held_for(
-        self, core: Core, record: PodRecord, request: PodRequest, offer: Offer | None, *, commit: bool
-    ) -> Bind | Wait | None:
-        """The cells that a queue or a move holds for a pod, None if none. With `commit`, it has them from now on."""
-        found = self.holds.answer(core, record, request, offer, commit=commit)
-        return found or self.moves.answer(core, record, request, offer, commit=commit)
 
     def _prepare(self, record: PodRecord, round_: Round) -> None:
         """The core is about to be asked on behalf of a round."""
@@ -196,10 +187,9 @@ class WaitingPods:
 
     def _could_run(self, core: Core, record: PodRecord, mates: Sequence[PodRecord]) -> Sequence[PodRecord]:
         """Which of these could run, or have at least nothing left that the service can do for them by itself?"""
-        is_held = self.moves.is_held_for(record, record.request) or self.holds.is_held_for(record)
-        if record.state is PodState.WAITING and is_held:
+        if record.state is PodState.WAITING and self.kept.are_for(record):
             return mates
-        if record.state is PodState.WAITING and self.moves.refusal(record, record.request) is not None:
+        if record.state is PodState.WAITING and self.kept.refusal(record, record.request) is not None:
             return ()
         if record.state is not PodState.WAITING:
             is_unbound = record.state is PodState.BINDING and not record.writing.count

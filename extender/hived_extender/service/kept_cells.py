@@ -1,0 +1,43 @@
+"""Cells that are kept for pods to come, by a move of their group or by the queue of their job. Not thread-safe."""
+
+from hived.decisions import Bind, Wait
+from hived.events import Offer
+from hived.specs import PodRequest
+from hived_extender.service.core import Core
+from hived_extender.service.gangs.plans import Round
+from hived_extender.service.holds import Holds
+from hived_extender.service.moves import Moves
+from hived_extender.service.pods import PodRecord
+
+
+class KeptCells:
+    """All that waiting pods ask of both."""
+
+    def __init__(self, moves: Moves, holds: Holds) -> None:
+        self._moves, self._holds = moves, holds
+
+    def refusal(self, record: PodRecord, request: PodRequest | None) -> Wait | None:
+        """Why a pod may not be placed now: its group is on its way out."""
+        return self._moves.refusal(record, request)
+
+    def are_for(self, record: PodRecord) -> bool:
+        """Are cells kept that a waiting pod could have?"""
+        return self._moves.is_held_for(record, record.request) or self._holds.is_held_for(record)
+
+    def answer(
+        self, core: Core, record: PodRecord, request: PodRequest, offer: Offer | None, *, commit: bool
+    ) -> Bind | Wait | None:
+        """The cells that are kept for the group of a pod; with `commit`, it has them from now on.
+
+        Or why it has to wait; None if it has to look for cells.
+        """
+        found = self._holds.answer(core, record, request, offer, commit=commit)
+        return found or self._moves.answer(core, record, request, offer, commit=commit)
+
+    def give_to_gang(self, core: Core, round_: Round) -> None:
+        """A gang that moves is asked about: it takes what is kept for it, as far as it finds it."""
+        self._moves.give_to_gang(core, round_.key)
+
+    def start(self, core: Core, round_: Round, asker: PodRecord) -> bool:
+        """Pods that start together take what is held for their job, all at once, if it is held for all of them."""
+        return self._holds.start(core, round_, asker)
