@@ -116,6 +116,7 @@ class Book:
         self._queues = queues
         self.entries: dict[str, Entry] = {}
         self._todo: dict[str, None] = {}  # keys with something to be written
+        self._over_now: list[Entry] = []
 
     # Facts
 
@@ -130,6 +131,9 @@ class Book:
         key = job.ref.key
         entry = self.entries.get(key)
         if job.state.is_over:
+            if entry is not None:
+                self._over_now.append(entry)
+                entry.job = replace(job, roles=())
             self._over(key, now)
         elif entry is None:
             self._new(Entry(replace(job, roles=()), kept, unit, problem, since_s=now), now, has_cells=has_cells)
@@ -205,6 +209,11 @@ class Book:
                 del self._todo[key]
                 due.append(entry.written)
         return due
+
+    def take_over(self) -> list[Entry]:
+        """The jobs that have ended since the last call, as they were last."""
+        over, self._over_now = self._over_now, []
+        return over
 
     @property
     def next_retry_s(self) -> float | None:

@@ -1,5 +1,8 @@
 """From jobs and queues to the objects that Kube Queue's users read: only what has changed is written."""
 
+from msgspec.structs import replace
+
+from hived_extender.job_kinds.job import JobState
 from hived_extender.queues.book import Book, Entry, Step
 from hived_extender.queues.publishing import Publisher
 from hived_extender.queues.queues import Queues
@@ -27,6 +30,12 @@ class Records:
             if record is not None and self._told.get(key) != record:
                 self._told[key] = record
                 self._publisher.want(record)
+        for entry in book.take_over():
+            record = _unit_record(entry)
+            if record is not None:
+                phase = Phase.SUCCEEDED if entry.job.state is JobState.SUCCEEDED else Phase.FAILED
+                self._publisher.want(replace(record, phase=phase, running=0, pending=0), is_last=True)
+                self._told.pop(entry.key, None)
         for key in [key for key in self._told if key not in book.entries]:
             self._publisher.forget(self._told.pop(key))
         for path in queues.queues():

@@ -25,7 +25,7 @@ from hived_extender.queues.units import Evict, Start, Stop, Unit
 from hived_extender.queues.watched import Seen
 from hived_extender.service.core import Core
 from hived_extender.service.service import Service
-from hived_extender.service.stimuli import GroupsEvicted, HoldDropped, HoldsLookedAt, HoldState, Stimulus
+from hived_extender.service.stimuli import GroupsEvicted, HoldDropped, HoldsLookedAt, HoldState, JobsBarred, Stimulus
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +65,7 @@ class Turns:
             unit = _unit_of(job, seen.need)
         state = kept.read(job.annotations, job.ref.uid, self._prover)
         self.book.job_seen(job, unit, state, now, seen.problem, has_cells=self._has_cells(name))
+        self._bar(name, job.ref.key)
         if job.state.is_over:
             self._put(HoldDropped(job.ref.key))
 
@@ -78,6 +79,7 @@ class Turns:
         for key in self.book.progressed(states, self._now()):
             self.book.call_back(key, "", self._now())
             self._put(HoldDropped(key))
+            self._bar(self.book.entries[key].job.ref.job_name, key)
         with self._service.runner.look() as machine:
             core, jobs = machine.cache.core, machine.cache.jobs
             records = (record for name in self._names for record in jobs.pods_of(name))
@@ -97,6 +99,7 @@ class Turns:
                     self.book.let_go(key, now, is_borrowed=is_borrowed, due_s=self.queues.due(key))
                 case Stop(key=key, winner=winner):
                     self.book.call_back(key, winner, now)
+                    self._bar(self.book.entries[key].job.ref.job_name, key)
                 case Evict(groups=groups, winner=winner):
                     self._put(GroupsEvicted(groups, winner))
 
@@ -110,9 +113,20 @@ class Turns:
 
     def _job_gone(self, name: JobName, key: str, now: float) -> None:
         self._names.pop(name, None)
+        self._bar(name, key)
         if key in self._refs:
             self.book.job_gone(self._refs.pop(key)[0], now)
             self._put(HoldDropped(key))
+
+    def _bar(self, name: JobName, key: str) -> None:
+        """Have the pods of a job wait until its turn: its owner may have let it go."""
+        entry = self.book.entries.get(key)
+        if entry is None or entry.step.has_cells or entry.unit is None:
+            self._put(JobsBarred(freed=(name,)))
+        else:
+            self._put(
+                JobsBarred({name: f"its job waits in queue {entry.unit.queue}: it is let go when it is its turn"})
+            )
 
     def _has_cells(self, name: JobName) -> bool:
         with self._service.runner.look() as machine:

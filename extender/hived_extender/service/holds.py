@@ -40,6 +40,7 @@ from hived_extender.service.stimuli import (
     HoldDropped,
     HoldsLookedAt,
     HoldState,
+    JobsBarred,
     Victims,
     VictimsAsked,
 )
@@ -80,6 +81,7 @@ class Holds:
             GroupsEvicted: self.evict,
             HoldDropped: lambda one: self.drop(one.key),
             HoldsLookedAt: lambda one: self.states(),
+            JobsBarred: self.bar,
         }
 
     # Questions of queues
@@ -190,11 +192,21 @@ class Holds:
             held.release(self._cache.core)
         self._run_at(job, None)
 
+    def bar(self, change: JobsBarred) -> None:
+        """Hold some jobs back, and others no longer."""
+        self._cache.jobs.bar(change.barred)
+        for record in self._cache.jobs.free(change.freed):
+            self._retries.appeared(record.uid)
+
     def states(self) -> dict[str, HoldState]:
         """How far the pods of each held job have come."""
         return {key: self._state_of(held) for key, held in self._held.items()}
 
     # Questions of pods
+
+    def bar_of(self, record: PodRecord) -> str:
+        """Why a pod waits for its queue, "" if it does not."""
+        return self._cache.jobs.bar_of(record)
 
     def is_held_for(self, record: PodRecord) -> bool:
         """Are cells held that a waiting pod could have?"""
@@ -349,6 +361,7 @@ class Holds:
 
     def _keep(self, held: Held) -> None:
         held.is_lost = False
+        self._cache.jobs.free([held.hold.job.job_name])
         self._held[held.hold.key] = held
         self._keys[held.hold.job.job_name] = held.hold.key
         self._run_at(held.hold.job.job_name, held.hold.spec.priority)

@@ -1,8 +1,10 @@
-"""Which job a pod belongs to, and at which priority the pods of a job run that a queue has let go.
+"""Which job a pod belongs to, which jobs a queue holds back, and at which priority the pods of others run.
 
 A job that a queue runs ahead of its turn is opportunistic, whatever its pods say. That is known from the first hold of
 its cells until the queue drops it. Not thread-safe.
 """
+
+from collections.abc import Iterable, Mapping
 
 from hived_extender.job_kinds.job import JobName
 from hived_extender.job_kinds.owners import job_of
@@ -16,6 +18,7 @@ class Jobs:
     def __init__(self) -> None:
         self._priorities: dict[JobName, int] = {}
         self._pods: dict[JobName, dict[str, PodRecord]] = {}
+        self._barred: dict[JobName, str] = {}
 
     def seen(self, record: PodRecord, meta: PodMetadata) -> None:
         """A pod is there, with these labels and owners."""
@@ -37,6 +40,19 @@ class Jobs:
         """The pods of a job, in the order in which they became known."""
         return list(self._pods.get(job, {}).values())
 
+    def bar(self, jobs: Mapping[JobName, str]) -> None:
+        """Pods of these jobs wait, for this reason, until their queue frees them. Nobody may have created them yet."""
+        self._barred.update(jobs)
+
+    def free(self, jobs: Iterable[JobName]) -> list[PodRecord]:
+        """Pods of these jobs need not wait any more for their queue. Returns those that may have waited for it."""
+        freed = [job for job in jobs if self._barred.pop(job, None) is not None]
+        return [record for job in freed for record in self.pods_of(job)]
+
+    def bar_of(self, record: PodRecord) -> str:
+        """Why a pod waits for its queue, "" if it does not."""
+        return self._barred.get(record.job_object, "") if record.job_object is not None else ""
+
     def run_at(self, job: JobName, priority: int | None) -> list[PodRecord]:
         """Pods of a job run at this priority from now on; None: at their own. Returns those that did not before."""
         if priority is None:
@@ -49,6 +65,7 @@ class Jobs:
         return changed
 
     def forget_all(self) -> None:
-        """Nobody says at which priority jobs run."""
+        """Nobody says at which priority jobs run, or holds any back."""
+        self._barred.clear()
         for job in list(self._priorities):
             self.run_at(job, None)

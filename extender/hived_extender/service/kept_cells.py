@@ -1,4 +1,7 @@
-"""Cells that are kept for pods to come, by a move of their group or by the queue of their job. Not thread-safe."""
+"""Cells that are kept for pods to come, by a move of their group or by the queue of their job. Not thread-safe.
+
+A job that its queue holds back has none, and its pods get no others either.
+"""
 
 from hived.decisions import Bind, Wait
 from hived.events import Offer
@@ -17,7 +20,9 @@ class KeptCells:
         self._moves, self._holds = moves, holds
 
     def refusal(self, record: PodRecord, request: PodRequest | None) -> Wait | None:
-        """Why a pod may not be placed now: its group is on its way out."""
+        """Why a pod may not be placed now: its group is on its way out, or its job is not let go."""
+        if bar := self._holds.bar_of(record):
+            return Wait(bar)
         return self._moves.refusal(record, request)
 
     def are_for(self, record: PodRecord) -> bool:
@@ -31,6 +36,8 @@ class KeptCells:
 
         Or why it has to wait; None if it has to look for cells.
         """
+        if bar := self._holds.bar_of(record):
+            return Wait(bar)
         found = self._holds.answer(core, record, request, offer, commit=commit)
         return found or self._moves.answer(core, record, request, offer, commit=commit)
 

@@ -9,7 +9,7 @@ from hived.errors import HivedError, UserError
 from hived.specs import BindInfo, PodSpec
 from hived_config.loader import Configuration
 from hived_extender.api.defrag import PlannedPod
-from hived_extender.job_kinds.job import JobRef
+from hived_extender.job_kinds.job import JobName, JobRef
 from hived_extender.pods.dialects.description import ObjectRef
 from hived_extender.pods.readings import Reading
 from hived_extender.pods.wire import BindArgs, FilterArgs, Node, Pod, PreemptArgs
@@ -224,6 +224,16 @@ class HoldsLookedAt(msgspec.Struct, frozen=True):
     """How far have the pods of held jobs come? Answer: dict of HoldState by key."""
 
 
+class JobsBarred(msgspec.Struct, frozen=True):
+    """Pods of these jobs wait, for the reason that their owners read; those of others do not any more.
+
+    A job is free as soon as cells are held for it.
+    """
+
+    barred: Mapping[JobName, str] = msgspec.field(default_factory=dict)
+    freed: tuple[JobName, ...] = ()
+
+
 class HoldState(msgspec.Struct, frozen=True):
     """An answer: of `slot_count` pods, how many slots are still held, and how many pods have cells, and are bound."""
 
@@ -322,6 +332,7 @@ Stimulus = (
     | GroupsEvicted
     | HoldDropped
     | HoldsLookedAt
+    | JobsBarred
     | Wrote
     | TimeCame
     | TryWaiting
