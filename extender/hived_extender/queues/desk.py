@@ -15,7 +15,8 @@ from hived_config.queueing import Queueing
 from hived_extender.job_kinds import kinds
 from hived_extender.job_kinds.job import Job
 from hived_extender.job_kinds.needs import Need, need_of
-from hived_extender.kube.client import KubeClient
+from hived_extender.kube.client import KubeClient, KubeError
+from hived_extender.kube.events import WARNING, EventRecorder
 from hived_extender.kube.metrics import Metrics
 from hived_extender.kube.optional_kinds import OptionalKinds
 from hived_extender.pods.proofs import Prover
@@ -23,10 +24,12 @@ from hived_extender.queues.book import Action
 from hived_extender.queues.calling import JobCaller
 from hived_extender.queues.publishing import KINDS as OBJECT_KINDS
 from hived_extender.queues.publishing import Publisher
+from hived_extender.queues.trees import TREES, Object, WatchedTree
 from hived_extender.queues.turns import Turns
 from hived_extender.queues.watched import WatchedJobs
 from hived_extender.service.pods import PodName
 from hived_extender.service.service import Service
+from hived_extender.service.writes.telling import COMPONENT
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +73,9 @@ class QueueDesk:
         self.publisher = Publisher(kube, clock)
         self._followed = OptionalKinds(kube, metrics, kinds.KINDS, self.jobs, "jobs")
         self._objects = OptionalKinds(kube, metrics, OBJECT_KINDS, self.publisher, "queues")
+        self._events = EventRecorder(kube, COMPONENT)
+        self.quotas = WatchedTree(self._wake.set, self._tell_tree)
+        self._trees = OptionalKinds(kube, metrics, (TREES,), self.quotas, "quotas")
         self._caller = JobCaller(kube, prover, self._pods_of, self._answered)
         self._thread = threading.Thread(target=self._run, name="queues", daemon=True)
 
@@ -82,24 +88,24 @@ class QueueDesk:
 
     def start(self) -> None:
         """Begin to follow jobs and, while this replica leads, to take turns."""
-        self._followed.start()
-        self._objects.start()
+        for each in (self._trees, self._followed, self._objects):
+            each.start()
         self._thread.start()
 
     def stop(self) -> None:
         """Take no further turn, and wait for the calls under way."""
         self._is_stopping.set()
         self._wake.set()
-        self._followed.stop()
-        self._objects.stop()
+        for each in (self._trees, self._followed, self._objects):
+            each.stop()
         if self._thread.ident is not None:
             self._thread.join()
         self._caller.close()
 
     def join(self, timeout_s: float) -> None:
         """Wait for the watches to end after `stop`."""
-        self._followed.join(timeout_s)
-        self._objects.join(timeout_s)
+        for each in (self._trees, self._followed, self._objects):
+            each.join(timeout_s)
 
     def look(self) -> float | None:
         """Take facts in and take a turn. Returns after how many seconds to look again without news, None for never."""
@@ -149,10 +155,11 @@ class QueueDesk:
         core = machine.cache.core
         if core is None:
             return None
-        term = (machine.term, core.number, id(core.state), queueing)
+        tree = self.quotas.tree
+        term = (machine.term, core.number, id(core.state), queueing, tree)
         if self._term != term or self.turns is None:
             self._term = term
-            self.turns = Turns(self._service, core, queueing, self._prover, self.publisher, self._now)
+            self.turns = Turns(self._service, core, queueing, tree, self._prover, self.publisher, self._now)
             for name, seen in self.jobs.everything().items():
                 self.turns.job_seen(name, seen)
             log.info("queues begin", extra={"fields": {"jobs": len(self.turns.book.entries)}})
@@ -169,6 +176,13 @@ class QueueDesk:
     def _read_need(self, job: Job) -> Need | None:
         return need_of(job, self._service.machine.interpreter)
 
+    def _tell_tree(self, item: Object, problem: str) -> None:
+        """Say at the object why it is not used."""
+        try:
+            self._events.record(_Tree(item), WARNING, "InvalidQuotaTree", problem, about="ElasticQuotaTree")
+        except KubeError as error:
+            log.warning("event not written", extra={"fields": {"reason": str(error)}})
+
     def _answered(self, action: Action, error: str) -> None:
         self._answers.append((action, error))
         self._wake.set()
@@ -180,3 +194,13 @@ class QueueDesk:
         """The pods of a job of a kind whose pods have gates."""
         with self._service.runner.look() as machine:
             return [record.named for record in machine.cache.jobs.pods_of(action.job.job_name)]
+
+
+class _Tree:
+    """A quota tree as events name it."""
+
+    def __init__(self, item: Object) -> None:
+        metadata = item["metadata"]
+        self.uid: str = metadata.get("uid", "")
+        self.namespace: str = metadata.get("namespace", "default")
+        self.name: str = metadata["name"]

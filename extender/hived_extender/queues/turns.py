@@ -6,8 +6,12 @@ thread-safe.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from msgspec.structs import replace
 
 from hived.errors import UserError
+from hived.specs import ClusterSpec
 from hived_config.queueing import Queueing
 from hived_extender.job_kinds.job import Job, JobName, JobRef
 from hived_extender.job_kinds.needs import Need
@@ -15,14 +19,19 @@ from hived_extender.pods.proofs import Prover
 from hived_extender.pods.wire import Pod
 from hived_extender.queues import kept
 from hived_extender.queues.book import Action, Book
+from hived_extender.queues.ledger import Unlimited
 from hived_extender.queues.live_room import LiveRoom
 from hived_extender.queues.policies import QueueRules, Rules, policy_named
 from hived_extender.queues.publishing import Publisher
 from hived_extender.queues.queues import Queues
 from hived_extender.queues.recording import Records
 from hived_extender.queues.surroundings import Surroundings
+from hived_extender.queues.tree_ledger import TreeLedger
 from hived_extender.queues.units import Evict, Start, Stop, Unit
 from hived_extender.queues.watched import Seen
+from hived_extender.quotas.backing import virtual_cluster_of
+from hived_extender.quotas.naming import quota_of
+from hived_extender.quotas.tree import QuotaTree
 from hived_extender.service.core import Core
 from hived_extender.service.service import Service
 from hived_extender.service.stimuli import GroupsEvicted, HoldDropped, HoldsLookedAt, HoldState, JobsBarred, Stimulus
@@ -34,13 +43,15 @@ class Turns:
     """See the module. `queues` and `book` may be looked at between calls."""
 
     def __init__(
-        self, service: Service, core: Core, queueing: Queueing, prover: Prover, publisher: Publisher,
-        now: Callable[[], float],
+        self, service: Service, core: Core, queueing: Queueing, tree: QuotaTree | None, prover: Prover,
+        publisher: Publisher, now: Callable[[], float],
     ) -> None:  # fmt: skip
-        """Cost O(cells)."""
+        """Without a `tree` each virtual cluster is a queue. Cost O(cells)."""
         self._service, self._prover, self._now = service, prover, now
         self.queues = Queues(core.state.spec)
-        self.queues.told_rules(rules_of(queueing))
+        self._tree, self._cluster = tree, core.state.spec
+        new_ledger = Unlimited if tree is None else partial(TreeLedger, tree)
+        self.queues.told_rules(rules_of(queueing, tree, self._cluster), new_ledger)
         self.book = Book(self.queues)
         self._records = Records(publisher)
         self._surroundings = Surroundings(self.queues)
@@ -59,12 +70,15 @@ class Turns:
             return
         job = seen.job
         self._names[name] = job.ref.key
-        unit = None
+        unit, problem = None, seen.problem
         if seen.need is not None:
             self._refs[job.ref.key] = job.ref, seen.need.pods
-            unit = _unit_of(job, seen.need)
+            try:
+                unit = self._unit_of(job, seen.need)
+            except UserError as error:
+                problem = f"{job.ref}: {error.message}"
         state = kept.read(job.annotations, job.ref.uid, self._prover)
-        self.book.job_seen(job, unit, state, now, seen.problem, has_cells=self._has_cells(name))
+        self.book.job_seen(job, unit, state, now, problem, has_cells=self._has_cells(name))
         self._bar(name, job.ref.key)
         if job.state.is_over:
             self._put(HoldDropped(job.ref.key))
@@ -118,6 +132,23 @@ class Turns:
             self.book.job_gone(self._refs.pop(key)[0], now)
             self._put(HoldDropped(key))
 
+    def _unit_of(self, job: Job, need: Need) -> Unit:
+        """The unit of a job. Raises UserError if its quota is unknown, or another virtual cluster's."""
+        vc = need.spec.virtual_cluster
+        queue = vc
+        leaf = None if self._tree is None else quota_of(self._tree, job.labels, job.ref.namespace)
+        if leaf is not None:
+            backed = virtual_cluster_of(leaf, self._cluster)
+            if backed and backed != vc:
+                raise UserError(
+                    f"its quota {leaf.name} is backed by virtual cluster {backed}, and its pods ask for {vc}: annotate "
+                    f"their template hivedscheduler.microsoft.com/virtual-cluster: {backed}, or name another quota"
+                )
+            queue = leaf.name
+        return Unit(
+            job.ref.key, queue, need.spec, job.created_s, need.user, need.request, need.is_preemptible, need.limit_s
+        )
+
     def _bar(self, name: JobName, key: str) -> None:
         """Have the pods of a job wait until its turn: its owner may have let it go."""
         entry = self.book.entries.get(key)
@@ -139,8 +170,10 @@ class Turns:
             log.info("the service does not take part", extra={"fields": {"cause": error.message}})
 
 
-def rules_of(queueing: Queueing) -> Rules:
-    """The rules of all queues, by the configuration, where virtual clusters are the queues."""
+def rules_of(queueing: Queueing, tree: QuotaTree | None, cluster: ClusterSpec) -> Rules:
+    """The rules of all queues, by the configuration. The leaves of a tree have those of their virtual clusters, but
+    borrow as the tree says.
+    """
     policy = policy_named(queueing.policy.value)
     queues = {
         vc: QueueRules(
@@ -152,17 +185,7 @@ def rules_of(queueing: Queueing) -> Rules:
         )
         for vc, own in queueing.virtual_clusters.items()
     }
+    for leaf in tree.leaves() if tree is not None else ():
+        of_vc = queues.get(virtual_cluster_of(leaf, cluster), QueueRules(policy=policy))
+        queues[leaf.name] = replace(of_vc, borrows=None)
     return Rules(QueueRules(policy=policy, borrows=False), queues, queueing.half_life_s)
-
-
-def _unit_of(job: Job, need: Need) -> Unit:
-    return Unit(
-        job.ref.key,
-        need.spec.virtual_cluster,
-        need.spec,
-        job.created_s,
-        need.user,
-        need.request,
-        need.is_preemptible,
-        need.limit_s,
-    )
