@@ -477,7 +477,7 @@ def test_a_suspended_job_gets_its_pods_when_it_is_resumed(run, kube, server, wri
     assert (resumed.exit_code, resumed.stdout.splitlines()[-1]) == (0, "job dl resumed")
     assert pod_names(kube) == ["dl-edljob-worker-0", "dl-edljob-worker-1"]
     assert kube.list_objects(PODS, dict).items[0]["spec"]["priority"] == 100
-    again = CliRunner().invoke(main, ["resume", "dl", "--api-server", server.url])
+    again = CliRunner().invoke(main, ["resume", "default/dl", "--api-server", server.url])
     message = "Error: job dl is Running: only a suspended or aborted job can be resumed\n"
     assert (again.exit_code, again.stderr) == (1, message)
 
