@@ -61,7 +61,7 @@ def test_pods_beyond_the_minimum_stay_below_the_cell_of_the_others() -> None:
 
 def test_a_gang_that_lacks_pods_is_told_so() -> None:
     found = outcomes(SmallGangCluster(), manifest("w-0", 4, koordinator("train", 2)))
-    assert found == [("wait", "", "rejected by podgroup ns/train: 1 of 2 pods created (missing w-1)")]
+    assert found == [("wait", "", "rejected by podgroup/ns/train: 1 of 2 pods created (missing w-1)")]
 
 
 def test_a_pod_without_a_namespace_is_asked_about_in_the_default_one() -> None:
@@ -70,7 +70,7 @@ def test_a_pod_without_a_namespace_is_asked_about_in_the_default_one() -> None:
     for pod in pods:
         del pod["metadata"]["namespace"]
     found = outcomes(SmallGangCluster(), *pods[:1])
-    assert found == [("wait", "", "rejected by podgroup default/train: 1 of 2 pods created (missing w-1)")]
+    assert found == [("wait", "", "rejected by podgroup/default/train: 1 of 2 pods created (missing w-1)")]
     assert {one[0] for one in outcomes(SmallGangCluster(), *pods)} == {"bind"}
 
 
