@@ -37,9 +37,6 @@ from hived_extender.service.retries import Retries
 
 log = logging.getLogger(__name__)
 
-USER_LABEL = "userName"
-"""The label by which pods of `hived submit` name their user, as OpenPAI's do."""
-
 
 class ClusterCache:
     """See the module. All parts are for others to read; `devices` takes in facts about devices."""
@@ -153,13 +150,6 @@ class ClusterCache:
             self.bound.compare(record, reading)
         elif not record.state.has_node and (record.request is None or (was_held and record.state is not PodState.HELD)):
             self._take_note(record, reading)
-
-    def user_of(self, record: PodRecord) -> str:
-        """The user that the labels of a pod name; "" for none."""
-        ruled = record.ruled
-        if ruled is None and (resident := self.nodes.residents.get(record.uid)) is not None:
-            ruled = resident.pod
-        return ruled.labels.get(USER_LABEL, "") if ruled is not None else ""
 
     def take_removed(self) -> list[str]:
         """The uids of the pods that have been removed since the last call."""

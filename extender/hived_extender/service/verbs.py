@@ -247,7 +247,7 @@ class Verbs:
             return
         is_forming = bool(self._cache.gangs.plan(record.gang).forming)
         if self._cache.growth.may_wait(record.gang, is_forming=is_forming):
-            raise GrowingError(f"podgroup {record.gang} is being created: ask again in a moment")
+            raise GrowingError(f"podgroup/{record.gang} is being created: ask again in a moment")
 
     def _schedule(
         self, core: Core, record: PodRecord, reading: Reading, phase: Phase, candidates: Mask | None = None

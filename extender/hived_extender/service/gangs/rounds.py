@@ -65,7 +65,7 @@ class Rounds:
             return Alone(self._single(record))
         if record.uid in plan.round.uids:
             return plan.round
-        return Wait(f"podgroup {key} starts with {len(plan.round.members)} other pods first")
+        return Wait(f"podgroup/{key} starts with {len(plan.round.members)} other pods first")
 
     def offer(self, part: Part, *, exact: PodRecord | None = None) -> Offer | None:
         """The nodes that Kubernetes offers to each pod of a part; see `Offers.of`."""
@@ -119,7 +119,7 @@ class Rounds:
             for taken in (*(() if is_ours else (name,)), *(record.key for record in part.members), *absent):
                 if core.has_group(taken):
                     raise UserError(
-                        f"podgroup {round_.key} cannot start: other pods are in an affinity group {taken}; "
+                        f"podgroup/{round_.key} cannot start: other pods are in an affinity group {taken}; "
                         "delete them, or give their group another name"
                     )
 
