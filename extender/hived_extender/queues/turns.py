@@ -91,9 +91,7 @@ class Turns:
         """See how far the pods of jobs with cells have come, and what goes on beside the queues. Cost O(groups)."""
         states: Mapping[str, HoldState] = self._service.runner.handle(HoldsLookedAt())
         for key in self.book.progressed(states, self._now()):
-            self.book.call_back(key, "", self._now())
-            self._put(HoldDropped(key))
-            self._bar(self.book.entries[key].job.ref.job_name, key)
+            self._call_back(key, "")
         with self._service.runner.look() as machine:
             core, jobs = machine.cache.core, machine.cache.jobs
             records = (record for name in self._names for record in jobs.pods_of(name))
@@ -112,8 +110,7 @@ class Turns:
                 case Start(key=key, is_borrowed=is_borrowed):
                     self.book.let_go(key, now, is_borrowed=is_borrowed, due_s=self.queues.due(key))
                 case Stop(key=key, winner=winner):
-                    self.book.call_back(key, winner, now)
-                    self._bar(self.book.entries[key].job.ref.job_name, key)
+                    self._call_back(key, winner)
                 case Evict(groups=groups, winner=winner):
                     self._put(GroupsEvicted(groups, winner))
 
@@ -148,6 +145,12 @@ class Turns:
         return Unit(
             job.ref.key, queue, need.spec, job.created_s, need.user, need.request, need.is_preemptible, need.limit_s
         )
+
+    def _call_back(self, key: str, winner: str) -> None:
+        """A job gives its cells back: its pods are to end, and new ones get none."""
+        self.book.call_back(key, winner, self._now())
+        self._bar(self.book.entries[key].job.ref.job_name, key)
+        self._put(HoldDropped(key))
 
     def _bar(self, name: JobName, key: str) -> None:
         """Have the pods of a job wait until its turn: its owner may have let it go."""

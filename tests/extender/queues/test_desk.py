@@ -70,11 +70,11 @@ def test_a_borrower_is_called_back_for_the_owner_and_runs_again_at_its_old_place
 def test_a_job_of_higher_priority_goes_first(jobs: Jobs) -> None:
     jobs.create("first", "b")
     jobs.expect(lambda: jobs.runs("first"))
-    jobs.create("low", "b", priority="10")
-    jobs.create("high", "b", priority="10")
+    jobs.create("second", "b", priority="10")
+    jobs.create("third", "b", priority="10")
     jobs.create("higher", "b", priority="20")
     jobs.expect(lambda: jobs.runs("higher"), lambda: jobs.waits("first"))
-    jobs.expect(lambda: jobs.queued("b") == ["first", "low", "high"])
+    jobs.expect(lambda: jobs.queued("b") == ["first", "second", "third"])
 
 
 def test_a_job_that_its_owner_lets_go_by_itself_is_held_back_and_gets_no_cells(jobs: Jobs) -> None:
