@@ -245,9 +245,9 @@ class Book:
         if entry.step is Step.LEAVING and job.state is JobState.HELD:
             entry.step, entry.since_s, entry.progress = Step.WAITING, now, None
             self._queues.evicted(entry.key, now)
-        elif entry.step is Step.WAITING and job.state is JobState.LET_GO and entry.written is None:
+        elif entry.step is Step.WAITING and job.state is JobState.LET_GO:
             self._want(entry, Change.CALL_BACK)  # somebody else resumed it
-        elif entry.step.has_cells and job.state in (JobState.HELD, JobState.LEAVING) and entry.written is None:
+        elif entry.step.has_cells and job.state in (JobState.HELD, JobState.LEAVING):
             self.call_back(entry.key, "", now)  # somebody else suspended it
 
     def _asks_for(self, entry: Entry, unit: Unit | None, now: float) -> None:

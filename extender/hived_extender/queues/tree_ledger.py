@@ -32,8 +32,11 @@ class TreeLedger:
         return None if found is None else found.text
 
     def is_within_min(self, unit: Unit) -> bool:
-        """See `Ledger`."""
-        return unit.queue not in self._tree.quotas or self._usage.is_within_min(unit.queue, unit.request)
+        """See `Ledger`. A guaranteed job counts for max and the number of jobs like any other."""
+        if unit.queue not in self._tree.quotas:
+            return True
+        is_within = self._usage.is_within_min(unit.queue, unit.request)
+        return is_within and self._usage.refusal(unit.queue, unit.request) is None
 
     def share(self, queue: str) -> float:
         """See `Ledger`."""

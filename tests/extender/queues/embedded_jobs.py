@@ -113,6 +113,8 @@ def jobs_on(folder: Path, config: str = CONFIG) -> Iterator[Jobs]:
     """An embedded cluster of this configuration."""
     file = folder / "cluster.yaml"
     file.write_text(config)
-    with start_embedded(file) as running:
-        with closing(KubeClient.connect(kubeconfig=str(running.cluster.hived_kubeconfig))) as kube:
-            yield Jobs(running, kube)
+    with (
+        start_embedded(file) as running,
+        closing(KubeClient.connect(kubeconfig=str(running.cluster.hived_kubeconfig))) as kube,
+    ):
+        yield Jobs(running, kube)
