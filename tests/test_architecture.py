@@ -124,7 +124,7 @@ SERVICE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("cluster_nodes", "progress", "wakes", "devices.keeper", "writes.writer"),
     ("bound_pods",),
     ("cluster_cache",),
-    ("emptied", "explaining", "forced", "gang_notices", "moves", "preemptions", "terms"),
+    ("emptied", "explaining", "forced", "gang_notices", "held_jobs", "moves", "preemptions", "terms"),
     ("acceptance", "holds", "tallies"),
     ("kept_cells",),
     ("waiting",),

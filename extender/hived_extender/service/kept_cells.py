@@ -3,6 +3,9 @@
 A job that its queue holds back has none, and its pods get no others either.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 from hived.decisions import Bind, Wait
 from hived.events import Offer
 from hived.specs import PodRequest
@@ -18,6 +21,25 @@ class KeptCells:
 
     def __init__(self, moves: Moves, holds: Holds) -> None:
         self._moves, self._holds = moves, holds
+
+    def handlers(self) -> dict[type[Any], Callable[[Any], Any]]:
+        """The handler of each stimulus about moves and holds."""
+        return self._moves.handlers() | self._holds.handlers()
+
+    def look(self) -> None:
+        """Go on, or give up, if what was waited for has come or cannot come any more."""
+        self._moves.look()
+        self._holds.look()
+
+    def forget_all(self, reason: str) -> None:
+        """The term is over, and with it all that was kept."""
+        self._moves.forget_all(reason)
+        self._holds.forget_all()
+
+    def lose_all(self, reason: str) -> None:
+        """The state is another one, in which nothing is kept."""
+        self._moves.forget_all(reason)
+        self._holds.lose_all()
 
     def refusal(self, record: PodRecord, request: PodRequest | None) -> Wait | None:
         """Why a pod may not be placed now: its group is on its way out, or its job is not let go."""
