@@ -44,9 +44,7 @@ class ClusterCache:
     def __init__(
         self, interpreter: Interpreter, prover: Prover, outbox: Outbox, announcements: Announcements, retries: Retries
     ) -> None:
-        self._announcements = announcements
-        self._retries = retries
-        self.interpreter = interpreter
+        self._announcements, self._retries, self.interpreter = announcements, retries, interpreter
         self.term = Term()
         self.pods = PodTable(self._moved)
         self.gangs = Gangs()
@@ -277,8 +275,6 @@ class ClusterCache:
         self._named.put(record, request.spec.group)
         if self.core is not None:
             self._retries.appeared(record.uid)
-
-    # People
 
     def explained(self, record: PodRecord, reason: str) -> str:
         """Why a pod waits, with what its VC lacks of its guarantee because of devices that cannot be had."""
