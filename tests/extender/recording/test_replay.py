@@ -170,10 +170,10 @@ def test_a_restart_replays_the_parts_of_a_split_group() -> None:
 
 
 def test_a_restart_replays_groups_that_got_several_slots() -> None:
-    rest = {"pod": "whole", "spec": {"virtualCluster": "VC1", "leafCellNumber": 1} | gang(2)}
-    shared = split("a") | {"slots": [[1], [0, 2]]}
+    rest = {"pod": "whole", "spec": {"virtualCluster": "VC1", "leafCellNumber": 1} | gang(1)}
+    shared = split("a") | {"slots": [[1], [0]]}
     shared["pods"].append(rest)
-    ops = (NEW, NODES, schedule("whole", spec=gang(3)), shared)
+    ops = (NEW, NODES, schedule("whole", spec=gang(2)), shared)
     assert results(*ops)[-1] == {"kind": "ok"}
     before = run(*ops, detail=StateDetail.HASH)[-1]
     after = run(*ops, restart("whole", "a"), detail=StateDetail.HASH)[-1]
