@@ -42,16 +42,9 @@ class ClusterCache:
     """See the module. All parts are for others to read; `devices` takes in facts about devices."""
 
     def __init__(
-        self,
-        interpreter: Interpreter,
-        prover: Prover,
-        outbox: Outbox,
-        announcements: Announcements,
-        retries: Retries,
+        self, interpreter: Interpreter, prover: Prover, outbox: Outbox, announcements: Announcements, retries: Retries
     ) -> None:
-        self._announcements = announcements
-        self._retries = retries
-        self.interpreter = interpreter
+        self._announcements, self._retries, self.interpreter = announcements, retries, interpreter
         self.term = Term()
         self.pods = PodTable(self._moved)
         self.gangs = Gangs()
@@ -67,7 +60,7 @@ class ClusterCache:
         self._removed: list[str] = []
         self._named = NamedGroups()
         self._demands = DemandsReader()
-        self._members = Members(interpreter, self.gangs, self._gang_changed)
+        self._members = Members(interpreter, self.gangs, self.gang_changed)
 
     @property
     def core(self) -> Core | None:
@@ -141,7 +134,7 @@ class ClusterCache:
         if record.gang is not None and is_new and not is_listed:
             self.growth.has_grown(record.gang)
         if record.gang is not None and before != _standing(record):
-            self._gang_changed(record.gang, was_held)
+            self.gang_changed(record.gang, was_held)
         self._announcements.observe(record, pod.condition(CONDITION_TYPE))
         if pod.node and record.state is not PodState.BOUND:
             self._retries.settled(record.uid)
@@ -149,7 +142,7 @@ class ClusterCache:
         elif pod.node:
             self.bound.compare(record, reading)
         elif not record.state.has_node and (record.request is None or (was_held and record.state is not PodState.HELD)):
-            self._take_note(record, reading)
+            self.take_note(record, reading)
 
     def take_removed(self) -> list[str]:
         """The uids of the pods that have been removed since the last call."""
@@ -242,16 +235,6 @@ class ClusterCache:
         if record.state is PodState.CLEARED:
             self.pods.move(record, PodState.WAITING)
 
-    def priority_changed(self, record: PodRecord) -> None:
-        """A queue runs the pod's job at another priority than before: what the pod asks for, if it waits, is new."""
-        if record.state.has_node:
-            return
-        self.bound.release(record)
-        if record.gang is not None:
-            self._gang_changed(record.gang, False)
-        elif not record.is_of_dialect and record.reading is not None:
-            self._take_note(record, record.reading)
-
     def _moved(self, record: PodRecord) -> None:
         if record.state is PodState.BINDING:
             self._progress.placed(record)
@@ -262,7 +245,7 @@ class ClusterCache:
         if record.gang is not None:
             self.gangs.changed(record.gang)
 
-    def _gang_changed(self, key: GangKey, may_help: bool) -> None:
+    def gang_changed(self, key: GangKey, may_help: bool) -> None:
         """Pods of the gang came, went or changed: other gangs may start, or have to give up reservations."""
         self.gangs.changed(key)
         if self.core is not None:
@@ -275,7 +258,7 @@ class ClusterCache:
         for record in self.rounds.reconcile(core, key):
             self.bound.release(record)
 
-    def _take_note(self, record: PodRecord, reading: Reading) -> None:
+    def take_note(self, record: PodRecord, reading: Reading) -> None:
         """A pod waits that nobody has asked about yet, or could have."""
         if not reading.is_own:
             self._look_again(record)
@@ -292,8 +275,6 @@ class ClusterCache:
         self._named.put(record, request.spec.group)
         if self.core is not None:
             self._retries.appeared(record.uid)
-
-    # People
 
     def explained(self, record: PodRecord, reason: str) -> str:
         """Why a pod waits, with what its VC lacks of its guarantee because of devices that cannot be had."""

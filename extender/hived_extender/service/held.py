@@ -10,7 +10,9 @@ import numpy as np
 
 from hived.decisions import Bind
 from hived.errors import UserError
+from hived.events import Offer, Phase
 from hived.groups import bind_info_for, bind_info_of_slot, is_placed, nodes_of_slots, placements_of
+from hived.scheduler import Asked
 from hived.specs import BindInfo, PodPlacement, PodRequest
 from hived.split import split_bind_info
 from hived.topology import BoolArray, IntArray
@@ -68,6 +70,31 @@ class Held:
         if self.stand_in is not None:
             core.delete(self.stand_in)
             self.stand_in = None
+
+    def decide(self, core: Core, asked: Asked, planned: Bind) -> bool:
+        """Hold cells on the nodes of an answer, in the own virtual cells if the request names them."""
+        if asked.own is None:
+            return False
+        index, names = core.state.topology.node_index, core.node_names
+        nodes = [index[one.node] for member in planned.bind_info.members for one in member]
+        rows = np.zeros((len(nodes), len(names)), np.bool_)
+        rows[np.arange(len(nodes)), nodes] = True
+        found = core.decide(asked.pod, Phase.FILTERING, Offer(rows, np.zeros_like(rows)), commit=True, own=asked.own)
+        if isinstance(found, Bind):
+            self.stand_in = asked.pod
+        return self.stand_in is not None
+
+    def take(self, core: Core, stand_in: PodRequest, planned: Bind) -> bool:
+        """Hold the cells of an answer, if nobody uses any of them now."""
+        try:
+            core.adopt(stand_in, planned.bind_info)
+        except UserError:
+            return False
+        if core.has_all_cells(self.name):
+            self.stand_in = stand_in
+            return True
+        core.delete(stand_in)
+        return False
 
     def give(self, core: Core, takers: Sequence[Taker]) -> bool:
         """Let pods have slots on nodes that they may use; False, and nothing changes, if there are none for all.
