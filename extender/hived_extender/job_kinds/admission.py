@@ -1,7 +1,7 @@
 """The admission of job objects: where jobs wait in queues, those that are ours to queue are born held.
 
-So no pod of theirs is created before their turn, not even for a moment. A job that slips through, as while nobody answers
-the webhook, is held back by the queues themselves.
+So no pod of theirs is created before their turn, not even for a moment. A job that slips through, as while no webhook
+answers, is held back by the queues themselves.
 """
 
 from collections.abc import Mapping
