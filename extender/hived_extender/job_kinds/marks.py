@@ -31,6 +31,11 @@ def may_queue(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool
     return said.strip().lower() != "off" and not labels.get(KUEUE_QUEUE)
 
 
+def is_marked_held(annotations: Mapping[str, str]) -> bool:
+    """Has hived marked a job as held, when it was created or called back?"""
+    return annotations.get(HELD) == "true"
+
+
 def is_held_by_author(annotations: Mapping[str, str]) -> bool:
     """Has its author asked for it to be held, in Kube Queue's words?"""
     return annotations.get(SUSPEND, "").strip().lower() == "true"

@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from hived_extender.job_kinds.job import Job, JobRef, JobState
+from hived_extender.job_kinds.marks import is_marked_held
 from hived_extender.queues.entries import Memo
 from hived_extender.queues.kept import Kept
 from hived_extender.queues.units import Unit
@@ -227,6 +228,7 @@ class Book:
         key, unit, kept = entry.key, entry.unit, entry.kept
         self.entries[key] = entry
         if unit is None:
+            self._release(entry, is_marked=is_marked_held(entry.job.annotations))
             return
         is_running = entry.job.state is JobState.LET_GO and (kept.is_let_go or has_cells)
         self._queues.arrived(unit, _memo(kept, now, is_running=is_running))
@@ -241,6 +243,7 @@ class Book:
         if unit != had:
             self._asks_for(entry, unit, now)
         if entry.unit is None:
+            self._release(entry, is_marked=had is not None or is_marked_held(job.annotations))
             return
         if entry.step is Step.LEAVING and job.state is JobState.HELD:
             entry.step, entry.since_s, entry.progress = Step.WAITING, now, None
@@ -249,6 +252,11 @@ class Book:
             self._want(entry, Change.CALL_BACK)  # somebody else resumed it
         elif entry.step.has_cells and job.state in (JobState.HELD, JobState.LEAVING):
             self.call_back(entry.key, "", now)  # somebody else suspended it
+
+    def _release(self, entry: Entry, *, is_marked: bool) -> None:
+        """Let a job go that is in no queue, if hived holds it: it was marked at its creation, or has been a unit."""
+        if is_marked and not entry.problem and entry.job.state is JobState.HELD and entry.written is None:
+            self._want(entry, Change.LET_GO)
 
     def _asks_for(self, entry: Entry, unit: Unit | None, now: float) -> None:
         had, entry.unit = entry.unit, unit

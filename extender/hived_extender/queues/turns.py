@@ -14,6 +14,7 @@ from hived.errors import UserError
 from hived.specs import ClusterSpec
 from hived_config.queueing import Queueing
 from hived_extender.job_kinds.job import Job, JobName, JobRef
+from hived_extender.job_kinds.marks import is_marked_held
 from hived_extender.job_kinds.needs import Need
 from hived_extender.pods.proofs import Prover
 from hived_extender.pods.wire import Pod
@@ -66,7 +67,10 @@ class Turns:
         now, key = self._now(), self._names.get(name)
         if key is not None and (seen is None or seen.job.ref.key != key):
             self._job_gone(name, key, now)
-        if seen is None or (seen.need is None and not seen.problem):
+        if seen is None:
+            return
+        is_ours = seen.need is not None or bool(seen.problem)
+        if not is_ours and name not in self._names and not is_marked_held(seen.job.annotations):
             return
         job = seen.job
         self._names[name] = job.ref.key
