@@ -98,25 +98,22 @@ class History:
     # Playing
 
     def run(self) -> None:
-        number = 0
-        while number < self.setting.events or self.timers or self._waiting():
-            if number < self.setting.events:
-                gap = self.random.choice((0, 1, 1, 2, 3))
-                self._play_until(self.now + gap)
-                self._happen(number)
-                number += 1
-            elif not self.timers:
-                wake = self.queues.wake_s()
-                assert wake is not None
-                assert wake > self.now or self._is_stuck() is None, self._is_stuck()
-                self._play_until(max(wake, self.now))
-                if not self.timers and self.queues.wake_s() == wake:
-                    why = [(key, self.queues.why(key)) for key in self._waiting()[:5]]
-                    raise AssertionError(f"nothing happens, and these wait: {why}")
-            else:
-                self._play_until(self.timers[0][0])
+        """All events, and then until nothing waits."""
+        for number in range(self.setting.events):
+            self._play_until(self.now + self.random.choice((0, 1, 1, 2, 3)))
+            self._happen(number)
             self._turn()
             self._check()
+        while self.timers or self._waiting():
+            wake = self.timers[0][0] if self.timers else self.queues.wake_s()
+            assert wake is not None
+            was = self.turns, self.now
+            self._play_until(wake)
+            self._turn()
+            self._check()
+            if not self.timers and was[1] == self.now:
+                why = [(key, self.queues.why(key)) for key in self._waiting()[:5]]
+                raise AssertionError(f"nothing happens, and these wait: {why}")
 
     def _play_until(self, until: float) -> None:
         while True:
