@@ -12,7 +12,6 @@ import heapq
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from hived.copying import copy_state
 from hived.decisions import Bind
 from hived.invariants import broken_rule
 from hived.specs import ClusterSpec, GroupSpec, MemberSpec, PodSpec
@@ -260,8 +259,9 @@ class History:
         for key, course in self.courses.items():
             if course.end_s is None or course.due_s is None:
                 due = self.queues.due(key)
-                if due is not None:
+                if due is not None and due != course.due_s:
                     course.due_s = due
+                    self.log.append(f"{self.now} due {key} {due}")
 
     def _later(self, after: float, what: str, key: str) -> None:
         self.count += 1

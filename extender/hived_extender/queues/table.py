@@ -29,6 +29,7 @@ class Claim:
 
     ask: Ask
     victims: tuple[str, ...]
+    is_asked: bool = False  # has the room named them, or are they only those that must leave anyway?
 
 
 @dataclass(slots=True)
@@ -38,6 +39,7 @@ class OwnRefusals:
     no_room: set[int]
     not_promised: set[int]
     never: set[int]  # that would not fit an empty virtual cluster
+    possible: set[int]  # that would
     reservation: Reservation | None = None
     is_stale: bool = True  # is there something to be tried?
 
@@ -198,7 +200,7 @@ class Table:
 
     def refusals(self, vc: str) -> OwnRefusals:
         """Of the own schedule of a virtual cluster."""
-        return self.own_refusals.setdefault(vc, OwnRefusals(set(), set(), set()))
+        return self.own_refusals.setdefault(vc, OwnRefusals(set(), set(), set(), set()))
 
     def freed(self) -> None:
         """The live cluster may have room that it had not before."""

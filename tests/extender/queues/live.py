@@ -76,9 +76,6 @@ class Live:
         if isinstance(found, Bind) and (not claims or self._leaves_room(ask, found, pending, claims)):
             return self._hold(ask, found)
         if claims and not ask.is_borrowed:
-            planned = self._planned(ask, pending)
-            if planned is not None:
-                return self._hold(ask, planned)
             if isinstance(found, Bind) and self._leaves_room(ask, found, pending, pending.first):
                 return self._hold(ask, found)
         return Wait(found.reason if isinstance(found, Wait) else "others use its cells")
@@ -134,18 +131,6 @@ class Live:
         for key in pending.leaving:
             handle(after, PodDeleted(self.pods[key]))
         return self._place_all(after, claims)
-
-    def _planned(self, ask: Ask, pending: Pending) -> Bind | None:
-        """The cells that it gets once all that leave have left, if nobody uses them now."""
-        after = self._after_leaving(pending)
-        if not self._place_all(after, pending.first):
-            return None
-        found = decide(after, ask)
-        if not isinstance(found, Bind):
-            return None
-        self._take(after, ask, found)
-        leaves = after.groups[ask.unit.key].physical
-        return found if (self.state.cells.using[leaves] < 0).all() else None
 
     def _fits(self, base: State, ask: Ask, gone: Sequence[str]) -> bool:
         state = copy_state(base)
