@@ -78,7 +78,10 @@ class LiveTurn:
             self._make_room(entry, ask, is_last=not is_waiting)
 
     def _make_room(self, entry: Entry, ask: Ask, *, is_last: bool) -> None:
-        """Borrowers leave for a unit that is due. If its own cells have no hardware, any others have to do (`is_last`)."""
+        """Borrowers leave for a unit that is due.
+
+        If its own cells have no hardware whoever leaves, any others have to do, but not before all have left that were told to (`is_last`).
+        """
         table, key = self._table, entry.unit.key
         order = [each.unit.key for each in for_due(table.borrowers(), table.shares, self._now)]
         for wish in (ask, Ask(entry.unit, False)) if ask.own and is_last else (ask,):

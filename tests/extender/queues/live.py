@@ -75,9 +75,9 @@ class Live:
         claims = (*pending.first, *pending.later)
         if isinstance(found, Bind) and (not claims or self._leaves_room(ask, found, pending, claims)):
             return self._hold(ask, found)
-        if claims and not ask.is_borrowed:
-            if isinstance(found, Bind) and self._leaves_room(ask, found, pending, pending.first):
-                return self._hold(ask, found)
+        is_due = isinstance(found, Bind) and not ask.is_borrowed
+        if is_due and self._leaves_room(ask, found, pending, pending.first):
+            return self._hold(ask, found)
         return Wait(found.reason if isinstance(found, Wait) else "others use its cells")
 
     def victims(self, ask: Ask, candidates: Sequence[str], pending: Pending) -> Victims | None:

@@ -48,16 +48,17 @@ class Alone:
 
     def play(self, jobs: list[Job]) -> dict[str, float]:
         """All jobs, from the first to the end of the last."""
-        coming = sorted(jobs, key=lambda job: (job.came_s, job.unit.key))
+        possible = [job for job in jobs if self._find(self.state, job.unit) is not None]
+        coming = sorted(possible, key=lambda job: (job.came_s, job.unit.key))
         while coming or self.running:
             ends = [run.end_s for run in self.running.values()]
             now = min([*ends, *(job.came_s for job in coming[:1])])
             # what comes at the very moment of an end finds it over
-            for key in [key for key, run in self.running.items() if run.end_s == now]:
+            over = [key for key, run in self.running.items() if run.end_s == now]
+            for key in over:
                 self._remove(key)
-            if not any(run.end_s == now for run in self.running.values()):
-                while coming and coming[0].came_s == now:
-                    self.waiting.append(coming.pop(0))
+            if not over:
+                self.waiting.append(coming.pop(0))
             self._serve(now)
         return self.starts
 
