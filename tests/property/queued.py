@@ -257,11 +257,10 @@ class History:
 
     def _note_due(self) -> None:
         for key, course in self.courses.items():
-            if course.end_s is None or course.due_s is None:
-                due = self.queues.due(key)
-                if due is not None and due != course.due_s:
-                    course.due_s = due
-                    self.log.append(f"{self.now} due {key} {due}")
+            due = self.queues.due(key)
+            if due is not None and due != course.due_s:
+                course.due_s = due
+                self.log.append(f"{self.now} due {key} {due}")
 
     def _later(self, after: float, what: str, key: str) -> None:
         self.count += 1

@@ -14,7 +14,7 @@ from hived_extender.queues.order import Walk
 from hived_extender.queues.policies import Policy
 from hived_extender.queues.quota_victims import quota_victims
 from hived_extender.queues.reclaim import for_borrower, for_due
-from hived_extender.queues.room import Ask, Pending, Room, Victims
+from hived_extender.queues.room import Ask, Claimed, Pending, Room, Victims
 from hived_extender.queues.table import Claim, Table
 from hived_extender.queues.units import Evict, Order, Start, Stop
 
@@ -165,7 +165,8 @@ class LiveTurn:
             own = table.own.runs.get(key)
             ask = known.ask if known is not None else Ask(unit, own is None, () if own is None else own.own)
         before = () if known is None else known.victims
-        table.claims[key] = Claim(ask, tuple(dict.fromkeys((*before, *victims))), known is not None and known.is_asked)
+        is_asked = known is not None and known.is_asked
+        table.claims[key] = Claim(ask, tuple(dict.fromkeys((*before, *victims))), self._leaving(), is_asked)
 
     def _drop_claims(self) -> None:
         """Forget claims of units that have cells, are gone, or have become due; and of borrowers whose room is made.
@@ -204,16 +205,20 @@ class LiveTurn:
     def _pending(self, key: str) -> Pending:
         """The room that is being made, as the question about this unit has to heed it."""
         table = self._table
-        leaving = tuple(each for each in table.running if table.entries[each].leaving_for)
-        first: list[Ask] = []
-        later: list[Ask] = []
+        first: list[Claimed] = []
+        later: list[Claimed] = []
         is_before = True
         for other, claim in sorted(table.claims.items(), key=lambda each: each[1].ask.is_borrowed):
             if other == key:
                 is_before = False
             else:
-                (first if is_before else later).append(claim.ask)
-        return Pending(leaving, tuple(first), tuple(later))
+                left = tuple(each for each in claim.leaving if self._is_leaving(each))
+                (first if is_before else later).append(Claimed(claim.ask, left))
+        return Pending(self._leaving(), tuple(first), tuple(later))
+
+    def _leaving(self) -> tuple[str, ...]:
+        table = self._table
+        return tuple(each for each in table.running if table.entries[each].leaving_for)
 
     # Orders
 

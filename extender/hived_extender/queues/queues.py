@@ -92,8 +92,8 @@ class Queues:
             self._restored.append((memo.due_s, unit.key, memo.own))
         if memo.started_s is not None and memo.ran_s is None:
             table.started(entry, Run(memo.started_s, memo.is_borrowed))
-            if memo.own and memo.due_s is None:
-                table.vacating[unit.key] = np.array(memo.own, np.int32)
+            if memo.vacates:
+                table.vacating[unit.key] = np.array(memo.vacates, np.int32)
         self._count_waiting(entry)
         table.settle(entry)
         table.exchanges.forget()
@@ -251,7 +251,8 @@ class Queues:
         return Memo(
             place=None if entry.place == entry.unit.created_s else entry.place,
             due_s=None if own is None else own.due_s,
-            own=tuple(table.vacating[key].tolist()) if key in table.vacating else () if own is None else own.own,
+            own=() if own is None else own.own,
+            vacates=tuple(table.vacating[key].tolist()) if key in table.vacating else (),
             started_s=None if run is None else run.start_s,
             is_borrowed=run is not None and run.is_borrowed,
             ran_s=entry.ran_s,

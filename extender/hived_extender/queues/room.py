@@ -21,12 +21,20 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class Claimed:
+    """Cells that a unit gets once these have left, and not later."""
+
+    ask: Ask
+    leaving: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Pending:
     """Room that is being made for others: by units that were told to leave, for claims that come first or later."""
 
     leaving: tuple[str, ...] = ()
-    first: tuple[Ask, ...] = ()
-    later: tuple[Ask, ...] = ()
+    first: tuple[Claimed, ...] = ()
+    later: tuple[Claimed, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +51,8 @@ class Room(Protocol):
     def hold(self, ask: Ask, pending: Pending) -> Bind | Wait:
         """Hold cells for a unit without evicting anybody: it has them from now on.
 
-        Claims that come first still get theirs once all that leave have left; later ones too if there is such a choice.
+        Claims that come first still get theirs in turn, each once those have left that it waits for; later ones too if
+        there is such a choice.
         """
 
     def victims(self, ask: Ask, candidates: Sequence[str], pending: Pending) -> Victims | None:

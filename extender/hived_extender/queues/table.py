@@ -29,6 +29,7 @@ class Claim:
 
     ask: Ask
     victims: tuple[str, ...]
+    leaving: tuple[str, ...]  # all that had been told to leave when it was made
     is_asked: bool = False  # has the room named them, or are they only those that must leave anyway?
 
 

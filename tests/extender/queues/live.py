@@ -13,7 +13,7 @@ from hived.events import NodeHealthChanged, PodAllocated, PodDeleted, ScheduleRe
 from hived.scheduler import handle, idle_state
 from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, PodSpec
 from hived.state import State
-from hived_extender.queues.room import Ask, Pending, Victims
+from hived_extender.queues.room import Ask, Claimed, Pending, Victims
 
 
 def stand_in(ask: Ask) -> PodRequest:
@@ -73,19 +73,20 @@ class Live:
         self.asked += 1
         found = decide(self.state, ask)
         claims = (*pending.first, *pending.later)
-        if isinstance(found, Bind) and (not claims or self._leaves_room(ask, found, pending, claims)):
+        if isinstance(found, Bind) and (not claims or self._leaves_room(ask, found, claims)):
             return self._hold(ask, found)
         is_due = isinstance(found, Bind) and not ask.is_borrowed
-        if is_due and self._leaves_room(ask, found, pending, pending.first):
+        if is_due and self._leaves_room(ask, found, pending.first):
             return self._hold(ask, found)
         return Wait(found.reason if isinstance(found, Wait) else "others use its cells")
 
     def victims(self, ask: Ask, candidates: Sequence[str], pending: Pending) -> Victims | None:
         self.asked += 1
         order = [*candidates] if ask.is_borrowed else [*candidates, *reversed(self.others)]
-        base = self._after_leaving(pending)
+        base = copy_state(self.state)
         if not self._place_all(base, pending.first):
             return None
+        self._release(base, pending.leaving)
         low, high = -1, len(order)
         if not self._fits(base, ask, order):
             return None
@@ -111,25 +112,23 @@ class Live:
     def _take(self, state: State, ask: Ask, found: Bind) -> None:
         handle(state, PodAllocated(stand_in(ask), found.bind_info))
 
-    def _after_leaving(self, pending: Pending) -> State:
-        state = copy_state(self.state)
-        for key in pending.leaving:
-            handle(state, PodDeleted(self.pods[key]))
-        return state
+    def _release(self, state: State, keys: Sequence[str]) -> None:
+        for key in keys:
+            if key in state.groups:
+                handle(state, PodDeleted(self.pods[key]))
 
-    def _place_all(self, state: State, claims: Sequence[Ask]) -> bool:
+    def _place_all(self, state: State, claims: Sequence[Claimed]) -> bool:
         for claim in claims:
-            found = decide(state, claim)
+            self._release(state, claim.leaving)
+            found = decide(state, claim.ask)
             if not isinstance(found, Bind):
                 return False
-            self._take(state, claim, found)
+            self._take(state, claim.ask, found)
         return True
 
-    def _leaves_room(self, ask: Ask, found: Bind, pending: Pending, claims: Sequence[Ask]) -> bool:
+    def _leaves_room(self, ask: Ask, found: Bind, claims: Sequence[Claimed]) -> bool:
         after = copy_state(self.state)
         handle(after, PodAllocated(stand_in(ask), found.bind_info))
-        for key in pending.leaving:
-            handle(after, PodDeleted(self.pods[key]))
         return self._place_all(after, claims)
 
     def _fits(self, base: State, ask: Ask, gone: Sequence[str]) -> bool:

@@ -43,7 +43,7 @@ class Alone:
         self.waiting: list[Job] = []
         self.running: dict[str, _Run] = {}
         self.starts: dict[str, float] = {}
-        self.last_starts: dict[str, float] = {}
+        self.log: list[tuple[float, str]] = []  # all starts
         self.reserved: tuple[str, tuple[int, ...], float | None] | None = None
 
     def play(self, jobs: list[Job]) -> dict[str, float]:
@@ -101,7 +101,7 @@ class Alone:
         self.waiting.remove(job)
         self.running[job.unit.key] = _Run(job, now)
         self.starts.setdefault(job.unit.key, now)
-        self.last_starts[job.unit.key] = now
+        self.log.append((now, job.unit.key))
 
     def _remove(self, key: str) -> None:
         handle(self.state, PodDeleted(_pod(self.running.pop(key).job.unit)))
