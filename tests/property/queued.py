@@ -56,6 +56,7 @@ class Course:
     first_start_s: float | None = None
     last_start_s: float | None = None
     due_s: float | None = None
+    dues: int = 0
     end_s: float | None = None
     is_removed: bool = False
     was_disturbed: bool = False  # by a failure, so that no promise covers it
@@ -260,6 +261,7 @@ class History:
             due = self.queues.due(key)
             if due is not None and due != course.due_s:
                 course.due_s = due
+                course.dues += 1
                 self.log.append(f"{self.now} due {key} {due}")
 
     def _later(self, after: float, what: str, key: str) -> None:
@@ -327,8 +329,8 @@ class History:
                 ran = course.end_s - course.last_start_s
                 if due is not None and course.last_start_s > due:
                     ran = course.end_s - due
-                jobs.append(Job(course.unit, course.came_s, ran, course.end_s))
-            starts = Alone(self.spec, vc, self.setting.policy).play(jobs)
+                jobs.append(Job(course.unit, course.came_s, ran, course.end_s, max(course.dues - 1, 0)))
+            starts = Alone(self.spec, vc, self.setting.policy, self.setting.grace_s).play(jobs)
             for job in jobs:
                 key = job.unit.key
                 if key not in starts:

@@ -21,6 +21,8 @@ class Memo(msgspec.Struct, frozen=True, omit_defaults=True):
     is_borrowed : the present run is on borrowed cells
     ran_s : how long it really ran if it has ended before its own schedule ended it
     is_held : `hived hold`
+    reserved : the virtual leaves that are reserved for it as the first that does not fit
+    reserved_s, certainty : when it is to start there, and how sure that is
     """
 
     place: float | None = None
@@ -31,6 +33,9 @@ class Memo(msgspec.Struct, frozen=True, omit_defaults=True):
     is_borrowed: bool = False
     ran_s: float | None = None
     is_held: bool = False
+    reserved: tuple[int, ...] = ()
+    reserved_s: float | None = None
+    certainty: str = ""
 
 
 @dataclass(slots=True)

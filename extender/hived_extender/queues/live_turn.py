@@ -203,18 +203,20 @@ class LiveTurn:
         return entry is not None and bool(entry.leaving_for)
 
     def _pending(self, key: str) -> Pending:
-        """The room that is being made, as the question about this unit has to heed it."""
+        """The claims that a question about this unit has to heed: those before its own one, in order.
+
+        Later ones too as long as others leave for it: it is then to wait for these cells, rather than take others'.
+        """
         table = self._table
-        first: list[Claimed] = []
-        later: list[Claimed] = []
-        is_before = True
+        own = table.claims.get(key)
+        keeps_all = own is None or any(map(self._is_leaving, own.leaving))
+        claims: list[Claimed] = []
         for other, claim in sorted(table.claims.items(), key=lambda each: each[1].ask.is_borrowed):
-            if other == key:
-                is_before = False
-            else:
-                left = tuple(each for each in claim.leaving if self._is_leaving(each))
-                (first if is_before else later).append(Claimed(claim.ask, left))
-        return Pending(self._leaving(), tuple(first), tuple(later))
+            if other != key:
+                claims.append(Claimed(claim.ask, tuple(each for each in claim.leaving if self._is_leaving(each))))
+            elif not keeps_all:
+                break
+        return Pending(self._leaving(), tuple(claims))
 
     def _leaving(self) -> tuple[str, ...]:
         table = self._table

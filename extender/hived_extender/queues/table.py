@@ -142,7 +142,7 @@ class Table:
         for run in self.own.runs.values():
             self.count_own(run.unit, 1)
         self.own_lines.clear()
-        self.own_refusals.clear()
+        self.forget_own_refusals()
         self.ahead, self.waiting = Line(), Line()
         for entry in self.entries.values():
             self.settle(entry)
@@ -202,6 +202,15 @@ class Table:
     def refusals(self, vc: str) -> OwnRefusals:
         """Of the own schedule of a virtual cluster."""
         return self.own_refusals.setdefault(vc, OwnRefusals(set(), set(), set(), set()))
+
+    def forget_own_refusals(self) -> None:
+        """Try everything anew; what is reserved stays reserved."""
+        reserved = {vc: each.reservation for vc, each in self.own_refusals.items() if each.reservation is not None}
+        self.own_refusals.clear()
+        for vc in self.spec.virtual_clusters:
+            self.refusals(vc).reservation = reservation = reserved.get(vc)
+            if reservation is not None:
+                reservation.passed.clear()
 
     def freed(self) -> None:
         """The live cluster may have room that it had not before."""

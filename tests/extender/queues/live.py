@@ -72,11 +72,7 @@ class Live:
     def hold(self, ask: Ask, pending: Pending) -> Bind | Wait:
         self.asked += 1
         found = decide(self.state, ask)
-        claims = (*pending.first, *pending.later)
-        if isinstance(found, Bind) and (not claims or self._leaves_room(ask, found, claims)):
-            return self._hold(ask, found)
-        is_due = isinstance(found, Bind) and not ask.is_borrowed
-        if is_due and self._leaves_room(ask, found, pending.first):
+        if isinstance(found, Bind) and self._leaves_room(ask, found, pending.claims):
             return self._hold(ask, found)
         return Wait(found.reason if isinstance(found, Wait) else "others use its cells")
 
@@ -84,7 +80,7 @@ class Live:
         self.asked += 1
         order = [*candidates] if ask.is_borrowed else [*candidates, *reversed(self.others)]
         base = copy_state(self.state)
-        if not self._place_all(base, pending.first):
+        if not self._place_all(base, pending.claims):
             return None
         self._release(base, pending.leaving)
         low, high = -1, len(order)
@@ -127,6 +123,8 @@ class Live:
         return True
 
     def _leaves_room(self, ask: Ask, found: Bind, claims: Sequence[Claimed]) -> bool:
+        if not claims:
+            return True
         after = copy_state(self.state)
         handle(after, PodAllocated(stand_in(ask), found.bind_info))
         return self._place_all(after, claims)
