@@ -354,23 +354,28 @@ def main() -> None:
     left, seed = given.events, given.seed
     while left > 0:
         random = Random(seed)
-        setting = random_setting(random, min(left, 400))
+        setting = random_setting(random, min(left, 150))
         history = History(setting, seed)
         try:
             history.run()
             compared = history.check_bound() if is_bound_promised(setting) else 0
-        except BaseException:
+        except AssertionError:
             print("\n".join(history.log[-60:]))
-            print(setting, seed)
+            print(f"seed {seed}: {setting}")
             raise
-        print(seed, setting, f"{history.turns} turns, {history.stops} stops, {compared} compared", flush=True)
+        print(f"seed {seed}: {history.turns} turns, {history.stops} stops, {compared} compared", flush=True)
         left -= setting.events
         seed += 1
 
 
 def is_bound_promised(setting: Setting) -> bool:
-    """Nothing fails, and nobody is removed: both would change the schedule of the virtual cluster alone."""
-    return setting.failures == 0 and setting.removals == 0
+    """Nothing fails, and nobody is removed: both would change the schedule of the virtual cluster alone.
+
+    With several priorities, a job may be preempted in its virtual cluster while it waits for a grace period, and its
+    cells by then be those of the next one, which has to wait for another.
+    """
+    is_prompt = setting.grace_s == 0 or len(setting.priorities) == 1
+    return setting.failures == 0 and setting.removals == 0 and is_prompt
 
 
 def random_setting(random: Random, events: int) -> Setting:

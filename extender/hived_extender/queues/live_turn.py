@@ -78,9 +78,9 @@ class LiveTurn:
             self._make_room(entry, ask, is_last=not is_waiting)
 
     def _make_room(self, entry: Entry, ask: Ask, *, is_last: bool) -> None:
-        """Borrowers leave for a unit that is due.
+        """Borrowers leave for a unit that is due. `is_last`: nobody leaves for it any more.
 
-        If its own cells have no hardware whoever leaves, any others have to do, but not before all have left that were told to (`is_last`).
+        If its own cells have no hardware then, whoever leaves, any others have to do.
         """
         table, key = self._table, entry.unit.key
         order = [each.unit.key for each in for_due(table.borrowers(), table.shares, self._now)]

@@ -50,7 +50,8 @@ class Room(Protocol):
     def hold(self, ask: Ask, pending: Pending) -> Bind | Wait:
         """Hold cells for a unit without evicting anybody: it has them from now on.
 
-        The pending claims still get theirs in turn, each once those have left that it waits for.
+        The pending claims still get theirs in turn, each once those have left that it waits for; a claim that
+        cannot have them anyway does not count.
         """
 
     def victims(self, ask: Ask, candidates: Sequence[str], pending: Pending) -> Victims | None:

@@ -80,8 +80,7 @@ class Live:
         self.asked += 1
         order = [*candidates] if ask.is_borrowed else [*candidates, *reversed(self.others)]
         base = copy_state(self.state)
-        if not self._place_all(base, pending.claims):
-            return None
+        self._place_all(base, pending.claims)
         self._release(base, pending.leaving)
         low, high = -1, len(order)
         if not self._fits(base, ask, order):
@@ -113,21 +112,23 @@ class Live:
             if key in state.groups:
                 handle(state, PodDeleted(self.pods[key]))
 
-    def _place_all(self, state: State, claims: Sequence[Claimed]) -> bool:
+    def _place_all(self, state: State, claims: Sequence[Claimed]) -> list[str]:
+        """The claims that get their cells in turn."""
+        placed: list[str] = []
         for claim in claims:
             self._release(state, claim.leaving)
             found = decide(state, claim.ask)
-            if not isinstance(found, Bind):
-                return False
-            self._take(state, claim.ask, found)
-        return True
+            if isinstance(found, Bind):
+                self._take(state, claim.ask, found)
+                placed.append(claim.ask.unit.key)
+        return placed
 
     def _leaves_room(self, ask: Ask, found: Bind, claims: Sequence[Claimed]) -> bool:
         if not claims:
             return True
         after = copy_state(self.state)
         handle(after, PodAllocated(stand_in(ask), found.bind_info))
-        return self._place_all(after, claims)
+        return self._place_all(after, claims) == self._place_all(copy_state(self.state), claims)
 
     def _fits(self, base: State, ask: Ask, gone: Sequence[str]) -> bool:
         state = copy_state(base)
