@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from hived.decisions import Bind, Wait
+from hived.decisions import Bind
 from hived_extender.queues.entries import Entry, Run
 from hived_extender.queues.order import Walk
 from hived_extender.queues.policies import Policy
 from hived_extender.queues.quota_victims import quota_victims
 from hived_extender.queues.reclaim import for_borrower, for_due
-from hived_extender.queues.room import Ask, Pending, Room, Victims
+from hived_extender.queues.room import Ask, Claimed, Pending, Room, Victims
 from hived_extender.queues.table import Claim, Table
 from hived_extender.queues.units import Evict, Order, Start, Stop
 
@@ -52,34 +52,39 @@ class LiveTurn:
         table.asked_at = table.change
 
     def _serve_one(self, entry: Entry) -> None:
-        table, key = self._table, entry.unit.key
-        claim = table.claims.get(key)
-        own = table.own.runs[key].leaves
-        here = [other for other, leaves in table.vacating.items() if np.isin(own, leaves).any()]
-        if here:
-            table.due[key] = "waits for jobs of lower priority to leave"
-            self._claim(key, here)
-            return
-        left = [] if claim is None else [each for each in claim.victims if self._is_leaving(each)]
-        victims = quota_victims(table, entry.unit, self._now)
-        if victims:
-            self._stop(victims, key, FOR_QUOTA)
-            self._claim(key, [*left, *victims])
-            left = [*left, *victims]
-        ask = Ask(entry.unit, False, table.own.runs[key].own)
-        found = self._room.hold(ask, self._pending(key))
-        if isinstance(found, Bind):
-            self._start(entry, ask)
-        elif left:
-            table.due[key] = found.reason
-        else:
-            self._make_room(entry, ask, found)
+        """Hold the cells of a unit that is due, or have others leave for it.
 
-    def _make_room(self, entry: Entry, ask: Ask, refusal: Wait) -> None:
-        """Borrowers leave for a unit that is due; where its own cells have no hardware, any others have to do."""
+        Units that have lost their place in its virtual cluster have to leave its very cells first. Whoever else has to
+        leave is told at the same time, so that all of it takes one grace period.
+        """
+        table, key = self._table, entry.unit.key
+        own = table.own.runs[key]
+        here = [other for other, leaves in table.vacating.items() if np.isin(own.leaves, leaves).any()]
+        victims = quota_victims(table, entry.unit, self._now)
+        self._stop(victims, key, FOR_QUOTA)
+        if here or victims:
+            self._claim(key, [*here, *victims])
+        ask, refusal = Ask(entry.unit, False, own.own), "waits for jobs of lower priority to leave"
+        if not here:
+            found = self._room.hold(ask, self._pending(key))
+            if isinstance(found, Bind):
+                self._start(entry, ask)
+                return
+            refusal = found.reason or "waits for borrowed cells"
+        table.due[key] = refusal
+        claim = table.claims.get(key)
+        is_waiting = claim is not None and self._are_leaving(claim)
+        if not (claim is not None and is_waiting and claim.is_asked):
+            self._make_room(entry, ask, is_last=not is_waiting)
+
+    def _make_room(self, entry: Entry, ask: Ask, *, is_last: bool) -> None:
+        """Borrowers leave for a unit that is due. `is_last`: nobody leaves for it any more.
+
+        If its own cells have no hardware then, whoever leaves, any others have to do.
+        """
         table, key = self._table, entry.unit.key
         order = [each.unit.key for each in for_due(table.borrowers(), table.shares, self._now)]
-        for wish in (ask, Ask(entry.unit, False)) if ask.own else (ask,):
+        for wish in (ask, Ask(entry.unit, False)) if ask.own and is_last else (ask,):
             if wish is not ask and isinstance(self._room.hold(wish, self._pending(key)), Bind):
                 self._start(entry, wish)
                 return
@@ -87,9 +92,8 @@ class LiveTurn:
             if victims is not None:
                 self._evict(victims, key, FOR_DUE)
                 self._claim(key, victims.keys, wish)
-                table.due[key] = refusal.reason or "waits for borrowed cells"
+                table.claims[key].is_asked = True
                 return
-        table.due[key] = refusal.reason or "has no hardware"
 
     # Borrowers
 
@@ -161,7 +165,8 @@ class LiveTurn:
             own = table.own.runs.get(key)
             ask = known.ask if known is not None else Ask(unit, own is None, () if own is None else own.own)
         before = () if known is None else known.victims
-        table.claims[key] = Claim(ask, tuple(dict.fromkeys((*before, *victims))))
+        is_asked = known is not None and known.is_asked
+        table.claims[key] = Claim(ask, tuple(dict.fromkeys((*before, *victims))), self._leaving(), is_asked)
 
     def _drop_claims(self) -> None:
         """Forget claims of units that have cells, are gone, or have become due; and of borrowers whose room is made.
@@ -198,18 +203,24 @@ class LiveTurn:
         return entry is not None and bool(entry.leaving_for)
 
     def _pending(self, key: str) -> Pending:
-        """The room that is being made, as the question about this unit has to heed it."""
+        """The claims that a question about this unit has to heed: those before its own one, in order.
+
+        Later ones too as long as others leave for it: it is then to wait for these cells, rather than take others'.
+        """
         table = self._table
-        leaving = tuple(each for each in table.running if table.entries[each].leaving_for)
-        first: list[Ask] = []
-        later: list[Ask] = []
-        is_before = True
+        own = table.claims.get(key)
+        keeps_all = own is None or any(map(self._is_leaving, own.leaving))
+        claims: list[Claimed] = []
         for other, claim in sorted(table.claims.items(), key=lambda each: each[1].ask.is_borrowed):
-            if other == key:
-                is_before = False
-            else:
-                (first if is_before else later).append(claim.ask)
-        return Pending(leaving, tuple(first), tuple(later))
+            if other != key:
+                claims.append(Claimed(claim.ask, tuple(each for each in claim.leaving if self._is_leaving(each))))
+            elif not keeps_all:
+                break
+        return Pending(self._leaving(), tuple(claims))
+
+    def _leaving(self) -> tuple[str, ...]:
+        table = self._table
+        return tuple(each for each in table.running if table.entries[each].leaving_for)
 
     # Orders
 

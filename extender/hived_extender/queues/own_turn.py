@@ -3,7 +3,7 @@
 from hived.errors import UserError
 from hived_extender.queues.entries import Entry
 from hived_extender.queues.order import Walk
-from hived_extender.queues.own_schedule import OwnRun, Placed
+from hived_extender.queues.own_schedule import OwnRun, Placed, find_room, freed_state
 from hived_extender.queues.policies import Policy
 from hived_extender.queues.reservation import Expected, Reservation, expected_end, reserve
 from hived_extender.queues.table import MOST_PLAYED, OwnRefusals, Table
@@ -101,6 +101,8 @@ class OwnTurn:
                     walk.took()
                     continue
                 refusals.no_room.add(entry.kind)
+                if not self._could_ever(entry, refusals):
+                    continue
                 if rules.policy is Policy.BLOCK:
                     closed[entry.unit.queue] = None
                 elif rules.policy is Policy.HIVED and first is None:
@@ -147,15 +149,23 @@ class OwnTurn:
             self._table.settle(entry)
             return None
 
+    def _could_ever(self, entry: Entry, refusals: OwnRefusals) -> bool:
+        """Would the unit fit its virtual cluster if nobody else of the queues ran there?"""
+        if entry.kind not in refusals.possible:
+            runs = self._table.own.runs_of(entry.unit.vc)
+            state = freed_state(self._table.own.state, (run.unit for run in runs))
+            if find_room(state, entry.unit) is None:
+                self._never(entry, refusals)
+                return False
+            refusals.possible.add(entry.kind)
+        return True
+
     def _reserve(self, entry: Entry, refusals: OwnRefusals, now: float) -> Reservation | None:
         """Keep the reservation of the first unit as long as it is the first, else make one."""
         table, known = self._table, refusals.reservation
         if known is not None and known.key == entry.unit.key:
             return known
-        found = reserve(table.own, entry.unit, self._ends(entry.unit.vc, now))
-        if found is None:
-            self._never(entry, refusals)
-        return found
+        return reserve(table.own, entry.unit, self._ends(entry.unit.vc, now))
 
     def _ends(self, vc: str, now: float) -> list[tuple[OwnRun, Expected]]:
         table = self._table

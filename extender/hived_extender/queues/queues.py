@@ -17,7 +17,7 @@ from hived_extender.queues.own_turn import OwnTurn
 from hived_extender.queues.places import Place, place_for
 from hived_extender.queues.policies import WAKE_S, Rules
 from hived_extender.queues.reasons import Reason
-from hived_extender.queues.reservation import Learned
+from hived_extender.queues.reservation import Certainty, Expected, Learned, Reservation
 from hived_extender.queues.room import Room
 from hived_extender.queues.table import Table
 from hived_extender.queues.units import Order, Unit
@@ -66,10 +66,9 @@ class Queues:
         table = self._table
         table.own.health(node, is_healthy)
         table.own_refusals.clear()
+        table.forget_own_refusals()
         for entry in table.entries.values():
             table.settle(entry)
-        for vc in table.spec.virtual_clusters:
-            table.refusals(vc)
         table.freed()
 
     def room_made(self) -> None:
@@ -92,8 +91,12 @@ class Queues:
             self._restored.append((memo.due_s, unit.key, memo.own))
         if memo.started_s is not None and memo.ran_s is None:
             table.started(entry, Run(memo.started_s, memo.is_borrowed))
-            if memo.own and memo.due_s is None:
-                table.vacating[unit.key] = np.array(memo.own, np.int32)
+            if memo.vacates:
+                table.vacating[unit.key] = np.array(memo.vacates, np.int32)
+        if memo.reserved:
+            start = Expected(memo.reserved_s, Certainty(memo.certainty))
+            leaves = np.array(memo.reserved, np.int32)
+            table.refusals(unit.vc).reservation = Reservation(unit.key, start, leaves)
         self._count_waiting(entry)
         table.settle(entry)
         table.exchanges.forget()
@@ -134,8 +137,7 @@ class Queues:
         table.take_out(entry)
         entry.place = place
         table.settle(entry)
-        table.own_refusals.pop(entry.unit.vc, None)
-        table.refusals(entry.unit.vc)
+        table.freed_own(entry.unit.vc)
         return place
 
     def removed(self, key: str) -> None:
@@ -248,14 +250,21 @@ class Queues:
     def _memo(self, entry: Entry) -> Memo:
         table, key = self._table, entry.unit.key
         own, run = table.own.runs.get(key), entry.run
+        kept = table.refusals(entry.unit.vc).reservation
+        if kept is not None and kept.key != key:
+            kept = None
         return Memo(
             place=None if entry.place == entry.unit.created_s else entry.place,
             due_s=None if own is None else own.due_s,
-            own=tuple(table.vacating[key].tolist()) if key in table.vacating else () if own is None else own.own,
+            own=() if own is None else own.own,
+            vacates=tuple(table.vacating[key].tolist()) if key in table.vacating else (),
             started_s=None if run is None else run.start_s,
             is_borrowed=run is not None and run.is_borrowed,
             ran_s=entry.ran_s,
             is_held=entry.is_held,
+            reserved=() if kept is None else tuple(kept.leaves.tolist()),
+            reserved_s=None if kept is None else kept.start.at_s,
+            certainty="" if kept is None else kept.start.certainty.value,
         )
 
     def _restore(self) -> None:

@@ -21,12 +21,19 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class Claimed:
+    """Cells that a unit gets once these have left, and not later."""
+
+    ask: Ask
+    leaving: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Pending:
-    """Room that is being made for others: by units that were told to leave, for claims that come first or later."""
+    """Room that is being made for others: by units that were told to leave, for claims in turn."""
 
     leaving: tuple[str, ...] = ()
-    first: tuple[Ask, ...] = ()
-    later: tuple[Ask, ...] = ()
+    claims: tuple[Claimed, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +50,13 @@ class Room(Protocol):
     def hold(self, ask: Ask, pending: Pending) -> Bind | Wait:
         """Hold cells for a unit without evicting anybody: it has them from now on.
 
-        Claims that come first still get theirs once all that leave have left; later ones too if there is such a choice.
+        The pending claims still get theirs in turn, each once those have left that it waits for; a claim that
+        cannot have them anyway does not count.
         """
 
     def victims(self, ask: Ask, candidates: Sequence[str], pending: Pending) -> Victims | None:
         """Which of these running units have to leave, at the least, besides those that leave? None if all do not help.
 
-        Claims that come first get their cells. `candidates` are in the order in which they should leave. For a
+        The pending claims get their cells. `candidates` are in the order in which they should leave. For a
         guaranteed unit, opportunistic groups of no job come after them. Nothing changes.
         """

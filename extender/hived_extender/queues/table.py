@@ -29,6 +29,8 @@ class Claim:
 
     ask: Ask
     victims: tuple[str, ...]
+    leaving: tuple[str, ...]  # all that had been told to leave when it was made
+    is_asked: bool = False  # has the room named them, or are they only those that must leave anyway?
 
 
 @dataclass(slots=True)
@@ -38,6 +40,7 @@ class OwnRefusals:
     no_room: set[int]
     not_promised: set[int]
     never: set[int]  # that would not fit an empty virtual cluster
+    possible: set[int]  # that would
     reservation: Reservation | None = None
     is_stale: bool = True  # is there something to be tried?
 
@@ -139,7 +142,7 @@ class Table:
         for run in self.own.runs.values():
             self.count_own(run.unit, 1)
         self.own_lines.clear()
-        self.own_refusals.clear()
+        self.forget_own_refusals()
         self.ahead, self.waiting = Line(), Line()
         for entry in self.entries.values():
             self.settle(entry)
@@ -198,7 +201,16 @@ class Table:
 
     def refusals(self, vc: str) -> OwnRefusals:
         """Of the own schedule of a virtual cluster."""
-        return self.own_refusals.setdefault(vc, OwnRefusals(set(), set(), set()))
+        return self.own_refusals.setdefault(vc, OwnRefusals(set(), set(), set(), set()))
+
+    def forget_own_refusals(self) -> None:
+        """Try everything anew; what is reserved stays reserved."""
+        reserved = {vc: each.reservation for vc, each in self.own_refusals.items() if each.reservation is not None}
+        self.own_refusals.clear()
+        for vc in self.spec.virtual_clusters:
+            self.refusals(vc).reservation = reservation = reserved.get(vc)
+            if reservation is not None:
+                reservation.passed.clear()
 
     def freed(self) -> None:
         """The live cluster may have room that it had not before."""

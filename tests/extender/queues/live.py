@@ -13,7 +13,7 @@ from hived.events import NodeHealthChanged, PodAllocated, PodDeleted, ScheduleRe
 from hived.scheduler import handle, idle_state
 from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, PodSpec
 from hived.state import State
-from hived_extender.queues.room import Ask, Pending, Victims
+from hived_extender.queues.room import Ask, Claimed, Pending, Victims
 
 
 def stand_in(ask: Ask) -> PodRequest:
@@ -72,23 +72,16 @@ class Live:
     def hold(self, ask: Ask, pending: Pending) -> Bind | Wait:
         self.asked += 1
         found = decide(self.state, ask)
-        claims = (*pending.first, *pending.later)
-        if isinstance(found, Bind) and (not claims or self._leaves_room(ask, found, pending, claims)):
+        if isinstance(found, Bind) and self._leaves_room(ask, found, pending.claims):
             return self._hold(ask, found)
-        if claims and not ask.is_borrowed:
-            planned = self._planned(ask, pending)
-            if planned is not None:
-                return self._hold(ask, planned)
-            if isinstance(found, Bind) and self._leaves_room(ask, found, pending, pending.first):
-                return self._hold(ask, found)
         return Wait(found.reason if isinstance(found, Wait) else "others use its cells")
 
     def victims(self, ask: Ask, candidates: Sequence[str], pending: Pending) -> Victims | None:
         self.asked += 1
         order = [*candidates] if ask.is_borrowed else [*candidates, *reversed(self.others)]
-        base = self._after_leaving(pending)
-        if not self._place_all(base, pending.first):
-            return None
+        base = copy_state(self.state)
+        self._place_all(base, pending.claims)
+        self._release(base, pending.leaving)
         low, high = -1, len(order)
         if not self._fits(base, ask, order):
             return None
@@ -114,38 +107,28 @@ class Live:
     def _take(self, state: State, ask: Ask, found: Bind) -> None:
         handle(state, PodAllocated(stand_in(ask), found.bind_info))
 
-    def _after_leaving(self, pending: Pending) -> State:
-        state = copy_state(self.state)
-        for key in pending.leaving:
-            handle(state, PodDeleted(self.pods[key]))
-        return state
+    def _release(self, state: State, keys: Sequence[str]) -> None:
+        for key in keys:
+            if key in state.groups:
+                handle(state, PodDeleted(self.pods[key]))
 
-    def _place_all(self, state: State, claims: Sequence[Ask]) -> bool:
+    def _place_all(self, state: State, claims: Sequence[Claimed]) -> list[str]:
+        """The claims that get their cells in turn."""
+        placed: list[str] = []
         for claim in claims:
-            found = decide(state, claim)
-            if not isinstance(found, Bind):
-                return False
-            self._take(state, claim, found)
-        return True
+            self._release(state, claim.leaving)
+            found = decide(state, claim.ask)
+            if isinstance(found, Bind):
+                self._take(state, claim.ask, found)
+                placed.append(claim.ask.unit.key)
+        return placed
 
-    def _leaves_room(self, ask: Ask, found: Bind, pending: Pending, claims: Sequence[Ask]) -> bool:
+    def _leaves_room(self, ask: Ask, found: Bind, claims: Sequence[Claimed]) -> bool:
+        if not claims:
+            return True
         after = copy_state(self.state)
         handle(after, PodAllocated(stand_in(ask), found.bind_info))
-        for key in pending.leaving:
-            handle(after, PodDeleted(self.pods[key]))
-        return self._place_all(after, claims)
-
-    def _planned(self, ask: Ask, pending: Pending) -> Bind | None:
-        """The cells that it gets once all that leave have left, if nobody uses them now."""
-        after = self._after_leaving(pending)
-        if not self._place_all(after, pending.first):
-            return None
-        found = decide(after, ask)
-        if not isinstance(found, Bind):
-            return None
-        self._take(after, ask, found)
-        leaves = after.groups[ask.unit.key].physical
-        return found if (self.state.cells.using[leaves] < 0).all() else None
+        return self._place_all(after, claims) == self._place_all(copy_state(self.state), claims)
 
     def _fits(self, base: State, ask: Ask, gone: Sequence[str]) -> bool:
         state = copy_state(base)

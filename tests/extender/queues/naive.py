@@ -1,6 +1,7 @@
 """The slow, obvious version of a virtual cluster that is alone: a list, sorted anew whenever something happens."""
 
 from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 
@@ -16,48 +17,55 @@ from hived_extender.queues.units import Unit
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A unit, when it came, how long it runs, and from when on everybody knows that."""
+    """A unit, when it came, how long it runs, and from when on everybody knows that.
+
+    `lost_runs`: so many times it is preempted first, before a run would have been over.
+    """
 
     unit: Unit
     came_s: float
     run_s: float
     known_s: float
+    lost_runs: int = 0
 
 
 @dataclass(slots=True)
 class _Run:
     job: Job
     start_s: float
+    number: int
 
     @property
     def end_s(self) -> float:
-        return self.start_s + self.job.run_s
+        return self.start_s + self.job.run_s if self.number >= self.job.lost_runs else inf
 
 
 class Alone:
-    """One virtual cluster without the others; `starts` has the first start of each job."""
+    """One virtual cluster without the others; `starts` has the first start of each job that lasts longer than a grace period."""
 
-    def __init__(self, spec: ClusterSpec, vc: str, policy: Policy) -> None:
+    def __init__(self, spec: ClusterSpec, vc: str, policy: Policy, grace_s: float = 0.0) -> None:
         self.state = idle_state(replace(spec, virtual_clusters={vc: spec.virtual_clusters[vc]}))
-        self.policy = policy
+        self.policy, self.grace_s = policy, grace_s
         self.waiting: list[Job] = []
         self.running: dict[str, _Run] = {}
         self.starts: dict[str, float] = {}
-        self.last_starts: dict[str, float] = {}
+        self.log: list[tuple[float, str]] = []  # all starts
         self.reserved: tuple[str, tuple[int, ...], float | None] | None = None
 
     def play(self, jobs: list[Job]) -> dict[str, float]:
         """All jobs, from the first to the end of the last."""
-        coming = sorted(jobs, key=lambda job: (job.came_s, job.unit.key))
+        possible = [job for job in jobs if self._find(self.state, job.unit) is not None]
+        coming = sorted(possible, key=lambda job: (job.came_s, job.unit.key))
         while coming or self.running:
             ends = [run.end_s for run in self.running.values()]
             now = min([*ends, *(job.came_s for job in coming[:1])])
+            assert now < inf, f"{list(self.running)} should have been preempted"
             # what comes at the very moment of an end finds it over
-            for key in [key for key, run in self.running.items() if run.end_s == now]:
+            over = [key for key, run in self.running.items() if run.end_s == now]
+            for key in over:
                 self._remove(key)
-            if not any(run.end_s == now for run in self.running.values()):
-                while coming and coming[0].came_s == now:
-                    self.waiting.append(coming.pop(0))
+            if not over:
+                self.waiting.append(coming.pop(0))
             self._serve(now)
         return self.starts
 
@@ -83,7 +91,10 @@ class Alone:
             if first is not None and not self._may_pass(job, leaves, now):
                 continue
             for victim in victims:
-                self.waiting.append(self.running[victim].job)
+                run = self.running[victim]
+                self.waiting.append(run.job)
+                if self.starts[victim] == run.start_s >= now - self.grace_s:
+                    del self.starts[victim]  # preempted before it would have had its cells
                 self._remove(victim)
             self._start(job, now)
             if victims:
@@ -98,9 +109,9 @@ class Alone:
         assert isinstance(found, Bind)
         handle(self.state, PodAllocated(pod, found.bind_info))
         self.waiting.remove(job)
-        self.running[job.unit.key] = _Run(job, now)
+        self.running[job.unit.key] = _Run(job, now, sum(key == job.unit.key for _, key in self.log))
         self.starts.setdefault(job.unit.key, now)
-        self.last_starts[job.unit.key] = now
+        self.log.append((now, job.unit.key))
 
     def _remove(self, key: str) -> None:
         handle(self.state, PodDeleted(_pod(self.running.pop(key).job.unit)))
