@@ -88,7 +88,7 @@ class Entry(msgspec.Struct):
         if not isinstance(self.needs, Gang):
             return None
         job = self.workload.owner or self.workload.job
-        return Hold(self.workload.key, job, self.needs.spec)
+        return Hold(self.workload.key, job, self.needs.spec, pods=self.needs.pods)
 
 
 class Checks:
