@@ -95,7 +95,7 @@ def test_one_without_room_waits_until_there_is_some(kueue: KueueByHand) -> None:
     held(kueue, "job-first")
     kueue.queue("job-second")
     kueue.reserve("job-second")
-    kueue.expect("job-second", "Pending", "waits for cells: needs 2 nodes of 4 A100; ")
+    kueue.expect("job-second", "Pending", "research has 2 of 2 in use")
     kueue.finish("job-first")
     kueue.expect("job-second", "Ready")
 
@@ -104,7 +104,7 @@ def test_one_that_can_never_run_is_rejected(kueue: KueueByHand) -> None:
     kueue.declare()
     kueue.queue("job-huge", pod_set(count=3))
     kueue.reserve("job-huge")
-    kueue.expect("job-huge", "Rejected", "it can never run: research has 2 nodes in all")
+    kueue.expect("job-huge", "Rejected", "it can never run: research has 2 in all")
 
 
 def test_opportunistic_pods_leave_for_a_gang_with_a_guarantee(kueue: KueueByHand) -> None:
