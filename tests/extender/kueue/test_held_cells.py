@@ -62,6 +62,59 @@ def test_an_opportunistic_pod_cannot_take_held_cells_and_the_job_gets_them(kueue
     assert nodes(kueue, kueue.start("job-train")) == {"n0", "n1", "n2"} - taken
 
 
+def gated_group(kueue: KueueByHand, name: str, count: int) -> list[str]:
+    """Plain pods of a group, with the gate and the labels that Kueue's webhook gives them."""
+    names = [f"{name}-{number}" for number in range(count)]
+    made_of = template()
+    for pod in names:
+        labels = {"kueue.x-k8s.io/managed": "true", "kueue.x-k8s.io/pod-group-name": name}
+        annotations = {"kueue.x-k8s.io/pod-group-total-count": str(count)}
+        spec = {**made_of["spec"], "schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}
+        metadata = {"name": pod, "labels": labels, "annotations": annotations}
+        kueue.kube.create(kueue.pods, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    return names
+
+
+def test_a_group_of_plain_pods_gets_its_cells_when_kueue_takes_its_gates_away(kueue: KueueByHand) -> None:
+    kueue.declare()
+    names = gated_group(kueue, "group", 2)
+    held(kueue, "group", pod_set("b1c7e5a2", 2))
+    spare(kueue, "spare-0")
+    assert len(nodes(kueue, ["spare-0"])) == 1
+    spare(kueue, "spare-1")
+    expect_soon(lambda: condition_of(kueue, "spare-1"))
+    (words,) = kueue.admit("group")
+    for name in names:
+        change = {"metadata": {"annotations": words["annotations"]}, "spec": {"schedulingGates": None}}
+        kueue.kube.patch(f"{kueue.pods}/{name}", change)
+    assert nodes(kueue, names) == {"n0", "n1", "n2"} - nodes(kueue, ["spare-0"])
+
+
+def test_a_pod_of_another_namespace_gets_nothing_by_the_key(kueue: KueueByHand) -> None:
+    kueue.declare()
+    held(kueue, "job-train", pod_set(count=1))
+    held(kueue, "job-other", pod_set(count=1))
+    (words,) = kueue.admit("job-train")
+    kueue.kube.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "thief"}})
+    thief = "/api/v1/namespaces/thief/pods"
+    made_of = template(virtual_cluster="research")
+    notes = made_of["metadata"]["annotations"] | words["annotations"]
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "thief", "annotations": notes},
+        "spec": made_of["spec"],
+    }
+    kueue.kube.create(thief, body)
+
+    def is_refused() -> bool:
+        found = kueue.kube.get(f"{thief}/thief")
+        assert not found["spec"].get("nodeName")
+        return any(each["type"] == "PodScheduled" for each in found["status"].get("conditions", ()))
+
+    expect_soon(is_refused)
+
+
 def test_an_eviction_gives_the_cells_back(kueue: KueueByHand) -> None:
     kueue.declare()
     held(kueue, "job-train")
