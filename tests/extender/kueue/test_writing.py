@@ -12,9 +12,12 @@ from tests.extender.kueue.workload_objects import CHECK, check_state
 NOW_S = 1_800_000_000.0
 
 
-def write(kueue: KueueByHand, name: str = "job-train", said: Said = Said("Ready", "held")) -> Write:
+HELD = Said("Ready", "held")
+
+
+def write(kueue: KueueByHand, said: Said = HELD) -> Write:
     """A write that is due for a Workload as it is at this moment."""
-    return Write(workload_of(kueue.get(name)), (CHECK,), said)
+    return Write(workload_of(kueue.get("job-train")), (CHECK,), said)
 
 
 def test_a_state_leaves_the_states_of_others_as_they_are(api: KueueByHand) -> None:
