@@ -19,6 +19,9 @@ SUSPEND = "scheduling.x-k8s.io/suspend"
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 """Kueue's label: the job is in one of its queues."""
 
+HOLD = PREFIX + "hold"
+"""An annotation of pods that Kueue has started: the key of the cells that are held for their Workload."""
+
 _OWNERS = (USER, "userName", "arena.kubeflow.org/username", "kubeflow.org/user")
 """Labels or annotations that name the owner of a job, ours first."""
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived.specs import OPPORTUNISTIC_PRIORITY, GroupSpec, MemberSpec, PodSpec
-from hived_extender.kueue.names import HOLD
+from hived_extender.job_kinds.marks import HOLD
 from hived_extender.kueue.workloads import Object, PodSet, Workload
 from hived_extender.pods.annotations import SCHEDULING_SPEC, read_spec
 from hived_extender.pods.asks import PRIORITY, VIRTUAL_CLUSTER, Ask

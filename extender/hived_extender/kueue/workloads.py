@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from hived.errors import UserError
-from hived_extender.job_kinds.gates import GANG
 from hived_extender.job_kinds.job import JobRef
 from hived_extender.kueue.names import (
     ACTIVE,
@@ -18,7 +17,6 @@ from hived_extender.kueue.names import (
     EVICTED,
     FINISHED,
     GROUP,
-    GROUP_WORKLOAD,
     PENDING,
     PODS_READY,
     QUOTA_RESERVED,
@@ -30,14 +28,6 @@ from hived_extender.pods.progress import seconds_of
 Object = dict[str, Any]
 
 
-class _Owner(msgspec.Struct, rename="camel"):
-    api_version: str = ""
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-    controller: bool | None = None
-
-
 class _Metadata(msgspec.Struct, rename="camel"):
     name: str = ""
     namespace: str = ""
@@ -46,8 +36,6 @@ class _Metadata(msgspec.Struct, rename="camel"):
     generation: int = 0
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
-    owner_references: list[_Owner] | None = None
-    annotations: dict[str, str] | None = None
 
 
 class _Set(msgspec.Struct, rename="camel"):
@@ -145,7 +133,6 @@ class Workload(msgspec.Struct, frozen=True):
     is_leaving: bool = False
     reserved_s: float | None = None
     true: frozenset[str] = frozenset()
-    owner: JobRef | None = None
 
     @property
     def key(self) -> str:
@@ -207,16 +194,7 @@ def workload_of(item: Object) -> Workload:
         bool(meta.deletion_timestamp),
         None if reserved is None else seconds_of(reserved.last_transition_time or ""),
         frozenset(conditions),
-        _owner(meta),
     )
-
-
-def _owner(meta: _Metadata) -> JobRef | None:
-    """The job whose pods these are: the controller's object, or the group of plain pods that own the Workload."""
-    if (meta.annotations or {}).get(GROUP_WORKLOAD) == "true":
-        return JobRef("v1", GANG, meta.namespace, meta.name, meta.uid)
-    owner = next((each for each in meta.owner_references or () if each.controller), None)
-    return None if owner is None else JobRef(owner.api_version, owner.kind, meta.namespace, owner.name, owner.uid)
 
 
 def flavor_labels(item: Object) -> tuple[str, dict[str, str]]:

@@ -7,7 +7,7 @@ its cells until the queue drops it. Not thread-safe.
 from collections.abc import Iterable, Mapping
 
 from hived_extender.job_kinds.job import JobName
-from hived_extender.job_kinds.owners import job_of
+from hived_extender.job_kinds.owners import job_of, workload_of
 from hived_extender.pods.wire import PodMetadata
 from hived_extender.service.pods import PodRecord
 
@@ -21,8 +21,9 @@ class Jobs:
         self._barred: dict[JobName, str] = {}
 
     def seen(self, record: PodRecord, meta: PodMetadata) -> None:
-        """A pod is there, with these labels and owners."""
-        job = job_of(meta.labels or {}, meta.owners or (), meta.namespace)
+        """A pod is there, with these labels, annotations and owners."""
+        job = workload_of(meta.annotations or {}, meta.namespace)
+        job = job or job_of(meta.labels or {}, meta.owners or (), meta.namespace)
         if job != record.job_object:
             self.gone(record)
             record.job_object = job

@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from hived_extender.job_kinds.job import JobName
-from hived_extender.job_kinds.owners import job_of
+from hived_extender.job_kinds.marks import HOLD
+from hived_extender.job_kinds.owners import job_of, workload_of
 from hived_extender.pods.wire import Owner
 from tests.extender.job_kinds.documents import owner
 
@@ -100,3 +101,19 @@ def test_an_owner_that_is_no_controller_does_not_count() -> None:
 )
 def test_a_label_that_names_somebody_elses_job_does_not_count(labels: dict[str, str]) -> None:
     assert job_of(labels, [reference(BATCH, "Job", "mine")], "team") == JobName("batch", "Job", "team", "mine")
+
+
+KEY = "Workload/ns/job-train/1234"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "found"),
+    [
+        ({HOLD: KEY}, JobName("kueue.x-k8s.io", "Workload", "ns", "job-train")),
+        ({HOLD: "Workload/other/job-train/1234"}, JobName("kueue.x-k8s.io", "Workload", "ns", "job-train")),
+        ({HOLD: "job-train"}, None),
+        ({}, None),
+    ],
+)
+def test_a_key_names_a_workload_of_the_pods_own_namespace(annotations: dict[str, str], found: JobName | None) -> None:
+    assert workload_of(annotations, "ns") == found

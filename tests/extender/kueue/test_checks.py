@@ -76,7 +76,7 @@ def test_cells_are_asked_for_once_quota_is_reserved() -> None:
     assert asked(checks) == []
     again(checks, item, 6, conditions=[RESERVED])
     (hold,) = checks.to_ask()
-    assert (hold.key, hold.job.kind, hold.job.name) == (KEY, "Job", "train")
+    assert (hold.key, hold.job.kind, hold.job.name) == (KEY, "Workload", "job-train")
 
 
 def test_workloads_without_a_check_of_ours_are_left_alone() -> None:

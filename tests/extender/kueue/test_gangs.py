@@ -9,8 +9,8 @@ from hived.specs import MemberSpec
 from hived_config.access import Access, AccessRules, NamespaceEntry, VirtualClusterAccess
 from hived_config.loader import load_text
 from hived_config.rules import PodRules
+from hived_extender.job_kinds.marks import HOLD
 from hived_extender.kueue.gangs import MOST_PODS, Gang, NoCells, gang_of
-from hived_extender.kueue.names import HOLD
 from hived_extender.kueue.workloads import workload_of
 from hived_extender.pods.annotations import PREFIX
 from hived_extender.pods.dialects.kinds import NoObjects
