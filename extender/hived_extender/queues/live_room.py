@@ -10,7 +10,7 @@ from hived_extender.job_kinds.job import JobRef
 from hived_extender.pods.wire import Pod
 from hived_extender.queues.room import Ask, Pending, Victims
 from hived_extender.service.runner import Runner
-from hived_extender.service.stimuli import Hold, HoldAsked, VictimsAsked
+from hived_extender.service.stimuli import Claimed, Hold, HoldAsked, VictimsAsked
 from hived_extender.service.stimuli import Victims as Leaving
 
 
@@ -25,7 +25,7 @@ class LiveRoom:
     def hold(self, ask: Ask, pending: Pending) -> Bind | Wait:
         """See `room.Room`. A request that can never be met waits: its unit says why."""
         try:
-            found: Bind | Wait = self._runner.handle(HoldAsked(self._hold(ask), *self._pending(pending)))
+            found: Bind | Wait = self._runner.handle(HoldAsked(self._hold(ask), self._claims(pending)))
         except UserError as error:
             if error.code == 503:
                 raise
@@ -35,10 +35,15 @@ class LiveRoom:
     def victims(self, ask: Ask, candidates: Sequence[str], pending: Pending) -> Victims | None:
         """See `room.Room`."""
         by_job = {self._jobs[key][0]: key for key in candidates if key in self._jobs}
-        leaving, first, _ = self._pending(pending)
         try:
             found: Leaving | None = self._runner.handle(
-                VictimsAsked(self._hold(ask), tuple(by_job), leaving, first, spares_others=ask.is_borrowed)
+                VictimsAsked(
+                    self._hold(ask),
+                    tuple(by_job),
+                    self._refs(pending.leaving),
+                    self._claims(pending),
+                    spares_others=ask.is_borrowed,
+                )
             )
         except UserError as error:
             if error.code == 503:
@@ -54,9 +59,12 @@ class LiveRoom:
             spec = replace(spec, priority=OPPORTUNISTIC_PRIORITY, pinned_cell_id="")
         return Hold(unit.key, job, spec, ask.own, tuple(pod for pod, count in pods for _ in range(count)))
 
-    def _pending(self, pending: Pending) -> tuple[tuple[JobRef, ...], tuple[Hold, ...], tuple[Hold, ...]]:
-        leaving = tuple(self._jobs[key][0] for key in pending.leaving if key in self._jobs)
-        first, later = (
-            [self._hold(ask) for ask in asks if ask.unit.key in self._jobs] for asks in (pending.first, pending.later)
+    def _claims(self, pending: Pending) -> tuple[Claimed, ...]:
+        return tuple(
+            Claimed(self._hold(claim.ask), self._refs(claim.leaving))
+            for claim in pending.claims
+            if claim.ask.unit.key in self._jobs
         )
-        return leaving, tuple(first), tuple(later)
+
+    def _refs(self, keys: Sequence[str]) -> tuple[JobRef, ...]:
+        return tuple(self._jobs[key][0] for key in keys if key in self._jobs)

@@ -11,12 +11,11 @@ from hived.specs import FREE_PRIORITY, PodRequest
 from hived.topology import IntArray
 from hived_extender.job_kinds.job import JobName, JobRef
 from hived_extender.kube_rules.reader import DemandsReader
-from hived_extender.service.claims import Claims
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.core import Core
 from hived_extender.service.held import Held
 from hived_extender.service.pods import PodRecord
-from hived_extender.service.stand_ins import ranges_of, sizes_of, stand_in_name
+from hived_extender.service.stand_ins import ranges_of, sizes_of
 from hived_extender.service.stimuli import Hold
 
 
@@ -88,12 +87,6 @@ class HeldJobs:
         pods = [one.request for one in self.placed(job.job_name) if one.request is not None]
         held = self.of(job.job_name)
         return pods + ([held.stand_in] if held is not None and held.stand_in is not None else [])
-
-    def claims(self, core: Core, leaving: Sequence[JobRef], holds: Sequence[Hold]) -> Claims:
-        """What these holds get once the jobs have left."""
-        wanted = [self.asked(core, Held(hold, stand_in_name(0, hold.key))) for hold in holds]
-        pods = [pod for job in leaving for pod in self.pods_of(job)]
-        return Claims(pods, [one for one in wanted if one is not None])
 
     def opportunistic(self, core: Core) -> dict[str, list[PodRequest]]:
         """The pods of opportunistic groups of no job of a queue, newest groups first."""

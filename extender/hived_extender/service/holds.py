@@ -7,7 +7,7 @@ written down: a new leader knows bound pods alone, and the queue asks again. Not
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,9 @@ from hived.decisions import Bind, Wait
 from hived.errors import UserError
 from hived.events import Phase
 from hived.groups import virtual_leaves
-from hived.specs import OPPORTUNISTIC_PRIORITY
-from hived_extender.job_kinds.job import JobName
+from hived.specs import PodRequest
+from hived_extender.job_kinds.job import JobName, JobRef
+from hived_extender.service.claims import Afterwards, Claim, met
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.core import Core
 from hived_extender.service.held import Held
@@ -28,6 +29,7 @@ from hived_extender.service.reclaiming import least_prefix
 from hived_extender.service.retries import Retries
 from hived_extender.service.stand_ins import sizes_of, stand_in_name
 from hived_extender.service.stimuli import (
+    Claimed,
     GroupsEvicted,
     HoldAsked,
     HoldDropped,
@@ -88,36 +90,21 @@ class Holds:
             self.drop(earlier.hold.key)
         self._number += 1
         held = Held(hold, stand_in_name(self._number, hold.key))
-        if not asked.first and not asked.later:
-            return self._take(core, held)
-        return self._take_beside(core, held, asked)
-
-    def _take_beside(self, core: Core, held: Held, asked: HoldAsked) -> Bind | Wait:
-        """Take cells that leave room for others who come first, and if possible for those who come later."""
-        first, both = (
-            self._jobs.claims(core, asked.leaving, holds) for holds in (asked.first, asked.first + asked.later)
-        )
+        claims = [self._claim(each) for each in asked.claims]
+        before = met(core, claims) if claims else []
         found = self._take(core, held)
-        if isinstance(found, Bind):
-            if both.can_be_met(core):
-                return found
+        if claims and isinstance(found, Bind) and met(core, claims) != before:
             self._withdraw(core, held)
-        if held.hold.spec.priority > OPPORTUNISTIC_PRIORITY:
-            request = self._jobs.asked(core, held)
-            planned = None if request is None else first.place_after(core, request)
-            if request is not None and planned is not None:
-                if held.decide(core, request, planned):
-                    if first.can_be_met(core):
-                        return self._answer_held(core, held, planned)
-                    held.release(core)
-                if held.take(core, request.pod, planned):
-                    return self._answer_held(core, held, planned)
-            if isinstance(found, Bind):
-                again = self._take(core, held)
-                if not isinstance(again, Bind) or first.can_be_met(core):
-                    return again
-                self._withdraw(core, held)
-        return Wait(found.reason if isinstance(found, Wait) else "its cells are for jobs that come first")
+            return Wait("its cells are for jobs that come first")
+        return found
+
+    def _claim(self, claimed: Claimed) -> Claim:
+        hold = claimed.hold
+        asked = self._jobs.asked(self._core, Held(hold, stand_in_name(0, hold.key)))
+        return Claim(asked, self._pods_of(claimed.leaving))
+
+    def _pods_of(self, jobs: Sequence[JobRef]) -> list[PodRequest]:
+        return [pod for job in jobs for pod in self._jobs.pods_of(job)]
 
     def _withdraw(self, core: Core, held: Held) -> None:
         """Hold nothing, as if it had not been asked."""
@@ -132,12 +119,12 @@ class Holds:
         asked = self._jobs.asked(core, Held(wanted.hold, stand_in_name(0, wanted.hold.key)))
         if asked is None or (present is not None and present.stand_in is not None):
             return Victims(())
-        claims = self._jobs.claims(core, wanted.leaving, wanted.first)
+        afterwards = Afterwards(core, [self._claim(each) for each in wanted.claims], self._pods_of(wanted.leaving))
         jobs = {job: self._jobs.pods_of(job) for job in wanted.candidates}
         groups = {} if wanted.spares_others else self._jobs.opportunistic(core)
         leaving = least_prefix(
             [*jobs.values(), *groups.values()],
-            lambda gone: claims.with_others_gone(core, asked, [pod for pods in gone for pod in pods]),
+            lambda gone: afterwards.binds_without(asked, [pod for pods in gone for pod in pods]),
         )
         if leaving is None:
             return None

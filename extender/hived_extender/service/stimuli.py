@@ -169,6 +169,13 @@ class Hold(msgspec.Struct, frozen=True):
     pods: tuple[Pod, ...] = ()
 
 
+class Claimed(msgspec.Struct, frozen=True):
+    """A hold that gets its cells once these jobs have left."""
+
+    hold: Hold
+    leaving: tuple[JobRef, ...]
+
+
 class HoldAsked(msgspec.Struct, frozen=True):
     """Hold cells, without evicting anybody; the pods of the job get them when they come.
 
@@ -176,27 +183,24 @@ class HoldAsked(msgspec.Struct, frozen=True):
     key stays the same. Slots that pods of the job have already count as taken. From then on its pods run at the
     priority of the hold, whatever they say.
 
-    While the jobs of `leaving` leave, the holds of `first` still get their cells once these have left; those of `later`
-    too, if there is such a choice.
+    The `claims` still get their cells in turn; one that could not have them anyway does not count.
     """
 
     hold: Hold
-    leaving: tuple[JobRef, ...] = ()
-    first: tuple[Hold, ...] = ()
-    later: tuple[Hold, ...] = ()
+    claims: tuple[Claimed, ...] = ()
 
 
 class VictimsAsked(msgspec.Struct, frozen=True):
     """Which of these jobs would have to leave for this hold, at the least? Nothing changes. Answer: Victims, or None.
 
     `candidates` are in the order in which they should leave, besides the jobs of `leaving`. Opportunistic groups of no
-    held job come after them, newest first, unless it `spares_others`. The holds of `first` get their cells as well.
+    held job come after them, newest first, unless it `spares_others`. The `claims` get their cells first.
     """
 
     hold: Hold
     candidates: tuple[JobRef, ...]
     leaving: tuple[JobRef, ...] = ()
-    first: tuple[Hold, ...] = ()
+    claims: tuple[Claimed, ...] = ()
     spares_others: bool = False
 
 
