@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from hived.errors import UserError
 from hived.specs import ClusterSpec
 from hived_config.queueing import Queueing
+from hived_extender.job_kinds.gates import GATE
 from hived_extender.job_kinds.job import Job, JobName, JobRef
 from hived_extender.job_kinds.marks import is_marked_held
 from hived_extender.job_kinds.needs import Need
@@ -103,6 +104,11 @@ class Turns:
             records = (record for name in self._names for record in jobs.pods_of(name))
             queued = {record.request.spec.group.name for record in records if record.request is not None}
             found = None if core is None else self._surroundings.look(core, queued)
+            gated = [
+                key for name, key in self._names.items() if any(GATE in one.seen.gates for one in jobs.pods_of(name))
+            ]
+        for key in gated:
+            self.book.pods_are_gated(key)
         if found is not None:
             self._surroundings.tell(found)
 
