@@ -30,6 +30,7 @@ class LiveTurn:
     def __init__(self, table: Table, room: Room, now: float) -> None:
         self._table, self._room, self._now = table, room, now
         self.orders: list[Order] = []
+        self._shared: Pending | None = None  # for all units without a claim, until something is claimed or left
 
     def run(self, stops: Mapping[str, str]) -> None:
         """`stops` are units that lost their place in their own schedule, with the winner."""
@@ -132,12 +133,14 @@ class LiveTurn:
             if refusal is not None:
                 table.ahead_refusals[kind], table.reclaim_refusals[kind] = refusal, None
                 return False
-            ask = Ask(unit, True)
-            found = self._room.hold(ask, self._pending(unit.key))
-            if isinstance(found, Bind):
-                self._start(entry, ask)
-                return True
-            table.ahead_refusals[kind] = found.reason
+            ask, shape = Ask(unit, True), table.borrowed_shape(kind)
+            if shape not in table.shape_refusals:
+                found = self._room.hold(ask, self._pending(unit.key))
+                if isinstance(found, Bind):
+                    self._start(entry, ask)
+                    return True
+                table.shape_refusals[shape] = found.reason
+            table.ahead_refusals[kind] = table.shape_refusals[shape]
         if kind not in table.reclaim_refusals and unit.key not in table.claims:
             self._take_back(entry)
         return False
@@ -165,6 +168,7 @@ class LiveTurn:
             own = table.own.runs.get(key)
             ask = known.ask if known is not None else Ask(unit, own is None, () if own is None else own.own)
         before = () if known is None else known.victims
+        self._shared = None
         is_asked = known is not None and known.is_asked
         table.claims[key] = Claim(ask, tuple(dict.fromkeys((*before, *victims))), self._leaving(), is_asked)
 
@@ -180,6 +184,7 @@ class LiveTurn:
             is_stale = claim.ask.is_borrowed and (key in table.own.runs or not self._are_leaving(claim))
             if is_over or (not claim.ask.is_borrowed and key not in table.own.runs):
                 del table.claims[key]
+                self._shared = None
                 table.freed()
             elif is_stale:
                 self._keep_for_last(key)
@@ -187,7 +192,7 @@ class LiveTurn:
     def _keep_for_last(self, key: str) -> None:
         """The room of a borrower's claim is made: it is asked about once, before all others that borrow."""
         table = self._table
-        claim = table.claims.pop(key)
+        claim, self._shared = table.claims.pop(key), None
         entry = table.entries[key]
         if key not in table.own.runs:
             found = self._room.hold(claim.ask, self._pending(key))
@@ -209,6 +214,8 @@ class LiveTurn:
         """
         table = self._table
         own = table.claims.get(key)
+        if own is None and self._shared is not None:
+            return self._shared
         keeps_all = own is None or any(map(self._is_leaving, own.leaving))
         claims: list[Claimed] = []
         for other, claim in sorted(table.claims.items(), key=lambda each: each[1].ask.is_borrowed):
@@ -216,7 +223,10 @@ class LiveTurn:
                 claims.append(Claimed(claim.ask, tuple(each for each in claim.leaving if self._is_leaving(each))))
             elif not keeps_all:
                 break
-        return Pending(self._leaving(), tuple(claims))
+        found = Pending(self._leaving(), tuple(claims))
+        if own is None:
+            self._shared = found
+        return found
 
     def _leaving(self) -> tuple[str, ...]:
         table = self._table
@@ -226,7 +236,8 @@ class LiveTurn:
 
     def _start(self, entry: Entry, ask: Ask) -> None:
         table, key = self._table, entry.unit.key
-        table.claims.pop(key, None)
+        if table.claims.pop(key, None) is not None:
+            self._shared = None
         table.started(entry, Run(self._now, ask.is_borrowed))
         self.orders.append(Start(key, ask.is_borrowed, ask.own))
 
@@ -238,4 +249,5 @@ class LiveTurn:
     def _stop(self, keys: Iterable[str], winner: str, why: str) -> None:
         for key in keys:
             self._table.leaves(self._table.entries[key], winner)
+            self._shared = None
             self.orders.append(Stop(key, winner, why))
