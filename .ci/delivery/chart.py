@@ -49,6 +49,7 @@ CONDITIONS = {
     "monitor": "$.Values.serviceMonitor.enabled",
     "webhook": "$.Values.webhook.enabled",
     "refused": "$.Values.webhook.refusedResources",
+    "jobs": "$.Values.webhook.holdsJobs",
 }
 """The choices that add or change objects."""
 
@@ -97,7 +98,7 @@ def write_chart() -> None:
 
 def _all_flags() -> list[Flags]:
     every = [frozenset(each) for count in range(len(CONDITIONS) + 1) for each in combinations(CONDITIONS, count)]
-    return [flags for flags in every if "refused" not in flags or "webhook" in flags]
+    return [flags for flags in every if "webhook" in flags or flags.isdisjoint(("refused", "jobs"))]
 
 
 def _objects(flags: Flags) -> Objects:
@@ -111,6 +112,7 @@ def _objects(flags: Flags) -> Objects:
         has_service_monitor="monitor" in flags,
         webhook_ca=MARK if "webhook" in flags else "",
         refused_resources=(MARK,) if "refused" in flags else (),
+        holds_jobs="jobs" in flags,
     )
     return {(each["kind"], each["metadata"]["name"]): each for each in installation.objects()}
 

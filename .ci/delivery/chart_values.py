@@ -120,6 +120,7 @@ VALUES = (
         "webhook.refusedResources", "array", "device resources that pods of other schedulers are refused", [],
         items="string",
     ),
+    Value("webhook.holdsJobs", "boolean", "job objects are born held, where the configuration has queues", False),
     Value("serviceMonitor.enabled", "boolean", "a ServiceMonitor for the Prometheus operator", False),
     Value("serviceMonitor.labels", "object", "labels by which the operator finds it", {}),
     Value(

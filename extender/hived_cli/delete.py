@@ -9,7 +9,7 @@ from hived_cli.config.helpers.asking import ask
 from hived_cli.helpers.answers import as_json
 from hived_cli.helpers.completing import complete_jobs
 from hived_cli.helpers.connecting import asks_api_server, asks_service
-from hived_cli.helpers.names import DEFAULT_NAMESPACE, GANG, find_jobs
+from hived_cli.helpers.names import GANG, find_jobs, submitted_as
 from hived_cli.helpers.waits import listed
 from hived_config.reader import printable
 from hived_extender.api.waiting import Job
@@ -34,11 +34,11 @@ def command(
 ) -> None:  # fmt: skip
     """Delete the pods of a job, gang or group, and the record of a submitted job.
 
-    JOB is the name of a submitted job, of a gang (podgroup/NAMESPACE/NAME), of an affinity group, or of a pod that
-    belongs to none of these. The API server deletes the pods. It also says which pods a submitted job has; the service
-    says which a gang or group has, and is asked once more after 2 seconds if it does not know the name yet. The record
-    goes with the last pod of its job, and all that was made for the job goes with the record. You are told what will be
-    deleted, and asked. Pods of other controllers may be created again by them; you are told so.
+    JOB is the name of a submitted job, of a gang (podgroup/NAMESPACE/NAME), of an affinity group (NAMESPACE:NAME), or
+    of a pod that belongs to none of these. The API server deletes the pods. It also says which pods a submitted job
+    has; the service says which a gang or group has, and is asked once more after 2 seconds if it does not know the name
+    yet. The record goes with the last pod of its job, and all that was made for the job goes with the record. You are
+    told what will be deleted, and asked. Pods of other controllers may be created again by them; you are told so.
 
     The exit code is 0 if all is deleted, with --dry-run if it could be; 1 if nothing was deleted, or not all.
 
@@ -68,8 +68,8 @@ def command(
 
 def _find(kube: KubeClient, inspector: Inspector, name: str, namespace: str) -> tuple[Deletion, str]:
     """The pods and the record that the name stands for, and how to call them."""
-    if not name.startswith(GANG):
-        where, short = (namespace or DEFAULT_NAMESPACE, name) if "/" not in name else name.split("/", 1)
+    if not name.startswith(GANG) and ":" not in name:
+        where, short = submitted_as(name, namespace)
         found = of_job(kube, where, short)
         if found is not None:
             return found, f"job {where}/{short}, with {_count(found)} and its record"

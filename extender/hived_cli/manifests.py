@@ -101,6 +101,7 @@ def command(
         has_configuration=not without_config,
         webhook_ca=_authority(webhook) if webhook else "",
         refused_resources=rules.refused_in(configuration.cluster),
+        holds_jobs=rules.queueing.is_enabled,
         **wanted,
     )
     objects = as_yaml(installation.objects())

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import click
 
 from hived_cli.helpers.connecting import asks_api_server
+from hived_cli.helpers.names import submitted_as
 from hived_cli.submit import print_created, watch_jobs
 from hived_extender.kube.client import KubeClient
 from hived_jobs.creation import resume_job
@@ -19,8 +20,8 @@ from hived_jobs.records import read_record
 def command(*, name: str, namespace: str, watch: bool, connect: Callable[[], KubeClient]) -> None:
     """Create the pods of a job that was submitted suspended, or that was aborted.
 
-    NAME is the job's, as its file has it; it is resumed as it was submitted. With --watch a job that runs already is
-    looked after, where nobody else does: an embedded cluster does it by itself.
+    NAME is the job's, as its file has it or with its namespace; it is resumed as it was submitted. With --watch a job
+    that runs already is looked after, where nobody else does: an embedded cluster does it by itself.
 
     \b
     Examples:
@@ -29,6 +30,7 @@ def command(*, name: str, namespace: str, watch: bool, connect: Callable[[], Kub
       hived resume train --watch
     """
     kube = connect()
+    namespace, name = submitted_as(name, namespace)
     record = read_record(kube, namespace, name)
     if record.state.phase.is_resumable or not watch:
         print_created(resume_job(kube, record))

@@ -8,6 +8,7 @@ import msgspec
 
 from hived.errors import UserError
 from hived_config.loader import Configuration
+from hived_extender.job_kinds.admission import JobAdmission
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.events import timestamp
 from hived_extender.kube.metrics import Metrics
@@ -65,7 +66,7 @@ def lay_groundwork(config: Path | ConfigMapName | Origin, kube: KubeClient | Non
     except KubeError as error:
         raise UserError(str(error)) from error
     namespaces, first = Namespaces(client, Metrics()), origin.configuration
-    admission = Admission(first.cluster, first.rules, labels_of=namespaces.labels)
+    admission = JobAdmission(first.cluster, first.rules, labels_of=namespaces.labels)
     return Groundwork(origin, Clients(client), prover, secret, namespaces, admission)
 
 

@@ -36,6 +36,8 @@ from hived_extender.kube.metrics import Metrics
 from hived_extender.kueue.desk import KueueDesk
 from hived_extender.options import Options
 from hived_extender.pods.podgroups import Objects
+from hived_extender.pods.proofs import Prover
+from hived_extender.queues.desk import QueueDesk
 from hived_extender.reconfiguration.configurations import Configurations
 from hived_extender.reconfiguration.in_force import InForce
 from hived_extender.reconfiguration.origins import ConfigMapName, Origin
@@ -93,6 +95,7 @@ class Extender:
         self.insight = Answering(self.service, self._forecaster, preempted)
         self.defrag = DefragDesk(self.service, lambda: self.configurations.in_force.text, groundwork.secret)
         self.kueue = KueueDesk(self.service, groundwork.clients.kube, self.metrics)
+        self.queues = QueueDesk(self.service, groundwork.clients.kube, groundwork.prover or Prover(), self.metrics)
         self._node_sync = self._make_node_sync()
         self._server = self._make_server(listener)
         self._servers = [self._server] if webhook is None else [self._server, webhook]
@@ -214,6 +217,7 @@ class Extender:
         self._forecaster.stop()
         self.defrag.stop()
         self.kueue.stop()
+        self.queues.stop()
         self.configurations.stop()
         self._leadership.stop()
         for each in self._servers:
@@ -224,6 +228,7 @@ class Extender:
         self._groundwork.clients.close()
         self._leadership.join()
         self.kueue.join(JOIN_S)
+        self.queues.join(JOIN_S)
         self._groundwork.namespaces.join(JOIN_S)
 
     def _begin(self) -> None:
@@ -240,6 +245,7 @@ class Extender:
                 self.configurations.start()
                 self.defrag.start()
                 self.kueue.start()
+                self.queues.start()
                 self._sampler.start()
                 self._forecaster.start()
                 if self._node_sync is not None:

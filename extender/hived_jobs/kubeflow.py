@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from hived_extender.job_kinds.kubeflow import REPLICA_SPECS
 from hived_jobs.documents import Document, Section
 from hived_jobs.policies import Action, Event, Policy, Rules
 from hived_jobs.roles import Job, Role, add_env, gang_of, read_job, read_role
@@ -122,7 +123,7 @@ def with_gang(job: Job, policy: RunPolicy, roles: Sequence[Role]) -> Job:
 def plan_pytorch_job(document: Document, submission: Submission) -> PlannedJob:
     """The pods, role by role, as one gang. Raises UserError, with file, line and place."""
     job, spec, policy = begin(document, submission)
-    roles = read_roles(spec, "pytorchReplicaSpecs", ("Master", "Worker"), "OnFailure")
+    roles = read_roles(spec, REPLICA_SPECS[job.kind], ("Master", "Worker"), "OnFailure")
     job = with_gang(job, policy, roles)
     leader = roles[0]
     port = _port(leader, "pytorch", "pytorchjob-port", 23456)
@@ -185,7 +186,7 @@ def _torchrun(spec: Section, job: Job, common: Mapping[str, Any], world: int) ->
 def plan_tensorflow_job(document: Document, submission: Submission) -> PlannedJob:
     """The pods, role by role, as one gang. Raises UserError, with file, line and place."""
     job, spec, policy = begin(document, submission)
-    roles = read_roles(spec, "tfReplicaSpecs", ("Chief", "Master", "PS", "Worker", "Evaluator"), "Never")
+    roles = read_roles(spec, REPLICA_SPECS[job.kind], ("Chief", "Master", "PS", "Worker", "Evaluator"), "Never")
     job = with_gang(job, policy, roles)
     spec.warn_unused(enableDynamicWorker="TF_CONFIG names all workers")
     success = spec.text("successPolicy", "")

@@ -7,6 +7,7 @@ it) and the right to use it. `kubeflow.org/v2beta1` uses ssh, with a key pair ma
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 
+from hived_extender.job_kinds.kubeflow import REPLICA_SPECS
 from hived_jobs.documents import Document, Section
 from hived_jobs.kubeflow import RunPolicy, begin, labels_of, read_roles, with_gang
 from hived_jobs.roles import Job, Role, add_env, mount
@@ -29,7 +30,7 @@ def plan_mpi_job(document: Document, submission: Submission) -> PlannedJob:
     """Launcher and workers as one gang. Raises UserError, with file, line and place."""
     job, spec, policy = begin(document, submission)
     has_ssh = job.root.text("apiVersion").endswith("v2beta1")
-    roles = read_roles(spec, "mpiReplicaSpecs", ("Launcher", "Worker"), "Never")
+    roles = read_roles(spec, REPLICA_SPECS[job.kind], ("Launcher", "Worker"), "Never")
     slots = spec.whole("slotsPerWorker", 1, 1)
     if "cleanPodPolicy" in spec:
         spec.warn("cleanPodPolicy", "not honoured here; it belongs into runPolicy")

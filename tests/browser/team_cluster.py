@@ -5,8 +5,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from hived_extender.insight.snapshot import USER_LABEL
 from hived_extender.kube.client import NODES, KubeClient, pod_path
+from hived_extender.service.cluster_nodes import USER_LABEL
 from hived_lab.embedded.lifetimes import STOP_SECONDS
 from hived_lab.start import start_embedded
 from tests.e2e.pods import POD_LIST, pod

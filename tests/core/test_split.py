@@ -8,6 +8,7 @@ import pytest
 from hived.decisions import Bind, Preempt
 from hived.errors import UserError
 from hived.events import GroupSplit, Phase, PodAllocated
+from hived.groups import virtual_leaves
 from hived.journal import mark, start_recording, stop_recording, undo_changes
 from hived.scheduler import check_invariants, handle
 from hived.specs import PodRequest
@@ -59,7 +60,7 @@ def test_a_part_is_what_a_restart_makes_of_its_own_bind_info() -> None:
     state, decision = gang_state()
     handle(state, GroupSplit("gang", PARTS))
     fresh = healthy_state(state.spec)
-    for one, info in zip(PARTS, split_bind_info(decision.bind_info), strict=True):
+    for one, info in zip(PARTS, split_bind_info(decision.bind_info, PARTS), strict=True):
         handle(fresh, PodAllocated(one, info))
     assert describe_groups(fresh) == describe_groups(state)
     assert fresh.groups["p2"].bind_info == state.groups["p2"].bind_info
@@ -157,3 +158,61 @@ def test_how_the_cells_were_to_be_placed_need_not_agree() -> None:
     parts = (replace(PARTS[0], spec=replace(PARTS[0].spec, ignore_suggested_nodes=False)), *PARTS[1:])
     handle(state, GroupSplit("gang", parts))
     assert not state.groups["p0"].spec.ignore_suggested_nodes
+
+
+# --- several slots for one group -----------------------------------------------------------------------------------
+
+REST = pod("stand-in", "gang", members=((1, 1), (1, 2)))
+SHARES = ((1,), (0, 2))
+
+
+def test_a_group_may_have_several_slots_and_the_name_of_the_one_before() -> None:
+    state, _ = gang_state()
+    whole = state.groups["gang"].physical.tolist()
+    virtual = virtual_leaves(state, "gang")
+    handle(state, GroupSplit("gang", (part(1), REST), SHARES))
+    check_invariants(state)
+    assert state.groups["p1"].physical.tolist() == [whole[1]]
+    assert state.groups["gang"].physical.tolist() == [whole[0], *whole[2:]]
+    assert virtual_leaves(state, "p1") == (virtual[1],)
+    assert virtual_leaves(state, "gang") == (virtual[0], *virtual[2:])
+    assert [one.uid if one is not None else "" for one in state.groups["gang"].holders] == ["stand-in", ""]
+
+
+def test_a_whole_group_goes_on_under_another_name_and_its_other_pods_come_later() -> None:
+    state, _ = gang_state()
+    first, second = pod("a", "g", members=GANG), pod("b", "g", members=GANG)
+    handle(state, GroupSplit("gang", (first,), ((0, 1, 2),)))
+    check_invariants(state)
+    assert list(state.groups) == ["g"]
+    assert isinstance(request(state, second), Bind)
+
+
+def test_a_group_of_several_slots_is_what_a_restart_makes_of_its_bind_info() -> None:
+    state, decision = gang_state()
+    handle(state, GroupSplit("gang", (part(1), REST), SHARES))
+    fresh = healthy_state(state.spec)
+    infos = split_bind_info(decision.bind_info, (part(1), REST), SHARES)
+    for one, info in reversed([*zip((part(1), REST), infos, strict=True)]):  # virtual cells are chosen in this order
+        handle(fresh, PodAllocated(one, info))
+    assert describe_groups(fresh) == describe_groups(state)
+
+
+@pytest.mark.parametrize(
+    ("pods", "slots", "expected"),
+    [
+        ((part(1), REST), ((1,), (0,)), "each of its 3 slots has to go to one pod's group"),
+        ((part(1), REST), ((1,), (1, 2)), "each of its 3 slots has to go to one pod's group"),
+        ((part(1), REST), ((1,), (2, 0)), r"slots \[2, 0\], .*stand-in.* asks for others"),
+        ((part(1),), SHARES, "it has 2 pods, 1 are given"),
+        ((pod("x", "gang", members=((1, 1),)), REST), SHARES, "there is a group gang already"),
+    ],
+)
+def test_slots_that_do_not_fit_are_refused(
+    pods: tuple[PodRequest, ...], slots: tuple[tuple[int, ...], ...], expected: str
+) -> None:
+    state, _ = gang_state()
+    before = fingerprint(state)
+    with pytest.raises(UserError, match=expected):
+        handle(state, GroupSplit("gang", pods, slots))
+    assert fingerprint(state) == before

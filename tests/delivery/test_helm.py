@@ -96,6 +96,10 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"webhook": {"enabled": True, "caBundle": CA, "failurePolicy": "Ignore"}},
         {"webhook_ca": CA, "webhook_failure_policy": "Ignore"},
     ),
+    "a webhook that holds jobs": (
+        {"webhook": {"enabled": True, "caBundle": CA, "holdsJobs": True}},
+        {"webhook_ca": CA, "holds_jobs": True},
+    ),
     "tls and a webhook that refuses": (
         {"tls": {"enabled": True}, "webhook": {"enabled": True, "caBundle": CA, "refusedResources": ["a/x", "a/y"]}},
         {"overlay": "tls", "webhook_ca": CA, "refused_resources": ("a/x", "a/y")},

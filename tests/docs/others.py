@@ -29,7 +29,9 @@ FIELDS: dict[tuple[str, str], Any] = {
         "resourceGroups": {"coveredResources": ..., "flavors": {"name": ..., "resources": _KUEUE_QUOTA}},
         "preemption": {"reclaimWithinCohort": ..., "withinClusterQueue": ..., "borrowWithinCohort": ...},
         "fairSharing": {"weight": ...}, "stopPolicy": ..., "flavorFungibility": ...,
+        "admissionChecksStrategy": {"admissionChecks": {"name": ..., "onFlavors": ...}},
     },
+    ("kueue.x-k8s.io/v1beta2", "AdmissionCheck"): {"controllerName": ..., "parameters": ...},
     ("kueue.x-k8s.io/v1beta2", "LocalQueue"): {"clusterQueue": ..., "stopPolicy": ..., "fairSharing": ...},
     # Volcano
     ("scheduling.volcano.sh/v1beta1", "Queue"): _VOLCANO_QUEUE,

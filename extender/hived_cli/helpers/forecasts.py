@@ -9,6 +9,8 @@ from hived_cli.helpers.outcomes import RUNS, worst
 from hived_cli.helpers.tables import table
 from hived_config.generating.machines import listed
 from hived_config.loader import Configuration
+from hived_config.reader import printable
+from hived_extender.api.waiting import MASKED
 from hived_extender.api.what_if import PodOutcome
 from hived_extender.client.inspection import Inspector, NoAnswerError
 from hived_jobs.refusals import submission_refusals
@@ -40,9 +42,32 @@ def print_forecasts(inspector: Inspector, jobs: Sequence[PlannedJob], namespace:
     rows = [[one.name, _OUTCOMES.get(one.outcome, one.outcome), one.node, ",".join(map(str, one.cells)), one.reason]
             for one in told]  # fmt: skip
     click.echo(table(["POD", "WOULD", "NODE", "CELLS", "REASON"], rows))
-    if any(one.outcome == "preempt" for one in told):
+    for one in told:
+        if one.victims:
+            click.echo(f"{_preemptor(one, told)} would preempt {_victims(one)}")
+    if any(one.outcome == "preempt" for one in told) and not any(one.victims for one in told):  # an older service
         click.echo("Who may have to leave: hived get jobs --node NODE lists the jobs of a node", err=True)
     return worst([one.outcome for one in told])
+
+
+def _preemptor(one: PodOutcome, told: Sequence[PodOutcome]) -> str:
+    """The pod, unless it is the only one."""
+    return "It" if len(told) == 1 else one.name
+
+
+def _victims(one: PodOutcome) -> str:
+    """The jobs that would have to leave, each with the number of its pods; hidden ones together."""
+    hidden = [victim.pods for victim in one.victims if victim.name == MASKED]
+    named = [f"{printable(victim.name)} ({_pods(victim.pods)})" for victim in one.victims if victim.name != MASKED]
+    if hidden:
+        named.append(f"{len(hidden)} job{'s' * (len(hidden) != 1)} of other tenants ({_pods(sum(hidden))})")
+    if one.more_victims:
+        named.append(f"{one.more_victims} more jobs")
+    return ", ".join(named)
+
+
+def _pods(count: int) -> str:
+    return f"{count} pod{'s' * (count != 1)}"
 
 
 def check_taken(inspector: Inspector, jobs: Sequence[PlannedJob], namespace: str) -> str:

@@ -14,6 +14,7 @@ from hived_extender.api.waiting import MASKED, FreeCells, Job, Why
 from hived_extender.client.inspection import Inspector
 
 GANG = "podgroup/"
+KINDS = ("pod", "job")
 DEFAULT_NAMESPACE = "default"
 CLOSE_COUNT = 3
 MOST_COMPARED = 20_000
@@ -26,12 +27,34 @@ _PARTS = re.compile(r"[/~:]")
 
 
 def known_as(name: str, namespace: str) -> list[str]:
-    """The names that the service may know a job by, most likely first."""
+    """The names that the service may know a job by, most likely first: docs/commands.md#names-of-jobs has all forms."""
+    found = _known_as(name, namespace)
+    bare = without_kind(name)
+    return found if bare == name else [*found, *_known_as(bare, namespace)]
+
+
+def without_kind(name: str) -> str:
+    """A name as people write it, from `pod/NAME` or `job/NAME` as `hived submit` prints it."""
+    kind, slash, bare = name.partition("/")
+    return bare if slash and kind in KINDS and "/" not in bare else name
+
+
+def submitted_as(name: str, namespace: str) -> tuple[str, str]:
+    """Namespace and name of a submitted job; a namespace in the name goes first."""
+    bare = without_kind(name).removeprefix(GANG)
+    where, slash, short = bare.partition("/")
+    return (where, short) if slash else (namespace or DEFAULT_NAMESPACE, bare)
+
+
+def _known_as(name: str, namespace: str) -> list[str]:
+    short = name.removeprefix(GANG)
     if namespace:
-        return [f"{namespace}/{name}", f"{GANG}{namespace}/{name}", name]
+        return [f"{namespace}/{name}", f"{GANG}{namespace}/{short}", f"{namespace}:{name}", name]
     if name.startswith(GANG):
-        return [name]
-    return [name, f"{GANG}{name}" if "/" in name else f"{DEFAULT_NAMESPACE}/{name}"]
+        return [name] if "/" in short else [name, f"{GANG}{DEFAULT_NAMESPACE}/{short}"]
+    if "/" in name:
+        return [name, f"{GANG}{name}", name.replace("/", ":", 1), f"{DEFAULT_NAMESPACE}:{name}"]
+    return [name, f"{DEFAULT_NAMESPACE}/{name}"]
 
 
 def find_why(inspector: Inspector, name: str, namespace: str) -> Why:
@@ -98,7 +121,7 @@ def matching(jobs: Iterable[Job], name: str, namespace: str) -> list[Job]:
         [job for job in seen if job.name in names]
         or [job for job in seen if not names.isdisjoint(job.pods)]
         or [job for job in here if any(_short(pod) == name for pod in job.pods)]
-        or [job for job in here if name in _PARTS.split(job.name)]
+        or [job for job in here if name in (*_PARTS.split(job.name), job.name.partition(":")[2])]
     )
 
 

@@ -12,12 +12,22 @@ class WhatIfArgs(msgspec.Struct):
     pods: list[Pod]
 
 
+class Victim(msgspec.Struct, frozen=True):
+    """A job that would have to leave, or so many pods of it; `name` is what `hived why` takes."""
+
+    name: str
+    namespace: str = ""
+    pods: int = 1
+
+
 class PodOutcome(msgspec.Struct, kw_only=True):
     """The outcome for one pod if it were created now.
 
     `outcome` is "bind" to the cells of a node, given by their indices, or "preempt": others have to leave first. Else
     it is "wait", "never" or "refused" for the reason given, or "not-ours": another scheduler's. "never": nobody's end,
     no repair and no offer of Kubernetes would help. Where a search found no room, `certificate` has the causes.
+
+    Of the pods that start together, the first one has the `victims`; `more_victims` counts jobs that are not listed.
     """
 
     namespace: str
@@ -27,6 +37,8 @@ class PodOutcome(msgspec.Struct, kw_only=True):
     cells: list[int] = []
     reason: str = ""
     certificate: Certificate | None = None
+    victims: list[Victim] = []
+    more_victims: int = 0
 
 
 class WhatIfResult(msgspec.Struct):

@@ -45,6 +45,7 @@ VC_LABEL = "hived/virtual-cluster"
 
 WEBHOOK = "devices.hivedscheduler.microsoft.com"
 REFUSING_WEBHOOK = "foreign-devices.hivedscheduler.microsoft.com"
+JOBS_WEBHOOK = "jobs.hivedscheduler.microsoft.com"
 FAILURE_POLICIES = ("Fail", "Ignore")
 
 CONFIG_LIMIT = 1_000_000
@@ -69,6 +70,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     webhook_ca : PEM text, who has signed the admission webhook's certificate; "" for no webhook
     webhook_failure_policy : what becomes of a pod while no webhook answers, one of FAILURE_POLICIES
     refused_resources : device resources that pods of other schedulers are refused, by the webhook
+    holds_jobs : whether the webhook holds job objects when they are created, for queues
     has_configuration : whether the ConfigMap with the configuration is among the objects, or is left as it is
     is_scheduler_per_vc : whether each virtual cluster gets a kube-scheduler, with a queue of its own, or one serves all
     """
@@ -85,6 +87,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     webhook_ca: str = ""
     webhook_failure_policy: str = "Fail"
     refused_resources: Sequence[str] = ()
+    holds_jobs: bool = False
     has_configuration: bool = True
     is_scheduler_per_vc: bool = True
 
@@ -136,6 +139,8 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
             kustomization["components"].append(str(root / "components" / component))
         if self.webhook_ca:
             kustomization["components"].append(str(root / "components" / "webhook"))
+            if self.holds_jobs:
+                kustomization["components"].append(str(root / "components" / "queue-webhook"))
             kustomization["patches"].append({"path": "webhook.yaml"})
             files["webhook.yaml"] = yaml.safe_dump(self._webhook_patch())
         return kustomization, files
@@ -152,6 +157,8 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
                 "matchConditions": [{"name": "for-hived", "expression": f"object.spec.schedulerName in {names}"}],
             }
         ]
+        if self.holds_jobs:
+            webhooks.append({"name": JOBS_WEBHOOK, "clientConfig": authority})
         if self.refused_resources:
             webhooks.append(self._refusing_webhook(authority, names))
         return {

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from msgspec.structs import replace
 
 from hived_extender.api.waiting import MASKED, Certificate, Holder, IfResult, Job, NodeView, Preempted, Unblock, Why
-from hived_extender.api.what_if import PodOutcome
+from hived_extender.api.what_if import PodOutcome, Victim
 from hived_extender.http.access import Gate
 from hived_extender.http.identities import Identity
 from hived_extender.kube.client import KubeError
@@ -148,7 +148,11 @@ class Mask:
     def forecast(self, pod: PodOutcome, at_s: float) -> PodOutcome:
         """The outcome for a pod if it were created at `at_s`, which names nobody hidden."""
         found = pod.certificate
-        if found is None or self.shows_all:
+        if self.shows_all:
+            return pod
+        victims = [one if self.shows(one.namespace) else Victim(MASKED, "", one.pods) for one in pod.victims]
+        pod = replace(pod, victims=victims)
+        if found is None:
             return pod
         masked = self.certificate(found, at_s, pod.namespace, {})
         return replace(pod, certificate=masked, reason=pod.reason.replace(found.sentence, masked.sentence))

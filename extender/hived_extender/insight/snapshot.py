@@ -255,8 +255,8 @@ def _note(
             entry, asked = found
             job = jobs.get(entry.name)
             if job is None or (asked is not None and not job.entry_of_first.requests):
-                said = machine.announcements.said(record.uid)
-                entry = replace(entry, user=cache.user_of(record), reason=said, rules=cache.offers.refusals(record))
+                said, user = machine.announcements.said(record.uid), cache.nodes.user_of(record)
+                entry = replace(entry, user=user, reason=said, rules=cache.offers.refusals(record))
                 parts = _parts(record, asked, cache)
                 nodes = len(machine.verbs.core.state.topology.node_names)
                 looks = sum(len(slots) for _, slots in parts) * (1 + nodes // NODES_OF_A_LOOK)
@@ -266,7 +266,7 @@ def _note(
             job.created_s = min(job.created_s, _created_s(record))
             job.limits.append(limit_s_of(record))
     elif record.is_in_core and record.request is not None and record.place.info is not None:
-        one = _RunningPod(record, cache.user_of(record), machine.preemptions.gone_by(record, at_s))
+        one = _RunningPod(record, cache.nodes.user_of(record), machine.preemptions.gone_by(record, at_s))
         running.setdefault(record.request.spec.group.name, []).append(one)
     return looks
 

@@ -9,7 +9,7 @@ from hived_extender.job_kinds import batch, dlrover, gates, jobset, kubeflow, ma
 from hived_extender.job_kinds.job import Document, Job, JobName, JobRef, JobState
 from hived_extender.job_kinds.kind import Kind, Patch, root_of
 from hived_extender.job_kinds.owners import managed_by
-from hived_extender.job_kinds.writes import Write
+from hived_extender.job_kinds.writes import Write, merge
 
 KINDS: tuple[Kind, ...] = (
     batch.JOB,
@@ -68,6 +68,11 @@ def suspend(job: JobRef, annotations: Mapping[str, str | None] = {}, version: st
 def resume(job: JobRef, annotations: Mapping[str, str | None] = {}, version: str = "") -> tuple[Write, ...]:
     """Calls that let a job go, as `suspend`. The pods of a kind with gates have them lifted besides, see `gates`."""
     return _kind(job).resume(job, annotations, version)
+
+
+def annotate(job: JobRef, annotations: Mapping[str, str | None], version: str = "") -> tuple[Write, ...]:
+    """Calls that write annotations onto a job, and nothing else, as `suspend`."""
+    return (merge(job, _kind(job).plural, {}, annotations, version),)
 
 
 def is_created_held(document: Document) -> bool:

@@ -19,6 +19,9 @@ SUSPEND = "scheduling.x-k8s.io/suspend"
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 """Kueue's label: the job is in one of its queues."""
 
+HOLD = PREFIX + "hold"
+"""An annotation of pods that Kueue has started: the key of the cells that are held for their Workload."""
+
 _OWNERS = (USER, "userName", "arena.kubeflow.org/username", "kubeflow.org/user")
 """Labels or annotations that name the owner of a job, ours first."""
 
@@ -29,6 +32,11 @@ def may_queue(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool
     """May a job be in a queue of ours, as far as its own marks go?"""
     said = annotations.get(QUEUE, labels.get(QUEUE, ""))
     return said.strip().lower() != "off" and not labels.get(KUEUE_QUEUE)
+
+
+def is_marked_held(annotations: Mapping[str, str]) -> bool:
+    """Has hived marked a job as held, when it was created or called back?"""
+    return annotations.get(HELD) == "true"
 
 
 def is_held_by_author(annotations: Mapping[str, str]) -> bool:

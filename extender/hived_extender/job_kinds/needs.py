@@ -1,6 +1,6 @@
 """The needs of a job: the cells of its whole gang, amounts for quotas, and how long it runs.
 
-Each role's template is read as the pod that it will be, so a queued job asks for just that for which its pods ask later.
+Each role's template is read as the pod that it will be. So a queued job asks for just that for which its pods will ask.
 """
 
 import dataclasses
@@ -33,6 +33,7 @@ class Need(msgspec.Struct, frozen=True):
     user : its owner
     is_preemptible : may it run on borrowed cells that are taken back
     limit_s : how long a run lasts at the most, None if nobody says
+    pods : for each member of the group, in its order, the first pod of each role of that size with its number of pods
     """
 
     spec: PodSpec
@@ -40,23 +41,25 @@ class Need(msgspec.Struct, frozen=True):
     user: str
     is_preemptible: bool = True
     limit_s: float | None = None
+    pods: tuple[tuple[Pod, int], ...] = ()
 
 
 def need_of(job: Job, interpreter: Interpreter) -> Need | None:
     """The needs of a job, None if it is not for us to queue: no pod of it is ours with devices.
 
-    Raises UserError, which names the job, where its cells cannot be made out, or are not of one kind. Cost: O(roles), as
-    much as reading a pod for each.
+    Raises UserError, which names the job, where its cells cannot be made out, or are not of one kind. Cost: that of
+    reading a pod for each role.
     """
     if job.manager is not None or not marks.may_queue(job.labels, job.annotations):
         return None
     if job.roles_in is not None and not job.roles:
         raise UserError(f"{job.ref}: its {job.roles_in.kind} {job.roles_in.name}, which has its pods, is not there yet")
     pods = [(role, _pod_of(job, role)) for role in job.roles]
-    asked = [(role, spec) for role, pod in pods if (spec := _spec_of(job, role, pod, interpreter)) is not None]
-    if not asked:
+    ours = [(role, pod, spec) for role, pod in pods if (spec := _spec_of(job, role, pod, interpreter)) is not None]
+    if not ours:
         return None
-    spec = _merged(job, asked)
+    spec = _merged(job, [(role, own) for role, _, own in ours])
+    by_size = sorted(ours, key=lambda each: each[2].leaf_cell_count)
     try:
         interpreter.check_access(job.ref.namespace, spec.virtual_cluster, spec.priority)
     except UserError as error:
@@ -67,6 +70,7 @@ def need_of(job: Job, interpreter: Interpreter) -> Need | None:
         marks.user_of(job.labels, job.annotations, job.ref.namespace),
         marks.is_preemptible(job.labels),
         _limit(job, [pod for _, pod in pods]),
+        tuple((pod, role.count) for role, pod, _ in by_size),
     )
 
 
@@ -148,8 +152,8 @@ def _merged(job: Job, asked: Sequence[tuple[Role, PodSpec]]) -> PodSpec:
             mine, theirs = getattr(first, field), getattr(spec, field)
             if mine != theirs:
                 raise UserError(
-                    f"{job.ref}: {word} of role {first_role.name} is {mine!r}, that of role {role.name} {theirs!r}: a job "
-                    "waits in one queue, for cells of one kind; give both the same"
+                    f"{job.ref}: {word} of role {first_role.name} is {mine!r}, that of role {role.name} {theirs!r}: a "
+                    "job waits in one queue, for cells of one kind; give both the same"
                 )
     group = GroupSpec(job.ref.key, tuple(MemberSpec(count, size) for size, count in sorted(sizes.items())))
     is_required = first.within_is_required and all(spec.within_is_required for _, spec in asked)
@@ -168,10 +172,10 @@ _AGREED = {
 
 def _amounts(pods: Sequence[tuple[Role, Pod]]) -> dict[str, float]:
     """The amounts of all pods, names ascending."""
-    total: Counter[str] = Counter()
+    total: dict[str, float] = {}
     for role, pod in pods:
         for name, each in all_requested(pod, _resources(pod)).items():
-            total[name] += each * role.count
+            total[name] = total.get(name, 0.0) + each * role.count
     return dict(sorted(total.items()))
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from hived_extender.job_kinds import marks
 from hived_extender.job_kinds.job import Document, JobName
 from hived_extender.job_kinds.kind import root_of
 from hived_extender.pods.wire import Owner
@@ -43,6 +44,16 @@ def job_of(labels: Mapping[str, str], owners: Iterable[Owner], namespace: str) -
         return _of_ray_job(labels, owner, namespace) or JobName("ray.io", "RayCluster", namespace, owner.name)
     group = _GROUPS.get(owner.kind)
     return None if group is None else JobName(group, owner.kind, namespace, owner.name)
+
+
+def workload_of(annotations: Mapping[str, str], namespace: str) -> JobName | None:
+    """Kueue's Workload that a pod belongs to, by the key of its cells, `Workload/NAMESPACE/NAME/UID`; None without one.
+
+    Tenants may write it, so it means a Workload of the pod's own namespace, whatever the key says.
+    """
+    parts = annotations.get(marks.HOLD, "").split("/")
+    is_key = len(parts) == 4 and parts[0] == "Workload"
+    return JobName("kueue.x-k8s.io", "Workload", namespace, parts[2]) if is_key else None
 
 
 def managed_by(document: Document) -> JobName | None:

@@ -3,8 +3,8 @@
 Its pods follow from a runtime, its own fields and plugins of the trainer. The trainer writes the outcome as a JobSet of
 the same name, also while the TrainJob is suspended. So the roles are read there: nothing is computed a second time.
 
-Whether its pods are ours is not known before. So every TrainJob is born held, with a mark (`marks.HELD`): one that proves
-not to be ours is to be let go.
+Whether its pods are ours is not known before. So every TrainJob is born held, with a mark (`marks.HELD`): one whose
+pods prove not to be ours is to be let go.
 """
 
 from dataclasses import replace

@@ -87,8 +87,7 @@ class Entry(msgspec.Struct):
         """What to ask the service for, None if nothing is to be held."""
         if not isinstance(self.needs, Gang):
             return None
-        job = self.workload.owner or self.workload.job
-        return Hold(self.workload.key, job, self.needs.spec)
+        return Hold(self.workload.key, self.workload.job, self.needs.spec, pods=self.needs.pods)
 
 
 class Checks:

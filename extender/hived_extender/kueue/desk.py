@@ -18,7 +18,7 @@ from hived.specs import PodRequest, PodSpec
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.metrics import Metrics
 from hived_extender.kube.optional_kinds import OptionalKinds
-from hived_extender.kueue.checks import Checks
+from hived_extender.kueue.checks import Checks, Entry
 from hived_extender.kueue.gangs import Gang, NoCells, gang_of
 from hived_extender.kueue.names import CHECKS, FLAVORS, KINDS, WORKLOADS, KueueKind
 from hived_extender.kueue.workloads import Check, Object, Workload, check_of, flavor_labels, workload_of
@@ -92,6 +92,11 @@ class KueueDesk:
         self._kinds.join(timeout_s)
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
+
+    def entries(self) -> list[Entry]:
+        """The Workloads with quota and a check of ours, as they are known."""
+        with self._lock:
+            return list(self._checks.entries.values())
 
     # Told by the watches
 

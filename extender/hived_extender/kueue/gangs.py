@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived.specs import OPPORTUNISTIC_PRIORITY, GroupSpec, MemberSpec, PodSpec
-from hived_extender.kueue.names import HOLD
+from hived_extender.job_kinds.marks import HOLD
 from hived_extender.kueue.workloads import Object, PodSet, Workload
 from hived_extender.pods.annotations import SCHEDULING_SPEC, read_spec
 from hived_extender.pods.asks import PRIORITY, VIRTUAL_CLUSTER, Ask
@@ -31,11 +31,14 @@ MOST_PODS = 2**14
 
 
 class Gang(msgspec.Struct, frozen=True):
-    """`spec` is the whole gang as one affinity group, whose name is the Workload's key. `updates` are `podSetUpdates`
-    as JSON has them.
+    """`spec` is the whole gang as one affinity group, whose name is the Workload's key.
+
+    `pods` has for each slot a pod as its controller will make it, with the labels of nodes that Kueue wants. `updates`
+    are `podSetUpdates` as JSON has them.
     """
 
     spec: PodSpec
+    pods: tuple[Pod, ...] = ()
     updates: tuple[Object, ...] = ()
 
     @property
@@ -59,10 +62,10 @@ class NoCells(msgspec.Struct, frozen=True):
 
 
 class _Role(msgspec.Struct, frozen=True):
-    """The pods of one pod set; `spec` is of one of them, in a group without a name."""
+    """The `pods` of one pod set; `spec` is of one of them, in a group without a name."""
 
     name: str
-    count: int
+    pods: tuple[Pod, ...]
     spec: PodSpec
     words: Mapping[str, str]
 
@@ -80,16 +83,15 @@ def gang_of(
     roles = [role for each in sets for role in _role(workload, each, interpreter, flavors)]
     if not roles:
         return NoCells("none of its pods asks hived for devices: hived holds no cells for it")
-    if any(each.has_topology for each in sets):
-        return NoCells("Kueue has chosen its nodes by a topology of its own: hived holds no cells for it")
     _check_agreement(roles)
+    roles.sort(key=lambda role: role.spec.leaf_cell_count)  # stable: in the order of the Workload within a size
     sizes: Counter[int] = Counter()
     for role in roles:
-        sizes[role.spec.leaf_cell_count] += role.count
-    members = tuple(MemberSpec(count, size) for size, count in sorted(sizes.items()))
-    first = min((role.spec for role in roles), key=lambda spec: spec.leaf_cell_count)
-    spec = dataclasses.replace(first, group=GroupSpec(workload.key, members))
-    return Gang(spec, tuple(_updates(workload, {role.name: role.words for role in roles})))
+        sizes[role.spec.leaf_cell_count] += len(role.pods)
+    members = tuple(MemberSpec(count, size) for size, count in sizes.items())
+    spec = dataclasses.replace(roles[0].spec, group=GroupSpec(workload.key, members))
+    pods = tuple(pod for role in roles for pod in role.pods)
+    return Gang(spec, pods, tuple(_updates(workload, {role.name: role.words for role in roles})))
 
 
 def _role(
@@ -110,7 +112,7 @@ def _role(
         interpreter.check_access(workload.job.namespace, spec.virtual_cluster, spec.priority)
     except UserError as error:
         raise UserError(f"pod set {pod_set.name}: {error.message}") from error
-    yield _Role(pod_set.name, pod_set.count, spec, words)
+    yield _Role(pod_set.name, tuple(_pods(pod, pod_set)), spec, words)
 
 
 def _pod(workload: Workload, pod_set: PodSet, flavors: Callable[[str], Mapping[str, str]]) -> Pod:
@@ -128,6 +130,16 @@ def _pod(workload: Workload, pod_set: PodSet, flavors: Callable[[str], Mapping[s
         found.priority = workload.priority  # Kubernetes looks it up for pods, and Kueue has done so
     said.name, said.namespace = f"{workload.job.name}-{pod_set.name}", workload.job.namespace
     return Pod(said, found)
+
+
+def _pods(pod: Pod, pod_set: PodSet) -> Iterator[Pod]:
+    """The pods of a set; equal ones are one object. Those that Kueue has chosen nodes for have their labels."""
+    chosen: list[Pod] = []
+    for labels, count in pod_set.domains:
+        spec = pod.spec or WirePodSpec()
+        there = msgspec.structs.replace(spec, node_selector={**(spec.node_selector or {}), **labels})
+        chosen += [msgspec.structs.replace(pod, spec=there)] * min(count, pod_set.count - len(chosen))
+    yield from (*chosen, *[pod] * (pod_set.count - len(chosen)))
 
 
 def _ask(workload: Workload, pod: Pod, interpreter: Interpreter) -> tuple[Ask, dict[str, str]]:

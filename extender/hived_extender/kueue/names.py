@@ -13,9 +13,6 @@ CONTROLLER = PREFIX + "admission-check"
 MANAGER = "hived-admission-check"
 """The field manager of our writes, as `managedFields` names it."""
 
-HOLD = PREFIX + "hold"
-"""An annotation that a Workload's pods get: the key of the cells that are held for them."""
-
 # Conditions of a Workload.
 QUOTA_RESERVED, ADMITTED, EVICTED, FINISHED, PODS_READY = (
     "QuotaReserved", "Admitted", "Evicted", "Finished", "PodsReady",
@@ -26,9 +23,6 @@ PENDING, READY, RETRY, REJECTED = "Pending", "Ready", "Retry", "Rejected"
 
 ACTIVE = "Active"
 """The condition of an AdmissionCheck whose controller is at work."""
-
-GROUP_WORKLOAD = "kueue.x-k8s.io/is-group-workload"
-"""An annotation of a Workload: it is of a group of plain pods, and has the group's name."""
 
 WORKLOAD_PRIORITY_CLASS = "WorkloadPriorityClass"
 

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from hived.errors import UserError
-from hived_extender.job_kinds.gates import GANG
 from hived_extender.job_kinds.job import JobRef
 from hived_extender.kueue.names import (
     ACTIVE,
@@ -18,23 +17,15 @@ from hived_extender.kueue.names import (
     EVICTED,
     FINISHED,
     GROUP,
-    GROUP_WORKLOAD,
     PENDING,
     PODS_READY,
     QUOTA_RESERVED,
     WORKLOAD_PRIORITY_CLASS,
 )
+from hived_extender.kueue.topologies import Assignment, Domain, domains_of
 from hived_extender.pods.progress import seconds_of
 
 Object = dict[str, Any]
-
-
-class _Owner(msgspec.Struct, rename="camel"):
-    api_version: str = ""
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-    controller: bool | None = None
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
@@ -45,8 +36,6 @@ class _Metadata(msgspec.Struct, rename="camel"):
     generation: int = 0
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
-    owner_references: list[_Owner] | None = None
-    annotations: dict[str, str] | None = None
 
 
 class _Set(msgspec.Struct, rename="camel"):
@@ -75,7 +64,7 @@ class _Assignment(msgspec.Struct, rename="camel"):
     name: str = "main"
     flavors: dict[str, str] | None = None
     count: int | None = None
-    topology_assignment: dict[str, Any] | None = None
+    topology_assignment: Assignment | None = None
 
 
 class _Admission(msgspec.Struct, rename="camel"):
@@ -104,14 +93,14 @@ class _Workload(msgspec.Struct):
 class PodSet(msgspec.Struct, frozen=True):
     """`count` pods of one template, as many as Kueue has reserved quota for.
 
-    `flavors` are names of ResourceFlavors. `has_topology`: Kueue has chosen the nodes itself.
+    `flavors` are names of ResourceFlavors. `domains` are there if Kueue has chosen the nodes itself.
     """
 
     name: str
     count: int
     template: Mapping[str, Any]
     flavors: tuple[str, ...] = ()
-    has_topology: bool = False
+    domains: tuple[Domain, ...] = ()
 
 
 class CheckState(msgspec.Struct, frozen=True):
@@ -144,7 +133,6 @@ class Workload(msgspec.Struct, frozen=True):
     is_leaving: bool = False
     reserved_s: float | None = None
     true: frozenset[str] = frozenset()
-    owner: JobRef | None = None
 
     @property
     def key(self) -> str:
@@ -206,16 +194,7 @@ def workload_of(item: Object) -> Workload:
         bool(meta.deletion_timestamp),
         None if reserved is None else seconds_of(reserved.last_transition_time or ""),
         frozenset(conditions),
-        _owner(meta),
     )
-
-
-def _owner(meta: _Metadata) -> JobRef | None:
-    """The job whose pods these are: the controller's object, or the group of plain pods that own the Workload."""
-    if (meta.annotations or {}).get(GROUP_WORKLOAD) == "true":
-        return JobRef("v1", GANG, meta.namespace, meta.name, meta.uid)
-    owner = next((each for each in meta.owner_references or () if each.controller), None)
-    return None if owner is None else JobRef(owner.api_version, owner.kind, meta.namespace, owner.name, owner.uid)
 
 
 def flavor_labels(item: Object) -> tuple[str, dict[str, str]]:
@@ -267,8 +246,9 @@ def check_of(item: Object) -> Check:
 def _pod_set(found: _Set, assigned: _Assignment | None) -> PodSet:
     count = found.count if assigned is None or assigned.count is None else assigned.count
     flavors = () if assigned is None else tuple(sorted({*(assigned.flavors or {}).values()}))
-    has_topology = assigned is not None and assigned.topology_assignment is not None
-    return PodSet(found.name, count, found.template or {}, flavors, has_topology)
+    topology = None if assigned is None else assigned.topology_assignment
+    domains = () if topology is None else domains_of(topology)
+    return PodSet(found.name, count, found.template or {}, flavors, domains)
 
 
 def _check_state(found: Mapping[str, Any]) -> CheckState:

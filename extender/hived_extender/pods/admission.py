@@ -56,6 +56,14 @@ class Admitted(msgspec.Struct, frozen=True):
     refusal: str = ""
 
 
+class Answered(msgspec.Struct, frozen=True):
+    """Operations of a JSON patch by which an object is changed, and the rest as in `Admitted`."""
+
+    patch: tuple[Mapping[str, Any], ...] = ()
+    warnings: tuple[str, ...] = ()
+    refusal: str = ""
+
+
 class Admission:
     """Changes pods that are for the scheduler of this cluster, and no others.
 
@@ -117,6 +125,10 @@ class Admission:
         )
         return Admitted(_enabled(pod) if is_enabled else pod, warnings)
 
+    def admit_job(self, document: Mapping[str, Any], namespace: str = "") -> Answered:
+        """An object that is no pod: it stays as it is, unless jobs wait in queues (`job_kinds.admission`)."""
+        return Answered()
+
     def _serves(self, scheduler_name: str) -> bool:
         return self._serves_every_name or scheduler_name in self._names
 
@@ -125,8 +137,13 @@ class _User(msgspec.Struct):
     groups: list[str] | None = None
 
 
+class _Kind(msgspec.Struct):
+    kind: str = "Pod"
+
+
 class _Request(msgspec.Struct):
     uid: str
+    kind: _Kind = msgspec.field(default_factory=_Kind)
     object: dict[str, Any] | None = None
     namespace: str = ""
     operation: str = ""
@@ -157,16 +174,23 @@ def review(admission: Admission, body: bytes) -> bytes:
     request = asked.request
     answer: dict[str, Any] = {"uid": request.uid, "allowed": True}
     if request.object is not None and request.operation == "CREATE" and not request.sub_resource:
-        is_by_kubelet = not KUBELETS.isdisjoint(request.user.groups or ())
-        admitted = admission.admit(request.object, request.namespace, is_by_kubelet=is_by_kubelet)
-        patch = list(_patch(request.object, admitted.pod))
-        if patch:
-            answer |= {"patchType": "JSONPatch", "patch": base64.b64encode(encode(patch)).decode()}
+        admitted = _admitted(admission, request, request.object)
+        if admitted.patch:
+            answer |= {"patchType": "JSONPatch", "patch": base64.b64encode(encode(admitted.patch)).decode()}
         if admitted.refusal:
             answer |= {"allowed": False, "status": {"code": 403, "message": f"hived: {admitted.refusal}"}}
         if admitted.warnings:
             answer["warnings"] = [f"hived: {warning}" for warning in admitted.warnings]
     return encode({"apiVersion": REVIEW_VERSION, "kind": "AdmissionReview", "response": answer})
+
+
+def _admitted(admission: Admission, request: _Request, given: Mapping[str, Any]) -> Answered:
+    """The answer to a review, of a pod or of another object, as a patch."""
+    if request.kind.kind != "Pod":
+        return admission.admit_job(given, request.namespace)
+    is_by_kubelet = not KUBELETS.isdisjoint(request.user.groups or ())
+    admitted = admission.admit(given, request.namespace, is_by_kubelet=is_by_kubelet)
+    return Answered(tuple(_patch(given, admitted.pod)), admitted.warnings, admitted.refusal)
 
 
 def _patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -202,9 +202,7 @@ class Pod(msgspec.Struct):
     @property
     def is_ours(self) -> bool:
         """True if a container or init container has the enabling limit (rule 2.1)."""
-        if self.spec is None:
-            return False
-        for containers in (self.spec.containers, self.spec.init_containers):
+        for containers in () if self.spec is None else (self.spec.containers, self.spec.init_containers):
             for container in containers or ():
                 limits = container.resources.limits if container.resources is not None else None
                 if limits and is_positive(limits.get(ENABLE_LIMIT, 0)):
@@ -219,8 +217,7 @@ class Pod(msgspec.Struct):
     @property
     def gates(self) -> tuple[str, ...]:
         """The names of its scheduling gates."""
-        gates = (self.spec.scheduling_gates or ()) if self.spec is not None else ()
-        return tuple(str(gate.get("name", "")) for gate in gates)
+        return tuple(str(gate.get("name", "")) for gate in (self.spec and self.spec.scheduling_gates) or ())
 
     @property
     def is_over(self) -> bool:
@@ -246,8 +243,7 @@ class Pod(msgspec.Struct):
 
     def condition(self, kind: str) -> PodCondition | None:
         """Its condition of this type, None if it has none."""
-        conditions = (self.status.conditions or ()) if self.status is not None else ()
-        return next((condition for condition in conditions if condition.type == kind), None)
+        return next((each for each in (self.status and self.status.conditions) or () if each.type == kind), None)
 
 
 class NodeMetadata(Metadata):
@@ -290,8 +286,9 @@ class Node(msgspec.Struct):
         """Ready, and not cordoned (rule 2.12)."""
         if self.spec is not None and self.spec.unschedulable:
             return False
-        conditions = (self.status.conditions or ()) if self.status is not None else ()
-        return any(condition.type == "Ready" and condition.status == "True" for condition in conditions)
+        return any(
+            each.type == "Ready" and each.status == "True" for each in (self.status and self.status.conditions) or ()
+        )
 
 
 class FilterArgs(msgspec.Struct, rename="pascal"):

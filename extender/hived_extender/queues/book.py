@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from hived_extender.job_kinds.job import Job, JobRef, JobState
+from hived_extender.job_kinds.marks import is_marked_held
 from hived_extender.queues.entries import Memo
 from hived_extender.queues.kept import Kept
 from hived_extender.queues.units import Unit
@@ -116,6 +117,7 @@ class Book:
         self._queues = queues
         self.entries: dict[str, Entry] = {}
         self._todo: dict[str, None] = {}  # keys with something to be written
+        self._over_now: list[Entry] = []
 
     # Facts
 
@@ -130,6 +132,9 @@ class Book:
         key = job.ref.key
         entry = self.entries.get(key)
         if job.state.is_over:
+            if entry is not None:
+                self._over_now.append(entry)
+                entry.job = replace(job, roles=())
             self._over(key, now)
         elif entry is None:
             self._new(Entry(replace(job, roles=()), kept, unit, problem, since_s=now), now, has_cells=has_cells)
@@ -206,6 +211,11 @@ class Book:
                 due.append(entry.written)
         return due
 
+    def take_over(self) -> list[Entry]:
+        """The jobs that have ended since the last call, as they were last."""
+        over, self._over_now = self._over_now, []
+        return over
+
     @property
     def next_retry_s(self) -> float | None:
         """When a refused call is due again, None if none was refused."""
@@ -218,6 +228,7 @@ class Book:
         key, unit, kept = entry.key, entry.unit, entry.kept
         self.entries[key] = entry
         if unit is None:
+            self._release(entry, is_marked=is_marked_held(entry.job.annotations))
             return
         is_running = entry.job.state is JobState.LET_GO and (kept.is_let_go or has_cells)
         self._queues.arrived(unit, _memo(kept, now, is_running=is_running))
@@ -232,14 +243,20 @@ class Book:
         if unit != had:
             self._asks_for(entry, unit, now)
         if entry.unit is None:
+            self._release(entry, is_marked=had is not None or is_marked_held(job.annotations))
             return
         if entry.step is Step.LEAVING and job.state is JobState.HELD:
             entry.step, entry.since_s, entry.progress = Step.WAITING, now, None
             self._queues.evicted(entry.key, now)
-        elif entry.step is Step.WAITING and job.state is JobState.LET_GO and entry.written is None:
+        elif entry.step is Step.WAITING and job.state is JobState.LET_GO:
             self._want(entry, Change.CALL_BACK)  # somebody else resumed it
-        elif entry.step.has_cells and job.state in (JobState.HELD, JobState.LEAVING) and entry.written is None:
+        elif entry.step.has_cells and job.state in (JobState.HELD, JobState.LEAVING):
             self.call_back(entry.key, "", now)  # somebody else suspended it
+
+    def _release(self, entry: Entry, *, is_marked: bool) -> None:
+        """Let a job go that is in no queue, if hived holds it: it was marked at its creation, or has been a unit."""
+        if is_marked and not entry.problem and entry.job.state is JobState.HELD and entry.written is None:
+            self._want(entry, Change.LET_GO)
 
     def _asks_for(self, entry: Entry, unit: Unit | None, now: float) -> None:
         had, entry.unit = entry.unit, unit

@@ -62,6 +62,7 @@ class Publisher:
         self._found: dict[ObjectKind, dict[Name, Object]] = {}  # a kind that is not served is not in it
         self._wanted: dict[tuple[ObjectKind, Name], Record] = {}
         self._due: dict[tuple[ObjectKind, Name], float] = {}  # since when, oldest first
+        self._last: dict[tuple[ObjectKind, Name], None] = {}
 
     # Facts
 
@@ -106,9 +107,13 @@ class Publisher:
 
     # Writing
 
-    def want(self, record: Record) -> None:
-        """An object should say this. Cost O(1) if it was wanted before."""
+    def want(self, record: Record, *, is_last: bool = False) -> None:
+        """An object should say this. Cost O(1) if it was wanted before. Nothing else will be wanted if it `is_last`."""
         key = _key(record)
+        if is_last:
+            self._last[key] = None
+        else:
+            self._last.pop(key, None)
         if self._wanted.get(key) != record:
             with self._lock:
                 self._wanted[key] = record
@@ -117,14 +122,14 @@ class Publisher:
     def forget(self, record: Record) -> None:
         """An object is nobody's business any more; it stays as it is."""
         with self._lock:
-            self._wanted.pop(_key(record), None)
-            self._due.pop(_key(record), None)
+            for each in (self._wanted, self._due, self._last):
+                each.pop(_key(record), None)
 
     def forget_all(self) -> None:
         """Another replica writes from now on."""
         with self._lock:
-            self._wanted.clear()
-            self._due.clear()
+            for each in (self._wanted, self._due, self._last):
+                each.clear()
 
     def write(self, limit: int, may_write: Callable[[], bool]) -> int:
         """Write at most so many objects that are due; returns how many calls were made. Raises nothing."""
@@ -170,6 +175,8 @@ class Publisher:
             body = {"metadata": {"uid": found["metadata"]["uid"]}, "status": changed}
             self._kube.patch(f"{path}/status", body)
             count += 1
+        if key in self._last:
+            self.forget(record)
         return count
 
     def _again(self, key: tuple[ObjectKind, Name], error: KubeError) -> None:

@@ -1,16 +1,24 @@
 """A tree of quotas, read from an ElasticQuotaTree. Values only."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
+
+ROOT = "root"
+"""The full name of the topmost quota, whatever the object calls it."""
 
 
 class Quota(msgspec.Struct, frozen=True):
     """One node of the tree.
 
-    `name` is the full path, such as "root/team/a". `min` and `max` are amounts by resource in base units: cores, bytes,
-    devices. A resource that `max` lacks is unlimited. `lend_limit` bounds how much of its unused `min` others may
-    have. `vc` is the virtual cluster that backs a leaf, "" for nodes that are no leaf. `max_jobs` is None if unlimited.
+    Attributes
+    ----------
+    name : the full path, such as "root/team/a"
+    min, max : amounts by resource in base units: cores, bytes, devices; a resource that `max` lacks is unlimited
+    lend_limit : by resource, how much of an unused `min` others may have; all of it where it is not named
+    max_jobs : how many jobs may run, None for any number
+    drain : what becomes of jobs above a `max` that was lowered: "wait", "preempt-newest" or "preempt-least-work"
+    vc : the virtual cluster that the tree names for its jobs, "" if it names none
     """
 
     name: str
@@ -21,8 +29,7 @@ class Quota(msgspec.Struct, frozen=True):
     max: Mapping[str, float] = msgspec.field(default_factory=dict)
     lend_limit: Mapping[str, float] = msgspec.field(default_factory=dict)
     max_jobs: int | None = None
-    oversell_rate: float = 1.0
-    attributes: Mapping[str, str] = msgspec.field(default_factory=dict)
+    drain: str = "wait"
     vc: str = ""
 
     @property
@@ -30,8 +37,31 @@ class Quota(msgspec.Struct, frozen=True):
         """Do jobs belong to it?"""
         return not self.children
 
+    @property
+    def short_name(self) -> str:
+        """The name as the object has it."""
+        return self.name.rpartition("/")[2]
+
 
 class QuotaTree(msgspec.Struct, frozen=True):
-    """All quotas by full name, a parent before its children, in the order of the file."""
+    """All quotas by full name, parents before children, in the order of the object. `oversell` multiplies limits."""
 
     quotas: Mapping[str, Quota]
+    oversell: float = 1.0
+
+    def leaves(self) -> Iterator[Quota]:
+        """The quotas that jobs belong to."""
+        return (quota for quota in self.quotas.values() if quota.is_leaf)
+
+    def path(self, name: str) -> list[Quota]:
+        """A quota and all above it, the quota first."""
+        found = []
+        while name:
+            found.append(self.quotas[name])
+            name = found[-1].parent
+        return found
+
+    @property
+    def guaranteed_resources(self) -> frozenset[str]:
+        """The resources that any `min` names; others are not limited by guarantees."""
+        return frozenset(name for quota in self.quotas.values() for name in quota.min)

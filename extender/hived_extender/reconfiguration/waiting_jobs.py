@@ -53,7 +53,7 @@ def note_waiting(found: dict[str, Waiting], cache: ClusterCache, records: Iterab
                 known = found.setdefault(name, Waiting(name, request.spec.virtual_cluster, (), (request,)))
                 found[name] = replace(known, pods=(*known.pods, record.key))
             continue
-        ask = record.translation.ask
+        ask = record.ask
         vc = ask.virtual_cluster if ask is not None else ""
         try:
             step = cache.rounds.step(record)

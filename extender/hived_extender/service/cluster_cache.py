@@ -27,6 +27,7 @@ from hived_extender.service.gangs.members import Members
 from hived_extender.service.gangs.named_groups import NamedGroups
 from hived_extender.service.gangs.rounds import Rounds
 from hived_extender.service.gangs.table import Gangs
+from hived_extender.service.jobs import Jobs
 from hived_extender.service.notices import CONDITION_TYPE, Reason
 from hived_extender.service.offers import Offers
 from hived_extender.service.outbox import Outbox
@@ -36,24 +37,14 @@ from hived_extender.service.retries import Retries
 
 log = logging.getLogger(__name__)
 
-USER_LABEL = "userName"
-"""The label by which pods of `hived submit` name their user, as OpenPAI's do."""
-
 
 class ClusterCache:
     """See the module. All parts are for others to read; `devices` takes in facts about devices."""
 
     def __init__(
-        self,
-        interpreter: Interpreter,
-        prover: Prover,
-        outbox: Outbox,
-        announcements: Announcements,
-        retries: Retries,
+        self, interpreter: Interpreter, prover: Prover, outbox: Outbox, announcements: Announcements, retries: Retries
     ) -> None:
-        self._announcements = announcements
-        self._retries = retries
-        self.interpreter = interpreter
+        self._announcements, self._retries, self.interpreter = announcements, retries, interpreter
         self.term = Term()
         self.pods = PodTable(self._moved)
         self.gangs = Gangs()
@@ -65,10 +56,11 @@ class ClusterCache:
             self.term, self.pods, self.gangs, self.rounds, interpreter, prover, outbox, announcements
         )
         self.devices = self.bound.devices
+        self.jobs = Jobs()
         self._removed: list[str] = []
         self._named = NamedGroups()
         self._demands = DemandsReader()
-        self._members = Members(interpreter, self.gangs, self._gang_changed)
+        self._members = Members(interpreter, self.gangs, self.gang_changed)
 
     @property
     def core(self) -> Core | None:
@@ -130,6 +122,7 @@ class ClusterCache:
         if record.state is not PodState.BINDING:  # what was decided is written, whatever it says since
             record.reading = reading
         record.seen = Seen.of(pod)
+        self.jobs.seen(record, meta)
         self._progress.seen(record, pod)
         self.pods.hold(record, is_held=pod.is_held)
         if not pod.node:
@@ -141,7 +134,7 @@ class ClusterCache:
         if record.gang is not None and is_new and not is_listed:
             self.growth.has_grown(record.gang)
         if record.gang is not None and before != _standing(record):
-            self._gang_changed(record.gang, was_held)
+            self.gang_changed(record.gang, was_held)
         self._announcements.observe(record, pod.condition(CONDITION_TYPE))
         if pod.node and record.state is not PodState.BOUND:
             self._retries.settled(record.uid)
@@ -149,14 +142,7 @@ class ClusterCache:
         elif pod.node:
             self.bound.compare(record, reading)
         elif not record.state.has_node and (record.request is None or (was_held and record.state is not PodState.HELD)):
-            self._take_note(record, reading)
-
-    def user_of(self, record: PodRecord) -> str:
-        """The user that the labels of a pod name; "" for none."""
-        ruled = record.ruled
-        if ruled is None and (resident := self.nodes.residents.get(record.uid)) is not None:
-            ruled = resident.pod
-        return ruled.labels.get(USER_LABEL, "") if ruled is not None else ""
+            self.take_note(record, reading)
 
     def take_removed(self) -> list[str]:
         """The uids of the pods that have been removed since the last call."""
@@ -216,6 +202,7 @@ class ClusterCache:
         record = self.pods.remove(uid, is_over=is_over)
         self.bound.promises.drop(uid)
         if record is not None:
+            self.jobs.gone(record)
             self._members.leave(record)
             self._named.remove(uid)
             self.rounds.gone(uid)
@@ -258,7 +245,7 @@ class ClusterCache:
         if record.gang is not None:
             self.gangs.changed(record.gang)
 
-    def _gang_changed(self, key: GangKey, may_help: bool) -> None:
+    def gang_changed(self, key: GangKey, may_help: bool) -> None:
         """Pods of the gang came, went or changed: other gangs may start, or have to give up reservations."""
         self.gangs.changed(key)
         if self.core is not None:
@@ -271,7 +258,7 @@ class ClusterCache:
         for record in self.rounds.reconcile(core, key):
             self.bound.release(record)
 
-    def _take_note(self, record: PodRecord, reading: Reading) -> None:
+    def take_note(self, record: PodRecord, reading: Reading) -> None:
         """A pod waits that nobody has asked about yet, or could have."""
         if not reading.is_own:
             self._look_again(record)
@@ -288,8 +275,6 @@ class ClusterCache:
         self._named.put(record, request.spec.group)
         if self.core is not None:
             self._retries.appeared(record.uid)
-
-    # People
 
     def explained(self, record: PodRecord, reason: str) -> str:
         """Why a pod waits, with what its VC lacks of its guarantee because of devices that cannot be had."""

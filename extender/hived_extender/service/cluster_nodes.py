@@ -13,12 +13,16 @@ from hived_extender.pods.progress import seconds_of
 from hived_extender.pods.wire import Node, Pod
 from hived_extender.service.core import Core, Term
 from hived_extender.service.offers import Offers
+from hived_extender.service.pods import PodRecord
 from hived_extender.service.retries import Retries
 
 log = logging.getLogger(__name__)
 
 NODE_VERSIONS = 10_000
 """Nodes that are gone or not healthy of which the last version is remembered; names of autoscaled nodes never end."""
+
+USER_LABEL = "userName"
+"""The label by which pods of `hived submit` name their user, as OpenPAI's do."""
 
 
 class ClusterNodes:
@@ -120,6 +124,13 @@ class ClusterNodes:
             self.offers.changed(resident.node)
             if not resident.has_cells and self._term.core is not None:
                 self._retries.room_made()
+
+    def user_of(self, record: PodRecord) -> str:
+        """The user that the labels of a pod name; "" for none."""
+        ruled = record.ruled
+        if ruled is None and (resident := self.residents.get(record.uid)) is not None:
+            ruled = resident.pod
+        return ruled.labels.get(USER_LABEL, "") if ruled is not None else ""
 
 
 def _trouble(node: Node) -> tuple[str, str]:

@@ -55,7 +55,7 @@ class GangNotices:
         if gang is None or (plan.round is None and not plan.forming):
             return
         with suppress(UserError):
-            text = f"podgroup {key} has waited for {gang.terms().waiting_s:g} s and could not start; it goes on waiting"
+            text = f"podgroup/{key} has waited for {gang.terms().waiting_s:g} s and could not start; it goes on waiting"
             for record in gang.in_order():
                 if not record.state.is_placed:
                     self._announcements.say(record, Reason.GANG_TIMED_OUT, text)
@@ -69,7 +69,7 @@ class GangNotices:
         record.is_told_forming = record.gang is not None and bool(self._cache.gangs.plan(record.gang).forming)
         if not record.is_told_forming:
             return ""
-        return f"rejected by podgroup {record.gang}: it is not complete (the condition {CONDITION_TYPE} has more)"
+        return f"rejected by podgroup/{record.gang}: it is not complete (the condition {CONDITION_TYPE} has more)"
 
     def tell_gang_soon(self, record: PodRecord) -> None:
         """kube-scheduler asked about a pod whose gang forms, and tells it; the others are to know in a moment too."""

@@ -29,6 +29,8 @@ from hived_extender.service import (
     emptied,
     explaining,
     gang_notices,
+    holds,
+    kept_cells,
     moves,
     preemptions,
     retries,
@@ -95,12 +97,14 @@ class Machine:
         self._acceptance = acceptance.Acceptance(cache, outbox, self.announcements, self._retries, self._wakes)
         self._acceptance.force_bind_threshold = verb_settings.force_bind_threshold
         self.moves = moves.Moves(cache, outbox, self.announcements)
+        self.holds = holds.Holds(cache, self.preemptions, self._retries)
+        self.kept = kept_cells.KeptCells(self.moves, self.holds)
         self.explaining = explaining.Explaining(cache, outbox)
         self.explaining.messages = verb_settings.waiting_messages
         self._gang_notices = gang_notices.GangNotices(cache, outbox, self.announcements, self._wakes)
         self._waiting = waiting.WaitingPods(
             cache, self._gang_notices, self.preemptions, self._acceptance, self.announcements, self._retries,
-            self.moves, self.explaining,
+            self.kept, self.explaining,
         )  # fmt: skip
         self.verbs = Verbs(
             verb_settings,
@@ -131,7 +135,7 @@ class Machine:
             stimuli.PreemptAsked: self.verbs.preempt_victims,
             stimuli.BindAsked: self.verbs.bind_pod,
             stimuli.WhatIfAsked: self.verbs.what_if,
-            **self.moves.handlers(),
+            **self.kept.handlers(),
             stimuli.Wrote: self._wrote,
             stimuli.TimeCame: self._time_came,
             stimuli.TryWaiting: lambda one: self._waiting.try_some(),
@@ -186,7 +190,7 @@ class Machine:
         """Tell the parts that look at pods and gangs from outside what has become of these."""
         for uid in self.cache.take_removed():
             self.preemptions.gone(uid)
-        self.moves.look()
+        self.kept.look()
         if keys := self.cache.gangs.take_changed():
             self._statuses.changed(keys)
 
@@ -276,7 +280,7 @@ class Machine:
         self.term += 1
         self._acceptance.forget_all()
         self.preemptions.forget_all()
-        self.moves.forget_all("this replica does not lead any more")
+        self.kept.forget_all("this replica does not lead any more")
         self._wakes.forget_all()
         self._statuses.lead(False)
         self.terms.end()
@@ -293,7 +297,7 @@ class Machine:
     def _switched(self, switched: stimuli.Switched) -> None:
         core = self.verbs.core
         are_other_nodes = core.node_names != switched.core.node_names
-        self.moves.forget_all("another configuration came into force")
+        self.kept.lose_all("another configuration came into force")
         core.take_over(switched.core)
         self._take_up(switched.configuration)
         self.cache.devices.take_over(switched.losses)

@@ -23,7 +23,6 @@ from hived.state import Group, GroupState
 from hived_extender.api.defrag import MoveState, MovingReport, PlannedPod
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.dialects.description import GangKey
-from hived_extender.recording.operations import STAND_IN
 from hived_extender.service.announcements import Announcements
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.core import Core
@@ -32,6 +31,7 @@ from hived_extender.service.gangs.names import written_name
 from hived_extender.service.notices import Reason
 from hived_extender.service.outbox import Outbox
 from hived_extender.service.pods import PodRecord, PodTable
+from hived_extender.service.stand_ins import StandIns
 from hived_extender.service.stimuli import MoveOrder, MovesAsked, MovesLookedAt, MovesStopped
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class _Move:
         self.spec: PodSpec | None = None
         self.namespace = ""
         self.left: dict[str, float] = {}  # pods that have not left, by uid: how long to wait after the next refusal
-        self.stand_ins: list[PodRequest] = []
+        self.stand_ins = StandIns()
 
     @property
     def is_over(self) -> bool:
@@ -66,28 +66,11 @@ class _Move:
         becomes = self.order.becomes
         if becomes is None or self.spec is None or self.stand_ins:
             return
-        name = f"{STAND_IN}{number}:{self.order.group}"
-        slot = 0
         try:
-            for member in self.spec.group.members:
-                spec = replace(self.spec.of_group(name), leaf_cell_count=member.leaf_cell_count)
-                for _ in range(member.pod_count):
-                    pod = PodRequest(f"{name}:{slot}", self.order.group, self.namespace, spec)
-                    core.adopt(pod, bind_info_for(becomes.members, slot, becomes.cell_chain))
-                    self.stand_ins.append(pod)
-                    slot += 1
-            is_whole = core.has_all_cells(name)
+            self.stand_ins.take(core, number, self.order.group, self.namespace, self.spec, becomes)
         except UserError:
-            is_whole = False
-        if not is_whole:
-            self.release(core)
-            raise UserError(f"the new cells of {self.order.group} are not free any more", 409)
-
-    def release(self, core: Core) -> None:
-        """Give back what is held."""
-        for pod in self.stand_ins:
-            core.delete(pod)
-        self.stand_ins.clear()
+            self.stand_ins.release(core)
+            raise UserError(f"the new cells of {self.order.group} are not free any more", 409) from None
 
     def is_alike(self, request: PodRequest) -> bool:
         """Does a pod ask for what the group had that has left, whatever the group is called?"""
@@ -189,7 +172,7 @@ class Moves:
             return None
         info = _own_info(move.order.becomes, request)
         is_offered = offer is None or _is_offered(core, info, offer)
-        move.release(core)
+        move.stand_ins.release(core)
         move.state = DONE
         if not is_offered or not _are_healthy(core, info):
             log.warning("held cells are not offered any more", extra={"fields": {"group": move.order.group}})
@@ -203,7 +186,7 @@ class Moves:
     def give_to_gang(self, core: Core, key: GangKey) -> None:
         """A gang of another dialect is asked about: it takes what is held for it, as far as it finds it."""
         for move in self._held_for_gang(key):
-            move.release(core)
+            move.stand_ins.release(core)
             move.state = DONE
 
     # Events
@@ -216,7 +199,7 @@ class Moves:
         for move in self._moves:
             if move.state == LEAVING and not core.has_group(move.order.group):
                 self._has_left(core, move)
-        taken = [move for move in self._moves if any(core.is_victim(pod) for pod in move.stand_ins)]
+        taken = [move for move in self._moves if move.stand_ins.are_victims(core)]
         if taken:
             self._stop(f"cells held for {taken[0].order.group} are needed by a job of higher priority")
         if self._state == "moving" and all(move.is_over or move.state == PENDING for move in self._moves):
@@ -249,7 +232,7 @@ class Moves:
     def forget_all(self, reason: str) -> None:
         """The state is gone, and what was held with it."""
         for move in self._moves:
-            move.stand_ins.clear()
+            move.stand_ins.pods.clear()
         self._stop(reason)
 
     # Steps
@@ -311,7 +294,7 @@ class Moves:
         core = self._cache.core
         for move in self._moves:
             if core is not None:
-                move.release(core)
+                move.stand_ins.release(core)
             if not move.is_over:
                 move.state = GIVEN_UP
         self._end("stopped", reason)

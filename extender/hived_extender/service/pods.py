@@ -12,6 +12,7 @@ People see Waiting for the first three. They see Preempting as well: a Waiting p
 knows that, and may cancel the preemption for another pod's sake.
 """
 
+import dataclasses
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived.specs import OPPORTUNISTIC_PRIORITY, BindInfo, PodRequest, PodSpec
+from hived_extender.job_kinds.job import JobName
 from hived_extender.kube.versions import is_older
 from hived_extender.kube_rules.demands import RuledPod
 from hived_extender.pods.asks import Ask
@@ -227,7 +229,8 @@ class PodRecord:
     of a pod that `is_in_core`, and has to be told of its end. `is_asked`: kube-scheduler has asked about the pod, and
     since it was last woken. `is_told_forming`: its answer was that its gang is not complete. `ruled` is the pod's
     demands on nodes until it is bound. `progress` has its start, its checkpoints and whether it may be moved. `cause`
-    is that of the last certificate that was told for it, one of `api.waiting.CauseName`; "" if it had none.
+    that of the last certificate that was told for it, one of `api.waiting.CauseName`; "" if it had none. It belongs to
+    `job_object`, whose pods run at the priority `runs_at` if a queue says so.
     """
 
     uid: str
@@ -248,6 +251,8 @@ class PodRecord:
     marks: Marks = UNMARKED
     progress: Progress = field(default=UNKNOWN, repr=False)
     cause: str = ""
+    job_object: JobName | None = None
+    runs_at: int | None = None
 
     @property
     def named(self) -> PodName:
@@ -277,8 +282,16 @@ class PodRecord:
         """Its VC and priority; those of opportunistic work of no VC if nobody knows them."""
         if self.request is not None:
             return self.request.spec.virtual_cluster, self.request.spec.priority
-        ask = self.translation.ask
+        ask = self.ask
         return ("", OPPORTUNISTIC_PRIORITY) if ask is None else (ask.virtual_cluster, ask.priority)
+
+    @property
+    def ask(self) -> Ask | None:
+        """Its request in the words of a dialect, at the priority at which its job runs."""
+        ask = self.translation.ask
+        if ask is None or self.runs_at is None or ask.priority == self.runs_at:
+            return ask
+        return replace(ask, priority=self.runs_at)
 
     @property
     def is_cleared(self) -> bool:
@@ -293,8 +306,11 @@ class PodRecord:
     def own_request(self, spec: PodSpec, group: str) -> PodRequest:
         """The pod's request in our own words, as one of a group.
 
-        A pod that needs more of kube-scheduler than a node, such as volumes, cannot ignore which nodes that offers.
+        A pod that needs more of kube-scheduler than a node, such as volumes, cannot ignore which nodes that offers. One
+        that waits asks at the priority at which its job runs.
         """
+        if self.runs_at is not None and self.state is not PodState.BOUND:
+            spec = dataclasses.replace(spec, priority=self.runs_at)
         ignores = spec.ignore_suggested_nodes and not (self.ruled is not None and self.ruled.demands.beyond)
         if group != spec.group.name or ignores != spec.ignore_suggested_nodes:
             spec = spec.of_group(group, ignores)

@@ -66,11 +66,12 @@ class _Victim(msgspec.Struct, eq=False):
     """A pod that has to leave, for whom, since when that is refused, and how long to wait after the next refusal.
 
     `until_s` is when it should have left, in seconds since 1970; None where a budget or an error may keep it for good.
-    One that `is_evicted` was asked to leave, and will.
+    One that `is_evicted` was asked to leave, and will. Without a `preemptor`, nothing can spare it: a queue has decided
+    so.
     """
 
     record: PodRecord
-    preemptor: PodRecord
+    preemptor: PodRecord | None
     until_s: float | None = None
     refused_at: float = math.inf
     wait_s: float = FIRST_WAIT_S
@@ -124,6 +125,17 @@ class Preemptions:
         for key in dict.fromkeys(record.gang for record in found if record.gang is not None):
             found += self._victims_in(core, key)
         self._ask(self._cache.gangs.leaving_with(found), preemptor)
+
+    def evict_for(self, records: Iterable[PodRecord], winner: str) -> None:
+        """Make these pods leave, and with them what cannot go on without them, for a job that has no pods yet."""
+        for record in self._cache.gangs.leaving_with(records):
+            known = self._victims.get(record.uid)
+            if known is None:
+                self._announcements.say(record, Reason.PREEMPTED, f"its cells are needed by {winner}")
+                self._add(record, None)
+            else:
+                known.preemptor = None
+        self._go_on()
 
     def tell(self, record: PodRecord, decision: Preempt) -> dict[str, str]:
         """Tell people which pods have to leave; returns the same by node."""
@@ -189,17 +201,20 @@ class Preemptions:
     def _ask(self, records: Iterable[PodRecord], preemptor: PodRecord) -> None:
         for record in records:
             if record.uid not in self._victims:
-                self._victims[record.uid] = _Victim(record, preemptor, self._latest_end(record, self._outbox.now.wall))
-                self._ready[record.uid] = None
+                self._add(record, preemptor)
                 self._announcements.evicting(record, preemptor)
         self._go_on()
+
+    def _add(self, record: PodRecord, preemptor: PodRecord | None) -> None:
+        self._victims[record.uid] = _Victim(record, preemptor, self._latest_end(record, self._outbox.now.wall))
+        self._ready[record.uid] = None
 
     def _go_on(self) -> None:
         while self._ready and self._under_way < AT_ONCE:
             uid = next(iter(self._ready))
             del self._ready[uid]
             victim = self._victims[uid]
-            if not self._is_victim(victim.record):
+            if victim.preemptor is not None and not self._is_victim(victim.record):
                 self.gone(uid)
                 continue
             waited_s = self._outbox.now.at - victim.refused_at
@@ -215,8 +230,9 @@ class Preemptions:
         self._metrics.evictions.labels("refused").inc()
         fields = {"pod": victim.record.key, "reason": str(error), "wait_s": victim.wait_s}
         log.warning("victim not evicted", extra={"fields": fields})
-        text = f"{victim.record.key} cannot be evicted: {error}"
-        self._announcements.say(victim.preemptor, Reason.PREEMPTION_BLOCKED, text)
+        if victim.preemptor is not None:
+            text = f"{victim.record.key} cannot be evicted: {error}"
+            self._announcements.say(victim.preemptor, Reason.PREEMPTION_BLOCKED, text)
         self._outbox.wake_in((TIMER, victim.record.uid), victim.wait_s)
         victim.wait_s = min(2 * victim.wait_s, LONGEST_WAIT_S)
 

@@ -9,7 +9,7 @@ from hived.errors import HivedError, UserError
 from hived.specs import BindInfo, PodSpec
 from hived_config.loader import Configuration
 from hived_extender.api.defrag import PlannedPod
-from hived_extender.job_kinds.job import JobRef
+from hived_extender.job_kinds.job import JobName, JobRef
 from hived_extender.pods.dialects.description import ObjectRef
 from hived_extender.pods.readings import Reading
 from hived_extender.pods.wire import BindArgs, FilterArgs, Node, Pod, PreemptArgs
@@ -158,32 +158,50 @@ class Hold(msgspec.Struct, frozen=True):
 
     `spec` is the whole gang as one affinity group, at the priority that the pods are to have. Its group's name is
     `key`. `own` are the virtual leaf cells that the VC's own schedule gives it, in slot order; empty if any will do.
+    `pods` has for each slot the pod as its template makes it, whose rules about nodes are heeded; empty if any node
+    will do.
     """
 
     key: str
     job: JobRef
     spec: PodSpec
     own: tuple[int, ...] = ()
+    pods: tuple[Pod, ...] = ()
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """A hold that gets its cells once these jobs have left."""
+
+    hold: Hold
+    leaving: tuple[JobRef, ...]
 
 
 class HoldAsked(msgspec.Struct, frozen=True):
-    """Hold cells, without evicting anybody; the pods of the job get them when they come. Answer: Bind, or Wait.
+    """Hold cells, without evicting anybody; the pods of the job get them when they come.
 
-    Asked again for the same key, the answer is the same Bind for as long as the cells are held.
+    Answer: `holds.HeldBind`, a Bind; Wait; or `holds.NeedsVictims`, a Wait. While the cells are held, the answer for a
+    key stays the same. Slots that pods of the job have already count as taken. From then on its pods run at the
+    priority of the hold, whatever they say.
+
+    The `claims` still get their cells in turn; one that could not have them anyway does not count.
     """
 
     hold: Hold
+    claims: tuple[Claimed, ...] = ()
 
 
 class VictimsAsked(msgspec.Struct, frozen=True):
     """Which of these jobs would have to leave for this hold, at the least? Nothing changes. Answer: Victims, or None.
 
-    `candidates` are in the order in which they should leave. Opportunistic groups of no job come after them, newest
-    first.
+    `candidates` are in the order in which they should leave, besides the jobs of `leaving`. Opportunistic groups of no
+    held job come after them, newest first, unless it `spares_others`. The `claims` get their cells first.
     """
 
     hold: Hold
     candidates: tuple[JobRef, ...]
+    leaving: tuple[JobRef, ...] = ()
+    claims: tuple[Claimed, ...] = ()
+    spares_others: bool = False
 
 
 class Victims(msgspec.Struct, frozen=True):
@@ -194,7 +212,7 @@ class Victims(msgspec.Struct, frozen=True):
 
 
 class GroupsEvicted(msgspec.Struct, frozen=True):
-    """Evict all pods of these affinity groups, which are opportunistic, for `winner`."""
+    """Evict all pods of these affinity groups for `winner`, which their owners read. Nothing can spare them then."""
 
     groups: tuple[str, ...]
     winner: str
@@ -208,6 +226,16 @@ class HoldDropped(msgspec.Struct, frozen=True):
 
 class HoldsLookedAt(msgspec.Struct, frozen=True):
     """How far have the pods of held jobs come? Answer: dict of HoldState by key."""
+
+
+class JobsBarred(msgspec.Struct, frozen=True):
+    """Pods of these jobs wait, for the reason that their owners read; those of others do not any more.
+
+    A job is free as soon as cells are held for it.
+    """
+
+    barred: Mapping[JobName, str] = msgspec.field(default_factory=dict)
+    freed: tuple[JobName, ...] = ()
 
 
 class HoldState(msgspec.Struct, frozen=True):
@@ -308,6 +336,7 @@ Stimulus = (
     | GroupsEvicted
     | HoldDropped
     | HoldsLookedAt
+    | JobsBarred
     | Wrote
     | TimeCame
     | TryWaiting

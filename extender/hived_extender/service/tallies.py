@@ -115,7 +115,7 @@ class Tallies:
         return PodEnd(
             0, record.key, record.job, record.namespace, record.request.spec.group.name, *record.claim,
             len(record.place.info.leaf_cell_indices), started_s, now_s, is_preempted,
-            *(("", "") if by is None else (by.job, by.namespace)), self._cache.user_of(record),
+            *(("", "") if by is None else (by.job, by.namespace)), self._cache.nodes.user_of(record),
         )  # fmt: skip
 
     def _count_start(self, record: PodRecord) -> None:

@@ -247,7 +247,7 @@ class Verbs:
             return
         is_forming = bool(self._cache.gangs.plan(record.gang).forming)
         if self._cache.growth.may_wait(record.gang, is_forming=is_forming):
-            raise GrowingError(f"podgroup {record.gang} is being created: ask again in a moment")
+            raise GrowingError(f"podgroup/{record.gang} is being created: ask again in a moment")
 
     def _schedule(
         self, core: Core, record: PodRecord, reading: Reading, phase: Phase, candidates: Mask | None = None
@@ -295,7 +295,7 @@ class Verbs:
         if is_filtering and core.has_lost_cells(request):
             # In this phase the core would bind to a bad node; in the other it looks for a place anew.
             core.decide(request, Phase.PREEMPTING, offer, commit=False)
-        held = self._waiting.moves.answer(core, record, request, offer, commit=is_filtering)
+        held = self._waiting.kept.answer(core, record, request, offer, commit=is_filtering)
         decision = held or core.decide(request, phase, offer, commit=is_filtering)
         is_emptied = isinstance(decision, Wait) and decision.is_emptied
         if is_emptied and self._acceptance.emptied.are_refused(core, record, [request]):

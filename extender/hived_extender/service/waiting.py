@@ -16,7 +16,7 @@ from hived_extender.service.explaining import Explaining
 from hived_extender.service.gang_notices import GangNotices
 from hived_extender.service.gangs.plans import Round, listed
 from hived_extender.service.gangs.rounds import Alone, merged
-from hived_extender.service.moves import Moves
+from hived_extender.service.kept_cells import KeptCells
 from hived_extender.service.notices import Reason
 from hived_extender.service.pods import PodRecord, PodState
 from hived_extender.service.preemptions import Preemptions
@@ -39,7 +39,7 @@ class WaitingPods:
         acceptance: Acceptance,
         announcements: Announcements,
         retries: Retries,
-        moves: Moves,
+        kept: KeptCells,
         explaining: Explaining,
     ) -> None:
         self._cache = cache
@@ -49,7 +49,7 @@ class WaitingPods:
         self._retries = retries
         self._wakes = gang_notices.wakes
         self.gang_notices = gang_notices
-        self.moves = moves
+        self.kept = kept
         self.explaining = explaining
 
     def try_some(self) -> None:
@@ -89,10 +89,13 @@ class WaitingPods:
 
         Returns what is to be said of the pod now. None: it has started, and none of its pods takes cells.
         """
-        if (leaving := self.moves.refusal(asker, None)) is not None:
+        if (leaving := self.kept.refusal(asker, None)) is not None:
             return leaving
-        self.moves.give_to_gang(core, round_.key)
+        self.kept.give_to_gang(core, round_)
         self._prepare(asker, round_)
+        if phase is Phase.FILTERING and self.kept.start(core, round_, asker):
+            self._has_started(asker, round_)
+            return Bind(asker.place.info) if asker.place.info is not None else None
         if phase is Phase.FILTERING and round_.doubted and self._has_room(core, round_):
             return self._wait_for_doubted(round_)
         decision = self._settle(core, asker, round_, phase)
@@ -165,6 +168,10 @@ class WaitingPods:
         if not self._cache.rounds.start(core, round_, asker):
             self._retries.room_made()
             return False
+        self._has_started(asker, round_)
+        return True
+
+    def _has_started(self, asker: PodRecord, round_: Round) -> None:
         self.gang_notices.started(record.gang for record in round_.members)
         for record in round_.members:
             self._retries.settled(record.uid)
@@ -173,7 +180,6 @@ class WaitingPods:
         self._acceptance.begin(round_.members)
         for record in self._cache.gangs.waiting_in(self._cache.gangs.plan(round_.key).keys):
             self._retries.appeared(record.uid)  # it waited for just this
-        return True
 
     def _wake(self, record: PodRecord) -> None:
         record.is_asked = False  # until kube-scheduler, which is awake then, asks
@@ -181,9 +187,9 @@ class WaitingPods:
 
     def _could_run(self, core: Core, record: PodRecord, mates: Sequence[PodRecord]) -> Sequence[PodRecord]:
         """Which of these could run, or have at least nothing left that the service can do for them by itself?"""
-        if record.state is PodState.WAITING and self.moves.is_held_for(record, record.request):
+        if record.state is PodState.WAITING and self.kept.are_for(record):
             return mates
-        if record.state is PodState.WAITING and self.moves.refusal(record, record.request) is not None:
+        if record.state is PodState.WAITING and self.kept.refusal(record, record.request) is not None:
             return ()
         if record.state is not PodState.WAITING:
             is_unbound = record.state is PodState.BINDING and not record.writing.count

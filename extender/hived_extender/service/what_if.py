@@ -17,7 +17,7 @@ from hived.errors import UserError
 from hived.scheduler import Asked
 from hived.specs import BindInfo, PodPlacement, PodRequest
 from hived_extender.api.waiting import Certificate
-from hived_extender.api.what_if import PodOutcome
+from hived_extender.api.what_if import PodOutcome, Victim
 from hived_extender.kube_rules.reader import DemandsReader
 from hived_extender.pods.node_names import Mask
 from hived_extender.pods.readings import Reading
@@ -37,6 +37,9 @@ _LABEL = re.compile(r"^\[what-if-\d+\([^()]*\)\]: ")
 
 POD_LIMIT = 4096
 """Pods of one question."""
+
+MOST_VICTIMS = 64
+"""Jobs that are named among the victims of one answer."""
 
 ANY_NODE = "takes no cells: kube-scheduler chooses its node"
 
@@ -207,6 +210,17 @@ class WhatIf:
             return
         for record in records:
             self._say(record, "preempt", reason)
+        jobs, first = self._victims(decision), self._outcomes[records[0].uid]
+        first.victims, first.more_victims = jobs[:MOST_VICTIMS], max(len(jobs) - MOST_VICTIMS, 0)
+
+    def _victims(self, decision: Preempt) -> list[Victim]:
+        """The jobs that would have to leave, with the number of their pods."""
+        found: dict[str, Victim] = {}
+        for uids in decision.victims_by_node.values():
+            for record in filter(None, map(self._cache.pods.get, uids)):
+                known = found.get(record.job)
+                found[record.job] = Victim(record.job, record.namespace, 1 if known is None else known.pods + 1)
+        return list(found.values())
 
     def _tell_wait(self, records: Sequence[PodRecord], decision: Wait, requests: Sequence[PodRequest]) -> None:
         """Explain a refusal, unless the state is another one: pods of the question stand in the way themselves."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from hived_extender.api.waiting import MASKED, Certificate, Holder, IfResult, Job, NodeView, Preempted, Unblock, Why
-from hived_extender.api.what_if import PodOutcome
+from hived_extender.api.what_if import PodOutcome, Victim
 from hived_extender.http.access import Gate
 from hived_extender.http.identities import Identity
 from hived_extender.http.masking import FAILED_S, MOST_REVIEWS, REMEMBERED_S, Mask, Masking
@@ -81,6 +81,13 @@ def test_the_job_for_which_another_was_preempted_may_be_hidden() -> None:
 def test_a_preempted_job_that_is_hidden_says_nothing_of_it() -> None:
     found = mask("nlp").listed(gone("podgroup/nlp/theirs", "nlp"), None, 0.0)
     assert (found.name, found.sentence, found.preempted) == (MASKED, "", None)
+
+
+def test_victims_of_a_pod_that_does_not_exist_yet_may_be_hidden() -> None:
+    pod = PodOutcome(
+        namespace="cv", name="p", outcome="preempt", victims=[Victim("cv/mine", "cv"), Victim("nlp/pod", "nlp", 3)]
+    )
+    assert mask("cv").forecast(pod, 0.0).victims == [Victim("cv/mine", "cv"), Victim(MASKED, "", 3)]
 
 
 def test_a_caller_without_a_name_sees_no_namespace() -> None:

@@ -116,6 +116,11 @@ def test_jobs_may_be_named_without_their_namespace() -> None:
         tried(small, "ends=same")
 
 
+def test_a_group_may_be_named_as_its_pods_write_it() -> None:
+    known = Known({"lab:me~train/worker": ["lab:me~train/worker"]}, (), (), (), ())
+    assert read_change("ends=me~train/worker", known) == read_change("ends=lab:me~train/worker", known)
+
+
 def test_jobs_that_are_hidden_cannot_be_named_and_are_not_told() -> None:
     snapshot = take(full().service)
     entry = snapshot.find("ns/late")
@@ -184,7 +189,7 @@ def test_a_job_that_is_not_complete_cannot_be_tried() -> None:
     small = SmallGangCluster()
     small.pod("g-0", annotations=koordinator("g", 2))
     with pytest.raises(
-        UserError, match="podgroup/ns/g cannot be tried: rejected by podgroup ns/g: 1 of 2 pods created"
+        UserError, match="podgroup/ns/g cannot be tried: rejected by podgroup/ns/g: 1 of 2 pods created"
     ):
         tried(small, "priority=5", name="ns/g-0")
 

@@ -5,7 +5,8 @@ import pytest
 
 from hived.errors import InvariantError
 from hived.scheduler import check_invariants
-from hived_extender.insight.snapshot import USER_LABEL, Snapshot, WaitingEntry, take
+from hived_extender.insight.snapshot import Snapshot, WaitingEntry, take
+from hived_extender.service.cluster_nodes import USER_LABEL
 from hived_extender.service.offers import Offers
 from hived_extender.service.verbs import NotLeadingError
 from tests.extender.service.small_cluster import SmallCluster, node, spec_text

@@ -51,8 +51,14 @@ def extender(config: Path, cluster: EmbeddedCluster) -> Iterator[Extender]:
 
 
 @pytest.fixture
-def kueue(cluster: EmbeddedCluster, extender: Extender) -> Iterator[KueueByHand]:
-    """Kueue, played by the test, beside that."""
+def api(cluster: EmbeddedCluster) -> Iterator[KueueByHand]:
+    """Kueue's part, and no hived."""
     kube = KubeClient.connect(kubeconfig=str(cluster.hived_kubeconfig))
     yield KueueByHand(kube)
     kube.close()
+
+
+@pytest.fixture
+def kueue(extender: Extender, api: KueueByHand) -> KueueByHand:
+    """Kueue's part, beside a hived that leads."""
+    return api

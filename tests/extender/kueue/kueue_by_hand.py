@@ -76,6 +76,31 @@ class KueueByHand:
         self.write(name, {"conditions": [*found["conditions"], condition("Admitted")]})
         return [update for each in found["admissionChecks"] for update in each.get("podSetUpdates", ())]
 
+    def start(self, name: str) -> list[str]:
+        """Its job is resumed, and the job's controller makes the pods, with the words of the check. Returns names."""
+        words = {each["name"]: each["annotations"] for each in self.admit(name)}
+        item, names = self.get(name), list[str]()
+        owner = item["metadata"]["ownerReferences"][0]
+        for each in item["spec"]["podSets"]:
+            for number in range(each["count"]):
+                made_of = each["template"]
+                notes = made_of["metadata"].get("annotations", {}) | words.get(each["name"], {})
+                pod = f"{owner['name']}-{each['name']}-{number}"
+                metadata = {"name": pod, "annotations": notes, "ownerReferences": [owner]}
+                body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": made_of["spec"]}
+                self.kube.create(self.pods, body)
+                names.append(pod)
+        return names
+
+    @property
+    def pods(self) -> str:
+        """Where pods are."""
+        return f"/api/v1/namespaces/{self._namespace}/pods"
+
+    def node_of(self, pod: str) -> str:
+        """The node of a pod, "" before it has one."""
+        return str(self.kube.get(f"{self.pods}/{pod}")["spec"].get("nodeName", ""))
+
     def evict(self, name: str) -> None:
         """It is taken back, and its checks are set back in the same call; a moment later its quota goes."""
         found = self.get(name)["status"]

@@ -38,7 +38,7 @@ def read(one: Workload) -> Gang | NoCells:
         return NoCells("no devices")
     priority = -1 if "spare" in name else 5 if "urgent" in name else 0
     vc = "b" if name.endswith("-b") else "a"
-    return Gang(PodSpec(vc, priority, 4, GroupSpec(one.key, (MemberSpec(2, 4),)), leaf_cell_type="A100"), UPDATES)
+    return Gang(PodSpec(vc, priority, 4, GroupSpec(one.key, (MemberSpec(2, 4),)), leaf_cell_type="A100"), (), UPDATES)
 
 
 def started(*items: dict[str, Any]) -> Checks:
@@ -76,7 +76,7 @@ def test_cells_are_asked_for_once_quota_is_reserved() -> None:
     assert asked(checks) == []
     again(checks, item, 6, conditions=[RESERVED])
     (hold,) = checks.to_ask()
-    assert (hold.key, hold.job.kind, hold.job.name) == (KEY, "Job", "train")
+    assert (hold.key, hold.job.kind, hold.job.name) == (KEY, "Workload", "job-train")
 
 
 def test_workloads_without_a_check_of_ours_are_left_alone() -> None:

@@ -9,8 +9,8 @@ from hived.specs import MemberSpec
 from hived_config.access import Access, AccessRules, NamespaceEntry, VirtualClusterAccess
 from hived_config.loader import load_text
 from hived_config.rules import PodRules
+from hived_extender.job_kinds.marks import HOLD
 from hived_extender.kueue.gangs import MOST_PODS, Gang, NoCells, gang_of
-from hived_extender.kueue.names import HOLD
 from hived_extender.kueue.workloads import workload_of
 from hived_extender.pods.annotations import PREFIX
 from hived_extender.pods.dialects.kinds import NoObjects
@@ -79,6 +79,7 @@ def test_pod_sets_with_devices_are_one_gang() -> None:
 def test_equal_sizes_are_counted_together() -> None:
     found = gang(workload("job-train", pod_set("chief", 1), pod_set("worker", 2)))
     assert found.spec.group.members == (MemberSpec(3, 4),)
+    assert len(found.pods) == 3
 
 
 def test_pods_without_devices_take_no_slot() -> None:
@@ -100,13 +101,25 @@ def test_the_flavor_chooses_the_leaf_cell_type() -> None:
     assert found.spec.leaf_cell_type == "V100"
 
 
-def test_a_topology_that_kueue_has_assigned_is_left_to_it() -> None:
+def selectors(found: Gang) -> list[dict[str, str]]:
+    """The labels of nodes that each pod wants, in slot order."""
+    return [dict((pod.spec and pod.spec.node_selector) or {}) for pod in found.pods]
+
+
+def test_nodes_that_kueue_has_chosen_are_those_of_the_pods() -> None:
     item = workload()
     assigned = item["status"]["admission"]["podSetAssignments"][0]
-    assigned["topologyAssignment"] = {"levels": ["kubernetes.io/hostname"], "slices": []}
-    found = read(item)
-    assert isinstance(found, NoCells)
-    assert "Kueue has chosen its nodes" in found.why
+    values = [{"prefix": "a", "roots": ["1", "0"]}]
+    slices = [{"domainCount": 2, "valuesPerLevel": values, "universalPodCount": 1}]
+    assigned["topologyAssignment"] = {"levels": ["kubernetes.io/hostname"], "slices": slices}
+    model = {"gpu.model": "a100"}
+    assert selectors(gang(item)) == [model | {"kubernetes.io/hostname": name} for name in ("a1", "a0")]
+
+
+def test_slots_have_the_pods_of_their_size() -> None:
+    big, small = template(4, node_selector={"is": "big"}), template(1, node_selector={"is": "small"})
+    found = gang(workload("job-train", pod_set("worker", 2, big), pod_set("master", 1, small)))
+    assert [each["is"] for each in selectors(found)] == ["small", "big", "big"]
 
 
 def test_a_topology_request_is_a_wish_of_the_gang() -> None:

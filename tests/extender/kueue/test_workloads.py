@@ -20,21 +20,12 @@ from tests.extender.kueue.workload_objects import (
 RESERVED = condition("QuotaReserved")
 
 
-def test_a_workload_knows_its_job_and_its_quota() -> None:
+def test_a_workload_knows_its_name_and_its_quota() -> None:
     found = workload_of(workload(priority=7))
-    assert found.owner == JobRef("batch/v1", "Job", "ns", "train", "job-job-train")
+    assert found.job == JobRef("kueue.x-k8s.io/v1beta2", "Workload", "ns", "job-train", "uid-job-train")
     assert (found.queue, found.cluster_queue, found.priority) == ("main", "research", 7)
     assert [(each.name, each.count, each.flavors) for each in found.pod_sets] == [("main", 2, ("a100",))]
     assert found.reserved_s == found.created_s > 0
-
-
-def test_a_group_of_plain_pods_is_the_job_of_its_workload() -> None:
-    item = workload("train")
-    item["metadata"]["annotations"] = {"kueue.x-k8s.io/is-group-workload": "true"}
-    item["metadata"]["ownerReferences"] = [
-        {"apiVersion": "v1", "kind": "Pod", "name": f"train-{number}", "uid": f"{number}"} for number in range(2)
-    ]
-    assert workload_of(item).owner == JobRef("v1", "Gang", "ns", "train", "uid-train")
 
 
 @pytest.mark.parametrize(

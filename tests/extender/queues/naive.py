@@ -41,7 +41,7 @@ class _Run:
 
 
 class Alone:
-    """One virtual cluster without the others; `starts` has each job's first start of a run that lasts a grace period."""
+    """One virtual cluster without the others. `starts` has the first start of each job that outlasts a grace period."""
 
     def __init__(self, spec: ClusterSpec, vc: str, policy: Policy, grace_s: float = 0.0) -> None:
         self.state = idle_state(replace(spec, virtual_clusters={vc: spec.virtual_clusters[vc]}))

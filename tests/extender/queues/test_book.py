@@ -221,3 +221,35 @@ def test_a_place_that_is_kept_is_written_alone() -> None:
     case.book.keep(KEY, replace(case.book.entries[KEY].kept, place=3.0))
     (action,) = case.write()
     assert (action.change, action.kept.place) == (Change.KEEP, 3.0)
+
+
+MARKED = replace(HELD, annotations={"hivedscheduler.microsoft.com/queue-held": "true"})
+
+
+def test_a_job_that_was_held_at_its_creation_and_proves_to_be_none_of_ours_is_let_go() -> None:
+    case = Case()
+    case.seen(MARKED, unit=None)
+    assert [action.change for action in case.write()] == [Change.LET_GO]
+    case.seen(LET_GO, unit=None)
+    assert case.write() == []
+    assert case.told.calls == []
+
+
+def test_a_job_whose_cells_cannot_be_made_out_stays_held() -> None:
+    case = Case()
+    case.seen(MARKED, unit=None, problem="its JobSet is not there yet")
+    assert case.write() == []
+
+
+def test_a_job_that_its_author_suspended_and_that_is_none_of_ours_stays_suspended() -> None:
+    case = Case()
+    case.seen(HELD, unit=None)
+    assert case.write() == []
+
+
+def test_a_job_that_is_taken_out_of_its_queue_is_let_go() -> None:
+    case = Case()
+    case.seen(HELD)
+    case.seen(HELD, unit=None)
+    assert case.told.names == ["arrived", "removed"]
+    assert [action.change for action in case.write()] == [Change.LET_GO]

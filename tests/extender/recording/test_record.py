@@ -294,7 +294,7 @@ def test_a_reservation_is_repeated_by_a_replay(tmp_path: Path) -> None:
     recorder.close()
     assert second.is_waiting_for_victims(waiting[0])
     assert snapshot(second.state) == snapshot(first.state)
-    assert replay(tmp_path)[1] == second.snapshot()
+    assert replay(tmp_path)[1] == snapshot(second.state)
 
 
 def decide(core: Core, pod: PodRequest) -> Decision:

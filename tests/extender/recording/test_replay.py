@@ -169,6 +169,22 @@ def test_a_restart_replays_the_parts_of_a_split_group() -> None:
     assert after["state"] == before["state"]
 
 
+def test_a_restart_replays_groups_that_got_several_slots() -> None:
+    rest = {"pod": "whole", "spec": {"virtualCluster": "VC1", "leafCellNumber": 1} | gang(1)}
+    shared = split("a") | {"slots": [[1], [0]]}
+    shared["pods"].append(rest)
+    ops = (NEW, NODES, schedule("whole", spec=gang(2)), shared)
+    assert results(*ops)[-1] == {"kind": "ok"}
+    before = run(*ops, detail=StateDetail.HASH)[-1]
+    after = run(*ops, restart("whole", "a"), detail=StateDetail.HASH)[-1]
+    assert after["state"] == before["state"]
+
+
+def test_own_cells_that_are_no_ids_are_refused() -> None:
+    refused = results(NEW, NODES, schedule("a") | {"own": [2**40]})[-1]
+    assert "own has a number of 1099511627776" in refused["message"]
+
+
 def test_a_group_that_is_not_there_is_not_split() -> None:
     refused, bound = results(NEW, NODES, split("a", "b"), schedule("a", 2))[2:]
     assert refused["message"] == "affinity group g cannot be split: it is not allocated"

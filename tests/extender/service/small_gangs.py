@@ -102,7 +102,7 @@ class SmallGangCluster(SmallCluster):
 
     def _in_full(self, reason: str) -> str:
         """Of a gang that forms, kube-scheduler is told only that it does."""
-        found = re.fullmatch(r"rejected by podgroup (.+)/(.+): it is not complete .*", reason)
+        found = re.fullmatch(r"rejected by podgroup/(.+)/(.+): it is not complete .*", reason)
         state = gang_state(self.service, GangKey(found[1], found[2])) if found else None
         return state.obstacle if state is not None else reason
 

@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 from hived import scheduler
 from hived_config.loader import load_text
-from hived_extender.api.what_if import WhatIfArgs
+from hived_extender.api.what_if import Victim, WhatIfArgs
 from hived_extender.pods.wire import decode_args, encode
 from tests.extender.service.gangs.test_parts import CONFIG as PARTS
 from tests.extender.service.gangs.test_parts import LEAF_TYPE
@@ -61,7 +61,7 @@ def test_pods_beyond_the_minimum_stay_below_the_cell_of_the_others() -> None:
 
 def test_a_gang_that_lacks_pods_is_told_so() -> None:
     found = outcomes(SmallGangCluster(), manifest("w-0", 4, koordinator("train", 2)))
-    assert found == [("wait", "", "rejected by podgroup ns/train: 1 of 2 pods created (missing w-1)")]
+    assert found == [("wait", "", "rejected by podgroup/ns/train: 1 of 2 pods created (missing w-1)")]
 
 
 def test_a_pod_without_a_namespace_is_asked_about_in_the_default_one() -> None:
@@ -70,7 +70,7 @@ def test_a_pod_without_a_namespace_is_asked_about_in_the_default_one() -> None:
     for pod in pods:
         del pod["metadata"]["namespace"]
     found = outcomes(SmallGangCluster(), *pods[:1])
-    assert found == [("wait", "", "rejected by podgroup default/train: 1 of 2 pods created (missing w-1)")]
+    assert found == [("wait", "", "rejected by podgroup/default/train: 1 of 2 pods created (missing w-1)")]
     assert {one[0] for one in outcomes(SmallGangCluster(), *pods)} == {"bind"}
 
 
@@ -95,6 +95,20 @@ def test_victims_are_counted() -> None:
     found = outcomes(small, manifest("high", 4, priorityClassName="high", priority=1000))
     assert found[0][0] == "preempt"
     assert found[0][2].startswith("1 pod has to leave first, on n")
+
+
+def test_victims_are_named_with_the_first_pod_that_needs_their_cells() -> None:
+    small = SmallGangCluster()
+    gang = koordinator("low", 2)
+    for number in range(2):
+        small.pod(f"w-{number}", 4, gang)
+    assert len(small.settle()) == 2
+    high = [manifest(f"h-{number}", 4, koordinator("high", 2), priorityClassName="high", priority=1000)
+            for number in range(2)]  # fmt: skip
+    found = small.service.what_if(decode_args(encode({"pods": high}), WhatIfArgs).pods)
+    assert [one.outcome for one in found] == ["preempt", "preempt"]
+    assert found[0].victims == [Victim("podgroup/ns/low", "ns", 2)]
+    assert found[1].victims == []
 
 
 def test_our_own_annotation_is_read_and_mistakes_are_told() -> None:

@@ -301,7 +301,7 @@ SITUATIONS = [
         "gang incomplete",
         [late("4x2", is_gang=True, missing=2)],
         cause="incomplete",
-        sentence="rejected by podgroup ns/late: 2 of 4 pods created (missing late-2, late-3)",
+        sentence="rejected by podgroup/ns/late: 2 of 4 pods created (missing late-2, late-3)",
     ),
     Situation(
         "after the gang is complete",

@@ -117,7 +117,7 @@ class Gang:
                 if value != values[0][1]:
                     first, other = (_text(one) for one in (values[0][1], value))
                     raise UserError(
-                        f"the pods of podgroup {self.key} disagree: {what} is {first} by {values[0][0]} and "
+                        f"the pods of podgroup/{self.key} disagree: {what} is {first} by {values[0][0]} and "
                         f"{other} by {pod}; make them equal"
                     )
             return values[0][1] if values else default

@@ -2,13 +2,14 @@
 
 Some controllers, such as Volcano's own and Kubeflow's training-operator, create no pods before their PodGroup has left
 the phase Pending. The scheduler of the pods has to let it in: hived if the owner's pod templates name one of hived's
-schedulers, else Volcano's, where PodGroups wait in queues first.
+schedulers, else Volcano's, where PodGroups wait in queues first. One that is marked as held waits in a queue of ours.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
+from hived_extender.job_kinds import marks
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.pods.dialects import volcano
 
@@ -25,6 +26,8 @@ def waits_for_us(kube: KubeClient, serves: Callable[[str], bool], group: Object)
     Volcano: then nobody else does it.
     """
     owner = _owner(group)
+    if (group["metadata"].get("annotations") or {}).get(marks.HELD) == "true":
+        return False
     if owner is None or (group.get("status") or {}).get("phase") not in PENDING:
         return False
     try:

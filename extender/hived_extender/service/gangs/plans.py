@@ -90,10 +90,10 @@ def make_plan(keys: tuple[GangKey, ...], gangs: Mapping[GangKey, Gang]) -> Plan:
             gang = gangs.get(key)
             if gang is None:
                 others = listed([str(other) for other in islice(keys, NAMED + 1) if other != key], len(keys) - 1)
-                missing.append(f"rejected by podgroup {key}, which starts together with {others}: no pods created")
+                missing.append(f"rejected by podgroup/{key}, which starts together with {others}: no pods created")
                 continue
             missing += [
-                f"rejected by podgroup {other} of another namespace: none of its pods has {key} among its groups"
+                f"rejected by podgroup/{other} of another namespace: none of its pods has {key} among its groups"
                 for other in sorted(gang.lists.keys() - together)
             ]
             terms = gang.terms()
@@ -105,7 +105,7 @@ def make_plan(keys: tuple[GangKey, ...], gangs: Mapping[GangKey, Gang]) -> Plan:
                 missing.append(lack)
             chosen.extend(members)
         _check_absent(keys, sum(followers.values()))
-        asks = [(record, record.translation.ask) for key in keys if key in gangs for record in gangs[key].present()]
+        asks = [(record, record.ask) for key in keys if key in gangs for record in gangs[key].present()]
         _check_agreement(keys[0], [(record, ask) for record, ask in asks if ask and ask.leaf_cell_count])
     except UserError as error:
         return Plan(keys, refusal=error.message)
@@ -123,9 +123,9 @@ def make_plan(keys: tuple[GangKey, ...], gangs: Mapping[GangKey, Gang]) -> Plan:
 def _check_absent(keys: Sequence[GangKey], count: int) -> None:
     """Raise UserError if leaders stand for more pods than MOST_ABSENT."""
     if count > MOST_ABSENT:
-        names = listed([str(key) for key in keys])
+        names = listed([f"podgroup/{key}" for key in keys])
         raise UserError(
-            f"podgroup {names} lacks {count} pods that are created after their leaders, at most {MOST_ABSENT} are "
+            f"{names} lacks {count} pods that are created after their leaders, at most {MOST_ABSENT} are "
             "possible: set a lower minimum"
         )
 
@@ -141,7 +141,7 @@ def _check_namespaces(gang: Gang, terms: Terms) -> None:
         others = len(other.present())
         if is_same and others < terms.minimum <= count + others:
             raise UserError(
-                f"podgroup {gang.key} has {count} of {terms.minimum} pods, and {others} pods in "
+                f"podgroup/{gang.key} has {count} of {terms.minimum} pods, and {others} pods in "
                 f"namespace {other.key.namespace} name a podgroup {gang.key.name} too: a gang is of one namespace; "
                 "create all its pods in one, or give the two different names"
             )
@@ -157,7 +157,7 @@ def _starters(gang: Gang, terms: Terms) -> tuple[list[PodRecord], str]:
     members = gang.present()
     ready = [record for record in members if is_ready(record)]
     if terms.is_missing:
-        return [], f"rejected by podgroup {gang.key}: there is no {terms.source}"
+        return [], f"rejected by podgroup/{gang.key}: there is no {terms.source}"
     placed = [record for record in members if record.state.is_placed]
     succeeded = _succeeded(gang, terms)
     policy = terms.match_policy
@@ -217,12 +217,12 @@ def _lacking(gang: Gang, terms: Terms, have: int, minimum: int, what: str) -> st
         notes.append(f"{listed(queued)}: {kueue.NOT_ADMITTED}")
     if others := [record.name for record in gated if not record.seen.is_held_by_kueue]:
         notes.append(f"{listed(others)} held by a scheduling gate")
-    wrong = [record.name for record in members if record.translation.ask is None and not record.state.is_placed]
+    wrong = [record.name for record in members if record.ask is None and not record.state.is_placed]
     if wrong:
         notes.append(f"{listed(wrong)} refused (see the events there)")
     if terms.match_policy is MatchPolicy.ONLY_WAITING and any(record.seen.is_running for record in members):
         notes.append(f"pods that run do not count by match policy {terms.match_policy.value}")
-    text = f"rejected by podgroup {gang.key}: {have} of {minimum} {what} created"
+    text = f"rejected by podgroup/{gang.key}: {have} of {minimum} {what} created"
     return f"{text} ({', '.join(notes)})" if notes else text
 
 
@@ -256,7 +256,7 @@ def _check_agreement(key: GangKey, asks: Sequence[tuple[PodRecord, Ask]]) -> Non
             first, value = getattr(asks[0][1], name), getattr(ask, name)
             if value != first:
                 raise UserError(
-                    f"the pods of podgroup {key} disagree: the {what} of {asks[0][0].name} is {first}, of "
+                    f"the pods of podgroup/{key} disagree: the {what} of {asks[0][0].name} is {first}, of "
                     f"{record.name} {value}; a gang has one {what}: make them equal"
                 )
 
@@ -268,7 +268,7 @@ def _parts(name: str, key: GangKey, members: Sequence[PodRecord], followers: Map
     """
     kinds: dict[tuple[str, str, str, bool, str], list[tuple[Ask, PodRecord]]] = {}
     for record in members:
-        ask = record.translation.ask
+        ask = record.ask
         if ask is not None and ask.leaf_cell_count:
             leader = record.uid if record.uid in followers else ""
             kind = (ask.leaf_cell_type, ask.pinned_cell_id, ask.within_cell, ask.within_is_required, leader)

@@ -65,7 +65,7 @@ class Promises:
 
     def _keep(self, core: Core, record: PodRecord, promised: _Promised) -> None:
         place = promised.place
-        ask = record.translation.ask
+        ask = record.ask
         if ask is None:
             return
         if not place.node or not ask.leaf_cell_count:

@@ -16,11 +16,11 @@ from hived.decisions import Bind, Preempt, Wait
 from hived.errors import InvariantError, UserError
 from hived.events import Offer, Phase
 from hived.scheduler import Asked
-from hived.specs import GroupSpec, MemberSpec, PodRequest
+from hived.specs import GroupSpec, MemberSpec, PodRequest, PodSpec
 from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_extender.pods.bind_info import bind_annotations
 from hived_extender.pods.dialects.description import GangKey
-from hived_extender.pods.gang_annotations import gang_annotations, promise
+from hived_extender.pods.gang_annotations import gang_annotations, promise, spec_text
 from hived_extender.pods.readings import as_asked
 from hived_extender.service.core import Core
 from hived_extender.service.gangs.plans import Part, Round, spec_of
@@ -65,7 +65,7 @@ class Rounds:
             return Alone(self._single(record))
         if record.uid in plan.round.uids:
             return plan.round
-        return Wait(f"podgroup {key} starts with {len(plan.round.members)} other pods first")
+        return Wait(f"podgroup/{key} starts with {len(plan.round.members)} other pods first")
 
     def offer(self, part: Part, *, exact: PodRecord | None = None) -> Offer | None:
         """The nodes that Kubernetes offers to each pod of a part; see `Offers.of`."""
@@ -119,7 +119,7 @@ class Rounds:
             for taken in (*(() if is_ours else (name,)), *(record.key for record in part.members), *absent):
                 if core.has_group(taken):
                     raise UserError(
-                        f"podgroup {round_.key} cannot start: other pods are in an affinity group {taken}; "
+                        f"podgroup/{round_.key} cannot start: other pods are in an affinity group {taken}; "
                         "delete them, or give their group another name"
                     )
 
@@ -144,12 +144,16 @@ class Rounds:
             return False
         for part in round_.parts:
             self._start_part(core, part, exact)
+        self.has_started(round_)
+        return True
+
+    def has_started(self, round_: Round) -> None:
+        """All pods of a round that take cells have their places: the others may go."""
         for record in round_.members:
-            if (ask := record.translation.ask) is not None and not ask.leaf_cell_count:
+            if (ask := record.ask) is not None and not ask.leaf_cell_count:
                 self._pods.move(record, PodState.CLEARED)
         self._gangs.changed(round_.key)
         log.info("gang started", extra={"fields": {"gang": round_.name, "pods": len(round_.members)}})
-        return True
 
     def asked_alone(self, record: PodRecord) -> None:
         """The core is asked about a pod by itself, and may reserve cells for it."""
@@ -190,7 +194,7 @@ class Rounds:
         place = bind_annotations(record.place.info) if record.place.info is not None else {}
         if not record.is_of_dialect:
             # The decision is of the text at that time, which may have been changed since.
-            asked = as_asked(record.reading) if record.reading is not None else ""
+            asked = _decided_text(record)
             return ({SCHEDULING_SPEC: asked} if asked else {}) | place
         mates = self._gangs.placed_with(record.gang) if record.gang is not None else ()
         peers = [
@@ -204,7 +208,7 @@ class Rounds:
 
     def _single(self, record: PodRecord) -> PodRequest | None:
         """A pod's own request. One that its gang does not need is elastic; a wish is for where the others are."""
-        if record.translation.ask is None or not record.translation.ask.leaf_cell_count:
+        if record.ask is None or not record.ask.leaf_cell_count:
             return None
         mate = self._gangs.mate_with_cells(record)
         beside = mate.request.spec.group.name if mate is not None and mate.request is not None else ""
@@ -238,11 +242,21 @@ def _planned(core: Core, asks: list[Asked]) -> list[Bind | Preempt | Wait]:
 
 def single_request(record: PodRecord) -> PodRequest:
     """The request of a pod of a dialect as a group of its own. It must take cells."""
-    ask = record.translation.ask
+    ask = record.ask
     if ask is None:
         raise InvariantError(f"{record.key} asks for nothing")
     group = GroupSpec(record.key, (MemberSpec(1, ask.leaf_cell_count),))
     return PodRequest(record.uid, record.name, record.namespace, spec_of(ask, group))
+
+
+def _decided_text(record: PodRecord) -> str:
+    """The pod's own annotation, at the priority that was decided for it: its job may run at another. "" if none."""
+    if record.reading is None:
+        return ""
+    spec, request = record.reading.spec, record.request
+    if isinstance(spec, PodSpec) and request is not None and spec.priority != request.spec.priority:
+        return spec_text(replace(spec, priority=request.spec.priority))
+    return as_asked(record.reading)
 
 
 def _as_in(part: Part, request: PodRequest) -> PodRequest:

@@ -18,7 +18,7 @@ from hived_lab.embedded.apiserver.store import Revision
 HIGHEST_USER_PRIORITY = 1_000_000_000
 SYSTEM_PRIORITY_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-PERMANENT_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+PERMANENT_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-queue", "kube-system")
 
 
 View = TypeVar("View", bound=KubeObject)

@@ -169,9 +169,9 @@ def test_which_nodes_were_offered_is_remembered_until_a_pod_is_bound() -> None:
 def test_names_that_kubernetes_made_up_are_not_counted_on() -> None:
     cluster = SmallGangCluster()
     cluster.pod("train-x7k24", 2, koordinator("train", 3))
-    assert cluster.ask("train-x7k24") == "rejected by podgroup ns/train: 1 of 3 pods created"
+    assert cluster.ask("train-x7k24") == "rejected by podgroup/ns/train: 1 of 3 pods created"
     cluster.pod("job-9", 2, koordinator("job", 3))
-    assert cluster.ask("job-9") == "rejected by podgroup ns/job: 1 of 3 pods created"
+    assert cluster.ask("job-9") == "rejected by podgroup/ns/job: 1 of 3 pods created"
 
 
 def test_a_gang_that_lacks_millions_of_pods_is_told_at_once() -> None:
@@ -187,7 +187,7 @@ def test_gangs_of_two_namespaces_start_together_if_both_say_so() -> None:
     cluster = SmallGangCluster()
     cluster.pod("server", 0, koordinator("server", 1, groups=groups), namespace="other")
     cluster.pod("w-0", 4, koordinator("train", 1))
-    expected = "rejected by podgroup ns/train of another namespace: none of its pods has other/server among its groups"
+    expected = "rejected by podgroup/ns/train of another namespace: none of its pods has other/server among its groups"
     assert cluster.ask("server") == expected
     assert "w-0" in cluster.settle()
     cluster.pod("w-1", 4, koordinator("train", 1, groups=groups))

@@ -54,6 +54,15 @@ def is_let_in(api: Api, found: Json) -> bool:
     return waits_for_us(api, "hived".__eq__, found)
 
 
+def test_a_group_of_a_job_that_waits_in_a_queue_is_kept_out() -> None:
+    api = Api()
+    api.documents[f"{VOLCANO}/namespaces/team/jobs/train"] = {"spec": {"schedulerName": "hived"}}
+    found = group(VOLCANO, "Job")
+    assert is_let_in(api, found)
+    found["metadata"]["annotations"] = {"hivedscheduler.microsoft.com/queue-held": "true"}
+    assert not is_let_in(api, found)
+
+
 @pytest.mark.parametrize(
     ("owner", "expected"),
     [

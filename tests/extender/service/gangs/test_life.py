@@ -13,8 +13,8 @@ def test_a_gang_starts_when_its_last_pod_is_there() -> None:
     cluster = SmallGangCluster()
     for name in ("w-0", "w-1"):
         cluster.pod(name, 2, koordinator("train", 3))
-    assert cluster.ask("w-0") == "rejected by podgroup ns/train: 2 of 3 pods created (missing w-2)"
-    assert cluster.ask("w-1") == "rejected by podgroup ns/train: 2 of 3 pods created (missing w-2)"
+    assert cluster.ask("w-0") == "rejected by podgroup/ns/train: 2 of 3 pods created (missing w-2)"
+    assert cluster.ask("w-1") == "rejected by podgroup/ns/train: 2 of 3 pods created (missing w-2)"
     assert cluster.groups() == {}
     cluster.pod("w-2", 2, koordinator("train", 3))
     assert cluster.ask("w-2") in {"n0", "n1", "n2", "n3"}
@@ -188,7 +188,7 @@ def test_waiting_and_running_pods_count_together() -> None:
     cluster.drop("w-1")
     cluster.pod("w-0", 2, koordinator("train", 3, match_policy="waiting-and-running"), uid="uid-third")
     assert cluster.settle() == {"w-2": cluster.placed()["w-2"]}
-    assert cluster.ask("w-0") == "rejected by podgroup ns/train: 2 of 3 pods created (missing w-1)"
+    assert cluster.ask("w-0") == "rejected by podgroup/ns/train: 2 of 3 pods created (missing w-1)"
 
 
 def test_running_pods_do_not_count_if_only_waiting_ones_do() -> None:
@@ -196,7 +196,7 @@ def test_running_pods_do_not_count_if_only_waiting_ones_do() -> None:
     replace(cluster, "w-0", "only-waiting")
     assert sorted(cluster.settle()) == ["w-1", "w-2"]
     reason = "pods that run do not count by match policy only-waiting"
-    assert cluster.ask("w-0") == f"rejected by podgroup ns/train: 1 of 3 pods created ({reason})"
+    assert cluster.ask("w-0") == f"rejected by podgroup/ns/train: 1 of 3 pods created ({reason})"
 
 
 def test_pods_that_succeeded_count_where_the_policy_says_so() -> None:
@@ -228,7 +228,7 @@ def test_groups_of_gangs_start_together_or_not_at_all() -> None:
     cluster.pod("ps-0", 2, koordinator("ps", 1, groups=both))
     cluster.pod("worker-0", 2, koordinator("worker", 2, groups=both))
     assert cluster.settle() == {}
-    assert cluster.ask("ps-0") == "rejected by podgroup ns/worker: 1 of 2 pods created (missing worker-1)"
+    assert cluster.ask("ps-0") == "rejected by podgroup/ns/worker: 1 of 2 pods created (missing worker-1)"
     cluster.pod("worker-1", 2, koordinator("worker", 2, groups=both))
     assert sorted(cluster.settle()) == ["ps-0", "worker-0", "worker-1"]
 
@@ -237,13 +237,13 @@ def test_a_gang_is_bound_to_another_also_if_only_that_says_so() -> None:
     cluster = SmallGangCluster()
     cluster.pod("worker-0", 2, koordinator("worker", 1))
     cluster.pod("ps-0", 2, koordinator("ps", 2, groups='["ns/ps", "ns/worker"]'))
-    assert cluster.ask("worker-0") == "rejected by podgroup ns/ps: 1 of 2 pods created (missing ps-1)"
+    assert cluster.ask("worker-0") == "rejected by podgroup/ns/ps: 1 of 2 pods created (missing ps-1)"
 
 
 def test_a_group_waits_for_gangs_that_nobody_has_created() -> None:
     cluster = SmallGangCluster()
     cluster.pod("ps-0", 2, koordinator("ps", 1, groups='["ns/ps", "ns/worker"]'))
-    expected = "rejected by podgroup ns/worker, which starts together with ns/ps: no pods created"
+    expected = "rejected by podgroup/ns/worker, which starts together with ns/ps: no pods created"
     assert cluster.ask("ps-0") == expected
 
 
@@ -254,11 +254,11 @@ def test_pods_of_one_gang_have_to_agree() -> None:
     cluster = SmallGangCluster()
     cluster.pod("w-0", 2, koordinator("train", 2))
     cluster.pod("w-1", 2, koordinator("train", 3))
-    text = "the pods of podgroup ns/train disagree: the minimum is 2 by w-0 and 3 by w-1; make them equal"
+    text = "the pods of podgroup/ns/train disagree: the minimum is 2 by w-0 and 3 by w-1; make them equal"
     assert (cluster.ask("w-0"), cluster.ask("w-1")) == (text, text)
     cluster.drop("w-1")
     cluster.pod("w-2", 2, koordinator("train", 2), priorityClassName="high", priority=1000)
-    text = "the pods of podgroup ns/train disagree: the priority of w-0 is 0, of w-2 100"
+    text = "the pods of podgroup/ns/train disagree: the priority of w-0 is 0, of w-2 100"
     assert cluster.ask("w-0").startswith(text)
     assert cluster.placed() == {}
 
@@ -282,7 +282,7 @@ def test_a_refused_member_is_named() -> None:
     cluster.pod("w-0", 2, koordinator("train", 2))
     cluster.pod("w-1", 2, {**koordinator("train", 2), "hivedscheduler.microsoft.com/virtual-cluster": "nowhere"})
     assert "nowhere" in cluster.ask("w-1")
-    expected = "rejected by podgroup ns/train: 2 of 2 pods created (w-1 refused (see the events there))"
+    expected = "rejected by podgroup/ns/train: 2 of 2 pods created (w-1 refused (see the events there))"
     assert cluster.ask("w-0") == expected
 
 
@@ -302,7 +302,7 @@ def test_a_pod_that_kueue_has_not_admitted_does_not_count_as_ready(gate: str) ->
     cluster = SmallGangCluster()
     cluster.pod("w-0", 2, koordinator("train", 2))
     pod = cluster.pod("w-1", 2, koordinator("train", 2), schedulingGates=[{"name": gate}])
-    expected = "rejected by podgroup ns/train: 2 of 2 pods created (w-1: Kueue has not admitted it yet)"
+    expected = "rejected by podgroup/ns/train: 2 of 2 pods created (w-1: Kueue has not admitted it yet)"
     assert cluster.ask("w-0") == expected
     del pod["spec"]["schedulingGates"]
     cluster.kube.touch(pod)
@@ -411,7 +411,7 @@ def test_the_waiting_time_is_told_when_it_is_over() -> None:
     cluster.pod("w-0", 2, koordinator("train", 2, waiting_time="20ms"))
     cluster.ask("w-0")
     cluster.until(lambda: ("w-0", "GangTimedOut") in cluster.kube.events)
-    expected = "podgroup ns/train has waited for 0.02 s and could not start; it goes on waiting"
+    expected = "podgroup/ns/train has waited for 0.02 s and could not start; it goes on waiting"
     assert expected in cluster.kube.messages
     cluster.service.close()
 

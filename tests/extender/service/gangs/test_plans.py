@@ -150,7 +150,9 @@ def test_gangs_that_start_together_lack_no_more_pods_than_one_may() -> None:
         described = Description("test", gang=key, groups=keys, minimum=MOST_ABSENT, job_part=leader)
         gangs.join(PodRecord(key.name, key.name, "ns", translation=Translation(0, described, Ask("a", 0, 1))))
     refusal = gangs.plan(KEY).refusal
-    assert refusal.startswith(f"podgroup ns/other, ns/train lacks {2 * (MOST_ABSENT - 1)} pods that are created after")
+    assert refusal.startswith(
+        f"podgroup/ns/other, podgroup/ns/train lacks {2 * (MOST_ABSENT - 1)} pods that are created after"
+    )
 
 
 def test_a_gang_whose_pods_have_an_owner_each_is_planned_at_once() -> None:

@@ -62,7 +62,7 @@ def test_a_gang_whose_pods_are_over_still_has_its_minimum() -> None:
     assert len(cluster.settle()) == 2
     cluster.become("worker-0", "Succeeded")
     cluster.pod("ps-1", 2, koordinator("ps", 1, **terms))
-    assert cluster.ask("ps-1") == "rejected by podgroup ns/worker: 0 of 1 pods created"
+    assert cluster.ask("ps-1") == "rejected by podgroup/ns/worker: 0 of 1 pods created"
 
 
 def peers(cluster: SmallGangCluster, name: str) -> list[str]:

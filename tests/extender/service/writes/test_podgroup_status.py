@@ -89,7 +89,7 @@ def test_what_has_ended_stays_so_when_its_pods_are_deleted(kind: str, phase: str
 
 
 def test_volcano_is_told_what_is_missing_and_then_that_nothing_is() -> None:
-    obstacle = "rejected by podgroup ns/g: 2 of 3 pods created"
+    obstacle = "rejected by podgroup/ns/g: 2 of 3 pods created"
     other = {"type": "Other", "status": "True"}
     status = after(VOLCANO, GangState(pod_count=2, obstacle=obstacle), group(conditions=[other]), BEFORE)
     kept, waits = status["conditions"]

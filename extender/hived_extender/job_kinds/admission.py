@@ -1,0 +1,65 @@
+"""The admission of job objects: where jobs wait in queues, those that are ours to queue are born held.
+
+So no pod of theirs is created before their turn, not even for a moment. A job that slips through, as while no webhook
+answers, is held back by the queues themselves.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from hived.errors import UserError
+from hived.specs import ClusterSpec
+from hived_config.rules import PodRules
+from hived_extender.job_kinds import kinds
+from hived_extender.job_kinds.job import JobState
+from hived_extender.job_kinds.needs import is_ours, need_of
+from hived_extender.pods.admission import Admission, Answered
+from hived_extender.pods.asks import no_labels
+from hived_extender.pods.dialects.kinds import NoObjects
+from hived_extender.pods.interpreter import Interpreter
+
+
+class JobAdmission(Admission):
+    """As `Admission` for pods, and besides for job objects of the kinds in the table."""
+
+    def configure(self, cluster: ClusterSpec, rules: PodRules) -> None:
+        """Go by another configuration from now on."""
+        super().configure(cluster, rules)
+        self._has_queues = rules.queueing.is_enabled
+        self._interpreter = Interpreter(
+            cluster,
+            rules,
+            NoObjects(),
+            serves_every_name=self._serves_every_name,
+            labels_of=self._labels_of or no_labels,
+        )
+
+    def admit_job(self, document: Mapping[str, Any], namespace: str = "") -> Answered:
+        """The change that holds a job, if it is ours to queue. Raises nothing."""
+        if not self._has_queues or kinds.find_kind(document.get("apiVersion"), document.get("kind")) is None:
+            return Answered()
+        try:
+            given = _placed(document, namespace)
+            job = kinds.read(given)
+            if job.state is not JobState.LET_GO or not is_ours(job, self._interpreter):
+                return Answered()
+        except UserError as error:
+            return Answered(warnings=(f"it waits in no queue: {error.message}",))
+        try:
+            patch = kinds.hold_at_creation(given)
+        except UserError as error:
+            return Answered(refusal=error.message)
+        try:
+            if job.roles_in is None:
+                need_of(job, self._interpreter)
+        except UserError as error:
+            return Answered(tuple(patch), (f"it waits until this is put right: {error.message}",))
+        return Answered(tuple(patch))
+
+
+def _placed(document: Mapping[str, Any], namespace: str) -> dict[str, Any]:
+    """The object with the namespace in which it is created, if it does not say that itself."""
+    metadata = document.get("metadata")
+    if not namespace or not isinstance(metadata, dict) or metadata.get("namespace"):
+        return dict(document)
+    return {**document, "metadata": {**metadata, "namespace": namespace}}

@@ -1,0 +1,206 @@
+"""The shell of the queues: follows job objects, has turns taken, carries orders out, and publishes what became of jobs.
+
+One thread takes the turns. Watches hand facts over and wake it; calls on jobs are made on other threads and come back
+as facts. Every replica follows jobs; only the one that leads takes turns.
+"""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from hived.errors import InvariantError
+from hived_config.queueing import Queueing
+from hived_extender.job_kinds import kinds
+from hived_extender.job_kinds.job import Job
+from hived_extender.job_kinds.needs import Need, need_of
+from hived_extender.kube.client import KubeClient, KubeError
+from hived_extender.kube.events import WARNING, EventRecorder
+from hived_extender.kube.metrics import Metrics
+from hived_extender.kube.optional_kinds import OptionalKinds
+from hived_extender.pods.proofs import Prover
+from hived_extender.queues.book import Action
+from hived_extender.queues.calling import JobCaller
+from hived_extender.queues.publishing import KINDS as OBJECT_KINDS
+from hived_extender.queues.publishing import Publisher
+from hived_extender.queues.trees import TREES, Object, WatchedTree
+from hived_extender.queues.turns import Turns
+from hived_extender.queues.watched import WatchedJobs
+from hived_extender.service.pods import PodName
+from hived_extender.service.service import Service
+from hived_extender.service.writes.telling import COMPONENT
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.5
+"""Between two looks at the cluster while there are jobs, or this replica does not lead."""
+
+LEAST_S = 0.02
+"""Between any two turns: facts that come together are looked at together."""
+
+CALLS = 64
+"""Calls on job objects under way at once."""
+
+WRITES = 50
+"""Objects of queues that are written in one look."""
+
+
+class QueueDesk:
+    """See the module; from `start` to `stop`. `look` may be called by tests in place of the thread.
+
+    `turns` are those of the present term, None while there are none; `lock` is held while they change.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        kube: KubeClient,
+        prover: Prover,
+        metrics: Metrics,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._service, self._prover, self._now = service, prover, now
+        self._wake, self._is_stopping = threading.Event(), threading.Event()
+        self._answers: deque[tuple[Action, str]] = deque()
+        self._under_way = 0
+        self._term: object = None
+        self.turns: Turns | None = None
+        self.lock = threading.Lock()
+        self.jobs = WatchedJobs(self._read_need, self._wake.set)
+        self.publisher = Publisher(kube, clock)
+        self._followed = OptionalKinds(kube, metrics, kinds.KINDS, self.jobs, "jobs")
+        self._objects = OptionalKinds(kube, metrics, OBJECT_KINDS, self.publisher, "queues")
+        self._events = EventRecorder(kube, COMPONENT)
+        self.quotas = WatchedTree(self._wake.set, self._tell_tree)
+        self._trees = OptionalKinds(kube, metrics, (TREES,), self.quotas, "quotas")
+        self._caller = JobCaller(kube, prover, self._pods_of, self._answered)
+        self._thread = threading.Thread(target=self._run, name="queues", daemon=True)
+
+    @property
+    def queueing(self) -> Queueing:
+        """The rules of the configuration in force."""
+        return self._service.machine.interpreter.rules.queueing
+
+    # Running
+
+    def start(self) -> None:
+        """Begin to follow jobs and, while this replica leads, to take turns."""
+        for each in (self._trees, self._followed, self._objects):
+            each.start()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take no further turn, and wait for the calls under way."""
+        self._is_stopping.set()
+        self._wake.set()
+        for each in (self._trees, self._followed, self._objects):
+            each.stop()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._caller.close()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the watches to end after `stop`."""
+        for each in (self._trees, self._followed, self._objects):
+            each.join(timeout_s)
+
+    def look(self) -> float | None:
+        """Take facts in and take a turn. Returns after how many seconds to look again without news, None for never."""
+        if not self._service.is_ready or not self.queueing.is_enabled:
+            self._end_term()
+            return LOOK_S
+        with self.lock:
+            turns = self._turns()
+            if turns is None:
+                return LOOK_S
+            for name, seen in self.jobs.take_news().items():
+                turns.job_seen(name, seen)
+            while self._answers:
+                action, error = self._answers.popleft()
+                self._under_way -= 1
+                turns.wrote(action, error)
+            turns.follow_pods()
+            turns.take_turn()
+            for action in turns.take_actions(CALLS - self._under_way):
+                self._under_way += 1
+                self._caller.call(action, self._may_write)
+            turns.record()
+        self.publisher.write(WRITES, self._may_write)
+        return LOOK_S
+
+    def _run(self) -> None:
+        while not self._is_stopping.is_set():
+            wait_s: float | None = LOOK_S
+            try:
+                wait_s = self.look()
+            except InvariantError:
+                if self._service.fault:
+                    return  # the service has stopped, and has said so
+                log.critical("a turn of the queues has failed, and is tried again", exc_info=True)
+            except Exception:
+                log.critical("a turn of the queues has failed, and is tried again", exc_info=True)
+                self._term = None  # what was half done is read anew
+            self._wake.wait(wait_s)
+            self._wake.clear()
+            self._is_stopping.wait(LEAST_S)
+
+    # Terms
+
+    def _turns(self) -> Turns | None:
+        """The turns of the present term, which begins perhaps; None without a core."""
+        machine, queueing = self._service.machine, self.queueing
+        core = machine.cache.core
+        if core is None:
+            return None
+        tree = self.quotas.tree
+        term = (machine.term, core.number, id(core.state), queueing, tree)
+        if self._term != term or self.turns is None:
+            self._term = term
+            self.turns = Turns(self._service, core, queueing, tree, self._prover, self.publisher, self._now)
+            for name, seen in self.jobs.everything().items():
+                self.turns.job_seen(name, seen)
+            log.info("queues begin", extra={"fields": {"jobs": len(self.turns.book.entries)}})
+        return self.turns
+
+    def _end_term(self) -> None:
+        if self.turns is not None:
+            with self.lock:
+                self._term = self.turns = None
+            self.publisher.forget_all()
+
+    # For others
+
+    def _read_need(self, job: Job) -> Need | None:
+        return need_of(job, self._service.machine.interpreter)
+
+    def _tell_tree(self, item: Object, problem: str) -> None:
+        """Say at the object why it is not used."""
+        try:
+            self._events.record(_Tree(item), WARNING, "InvalidQuotaTree", problem, about="ElasticQuotaTree")
+        except KubeError as error:
+            log.warning("event not written", extra={"fields": {"reason": str(error)}})
+
+    def _answered(self, action: Action, error: str) -> None:
+        self._answers.append((action, error))
+        self._wake.set()
+
+    def _may_write(self) -> bool:
+        return self._service.runner.holds() and not self._service.fault
+
+    def _pods_of(self, action: Action) -> list[PodName]:
+        """The pods of a job of a kind whose pods have gates."""
+        with self._service.runner.look() as machine:
+            return [record.named for record in machine.cache.jobs.pods_of(action.job.job_name)]
+
+
+class _Tree:
+    """A quota tree as events name it."""
+
+    def __init__(self, item: Object) -> None:
+        metadata = item["metadata"]
+        self.uid: str = metadata.get("uid", "")
+        self.namespace: str = metadata.get("namespace", "default")
+        self.name: str = metadata["name"]

@@ -1,0 +1,70 @@
+"""The live cluster as the queues ask it: the service holds cells for jobs, and says who would have to leave."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from hived.decisions import Bind, Wait
+from hived.errors import UserError
+from hived.specs import OPPORTUNISTIC_PRIORITY
+from hived_extender.job_kinds.job import JobRef
+from hived_extender.pods.wire import Pod
+from hived_extender.queues.room import Ask, Pending, Victims
+from hived_extender.service.runner import Runner
+from hived_extender.service.stimuli import Claimed, Hold, HoldAsked, VictimsAsked
+from hived_extender.service.stimuli import Victims as Leaving
+
+
+class LiveRoom:
+    """See `room.Room`. `jobs` has the job of each unit, and the pods of its templates, by key."""
+
+    def __init__(self, runner: Runner, jobs: Mapping[str, tuple[JobRef, Sequence[tuple[Pod, int]]]]) -> None:
+        self._runner = runner
+        self._jobs = jobs
+        self._keys: dict[JobRef, str] = {}
+
+    def hold(self, ask: Ask, pending: Pending) -> Bind | Wait:
+        """See `room.Room`. A request that can never be met waits: its unit says why."""
+        try:
+            found: Bind | Wait = self._runner.handle(HoldAsked(self._hold(ask), self._claims(pending)))
+        except UserError as error:
+            if error.code == 503:
+                raise
+            return Wait(error.message)
+        return found
+
+    def victims(self, ask: Ask, candidates: Sequence[str], pending: Pending) -> Victims | None:
+        """See `room.Room`."""
+        by_job = {self._jobs[key][0]: key for key in candidates if key in self._jobs}
+        try:
+            found: Leaving | None = self._runner.handle(
+                VictimsAsked(
+                    self._hold(ask),
+                    tuple(by_job),
+                    self._refs(pending.leaving),
+                    self._claims(pending),
+                    spares_others=ask.is_borrowed,
+                )
+            )
+        except UserError as error:
+            if error.code == 503:
+                raise
+            return None
+        return None if found is None else Victims(tuple(by_job[job] for job in found.jobs), found.groups)
+
+    def _hold(self, ask: Ask) -> Hold:
+        unit = ask.unit
+        job, pods = self._jobs[unit.key]
+        spec = replace(unit.spec.of_group(unit.key), lazy_preemption=False)
+        if ask.is_borrowed:
+            spec = replace(spec, priority=OPPORTUNISTIC_PRIORITY, pinned_cell_id="")
+        return Hold(unit.key, job, spec, ask.own, tuple(pod for pod, count in pods for _ in range(count)))
+
+    def _claims(self, pending: Pending) -> tuple[Claimed, ...]:
+        return tuple(
+            Claimed(self._hold(claim.ask), self._refs(claim.leaving))
+            for claim in pending.claims
+            if claim.ask.unit.key in self._jobs
+        )
+
+    def _refs(self, keys: Sequence[str]) -> tuple[JobRef, ...]:
+        return tuple(self._jobs[key][0] for key in keys if key in self._jobs)

@@ -1,0 +1,70 @@
+"""From jobs and queues to the objects that Kube Queue's users read: only what has changed is written."""
+
+from msgspec.structs import replace
+
+from hived_extender.job_kinds.job import JobState
+from hived_extender.queues.book import Book, Entry, Step
+from hived_extender.queues.publishing import Publisher
+from hived_extender.queues.queues import Queues
+from hived_extender.queues.records import Phase, QueueRecord, UnitRecord, unit_name
+
+_PHASES = {
+    Step.WAITING: Phase.ENQUEUED,
+    Step.STARTING: Phase.RESERVED,
+    Step.RUNNING: Phase.RUNNING,
+    Step.LEAVING: Phase.ENQUEUED,
+}
+
+
+class Records:
+    """See the module."""
+
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
+        self._told: dict[str, UnitRecord] = {}
+
+    def update(self, book: Book, queues: Queues) -> None:
+        """Have objects say what is so now. Cost O(jobs)."""
+        for key, entry in book.entries.items():
+            record = _unit_record(entry)
+            if record is not None and self._told.get(key) != record:
+                self._told[key] = record
+                self._publisher.want(record)
+        for entry in book.take_over():
+            record = _unit_record(entry)
+            if record is not None:
+                phase = Phase.SUCCEEDED if entry.job.state is JobState.SUCCEEDED else Phase.FAILED
+                self._publisher.want(replace(record, phase=phase, running=0, pending=0), is_last=True)
+                self._told.pop(entry.key, None)
+        for key in [key for key in self._told if key not in book.entries]:
+            self._publisher.forget(self._told.pop(key))
+        for path in queues.queues():
+            items = [self._item(book, key) for key in queues.order(path)]
+            self._publisher.want(QueueRecord(path, items))
+
+    def _item(self, book: Book, key: str) -> tuple[str, str, int]:
+        job, unit = book.entries[key].job.ref, book.entries[key].unit
+        return job.namespace, unit_name(job), 0 if unit is None else unit.priority
+
+
+def _unit_record(entry: Entry) -> UnitRecord | None:
+    unit = entry.unit
+    if unit is None:
+        return None
+    progress = entry.progress
+    phase = _PHASES[entry.step]
+    if entry.step is Step.STARTING and entry.written is None and entry.wanted is None:
+        phase = Phase.DEQUEUED
+    return UnitRecord(
+        entry.job.ref,
+        unit.queue,
+        unit.priority,
+        {name: f"{amount:g}" for name, amount in unit.request.items()},
+        phase,
+        message=entry.refusal,
+        attempts=entry.kept.attempts,
+        running=progress.bound_count if progress is not None else 0,
+        pending=progress.slot_count - progress.bound_count if progress is not None else 0,
+        evicted_for=entry.kept.evicted_for,
+        priority_class=entry.job.priority_class,
+    )

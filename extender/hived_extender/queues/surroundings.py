@@ -1,0 +1,85 @@
+"""Work and hardware beside the queues: guaranteed pods of no queued job, and the health of nodes.
+
+Both bear on the schedule that a virtual cluster would have alone. They are read off the core under the lock, and told
+to the queues as differences. Not thread-safe.
+"""
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from hived.errors import UserError
+from hived.groups import bind_info_of_slot
+from hived.specs import MIN_GUARANTEED_PRIORITY, BindInfo, PodSpec
+from hived.state import GroupState
+from hived_extender.queues.queues import Queues
+from hived_extender.recording.operations import STAND_IN
+from hived_extender.service.core import Core
+
+log = logging.getLogger(__name__)
+
+
+class Differences(msgspec.Struct, frozen=True):
+    """New groups, groups that are gone, and nodes with their health."""
+
+    new: Mapping[str, tuple[PodSpec, BindInfo]]
+    gone: Sequence[str]
+    nodes: Sequence[tuple[str, bool]]
+
+
+class Surroundings:
+    """What the queues have been told of one core."""
+
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
+        self._version = -1
+        self._groups: dict[str, None] = {}
+        self._bad: np.ndarray[tuple[int], np.dtype[np.bool_]] | None = None
+
+    def look(self, core: Core, queued: Collection[str]) -> Differences | None:
+        """The differences since the last look, None if nothing has changed.
+
+        `queued` are groups of queued jobs. To be called under the lock; cost O(groups).
+        """
+        if core.version == self._version:
+            return None
+        self._version = core.version
+        state = core.state
+        there = {
+            name: group
+            for name, group in state.groups.items()
+            if group.state is GroupState.ALLOCATED
+            and group.virtual is not None
+            and group.spec.priority >= MIN_GUARANTEED_PRIORITY
+            and name not in queued
+            and not name.startswith(STAND_IN)
+        }
+        new = {
+            name: (group.spec, bind_info_of_slot(state, group, 0))
+            for name, group in there.items()
+            if name not in self._groups
+        }
+        gone = [name for name in self._groups if name not in there]
+        self._groups = dict.fromkeys(there)
+        bad = np.array(state.cells.node_bad, np.bool_)
+        was = self._bad if self._bad is not None else np.zeros_like(bad)  # queues begin with healthy nodes
+        nodes = [(core.node_names[node], not bad[node]) for node in np.flatnonzero(bad != was).tolist()]
+        self._bad = bad
+        return Differences(new, gone, nodes)
+
+    def tell(self, found: Differences) -> None:
+        """Tell the queues; without the lock."""
+        for node, is_healthy in found.nodes:
+            self._queues.health(node, is_healthy)
+        for name in found.gone:
+            self._queues.told_gone(name)
+        for name, (spec, info) in found.new.items():
+            try:
+                self._queues.told_running(name, spec, info)
+            except UserError as error:
+                log.warning(
+                    "work of no queue counts nothing", extra={"fields": {"group": name, "reason": error.message}}
+                )
+        self._queues.room_made()

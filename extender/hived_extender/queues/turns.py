@@ -1,0 +1,198 @@
+"""The queues of one term of leadership, under one configuration: facts in, turns, calls on jobs and records out.
+
+Made anew when a term or another configuration begins, and told all jobs then, with the state that is kept on them. Not
+thread-safe.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from msgspec.structs import replace
+
+from hived.errors import UserError
+from hived.specs import ClusterSpec
+from hived_config.queueing import Queueing
+from hived_extender.job_kinds.job import Job, JobName, JobRef
+from hived_extender.job_kinds.marks import is_marked_held
+from hived_extender.job_kinds.needs import Need
+from hived_extender.pods.proofs import Prover
+from hived_extender.pods.wire import Pod
+from hived_extender.queues import kept
+from hived_extender.queues.book import Action, Book
+from hived_extender.queues.ledger import Unlimited
+from hived_extender.queues.live_room import LiveRoom
+from hived_extender.queues.policies import QueueRules, Rules, policy_named
+from hived_extender.queues.publishing import Publisher
+from hived_extender.queues.queues import Queues
+from hived_extender.queues.recording import Records
+from hived_extender.queues.surroundings import Surroundings
+from hived_extender.queues.tree_ledger import TreeLedger
+from hived_extender.queues.units import Evict, Start, Stop, Unit
+from hived_extender.queues.watched import Seen
+from hived_extender.quotas.backing import virtual_cluster_of
+from hived_extender.quotas.naming import quota_of
+from hived_extender.quotas.tree import QuotaTree
+from hived_extender.service.core import Core
+from hived_extender.service.service import Service
+from hived_extender.service.stimuli import GroupsEvicted, HoldDropped, HoldsLookedAt, HoldState, JobsBarred, Stimulus
+
+log = logging.getLogger(__name__)
+
+
+class Turns:
+    """See the module. `queues` and `book` may be looked at between calls."""
+
+    def __init__(
+        self, service: Service, core: Core, queueing: Queueing, tree: QuotaTree | None, prover: Prover,
+        publisher: Publisher, now: Callable[[], float],
+    ) -> None:  # fmt: skip
+        """Without a `tree` each virtual cluster is a queue. Cost O(cells)."""
+        self._service, self._prover, self._now = service, prover, now
+        self.queues = Queues(core.state.spec)
+        self._tree, self._cluster = tree, core.state.spec
+        new_ledger = Unlimited if tree is None else partial(TreeLedger, tree)
+        self.queues.told_rules(rules_of(queueing, tree, self._cluster), new_ledger)
+        self.book = Book(self.queues)
+        self._records = Records(publisher)
+        self._surroundings = Surroundings(self.queues)
+        self._refs: dict[str, tuple[JobRef, Sequence[tuple[Pod, int]]]] = {}
+        self._names: dict[JobName, str] = {}
+        self._room = LiveRoom(service.runner, self._refs)
+
+    # Facts
+
+    def job_seen(self, name: JobName, seen: Seen | None) -> None:
+        """A job looks like this now; None if it is gone."""
+        now, key = self._now(), self._names.get(name)
+        if key is not None and (seen is None or seen.job.ref.key != key):
+            self._job_gone(name, key, now)
+        if seen is None:
+            return
+        is_ours = seen.need is not None or bool(seen.problem)
+        if not is_ours and name not in self._names and not is_marked_held(seen.job.annotations):
+            return
+        job = seen.job
+        self._names[name] = job.ref.key
+        unit, problem = None, seen.problem
+        if seen.need is not None:
+            self._refs[job.ref.key] = job.ref, seen.need.pods
+            try:
+                unit = self._unit_of(job, seen.need)
+            except UserError as error:
+                problem = f"{job.ref}: {error.message}"
+        state = kept.read(job.annotations, job.ref.uid, self._prover)
+        self.book.job_seen(job, unit, state, now, problem, has_cells=self._has_cells(name))
+        self._bar(name, job.ref.key)
+        if job.state.is_over:
+            self._put(HoldDropped(job.ref.key))
+
+    def wrote(self, action: Action, error: str) -> None:
+        """A call on a job was made, or refused."""
+        self.book.wrote(action, error, self._now())
+
+    def follow_pods(self) -> None:
+        """See how far the pods of jobs with cells have come, and what goes on beside the queues. Cost O(groups)."""
+        states: Mapping[str, HoldState] = self._service.runner.handle(HoldsLookedAt())
+        for key in self.book.progressed(states, self._now()):
+            self._call_back(key, "")
+        with self._service.runner.look() as machine:
+            core, jobs = machine.cache.core, machine.cache.jobs
+            records = (record for name in self._names for record in jobs.pods_of(name))
+            queued = {record.request.spec.group.name for record in records if record.request is not None}
+            found = None if core is None else self._surroundings.look(core, queued)
+        if found is not None:
+            self._surroundings.tell(found)
+
+    # Turns
+
+    def take_turn(self) -> None:
+        """Decide whose turn it is, and note what is to be done about it."""
+        now = self._now()
+        for order in self.queues.turn(now, self._room):
+            match order:
+                case Start(key=key, is_borrowed=is_borrowed):
+                    self.book.let_go(key, now, is_borrowed=is_borrowed, due_s=self.queues.due(key))
+                case Stop(key=key, winner=winner):
+                    self._call_back(key, winner)
+                case Evict(groups=groups, winner=winner):
+                    self._put(GroupsEvicted(groups, winner))
+
+    def take_actions(self, limit: int) -> list[Action]:
+        """The calls on jobs that are due."""
+        return self.book.take_actions(self._now(), limit)
+
+    def record(self) -> None:
+        """Have objects say what is so now."""
+        self._records.update(self.book, self.queues)
+
+    def _job_gone(self, name: JobName, key: str, now: float) -> None:
+        self._names.pop(name, None)
+        self._bar(name, key)
+        if key in self._refs:
+            self.book.job_gone(self._refs.pop(key)[0], now)
+            self._put(HoldDropped(key))
+
+    def _unit_of(self, job: Job, need: Need) -> Unit:
+        """The unit of a job. Raises UserError if its quota is unknown, or another virtual cluster's."""
+        vc = need.spec.virtual_cluster
+        queue = vc
+        leaf = None if self._tree is None else quota_of(self._tree, job.labels, job.ref.namespace)
+        if leaf is not None:
+            backed = virtual_cluster_of(leaf, self._cluster)
+            if backed and backed != vc:
+                raise UserError(
+                    f"its quota {leaf.name} is backed by virtual cluster {backed}, and its pods ask for {vc}: annotate "
+                    f"their template hivedscheduler.microsoft.com/virtual-cluster: {backed}, or name another quota"
+                )
+            queue = leaf.name
+        return Unit(
+            job.ref.key, queue, need.spec, job.created_s, need.user, need.request, need.is_preemptible, need.limit_s
+        )
+
+    def _call_back(self, key: str, winner: str) -> None:
+        """A job gives its cells back: its pods are to end, and new ones get none."""
+        self.book.call_back(key, winner, self._now())
+        self._bar(self.book.entries[key].job.ref.job_name, key)
+        self._put(HoldDropped(key))
+
+    def _bar(self, name: JobName, key: str) -> None:
+        """Have the pods of a job wait until its turn: its owner may have let it go."""
+        entry = self.book.entries.get(key)
+        if entry is None or entry.step.has_cells or entry.unit is None:
+            self._put(JobsBarred(freed=(name,)))
+        else:
+            self._put(
+                JobsBarred({name: f"its job waits in queue {entry.unit.queue}: it is let go when it is its turn"})
+            )
+
+    def _has_cells(self, name: JobName) -> bool:
+        with self._service.runner.look() as machine:
+            return any(record.state.is_placed for record in machine.cache.jobs.pods_of(name))
+
+    def _put(self, stimulus: Stimulus) -> None:
+        try:
+            self._service.runner.handle(stimulus)
+        except UserError as error:
+            log.info("the service does not take part", extra={"fields": {"cause": error.message}})
+
+
+def rules_of(queueing: Queueing, tree: QuotaTree | None, cluster: ClusterSpec) -> Rules:
+    """The rules of all queues, by the configuration. The leaves of a tree have those of their virtual clusters, but
+    borrow as the tree says.
+    """
+    policy = policy_named(queueing.policy.value)
+    queues = {
+        vc: QueueRules(
+            policy=policy,
+            weight=own.weight,
+            borrows=own.borrows,
+            most_running=own.most_running,
+            most_waiting=own.most_waiting,
+        )
+        for vc, own in queueing.virtual_clusters.items()
+    }
+    for leaf in tree.leaves() if tree is not None else ():
+        of_vc = queues.get(virtual_cluster_of(leaf, cluster), QueueRules(policy=policy))
+        queues[leaf.name] = replace(of_vc, borrows=None)
+    return Rules(QueueRules(policy=policy, borrows=False), queues, queueing.half_life_s)

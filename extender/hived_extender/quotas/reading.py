@@ -1,0 +1,244 @@
+"""An ElasticQuotaTree (`scheduling.sigs.k8s.io/v1beta1`) as a tree of quotas, and all rules that it has to keep.
+
+Every mistake is told at once, with its place in the object. Anybody who may write the object may have written it, so
+depth and number are bounded.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from hived.errors import UserError
+from hived_config.quantities import quantity
+from hived_extender.quotas.tree import ROOT, Quota, QuotaTree
+
+MOST_QUOTAS, MOST_LEVELS, LONGEST_NAME = 10_000, 32, 253
+UNLIMITED = 2**31 - 1
+"""As much, or more, is no limit; of bytes as many times as much, since 2 GiB is none."""
+
+MAX_JOBS = "kube-queue/max-jobs"
+LEND_LIMIT = "alibabacloud.com/lendlimit"
+OVERSELL = "oversellrate"
+VIRTUAL_CLUSTER = "hivedscheduler.microsoft.com/virtual-cluster"
+DRAIN = "hivedscheduler.microsoft.com/over-quota"
+DRAINS = ("wait", "preempt-newest", "preempt-least-work")
+
+Amounts = dict[str, float]
+Object = Mapping[str, Any]
+
+
+class _Node(msgspec.Struct):
+    """A quota as it stands in the object."""
+
+    quota: Quota
+    place: str
+    is_unlimited: bool = False
+
+
+class _Reader:
+    """Reads one object, and notes every mistake."""
+
+    def __init__(self) -> None:
+        self.mistakes: list[str] = []
+        self.nodes: list[_Node] = []
+        self.oversell = 1.0
+
+    def note(self, place: str, found: str, expected: str) -> None:
+        self.mistakes.append(f"{place}: {found}; expected {expected}")
+
+    def read(self, value: object, place: str, parent: str, depth: int, vc: str) -> str:
+        """A quota and all below it; returns its full name, "" if it has none."""
+        if not isinstance(value, Mapping):
+            self.note(place, f"found {_shown(value)}", "an object with name, min and max")
+            return ""
+        if depth > MOST_LEVELS or len(self.nodes) >= MOST_QUOTAS:
+            self.note(place, "too deep or too many", f"at most {MOST_LEVELS} levels and {MOST_QUOTAS} quotas")
+            return ""
+        name = ROOT if not parent else self._name(value, place, parent)
+        if not name:
+            return ""
+        attributes = self._mapping(value.get("attributes"), f"{place}.attributes")
+        vc = str(attributes.get(VIRTUAL_CLUSTER) or vc)
+        least, most = (self._amounts(value.get(key), f"{place}.{key}") for key in ("min", "max"))
+        most_jobs = most.pop(MAX_JOBS, None)
+        least.pop(MAX_JOBS, None)
+        node = _Node(Quota(name), place)
+        self.nodes.append(node)
+        children = self._children(value, place, name, depth, vc)
+        node.quota = Quota(
+            name,
+            parent,
+            children,
+            self._namespaces(value.get("namespaces"), f"{place}.namespaces", is_leaf=not children),
+            least,
+            {key: amount for key, amount in most.items() if not is_unlimited(key, amount)},
+            self._lend_limit(attributes, place, least),
+            int(most_jobs) if most_jobs is not None and most_jobs < UNLIMITED else None,
+            self._drain(attributes, place),
+            vc,
+        )
+        if not parent:
+            self._check_root(least, most, place)
+            self.oversell = self._rate(attributes, place)
+        return name
+
+    def _name(self, value: Object, place: str, parent: str) -> str:
+        name = value.get("name")
+        if isinstance(name, str) and name and "/" not in name and len(name) <= LONGEST_NAME:
+            return f"{parent}/{name}"
+        self.note(f"{place}.name", f"found {_shown(name)}", f"a name without '/', at most {LONGEST_NAME} characters")
+        return ""
+
+    def _children(self, value: Object, place: str, name: str, depth: int, vc: str) -> tuple[str, ...]:
+        children = value.get("children")
+        if children is None:
+            return ()
+        if not isinstance(children, list):
+            self.note(f"{place}.children", f"found {_shown(children)}", "a list")
+            return ()
+        read = (
+            self.read(child, f"{place}.children[{index}]{_called(child)}", name, depth + 1, vc)
+            for index, child in enumerate(children)
+        )
+        return tuple(filter(None, read))
+
+    def _namespaces(self, value: object, place: str, *, is_leaf: bool) -> tuple[str, ...]:
+        if value is None:
+            return ()
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            self.note(place, f"found {_shown(value)}", "a list of names")
+            return ()
+        if value and not is_leaf:
+            self.note(place, "namespaces of a quota that has children", "namespaces at its leaves only")
+        return tuple(value)
+
+    def _amounts(self, value: object, place: str) -> Amounts:
+        found: Amounts = {}
+        for name, given in self._mapping(value, place).items():
+            amount = quantity(given)
+            if amount is None:
+                self.note(f"{place}.{name}", f"found {_shown(given)}", "a quantity of at least 0, such as 8 or 64Gi")
+            else:
+                found[name] = amount
+        return found
+
+    def _lend_limit(self, attributes: Object, place: str, least: Amounts) -> Amounts:
+        text = attributes.get(LEND_LIMIT)
+        if text is None:
+            return {}
+        where = f"{place}.attributes.{LEND_LIMIT}"
+        try:
+            value = msgspec.json.decode(str(text))
+        except (ValueError, RecursionError):
+            self.note(where, f"found {_shown(text)}", 'JSON such as {"nvidia.com/gpu": 8}')
+            return {}
+        found = self._amounts(value, where)
+        for name, amount in found.items():
+            if amount > least.get(name, 0.0):
+                self.note(f"{where}.{name}", f"{amount:g} is more than min {least.get(name, 0.0):g}", "at most min")
+        return found
+
+    def _drain(self, attributes: Object, place: str) -> str:
+        said = attributes.get(DRAIN, DRAINS[0])
+        if said not in DRAINS:
+            self.note(f"{place}.attributes.{DRAIN}", f"found {_shown(said)}", f"one of {', '.join(DRAINS)}")
+            return DRAINS[0]
+        return str(said)
+
+    def _rate(self, attributes: Object, place: str) -> float:
+        rate = quantity(attributes.get(OVERSELL, "1"))
+        if rate is None or not rate > 0:
+            found = _shown(attributes.get(OVERSELL))
+            self.note(f"{place}.attributes.{OVERSELL}", f"found {found}", "a number above 0, such as 1.2")
+            return 1.0
+        return rate
+
+    def _mapping(self, value: object, place: str) -> Object:
+        if value is None or isinstance(value, Mapping):
+            return value or {}
+        self.note(place, f"found {_shown(value)}", "an object")
+        return {}
+
+    def _check_root(self, least: Amounts, most: Amounts, place: str) -> None:
+        for name in sorted(least.keys() | most.keys()):
+            if least.get(name) != most.get(name):
+                found = f"min {name} is {_amount(least.get(name))} and max {_amount(most.get(name))}"
+                self.note(place, found, "the same in min and max of the root")
+
+
+def is_unlimited(resource: str, amount: float) -> bool:
+    """Is this much of a resource no limit?"""
+    is_bytes = resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")
+    return amount >= (UNLIMITED * 2**30 if is_bytes else UNLIMITED)
+
+
+def read_tree(document: Object, total: Mapping[str, float] | None = None) -> QuotaTree:
+    """The tree of an object. `total` is what the cluster has, by resource; None if that is not known.
+
+    Raises UserError, which lists every mistake with its place, the finding and the expectation.
+    """
+    reader = _Reader()
+    spec = document.get("spec")
+    root = spec.get("root") if isinstance(spec, Mapping) else None
+    if not isinstance(root, Mapping):
+        raise UserError(f"spec.root: found {_shown(root)}; expected an object with name, min, max and children")
+    reader.read(root, "spec.root", "", 1, "")
+    _check_names(reader)
+    _check_amounts(reader, total or {})
+    if reader.mistakes:
+        raise UserError("\n".join(reader.mistakes))
+    return QuotaTree({node.quota.name: node.quota for node in reader.nodes}, reader.oversell)
+
+
+def _check_names(reader: _Reader) -> None:
+    seen: dict[str, str] = {}
+    namespaces: dict[str, str] = {}
+    for node in reader.nodes:
+        short = node.quota.short_name
+        if short in seen:
+            reader.note(f"{node.place}.name", f"{short!r} stands at {seen[short]} as well", "names that are unique")
+        seen.setdefault(short, node.place)
+        for namespace in node.quota.namespaces:
+            if namespace in namespaces:
+                found = f"namespace {namespace} is in {namespaces[namespace]} as well"
+                reader.note(f"{node.place}.namespaces", found, "each namespace in one quota")
+            namespaces.setdefault(namespace, node.quota.name)
+
+
+def _check_amounts(reader: _Reader, total: Mapping[str, float]) -> None:
+    quotas = {node.quota.name: node.quota for node in reader.nodes}
+    for node in reader.nodes:
+        quota = node.quota
+        for name, least in quota.min.items():
+            most = quota.max.get(name)
+            if most is not None and least > most:
+                reader.note(node.place, f"min {name} is {least:g}, more than max {most:g}", "min of at most max")
+            below = sum(quotas[child].min.get(name, 0.0) for child in quota.children)
+            if below > least and not is_unlimited(name, least):
+                found = f"the min {name} of its children are {below:g} together, its own is {least:g}"
+                reader.note(node.place, found, "a min of at least the sum of its children's")
+        parent = quotas.get(quota.parent)
+        for name, most in parent.max.items() if parent is not None else ():
+            own = quota.max.get(name)
+            if own is not None and own > most:
+                found = f"max {name} is {own:g}, its parent's {most:g}"
+                reader.note(node.place, found, "a max of at most the parent's")
+        if parent is None:
+            for name, most in quota.max.items():
+                if name in total and most > total[name]:
+                    reader.note(node.place, f"max {name} is {most:g}, the cluster has {total[name]:g}", "at most that")
+
+
+def _called(value: object) -> str:
+    name = value.get("name") if isinstance(value, Mapping) else None
+    return f" ({name[:40]})" if isinstance(name, str) and name else ""
+
+
+def _amount(value: float | None) -> str:
+    return "absent" if value is None else f"{value:g}"
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:56] + "..."

@@ -1,0 +1,208 @@
+"""How much of a tree is in use, and who may use more: Kube Queue's filter, quota by quota.
+
+For each quota and resource: `used` of all its jobs, and of those that may not be preempted. Of a parent both are the
+sums of its children's. Cost of a change or a question: O(depth x resources).
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from hived_extender.quotas.reading import is_unlimited
+from hived_extender.quotas.tree import Quota, QuotaTree
+
+EPSILON = 1e-9
+"""Of an amount: sums of fractions of cores are not exact."""
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A job may not run now: the quota and the resource that are in the way, "" for the number of jobs."""
+
+    quota: str
+    resource: str
+    text: str
+
+
+class _Use(msgspec.Struct):
+    """Of one quota."""
+
+    used: dict[str, float]
+    fixed: dict[str, float]  # of jobs that may not be preempted
+    jobs: int = 0
+    pending: int = 0
+
+
+class Usage:
+    """See the module. Jobs are told as the full name of their leaf, their request by resource, and whether they may be
+    preempted.
+    """
+
+    def __init__(self, tree: QuotaTree) -> None:
+        self.tree = tree
+        self._uses = {name: _Use({}, {}) for name in tree.quotas}
+
+    def take(self, queue: str, request: Mapping[str, float], *, is_preemptible: bool = True) -> None:
+        """A job runs from now on."""
+        self._count(queue, request, 1, is_preemptible=is_preemptible)
+
+    def give_back(self, queue: str, request: Mapping[str, float], *, is_preemptible: bool = True) -> None:
+        """A job runs no more."""
+        self._count(queue, request, -1, is_preemptible=is_preemptible)
+
+    def wait(self, queue: str, count: int) -> None:
+        """So many jobs more, or less, wait in a leaf."""
+        self._uses[queue].pending += count
+
+    def used(self, queue: str) -> Mapping[str, float]:
+        """The use of a quota, by resource."""
+        return self._uses[queue].used
+
+    def jobs(self, queue: str) -> int:
+        """How many jobs of a quota run."""
+        return self._uses[queue].jobs
+
+    def refusal(
+        self, queue: str, request: Mapping[str, float], *, is_preemptible: bool = True, heeds_hunger: bool = False
+    ) -> Refusal | None:
+        """Why a job may not run beside all that runs, None if it may. Only jobs that may be preempted go above a min.
+
+        With `heeds_hunger` they do not while another leaf below its own min has jobs that wait.
+        """
+        path = self.tree.path(queue)
+        for quota in path:
+            most = quota.max_jobs
+            if most is not None and self._uses[quota.name].jobs + 1 > most * self.tree.oversell:
+                return self._too_many_jobs(quota)
+        if not is_preemptible:
+            return self._beyond(path, request, is_min=True)
+        if heeds_hunger and self._is_above_min(queue, request) and (hungry := self._hungry(queue)):
+            text = f"Insufficient quota in quota {queue}: {hungry} is below its min and has jobs that wait"
+            return Refusal(queue, "", text)
+        return self._beyond(path, request, is_min=False)
+
+    def is_within_min(self, queue: str, request: Mapping[str, float]) -> bool:
+        """Is a job part of the guaranteed use, beside all that runs, at its leaf and above?
+
+        Resources that no min of the tree names do not count.
+        """
+        counted = self.tree.guaranteed_resources
+        if not counted:
+            return False
+        wanted = {name: amount for name, amount in request.items() if name in counted}
+        return not any(
+            self._uses[quota.name].used.get(name, 0.0) + amount > self._limit(name, quota.min.get(name, 0.0)) + EPSILON
+            for quota in self.tree.path(queue)
+            for name, amount in wanted.items()
+        )
+
+    def dominant_share(self, queue: str) -> float:
+        """The largest used / min of a leaf, over resources of its min; without a min, its use counts as infinite."""
+        quota, used = self.tree.quotas[queue], self._uses[queue].used
+        shares = [used.get(name, 0.0) / amount for name, amount in quota.min.items() if amount]
+        if shares:
+            return max(shares)
+        return float("inf") if any(used.values()) else 0.0
+
+    def over(self) -> dict[str, dict[str, float]]:
+        """By quota, the resources of which it uses more than its max, and how much more. Never negative."""
+        found: dict[str, dict[str, float]] = {}
+        for quota in self.tree.quotas.values():
+            used = self._uses[quota.name].used
+            excess = {
+                name: used.get(name, 0.0) - self._limit(name, most)
+                for name, most in quota.max.items()
+                if used.get(name, 0.0) > self._limit(name, most) + EPSILON
+            }
+            if excess:
+                found[quota.name] = excess
+        return found
+
+    def with_lend_limit(self, name: str, resource: str) -> float:
+        """The use of a quota as its parent sees it: the part of its min that it does not lend counts as used."""
+        quota = self.tree.quotas[name]
+        least, lent = quota.min.get(resource, 0.0), quota.lend_limit.get(resource)
+        kept = 0.0 if lent is None or is_unlimited(resource, least) else max(0.0, least - lent)
+        if quota.is_leaf:
+            return max(self._uses[name].used.get(resource, 0.0), kept)
+        return max(sum(self.with_lend_limit(child, resource) for child in quota.children), kept)
+
+    # Inside
+
+    def _count(self, queue: str, request: Mapping[str, float], sign: int, *, is_preemptible: bool) -> None:
+        for quota in self.tree.path(queue):
+            use = self._uses[quota.name]
+            use.jobs += sign
+            for name, amount in request.items():
+                use.used[name] = _sum(use.used.get(name, 0.0), sign * amount)
+                if not is_preemptible:
+                    use.fixed[name] = _sum(use.fixed.get(name, 0.0), sign * amount)
+
+    def _limit(self, resource: str, amount: float) -> float:
+        return float("inf") if is_unlimited(resource, amount) else amount * self.tree.oversell
+
+    def _beyond(self, path: list[Quota], request: Mapping[str, float], *, is_min: bool) -> Refusal | None:
+        """The first quota of a path with too little left of a resource."""
+        for place, quota in enumerate(path):
+            limits = quota.min if is_min else quota.max
+            for name, amount in request.items():
+                if not amount or (not is_min and name not in limits):
+                    continue
+                if is_min:
+                    used = self._uses[quota.name].fixed.get(name, 0.0)
+                else:
+                    used = self._used_below(path[place - 1] if place else None, quota, name)
+                limit = self._limit(name, limits.get(name, 0.0))
+                if used + amount > limit + EPSILON:
+                    return self._insufficient(quota, name, amount, limit, used, is_min=is_min)
+        return None
+
+    def _used_below(self, child: Quota | None, quota: Quota, resource: str) -> float:
+        """The use of a quota for a job below `child`, whose own reserve does not count against it."""
+        if child is None:
+            return self._uses[quota.name].used.get(resource, 0.0)
+        own = self._uses[child.name].used.get(resource, 0.0)
+        return self.with_lend_limit(quota.name, resource) - self.with_lend_limit(child.name, resource) + own
+
+    def _is_above_min(self, queue: str, request: Mapping[str, float]) -> bool:
+        quota, used = self.tree.quotas[queue], self._uses[queue].used
+        return any(
+            used.get(name, 0.0) + amount > self._limit(name, quota.min.get(name, 0.0)) + EPSILON
+            for name, amount in request.items()
+            if name in self.tree.guaranteed_resources
+        )
+
+    def _hungry(self, queue: str) -> str:
+        """The name of another leaf that is below its min in a resource, and has jobs that wait; "" if none is."""
+        for leaf in self.tree.leaves():
+            use = self._uses[leaf.name]
+            is_below = any(
+                use.used.get(name, 0.0) < amount for name, amount in leaf.min.items() if not is_unlimited(name, amount)
+            )
+            if leaf.name != queue and use.pending and is_below:
+                return leaf.name
+        return ""
+
+    def _too_many_jobs(self, quota: Quota) -> Refusal:
+        jobs, most = self._uses[quota.name].jobs, quota.max_jobs
+        text = (
+            f"Insufficient quota(kube-queue/max-jobs) in quota {quota.name}: request 1, max {most}, used {jobs}, "
+            f"oversellreate {self.tree.oversell:g}. Wait for running jobs to complete"
+        )
+        return Refusal(quota.name, "", text)
+
+    def _insufficient(
+        self, quota: Quota, resource: str, amount: float, limit: float, used: float, *, is_min: bool
+    ) -> Refusal:
+        word = "min" if is_min else "max"
+        most = limit / self.tree.oversell
+        text = (
+            f"Insufficient quota({resource}) in quota {quota.name}: request {amount:g}, {word} {most:g}, "
+            f"used {used:g}, oversellreate {self.tree.oversell:g}. Wait for running jobs to complete"
+        )
+        return Refusal(quota.name, resource, text)
+
+
+def _sum(value: float, change: float) -> float:
+    """The sum, without the crumbs that sums of fractions leave."""
+    found = value + change
+    return 0.0 if abs(found) < EPSILON else found

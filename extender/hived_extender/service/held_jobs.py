@@ -1,0 +1,120 @@
+"""The jobs that cells are held for, and what is asked of the core for one of them. Not thread-safe."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hived.errors import UserError
+from hived.events import Offer
+from hived.scheduler import Asked
+from hived.specs import FREE_PRIORITY, PodRequest
+from hived.topology import IntArray
+from hived_extender.job_kinds.job import JobName, JobRef
+from hived_extender.kube_rules.reader import DemandsReader
+from hived_extender.service.cluster_cache import ClusterCache
+from hived_extender.service.core import Core
+from hived_extender.service.held import Held
+from hived_extender.service.pods import PodRecord
+from hived_extender.service.stand_ins import ranges_of, sizes_of
+from hived_extender.service.stimuli import Hold
+
+
+class HeldJobs:
+    """`by_key` has every hold, also one that is lost and to be asked again; a job has one at most."""
+
+    def __init__(self, cache: ClusterCache) -> None:
+        self._cache = cache
+        self._demands = DemandsReader()
+        self.by_key: dict[str, Held] = {}
+        self._keys: dict[JobName, str] = {}
+
+    def put(self, held: Held) -> None:
+        """Cells are held, or are to be."""
+        self.by_key[held.hold.key] = held
+        self._keys[held.hold.job.job_name] = held.hold.key
+
+    def pop(self, key: str) -> Held | None:
+        """Forget a hold; returns it."""
+        held = self.by_key.pop(key, None)
+        if held is not None and self._keys.get(held.hold.job.job_name) == key:
+            del self._keys[held.hold.job.job_name]
+        return held
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.by_key.clear()
+        self._keys.clear()
+
+    def of(self, job: JobName | None) -> Held | None:
+        """The hold of a job, None if it has none."""
+        key = self._keys.get(job) if job is not None else None
+        return self.by_key.get(key) if key is not None else None
+
+    def placed(self, job: JobName) -> list[PodRecord]:
+        """The pods of a job that have cells."""
+        pods = self._cache.jobs.pods_of(job)
+        return [one for one in pods if one.state.has_node and one.is_in_core and one.place.info is not None]
+
+    def asked(self, core: Core, held: Held) -> Asked | None:
+        """The request for all slots that no pod of the job has yet; None if there are none."""
+        hold, left = held.hold, sizes_of(held.hold.spec.group.members)
+        slots = list(range(len(left)))
+        for record in self.placed(hold.job.job_name):
+            size = len(record.place.info.leaf_cell_indices) if record.place.info is not None else 0
+            taken = next((slot for slot in reversed(slots) if left[slot] == size), None)
+            if taken is not None:
+                slots.remove(taken)
+        if not slots:
+            return None
+        request = held.request([left[slot] for slot in slots])
+        return Asked(request, offer=self._offer(hold, request, slots), own=_own(core, hold, slots))
+
+    def _offer(self, hold: Hold, request: PodRequest, slots: Sequence[int]) -> Offer | None:
+        """The nodes that Kubernetes' rules allow pods like the templates, as far as is known; any without templates."""
+        if not hold.pods:
+            return None
+        records: dict[int, PodRecord] = {}
+        for pod in (hold.pods[slot] for slot in slots):
+            if id(pod) not in records:
+                meta = pod.metadata
+                record = PodRecord(f"{hold.key}#{len(records)}", meta.name, meta.namespace)
+                record.ruled = self._demands.read(pod)
+                records[id(pod)] = record
+        return self._cache.offers.of(request, [records[id(hold.pods[slot])] for slot in slots])
+
+    def pods_of(self, job: JobRef) -> list[PodRequest]:
+        """The pods of a job, and its stand-in, as the core knows them."""
+        pods = [one.request for one in self.placed(job.job_name) if one.request is not None]
+        held = self.of(job.job_name)
+        return pods + ([held.stand_in] if held is not None and held.stand_in is not None else [])
+
+    def opportunistic(self, core: Core) -> dict[str, list[PodRequest]]:
+        """The pods of opportunistic groups of no job of a queue, newest groups first."""
+        found: dict[str, list[PodRequest]] = {}
+        for name, group in reversed(core.state.groups.items()):
+            if group.virtual is not None or not group.slots_of:
+                continue
+            records = [self._cache.pods.get(uid) for uid in group.slots_of]
+            if any(one is None or self.of(one.job_object) is not None for one in records):
+                continue
+            found[name] = list({pod.uid: pod for pod in group.holders if pod is not None}.values())
+        return found
+
+
+def _own(core: Core, hold: Hold, slots: Sequence[int]) -> IntArray | None:
+    """The virtual leaves of a hold for some of its slots; None if it names none, or pods of it have them."""
+    if not hold.own:
+        return None
+    own, sizes = np.array(hold.own, np.int64), sizes_of(hold.spec.group.members)
+    if len(slots) == len(sizes):
+        return own.astype(np.int32)
+    if len(own) != sum(sizes) or (own < 0).any() or (own >= len(core.state.cells.priority)).any():
+        raise UserError(f"own cells of {hold.key} are no virtual leaf cells, one for each leaf cell of its pods")
+    free: dict[int, list[IntArray]] = {}
+    for size, leaves in zip(sizes, ranges_of(sizes), strict=True):
+        if (core.state.cells.priority[own[leaves]] == FREE_PRIORITY).all():
+            free.setdefault(size, []).append(own[leaves].astype(np.int32))
+    try:
+        return np.concatenate([free[sizes[slot]].pop(0) for slot in slots])
+    except (KeyError, IndexError):
+        return None

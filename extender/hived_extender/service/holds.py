@@ -1,0 +1,219 @@
+"""Cells held for jobs that wait in a queue, until their pods come: a job is let go only once its whole gang has cells.
+
+`HoldAsked` takes cells by a stand-in (`held.py`). Nobody else can take them for free; who has a guarantee may take
+cells of opportunistic jobs back. When a pod of the job asks, it takes a slot of its size on a node that kube-scheduler
+offers. If it offers none of them, the cells are held no longer, and the pod is placed like any other. Holds are not
+written down: a new leader knows bound pods alone, and the queue asks again. Not thread-safe.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hived.decisions import Bind, Wait
+from hived.errors import UserError
+from hived.events import Phase
+from hived.groups import virtual_leaves
+from hived.specs import PodRequest
+from hived_extender.job_kinds.job import JobName, JobRef
+from hived_extender.service.claims import Afterwards, Claim, met
+from hived_extender.service.cluster_cache import ClusterCache
+from hived_extender.service.core import Core
+from hived_extender.service.held import Held
+from hived_extender.service.held_jobs import HeldJobs
+from hived_extender.service.held_pods import HeldPods
+from hived_extender.service.pods import PodState
+from hived_extender.service.preemptions import Preemptions
+from hived_extender.service.reclaiming import least_prefix
+from hived_extender.service.retries import Retries
+from hived_extender.service.stand_ins import sizes_of, stand_in_name
+from hived_extender.service.stimuli import (
+    Claimed,
+    GroupsEvicted,
+    HoldAsked,
+    HoldDropped,
+    HoldsLookedAt,
+    HoldState,
+    JobsBarred,
+    Victims,
+    VictimsAsked,
+)
+
+log = logging.getLogger(__name__)
+
+NEEDS_VICTIMS = "others have to leave first"
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBind(Bind):
+    """Cells are held. `virtual` are the virtual leaves of those that no pod has yet, none if borrowed."""
+
+    virtual: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsVictims(Wait):
+    """There would be room if others left. Nothing is held, and nobody has been asked to leave."""
+
+
+class Holds:
+    """See the module. `pods` answers the pods of held jobs."""
+
+    def __init__(self, cache: ClusterCache, preemptions: Preemptions, retries: Retries) -> None:
+        self._cache, self._preemptions, self._retries = cache, preemptions, retries
+        self._jobs = HeldJobs(cache)
+        self.pods = HeldPods(cache, self._jobs)
+        self._number = 0
+
+    def handlers(self) -> dict[type[Any], Callable[[Any], Any]]:
+        """The handler of each stimulus about held cells."""
+        return {
+            HoldAsked: self.ask,
+            VictimsAsked: self.victims,
+            GroupsEvicted: self.evict,
+            HoldDropped: lambda one: self.drop(one.key),
+            HoldsLookedAt: lambda one: self.states(),
+            JobsBarred: self.bar,
+        }
+
+    # Questions of queues
+
+    def ask(self, asked: HoldAsked) -> Bind | Wait:
+        """Hold cells for a job. Raises UserError for a request that can never be met, or where nobody leads."""
+        hold = asked.hold
+        core, held = self._core, self._jobs.by_key.get(hold.key)
+        if held is not None and not held.is_lost and held.answer is not None:
+            return held.answer
+        earlier = self._jobs.of(hold.job.job_name)
+        if earlier is not None and earlier is not held:
+            self.drop(earlier.hold.key)
+        self._number += 1
+        held = Held(hold, stand_in_name(self._number, hold.key))
+        claims = [self._claim(each) for each in asked.claims]
+        before = met(core, claims) if claims else []
+        found = self._take(core, held)
+        if claims and isinstance(found, Bind) and met(core, claims) != before:
+            self._withdraw(core, held)
+            return Wait("its cells are for jobs that come first")
+        return found
+
+    def _claim(self, claimed: Claimed) -> Claim:
+        hold = claimed.hold
+        asked = self._jobs.asked(self._core, Held(hold, stand_in_name(0, hold.key)))
+        return Claim(asked, self._pods_of(claimed.leaving))
+
+    def _pods_of(self, jobs: Sequence[JobRef]) -> list[PodRequest]:
+        return [pod for job in jobs for pod in self._jobs.pods_of(job)]
+
+    def _withdraw(self, core: Core, held: Held) -> None:
+        """Hold nothing, as if it had not been asked."""
+        held.release(core)
+        held.answer, held.is_lost = None, True
+        if not self._jobs.placed(held.hold.job.job_name):
+            self.drop(held.hold.key)
+
+    def victims(self, wanted: VictimsAsked) -> Victims | None:
+        """The jobs and groups that would have to leave for a hold, at the least; None if all of them are not enough."""
+        core, present = self._core, self._jobs.by_key.get(wanted.hold.key)
+        asked = self._jobs.asked(core, Held(wanted.hold, stand_in_name(0, wanted.hold.key)))
+        if asked is None or (present is not None and present.stand_in is not None):
+            return Victims(())
+        afterwards = Afterwards(core, [self._claim(each) for each in wanted.claims], self._pods_of(wanted.leaving))
+        jobs = {job: self._jobs.pods_of(job) for job in wanted.candidates}
+        groups = {} if wanted.spares_others else self._jobs.opportunistic(core)
+        leaving = least_prefix(
+            [*jobs.values(), *groups.values()],
+            lambda gone: afterwards.binds_without(asked, [pod for pods in gone for pod in pods]),
+        )
+        if leaving is None:
+            return None
+        chosen = {id(pods) for pods in leaving}
+        return Victims(
+            tuple(job for job, pods in jobs.items() if id(pods) in chosen),
+            tuple(name for name, pods in groups.items() if id(pods) in chosen),
+        )
+
+    def evict(self, evicted: GroupsEvicted) -> None:
+        """Have all pods of these groups leave."""
+        core, pods = self._core, self._cache.pods
+        uids = dict.fromkeys(uid for group in evicted.groups for uid in core.holders(group))
+        self._preemptions.evict_for([one for one in map(pods.get, uids) if one is not None], evicted.winner)
+
+    def drop(self, key: str) -> None:
+        """Give back what is held for a job; its pods that wait ask at their own priority again."""
+        held = self._jobs.pop(key)
+        if held is not None:
+            if self._cache.core is not None:
+                held.release(self._cache.core)
+            self._run_at(held.hold.job.job_name, None)
+
+    def bar(self, change: JobsBarred) -> None:
+        """Hold some jobs back, and others no longer."""
+        self._cache.jobs.bar(change.barred)
+        for record in self._cache.jobs.free(change.freed):
+            self._retries.appeared(record.uid)
+
+    def states(self) -> dict[str, HoldState]:
+        """How far the pods of each held job have come."""
+        return {key: self._state_of(held) for key, held in self._jobs.by_key.items()}
+
+    def forget_all(self) -> None:
+        """The term is over, and with it all that was held."""
+        self._jobs.clear()
+        self._cache.jobs.forget_all()
+
+    # Inside
+
+    @property
+    def _core(self) -> Core:
+        if self._cache.core is None:
+            raise UserError("this replica does not lead", 503)
+        return self._cache.core
+
+    def _take(self, core: Core, held: Held) -> Bind | Wait:
+        asked = self._jobs.asked(core, held)
+        if asked is None:
+            self._keep(held)
+            held.answer = HeldBind(held.place_of_all(core, self._jobs.placed(held.hold.job.job_name)))
+            return held.answer
+        found = core.decide(asked.pod, Phase.FILTERING, asked.offer, commit=True, own=asked.own)
+        if not isinstance(found, Bind):
+            if self._jobs.placed(held.hold.job.job_name):  # what runs of it, runs at this priority
+                self._keep(held)
+                held.is_lost = True
+            return found if isinstance(found, Wait) else NeedsVictims(NEEDS_VICTIMS)
+        held.stand_in = asked.pod
+        return self._answer_held(core, held, found)
+
+    def _answer_held(self, core: Core, held: Held, found: Bind) -> Bind:
+        self._keep(held)
+        info = held.place_of_all(core, self._jobs.placed(held.hold.job.job_name))
+        held.answer = HeldBind(info, found.lazily_preempted, (), found.gave_up, virtual_leaves(core.state, held.name))
+        log.info("cells held", extra={"fields": {"job": held.hold.key, "pods": len(held.sizes)}})
+        return held.answer
+
+    def _keep(self, held: Held) -> None:
+        held.is_lost = False
+        self._cache.jobs.free([held.hold.job.job_name])
+        self._jobs.put(held)
+        self._run_at(held.hold.job.job_name, held.hold.spec.priority)
+
+    def _run_at(self, job: JobName, priority: int | None) -> None:
+        """Pods of a job that wait ask at another priority, and are tried."""
+        changed = self._cache.jobs.run_at(job, priority)
+        for record in (one for one in changed if not one.state.has_node):
+            self._cache.bound.release(record)
+            if record.gang is not None:
+                self._cache.gang_changed(record.gang, False)
+            elif not record.is_of_dialect and record.reading is not None:
+                self._cache.take_note(record, record.reading)
+        for record in self._cache.jobs.pods_of(job):
+            if record.state is PodState.WAITING:
+                self._retries.appeared(record.uid)
+
+    def _state_of(self, held: Held) -> HoldState:
+        placed = self._jobs.placed(held.hold.job.job_name)
+        bound = [one for one in placed if one.state is PodState.BOUND]
+        count = len(sizes_of(held.hold.spec.group.members))
+        return HoldState(count, len(held.sizes), len(placed), len(bound), held.is_lost)

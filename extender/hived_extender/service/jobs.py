@@ -1,0 +1,72 @@
+"""Which job a pod belongs to, which jobs a queue holds back, and at which priority the pods of others run.
+
+A job that a queue runs ahead of its turn is opportunistic, whatever its pods say. That is known from the first hold of
+its cells until the queue drops it. Not thread-safe.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from hived_extender.job_kinds.job import JobName
+from hived_extender.job_kinds.owners import job_of, workload_of
+from hived_extender.pods.wire import PodMetadata
+from hived_extender.service.pods import PodRecord
+
+
+class Jobs:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._priorities: dict[JobName, int] = {}
+        self._pods: dict[JobName, dict[str, PodRecord]] = {}
+        self._barred: dict[JobName, str] = {}
+
+    def seen(self, record: PodRecord, meta: PodMetadata) -> None:
+        """A pod is there, with these labels, annotations and owners."""
+        job = workload_of(meta.annotations or {}, meta.namespace)
+        job = job or job_of(meta.labels or {}, meta.owners or (), meta.namespace)
+        if job != record.job_object:
+            self.gone(record)
+            record.job_object = job
+        if job is not None:
+            self._pods.setdefault(job, {})[record.uid] = record
+            record.runs_at = self._priorities.get(job)
+
+    def gone(self, record: PodRecord) -> None:
+        """A pod is not there any more."""
+        pods = self._pods.get(record.job_object) if record.job_object is not None else None
+        if pods is not None and record.job_object is not None and pods.pop(record.uid, None) is not None and not pods:
+            del self._pods[record.job_object]
+
+    def pods_of(self, job: JobName) -> list[PodRecord]:
+        """The pods of a job, in the order in which they became known."""
+        return list(self._pods.get(job, {}).values())
+
+    def bar(self, jobs: Mapping[JobName, str]) -> None:
+        """Pods of these jobs wait, for this reason, until their queue frees them. Nobody may have created them yet."""
+        self._barred.update(jobs)
+
+    def free(self, jobs: Iterable[JobName]) -> list[PodRecord]:
+        """Pods of these jobs need not wait any more for their queue. Returns those that may have waited for it."""
+        freed = [job for job in jobs if self._barred.pop(job, None) is not None]
+        return [record for job in freed for record in self.pods_of(job)]
+
+    def bar_of(self, record: PodRecord) -> str:
+        """Why a pod waits for its queue, "" if it does not."""
+        return self._barred.get(record.job_object, "") if record.job_object is not None else ""
+
+    def run_at(self, job: JobName, priority: int | None) -> list[PodRecord]:
+        """Pods of a job run at this priority from now on; None: at their own. Returns those that did not before."""
+        if priority is None:
+            self._priorities.pop(job, None)
+        else:
+            self._priorities[job] = priority
+        changed = [record for record in self.pods_of(job) if record.runs_at != priority]
+        for record in changed:
+            record.runs_at = priority
+        return changed
+
+    def forget_all(self) -> None:
+        """Nobody says at which priority jobs run, or holds any back."""
+        self._barred.clear()
+        for job in list(self._priorities):
+            self.run_at(job, None)

@@ -1,0 +1,120 @@
+"""Job objects at their creation: born held where jobs wait in queues, if they are ours."""
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from hived_config.queueing import Queueing
+from hived_config.rules import PodRules
+from hived_extender.job_kinds import kinds, marks
+from hived_extender.job_kinds.admission import JobAdmission
+from hived_extender.job_kinds.job import JobState
+from hived_extender.pods.admission import Answered, review
+from tests.extender.job_kinds.api import Json, patched
+from tests.extender.job_kinds.documents import ALL, BATCH, RAY_JOB, job_spec, owner, template
+from tests.extender.job_kinds.test_needs import CLUSTER, RULES
+
+QUEUES = replace(RULES, queueing=Queueing(is_enabled=True))
+
+
+def new(version: str, kind: str, spec: Any, **metadata: Any) -> Json:
+    """An object as its author sends it."""
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": "train"} | metadata, "spec": spec}
+
+
+def admitted(document: Json, rules: PodRules = QUEUES) -> Answered:
+    """The answer of a cluster with queues."""
+    return JobAdmission(CLUSTER, rules).admit_job(document, "team")
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_job_of_every_kind_is_born_held(name: str) -> None:
+    document = new(*ALL[name])
+    found = admitted(document)
+    assert (found.warnings, found.refusal) == ((), "")
+    assert kinds.read(patched(document, list(found.patch))).state is JobState.HELD
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_without_queues_a_job_stays_as_it_is(name: str) -> None:
+    assert admitted(new(*ALL[name]), RULES) == Answered()
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        new("batch/v1", "Job", job_spec(4, gpus=0)),
+        new("batch/v1", "Job", job_spec(4, template=template(1, "default-scheduler"))),
+        new("batch/v1", "Job", job_spec(4, suspend=True)),
+        new(*BATCH, annotations={marks.QUEUE: "off"}),
+        new(*BATCH, labels={marks.KUEUE_QUEUE: "theirs"}),
+        new(*BATCH, ownerReferences=[owner("jobset.x-k8s.io/v1alpha2", "JobSet", "set")]),
+        new("batch/v1", "CronJob", {"jobTemplate": {"spec": job_spec()}}),
+    ],
+    ids=["no devices", "another scheduler", "suspended", "off", "of Kueue", "of a JobSet", "another kind"],
+)
+def test_a_job_that_is_not_ours_to_queue_stays_as_it_is(document: Json) -> None:
+    assert admitted(document) == Answered()
+
+
+def test_a_job_that_could_not_be_suspended_is_refused() -> None:
+    version, kind, spec = RAY_JOB
+    found = admitted(new(version, kind, spec | {"shutdownAfterJobFinishes": False}))
+    assert found.patch == ()
+    assert "set spec.shutdownAfterJobFinishes to true" in found.refusal
+
+
+def test_a_job_that_is_no_unit_is_held_and_its_author_hears_why() -> None:
+    said = {"hivedscheduler.microsoft.com/virtual-cluster": "nowhere"}
+    found = admitted(new("batch/v1", "Job", job_spec(4, template=template(1, annotations=said))))
+    assert found.patch
+    assert found.warnings[0].startswith("it waits until this is put right: Job/team/train: role train: ")
+
+
+def test_an_object_that_cannot_be_read_passes_with_a_warning() -> None:
+    found = admitted(new("batch/v1", "Job", {"parallelism": "four"}))
+    assert found.patch == ()
+    assert found.warnings == (
+        "it waits in no queue: Job team/train: spec.parallelism: found 'four', expected a whole number from 0 to "
+        "2147483647",
+    )
+
+
+def test_another_configuration_counts_from_then_on() -> None:
+    admission = JobAdmission(CLUSTER, RULES)
+    admission.configure(CLUSTER, QUEUES)
+    assert admission.admit_job(new(*BATCH), "team").patch
+
+
+def reviewed(document: Json, kind: str) -> Json:
+    """The response to an AdmissionReview."""
+    request = {
+        "uid": "u", "operation": "CREATE", "namespace": "team", "object": document,
+        "kind": {"group": "batch", "version": "v1", "kind": kind},
+    }  # fmt: skip
+    asked = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    answer = json.loads(review(JobAdmission(CLUSTER, QUEUES), json.dumps(asked).encode()))
+    response: Json = answer["response"]
+    return response
+
+
+def test_a_review_of_a_job_is_answered_with_its_patch() -> None:
+    response = reviewed(new(*BATCH), "Job")
+    assert response["allowed"]
+    assert json.loads(base64.b64decode(response["patch"])) == [{"op": "add", "path": "/spec/suspend", "value": True}]
+
+
+def test_a_review_of_a_pod_is_answered_as_ever() -> None:
+    pod = {"metadata": {"name": "p"}, "spec": template(1)["spec"]}
+    patch = json.loads(base64.b64decode(reviewed(pod, "Pod")["patch"]))
+    assert patch[0]["path"] == "/metadata/annotations"
+
+
+def test_a_refused_job_is_not_stored_and_its_author_hears_why() -> None:
+    version, kind, spec = RAY_JOB
+    response = reviewed(new(version, kind, spec | {"shutdownAfterJobFinishes": False}), kind)
+    assert not response["allowed"]
+    assert response["status"]["message"].startswith("hived: RayJob team/train: KubeRay suspends no RayJob")

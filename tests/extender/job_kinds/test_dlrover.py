@@ -1,0 +1,27 @@
+"""ElasticJob: its replica specs, and its state by the status of either release."""
+
+from typing import Any
+
+import pytest
+
+from hived_extender.job_kinds import kinds
+from hived_extender.job_kinds.job import JobState
+from tests.extender.job_kinds.documents import ELASTIC, job_object, with_suspend
+
+
+def test_each_replica_type_is_a_role() -> None:
+    assert [(role.name, role.count) for role in kinds.read(job_object(*ELASTIC)).roles] == [("worker", 4)]
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        ({"phase": "Suspended"}, "HELD"),
+        ({"phase": "Running", "replicaStatuses": {"worker": {"active": 4}}}, "LEAVING"),
+        ({"phase": "Running", "status": {"replicaStatuses": {"worker": {"pending": 1}}}}, "LEAVING"),
+        ({"phase": "Succeeded"}, "SUCCEEDED"),
+        ({"phase": "Failed"}, "FAILED"),
+    ],
+)
+def test_its_state_follows_from_its_status(status: Any, state: str) -> None:
+    assert kinds.read(job_object(*with_suspend("elasticjob"), status)).state is JobState[state]

@@ -1,0 +1,60 @@
+"""JobSet: the Jobs that are left, and its state."""
+
+from typing import Any
+
+import pytest
+
+from hived_extender.job_kinds import kinds
+from hived_extender.job_kinds.job import Job, JobState
+from tests.extender.job_kinds.documents import JOB_SET, condition, job_object, job_spec
+
+
+def job_set(status: Any = None, is_suspended: bool = False) -> Job:
+    """A JobSet of a driver without devices and two Jobs of four workers."""
+    version, kind, spec = JOB_SET
+    return kinds.read(job_object(version, kind, {**spec, "suspend": is_suspended}, status))
+
+
+def of(name: str, **counts: int) -> dict[str, Any]:
+    """The status of one of its replicatedJobs."""
+    return {"name": name, "ready": 0, "succeeded": 0, "failed": 0, "active": 0, "suspended": 0} | counts
+
+
+def test_each_replicated_job_is_a_role_with_the_pods_of_all_its_jobs() -> None:
+    assert [(role.name, role.count) for role in job_set().roles] == [("driver", 1), ("workers", 8)]
+
+
+def test_jobs_that_have_succeeded_need_no_pods_again() -> None:
+    status = {"replicatedJobsStatus": [of("driver"), of("workers", succeeded=1)]}
+    assert [(role.name, role.count) for role in job_set(status).roles] == [("driver", 1), ("workers", 4)]
+
+
+def test_a_set_that_has_succeeded_keeps_its_roles() -> None:
+    status = {"replicatedJobsStatus": [of("driver", succeeded=1), of("workers", succeeded=2)]}
+    assert [role.count for role in job_set(status).roles] == [1, 8]
+
+
+def test_its_limit_is_that_of_its_longest_job_if_each_has_one() -> None:
+    def limit(*limits: int | None) -> float | None:
+        jobs = [
+            {"name": f"j{number}", "template": {"spec": job_spec(1, activeDeadlineSeconds=each)}}
+            for number, each in enumerate(limits)
+        ]
+        return kinds.read(job_object("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": jobs})).limit_s
+
+    assert limit(60, 90) == 90.0
+    assert limit(60, None) is None
+
+
+@pytest.mark.parametrize(
+    ("is_suspended", "status", "state"),
+    [
+        (True, {"conditions": [condition("Suspended")], "replicatedJobsStatus": [of("workers", suspended=2)]}, "HELD"),
+        (True, {"conditions": [condition("Suspended")], "replicatedJobsStatus": [of("workers", active=2)]}, "LEAVING"),
+        (True, {"conditions": [condition("Suspended", "False")]}, "LEAVING"),
+        (False, {"conditions": [condition("Completed")], "terminalState": "Completed"}, "SUCCEEDED"),
+        (False, {"conditions": [condition("Failed")], "terminalState": "Failed"}, "FAILED"),
+    ],
+)
+def test_its_state_follows_from_its_status(is_suspended: bool, status: Any, state: str) -> None:
+    assert job_set(status, is_suspended).state is JobState[state]

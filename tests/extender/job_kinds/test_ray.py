@@ -1,0 +1,90 @@
+"""RayJob and RayCluster: head, hosts of worker groups and submitter, and when KubeRay suspends them."""
+
+from typing import Any
+
+import pytest
+
+from hived.errors import UserError
+from hived_extender.job_kinds import kinds
+from hived_extender.job_kinds.job import JobName, JobState
+from tests.extender.job_kinds.documents import RAY_CLUSTER, RAY_JOB, job_object, owner, template, with_suspend
+
+GROUPS = [("head", 1), ("small", 2), ("slices", 8)]
+
+
+def job_with(**spec: Any) -> Any:
+    """A RayJob with other fields."""
+    version, kind, own = RAY_JOB
+    return job_object(version, kind, own | spec)
+
+
+def test_a_cluster_has_a_head_and_the_hosts_of_each_replica() -> None:
+    assert [(role.name, role.count) for role in kinds.read(job_object(*RAY_CLUSTER)).roles] == GROUPS
+
+
+def test_a_job_has_its_submitter_besides() -> None:
+    job = kinds.read(job_object(*RAY_JOB))
+    assert [(role.name, role.count) for role in job.roles] == [*GROUPS, ("submitter", 1)]
+    assert job.limit_s == 7200.0
+
+
+def test_no_pod_submits_a_job_over_http() -> None:
+    assert [role.name for role in kinds.read(job_with(submissionMode="HTTPMode")).roles] == ["head", "small", "slices"]
+
+
+def test_a_job_on_a_cluster_of_somebody_else_has_no_roles_and_is_not_held() -> None:
+    document = job_object("ray.io/v1", "RayJob", {"clusterSelector": {"ray.io/cluster": "shared"}})
+    assert kinds.read(document).roles == ()
+    assert kinds.hold_at_creation(document) == []
+
+
+def test_a_job_whose_cluster_outlives_it_cannot_be_born_held() -> None:
+    with pytest.raises(UserError, match=r"^RayJob team/train: .* set spec\.shutdownAfterJobFinishes to true$"):
+        kinds.hold_at_creation(job_with(shutdownAfterJobFinishes=False))
+
+
+@pytest.mark.parametrize(
+    ("group", "count"),
+    [
+        ({"replicas": 3, "minReplicas": 1, "maxReplicas": 2}, 2),
+        ({"minReplicas": 2}, 2),
+        ({"replicas": 0}, 0),
+        ({"replicas": 2, "suspend": True}, 0),
+        ({"replicas": 2, "numOfHosts": 0}, 2),
+    ],
+)
+def test_a_worker_group_counts_as_kuberay_counts_it(group: Any, count: int) -> None:
+    spec = {"headGroupSpec": {"template": template(0)}, "workerGroupSpecs": [{"template": template(), **group}]}
+    roles = kinds.read(job_object("ray.io/v1", "RayCluster", spec)).roles
+    assert sum(role.count for role in roles if role.name != "head") == count
+
+
+@pytest.mark.parametrize(
+    ("is_suspended", "deployment", "job", "state"),
+    [
+        (True, "", "", "HELD"),
+        (True, "Suspended", "", "HELD"),
+        (True, "Suspending", "RUNNING", "LEAVING"),
+        (True, "Running", "RUNNING", "LEAVING"),
+        (False, "Suspended", "", "LET_GO"),
+        (False, "Complete", "SUCCEEDED", "SUCCEEDED"),
+        (False, "Complete", "FAILED", "FAILED"),
+        (False, "Complete", "STOPPED", "FAILED"),
+        (False, "Failed", "FAILED", "FAILED"),
+        (False, "Retrying", "FAILED", "LET_GO"),
+    ],
+)
+def test_the_state_of_a_job_follows_from_its_status(is_suspended: bool, deployment: str, job: str, state: str) -> None:
+    status = {"jobDeploymentStatus": deployment, "jobStatus": job}
+    assert kinds.read(job_object(*with_suspend("rayjob", is_suspended), status)).state is JobState[state]
+
+
+@pytest.mark.parametrize(("said", "state"), [("", "HELD"), ("suspended", "HELD"), ("ready", "LEAVING")])
+def test_the_state_of_a_cluster_follows_from_its_status(said: str, state: str) -> None:
+    assert kinds.read(job_object(*with_suspend("raycluster"), {"state": said})).state is JobState[state]
+
+
+@pytest.mark.parametrize("kind", ["RayJob", "RayService"])
+def test_a_cluster_of_a_job_or_a_service_has_no_turn_of_its_own(kind: str) -> None:
+    document = job_object(*RAY_CLUSTER, ownerReferences=[owner("ray.io/v1", kind, "owner")])
+    assert kinds.read(document).manager == JobName("ray.io", kind, "team", "owner")

@@ -1,0 +1,120 @@
+"""Jobs on an embedded cluster whose queues are on, as their owners see them."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from hived_extender.kube.client import KubeClient
+from hived_lab.embedded.lifetimes import RUN_SECONDS
+from hived_lab.start import Embedded, start_embedded
+from tests.expecting import expect_soon
+
+GPU = "nvidia.com/gpu"
+PREFIX = "hivedscheduler.microsoft.com/"
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+PYTORCH_JOBS = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
+PODS = "/api/v1/namespaces/default/pods"
+QUEUES = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/kube-queue/queues"
+UNITS = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/queueunits"
+TREES = "/apis/scheduling.sigs.k8s.io/v1beta1/namespaces/kube-system/elasticquotatrees"
+
+CONFIG = """
+rules: 2
+queues: {enabled: true}
+physicalCluster:
+  cellTypes: {NODE: {childCellType: GPU, childCellNumber: 8, isNodeLevel: true}}
+  physicalCells:
+  - {cellType: NODE, cellAddress: n1}
+  - {cellType: NODE, cellAddress: n2}
+virtualClusters:
+  a:
+    virtualCells: [{cellType: NODE, cellNumber: 1}]
+    queue: {borrow: true}
+  b:
+    virtualCells: [{cellType: NODE, cellNumber: 1}]
+"""
+
+FOR_EVER = "100000"
+
+
+def template(vc: str, gpus: int, priority: str, seconds: str) -> dict[str, Any]:
+    """A pod that runs for so long."""
+    annotations = {RUN_SECONDS: seconds, f"{PREFIX}virtual-cluster": vc, f"{PREFIX}priority": priority}
+    container = {"name": "pytorch", "image": "x", "resources": {"limits": {GPU: gpus}}}
+    spec = {"schedulerName": "hived", "restartPolicy": "Never", "containers": [container]}
+    return {"metadata": {"annotations": annotations}, "spec": spec}
+
+
+class Jobs:
+    """The jobs of one embedded cluster."""
+
+    def __init__(self, running: Embedded, kube: KubeClient) -> None:
+        self.running, self.kube = running, kube
+
+    def create(
+        self, name: str, vc: str = "a", *, gpus: int = 8, pods: int = 1, priority: str = "10", seconds: str = FOR_EVER,
+        suspend: bool = True, **more: Any,
+    ) -> None:  # fmt: skip
+        """A batch Job, held back from the start unless it says otherwise."""
+        spec = {
+            "suspend": suspend,
+            "parallelism": pods,
+            "completions": pods,
+            "template": template(vc, gpus, priority, seconds),
+        }
+        self.kube.create(JOBS, {"metadata": {"name": name, **more}, "spec": spec})
+
+    def is_let_go(self, name: str) -> bool:
+        """Is a job not suspended?"""
+        return not self.kube.get(f"{JOBS}/{name}")["spec"]["suspend"]
+
+    def nodes(self, name: str) -> list[str]:
+        """The nodes of the pods of a job that run."""
+        pods = self.kube.get(PODS)["items"]
+        return sorted(
+            pod["spec"]["nodeName"]
+            for pod in pods
+            if pod["metadata"]["name"].startswith(f"{name}-") and pod["status"].get("phase") == "Running"
+        )
+
+    def runs(self, *names: str) -> bool:
+        """Do all of these run?"""
+        return all(self.is_let_go(name) and self.nodes(name) for name in names)
+
+    def waits(self, name: str) -> bool:
+        """Is a job suspended, without pods?"""
+        return not self.is_let_go(name) and not self.nodes(name)
+
+    def delete(self, name: str) -> None:
+        """Delete a job; its pods go with it."""
+        self.kube.delete(f"{JOBS}/{name}")
+
+    def phase(self, unit: str) -> str:
+        """The phase of a QueueUnit, "" if there is none."""
+        found = {one["metadata"]["name"]: one for one in self.kube.get(UNITS)["items"]}
+        return str(found.get(unit, {}).get("status", {}).get("phase", ""))
+
+    def queued(self, path: str) -> list[str]:
+        """The names of the units that wait in a queue, by its object."""
+        for queue in self.kube.get(QUEUES)["items"]:
+            if queue["metadata"]["annotations"][f"{PREFIX}quota"] == path:
+                return [one["name"] for one in queue.get("status", {}).get("queueItemDetails", {}).get("active", [])]
+        return []
+
+    def expect(self, *conditions: Callable[[], bool]) -> None:
+        """Each becomes true soon, in this order."""
+        for condition in conditions:
+            expect_soon(condition)
+
+
+@contextmanager
+def jobs_on(folder: Path, config: str = CONFIG) -> Iterator[Jobs]:
+    """An embedded cluster of this configuration."""
+    file = folder / "cluster.yaml"
+    file.write_text(config)
+    with (
+        start_embedded(file) as running,
+        closing(KubeClient.connect(kubeconfig=str(running.cluster.hived_kubeconfig))) as kube,
+    ):
+        yield Jobs(running, kube)

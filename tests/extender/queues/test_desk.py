@@ -1,0 +1,186 @@
+"""Jobs wait as jobs on an embedded cluster: held, let go, called back, and told of in Kube Queue's words."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hived_extender.queues.kept import STATE
+from tests.extender.queues.embedded_jobs import (
+    CONFIG,
+    GPU,
+    JOBS,
+    PODS,
+    PREFIX,
+    PYTORCH_JOBS,
+    TREES,
+    Jobs,
+    jobs_on,
+    template,
+)
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Iterator[Jobs]:
+    with jobs_on(tmp_path) as found:
+        yield found
+
+
+def test_a_job_is_let_go_and_runs_on_its_cells(jobs: Jobs) -> None:
+    jobs.create("one", "b")
+    jobs.expect(lambda: jobs.runs("one"), lambda: jobs.phase("one") == "Running")
+
+
+def test_a_job_waits_as_a_job_until_another_one_has_ended(jobs: Jobs) -> None:
+    jobs.create("first", "b")
+    jobs.expect(lambda: jobs.runs("first"))
+    jobs.create("second", "b")
+    jobs.expect(lambda: jobs.phase("second") == "Enqueued", lambda: jobs.queued("b") == ["second"])
+    assert jobs.waits("second")
+    jobs.delete("first")
+    jobs.expect(lambda: jobs.runs("second"), lambda: jobs.queued("b") == [])
+
+
+def test_no_pod_of_a_gang_starts_before_all_can(jobs: Jobs) -> None:
+    jobs.create("half", "b", gpus=4)
+    jobs.expect(lambda: jobs.runs("half"))
+    jobs.create("gang", "b", gpus=4, pods=2)
+    jobs.expect(lambda: jobs.phase("gang") == "Enqueued")
+    assert jobs.waits("gang")
+    jobs.delete("half")
+    jobs.expect(lambda: len(jobs.nodes("gang")) == 2)
+
+
+def test_a_borrower_is_called_back_for_the_owner_and_runs_again_at_its_old_place(jobs: Jobs) -> None:
+    jobs.create("own", "a")
+    jobs.expect(lambda: jobs.runs("own"))
+    jobs.create("ahead", "a")
+    jobs.expect(lambda: jobs.runs("ahead"))
+    jobs.create("later", "a")
+    jobs.create("owner", "b")
+    jobs.expect(lambda: jobs.runs("owner"), lambda: jobs.waits("ahead"))
+    assert jobs.nodes("owner") != jobs.nodes("own")
+    jobs.expect(lambda: jobs.queued("a") == ["ahead", "later"])
+    jobs.delete("owner")
+    jobs.expect(lambda: jobs.runs("ahead"))
+    assert jobs.waits("later")
+
+
+def test_a_job_of_higher_priority_goes_first(jobs: Jobs) -> None:
+    jobs.create("first", "b")
+    jobs.expect(lambda: jobs.runs("first"))
+    jobs.create("second", "b", priority="10")
+    jobs.create("third", "b", priority="10")
+    jobs.create("higher", "b", priority="20")
+    jobs.expect(lambda: jobs.runs("higher"), lambda: jobs.waits("first"))
+    jobs.expect(lambda: jobs.queued("b") == ["first", "second", "third"])
+
+
+def test_a_job_that_its_owner_lets_go_by_itself_is_held_back_and_gets_no_cells(jobs: Jobs) -> None:
+    jobs.create("first", "b")
+    jobs.expect(lambda: jobs.runs("first"))
+    jobs.create("sly", "b")
+    jobs.expect(lambda: jobs.phase("sly") == "Enqueued")
+    for _ in range(3):
+        jobs.kube.patch(f"{JOBS}/sly", {"spec": {"suspend": False}})
+        jobs.expect(lambda: not jobs.is_let_go("sly"))
+        assert jobs.nodes("sly") == []
+
+
+def test_a_job_that_nobody_held_back_is_held_back_then(jobs: Jobs) -> None:
+    jobs.create("first", "b")
+    jobs.expect(lambda: jobs.runs("first"))
+    jobs.create("eager", "b", suspend=False)
+    jobs.expect(lambda: jobs.waits("eager"), lambda: jobs.phase("eager") == "Enqueued")
+    jobs.delete("first")
+    jobs.expect(lambda: jobs.runs("eager"))
+
+
+def test_a_forged_state_lets_no_job_go(jobs: Jobs) -> None:
+    jobs.create("first", "b")
+    jobs.expect(lambda: jobs.runs("first"))
+    forged = {STATE: '{"kept": "{\\"is_let_go\\": true, \\"since_s\\": 1.0}"}'}
+    jobs.create("forger", "b", suspend=False, annotations=forged)
+    jobs.expect(lambda: jobs.waits("forger"))
+
+
+def test_a_job_with_a_mistake_stays_held_and_others_go_past(jobs: Jobs) -> None:
+    jobs.create("wrong", "nowhere")
+    jobs.create("right", "b")
+    jobs.expect(lambda: jobs.runs("right"))
+    assert jobs.waits("wrong")
+
+
+def test_a_job_that_says_so_is_in_no_queue(jobs: Jobs) -> None:
+    jobs.create("off", "b", suspend=False, annotations={f"{PREFIX}queue": "off"})
+    jobs.expect(lambda: jobs.nodes("off") == ["n1"] or jobs.nodes("off") == ["n2"])
+    assert jobs.phase("off") == ""
+
+
+def test_jobs_are_told_of_when_they_are_over(jobs: Jobs) -> None:
+    jobs.create("short", "b", seconds="0")
+    jobs.expect(lambda: jobs.phase("short") == "Succeed")
+
+
+# The example of the fleets' document: one job at a time by quota
+
+
+def fleet_tree(most_jobs: int = 1) -> dict[str, Any]:
+    large = {"cpu": 999900, "memory": "999900Gi", GPU: 999900}
+    own = {"kube-queue/max-jobs": most_jobs, "cpu": 10000, GPU: 10000}
+    attributes = {f"{PREFIX}virtual-cluster": "b"}
+    child = {"name": "child-2", "max": own, "min": own, "namespaces": ["default"], "attributes": attributes}
+    root = {"name": "root", "max": large, "min": large, "children": [child]}
+    return {"metadata": {"name": "elasticquotatree"}, "spec": {"root": root}}
+
+
+def pytorch_job(name: str, vc: str = "b") -> dict[str, Any]:
+    role = {"restartPolicy": "Never", "template": template(vc, 1, "10", "100000")}
+    roles = {"Master": {"replicas": 1, **role}, "Worker": {"replicas": 2, **role}}
+    return {"metadata": {"name": name}, "spec": {"runPolicy": {"suspend": True}, "pytorchReplicaSpecs": roles}}
+
+
+def test_max_jobs_lets_one_of_two_jobs_wait(jobs: Jobs) -> None:
+    jobs.kube.create(TREES, fleet_tree())
+    jobs.expect(lambda: jobs.running.extender.queues.quotas.tree is not None)
+    jobs.kube.create(PYTORCH_JOBS, pytorch_job("job1"))
+    jobs.expect(lambda: len(jobs.nodes("job1")) == 3)
+    jobs.kube.create(PYTORCH_JOBS, pytorch_job("job2"))
+    jobs.expect(lambda: jobs.phase("job2-py-qu") == "Enqueued", lambda: jobs.queued("root/child-2") == ["job2-py-qu"])
+    assert jobs.kube.get(f"{PYTORCH_JOBS}/job2")["spec"]["runPolicy"]["suspend"]
+    jobs.kube.delete(f"{PYTORCH_JOBS}/job1")
+    jobs.expect(lambda: len(jobs.nodes("job2")) == 3)
+
+
+def test_a_tree_that_breaks_rules_is_told_of_and_not_used(jobs: Jobs) -> None:
+    broken = fleet_tree()
+    broken["spec"]["root"]["min"] = {GPU: 1}
+    jobs.kube.create(TREES, broken)
+
+    def is_told() -> bool:
+        events = jobs.kube.get("/api/v1/namespaces/kube-system/events")["items"]
+        return any(event["reason"] == "InvalidQuotaTree" for event in events)
+
+    jobs.expect(is_told)
+    assert jobs.running.extender.queues.quotas.tree is None
+
+
+# Restarts
+
+
+def test_another_process_goes_on_with_the_same_order_and_starts_nobody_twice(tmp_path: Path) -> None:
+    with jobs_on(tmp_path, CONFIG) as jobs:
+        jobs.create("runs", "b")
+        jobs.expect(lambda: jobs.runs("runs"))
+        for name in ("x", "y", "z"):
+            jobs.create(name, "b")
+        jobs.expect(lambda: jobs.queued("b") == ["x", "y", "z"])
+        uids = [pod["metadata"]["uid"] for pod in jobs.kube.get(PODS)["items"]]
+        desk = jobs.running.extender.queues
+        with desk.lock:
+            desk._term = None  # the next look begins anew, as after a restart or a take-over
+        jobs.expect(lambda: desk._term is not None, lambda: jobs.queued("b") == ["x", "y", "z"])
+        assert [pod["metadata"]["uid"] for pod in jobs.kube.get(PODS)["items"]] == uids
+        jobs.delete("runs")
+        jobs.expect(lambda: jobs.runs("x"))

@@ -1,0 +1,116 @@
+"""Kube Queue's rules, case by case; and that use is counted without a mistake."""
+
+from random import Random
+from typing import Any
+
+import pytest
+import yaml
+
+from hived_extender.quotas.reading import LEND_LIMIT, OVERSELL, read_tree
+from hived_extender.quotas.tree import QuotaTree
+from hived_extender.quotas.usage import Usage
+from tests.extender.quotas.trees import GPU, quota
+from tests.places import ROOT
+
+FILE = yaml.safe_load((ROOT / "tests" / "extender" / "quotas" / "kube_queue_cases.yaml").read_text())
+
+
+def read(name: str) -> QuotaTree:
+    """A tree of the file."""
+    written = dict(FILE["trees"][name])
+    total, rate = written.pop("root"), written.pop("rate", 1)
+    children = [_quota(child, of) for child, of in written.items()]
+    root = quota("root", {GPU: total}, {GPU: total}, children=children, attributes={OVERSELL: str(rate)})
+    return read_tree({"spec": {"root": root}})
+
+
+def _quota(name: str, of: dict[str, Any]) -> dict[str, Any]:
+    most: dict[str, Any] = {GPU: of["max"]} if "max" in of else {}
+    if "jobs" in of:
+        most["kube-queue/max-jobs"] = of["jobs"]
+    attributes = {LEND_LIMIT: f'{{"{GPU}": {of["lend"]}}}'} if "lend" in of else {}
+    children = [_quota(child, own) for child, own in of.get("children", {}).items()]
+    return quota(name, {GPU: of["min"]}, most, attributes=attributes, children=children or None)
+
+
+def playing(case: dict[str, Any]) -> Usage:
+    """The use of a case."""
+    usage = Usage(read(case["tree"]))
+    for queue, gpus, *words in case["runs"]:
+        usage.take(f"root/{queue}", {GPU: float(gpus)}, is_preemptible="fixed" not in words)
+    for queue, count in case.get("waits", {}).items():
+        usage.wait(f"root/{queue}", count)
+    return usage
+
+
+def verdict(case: dict[str, Any], *, heeds_hunger: bool) -> str | None:
+    """The quota that refuses the job of a case."""
+    queue, gpus, *words = case["job"]
+    found = playing(case).refusal(
+        f"root/{queue}", {GPU: float(gpus)}, is_preemptible="fixed" not in words, heeds_hunger=heeds_hunger
+    )
+    return None if found is None else found.quota
+
+
+@pytest.mark.parametrize("case", FILE["cases"], ids=lambda case: case["says"])
+def test_the_filter(case: dict[str, Any]) -> None:
+    assert verdict(case, heeds_hunger=False) == case.get("refused")
+
+
+@pytest.mark.parametrize("case", FILE["hungry"], ids=lambda case: case["says"])
+def test_the_hungry(case: dict[str, Any]) -> None:
+    assert verdict(case, heeds_hunger=True) == case.get("refused")
+
+
+@pytest.mark.parametrize("case", FILE["shares"], ids=lambda case: case["says"])
+def test_the_order_across_queues(case: dict[str, Any]) -> None:
+    usage = playing(case)
+    leaves = [leaf.name.removeprefix("root/") for leaf in usage.tree.leaves()]
+    assert sorted(leaves, key=lambda leaf: usage.dominant_share(f"root/{leaf}")) == case["order"]
+
+
+def test_the_table_has_sixty_cases() -> None:
+    assert sum(len(FILE[part]) for part in ("cases", "hungry", "shares")) >= 60
+
+
+def test_a_refusal_is_said_in_kube_queues_words() -> None:
+    found = playing({"tree": "flat", "runs": [["a", 8]]}).refusal("root/a", {GPU: 5.0})
+    assert found is not None
+    assert found.text == (
+        "Insufficient quota(nvidia.com/gpu) in quota root/a: request 5, max 12, used 8, oversellreate 1. "
+        "Wait for running jobs to complete"
+    )
+
+
+def test_use_within_min_is_guaranteed() -> None:
+    usage = playing({"tree": "deep", "runs": [["team/x", 6]]})
+    assert usage.is_within_min("root/team/x", {GPU: 2.0, "cpu": 500.0})
+    assert not usage.is_within_min("root/team/x", {GPU: 3.0})
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_use_that_was_given_back_is_as_if_it_had_never_been(seed: int) -> None:
+    random, found = Random(seed), read("deep")
+    leaves = [leaf.name for leaf in found.leaves()]
+    usage, running = Usage(found), list[tuple[str, dict[str, float], bool]]()
+    for _ in range(200):
+        if running and random.random() < 0.5:
+            queue, request, fixed = running.pop(random.randrange(len(running)))
+            usage.give_back(queue, request, is_preemptible=not fixed)
+        else:
+            job = (
+                random.choice(leaves),
+                {GPU: float(random.randrange(9)), "cpu": random.random()},
+                random.random() < 0.3,
+            )
+            running.append(job)
+            usage.take(job[0], job[1], is_preemptible=not job[2])
+    anew = Usage(found)
+    for queue, request, fixed in running:
+        anew.take(queue, request, is_preemptible=not fixed)
+    for name in found.quotas:
+        assert usage.jobs(name) == anew.jobs(name)
+        used, expected = usage.used(name), anew.used(name)
+        for resource in (GPU, "cpu"):
+            assert used.get(resource, 0.0) == pytest.approx(expected.get(resource, 0.0), abs=1e-6)
+        assert all(amount >= 0 for amount in usage.used(name).values())
