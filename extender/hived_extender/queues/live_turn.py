@@ -4,7 +4,7 @@ A unit that is due and does not fit has borrowers told to leave; it holds its ce
 else gets these cells: each question names the claims that come first.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -30,6 +30,7 @@ class LiveTurn:
     def __init__(self, table: Table, room: Room, now: float) -> None:
         self._table, self._room, self._now = table, room, now
         self.orders: list[Order] = []
+        self._shared: Pending | None = None  # for all units without a claim, until something is claimed or left
 
     def run(self, stops: Mapping[str, str]) -> None:
         """`stops` are units that lost their place in their own schedule, with the winner."""
@@ -39,6 +40,7 @@ class LiveTurn:
         self._table.shares.advance(self._now)
         self._drop_claims()
         self._serve_due()
+        self._settle_borrowed_claims()
         self._serve_borrowers()
 
     # Units that are due
@@ -66,7 +68,7 @@ class LiveTurn:
             self._claim(key, [*here, *victims])
         ask, refusal = Ask(entry.unit, False, own.own), "waits for jobs of lower priority to leave"
         if not here:
-            found = self._room.hold(ask, self._pending(key))
+            found = self._room.hold(ask, self._pending(key, is_borrowed=False))
             if isinstance(found, Bind):
                 self._start(entry, ask)
                 return
@@ -85,10 +87,11 @@ class LiveTurn:
         table, key = self._table, entry.unit.key
         order = [each.unit.key for each in for_due(table.borrowers(), table.shares, self._now)]
         for wish in (ask, Ask(entry.unit, False)) if ask.own and is_last else (ask,):
-            if wish is not ask and isinstance(self._room.hold(wish, self._pending(key)), Bind):
+            pending = self._pending(key, is_borrowed=False)
+            if wish is not ask and isinstance(self._room.hold(wish, pending), Bind):
                 self._start(entry, wish)
                 return
-            victims = self._room.victims(wish, order, self._pending(key))
+            victims = self._room.victims(wish, order, pending)
             if victims is not None:
                 self._evict(victims, key, FOR_DUE)
                 self._claim(key, victims.keys, wish)
@@ -132,12 +135,14 @@ class LiveTurn:
             if refusal is not None:
                 table.ahead_refusals[kind], table.reclaim_refusals[kind] = refusal, None
                 return False
-            ask = Ask(unit, True)
-            found = self._room.hold(ask, self._pending(unit.key))
-            if isinstance(found, Bind):
-                self._start(entry, ask)
-                return True
-            table.ahead_refusals[kind] = found.reason
+            ask, shape = Ask(unit, True), table.borrowed_shape(kind)
+            if shape not in table.shape_refusals:
+                found = self._room.hold(ask, self._pending(unit.key))
+                if isinstance(found, Bind):
+                    self._start(entry, ask)
+                    return True
+                table.shape_refusals[shape] = found.reason
+            table.ahead_refusals[kind] = table.shape_refusals[shape]
         if kind not in table.reclaim_refusals and unit.key not in table.claims:
             self._take_back(entry)
         return False
@@ -157,7 +162,7 @@ class LiveTurn:
 
     # Claims
 
-    def _claim(self, key: str, victims: Iterable[str], ask: Ask | None = None) -> None:
+    def _claim(self, key: str, victims: Sequence[str], ask: Ask | None = None) -> None:
         table = self._table
         known = table.claims.get(key)
         if ask is None:
@@ -165,58 +170,67 @@ class LiveTurn:
             own = table.own.runs.get(key)
             ask = known.ask if known is not None else Ask(unit, own is None, () if own is None else own.own)
         before = () if known is None else known.victims
+        leaving = self._leaving()
+        if known is not None and self._are_leaving(known):
+            leaving = tuple(dict.fromkeys((*known.leaving, *victims)))
+        self._shared = None
         is_asked = known is not None and known.is_asked
-        table.claims[key] = Claim(ask, tuple(dict.fromkeys((*before, *victims))), self._leaving(), is_asked)
+        table.claims[key] = Claim(ask, tuple(dict.fromkeys((*before, *victims))), leaving, is_asked)
 
     def _drop_claims(self) -> None:
-        """Forget claims of units that have cells, are gone, or have become due; and of borrowers whose room is made.
-
-        A borrower that does not fit although all have left stands in line like others.
-        """
+        """Forget claims of units that have cells, are gone, or have lost their turn."""
         table = self._table
         for key, claim in list(table.claims.items()):
             entry = table.entries.get(key)
-            is_over = entry is None or not entry.is_waiting or (not entry.is_standing and claim.ask.is_borrowed)
-            is_stale = claim.ask.is_borrowed and (key in table.own.runs or not self._are_leaving(claim))
+            is_over = entry is None or not entry.is_waiting or not entry.is_standing
             if is_over or (not claim.ask.is_borrowed and key not in table.own.runs):
-                del table.claims[key]
-                table.freed()
-            elif is_stale:
-                self._keep_for_last(key)
+                self._drop(key)
 
-    def _keep_for_last(self, key: str) -> None:
-        """The room of a borrower's claim is made: it is asked about once, before all others that borrow."""
+    def _settle_borrowed_claims(self) -> None:
+        """A borrower whose room is made gets its cells, before all others that borrow; else it stands in line again."""
         table = self._table
-        claim = table.claims.pop(key)
-        entry = table.entries[key]
-        if key not in table.own.runs:
-            found = self._room.hold(claim.ask, self._pending(key))
-            if isinstance(found, Bind):
-                self._start(entry, claim.ask)
-        table.freed()
+        for key, claim in list(table.claims.items()):
+            if claim.ask.is_borrowed and (key in table.own.runs or not self._are_leaving(claim)):
+                self._drop(key)
+                is_due = key in table.own.runs
+                if not is_due and isinstance(self._room.hold(claim.ask, self._pending(key)), Bind):
+                    self._start(table.entries[key], claim.ask)
+
+    def _drop(self, key: str) -> None:
+        del self._table.claims[key]
+        self._shared = None
+        self._table.freed()
 
     def _are_leaving(self, claim: Claim) -> bool:
-        return any(map(self._is_leaving, claim.victims))
+        return any(map(self._is_leaving, claim.leaving))
 
     def _is_leaving(self, key: str) -> bool:
         entry = self._table.entries.get(key)
         return entry is not None and bool(entry.leaving_for)
 
-    def _pending(self, key: str) -> Pending:
+    def _pending(self, key: str, *, is_borrowed: bool = True) -> Pending:
         """The claims that a question about this unit has to heed: those before its own one, in order.
 
-        Later ones too as long as others leave for it: it is then to wait for these cells, rather than take others'.
+        Later ones too as long as others leave for it: it is then to wait for these cells, rather than take others'. A
+        unit that is due heeds no claims of borrowers.
         """
         table = self._table
         own = table.claims.get(key)
-        keeps_all = own is None or any(map(self._is_leaving, own.leaving))
+        if is_borrowed and own is None and self._shared is not None:
+            return self._shared
+        keeps_all = own is None or self._are_leaving(own)
         claims: list[Claimed] = []
         for other, claim in sorted(table.claims.items(), key=lambda each: each[1].ask.is_borrowed):
+            if claim.ask.is_borrowed and not is_borrowed:
+                break
             if other != key:
                 claims.append(Claimed(claim.ask, tuple(each for each in claim.leaving if self._is_leaving(each))))
             elif not keeps_all:
                 break
-        return Pending(self._leaving(), tuple(claims))
+        found = Pending(self._leaving(), tuple(claims))
+        if is_borrowed and own is None:
+            self._shared = found
+        return found
 
     def _leaving(self) -> tuple[str, ...]:
         table = self._table
@@ -226,7 +240,8 @@ class LiveTurn:
 
     def _start(self, entry: Entry, ask: Ask) -> None:
         table, key = self._table, entry.unit.key
-        table.claims.pop(key, None)
+        if table.claims.pop(key, None) is not None:
+            self._shared = None
         table.started(entry, Run(self._now, ask.is_borrowed))
         self.orders.append(Start(key, ask.is_borrowed, ask.own))
 
@@ -238,4 +253,5 @@ class LiveTurn:
     def _stop(self, keys: Iterable[str], winner: str, why: str) -> None:
         for key in keys:
             self._table.leaves(self._table.entries[key], winner)
+            self._shared = None
             self.orders.append(Stop(key, winner, why))

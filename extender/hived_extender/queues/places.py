@@ -13,7 +13,10 @@ Place = str
 
 
 def place_for(table: Table, entry: Entry, to: Place) -> float:
-    """The number of the new place. Cost O(units). Raises UserError if the other unit does not wait in the queue."""
+    """The number of the new place. Cost O(units). Raises UserError if the other unit does not wait in the queue.
+
+    Units created at the same moment have one place: a unit that is moved before one of them is before all.
+    """
     peers = sorted(
         other.at
         for other in table.entries.values()

@@ -222,6 +222,11 @@ class Queues:
         """Why a unit waits; None for one that is unknown."""
         return explaining.why(self._table, key)
 
+    @property
+    def rules(self) -> Rules:
+        """How queues are served."""
+        return self._table.rules
+
     def queues(self) -> list[str]:
         """The full names of all queues that have units, ascending."""
         units = (entry.unit for entry in self._table.entries.values() if entry.ran_s is None)

@@ -17,7 +17,7 @@ Why nobody takes turns. A borrower never evicts one that has evicted it, until a
 each other twice without an arrival or an end in between.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hived_extender.queues.shares import Shares
@@ -64,16 +64,19 @@ def for_due(borrowers: Iterable[Borrower], shares: Shares, now: float) -> list[B
 
 
 def for_borrower(
-    unit: Unit, borrowers: Iterable[Borrower], shares: Shares, exchanges: Exchanges, now: float
+    unit: Unit, borrowers: Sequence[Borrower], shares: Shares, exchanges: Exchanges, now: float
 ) -> list[Borrower]:
     """Those that may have to leave for another borrower, in order. See the module."""
     after = shares.with_more(unit)
+    over = {each.unit.queue: None for each in borrowers if shares.share(each.unit.queue) > after}
+    if not over:
+        return []
     own = [
         each
         for each in borrowers
-        if each.unit.queue != unit.queue
+        if each.unit.queue in over
+        and each.unit.queue != unit.queue
         and not each.is_due
-        and shares.share(each.unit.queue) > after
         and exchanges.may_evict(each.unit.key, unit.key)
     ]
     own.sort(key=lambda each: (-each.start_s, each.lost(now), each.unit.key))

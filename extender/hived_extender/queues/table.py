@@ -4,9 +4,9 @@
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from hived.specs import MIN_GUARANTEED_PRIORITY, ClusterSpec
+from hived.specs import MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec, PodSpec
 from hived.topology import IntArray
 from hived_extender.queues.entries import Entry, Run
 from hived_extender.queues.ledger import Ledger, Unlimited
@@ -54,12 +54,14 @@ class Table:
         self.rules = Rules()
         self.new_ledger: Callable[[], Ledger] = Unlimited
         self.kinds = Kinds()
+        self._shapes: dict[int, PodSpec] = {}
         self.entries: dict[str, Entry] = {}
         self.own = OwnSchedule(spec)
         self.own_lines: dict[str, Line] = {}
         self.own_refusals: dict[str, OwnRefusals] = {}
         self.ahead, self.waiting = Line(), Line()
         self.ahead_refusals: dict[int, str] = {}
+        self.shape_refusals: dict[PodSpec, str] = {}  # of what borrowers ask the live cluster for
         self.reclaim_refusals: dict[int, None] = {}
         self.due: dict[str, str] = {}  # units that are due and have no cells, in order; and why not
         self.claims: dict[str, Claim] = {}
@@ -72,6 +74,7 @@ class Table:
         self.vacating: dict[str, IntArray] = {}  # virtual leaves of units that leave and have lost their place there
         self.user_waits: dict[tuple[str, str], dict[str, None]] = {}
         self.played: dict[str, dict[str, None]] = {}
+        self._borrowers: list[Borrower] | None = None
         self.count_anew()
 
     # Lines
@@ -79,6 +82,8 @@ class Table:
     def settle(self, entry: Entry) -> None:
         """Let a unit stand in the lines that are its, and in no others. Cost O(log units) for each."""
         key, unit, kind, at = entry.unit.key, entry.unit, entry.kind, entry.at
+        if entry.run is not None:
+            self._borrowers = None
         is_there = self.entries.get(key) is entry
         is_own, is_waiting = key in self.own.runs, is_there and entry.is_waiting
         wants_own = is_there and entry.is_standing and self.has_own_schedule(entry) and not is_own
@@ -119,6 +124,13 @@ class Table:
     def number(self, unit: Unit) -> int:
         """The number of its kind."""
         return self.kinds.number(unit, self.rules.of(unit.queue).most_running is not None)
+
+    def borrowed_shape(self, number: int) -> PodSpec:
+        """What the live cluster is asked for if a unit of this kind borrows: equal for kinds with the same answer."""
+        found = self._shapes.get(number)
+        if found is None:
+            found = self._shapes[number] = replace(self.kind(number).spec, priority=OPPORTUNISTIC_PRIORITY)
+        return found
 
     def kind(self, number: int) -> Kind:
         """The kind of a number."""
@@ -179,6 +191,7 @@ class Table:
         self.running.pop(entry.unit.key, None)
         self.vacating.pop(entry.unit.key, None)
         entry.run, entry.leaving_for = None, ""
+        self._borrowers = None
         self.freed()
 
     def _count_run(self, entry: Entry, sign: int) -> None:
@@ -216,6 +229,7 @@ class Table:
         """The live cluster may have room that it had not before."""
         self.change += 1
         self.ahead_refusals.clear()
+        self.shape_refusals.clear()
         self.reclaim_refusals.clear()
 
     def freed_own(self, vc: str) -> None:
@@ -250,12 +264,13 @@ class Table:
 
     def borrowers(self) -> list[Borrower]:
         """All that run on borrowed cells and were not told to leave."""
-        found = []
-        for key in self.running:
-            entry = self.entries[key]
-            if entry.run is not None and entry.run.is_borrowed and not entry.leaving_for:
-                found.append(Borrower(entry.unit, entry.run.start_s, key in self.own.runs))
-        return found
+        if self._borrowers is None:
+            self._borrowers = found = []
+            for key in self.running:
+                entry = self.entries[key]
+                if entry.run is not None and entry.run.is_borrowed and not entry.leaving_for:
+                    found.append(Borrower(entry.unit, entry.run.start_s, key in self.own.runs))
+        return self._borrowers
 
     def is_over_users_limit(self, unit: Unit, counts: Mapping[tuple[str, str], int]) -> bool:
         """Has its user as many jobs that run as the queue allows?"""

@@ -1,0 +1,184 @@
+"""Queues by sentence, on a real core."""
+
+import pytest
+
+from hived.errors import UserError
+from hived_extender.queues.policies import Policy
+from hived_extender.queues.queues import rebuilt
+from hived_extender.queues.reasons import Held, NotItsTurn, OverUserLimit, Running
+from hived_extender.queues.reservation import Certainty
+from tests.extender.queues.small import SPEC, Desk, unit
+
+
+def test_a_job_starts_at_once_where_its_virtual_cluster_has_room() -> None:
+    assert Desk().come(unit("a")) == ["a"]
+
+
+def test_a_second_job_waits_until_the_first_has_ended() -> None:
+    desk = Desk()
+    assert desk.come(unit("a"), unit("b", at=1)) == ["a"]
+    assert desk.queues.position("b") == 1
+    assert desk.end("a", 5.0) == ["b"]
+
+
+def test_higher_priority_goes_first_and_equals_by_creation() -> None:
+    desk = Desk()
+    desk.come(unit("first", priority=5))
+    desk.come(unit("late", at=3), unit("early", at=2), unit("high", at=4, priority=1))
+    assert desk.queues.order("A") == ["high", "early", "late"]
+    assert desk.queues.position("late") == 3
+
+
+def test_a_job_of_higher_priority_takes_the_place_of_another_in_its_virtual_cluster() -> None:
+    desk = Desk()
+    desk.come(unit("low"))
+    assert desk.come(unit("high", at=1, priority=1)) == []
+    assert desk.leaving == ["low"]
+    assert desk.leave() == ["high"]
+    assert desk.queues.order("A") == ["low"]
+
+
+def test_a_small_job_does_not_go_past_a_gang_onto_the_cells_reserved_for_it() -> None:
+    desk = Desk()
+    desk.come(unit("half", gpus=2))
+    assert desk.come(unit("gang", at=1), unit("small", gpus=2, at=2)) == []
+    reason = desk.queues.why("gang")
+    assert isinstance(reason, NotItsTurn)
+    assert reason.is_first
+
+
+def test_a_small_job_goes_past_if_by_its_limit_it_ends_before_the_reserved_start() -> None:
+    desk = Desk()
+    desk.come(unit("half", gpus=2, limit_s=100.0))
+    started = desk.come(unit("gang", at=1), unit("long", gpus=2, at=2, limit_s=200.0))
+    assert started == []
+    assert desk.come(unit("short", gpus=2, at=3, limit_s=50.0)) == ["short"]
+    reason = desk.queues.why("gang")
+    assert isinstance(reason, NotItsTurn)
+    assert (reason.start_s, reason.certainty) == (100.0, Certainty.BOUNDED)
+
+
+def test_a_small_job_goes_past_beside_the_reserved_cells() -> None:
+    desk = Desk()
+    desk.come(unit("c1", "C"), unit("c2", "C", 2))
+    assert desk.come(unit("gang", "C", 4, at=1)) == []
+    assert desk.end("c1", 2.0) == ["gang"]
+    assert desk.come(unit("small", "C", 2, at=3)) == ["small"]
+
+
+def test_the_first_unit_that_does_not_fit_blocks_its_queue_under_block() -> None:
+    desk = Desk(Policy.BLOCK)
+    desk.come(unit("half", gpus=2))
+    assert desk.come(unit("gang", at=1), unit("small", gpus=2, at=2, limit_s=1.0)) == []
+    assert desk.queues.why("small") == NotItsTurn(1, is_blocked=True)
+
+
+def test_others_go_past_a_gang_that_does_not_fit_under_priority() -> None:
+    desk = Desk(Policy.PRIORITY)
+    desk.come(unit("half", gpus=2))
+    assert desk.come(unit("gang", at=1), unit("small", gpus=2, at=2)) == ["small"]
+
+
+def test_a_job_runs_ahead_on_borrowed_cells_only_where_its_queue_may_borrow() -> None:
+    assert Desk().come(unit("a"), unit("b", at=1)) == ["a"]
+    desk = Desk(borrows=True)
+    assert desk.come(unit("a"), unit("b", at=1)) == ["a", "b"]
+    assert desk.queues.why("b") == Running(is_borrowed=True, is_due=False)
+
+
+def test_a_job_that_may_not_be_preempted_does_not_run_ahead() -> None:
+    assert Desk(borrows=True).come(unit("a"), unit("b", at=1, is_preemptible=False)) == ["a"]
+
+
+def test_borrowed_cells_are_given_back_to_a_job_whose_turn_has_come_newest_first() -> None:
+    desk = Desk(borrows=True)
+    desk.come(unit("a"))
+    desk.now = 1.0
+    desk.come(unit("a2", at=1))
+    desk.now = 2.0
+    desk.come(unit("a3", at=2))
+    desk.now = 3.0
+    desk.come(unit("a4", at=3))
+    assert desk.come(unit("b", "B", at=4)) == []
+    assert desk.leaving == ["a4"]
+    assert desk.leave() == ["b"]
+    assert desk.queues.order("A") == ["a4"]
+
+
+def test_a_queue_takes_back_from_one_that_has_borrowed_more_than_its_share() -> None:
+    desk = Desk(borrows=True)
+    desk.come(*(unit(f"a{i}", at=i) for i in range(4)))
+    desk.come(unit("b1", "B", at=5))
+    desk.leave()
+    desk.come(unit("b2", "B", at=6))
+    assert desk.leaving, "A has borrowed two nodes, B none"
+    assert "b2" in desk.leave()
+    desk.turn()
+    assert not desk.leaving
+
+
+def test_work_that_ran_ahead_is_played_in_the_own_schedule_when_its_turn_comes() -> None:
+    desk = Desk(borrows=True)
+    desk.come(unit("a"), unit("b", at=1))
+    desk.end("b", 10.0)
+    desk.end("a", 20.0)
+    assert desk.queues.next_own_end_s() == 30.0
+
+
+def test_a_job_that_is_held_is_in_no_turn_until_it_is_released() -> None:
+    desk = Desk()
+    desk.queues.arrived(unit("a"))
+    desk.queues.held("a", True)
+    assert desk.turn() == []
+    assert desk.queues.why("a") == Held()
+    desk.queues.held("a", False)
+    assert desk.turn() == ["a"]
+
+
+def test_a_job_is_moved_to_the_front_to_the_back_and_before_another() -> None:
+    desk = Desk()
+    desk.come(unit("run"), *(unit(key, at=ord(key)) for key in "abc"))
+    desk.queues.moved("c", "front")
+    assert desk.queues.order("A") == ["c", "a", "b"]
+    desk.queues.moved("c", "back")
+    assert desk.queues.order("A") == ["a", "b", "c"]
+    desk.queues.moved("c", "b")
+    assert desk.queues.order("A") == ["a", "c", "b"]
+
+
+def test_a_job_is_not_moved_before_one_that_does_not_wait() -> None:
+    desk = Desk()
+    desk.come(unit("run"), unit("a", at=1))
+    with pytest.raises(UserError, match="cannot be moved before run"):
+        desk.queues.moved("a", "run")
+
+
+def test_a_user_has_no_more_jobs_that_run_than_the_queue_allows() -> None:
+    desk = Desk(most_running=1)
+    assert desk.come(unit("a", gpus=1, user="ann"), unit("b", gpus=1, at=1, user="ann")) == ["a"]
+    assert desk.queues.why("b") == OverUserLimit("ann", 1, waits=False)
+    assert desk.come(unit("c", gpus=1, at=2, user="bob")) == ["c"]
+    assert desk.end("a", 3.0) == ["b"]
+
+
+def test_a_user_has_no_more_jobs_that_wait_than_the_queue_allows() -> None:
+    desk = Desk(most_waiting=1)
+    desk.come(unit("run"), unit("a", at=1, user="ann"), unit("b", at=2, user="ann"))
+    assert desk.queues.why("b") == OverUserLimit("ann", 1, waits=True)
+    desk.queues.removed("a")
+    desk.turn()
+    assert isinstance(desk.queues.why("b"), NotItsTurn)
+
+
+def test_queues_that_are_rebuilt_go_on_in_the_same_order() -> None:
+    desk = Desk(borrows=True)
+    units = [unit(f"a{i}", at=i, priority=i % 2) for i in range(8)]
+    desk.come(*units)
+    desk.queues.moved("a6", "front")
+    desk.turn()
+    memos = desk.queues.dump()
+    after = rebuilt(SPEC, [(each, memos[each.key]) for each in units], desk.queues.rules)
+    after.turn(desk.now, desk.live)
+    assert after.order("A") == desk.queues.order("A")
+    assert [after.own_cells(each.key) for each in units] == [desk.queues.own_cells(each.key) for each in units]
+    assert after.dump() == desk.queues.dump()

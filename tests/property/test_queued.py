@@ -1,0 +1,36 @@
+"""A few random histories of queues; `python -m tests.property.queued` plays many."""
+
+import pytest
+
+from hived_extender.queues.policies import Policy
+from tests.property.queued import KINDS, History, Setting
+
+
+@pytest.mark.parametrize("grace_s", [0, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_guaranteed_jobs_start_when_their_virtual_cluster_alone_would_start_them(kind: str, grace_s: int) -> None:
+    history = History(Setting(kind=kind, grace_s=grace_s, events=100, removals=0), 1)
+    history.run()
+    assert history.check_bound() > 20
+    assert history.stops
+
+
+@pytest.mark.parametrize("policy", [Policy.PRIORITY, Policy.BLOCK])
+def test_the_bound_holds_under_policies_of_kube_queue(policy: Policy) -> None:
+    history = History(Setting(kind="NODE", policy=policy, grace_s=2, events=100, removals=0), 2)
+    history.run()
+    assert history.check_bound() > 20
+
+
+def test_the_bound_holds_where_priorities_preempt_each_other() -> None:
+    setting = Setting(kind="PAIR", policy=Policy.PRIORITY, events=100, priorities=(0, 1, 5), removals=0, restarts=0)
+    history = History(setting, 3)
+    history.run()
+    assert history.check_bound() > 20
+
+
+@pytest.mark.parametrize("policy", list(Policy))
+def test_no_job_is_lost_or_stuck_where_jobs_fail_and_are_removed(policy: Policy) -> None:
+    history = History(Setting(kind="MIX", policy=policy, grace_s=2, events=120, failures=5, removals=5), 4)
+    history.run()
+    assert all(course.end_s is not None or course.is_removed for course in history.courses.values())
