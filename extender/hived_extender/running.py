@@ -37,6 +37,7 @@ from hived_extender.kueue.desk import KueueDesk
 from hived_extender.options import Options
 from hived_extender.pods.podgroups import Objects
 from hived_extender.pods.proofs import Prover
+from hived_extender.queues.answering import QueueAnswers
 from hived_extender.queues.desk import QueueDesk
 from hived_extender.reconfiguration.configurations import Configurations
 from hived_extender.reconfiguration.in_force import InForce
@@ -158,7 +159,9 @@ class Extender:
         is_private = ip_address(listener.getsockname()[0]).is_loopback
         may_push = gate.may_do if gate.knows_callers else None
         config_pushes = ConfigPushes(self.configurations, may_push, is_private=is_private)
-        app = LateApp(self.service, gate, config_pushes, self.defrag, self.history, self.insight)
+        app = LateApp(
+            self.service, gate, config_pushes, self.defrag, self.history, self.insight, QueueAnswers(self.queues)
+        )
         return HttpServer(Shim(app, self.service), listener, security.tls)
 
     def _make_leadership(self) -> Leadership:

@@ -24,18 +24,17 @@ from tests.extender.kueue.kueue_by_hand import KueueByHand
 from tests.extender.kueue.workload_objects import CHECK, pod_set, template
 
 
-@pytest.fixture(params=["v1beta1", "v1beta2"])
-def kueue(plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[KueueByHand]:
-    """Kueue's part, with its kinds in one version of its API; they are gone afterwards."""
-    kinds = definitions(request.param)
+@pytest.fixture(scope="module", params=["v1beta1", "v1beta2"])
+def version(plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Kueue's kinds are there in one version of its API, for all tests: a kind that comes back is not soon its own."""
+    version: str = request.param
+    kinds = definitions(version)
     for each in kinds:
         plane.kube.create(DEFINITIONS, each)
-    kueue = KueueByHand(plane.kube, request.param)
-    plane.wait_for("Kueue's kinds to be there", kueue.is_there)
-    yield kueue
+    plane.wait_for("Kueue's kinds to be there", KueueByHand(plane.kube, version).is_there)
+    yield version
     for each in kinds:
-        with suppress(KubeError):
-            plane.kube.delete(f"{DEFINITIONS}/{each['metadata']['name']}")
+        plane.kube.delete(f"{DEFINITIONS}/{each['metadata']['name']}")
     plane.wait_for("Kueue's kinds to be gone", lambda: not any(is_defined(plane, each) for each in kinds))
 
 
@@ -45,6 +44,14 @@ def is_defined(plane: ControlPlane, kind: Json) -> bool:
         plane.kube.get(f"{DEFINITIONS}/{kind['metadata']['name']}")
         return True
     return False
+
+
+@pytest.fixture
+def kueue(plane: ControlPlane, version: str) -> Iterator[KueueByHand]:
+    """Kueue's part; its objects are gone afterwards."""
+    kueue = KueueByHand(plane.kube, version)
+    yield kueue
+    kueue.clear()
 
 
 @pytest.fixture
@@ -66,6 +73,22 @@ def test_states_are_written_with_the_rights_that_we_ship(hived: RealCluster, kue
     kueue.queue("job-odd", pod_set(made_of=template(virtual_cluster="nobody")))
     kueue.reserve("job-odd")
     kueue.expect("job-odd", "Rejected", "set it to a virtual cluster: a, b")
+
+
+def test_a_job_runs_on_the_cells_that_were_held_for_it(hived: RealCluster, kueue: KueueByHand) -> None:
+    kueue.declare()
+    kueue.queue("job-train", pod_set(count=2, made_of=template(2, scheduler="hivedscheduler-ds-a")))
+    kueue.reserve("job-train")
+    kueue.expect("job-train", "Ready", "cells are held: 2 pods x 2")
+    names = kueue.start("job-train")
+    expect_soon(lambda: all(kueue.node_of(name) for name in names))
+    kueue.queue("job-next", pod_set(count=1, made_of=template(2, scheduler="hivedscheduler-ds-a")))
+    kueue.reserve("job-next")
+    kueue.expect("job-next", "Pending", "waits for cells: needs ")
+    kueue.finish("job-train")
+    for name in names:
+        kueue.kube.delete(f"{kueue.pods}/{name}")
+    kueue.expect("job-next", "Ready")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ SUMMARIES = {
     "groups": "Show the affinity groups (gangs) that hold or await cells.",
     "jobs": "Show jobs: why waiting ones do not start, and when they do.",
     "nodes": "Show nodes: which are bad, why and since when, and what runs on them.",
+    "queue": "Show queues, and the jobs in them with their places and reasons.",
     "free": "Show how many cells of each size virtual clusters could start jobs on now.",
 }
 
@@ -27,6 +28,7 @@ def command() -> None:
       hived get vc research                  what research is promised, and where it is
       hived get jobs --waiting --vc research why its jobs wait, and when they start
       hived get nodes --bad                  bad nodes, why and since when
+      hived get queue                        how many jobs wait and run in each queue
       hived get free                         how many cells of each size could start a job now
       hived get groups -o wide               every gang with its nodes and devices
       hived get groups team-a:train          one gang

@@ -92,8 +92,9 @@ class GroupWork(msgspec.Struct, rename="camel", omit_defaults=True):
 class GroupStatus(msgspec.Struct, rename="camel", omit_defaults=True):
     """Where a group is and which pods belong to it.
 
-    Placements: node -> device indices, preassigned cell -> leaf cells. `held_for` is the group on the move that its
-    cells are held for: then this group has no pods in Kubernetes, whatever `allocated_pods` says.
+    Placements: node -> device indices, preassigned cell -> leaf cells. `held_for` is the group on the move, or
+    the key of the queued job, that its cells are held for: then this group has no pods in Kubernetes, whatever
+    `allocated_pods` says.
     """
 
     vc: str

@@ -25,9 +25,12 @@ NODES_PATH = "/v1/inspect/nodes"
 FREE_CELLS_PATH = "/v1/inspect/free-cells"
 HISTORY_PATH = "/v1/inspect/history"
 INPUTS_PATH = "/v1/inspect/inputs"
+QUEUES_PATH = "/v1/inspect/queues"
+QUEUE_JOBS_PATH = f"{QUEUES_PATH}/jobs"
 MOVES_PATH = "/v1/inspect/defrag"
 
 DEFRAG_PATH = "/v1/defrag"
+QUEUE_CHANGES_PATH = "/v1/queues"
 DEFRAG_STOP_PATH = f"{DEFRAG_PATH}/stop"
 
 CONFIG_PATH = "/v1/config"
@@ -60,6 +63,11 @@ def group_path(name: str) -> str:
 def why_path(job: str) -> str:
     """The path of the answer why a job waits; its name may hold slashes."""
     return WHY_PATH + _quoted(job, safe="/")
+
+
+def queue_jobs_path(queue: str = "") -> str:
+    """The path of the jobs of a queue, or of all; the name of a queue may hold slashes."""
+    return f"{QUEUE_JOBS_PATH}/{_quoted(queue, safe='/')}" if queue else QUEUE_JOBS_PATH
 
 
 def page_job_path(job: str) -> str:

@@ -17,6 +17,7 @@ from hived import __version__
 from hived.errors import UserError
 from hived_extender.api import paths
 from hived_extender.api.cells import AffinityGroup, AffinityGroups, Cell, LostDevices, RulesInForce, Shortage
+from hived_extender.api.queues import QueueArgs, QueuedJob, QueuedJobs, QueueList, QueueReport
 from hived_extender.api.waiting import FreeCells, IfArgs, IfResult, Job, Jobs, NodeView, Why
 from hived_extender.api.what_if import PodOutcome, WhatIfResult
 
@@ -196,6 +197,19 @@ class Inspector:
     def free_cells(self) -> list[FreeCells]:
         """The cells of every virtual cluster by level. Raises OlderError."""
         return self._get_new(paths.FREE_CELLS_PATH, list[FreeCells])
+
+    def queues(self) -> list[QueueReport]:
+        """The queues that have jobs. Raises OlderError."""
+        return self._get_new(paths.QUEUES_PATH, QueueList).items
+
+    def queued_jobs(self, queue: str = "") -> list[QueuedJob]:
+        """The jobs of a queue, or of all. Raises OlderError."""
+        return self._get_new(paths.queue_jobs_path(queue), QueuedJobs).items
+
+    def change_queue(self, args: QueueArgs) -> QueuedJob:
+        """Hold a job, release it, or move it. Raises UserError, OlderError."""
+        path = paths.QUEUE_CHANGES_PATH
+        return self.decode(path, QueuedJob, self.fetch_new(path, msgspec.json.encode(args)))
 
     def get(self, path: str, answer_type: type[T]) -> T:
         """The answer of a path as a value."""

@@ -26,6 +26,7 @@ from hived_extender.http.routing import Backend, Handler
 from hived_extender.insight.answering import Answering
 from hived_extender.insight.history import HistoryRings
 from hived_extender.pods.wire import encode
+from hived_extender.queues.answering import QueueAnswers
 from hived_extender.service.service import Service
 
 
@@ -43,11 +44,13 @@ def create_app(
     defrag: DefragDesk | None = None,
     history: HistoryRings | None = None,
     insight: Answering | None = None,
+    queues: QueueAnswers | None = None,
 ) -> Flask:
     """An application that serves `service` to callers whom `gate` lets in; without one, to everybody. Cheap.
 
     `config_pushes` answers for its configuration, `defrag` for moves; without these, their paths do not exist.
-    `history` has the past; without it there is none to be shown. `insight` answers about jobs, a new one by default.
+    `history` has the past; without it there is none to be shown. `insight` answers about jobs, a new one by default,
+    and `queues` about queues.
     """
     app = Flask(__name__, static_folder=None)
     app.extensions[GATE] = gate or Gate()
@@ -57,7 +60,7 @@ def create_app(
     app.url_map.merge_slashes = False
     app.url_map.converters["rest"] = _RestOfPath
     masking = Masking(gate_of(app))
-    backend = Backend(service, config_pushes, defrag, history, insight or Answering(service), masking)
+    backend = Backend(service, config_pushes, defrag, history, insight or Answering(service), masking, queues)
     site = pages(backend, gate_of(app))
     app.register_blueprint(site.blueprint)
     for route in ROUTES:

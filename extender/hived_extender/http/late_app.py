@@ -14,6 +14,7 @@ from hived_extender.http.config_pushes import ConfigPushes
 from hived_extender.http.gated_app import GATE, gate_of
 from hived_extender.insight.answering import Answering
 from hived_extender.insight.history import HistoryRings
+from hived_extender.queues.answering import QueueAnswers
 from hived_extender.service.service import Service
 
 if TYPE_CHECKING:
@@ -31,12 +32,13 @@ class LateApp:
         defrag: DefragDesk | None = None,
         history: HistoryRings | None = None,
         insight: Answering | None = None,
+        queues: QueueAnswers | None = None,
     ) -> None:
         self.extensions: dict[str, Any] = {GATE: gate or Gate()}
         self._service = service
         self._config_pushes = config_pushes
         self._defrag = defrag
-        self._history, self._insight = history, insight
+        self._history, self._insight, self._queues = history, insight, queues
         self._lock = threading.Lock()
         self._app: Flask | None = None
 
@@ -50,6 +52,12 @@ class LateApp:
                 from hived_extender.http.app import create_app  # noqa: PLC0415  # imports Flask, see above
 
                 self._app = create_app(
-                    self._service, gate_of(self), self._config_pushes, self._defrag, self._history, self._insight
+                    self._service,
+                    gate_of(self),
+                    self._config_pushes,
+                    self._defrag,
+                    self._history,
+                    self._insight,
+                    self._queues,
                 )
             return self._app

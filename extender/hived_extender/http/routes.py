@@ -28,10 +28,11 @@ from hived_extender.api.configuration import (
 )
 from hived_extender.api.defrag import DefragArgs, Inputs, MovingReport
 from hived_extender.api.history import History
+from hived_extender.api.queues import QueueArgs, QueuedJob, QueuedJobs, QueueList
 from hived_extender.api.service import Health, Paths, Readiness
 from hived_extender.api.waiting import FreeCells, IfArgs, IfResult, Jobs, NodeView, Why
 from hived_extender.api.what_if import WhatIfArgs, WhatIfResult
-from hived_extender.http import defrag_routes, insight_routes
+from hived_extender.http import defrag_routes, insight_routes, queue_routes
 from hived_extender.http.answers import Answer, Question
 from hived_extender.http.config_routes import config, plan, push, version, versions
 from hived_extender.http.dumps import dump, unchanged
@@ -225,6 +226,10 @@ ROUTES = (
     Route("GET", paths.MOVES_PATH, defrag_routes.moves, MovingReport, errors=(503,)),
     Route("POST", paths.DEFRAG_PATH, defrag_routes.apply, MovingReport, DefragArgs, (400, 401, 403, 409, 500, 503)),
     Route("POST", paths.DEFRAG_STOP_PATH, defrag_routes.stop, MovingReport, errors=(401, 403, 503)),
+    Route("GET", paths.QUEUES_PATH, queue_routes.queues, QueueList, errors=(404, 503)),
+    Route("GET", paths.QUEUE_JOBS_PATH, queue_routes.jobs, QueuedJobs, errors=(404, 503)),
+    Route("GET", f"{paths.QUEUE_JOBS_PATH}/{{name}}", queue_routes.jobs, QueuedJobs, errors=(404, 503)),
+    Route("POST", paths.QUEUE_CHANGES_PATH, queue_routes.act, QueuedJob, QueueArgs, (400, 401, 403, 404, 409, 503)),
     Route("GET", paths.HEALTH_PATH, health, Health, fails_alike=(500,)),
     Route("GET", paths.READINESS_PATH, readiness, Readiness, fails_alike=(503,)),
     Route("GET", paths.METRICS_PATH, metrics_text),

@@ -12,6 +12,7 @@ from hived_extender.http.config_pushes import ConfigPushes
 from hived_extender.http.masking import Mask, Masking
 from hived_extender.insight.answering import Answering
 from hived_extender.insight.history import HistoryRings
+from hived_extender.queues.answering import QueueAnswers
 from hived_extender.service.service import Service
 
 
@@ -27,6 +28,7 @@ class Backend(msgspec.Struct, frozen=True):
     past: HistoryRings | None = None
     answering: Answering | None = None
     masking: Masking | None = None
+    queue_answers: QueueAnswers | None = None
 
     @property
     def config_pushes(self) -> ConfigPushes:
@@ -39,6 +41,13 @@ class Backend(msgspec.Struct, frozen=True):
         """The plans for moves, on paths that exist only with them."""
         assert self.defrag_desk is not None
         return self.defrag_desk
+
+    @property
+    def queues(self) -> QueueAnswers:
+        """The answers about queues. Raises UserError (404) if there are none."""
+        if self.queue_answers is None:
+            raise UserError("this service has no queues", 404)
+        return self.queue_answers
 
     @property
     def insight(self) -> Answering:

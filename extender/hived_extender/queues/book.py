@@ -159,6 +159,12 @@ class Book:
                 entry.step = Step.RUNNING
         return lost
 
+    def pods_are_gated(self, key: str) -> None:
+        """Pods of a job wait at its gate. They came after it was let go: it is let go once more."""
+        entry = self.entries.get(key)
+        if entry is not None and entry.step.has_cells and entry.written is None and entry.wanted is None:
+            self._want(entry, Change.LET_GO)
+
     def wrote(self, action: Action, error: str, now: float) -> None:
         """A call was carried out, or refused."""
         entry = self.entries.get(action.job.key)

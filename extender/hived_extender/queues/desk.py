@@ -84,6 +84,10 @@ class QueueDesk:
         """The rules of the configuration in force."""
         return self._service.machine.interpreter.rules.queueing
 
+    def wake(self) -> None:
+        """Have a look soon."""
+        self._wake.set()
+
     # Running
 
     def start(self) -> None:

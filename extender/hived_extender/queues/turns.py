@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from hived.errors import UserError
 from hived.specs import ClusterSpec
 from hived_config.queueing import Queueing
+from hived_extender.job_kinds.gates import GATE
 from hived_extender.job_kinds.job import Job, JobName, JobRef
 from hived_extender.job_kinds.marks import is_marked_held
 from hived_extender.job_kinds.needs import Need
@@ -33,6 +34,7 @@ from hived_extender.queues.watched import Seen
 from hived_extender.quotas.backing import virtual_cluster_of
 from hived_extender.quotas.naming import quota_of
 from hived_extender.quotas.tree import QuotaTree
+from hived_extender.quotas.usage import Usage
 from hived_extender.service.core import Core
 from hived_extender.service.service import Service
 from hived_extender.service.stimuli import GroupsEvicted, HoldDropped, HoldsLookedAt, HoldState, JobsBarred, Stimulus
@@ -52,7 +54,8 @@ class Turns:
         self.queues = Queues(core.state.spec)
         self._tree, self._cluster = tree, core.state.spec
         new_ledger = Unlimited if tree is None else partial(TreeLedger, tree)
-        self.queues.told_rules(rules_of(queueing, tree, self._cluster), new_ledger)
+        self.rules = rules_of(queueing, tree, self._cluster)
+        self.queues.told_rules(self.rules, new_ledger)
         self.book = Book(self.queues)
         self._records = Records(publisher)
         self._surroundings = Surroundings(self.queues)
@@ -101,8 +104,26 @@ class Turns:
             records = (record for name in self._names for record in jobs.pods_of(name))
             queued = {record.request.spec.group.name for record in records if record.request is not None}
             found = None if core is None else self._surroundings.look(core, queued)
+            gated = [
+                key for name, key in self._names.items() if any(GATE in one.seen.gates for one in jobs.pods_of(name))
+            ]
+        for key in gated:
+            self.book.pods_are_gated(key)
         if found is not None:
             self._surroundings.tell(found)
+
+    # Questions
+
+    def guaranteed(self, queue: str) -> dict[str, float] | None:
+        """The `min` of a quota, None for a virtual cluster, whose cells are its guarantee."""
+        quota = self._tree.quotas.get(queue) if self._tree is not None else None
+        return None if quota is None else dict(quota.min)
+
+    def over(self, queue: str) -> dict[str, float]:
+        """By resource, how much a quota uses above its `max`; empty if it does not."""
+        if self._tree is None or queue not in self._tree.quotas:
+            return {}
+        return usage_of(self._tree, self.book).over().get(queue, {})
 
     # Turns
 
@@ -175,6 +196,16 @@ class Turns:
             self._service.runner.handle(stimulus)
         except UserError as error:
             log.info("the service does not take part", extra={"fields": {"cause": error.message}})
+
+
+def usage_of(tree: QuotaTree, book: Book) -> Usage:
+    """The use of a tree by all jobs that have cells. Cost O(jobs x depth)."""
+    usage = Usage(tree)
+    for entry in book.entries.values():
+        unit = entry.unit
+        if unit is not None and entry.step.has_cells and unit.queue in tree.quotas:
+            usage.take(unit.queue, unit.request, is_preemptible=unit.is_preemptible)
+    return usage
 
 
 def rules_of(queueing: Queueing, tree: QuotaTree | None, cluster: ClusterSpec) -> Rules:

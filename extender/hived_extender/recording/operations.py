@@ -12,11 +12,11 @@ from hived.errors import UserError
 from hived_extender.recording.recorded_offer import Names, OfferText
 
 STAND_IN = "_moving:"
-"""How the names of groups and pods begin that only hold cells for a group on the move; no namespace is called so."""
+"""How the names of groups and pods begin that only hold cells for pods to come; no namespace is called so."""
 
 
 def held_for(group: str) -> str:
-    """The group that a stand-in, `_moving:NUMBER:GROUP`, holds cells for; "" for any other group."""
+    """The group on the move, or the job's key, that a stand-in, `_moving:NUMBER:NAME`, holds cells for; else ""."""
     return group.split(":", 2)[2] if group.startswith(STAND_IN) else ""
 
 

@@ -26,6 +26,7 @@ class HeldPods:
 
     def __init__(self, cache: ClusterCache, jobs: HeldJobs) -> None:
         self._cache, self._jobs = cache, jobs
+        self._looked_at: tuple[object, int] | None = None
 
     def bar_of(self, record: PodRecord) -> str:
         """Why a pod waits for its queue, "" if it does not."""
@@ -44,7 +45,11 @@ class HeldPods:
         Without `commit` it does not take them.
         """
         held = self._of(record)
-        if held is None or held.answer is None or core.has_group(request.spec.group.name):
+        if held is None or held.answer is None:
+            return None
+        if commit and core.reserves(request):
+            core.delete(request)  # it was about to take others' cells
+        if core.has_group(request.spec.group.name):
             return None
         if record.uid in held.given:
             self._lose(core, held, "kube-scheduler does not offer the node that a pod was given")
@@ -86,6 +91,7 @@ class HeldPods:
         for record, (request, _) in zip(members, takers, strict=True):
             held.given[record.uid] = record
             self._cache.pods.place(record, request, core.bind_info_of(request.spec.group.name))
+        self._cache.rounds.has_started(core, round_)
         return True
 
     def look(self) -> None:
@@ -93,15 +99,14 @@ class HeldPods:
         core = self._cache.core
         if core is None or not self._jobs.by_key:
             return
+        is_changed = self._looked_at != (core, core.change_count)
+        self._looked_at = core, core.change_count
         for held in [one for one in self._jobs.by_key.values() if not one.is_lost]:
-            for uid, record in list(held.given.items()):
-                if record.state.has_node and self._cache.pods.get(uid) is record:
-                    if record.state is PodState.BOUND:
-                        del held.given[uid]
-                    continue
-                del held.given[uid]
+            pods = [self._cache.pods.get(uid) for uid in held.given]
+            if any(one is None or not one.state.has_node for one in pods):
                 self._lose(core, held, "a pod has lost the cells that it was given")
-            if not held.is_lost and not held.is_whole(core):
+            held.given = {one.uid: one for one in pods if one is not None and one.state is PodState.BINDING}
+            if is_changed and not held.is_lost and not held.is_whole(core):
                 self._lose(core, held, "its cells are needed by others, or bad")
 
     def lose_all(self) -> None:

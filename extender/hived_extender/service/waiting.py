@@ -93,11 +93,11 @@ class WaitingPods:
             return leaving
         self.kept.give_to_gang(core, round_)
         self._prepare(asker, round_)
+        if phase is Phase.FILTERING and round_.doubted and (self.kept.are_for(asker) or self._has_room(core, round_)):
+            return self._wait_for_doubted(round_)
         if phase is Phase.FILTERING and self.kept.start(core, round_, asker):
             self._has_started(asker, round_)
             return Bind(asker.place.info) if asker.place.info is not None else None
-        if phase is Phase.FILTERING and round_.doubted and self._has_room(core, round_):
-            return self._wait_for_doubted(round_)
         decision = self._settle(core, asker, round_, phase)
         if isinstance(decision, Refused):
             return dataclasses.replace(decision, reason=self._reason_of_round(round_, decision))

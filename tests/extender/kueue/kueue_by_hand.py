@@ -34,6 +34,13 @@ class KueueByHand:
             return False
         return True
 
+    def clear(self) -> None:
+        """Delete all Workloads and AdmissionChecks."""
+        for found in self.kube.list_objects(self.path(), dict).items:
+            self.kube.delete(self.path(found["metadata"]["name"]))
+        for found in self.kube.list_objects(f"{self._base}/admissionchecks", dict).items:
+            self.kube.delete(f"{self._base}/admissionchecks/{found['metadata']['name']}")
+
     @property
     def collection(self) -> str:
         """Where all Workloads are."""
@@ -52,9 +59,10 @@ class KueueByHand:
         return any(each["type"] == "Active" and each["status"] == "True" for each in status.get("conditions", ()))
 
     def queue(self, name: str, *pod_sets: Json, **spec: Any) -> None:
-        """A job of this name was created: it has a Workload, without quota."""
+        """A job was created: it has a Workload of this name, without quota. Its owner is left out: it is not there."""
         body = workload(name, *pod_sets, namespace=self._namespace, conditions=(), **spec)
-        del body["metadata"]["uid"], body["metadata"]["resourceVersion"], body["status"]
+        del body["metadata"]["uid"], body["metadata"]["resourceVersion"], body["metadata"]["ownerReferences"]
+        del body["status"]
         self.kube.create(self.path(), {**body, "apiVersion": self._api_version})
 
     def reserve(self, name: str, *checks: str, cluster_queue: str = "research") -> None:
@@ -77,16 +85,15 @@ class KueueByHand:
         return [update for each in found["admissionChecks"] for update in each.get("podSetUpdates", ())]
 
     def start(self, name: str) -> list[str]:
-        """Its job is resumed, and the job's controller makes the pods, with the words of the check. Returns names."""
+        """Its job is resumed, and pods come with the words of the check, of no owner that is there. Returns names."""
         words = {each["name"]: each["annotations"] for each in self.admit(name)}
         item, names = self.get(name), list[str]()
-        owner = item["metadata"]["ownerReferences"][0]
         for each in item["spec"]["podSets"]:
             for number in range(each["count"]):
                 made_of = each["template"]
                 notes = made_of["metadata"].get("annotations", {}) | words.get(each["name"], {})
-                pod = f"{owner['name']}-{each['name']}-{number}"
-                metadata = {"name": pod, "annotations": notes, "ownerReferences": [owner]}
+                pod = f"{name}-{each['name']}-{number}"
+                metadata = {"name": pod, "annotations": notes}
                 body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": made_of["spec"]}
                 self.kube.create(self.pods, body)
                 names.append(pod)

@@ -253,3 +253,15 @@ def test_a_job_that_is_taken_out_of_its_queue_is_let_go() -> None:
     case.seen(HELD, unit=None)
     assert case.told.names == ["arrived", "removed"]
     assert [action.change for action in case.write()] == [Change.LET_GO]
+
+
+def test_a_job_is_let_go_once_more_for_pods_that_came_with_its_gate_later() -> None:
+    case = Case()
+    case.seen(HELD)
+    case.book.pods_are_gated(KEY)
+    assert case.write() == []
+    case.book.let_go(KEY, 1.0, is_borrowed=False, due_s=1.0)
+    assert [action.change for action in case.write()] == [Change.LET_GO]
+    case.book.pods_are_gated(KEY)
+    assert [action.change for action in case.write()] == [Change.LET_GO]
+    assert case.book.entries[KEY].kept.attempts == 1

@@ -197,6 +197,33 @@ def test_pods_of_a_gang_beyond_its_minimum_get_theirs_too() -> None:
     assert sorted(cluster.settle().values()) == sorted(nodes_of(found))
 
 
+def test_pods_of_a_gang_that_take_no_cells_may_go_with_the_others() -> None:
+    cluster = SmallJobCluster()
+    cluster.hold(hold(pods=2))
+    for number, gpus in enumerate((4, 4, 0)):
+        cluster.come(f"w-{number}", gpus=gpus, annotations=koordinator("train", 3))
+    cluster.filter(cluster.kube.pods["w-0"])
+    assert cluster.filter(cluster.kube.pods["w-2"])["NodeNames"] == list(NODES)
+    assert cluster.state_of() == HoldState(2, 0, 2, 0)
+
+
+def test_a_pod_that_waits_for_victims_takes_held_cells_instead() -> None:
+    cluster = SmallJobCluster()
+    for number in range(4):
+        cluster.pod(f"o-{number}", priorityClassName="low")
+    cluster.settle()
+    pod = cluster.come("w-0")
+    assert "NodeNames" not in cluster.filter(pod)
+    cluster.pass_time()
+    victims = {name for _, name in cluster.kube.leaving}
+    cluster.drop(next(name for name in ("o-0", "o-1") if name not in victims))
+    found = cluster.held(hold(pods=1))
+    assert cluster.filter(pod)["NodeNames"] == nodes_of(found)
+    assert cluster.groups()["ns/w-0"]["state"] == "Allocated"
+    assert cluster.state_of() == HoldState(1, 0, 1, 0)
+    check_invariants(cluster.state)
+
+
 def test_a_pod_of_another_size_is_placed_like_any_other() -> None:
     cluster = SmallJobCluster()
     cluster.hold(hold(pods=1))

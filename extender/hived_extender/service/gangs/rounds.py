@@ -144,11 +144,12 @@ class Rounds:
             return False
         for part in round_.parts:
             self._start_part(core, part, exact)
-        self.has_started(round_)
+        self.has_started(core, round_)
         return True
 
-    def has_started(self, round_: Round) -> None:
-        """All pods of a round that take cells have their places: the others may go."""
+    def has_started(self, core: Core, round_: Round) -> None:
+        """All pods of a round that take cells have their places: the others may go, and nothing stays reserved."""
+        self._take_back(core, [part.request for part in round_.parts])
         for record in round_.members:
             if (ask := record.ask) is not None and not ask.leaf_cell_count:
                 self._pods.move(record, PodState.CLEARED)

@@ -1,0 +1,102 @@
+"""`hived get queue`: the queues, or the jobs of one with their places."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import click
+
+from hived_cli.helpers.forms import fitted, output_option
+from hived_cli.helpers.tables import table
+from hived_cli.helpers.waits import UNKNOWN, age
+from hived_cli.helpers.watching import Show, watches
+from hived_config.reader import printable
+from hived_extender.api.paths import QUEUES_PATH, queue_jobs_path
+from hived_extender.api.queues import QueuedJob, QueueReport
+from hived_extender.client.inspection import Inspector
+
+
+@click.command("queue")
+@click.argument("name", required=False)
+@click.option("--jobs", "has_jobs", is_flag=True, help="The jobs of all queues.")
+@watches
+@output_option
+def command(*, inspector: Inspector, show: Show, name: str | None, has_jobs: bool, output: str) -> None:
+    """Show queues, or the jobs of the queue NAME: those that wait in their order, then the others.
+
+    BORROWED jobs run ahead of their turn, or above their quota, on cells that may be taken back. A queue is OVER if its
+    quota was lowered below its use.
+
+    \b
+    Examples:
+      hived get queue
+      hived get queue root/team-a
+      hived get queue research --watch
+      hived get queue --jobs -o json | jq -r '.items[] | select(.state == "Waiting") | .name'
+    """
+    if name is None and not has_jobs:
+        show(lambda: inspector.fetch_new(QUEUES_PATH) if output == "json" else _queues(inspector.queues()))
+        return
+    path = queue_jobs_path(name or "")
+    show(
+        lambda: (
+            inspector.fetch_new(path)
+            if output == "json"
+            else _jobs(inspector.queued_jobs(name or ""), is_wide=output == "wide", is_one=name is not None)
+        )
+    )
+
+
+def _queues(queues: Sequence[QueueReport]) -> str:
+    if not queues:
+        return "No queue has jobs."
+    rows = [
+        [
+            printable(one.name),
+            printable(one.vc),
+            one.policy,
+            str(one.waiting),
+            str(one.running),
+            str(one.borrowed),
+            _amounts(one.used),
+            UNKNOWN if one.guaranteed is None else _amounts(one.guaranteed),
+            click.style(_amounts(one.over), fg="red") if one.over else UNKNOWN,
+        ]
+        for one in queues
+    ]
+    return table(["QUEUE", "VC", "POLICY", ">WAITING", ">RUNNING", ">BORROWED", "USED", "MIN", "OVER"], rows)
+
+
+def _jobs(jobs: Sequence[QueuedJob], *, is_wide: bool, is_one: bool) -> str:
+    if not jobs:
+        return "No job is in a queue."
+    now = datetime.now(UTC)
+    rows = [
+        [
+            str(one.position) if one.position else UNKNOWN,
+            printable(one.name),
+            *([] if is_one else [printable(one.queue) or UNKNOWN]),
+            str(one.priority),
+            str(one.gpus),
+            printable(one.user) or UNKNOWN,
+            one.state,
+            age(datetime.fromtimestamp(one.since, UTC).isoformat().replace("+00:00", "Z"), now),
+            _start(one),
+            printable(one.reason) or UNKNOWN,
+        ]
+        for one in jobs
+    ]
+    queue = [] if is_one else ["QUEUE"]
+    headers = [">PLACE", "JOB", *queue, ">PRIORITY", ">GPUS", "USER", "STATE", ">FOR", "STARTS", "REASON"]
+    return table(headers, rows) if is_wide else fitted(headers, rows)
+
+
+def _start(job: QueuedJob) -> str:
+    if job.starts_at is None or not job.certainty:
+        return UNKNOWN
+    moment = datetime.fromtimestamp(job.starts_at, UTC)
+    return f"{moment:%Y-%m-%d %H:%M} UTC ({job.certainty})"
+
+
+def _amounts(amounts: dict[str, float]) -> str:
+    shown = {name.rpartition("/")[2]: amount for name, amount in amounts.items() if amount and name != "memory"}
+    return ", ".join(f"{amount:g} {name}" for name, amount in shown.items()) or UNKNOWN

@@ -1,0 +1,69 @@
+"""JSON of queues: how many jobs wait and run in each, and the jobs with their places and reasons."""
+
+from typing import Literal
+
+import msgspec
+
+
+class QueuedJob(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """A job in a queue.
+
+    Attributes
+    ----------
+    name : "Kind/namespace/name"
+    position : 1 for the first that waits, 0 for one that does not
+    state : "Waiting", "Held" (by hived hold), "Starting", "Running", "Borrowed" (runs on cells that may be taken back),
+        "Leaving" or "Refused" (in no queue, see `reason`)
+    since : seconds since 1970, of its state
+    starts_at : seconds since 1970, None if unknown; never without `certainty`
+    certainty : "certain", "bounded", "estimated" or "unknown"
+    """
+
+    name: str
+    namespace: str
+    queue: str
+    vc: str
+    user: str
+    priority: int
+    position: int
+    state: str
+    since: float
+    reason: str
+    gpus: int
+    starts_at: float | None = None
+    certainty: str = ""
+
+
+class QueueReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """A queue. `over` has, by resource, how much it uses above a quota that was lowered. `share` orders queues."""
+
+    name: str
+    vc: str
+    policy: str
+    waiting: int
+    running: int
+    borrowed: int
+    share: float
+    used: dict[str, float]
+    guaranteed: dict[str, float] | None
+    over: dict[str, float]
+
+
+class QueueList(msgspec.Struct, frozen=True):
+    """All queues, by name."""
+
+    items: list[QueueReport]
+
+
+class QueuedJobs(msgspec.Struct, frozen=True):
+    """The jobs of a queue: those that wait in their order, then the others."""
+
+    items: list[QueuedJob]
+
+
+class QueueArgs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A change of one job's place. `to` is for moves: "front", "back", or the name of a job that waits in its queue."""
+
+    job: str
+    action: Literal["hold", "release", "move"]
+    to: str = ""

@@ -1,0 +1,36 @@
+"""The paths of queues. Names of other tenants' jobs are masked, as everywhere."""
+
+from msgspec.structs import replace
+
+from hived.errors import UserError
+from hived_extender.api.queues import QueueArgs, QueuedJob, QueuedJobs, QueueList
+from hived_extender.api.waiting import MASKED
+from hived_extender.http.answers import Answer, Question
+from hived_extender.http.masking import Mask
+from hived_extender.http.routing import Backend
+from hived_extender.pods.wire import decode_args, encode
+
+
+def queues(backend: Backend, question: Question) -> Answer:
+    """The queues: how many jobs wait, run and borrow in each, and what it uses."""
+    return Answer(encode(QueueList(backend.queues.queues())))
+
+
+def jobs(backend: Backend, question: Question) -> Answer:
+    """The jobs of a queue: those that wait in their order with their reasons, then the others."""
+    mask = backend.mask(question)
+    return Answer(encode(QueuedJobs([_masked(one, mask) for one in backend.queues.jobs(question.name)])))
+
+
+def act(backend: Backend, question: Question) -> Answer:
+    """Hold a job, release it, or give it another place in its queue."""
+    if question.is_from_page:  # browsers let any page post to a loopback address
+        raise UserError("a page in a browser may not change queues: it says Origin", 403)
+    backend.config_pushes.name_of(question.caller)
+    return Answer(encode(backend.queues.act(decode_args(question.body, QueueArgs))))
+
+
+def _masked(job: QueuedJob, mask: Mask) -> QueuedJob:
+    if mask.shows(job.namespace):
+        return job
+    return replace(job, name=MASKED, namespace="", user="", reason="")
