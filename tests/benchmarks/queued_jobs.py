@@ -26,7 +26,7 @@ from hived.specs import (
 )
 from hived_extender.queues import policies
 from hived_extender.queues.queues import Queues
-from hived_extender.queues.units import Stop, Unit
+from hived_extender.queues.units import Start, Stop, Unit
 from tests.extender.queues.live import Live
 
 RACK_NODES, NODE_GPUS, VC_COUNT = 16, 8, 8
@@ -62,6 +62,12 @@ def memory_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
+def show(queues: Queues) -> None:
+    """The order of all queues."""
+    for name in queues.queues():
+        queues.order(name)
+
+
 def timed(act: Callable[[], None]) -> float:
     """Milliseconds."""
     start = time.perf_counter()
@@ -83,7 +89,7 @@ def measure(node_count: int, job_count: int) -> None:
                 live.release(order.key)
                 queues.evicted(order.key, clock[0])
                 running.pop(order.key)
-            elif hasattr(order, "is_borrowed"):
+            elif isinstance(order, Start):
                 running[order.key] = None
 
     filling = 0
@@ -107,7 +113,7 @@ def measure(node_count: int, job_count: int) -> None:
         live.release(key)
         queues.ended(key, clock[0])
         ends.append(timed(turn))
-    shown = timed(lambda: [queues.order(name) for name in queues.queues()] and None)
+    shown = timed(lambda: show(queues))
     print(
         f"{node_count} nodes, {job_count} waiting, {len(running)} running: first turn {first:.0f} ms,"
         f" after an arrival {statistics.median(arrivals):.1f} ms (most {max(arrivals):.0f}),"

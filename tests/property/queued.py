@@ -372,15 +372,16 @@ def is_bound_promised(setting: Setting) -> bool:
     """Nothing fails, and nobody is removed: both would change the schedule of the virtual cluster alone.
 
     With several priorities, a job may be preempted in its virtual cluster while it waits for a grace period, and its
-    cells by then be those of the next one, which has to wait for another.
+    cells by then be those of the next one, which has to wait for another. After a restart, other jobs of equal priority
+    may be preempted than before.
     """
-    is_prompt = setting.grace_s == 0 or len(setting.priorities) == 1
+    is_prompt = len(setting.priorities) == 1 or (setting.grace_s == 0 and setting.restarts == 0)
     return setting.failures == 0 and setting.removals == 0 and is_prompt
 
 
 def random_setting(random: Random, events: int) -> Setting:
     """Some setting."""
-    is_calm = random.random() < 0.6
+    is_calm, restarts = random.random() < 0.6, random.choice((0, 2))
     return Setting(
         kind=random.choice(KINDS),
         policy=random.choice((Policy.HIVED, Policy.HIVED, Policy.PRIORITY, Policy.BLOCK)),
@@ -390,6 +391,7 @@ def random_setting(random: Random, events: int) -> Setting:
         opportunistic=random.choice((0, 20, 50)),
         priorities=random.choice(((0,), (0,), (0, 1, 5))),
         failures=0 if is_calm else 5,
+        restarts=restarts,
         removals=0 if is_calm else 5,
         load=random.choice((0.5, 1.0, 2.0)),
     )

@@ -10,6 +10,7 @@ import numpy as np
 
 from hived.decisions import Bind
 from hived_extender.queues.entries import Entry, Run
+from hived_extender.queues.kept_aside import count_waiting
 from hived_extender.queues.order import Walk
 from hived_extender.queues.policies import Policy
 from hived_extender.queues.quota_victims import quota_victims
@@ -243,6 +244,7 @@ class LiveTurn:
         if table.claims.pop(key, None) is not None:
             self._shared = None
         table.started(entry, Run(self._now, ask.is_borrowed))
+        count_waiting(table, entry)
         self.orders.append(Start(key, ask.is_borrowed, ask.own))
 
     def _evict(self, victims: Victims, winner: str, why: str) -> None:

@@ -11,8 +11,10 @@ import numpy as np
 from hived.specs import BindInfo, ClusterSpec, PodSpec
 from hived_extender.queues import explaining
 from hived_extender.queues.entries import Entry, Memo, Run
+from hived_extender.queues.kept_aside import count_waiting
 from hived_extender.queues.ledger import Ledger, Unlimited
 from hived_extender.queues.live_turn import LiveTurn
+from hived_extender.queues.memos import memo_of
 from hived_extender.queues.own_turn import OwnTurn
 from hived_extender.queues.places import Place, place_for
 from hived_extender.queues.policies import WAKE_S, Rules
@@ -47,7 +49,7 @@ class Queues:
         table.user_waits.clear()
         table.count_anew()
         for entry in list(table.entries.values()):
-            self._count_waiting(entry)
+            count_waiting(self._table, entry)
 
     def told_running(self, name: str, spec: PodSpec, info: BindInfo) -> None:
         """Guaranteed pods of no job run in a virtual cluster, as this group. Raises UserError if they cannot."""
@@ -97,7 +99,7 @@ class Queues:
             start = Expected(memo.reserved_s, Certainty(memo.certainty))
             leaves = np.array(memo.reserved, np.int32)
             table.refusals(unit.vc).reservation = Reservation(unit.key, start, leaves)
-        self._count_waiting(entry)
+        count_waiting(self._table, entry)
         table.settle(entry)
         table.exchanges.forget()
 
@@ -168,7 +170,7 @@ class Queues:
         table.stopped(entry)
         if not is_ordered:
             self._own.end(key, is_played=False)  # its own cells may be on hardware that has failed
-        self._count_waiting(entry)
+        count_waiting(self._table, entry)
         table.settle(entry)
 
     def ended(self, key: str, now: float) -> None:
@@ -250,27 +252,7 @@ class Queues:
 
     def dump(self) -> dict[str, Memo]:
         """What is to be kept of all units, by key; `arrived` takes it."""
-        return {key: self._memo(entry) for key, entry in self._table.entries.items()}
-
-    def _memo(self, entry: Entry) -> Memo:
-        table, key = self._table, entry.unit.key
-        own, run = table.own.runs.get(key), entry.run
-        kept = table.refusals(entry.unit.vc).reservation
-        if kept is not None and kept.key != key:
-            kept = None
-        return Memo(
-            place=None if entry.place == entry.unit.created_s else entry.place,
-            due_s=None if own is None else own.due_s,
-            own=() if own is None else own.own,
-            vacates=tuple(table.vacating[key].tolist()) if key in table.vacating else (),
-            started_s=None if run is None else run.start_s,
-            is_borrowed=run is not None and run.is_borrowed,
-            ran_s=entry.ran_s,
-            is_held=entry.is_held,
-            reserved=() if kept is None else tuple(kept.leaves.tolist()),
-            reserved_s=None if kept is None else kept.start.at_s,
-            certainty="" if kept is None else kept.start.certainty.value,
-        )
+        return {key: memo_of(self._table, entry) for key, entry in self._table.entries.items()}
 
     def _restore(self) -> None:
         """Let units go on in their own schedules that were there in earlier queues."""
@@ -290,33 +272,7 @@ class Queues:
         self._own.end(key, is_played=False)
         table.settle(entry)
         table.freed()
-        self._admit_waiting(table.user_waits.get((entry.unit.queue, entry.unit.user), {}), entry)
-
-    def _count_waiting(self, entry: Entry) -> None:
-        """A user may have so many units that wait; more of them stand aside, in the order of arrival."""
-        unit = entry.unit
-        most = self._table.rules.of(unit.queue).most_waiting
-        if most is None or entry.ran_s is not None:
-            return
-        waits = self._table.user_waits.setdefault((unit.queue, unit.user), {})
-        waits[unit.key] = None
-        self._admit_waiting(waits, entry)
-
-    def _admit_waiting(self, waits: dict[str, None], about: Entry) -> None:
-        table = self._table
-        most = table.rules.of(about.unit.queue).most_waiting
-        if most is None:
-            return
-        count = 0
-        for key in list(waits):
-            entry = table.entries.get(key)
-            if entry is None or not entry.is_waiting:
-                del waits[key]
-                continue
-            count += 1
-            if entry.is_over != (count > most):
-                entry.is_over = count > most
-                table.settle(entry)
+        count_waiting(table, entry)
 
 
 def rebuilt(

@@ -182,3 +182,10 @@ def test_queues_that_are_rebuilt_go_on_in_the_same_order() -> None:
     assert after.order("A") == desk.queues.order("A")
     assert [after.own_cells(each.key) for each in units] == [desk.queues.own_cells(each.key) for each in units]
     assert after.dump() == desk.queues.dump()
+
+
+def test_a_job_that_stood_aside_waits_in_line_once_another_of_its_user_has_started() -> None:
+    desk = Desk(most_waiting=1)
+    desk.come(unit("run"), unit("a", at=1, user="ann"), unit("b", at=2, user="ann"))
+    assert desk.end("run", 3.0) == ["a"]
+    assert isinstance(desk.queues.why("b"), NotItsTurn)
