@@ -1,0 +1,135 @@
+"""Jobs wait as jobs on a real control plane, beside Kubernetes' Job controller, with rights and kinds that we ship."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hived_extender.deploy.installation import kinds_of_queues
+from hived_extender.kube.client import KubeError
+from tests.e2e.cluster import RealCluster
+from tests.e2e.kueue_kinds import DEFINITIONS
+from tests.e2e.plane import ControlPlane
+from tests.e2e.pods import configuration
+from tests.expecting import expect_soon
+
+Json = dict[str, Any]
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+PODS = "/api/v1/namespaces/default/pods"
+UNITS = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/queueunits"
+QUEUES = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/kube-queue/queues"
+TREES = "/apis/scheduling.sigs.k8s.io/v1beta1/namespaces/kube-system/elasticquotatrees"
+GPU = "nvidia.com/gpu"
+
+
+@pytest.fixture(scope="module")
+def kinds(plane: ControlPlane) -> Iterator[None]:
+    """The kinds of objects that we ship; they are gone afterwards."""
+    namespace, *definitions = kinds_of_queues()
+    plane.kube.create("/api/v1/namespaces", namespace)
+    for each in definitions:
+        plane.kube.create(DEFINITIONS, each)
+
+    def are_served() -> bool:
+        with suppress(KubeError):
+            return all(plane.kube.get(path)["items"] == [] for path in (UNITS, QUEUES, TREES))
+        return False
+
+    plane.wait_for("the kinds of queues to be there", are_served)
+    yield
+    for each in definitions:
+        plane.kube.delete(f"{DEFINITIONS}/{each['metadata']['name']}")
+    plane.kube.delete("/api/v1/namespaces/kube-queue")
+
+
+@pytest.fixture
+def hived(plane: ControlPlane, kinds: None, tmp_path: Path) -> Iterator[RealCluster]:
+    """hived with queues; the jobs are gone afterwards."""
+    file = configuration(tmp_path, {"a": 1, "b": 1}, gpus=4, rules=2, queues={"enabled": True})
+    file.write_text(file.read_text().replace("  a:\n", "  a:\n    queue: {borrow: true}\n"))
+    with RealCluster(plane, file) as cluster:
+        yield cluster
+        for job in plane.kube.get(JOBS)["items"]:
+            plane.kubectl("delete", "job", job["metadata"]["name"], "--wait=true")
+        for tree in plane.kube.get(TREES)["items"]:
+            plane.kube.delete(f"{TREES}/{tree['metadata']['name']}")
+
+
+class Jobs:
+    """The jobs of the default namespace."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self.kube = plane.kube
+
+    def create(self, name: str, vc: str, *, suspend: bool = True, gpus: int = 4, **labels: str) -> None:
+        """A Job of one pod that takes a whole node by default."""
+        said = {"virtual-cluster": vc, "priority": "10"}
+        annotations = {f"hivedscheduler.microsoft.com/{key}": value for key, value in said.items()}
+        container = {"name": "main", "image": "x", "resources": {"limits": {GPU: gpus}}}
+        pod = {"schedulerName": f"hivedscheduler-ds-{vc}", "restartPolicy": "Never", "containers": [container]}
+        spec = {"suspend": suspend, "template": {"metadata": {"annotations": annotations}, "spec": pod}}
+        self.kube.create(JOBS, {"metadata": {"name": name, "labels": labels}, "spec": spec})
+
+    def runs(self, name: str) -> bool:
+        """Is its pod bound?"""
+        return any(
+            pod["spec"].get("nodeName")
+            and pod["metadata"].get("labels", {}).get("batch.kubernetes.io/job-name") == name
+            for pod in self.kube.get(PODS)["items"]
+        )
+
+    def waits(self, name: str) -> bool:
+        """Is it suspended, without pods?"""
+        return bool(self.kube.get(f"{JOBS}/{name}")["spec"]["suspend"]) and not self.runs(name)
+
+    def phase(self, name: str) -> str:
+        """The phase of its QueueUnit."""
+        units = {one["metadata"]["name"]: one for one in self.kube.get(UNITS)["items"]}
+        return str(units.get(name, {}).get("status", {}).get("phase", ""))
+
+
+@pytest.fixture
+def jobs(plane: ControlPlane, hived: RealCluster) -> Jobs:
+    return Jobs(plane)
+
+
+def test_a_job_waits_as_a_job_and_starts_when_another_one_is_gone(plane: ControlPlane, jobs: Jobs) -> None:
+    jobs.create("first", "b")
+    expect_soon(lambda: jobs.runs("first"))
+    expect_soon(lambda: jobs.phase("first") == "Running")
+    jobs.create("second", "b")
+    expect_soon(lambda: jobs.phase("second") == "Enqueued")
+    assert jobs.waits("second")
+    listed = plane.kubectl("get", "queue", "-n", "kube-queue")
+    assert "b-" in listed.stdout
+    plane.kubectl("delete", "job", "first")
+    expect_soon(lambda: jobs.runs("second"))
+
+
+def test_a_borrower_is_called_back_for_the_owner(jobs: Jobs) -> None:
+    jobs.create("own", "a")
+    expect_soon(lambda: jobs.runs("own"))
+    jobs.create("ahead", "a")
+    expect_soon(lambda: jobs.runs("ahead"))
+    jobs.create("owner", "b")
+    expect_soon(lambda: jobs.runs("owner"))
+    expect_soon(lambda: jobs.waits("ahead"))
+
+
+def test_a_quota_lets_one_job_run_at_a_time(jobs: Jobs) -> None:
+    large = {"cpu": 999900, GPU: 999900}
+    own = {"kube-queue/max-jobs": 1, GPU: 10000}
+    attributes = {"hivedscheduler.microsoft.com/virtual-cluster": "b"}
+    child = {"name": "child-2", "min": own, "max": own, "namespaces": ["default"], "attributes": attributes}
+    root = {"name": "root", "min": large, "max": large, "children": [child]}
+    tree = {"apiVersion": "scheduling.sigs.k8s.io/v1beta1", "kind": "ElasticQuotaTree", "spec": {"root": root}}
+    jobs.kube.create(TREES, {**tree, "metadata": {"name": "elasticquotatree"}})
+    jobs.create("one", "b", gpus=1)
+    expect_soon(lambda: jobs.runs("one"))
+    jobs.create("two", "b", gpus=1)
+    expect_soon(lambda: jobs.phase("two") == "Enqueued")
+    assert jobs.waits("two")
+    jobs.kube.delete(f"{TREES}/elasticquotatree")
+    expect_soon(lambda: jobs.runs("two"))
