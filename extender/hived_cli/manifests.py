@@ -15,7 +15,7 @@ from hived_config.loader import Configuration, load
 from hived_config.openpai import inner_text
 from hived_config.rules import names_for
 from hived_config.settings import config_path
-from hived_extender.deploy.installation import FAILURE_POLICIES, NAMESPACE, OVERLAYS, Installation
+from hived_extender.deploy.installation import FAILURE_POLICIES, NAMESPACE, OVERLAYS, Installation, kinds_of_queues
 from hived_extender.pods.wire import ENABLE_LIMIT
 
 LEFT_OVER = """\
@@ -107,6 +107,9 @@ def command(
     objects = as_yaml(installation.objects())
     click.echo(LEFT_OVER.format(namespace=namespace, selector=installation.left_over()))
     click.echo(objects)
+    if rules.queueing.is_enabled:
+        click.echo("---")
+        click.echo(as_yaml(kinds_of_queues()).rstrip("\n"))
 
 
 def _check_settings(configuration: Configuration, path: Path) -> None:

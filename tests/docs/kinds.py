@@ -20,6 +20,7 @@ from hived_extender.pods import dialects
 from hived_extender.pods.annotations import SCHEDULING_SPEC, read_spec
 from hived_extender.pods.interpreter import Interpreter
 from hived_extender.pods.wire import Pod
+from hived_extender.quotas.reading import read_tree
 from hived_lab.demo.experiment import Experiment
 from tests.docs.others import FIELDS
 from tests.places import ROOT
@@ -93,6 +94,8 @@ def _check_object(manifest: Object, configuration: Configuration) -> str:
     group, kind = manifest["apiVersion"], manifest["kind"]
     if kind == "KubeSchedulerConfiguration":
         _has_only(manifest, yaml.safe_load(KUBE_SCHEDULER), kind)
+    elif kind == "ElasticQuotaTree":
+        read_tree(manifest)
     elif kind == "Kustomization":
         _check_kustomization(manifest, "")
     elif (group, kind) in FIELDS:

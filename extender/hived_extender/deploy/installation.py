@@ -262,6 +262,13 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
 _PER_VC = {("Deployment", SCHEDULER), ("PodDisruptionBudget", SCHEDULER), ("ConfigMap", SCHEDULER_CONFIG)}
 
 
+def kinds_of_queues() -> list[Document]:
+    """The kinds of objects that queues are written as, and their namespace, for a cluster without Kube Queue's."""
+    folder = deploy_folder() / "queues"
+    names = yaml.safe_load((folder / "kustomization.yaml").read_text(encoding="utf-8"))["resources"]
+    return [yaml.safe_load((folder / name).read_text(encoding="utf-8")) for name in names]
+
+
 def deploy_folder() -> Path:
     """Where the manifests are: beside this module in an installed package, else in the checkout's config."""
     installed = Path(__file__).parent / "manifests"

@@ -22,13 +22,14 @@ from hived_extender.job_kinds.needs import Need
 from hived_extender.pods.proofs import Prover
 from hived_extender.pods.wire import Pod
 from hived_extender.queues import kept
-from hived_extender.queues.book import Action, Book
+from hived_extender.queues.book import Action, Book, Step
 from hived_extender.queues.ledger import Unlimited
 from hived_extender.queues.live_room import LiveRoom
 from hived_extender.queues.policies import QueueRules, Rules, policy_named
 from hived_extender.queues.publishing import Publisher
 from hived_extender.queues.queues import Queues
 from hived_extender.queues.recording import Records
+from hived_extender.queues.room import Ask, Pending
 from hived_extender.queues.surroundings import Surroundings
 from hived_extender.queues.tree_ledger import TreeLedger
 from hived_extender.queues.units import Evict, Start, Stop, Unit
@@ -86,9 +87,12 @@ class Turns:
                 unit = self._unit_of(job, seen.need)
             except UserError as error:
                 problem = f"{job.ref}: {error.message}"
+        is_new = job.ref.key not in self.book.entries
         state = kept.read(job.annotations, job.ref.uid, self._prover)
         self.book.job_seen(job, unit, state, now, problem, has_cells=self._has_cells(name))
         self._bar(name, job.ref.key)
+        if is_new and unit is not None:
+            self._hold_again(unit)
         if job.state.is_over:
             self._put(HoldDropped(job.ref.key))
 
@@ -173,6 +177,12 @@ class Turns:
             job.ref.key, queue, need.spec, job.created_s, need.user, need.request, need.is_preemptible, need.limit_s,
             needs=_needs(need.pods),
         )  # fmt: skip
+
+    def _hold_again(self, unit: Unit) -> None:
+        """A job that an earlier term let go: its pods run at the priority of then, and those to come get cells."""
+        entry = self.book.entries.get(unit.key)
+        if entry is not None and entry.step is Step.RUNNING and entry.kept.is_let_go:
+            self._room.hold(Ask(unit, entry.kept.is_borrowed, self.queues.own_cells(unit.key)), Pending())
 
     def _call_back(self, key: str, winner: str) -> None:
         """A job gives its cells back: its pods are to end, and new ones get none."""
