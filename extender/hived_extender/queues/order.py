@@ -27,6 +27,7 @@ class Kind(NamedTuple):
     is_preemptible: bool
     limit_s: float | None
     user: str
+    needs: str
 
 
 class Kinds:
@@ -40,7 +41,7 @@ class Kinds:
         """The number of a unit's kind. Cost: a hash of its spec."""
         kind = Kind(
             unit.queue, unit.spec.of_group(""), tuple(sorted(unit.request.items())), unit.is_preemptible,
-            unit.limit_s, unit.user if asks_user else "",
+            unit.limit_s, unit.user if asks_user else "", unit.needs,
         )  # fmt: skip
         number = self._numbers.setdefault(kind, len(self.kinds))
         if number == len(self.kinds):

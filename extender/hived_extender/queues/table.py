@@ -54,14 +54,14 @@ class Table:
         self.rules = Rules()
         self.new_ledger: Callable[[], Ledger] = Unlimited
         self.kinds = Kinds()
-        self._shapes: dict[int, PodSpec] = {}
+        self._shapes: dict[int, tuple[PodSpec, str]] = {}
         self.entries: dict[str, Entry] = {}
         self.own = OwnSchedule(spec)
         self.own_lines: dict[str, Line] = {}
         self.own_refusals: dict[str, OwnRefusals] = {}
         self.ahead, self.waiting = Line(), Line()
         self.ahead_refusals: dict[int, str] = {}
-        self.shape_refusals: dict[PodSpec, str] = {}  # of what borrowers ask the live cluster for
+        self.shape_refusals: dict[tuple[PodSpec, str], str] = {}  # of what borrowers ask the live cluster for
         self.reclaim_refusals: dict[int, None] = {}
         self.due: dict[str, str] = {}  # units that are due and have no cells, in order; and why not
         self.claims: dict[str, Claim] = {}
@@ -125,11 +125,12 @@ class Table:
         """The number of its kind."""
         return self.kinds.number(unit, self.rules.of(unit.queue).most_running is not None)
 
-    def borrowed_shape(self, number: int) -> PodSpec:
+    def borrowed_shape(self, number: int) -> tuple[PodSpec, str]:
         """What the live cluster is asked for if a unit of this kind borrows: equal for kinds with the same answer."""
         found = self._shapes.get(number)
         if found is None:
-            found = self._shapes[number] = replace(self.kind(number).spec, priority=OPPORTUNISTIC_PRIORITY)
+            kind = self.kind(number)
+            found = self._shapes[number] = replace(kind.spec, priority=OPPORTUNISTIC_PRIORITY), kind.needs
         return found
 
     def kind(self, number: int) -> Kind:

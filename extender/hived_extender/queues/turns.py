@@ -4,10 +4,12 @@ Made anew when a term or another configuration begins, and told all jobs then, w
 thread-safe.
 """
 
+import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+import msgspec
 from msgspec.structs import replace
 
 from hived.errors import UserError
@@ -172,8 +174,9 @@ class Turns:
                 )
             queue = leaf.name
         return Unit(
-            job.ref.key, queue, need.spec, job.created_s, need.user, need.request, need.is_preemptible, need.limit_s
-        )
+            job.ref.key, queue, need.spec, job.created_s, need.user, need.request, need.is_preemptible, need.limit_s,
+            needs=_needs(need.pods),
+        )  # fmt: skip
 
     def _hold_again(self, unit: Unit) -> None:
         """A job that an earlier term let go: its pods run at the priority of then, and those to come get cells."""
@@ -237,3 +240,9 @@ def rules_of(queueing: Queueing, tree: QuotaTree | None, cluster: ClusterSpec) -
         of_vc = queues.get(virtual_cluster_of(leaf, cluster), QueueRules(policy=policy))
         queues[leaf.name] = replace(of_vc, borrows=None)
     return Rules(QueueRules(policy=policy, borrows=False), queues, queueing.half_life_s)
+
+
+def _needs(pods: Sequence[tuple[Pod, int]]) -> str:
+    """Equal for pods that Kubernetes may place alike."""
+    specs = msgspec.json.encode([(pod.spec, count) for pod, count in pods])
+    return hashlib.sha256(specs).hexdigest()[:16]

@@ -21,6 +21,7 @@ class Unit(msgspec.Struct, frozen=True):
     is_preemptible : may it run ahead, on borrowed cells that are taken back
     limit_s : how long a run lasts at the most, as declared; None if nobody says
     is_held : its owner said `hived hold`: it is in no turn until it is released
+    needs : equal for units whose pods ask Kubernetes for the same nodes, CPU and so on. One refusal is for all of them
     """
 
     key: str
@@ -32,6 +33,7 @@ class Unit(msgspec.Struct, frozen=True):
     is_preemptible: bool = True
     limit_s: float | None = None
     is_held: bool = False
+    needs: str = ""
 
     @property
     def vc(self) -> str:

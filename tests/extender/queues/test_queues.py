@@ -1,12 +1,16 @@
 """Queues by sentence, on a real core."""
 
 import pytest
+from msgspec.structs import replace
 
+from hived.decisions import Bind, Wait
 from hived.errors import UserError
 from hived_extender.queues.policies import Policy
 from hived_extender.queues.queues import rebuilt
 from hived_extender.queues.reasons import Held, NotItsTurn, OverUserLimit, Running
 from hived_extender.queues.reservation import Certainty
+from hived_extender.queues.room import Ask, Pending
+from tests.extender.queues.live import Live
 from tests.extender.queues.small import SPEC, Desk, unit
 
 
@@ -189,3 +193,18 @@ def test_a_job_that_stood_aside_waits_in_line_once_another_of_its_user_has_start
     desk.come(unit("run"), unit("a", at=1, user="ann"), unit("b", at=2, user="ann"))
     assert desk.end("run", 3.0) == ["a"]
     assert isinstance(desk.queues.why("b"), NotItsTurn)
+
+
+def test_a_job_is_asked_for_though_one_whose_pods_need_other_nodes_was_refused() -> None:
+    desk = Desk(borrows=True)
+    desk.live = Picky(SPEC)
+    desk.come(unit("a"))
+    refused = replace(unit("b", at=1), needs="label")
+    assert desk.come(refused, unit("c", at=2)) == ["c"]
+
+
+class Picky(Live):
+    """A cluster in which no node has a label that some pods need."""
+
+    def hold(self, ask: Ask, pending: Pending) -> Bind | Wait:
+        return Wait("no node has that label") if ask.unit.needs else super().hold(ask, pending)

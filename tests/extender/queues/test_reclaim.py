@@ -1,0 +1,81 @@
+"""Who leaves, in which order, and who never does."""
+
+from random import Random
+
+from hived_extender.queues.reclaim import Borrower, Exchanges, for_borrower, for_due
+from hived_extender.queues.shares import CELLS, Shares
+from hived_extender.queues.units import Unit
+from tests.extender.queues.small import unit
+
+GUARANTEED = {"A": 4.0, "B": 4.0, "C": 8.0}
+
+
+def shares_of(running: list[Unit]) -> Shares:
+    shares = Shares({CELLS: 16.0}, lambda queue: {CELLS: GUARANTEED[queue]}, lambda queue: 1.0)
+    for each in running:
+        shares.take(each)
+    return shares
+
+
+def keys(borrowers: list[Borrower]) -> list[str]:
+    return [each.unit.key for each in borrowers]
+
+
+def test_the_queue_most_over_its_share_gives_first_and_of_it_the_newest_start() -> None:
+    running = [unit("a1"), unit("a2"), unit("a3"), unit("b1", "B")]
+    borrowers = [Borrower(each, float(start)) for start, each in enumerate(running)]
+    assert keys(for_due(borrowers, shares_of(running), 10.0)) == ["a3", "a2", "b1", "a1"]
+
+
+def test_a_job_that_is_due_but_runs_on_borrowed_cells_leaves_last() -> None:
+    running = [unit("a1"), unit("b1", "B")]
+    borrowers = [Borrower(running[0], 5.0, is_due=True), Borrower(running[1], 1.0)]
+    assert keys(for_due(borrowers, shares_of(running), 10.0)) == ["b1", "a1"]
+
+
+def test_of_equal_starts_the_one_that_loses_least_work_leaves_first() -> None:
+    running = [unit("large", gpus=4), unit("small", gpus=1)]
+    borrowers = [Borrower(each, 1.0) for each in running]
+    assert keys(for_due(borrowers, shares_of(running), 10.0)) == ["small", "large"]
+
+
+def test_a_borrower_takes_nothing_from_a_queue_that_would_fall_below_its_own() -> None:
+    running = [unit("a1"), unit("a2")]
+    borrowers = [Borrower(each, 1.0) for each in running]
+    assert for_borrower(unit("b2", "B"), borrowers, shares_of([*running, unit("b1", "B")]), Exchanges(), 9.0) == []
+    assert keys(for_borrower(unit("b1", "B"), borrowers, shares_of(running), Exchanges(), 9.0)) == ["a1"]
+
+
+def test_a_borrower_never_evicts_one_that_has_evicted_it() -> None:
+    running = [unit("a1"), unit("a2"), unit("a3")]
+    borrowers, exchanges = [Borrower(running[2], 1.0)], Exchanges()
+    exchanges.evicted(victim="b1", winner="a3")
+    assert for_borrower(unit("b1", "B"), borrowers, shares_of(running), exchanges, 9.0) == []
+    exchanges.forget()
+    assert keys(for_borrower(unit("b1", "B"), borrowers, shares_of(running), exchanges, 9.0)) == ["a3"]
+
+
+def test_exchanges_alone_come_to_an_end_with_shares_within_one_job_of_each_other() -> None:
+    for seed in range(50):
+        random = Random(seed)
+        jobs = [unit(f"j{i}", random.choice("AB")) for i in range(12)]
+        running, exchanges = jobs[: random.randint(1, 12)], Exchanges()
+        for _ in range(100):
+            shares = shares_of(running)
+            borrowers = [Borrower(each, 0.0) for each in running]
+            moves = [
+                (each, found[0].unit)
+                for each in jobs
+                if each not in running and (found := for_borrower(each, borrowers, shares, exchanges, 1.0))
+            ]
+            if not moves:
+                break
+            winner, victim = moves[0]
+            running[running.index(victim)] = winner
+            exchanges.evicted(victim.key, winner.key)
+        else:
+            raise AssertionError(f"seed {seed}: exchanges go on and on")
+        counts = [sum(each.queue == queue for each in running) for queue in "AB"]
+        waiting = {each.queue for each in jobs if each not in running}
+        if waiting == {"A", "B"}:
+            assert abs(counts[0] - counts[1]) <= 1
