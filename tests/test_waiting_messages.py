@@ -18,8 +18,8 @@ CORE = (
     "placement", "scheduler", "search", "views",
 )  # fmt: skip
 SERVICE = (
-    "acceptance", "bound_pods", "cluster_cache", "cluster_nodes", "forced", "gang_notices", "offers", "pods",
-    "preemptions", "sentences", "service", "starts", "verbs", "waiting",
+    "acceptance", "bound_pods", "cluster_cache", "cluster_nodes", "forced", "gang_notices", "kept_cells", "offers",
+    "pods", "preemptions", "sentences", "service", "starts", "verbs", "waiting",
 )  # fmt: skip
 MODULES = (
     *sorted((PACKAGE / "pods" / "dialects").glob("*.py")),

@@ -35,6 +35,7 @@ from hived_extender.queues.tree_ledger import TreeLedger
 from hived_extender.queues.units import Evict, Start, Stop, Unit
 from hived_extender.queues.watched import Seen
 from hived_extender.quotas.backing import virtual_cluster_of
+from hived_extender.quotas.draining import WAIT, Running, drained
 from hived_extender.quotas.naming import quota_of
 from hived_extender.quotas.tree import QuotaTree
 from hived_extender.quotas.usage import Usage
@@ -136,6 +137,7 @@ class Turns:
     def take_turn(self) -> None:
         """Decide whose turn it is, and note what is to be done about it."""
         now = self._now()
+        self._drain(now)
         for order in self.queues.turn(now, self._room):
             match order:
                 case Start(key=key, is_borrowed=is_borrowed):
@@ -178,6 +180,25 @@ class Turns:
             needs=_needs(need.pods),
         )  # fmt: skip
 
+    def _drain(self, now: float) -> None:
+        """Jobs on borrowed cells leave quotas that were lowered below their use, where these say so."""
+        if self._tree is None or all(quota.drain == WAIT for quota in self._tree.quotas.values()):
+            return
+        running = [
+            Running(
+                entry.key,
+                entry.unit.queue,
+                entry.unit.request,
+                entry.since_s,
+                (now - entry.since_s) * entry.unit.leaf_count,
+                entry.kept.is_borrowed and entry.unit.is_preemptible,
+            )
+            for entry in self.book.entries.values()
+            if entry.unit is not None and entry.step.has_cells and entry.unit.queue in self._tree.quotas
+        ]
+        for key, quota in drained(usage_of(self._tree, self.book), running).items():
+            self._call_back(key, f"{quota}, which was lowered")
+
     def _hold_again(self, unit: Unit) -> None:
         """A job that an earlier term let go: its pods run at the priority of then, and those to come get cells."""
         entry = self.book.entries.get(unit.key)
@@ -196,9 +217,7 @@ class Turns:
         if entry is None or entry.step.has_cells or entry.unit is None:
             self._put(JobsBarred(freed=(name,)))
         else:
-            self._put(
-                JobsBarred({name: f"its job waits in queue {entry.unit.queue}: it is let go when it is its turn"})
-            )
+            self._put(JobsBarred({name: entry.unit.queue}))
 
     def _has_cells(self, name: JobName) -> bool:
         with self._service.runner.look() as machine:

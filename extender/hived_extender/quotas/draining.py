@@ -7,6 +7,9 @@ import msgspec
 from hived_extender.quotas.tree import QuotaTree
 from hived_extender.quotas.usage import EPSILON, Usage
 
+WAIT = "wait"
+"""The policy by which jobs end by themselves."""
+
 
 class Running(msgspec.Struct, frozen=True):
     """A job that runs. `lost_work` are the device-seconds that it loses if it has to leave now."""
@@ -28,7 +31,7 @@ def drained(usage: Usage, running: Sequence[Running]) -> dict[str, str]:
     tree = usage.tree
     for name, excess in usage.over().items():
         policy = tree.quotas[name].drain
-        if policy == "wait":
+        if policy == WAIT:
             continue
         below = [job for job in running if _is_below(tree, job.queue, name)]
         gone = [job for job in below if job.key in found]

@@ -29,7 +29,7 @@ class HeldPods:
         self._looked_at: tuple[object, int] | None = None
 
     def bar_of(self, record: PodRecord) -> str:
-        """Why a pod waits for its queue, "" if it does not."""
+        """The queue that a pod waits for, "" if it does not."""
         return self._cache.jobs.bar_of(record)
 
     def is_held_for(self, record: PodRecord) -> bool:

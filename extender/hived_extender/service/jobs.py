@@ -42,7 +42,7 @@ class Jobs:
         return list(self._pods.get(job, {}).values())
 
     def bar(self, jobs: Mapping[JobName, str]) -> None:
-        """Pods of these jobs wait, for this reason, until their queue frees them. Nobody may have created them yet."""
+        """Pods of these jobs wait until their queue, which is named, frees them. Nobody may have created them yet."""
         self._barred.update(jobs)
 
     def free(self, jobs: Iterable[JobName]) -> list[PodRecord]:
@@ -51,7 +51,7 @@ class Jobs:
         return [record for job in freed for record in self.pods_of(job)]
 
     def bar_of(self, record: PodRecord) -> str:
-        """Why a pod waits for its queue, "" if it does not."""
+        """The queue that a pod waits for, "" if it does not."""
         return self._barred.get(record.job_object, "") if record.job_object is not None else ""
 
     def run_at(self, job: JobName, priority: int | None) -> list[PodRecord]:

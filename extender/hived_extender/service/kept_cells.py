@@ -44,7 +44,7 @@ class KeptCells:
     def refusal(self, record: PodRecord, request: PodRequest | None) -> Wait | None:
         """Why a pod may not be placed now: its group is on its way out, or its job is not let go."""
         if bar := self._holds.pods.bar_of(record):
-            return Wait(bar)
+            return Wait(f"its job waits in queue {bar}: it is let go when it is its turn")
         return self._moves.refusal(record, request)
 
     def are_for(self, record: PodRecord) -> bool:
@@ -59,7 +59,7 @@ class KeptCells:
         Or why it has to wait; None if it has to look for cells.
         """
         if bar := self._holds.pods.bar_of(record):
-            return Wait(bar)
+            return Wait(f"its job waits in queue {bar}: it is let go when it is its turn")
         found = self._holds.pods.answer(core, record, request, offer, commit=commit)
         return found or self._moves.answer(core, record, request, offer, commit=commit)
 

@@ -229,7 +229,7 @@ class HoldsLookedAt(msgspec.Struct, frozen=True):
 
 
 class JobsBarred(msgspec.Struct, frozen=True):
-    """Pods of these jobs wait, for the reason that their owners read; those of others do not any more.
+    """Pods of these jobs wait, each in the queue that is named; those of others do not any more.
 
     A job is free as soon as cells are held for it.
     """

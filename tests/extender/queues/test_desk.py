@@ -166,6 +166,26 @@ def test_a_tree_that_breaks_rules_is_told_of_and_not_used(jobs: Jobs) -> None:
     assert jobs.running.extender.queues.quotas.tree is None
 
 
+def shared_tree(most: int) -> dict[str, Any]:
+    """Namespace default has a guarantee of one node of b, and may use more."""
+    attributes = {f"{PREFIX}virtual-cluster": "b", f"{PREFIX}over-quota": "preempt-newest"}
+    child = {"name": "team", "min": {GPU: 8}, "max": {GPU: most}, "namespaces": ["default"], "attributes": attributes}
+    root = {"name": "root", "min": {GPU: 16}, "max": {GPU: 16}, "children": [child]}
+    return {"metadata": {"name": "elasticquotatree"}, "spec": {"root": root}}
+
+
+def test_a_quota_that_is_lowered_calls_the_newest_borrower_back(jobs: Jobs) -> None:
+    jobs.kube.create(TREES, shared_tree(16))
+    jobs.expect(lambda: jobs.running.extender.queues.quotas.tree is not None)
+    jobs.create("own", "b")
+    jobs.expect(lambda: jobs.runs("own"))
+    jobs.create("more", "b")
+    jobs.expect(lambda: jobs.runs("more"))
+    jobs.kube.patch(f"{TREES}/elasticquotatree", {"spec": shared_tree(8)["spec"]})
+    jobs.expect(lambda: jobs.waits("more"))
+    assert jobs.runs("own")
+
+
 # Restarts
 
 
