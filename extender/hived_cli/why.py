@@ -11,7 +11,11 @@ from hived_cli.helpers.names import find_why
 from hived_cli.helpers.outcomes import NEVER, RUNS, WAITS
 from hived_cli.helpers.waits import GONE
 from hived_cli.helpers.watching import Answer, Show, watches
+from hived_config.reader import printable
 from hived_extender.client.inspection import Inspector
+
+WITHOUT_PODS = ("Waiting", "Held", "Refused")
+"""States of jobs that wait in a queue, and have no pods."""
 
 
 @click.command("why")
@@ -30,6 +34,7 @@ def command(
 ) -> None:
     """Say why a job does not start, who has its cells, what would help, and when it starts.
 
+    A job that waits in a queue has no pods: its place and the reason are told.
     The name may be that of a pod (NAMESPACE/NAME, or NAME with -n), a gang, an affinity group, or a job. What is said
     to help was tried by the scheduler's core on a copy of its state: with that change alone the job starts at once.
     The service's answers are at most two seconds old: a name that it does not know is asked for once more after that
@@ -54,6 +59,10 @@ def command(
     context = click.get_current_context()
     if changes and context.params["is_watched"]:
         raise click.UsageError("--if and --watch exclude each other")
+    queued = inspector.queued_job(f"{namespace}/{name}" if namespace else name)
+    if queued is not None and queued.state in WITHOUT_PODS and not changes:
+        show(lambda: _told(inspector, queued.name, is_json=is_json))
+        return
     found = find_why(inspector, name, namespace)
     if changes:
         result = inspector.why_if(found.job.name, changes)
@@ -72,3 +81,15 @@ def command(
         return as_json(why) if is_json else draw_why(why, datetime.now(UTC))
 
     show(answer)
+
+
+def _told(inspector: Inspector, name: str, *, is_json: bool) -> Answer | None:
+    """A job that waits as a job; None once it does not."""
+    job = inspector.queued_job(name)
+    if job is None or job.state not in WITHOUT_PODS:
+        click.echo(f"{name} has left its queue: hived why {name} says more", err=True)
+        return None
+    if is_json:
+        return as_json(job)
+    place = f"place {job.position} in queue {printable(job.queue)}" if job.position else "in no queue"
+    return f"{printable(job.name)}  {job.state}, {place}\n\n  {printable(job.reason)}"

@@ -27,6 +27,7 @@ HISTORY_PATH = "/v1/inspect/history"
 INPUTS_PATH = "/v1/inspect/inputs"
 QUEUES_PATH = "/v1/inspect/queues"
 QUEUE_JOBS_PATH = f"{QUEUES_PATH}/jobs"
+QUEUED_JOB_PATH = f"{QUEUES_PATH}/job/"
 MOVES_PATH = "/v1/inspect/defrag"
 
 DEFRAG_PATH = "/v1/defrag"
@@ -68,6 +69,11 @@ def why_path(job: str) -> str:
 def queue_jobs_path(queue: str = "") -> str:
     """The path of the jobs of a queue, or of all; the name of a queue may hold slashes."""
     return f"{QUEUE_JOBS_PATH}/{_quoted(queue, safe='/')}" if queue else QUEUE_JOBS_PATH
+
+
+def queued_job_path(job: str) -> str:
+    """The path of one job in its queue; its name has slashes."""
+    return QUEUED_JOB_PATH + _quoted(job, safe="/")
 
 
 def page_job_path(job: str) -> str:

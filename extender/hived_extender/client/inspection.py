@@ -206,6 +206,12 @@ class Inspector:
         """The jobs of a queue, or of all. Raises OlderError."""
         return self._get_new(paths.queue_jobs_path(queue), QueuedJobs).items
 
+    def queued_job(self, name: str) -> QueuedJob | None:
+        """A job in its queue; None if it is in none, or the service has no queues."""
+        path = paths.queued_job_path(name)
+        status, answer = self.ask(path, expected=(404,))
+        return None if status == 404 else self.decode(path, QueuedJob, answer)
+
     def change_queue(self, args: QueueArgs) -> QueuedJob:
         """Hold a job, release it, or move it. Raises UserError, OlderError."""
         path = paths.QUEUE_CHANGES_PATH

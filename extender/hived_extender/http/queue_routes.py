@@ -22,6 +22,14 @@ def jobs(backend: Backend, question: Question) -> Answer:
     return Answer(encode(QueuedJobs([_masked(one, mask) for one in backend.queues.jobs(question.name)])))
 
 
+def job(backend: Backend, question: Question) -> Answer:
+    """A job in its queue: its place, its state and the reason."""
+    found = backend.queues.job(question.name)
+    if found is None or not backend.mask(question).shows(found.namespace):
+        raise UserError(f"no job {question.name!r} is in a queue", 404)
+    return Answer(encode(found))
+
+
 def act(backend: Backend, question: Question) -> Answer:
     """Hold a job, release it, or give it another place in its queue."""
     if question.is_from_page:  # browsers let any page post to a loopback address

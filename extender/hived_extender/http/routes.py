@@ -229,6 +229,7 @@ ROUTES = (
     Route("GET", paths.QUEUES_PATH, queue_routes.queues, QueueList, errors=(404, 503)),
     Route("GET", paths.QUEUE_JOBS_PATH, queue_routes.jobs, QueuedJobs, errors=(404, 503)),
     Route("GET", f"{paths.QUEUE_JOBS_PATH}/{{name}}", queue_routes.jobs, QueuedJobs, errors=(404, 503)),
+    Route("GET", f"{paths.QUEUED_JOB_PATH}{{name}}", queue_routes.job, QueuedJob, errors=(404,)),
     Route("POST", paths.QUEUE_CHANGES_PATH, queue_routes.act, QueuedJob, QueueArgs, (400, 401, 403, 404, 409, 503)),
     Route("GET", paths.HEALTH_PATH, health, Health, fails_alike=(500,)),
     Route("GET", paths.READINESS_PATH, readiness, Readiness, fails_alike=(503,)),
