@@ -60,6 +60,10 @@ LEFT_OVER = """\
     help="Leave the ConfigMap with the configuration out: the one in the cluster stays as it is.",
 )  # fmt: skip
 @click.option(
+    "--without-queue-kinds", is_flag=True,
+    help="Leave out the kinds of objects of queues: those of Kube Queue stay as they are.",
+)  # fmt: skip
+@click.option(
     "--service-monitor", "has_service_monitor", is_flag=True, help="Add a ServiceMonitor for the Prometheus operator."
 )
 def command(
@@ -69,6 +73,7 @@ def command(
     scheduler_names: tuple[str, ...],
     webhook: Path | None,
     without_config: bool,
+    without_queue_kinds: bool,
     **wanted: Any,
 ) -> None:
     """Print the manifests that install hived in a cluster, with your configuration.
@@ -107,7 +112,7 @@ def command(
     objects = as_yaml(installation.objects())
     click.echo(LEFT_OVER.format(namespace=namespace, selector=installation.left_over()))
     click.echo(objects)
-    if rules.queueing.is_enabled:
+    if rules.queueing.is_enabled and not without_queue_kinds:
         click.echo("---")
         click.echo(as_yaml(kinds_of_queues()).rstrip("\n"))
 

@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner
 
 from hived_cli import main
-from hived_extender.deploy.installation import DIGEST_ANNOTATION, SCHEDULER
+from hived_extender.deploy.installation import DIGEST_ANNOTATION, SCHEDULER, kinds_of_queues
 from hived_extender.pods.wire import ENABLE_LIMIT
 from hived_jobs import roles
 from hived_jobs.submission import Submission
@@ -26,6 +26,8 @@ virtualClusters:
   %s: {virtualCells: [{cellType: NODE, cellNumber: 1}]}
   %s: {virtualCells: [{cellType: NODE, cellNumber: 1}]}
 """
+
+QUEUES = "rules: 2\nqueues: {enabled: true}\n"
 
 
 def write(tmp_path: Path, first: str = "one", second: str = "two", more: str = "") -> str:
@@ -136,6 +138,25 @@ def test_the_configuration_in_the_cluster_can_be_left_as_it_is(tmp_path: Path) -
     rest = manifests("--config", config, "--without-config")
     (left_out,) = [each for each in manifests("--config", config) if each not in rest]
     assert (left_out["kind"], left_out["metadata"]["name"]) == ("ConfigMap", "hived-config")
+
+
+def test_kinds_of_queues_are_installed_where_the_configuration_has_queues(tmp_path: Path) -> None:
+    without = manifests("--config", write(tmp_path))
+    objects = manifests("--config", write(tmp_path, more=QUEUES))
+    names = [each["metadata"]["name"] for each in objects[len(without) :]]
+    assert names == [
+        "kube-queue",
+        "elasticquotatrees.scheduling.sigs.k8s.io",
+        "queues.scheduling.x-k8s.io",
+        "queueunits.scheduling.x-k8s.io",
+    ]
+
+
+def test_kinds_of_kube_queue_can_be_left_as_they_are(tmp_path: Path) -> None:
+    config = write(tmp_path, more=QUEUES)
+    rest = manifests("--config", config, "--without-queue-kinds")
+    left_out = [each for each in manifests("--config", config) if each not in rest]
+    assert left_out == kinds_of_queues()
 
 
 def test_a_configuration_is_there_before_the_pods_that_follow_it(tmp_path: Path) -> None:
