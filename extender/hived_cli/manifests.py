@@ -109,12 +109,10 @@ def command(
         holds_jobs=rules.queueing.is_enabled,
         **wanted,
     )
-    objects = as_yaml(installation.objects())
+    kinds = kinds_of_queues() if rules.queueing.is_enabled and not without_queue_kinds else []
+    objects = as_yaml([*installation.objects(), *kinds])
     click.echo(LEFT_OVER.format(namespace=namespace, selector=installation.left_over()))
     click.echo(objects)
-    if rules.queueing.is_enabled and not without_queue_kinds:
-        click.echo("---")
-        click.echo(as_yaml(kinds_of_queues()).rstrip("\n"))
 
 
 def _check_settings(configuration: Configuration, path: Path) -> None:
