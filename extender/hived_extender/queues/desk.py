@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 from hived.errors import InvariantError
+from hived.specs import ClusterSpec
 from hived_config.queueing import Queueing
 from hived_extender.job_kinds import kinds
 from hived_extender.job_kinds.job import Job
@@ -27,6 +28,8 @@ from hived_extender.queues.publishing import Publisher
 from hived_extender.queues.trees import TREES, Object, WatchedTree
 from hived_extender.queues.turns import Turns
 from hived_extender.queues.watched import WatchedJobs
+from hived_extender.quotas.backing import cells_of, shape_warnings
+from hived_extender.quotas.tree import QuotaTree
 from hived_extender.service.pods import PodName
 from hived_extender.service.service import Service
 from hived_extender.service.writes.telling import COMPONENT
@@ -67,6 +70,8 @@ class QueueDesk:
         self._answers: deque[tuple[Action, str]] = deque()
         self._under_way = 0
         self._term: object = None
+        self._fitted: object = None
+        self._warnings: list[str] = []
         self.turns: Turns | None = None
         self.lock = threading.Lock()
         self.jobs = WatchedJobs(self._read_need, self._wake.set)
@@ -133,6 +138,7 @@ class QueueDesk:
                 self._caller.call(action, self._may_write)
             turns.record()
         self.publisher.write(WRITES, self._may_write)
+        self._tell_warnings()
         return LOOK_S
 
     def _run(self) -> None:
@@ -166,6 +172,7 @@ class QueueDesk:
             self.turns = Turns(self._service, core, queueing, tree, self._prover, self.publisher, self._now)
             for name, seen in self.jobs.everything().items():
                 self.turns.job_seen(name, seen)
+            self._fit(tree, core.state.spec)
             log.info("queues begin", extra={"fields": {"jobs": len(self.turns.book.entries)}})
         return self.turns
 
@@ -180,10 +187,27 @@ class QueueDesk:
     def _read_need(self, job: Job) -> Need | None:
         return need_of(job, self._service.machine.interpreter)
 
-    def _tell_tree(self, item: Object, problem: str) -> None:
-        """Say at the object why it is not used."""
+    def _fit(self, tree: QuotaTree | None, cluster: ClusterSpec) -> None:
+        """See how a tree fits the cells of the virtual clusters, once for each tree and configuration."""
+        if self._fitted == (tree, cluster):
+            return
+        self._fitted = tree, cluster
+        resources = self._service.machine.interpreter.rules.resources_in(cluster)
+        self._warnings = [] if tree is None else shape_warnings(tree, cells_of(cluster, resources))
+
+    def _tell_warnings(self) -> None:
+        """Say in the log and at the object how a tree does not fit; outside of the lock, as it calls the API server."""
+        warnings, item = self._warnings, self.quotas.item
+        if not warnings or item is None or not self._may_write():
+            return
+        self._warnings = []
+        log.warning("the ElasticQuotaTree does not fit the cells", extra={"fields": {"warnings": warnings[:50]}})
+        self._tell_tree(item, "\n".join(warnings), "QuotaShape")
+
+    def _tell_tree(self, item: Object, problem: str, reason: str = "InvalidQuotaTree") -> None:
+        """Say at the object why it is not used, or how it does not fit."""
         try:
-            self._events.record(_Tree(item), WARNING, "InvalidQuotaTree", problem, about="ElasticQuotaTree")
+            self._events.record(_Tree(item), WARNING, reason, problem, about="ElasticQuotaTree")
         except KubeError as error:
             log.warning("event not written", extra={"fields": {"reason": str(error)}})
 

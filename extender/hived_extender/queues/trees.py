@@ -39,6 +39,7 @@ class WatchedTree:
         self._lock = threading.Lock()
         self._objects: dict[tuple[str, str], Object] = {}
         self.tree: QuotaTree | None = None
+        self.item: Object | None = None  # the object that counts, whether it keeps the rules or not
         self.problem = ""
 
     def listed(self, kind: TreeKind, items: list[Object]) -> None:
@@ -77,6 +78,7 @@ class WatchedTree:
         if problem and problem != self.problem and first is not None:
             log.warning("the ElasticQuotaTree is not used", extra={"fields": {"mistakes": problem}})
             self._tell(first, problem)
+        self.item = first
         is_other = tree != self.tree
         self.tree, self.problem = tree, problem
         if is_other:

@@ -3,7 +3,12 @@
 from collections.abc import Mapping
 
 from hived.specs import ClusterSpec
+from hived_config.division import divide
+from hived_config.reader import closest
 from hived_extender.quotas.tree import Quota, QuotaTree
+
+Sizes = dict[int, int]
+"""Numbers of cells by their devices."""
 
 
 def virtual_cluster_of(quota: Quota, cluster: ClusterSpec) -> str:
@@ -15,51 +20,86 @@ def virtual_cluster_of(quota: Quota, cluster: ClusterSpec) -> str:
     return named if named in cluster.virtual_clusters else ""
 
 
-def shape_warnings(tree: QuotaTree, cells: Mapping[str, Mapping[str, tuple[int, ...]]]) -> list[str]:
+def cells_of(cluster: ClusterSpec, resources: Mapping[str, str]) -> dict[str, dict[str, Sizes]]:
+    """By virtual cluster and device resource, how many cells of each size it is promised, pinned ones included.
+
+    A size is a number of devices. `resources` has the device resource of each leaf cell type that stands for devices.
+    Cost O(entries of the configuration).
+    """
+    found: dict[str, dict[str, Sizes]] = {vc: {} for vc in cluster.virtual_clusters}
+    for chain in divide(cluster):
+        leaf_type = chain.levels[-1].cell_type
+        if leaf_type not in resources:
+            continue
+        sku = cluster.sku_types.get(leaf_type)
+        for level in chain.levels:
+            size = level.leaf_count * (sku.gpu if sku is not None else 1)
+            for counts in (level.promised, level.pinned):
+                for vc, count in counts.items():
+                    sizes = found[vc].setdefault(resources[leaf_type], {})
+                    sizes[size] = sizes.get(size, 0) + count
+    return found
+
+
+def shape_warnings(tree: QuotaTree, cells: Mapping[str, Mapping[str, Mapping[int, int]]]) -> list[str]:
     """Where a leaf's `min` is no sum of cells of the virtual cluster that backs it, with the nearest sums.
 
-    And where the leaves of one virtual cluster are promised more than it has.
+    And where the leaves of one virtual cluster are promised more than it has, or name one that does not exist.
 
-    `cells` has, by virtual cluster and device resource, the devices of each cell that it is promised. Cost O(leaves x
-    cells x devices).
+    `cells` is as `cells_of` returns it. Cost O(leaves + devices x sizes).
     """
     found: list[str] = []
     promised: dict[tuple[str, str], float] = {}
+    sums: dict[tuple[str, str], int] = {}
     for leaf in tree.leaves():
         vc = leaf.vc or leaf.short_name
+        if leaf.vc and leaf.vc not in cells:
+            near = closest(vc, cells)
+            hint = f", did you mean {near!r}?" if near else ""
+            found.append(f"{leaf.name}: virtual cluster {vc[:80]!r} is not in the configuration{hint}")
         for resource, amount in leaf.min.items():
             sizes = cells.get(vc, {}).get(resource)
             if sizes is None or not amount:
                 continue
-            promised[vc, resource] = promised.get((vc, resource), 0.0) + amount
-            below, above = _nearest(sizes, amount)
+            key = vc, resource
+            promised[key] = promised.get(key, 0.0) + amount
+            if key not in sums:
+                sums[key] = _sums(sizes)
+            below, above = _nearest(sums[key], amount)
             if below != amount:
-                near = f"{below:g}" if above is None else f"{below:g} and {above:g}"
+                near = f"nearest is {below:g}" if above is None else f"nearest are {below:g} and {above:g}"
                 found.append(
                     f"{leaf.name}: min is {amount:g} {resource}, and virtual cluster {vc} is promised cells of "
-                    f"{_sizes(sizes)}: nearest are {near}"
+                    f"{_listed(sizes)}: {near}"
                 )
     for (vc, resource), amount in promised.items():
-        total = sum(cells[vc][resource])
+        total = sum(size * count for size, count in cells[vc][resource].items())
         if amount > total:
             found.append(f"the min of the quotas of virtual cluster {vc} are {amount:g} {resource}, it has {total}")
     return found
 
 
-def _nearest(sizes: tuple[int, ...], amount: float) -> tuple[float, float | None]:
+def _sums(sizes: Mapping[int, int]) -> int:
+    """Bit i is set if some cells have i devices together."""
+    found = 1
+    for size, count in sizes.items():
+        part, left = 1, count
+        while left:  # parts of 1, 2, 4, ... cells and a rest: every number of cells is a sum of some
+            part = min(part, left)
+            found |= found << size * part
+            part, left = 2 * part, left - part
+    return found
+
+
+def _nearest(sums: int, amount: float) -> tuple[float, float | None]:
     """The largest sum of some cells that is at most an amount, and the least that is at least so."""
-    sums = 1  # bit i: some cells have i devices together
-    for size in sizes:
-        sums |= sums << size
-    whole = int(amount)
-    below = next(value for value in range(min(whole, sums.bit_length() - 1), -1, -1) if sums >> value & 1)
-    start = whole if whole == amount else whole + 1
-    above = next((value for value in range(start, sums.bit_length()) if sums >> value & 1), None)
-    return float(below), None if above is None else float(above)
+    whole = min(int(amount), sums.bit_length() - 1)
+    below = (sums & (1 << whole + 1) - 1).bit_length() - 1
+    if below == amount:
+        return float(below), float(below)
+    higher = sums >> whole + 1
+    return float(below), None if not higher else float(whole + (higher & -higher).bit_length())
 
 
-def _sizes(sizes: tuple[int, ...]) -> str:
-    counts: dict[int, int] = {}
-    for size in sizes:
-        counts[size] = counts.get(size, 0) + 1
-    return " and ".join(f"{count} x {size}" for size, count in sorted(counts.items(), reverse=True))
+def _listed(sizes: Mapping[int, int]) -> str:
+    return " and ".join(f"{count} x {size}" for size, count in sorted(sizes.items(), reverse=True))

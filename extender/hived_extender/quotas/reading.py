@@ -13,7 +13,7 @@ from hived.errors import UserError
 from hived_config.quantities import quantity
 from hived_extender.quotas.tree import ROOT, Quota, QuotaTree
 
-MOST_QUOTAS, MOST_LEVELS, LONGEST_NAME = 10_000, 32, 253
+MOST_QUOTAS, MOST_LEVELS, LONGEST_NAME, MOST_MISTAKES = 10_000, 32, 253, 50
 UNLIMITED = 2**31 - 1
 """As much, or more, is no limit; of bytes as many times as much, since 2 GiB is none."""
 
@@ -176,7 +176,8 @@ def is_unlimited(resource: str, amount: float) -> bool:
 def read_tree(document: Object, total: Mapping[str, float] | None = None) -> QuotaTree:
     """The tree of an object. `total` is what the cluster has, by resource; None if that is not known.
 
-    Raises UserError, which lists every mistake with its place, the finding and the expectation.
+    Raises UserError, which lists every mistake with its place, the finding and the expectation; of very many the first
+    `MOST_MISTAKES`, and their number.
     """
     reader = _Reader()
     spec = document.get("spec")
@@ -187,7 +188,9 @@ def read_tree(document: Object, total: Mapping[str, float] | None = None) -> Quo
     _check_names(reader)
     _check_amounts(reader, total or {})
     if reader.mistakes:
-        raise UserError("\n".join(reader.mistakes))
+        more = len(reader.mistakes) - MOST_MISTAKES
+        rest = [f"and {more} more mistakes"] if more > 0 else []
+        raise UserError("\n".join(reader.mistakes[:MOST_MISTAKES] + rest))
     return QuotaTree({node.quota.name: node.quota for node in reader.nodes}, reader.oversell)
 
 
@@ -214,10 +217,7 @@ def _check_amounts(reader: _Reader, total: Mapping[str, float]) -> None:
             most = quota.max.get(name)
             if most is not None and least > most:
                 reader.note(node.place, f"min {name} is {least:g}, more than max {most:g}", "min of at most max")
-            below = sum(quotas[child].min.get(name, 0.0) for child in quota.children)
-            if below > least and not is_unlimited(name, least):
-                found = f"the min {name} of its children are {below:g} together, its own is {least:g}"
-                reader.note(node.place, found, "a min of at least the sum of its children's")
+        _check_children(reader, node, quotas)
         parent = quotas.get(quota.parent)
         for name, most in parent.max.items() if parent is not None else ():
             own = quota.max.get(name)
@@ -228,6 +228,19 @@ def _check_amounts(reader: _Reader, total: Mapping[str, float]) -> None:
             for name, most in quota.max.items():
                 if name in total and most > total[name]:
                     reader.note(node.place, f"max {name} is {most:g}, the cluster has {total[name]:g}", "at most that")
+
+
+def _check_children(reader: _Reader, node: _Node, quotas: Mapping[str, Quota]) -> None:
+    """The min of children are promised out of their parent's, which is 0 where it is absent."""
+    own, below = node.quota.min, dict[str, float]()
+    for child in node.quota.children:
+        for name, amount in quotas[child].min.items():
+            below[name] = below.get(name, 0.0) + amount
+    for name, amount in below.items():
+        least = own.get(name, 0.0)
+        if amount > least and not is_unlimited(name, least):
+            found = f"the min {name} of its children are {amount:g} together, its own is {_amount(own.get(name))}"
+            reader.note(node.place, found, "a min of at least the sum of its children's")
 
 
 def _called(value: object) -> str:

@@ -1,7 +1,7 @@
 """How much of a tree is in use, and who may use more: Kube Queue's filter, quota by quota.
 
 For each quota and resource: `used` of all its jobs, and of those that may not be preempted. Of a parent both are the
-sums of its children's. Cost of a change or a question: O(depth x resources).
+sums of its children's. Cost of a change or a question: O(depth x resources), with the hungry O(leaves x resources).
 """
 
 from collections.abc import Mapping
@@ -28,6 +28,8 @@ class _Use(msgspec.Struct):
 
     used: dict[str, float]
     fixed: dict[str, float]  # of jobs that may not be preempted
+    kept: dict[str, float]  # the part of its min that it does not lend
+    below: dict[str, float]  # the use of its children as it sees them; of a leaf its own
     jobs: int = 0
     pending: int = 0
 
@@ -38,8 +40,15 @@ class Usage:
     """
 
     def __init__(self, tree: QuotaTree) -> None:
+        """Cost O(quotas x resources)."""
         self.tree = tree
-        self._uses = {name: _Use({}, {}) for name in tree.quotas}
+        self._counted = tree.guaranteed_resources
+        self._uses = {name: _Use({}, {}, _kept(quota), {}) for name, quota in tree.quotas.items()}
+        for name, quota in reversed(list(tree.quotas.items())):  # children before parents
+            if quota.parent:
+                above = self._uses[quota.parent].below
+                for resource in self._uses[name].kept.keys() | self._uses[name].below.keys():
+                    above[resource] = above.get(resource, 0.0) + self.with_lend_limit(name, resource)
 
     def take(self, queue: str, request: Mapping[str, float], *, is_preemptible: bool = True) -> None:
         """A job runs from now on."""
@@ -85,10 +94,9 @@ class Usage:
 
         Resources that no min of the tree names do not count.
         """
-        counted = self.tree.guaranteed_resources
-        if not counted:
+        if not self._counted:
             return False
-        wanted = {name: amount for name, amount in request.items() if name in counted}
+        wanted = {name: amount for name, amount in request.items() if name in self._counted}
         return not any(
             self._uses[quota.name].used.get(name, 0.0) + amount > self._limit(name, quota.min.get(name, 0.0)) + EPSILON
             for quota in self.tree.path(queue)
@@ -119,23 +127,23 @@ class Usage:
 
     def with_lend_limit(self, name: str, resource: str) -> float:
         """The use of a quota as its parent sees it: the part of its min that it does not lend counts as used."""
-        quota = self.tree.quotas[name]
-        least, lent = quota.min.get(resource, 0.0), quota.lend_limit.get(resource)
-        kept = 0.0 if lent is None or is_unlimited(resource, least) else max(0.0, least - lent)
-        if quota.is_leaf:
-            return max(self._uses[name].used.get(resource, 0.0), kept)
-        return max(sum(self.with_lend_limit(child, resource) for child in quota.children), kept)
+        use = self._uses[name]
+        return max(use.below.get(resource, 0.0), use.kept.get(resource, 0.0))
 
     # Inside
 
     def _count(self, queue: str, request: Mapping[str, float], sign: int, *, is_preemptible: bool) -> None:
+        change = {name: sign * amount for name, amount in request.items()}
+        above = change  # as the quota sees the change, which a reserve below it may hide
         for quota in self.tree.path(queue):
             use = self._uses[quota.name]
             use.jobs += sign
-            for name, amount in request.items():
-                use.used[name] = _sum(use.used.get(name, 0.0), sign * amount)
-                if not is_preemptible:
-                    use.fixed[name] = _sum(use.fixed.get(name, 0.0), sign * amount)
+            _add(use.used, change)
+            if not is_preemptible:
+                _add(use.fixed, change)
+            before = {name: self.with_lend_limit(quota.name, name) for name in above}
+            _add(use.below, above)
+            above = {name: self.with_lend_limit(quota.name, name) - amount for name, amount in before.items()}
 
     def _limit(self, resource: str, amount: float) -> float:
         return float("inf") if is_unlimited(resource, amount) else amount * self.tree.oversell
@@ -145,7 +153,7 @@ class Usage:
         for place, quota in enumerate(path):
             limits = quota.min if is_min else quota.max
             for name, amount in request.items():
-                if not amount or (not is_min and name not in limits):
+                if not amount or name not in (self._counted if is_min else limits):
                     continue
                 if is_min:
                     used = self._uses[quota.name].fixed.get(name, 0.0)
@@ -157,28 +165,28 @@ class Usage:
         return None
 
     def _used_below(self, child: Quota | None, quota: Quota, resource: str) -> float:
-        """The use of a quota for a job below `child`, whose own reserve does not count against it."""
+        """The use of a quota for a job below `child`: neither the child's reserve nor the quota's counts against it."""
+        use = self._uses[quota.name]
         if child is None:
-            return self._uses[quota.name].used.get(resource, 0.0)
+            return use.used.get(resource, 0.0)
         own = self._uses[child.name].used.get(resource, 0.0)
-        return self.with_lend_limit(quota.name, resource) - self.with_lend_limit(child.name, resource) + own
+        return use.below.get(resource, 0.0) - self.with_lend_limit(child.name, resource) + own
 
     def _is_above_min(self, queue: str, request: Mapping[str, float]) -> bool:
         quota, used = self.tree.quotas[queue], self._uses[queue].used
         return any(
             used.get(name, 0.0) + amount > self._limit(name, quota.min.get(name, 0.0)) + EPSILON
             for name, amount in request.items()
-            if name in self.tree.guaranteed_resources
+            if name in self._counted
         )
 
     def _hungry(self, queue: str) -> str:
-        """The name of another leaf that is below its min in a resource, and has jobs that wait; "" if none is."""
+        """The name of another leaf that is below its min in all its resources, with jobs that wait; "" if none is."""
         for leaf in self.tree.leaves():
             use = self._uses[leaf.name]
-            is_below = any(
-                use.used.get(name, 0.0) < amount for name, amount in leaf.min.items() if not is_unlimited(name, amount)
-            )
-            if leaf.name != queue and use.pending and is_below:
+            if leaf.name == queue or not use.pending or not leaf.min:
+                continue
+            if all(use.used.get(name, 0.0) < self._limit(name, amount) for name, amount in leaf.min.items()):
                 return leaf.name
         return ""
 
@@ -202,7 +210,17 @@ class Usage:
         return Refusal(quota.name, resource, text)
 
 
-def _sum(value: float, change: float) -> float:
-    """The sum, without the crumbs that sums of fractions leave."""
-    found = value + change
-    return 0.0 if abs(found) < EPSILON else found
+def _kept(quota: Quota) -> dict[str, float]:
+    """The part of a min that is not lent, by resource."""
+    return {
+        name: quota.min[name] - lent
+        for name, lent in quota.lend_limit.items()
+        if name in quota.min and not is_unlimited(name, quota.min[name])
+    }
+
+
+def _add(amounts: dict[str, float], change: Mapping[str, float]) -> None:
+    """Add without the crumbs that sums of fractions leave."""
+    for name, amount in change.items():
+        found = amounts.get(name, 0.0) + amount
+        amounts[name] = 0.0 if abs(found) < EPSILON else found

@@ -158,12 +158,24 @@ def test_a_tree_that_breaks_rules_is_told_of_and_not_used(jobs: Jobs) -> None:
     broken["spec"]["root"]["min"] = {GPU: 1}
     jobs.kube.create(TREES, broken)
 
-    def is_told() -> bool:
-        events = jobs.kube.get("/api/v1/namespaces/kube-system/events")["items"]
-        return any(event["reason"] == "InvalidQuotaTree" for event in events)
-
-    jobs.expect(is_told)
+    jobs.expect(lambda: bool(told(jobs, "InvalidQuotaTree")))
     assert jobs.running.extender.queues.quotas.tree is None
+
+
+def test_a_min_that_is_no_sum_of_cells_is_told_at_the_tree(jobs: Jobs) -> None:
+    odd = fleet_tree()
+    odd["spec"]["root"]["children"][0]["min"] = {GPU: 6}
+    jobs.kube.create(TREES, odd)
+    jobs.expect(lambda: bool(told(jobs, "QuotaShape")))
+    assert told(jobs, "QuotaShape") == [
+        "root/child-2: min is 6 nvidia.com/gpu, and virtual cluster b is promised cells of 1 x 8: nearest are 0 and 8"
+    ]
+
+
+def told(jobs: Jobs, reason: str) -> list[str]:
+    """The messages of events at quota trees."""
+    events = jobs.kube.get("/api/v1/namespaces/kube-system/events")["items"]
+    return [event["message"] for event in events if event["reason"] == reason]
 
 
 def shared_tree(most: int) -> dict[str, Any]:

@@ -1,9 +1,35 @@
 """A `min` that is no sum of cells is told with the nearest sums."""
 
-from hived_extender.quotas.backing import shape_warnings
+from random import Random
+
+import pytest
+
+from hived_config.loader import load_text
+from hived_extender.quotas.backing import cells_of, shape_warnings
+from hived_extender.quotas.reading import VIRTUAL_CLUSTER
 from tests.extender.quotas.trees import GPU, quota, tree
 
-CELLS = {"vision": {GPU: (8, 8, 8)}, "mixed": {GPU: (8, 4, 2)}}
+CELLS = {"vision": {GPU: {8: 3}}, "mixed": {GPU: {8: 1, 4: 1, 2: 1}}}
+
+CONFIG = """
+physicalCluster:
+  skuTypes: {PAIR: {gpu: 2, resource: amd.com/gpu}}
+  cellTypes:
+    NODE: {childCellType: GPU, childCellNumber: 8, isNodeLevel: true}
+    RACK: {childCellType: NODE, childCellNumber: 2}
+    BOX: {childCellType: PAIR, childCellNumber: 4, isNodeLevel: true}
+  physicalCells:
+  - {cellType: RACK, cellChildren: [{cellAddress: n1, pinnedCellId: own}, {cellAddress: n2}]}
+  - {cellType: RACK, cellChildren: [{cellAddress: n3}, {cellAddress: n4}]}
+  - {cellType: BOX, cellAddress: n5}
+virtualClusters:
+  vision:
+    virtualCells: [{cellType: RACK.NODE.GPU, cellNumber: 3}, {cellType: RACK.NODE, cellNumber: 1}]
+    pinnedCells: [{pinnedCellId: own}]
+  audio:
+    virtualCells: [{cellType: BOX, cellNumber: 1}]
+  idle: {virtualCells: []}
+"""
 
 
 def test_a_sum_of_cells_is_no_warning() -> None:
@@ -30,3 +56,44 @@ def test_quotas_without_cells_are_left_alone() -> None:
 def test_fractions_have_nearest_sums_too() -> None:
     (warning,) = shape_warnings(tree(quota("mixed", {GPU: 2.5})), CELLS)
     assert warning.endswith("nearest are 2 and 4")
+
+
+def test_cells_are_counted_by_their_devices_pinned_ones_included() -> None:
+    found = load_text(CONFIG, "test.yaml")
+    assert cells_of(found.cluster, found.rules.resources_in(found.cluster)) == {
+        "vision": {GPU: {8: 2, 1: 3}},
+        "audio": {"amd.com/gpu": {8: 1}},
+        "idle": {},
+    }
+
+
+def test_leaf_cells_that_are_no_devices_are_not_counted() -> None:
+    assert cells_of(load_text(CONFIG, "test.yaml").cluster, {"GPU": GPU})["audio"] == {}
+
+
+def test_a_virtual_cluster_that_does_not_exist_is_told_with_the_nearest_name() -> None:
+    (warning,) = shape_warnings(tree(quota("a", attributes={VIRTUAL_CLUSTER: "visoin"})), CELLS)
+    assert warning == "root/a: virtual cluster 'visoin' is not in the configuration, did you mean 'vision'?"
+
+
+def test_more_than_a_sum_of_all_cells_has_one_nearest_sum() -> None:
+    assert shape_warnings(tree(quota("vision", {GPU: 32})), CELLS)[0].endswith("nearest is 24")
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_nearest_sums_are_those_of_all_choices_of_cells(seed: int) -> None:
+    random = Random(seed)
+    sizes = {size: random.randint(1, 5) for size in random.sample(range(1, 12), 3)}
+    sums = {0}
+    for size, count in sizes.items():
+        sums = {one + size * number for one in sums for number in range(count + 1)}
+    for amount in range(1, 80):
+        found = shape_warnings(tree(quota("vc", {GPU: amount})), {"vc": {GPU: sizes}})
+        below = max(one for one in sums if one <= amount)
+        above = min((one for one in sums if one >= amount), default=None)
+        if below == amount:
+            assert found == []
+        elif above is None:
+            assert found[0].endswith(f"nearest is {below}")
+        else:
+            assert found[0].endswith(f"nearest are {below} and {above}")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hived.errors import UserError
-from hived_extender.quotas.reading import DRAIN, LEND_LIMIT, OVERSELL, VIRTUAL_CLUSTER, read_tree
+from hived_extender.quotas.reading import DRAIN, LEND_LIMIT, MOST_MISTAKES, OVERSELL, VIRTUAL_CLUSTER, read_tree
 from tests.extender.quotas.trees import GPU, document, quota, tree
 
 
@@ -24,7 +24,9 @@ def test_full_names_are_paths_whatever_the_root_is_called() -> None:
 
 
 def test_quantities_are_in_base_units() -> None:
-    found = tree(quota("a", {"cpu": "1500m", "memory": "2Gi"}, {"memory": "4Gi"})).quotas["root/a"]
+    large = {"cpu": 8, "memory": "64Gi"}
+    child = quota("a", {"cpu": "1500m", "memory": "2Gi"}, {"memory": "4Gi"})
+    found = read_tree({"spec": {"root": quota("root", large, large, children=[child])}}).quotas["root/a"]
     assert (found.min["cpu"], found.min["memory"], found.max["memory"]) == (1.5, 2 * 2**30, 4 * 2**30)
 
 
@@ -78,6 +80,7 @@ def test_the_fleet_documents_example_is_read() -> None:
             [quota("a", {GPU: 4}, {GPU: 4}, children=[quota("b", {}, {GPU: 5})])],
             "max nvidia.com/gpu is 5, its parent's 4",
         ),
+        ([quota("a", children=[quota("b", {GPU: 8})])], "8 together, its own is absent"),
         ([quota("a/b")], "without '/'"),
         ([quota("")], "a name"),
         ([{"min": {}}], "a name"),
@@ -110,6 +113,12 @@ def test_the_root_has_no_more_than_the_cluster() -> None:
 def test_every_mistake_is_told_at_once() -> None:
     text = refused(quota("a", {GPU: 9}, {GPU: 8}), quota("a", {GPU: "many"}))
     assert len(text.splitlines()) == 3
+
+
+def test_very_many_mistakes_are_told_by_their_number() -> None:
+    lines = refused(*(quota("a") for _ in range(2000))).splitlines()
+    assert len(lines) == MOST_MISTAKES + 1
+    assert lines[-1] == f"and {1999 - MOST_MISTAKES} more mistakes"
 
 
 def test_a_place_names_the_quota() -> None:

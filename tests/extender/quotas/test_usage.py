@@ -88,6 +88,59 @@ def test_use_within_min_is_guaranteed() -> None:
     assert not usage.is_within_min("root/team/x", {GPU: 3.0})
 
 
+def test_a_resource_that_no_min_names_is_no_obstacle_for_a_job_that_may_not_be_preempted() -> None:
+    usage = playing({"tree": "flat", "runs": []})
+    assert usage.refusal("root/a", {GPU: 8.0, "cpu": 96.0}, is_preemptible=False) is None
+
+
+def test_a_leaf_at_one_of_its_min_is_not_hungry() -> None:
+    total = {GPU: 16, "cpu": 64}
+    children = [quota(name, {GPU: 8, "cpu": 32}, total) for name in ("a", "b")]
+    usage = Usage(read_tree({"spec": {"root": quota("root", total, total, children=children)}}))
+    usage.take("root/b", {GPU: 8.0, "cpu": 1.0})
+    usage.wait("root/b", 1)
+    assert usage.refusal("root/a", {GPU: 8.0, "cpu": 33.0}, heeds_hunger=True) is None
+
+
+def reserved(tree: QuotaTree, used: dict[str, float], name: str) -> float:
+    """The use of a quota as its parent sees it, by its definition."""
+    found = tree.quotas[name]
+    kept = found.min[GPU] - found.lend_limit.get(GPU, found.min[GPU])
+    below = sum(reserved(tree, used, child) for child in found.children) if found.children else used[name]
+    return max(below, kept)
+
+
+def a_tree(random: Random, name: str, least: int, levels: int) -> dict[str, Any]:
+    """A quota that lends some of its min, and a random tree below it."""
+    children, left = [], least
+    for number in range(random.randrange(4) if levels else 0):
+        part = random.randint(0, left)
+        left -= part
+        children.append(a_tree(random, f"{name}-{number}", part, levels - 1))
+    attributes = {LEND_LIMIT: f'{{"{GPU}": {random.randint(0, least)}}}'} if random.random() < 0.6 else {}
+    return quota(name, {GPU: least}, {GPU: 100}, attributes=attributes, children=children or None)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_reserves_that_are_counted_job_by_job_are_those_of_the_definition(seed: int) -> None:
+    random = Random(seed)
+    found = read_tree({"spec": {"root": a_tree(random, "root", 100, 3)}})
+    leaves = [leaf.name for leaf in found.leaves()]
+    usage, used, running = Usage(found), dict.fromkeys(leaves, 0.0), list[tuple[str, float]]()
+    for _ in range(60):
+        if running and random.random() < 0.4:
+            leaf, amount = running.pop(random.randrange(len(running)))
+            usage.give_back(leaf, {GPU: amount})
+            used[leaf] -= amount
+        else:
+            leaf, amount = random.choice(leaves), float(random.randrange(12))
+            running.append((leaf, amount))
+            usage.take(leaf, {GPU: amount})
+            used[leaf] += amount
+        for name in found.quotas:
+            assert usage.with_lend_limit(name, GPU) == reserved(found, used, name)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_use_that_was_given_back_is_as_if_it_had_never_been(seed: int) -> None:
     random, found = Random(seed), read("deep")
