@@ -15,9 +15,10 @@ from hived_extender.client.inspection import Inspector
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Form of the answer.")
 @asks_service
 def command(*, inspector: Inspector, job: str, front: bool, back: bool, before: str, output: str) -> None:
-    """Give a job that waits another place among those of its priority in its queue.
+    """Give a job another place in its queue.
 
-    JOB is its name as hived get queue has it. Callers need the right to change the configuration.
+    It moves among those of its priority that wait. JOB is its name as hived get queue has it. Callers need the right to
+    change the configuration.
 
     \b
     Examples:

@@ -21,8 +21,9 @@ from hived_extender.client.inspection import Inspector
 @watches
 @output_option
 def command(*, inspector: Inspector, show: Show, name: str | None, has_jobs: bool, output: str) -> None:
-    """Show queues, or the jobs of the queue NAME: those that wait in their order, then the others.
+    """Show queues, and the jobs in them with their places and reasons.
 
+    Of the queue NAME its jobs are shown: those that wait in their order, then the others.
     BORROWED jobs run ahead of their turn, or above their quota, on cells that may be taken back. A queue is OVER if its
     quota was lowered below its use.
 

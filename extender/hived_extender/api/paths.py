@@ -32,6 +32,7 @@ MOVES_PATH = "/v1/inspect/defrag"
 
 DEFRAG_PATH = "/v1/defrag"
 QUEUE_CHANGES_PATH = "/v1/queues"
+QUEUE_PATHS = (QUEUES_PATH, QUEUE_CHANGES_PATH)
 DEFRAG_STOP_PATH = f"{DEFRAG_PATH}/stop"
 
 CONFIG_PATH = "/v1/config"

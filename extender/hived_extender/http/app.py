@@ -11,7 +11,7 @@ from flask import Flask, Response, current_app, g, request
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import PathConverter
 
-from hived_extender.api.paths import CONFIG_PATH, DEFRAG_PATH, INPUTS_PATH, MOVES_PATH, PAGE_PATH
+from hived_extender.api.paths import CONFIG_PATH, DEFRAG_PATH, INPUTS_PATH, MOVES_PATH, PAGE_PATH, QUEUE_PATHS
 from hived_extender.defrag.desk import DefragDesk
 from hived_extender.http.access import Gate
 from hived_extender.http.answers import JSON, Answer, Question
@@ -48,9 +48,9 @@ def create_app(
 ) -> Flask:
     """An application that serves `service` to callers whom `gate` lets in; without one, to everybody. Cheap.
 
-    `config_pushes` answers for its configuration, `defrag` for moves; without these, their paths do not exist.
-    `history` has the past; without it there is none to be shown. `insight` answers about jobs, a new one by default,
-    and `queues` about queues.
+    `config_pushes` answers for its configuration, `defrag` for moves, `queues` about queues; without these, their paths
+    do not exist. `history` has the past; without it there is none to be shown. `insight` answers about jobs, a new one
+    by default.
     """
     app = Flask(__name__, static_folder=None)
     app.extensions[GATE] = gate or Gate()
@@ -63,16 +63,21 @@ def create_app(
     backend = Backend(service, config_pushes, defrag, history, insight or Answering(service), masking, queues)
     site = pages(backend, gate_of(app))
     app.register_blueprint(site.blueprint)
+    missing = _missing(config_pushes, defrag, queues)
     for route in ROUTES:
-        is_about_moves = route.path.startswith((DEFRAG_PATH, INPUTS_PATH, MOVES_PATH))
-        has_part = defrag is not None if is_about_moves else config_pushes is not None
-        if has_part or not (is_about_moves or route.path.startswith(CONFIG_PATH)):
+        if not route.path.startswith(missing):
             rule, view = route.path.replace("{name}", "<rest:name>"), _view(route.handler, backend)
             view = view if rule != "/" else _page_or(view, site)
             app.add_url_rule(rule, f"{route.method} {rule}", view, methods=[route.method])
     app.register_error_handler(HTTPException, _http_error)
     app.register_error_handler(Exception, _unforeseen_error)
     return app
+
+
+def _missing(config: ConfigPushes | None, defrag: DefragDesk | None, queues: QueueAnswers | None) -> tuple[str, ...]:
+    """How the paths begin that need a part which is not there."""
+    needed = ((config, (CONFIG_PATH,)), (defrag, (DEFRAG_PATH, INPUTS_PATH, MOVES_PATH)), (queues, QUEUE_PATHS))
+    return tuple(path for part, paths in needed if part is None for path in paths)
 
 
 def _refuse() -> Response | None:

@@ -44,9 +44,8 @@ class Backend(msgspec.Struct, frozen=True):
 
     @property
     def queues(self) -> QueueAnswers:
-        """The answers about queues. Raises UserError (404) if there are none."""
-        if self.queue_answers is None:
-            raise UserError("this service has no queues", 404)
+        """The answers about queues, on paths that exist only with them."""
+        assert self.queue_answers is not None
         return self.queue_answers
 
     @property

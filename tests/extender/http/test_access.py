@@ -19,6 +19,7 @@ from hived_extender.api.paths import (
     INPUTS_PATH,
     MOVES_PATH,
     PREEMPT_PATH,
+    QUEUE_PATHS,
     READINESS_PATH,
     RECORD_PATH,
     WHAT_IF_PATH,
@@ -38,7 +39,7 @@ from tests.extender.service.small_cluster import filter_body, preempt_body, wait
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 VERBS = (FILTER_PATH, PREEMPT_PATH, BIND_PATH)
 OPEN = (HEALTH_PATH, READINESS_PATH)
-WITH_PARTS = (CONFIG_PATH, DEFRAG_PATH, INPUTS_PATH, MOVES_PATH)
+WITH_PARTS = (CONFIG_PATH, DEFRAG_PATH, INPUTS_PATH, MOVES_PATH, *QUEUE_PATHS)
 PATHS = [route.path.replace("{name}", "x") for route in ROUTES if not route.path.startswith(WITH_PARTS)]
 UNKNOWN = ["/v1/extender/prioritize", "/v1/admin/configuration", "/v2", "//v1/inspect/clusterstatus", "/healthz/x"]
 CLOSED = [path for path in PATHS + UNKNOWN if path not in OPEN]

@@ -16,6 +16,7 @@ from hived_extender.api.paths import (
     INPUTS_PATH,
     MOVES_PATH,
     PAGE_PATH,
+    QUEUE_PATHS,
     RECORD_PATH,
 )
 from hived_extender.http.app import create_app
@@ -27,9 +28,9 @@ from tests.property.examples import examples
 
 DOCS = (ROOT / "docs" / "http.md").read_text()
 INSPECT = "/v1/inspect"
-WITH_PARTS = (CONFIG_PATH, DEFRAG_PATH, INPUTS_PATH, MOVES_PATH)
+WITH_PARTS = (CONFIG_PATH, DEFRAG_PATH, INPUTS_PATH, MOVES_PATH, *QUEUE_PATHS)
 SERVED = [route for route in ROUTES if not route.path.startswith(WITH_PARTS)]
-"""The paths that exist without a configuration to show, and without plans for moves."""
+"""The paths that exist without a configuration to show, plans for moves, and queues."""
 
 
 @pytest.fixture
