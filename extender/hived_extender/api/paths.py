@@ -41,6 +41,9 @@ CONFIG_VERSIONS_PATH = f"{CONFIG_PATH}/versions"
 
 PAGE_PATH = "/page"
 PAGE_JOBS_PATH = f"{PAGE_PATH}/jobs"
+PAGE_QUEUES_PATH = f"{PAGE_PATH}/queues"
+PAGE_QUEUED_PATH = f"{PAGE_PATH}/queued"
+PAGE_QUEUE_CHANGES_PATH = f"{PAGE_PATH}/queue-changes"
 PAGE_CONFIG_PATH = f"{PAGE_PATH}/configuration"
 PAGE_CONFIG_PLAN_PATH = f"{PAGE_CONFIG_PATH}/plan"
 PAGE_CONFIG_PUSH_PATH = f"{PAGE_CONFIG_PATH}/push"
@@ -75,6 +78,16 @@ def queue_jobs_path(queue: str = "") -> str:
 def queued_job_path(job: str) -> str:
     """The path of one job in its queue; its name has slashes."""
     return QUEUED_JOB_PATH + _quoted(job, safe="/")
+
+
+def page_queue_path(queue: str) -> str:
+    """The path of the page of a queue; its name may hold slashes."""
+    return f"{PAGE_QUEUES_PATH}/{_quoted(queue, safe='/')}"
+
+
+def page_queued_path(job: str) -> str:
+    """The path of the page of a job in its queue; its name has slashes."""
+    return f"{PAGE_QUEUED_PATH}/{_quoted(job, safe='/')}"
 
 
 def page_job_path(job: str) -> str:

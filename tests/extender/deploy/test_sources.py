@@ -16,6 +16,8 @@ from hived_extender.api.paths import (
     PAGE_CONFIG_PLAN_PATH,
     PAGE_CONFIG_PUSH_PATH,
     PAGE_PATH,
+    PAGE_QUEUE_CHANGES_PATH,
+    QUEUE_CHANGES_PATH,
 )
 from hived_extender.deploy.installation import deploy_folder
 from hived_extender.deploy.kustomize import build
@@ -90,13 +92,14 @@ def allowed(role: str) -> set[tuple[str, str]]:
 
 
 def test_who_administers_may_call_every_path_of_the_configuration_and_who_looks_all_that_change_nothing() -> None:
-    routes = [route for route in ROUTES if route.path.startswith((CONFIG_PATH, DEFRAG_PATH))]
+    routes = [route for route in ROUTES if route.path.startswith((CONFIG_PATH, DEFRAG_PATH, QUEUE_CHANGES_PATH))]
     paths = {(route.method.lower(), route.path.replace("{name}", "*")) for route in routes}
     paths |= {("get", "/"), ("get", f"{PAGE_PATH}/*")}
-    paths |= {("post", path) for path in (PAGE_CONFIG_PLAN_PATH, PAGE_CONFIG_PUSH_PATH)}
+    paths |= {("post", path) for path in (PAGE_CONFIG_PLAN_PATH, PAGE_CONFIG_PUSH_PATH, PAGE_QUEUE_CHANGES_PATH)}
     assert allowed("hived-admin") == paths
-    changing = {("post", path) for path in (CONFIG_PATH, PAGE_CONFIG_PUSH_PATH, DEFRAG_PATH, DEFRAG_STOP_PATH)}
-    assert paths - allowed("hived-viewer") == changing
+    changing = (CONFIG_PATH, PAGE_CONFIG_PUSH_PATH, DEFRAG_PATH, DEFRAG_STOP_PATH)
+    changing += (QUEUE_CHANGES_PATH, PAGE_QUEUE_CHANGES_PATH)
+    assert paths - allowed("hived-viewer") == {("post", path) for path in changing}
 
 
 def test_the_image_has_the_version_of_the_program() -> None:
