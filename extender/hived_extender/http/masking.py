@@ -8,10 +8,11 @@ the API server, names are masked.
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from hived_extender.api.queues import QueuedJob
 from hived_extender.api.waiting import MASKED, Certificate, Holder, IfResult, Job, NodeView, Preempted, Unblock, Why
 from hived_extender.api.what_if import PodOutcome, Victim
 from hived_extender.http.access import Gate
@@ -83,6 +84,16 @@ class Mask:
         if namespace not in self._shown:
             self._shown[namespace] = self._may(self._caller, namespace)
         return self._shown[namespace]
+
+    def seen(self, namespaces: Iterable[str]) -> frozenset[str] | None:
+        """Those of some namespaces whose jobs are shown; None if all are."""
+        return None if self.shows_all else frozenset(name for name in namespaces if self.shows(name))
+
+    def queued(self, job: QueuedJob) -> QueuedJob:
+        """A job in its queue: of one that is hidden, its place, state, size and moments are left."""
+        if self.shows(job.namespace):
+            return job
+        return replace(job, name=MASKED, namespace="", user="", reason="")
 
     def _may(self, caller: Identity, namespace: str) -> bool:
         known = self._masking.remembered(caller, namespace)

@@ -1,12 +1,8 @@
 """The paths of queues. Names of other tenants' jobs are masked, as everywhere."""
 
-from msgspec.structs import replace
-
 from hived.errors import UserError
-from hived_extender.api.queues import QueueArgs, QueuedJob, QueuedJobs, QueueList
-from hived_extender.api.waiting import MASKED
+from hived_extender.api.queues import QueueArgs, QueuedJobs, QueueList
 from hived_extender.http.answers import Answer, Question
-from hived_extender.http.masking import Mask
 from hived_extender.http.routing import Backend
 from hived_extender.pods.wire import decode_args, encode
 
@@ -19,13 +15,14 @@ def queues(backend: Backend, question: Question) -> Answer:
 def jobs(backend: Backend, question: Question) -> Answer:
     """The jobs of a queue: those that wait in their order with their reasons, then the others."""
     mask = backend.mask(question)
-    return Answer(encode(QueuedJobs([_masked(one, mask) for one in backend.queues.jobs(question.name)])))
+    found = backend.queues.jobs(question.name, mask.seen(backend.queues.namespaces()))
+    return Answer(encode(QueuedJobs([mask.queued(one) for one in found])))
 
 
 def job(backend: Backend, question: Question) -> Answer:
     """A job in its queue: its place, its state and the reason."""
-    found = backend.queues.job(question.name)
-    if found is None or not backend.mask(question).shows(found.namespace):
+    found = backend.queues.job(question.name, backend.mask(question).seen(backend.queues.namespaces()))
+    if found is None:
         raise UserError(f"no job {question.name!r} is in a queue", 404)
     return Answer(encode(found))
 
@@ -36,9 +33,3 @@ def act(backend: Backend, question: Question) -> Answer:
         raise UserError("a page in a browser may not change queues: it says Origin", 403)
     backend.config_pushes.name_of(question.caller)
     return Answer(encode(backend.queues.act(decode_args(question.body, QueueArgs))))
-
-
-def _masked(job: QueuedJob, mask: Mask) -> QueuedJob:
-    if mask.shows(job.namespace):
-        return job
-    return replace(job, name=MASKED, namespace="", user="", reason="")

@@ -48,6 +48,14 @@ class Sampled(msgspec.Struct, frozen=True):
     waiting_pods: Mapping[tuple[str, str], int] = {}
 
 
+class QueueGauges(msgspec.Struct, frozen=True):
+    """Queues in numbers; keys are label values. There are none where queues are off, or another replica leads."""
+
+    jobs: Mapping[tuple[str, str], int] = {}
+    oldest_wait_s: Mapping[tuple[str], float] = {}
+    shares: Mapping[tuple[str], float] = {}
+
+
 class Tally(msgspec.Struct):
     """Counts of one virtual cluster since the process began; delays in seconds."""
 
@@ -108,6 +116,14 @@ class Metrics:
         self.conditions = counter("hived_conditions", "Conditions of pods, by outcome.", ["outcome"])
         self._make_configuration_instruments(counter, histogram)
         self._make_vc_instruments(counter, histogram)
+        self.queue_admitted = counter(
+            "hived_queue_admitted",
+            "Jobs that a queue let go, once cells for all of their pods were held.",
+            ["queue"],
+        )
+        self.queue_reclaimed = counter(
+            "hived_queue_reclaimed", "Jobs of a queue that were called back, as others were due their cells.", ["queue"]
+        )
 
     def _make_configuration_instruments(
         self, counter: Callable[..., Counter], histogram: Callable[..., Histogram]
@@ -149,7 +165,11 @@ class Metrics:
 
     def observe_samples(self, read_sampled: Callable[[], Sampled]) -> None:
         """From now on, show the numbers of the sample that this function returns."""
-        self.registry.register(_SampledCollector(read_sampled))
+        self.registry.register(_FamiliesCollector(_SAMPLED, read_sampled))
+
+    def observe_queues(self, read_gauges: Callable[[], QueueGauges]) -> None:
+        """From now on, show the numbers of queues that this function returns."""
+        self.registry.register(_FamiliesCollector(_QUEUES, read_gauges))
 
     def count_start(self, vc: str, delay_s: float) -> None:
         """A pod was bound, so long after it was created."""
@@ -227,19 +247,31 @@ _SAMPLED = (
 """Name, field of `Sampled`, labels and help."""
 
 
-class _SampledCollector(Collector):
-    def __init__(self, read_sampled: Callable[[], Sampled]) -> None:
-        self._read_sampled = read_sampled
+_QUEUES = (
+    ("hived_queued_jobs", "jobs", ("queue", "state"), "Jobs of each queue, by state: waiting, running, borrowed."),
+    ("hived_queue_oldest_wait_seconds", "oldest_wait_s", ("queue",), "How long the oldest job of each queue waits."),
+    ("hived_queue_share", "shares", ("queue",), "Dominant share of each queue beyond its guarantee, by weight."),
+)
+"""Name, field of `QueueGauges`, labels and help."""
+
+Families = tuple[tuple[str, str, tuple[str, ...], str], ...]
+
+
+class _FamiliesCollector(Collector):
+    """One family per row of `families`, each from the field of that name."""
+
+    def __init__(self, families: Families, read: Callable[[], Sampled | QueueGauges]) -> None:
+        self._families, self._read = families, read
 
     def describe(self) -> Iterator[Metric]:
         """Nothing: their names are no other metric's."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        """One family per field of `Sampled`."""
-        sampled = self._read_sampled()
-        for name, field, labels, text in _SAMPLED:
+        """One family per row."""
+        found = self._read()
+        for name, field, labels, text in self._families:
             family = GaugeMetricFamily(name, text, labels=labels)
-            for values, count in getattr(sampled, field).items():
+            for values, count in getattr(found, field).items():
                 family.add_metric(values, count)
             yield family

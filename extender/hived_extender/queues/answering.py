@@ -1,19 +1,28 @@
 """Answers about queues, from the turns of the present term; and the changes that people make to places.
 
-Each question takes the desk's lock, for a walk over the jobs of a queue: 50,000 take tenths of a second.
+Each question takes the desk's lock, for a walk over the jobs: 50,000 take tenths of a second. Nobody is asked for
+rights meanwhile, so callers say beforehand which namespaces may be named.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 
 from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived_extender.api.queues import QueueArgs, QueuedJob, QueueReport
+from hived_extender.api.waiting import MASKED
 from hived_extender.queues.book import Entry, Step
+from hived_extender.queues.counting import count, waits_since
 from hived_extender.queues.desk import QueueDesk
 from hived_extender.queues.reasons import Held, NotItsTurn, Reason
 from hived_extender.queues.turns import Turns
 from hived_extender.queues.words import sentence
+
+Seen = Collection[str] | None
+"""The namespaces whose jobs somebody may see; None for all."""
+
+_KEY_PARTS = 4
+"""Of the key of a job: its kind, namespace, name and uid."""
 
 _STATES = {Step.STARTING: "Starting", Step.RUNNING: "Running", Step.LEAVING: "Leaving"}
 
@@ -28,31 +37,35 @@ class QueueAnswers:
         """All queues that have jobs, by name."""
         with self._desk.lock:
             turns = self._turns()
-            shares, rules = turns.queues.shares(), turns.rules
-            found = []
-            for name in turns.queues.queues():
-                entries = [
-                    one for one in turns.book.entries.values() if one.unit is not None and one.unit.queue == name
-                ]
-                running = [one for one in entries if one.step.has_cells]
-                found.append(
-                    QueueReport(
-                        name=name,
-                        vc=entries[0].unit.vc if entries and entries[0].unit is not None else "",
-                        policy=rules.of(name).policy.value,
-                        waiting=sum(one.step is Step.WAITING for one in entries),
-                        running=len(running),
-                        borrowed=sum(one.kept.is_borrowed for one in running),
-                        share=shares.get(name, 0.0),
-                        used=_sum(running),
-                        guaranteed=turns.guaranteed(name),
-                        over=turns.over(name),
-                    )
+            shares, over, found = turns.queues.shares(), turns.over(), count(turns.book)
+            return [
+                QueueReport(
+                    name=name,
+                    vc=found[name].vc,
+                    policy=turns.rules.of(name).policy.value,
+                    waiting=found[name].waiting,
+                    running=found[name].running,
+                    borrowed=found[name].borrowed,
+                    share=shares.get(name, 0.0),
+                    used=found[name].used,
+                    guaranteed=turns.guaranteed(name),
+                    over=over.get(name, {}),
                 )
-            return found
+                for name in sorted(found)
+            ]
 
-    def jobs(self, queue: str = "") -> list[QueuedJob]:
-        """The jobs of a queue, or of all: those that wait in their order, then the others. UserError (404)."""
+    def namespaces(self) -> list[str]:
+        """The namespaces of all jobs, ascending; none while there are no turns."""
+        with self._desk.lock:
+            turns = self._desk.turns
+            entries = [] if turns is None else turns.book.entries.values()
+            return sorted({entry.job.ref.namespace for entry in entries})
+
+    def jobs(self, queue: str = "", seen: Seen = None) -> list[QueuedJob]:
+        """The jobs of a queue, or of all: those that wait in their order, then the others. UserError (404).
+
+        Their reasons name no job of a namespace outside `seen`; the list has all jobs itself.
+        """
         with self._desk.lock:
             turns = self._turns()
             names = turns.queues.queues()
@@ -62,21 +75,25 @@ class QueueAnswers:
             found: list[QueuedJob] = []
             for name in [queue] if queue else names:
                 waiting = turns.queues.order(name)
-                found += [self._job(turns, turns.book.entries[key], place) for place, key in enumerate(waiting, 1)]
+                found += [
+                    self._job(turns, turns.book.entries[key], place, seen) for place, key in enumerate(waiting, 1)
+                ]
             for entry in turns.book.entries.values():
                 is_asked = not queue or (entry.unit is not None and entry.unit.queue == queue)
                 if is_asked and (entry.step is not Step.WAITING or entry.unit is None):
-                    found.append(self._job(turns, entry, 0))
+                    found.append(self._job(turns, entry, 0, seen))
             return found
 
-    def job(self, name: str) -> QueuedJob | None:
-        """A job by its name; None if it is in no queue."""
+    def job(self, name: str, seen: Seen = None) -> QueuedJob | None:
+        """A job by its name, of the namespaces `seen`; None if it is in no queue."""
         with self._desk.lock:
             turns = self._desk.turns
             if turns is None:
                 return None
-            entry = next((one for one in turns.book.entries.values() if name in _names(one)), None)
-            return None if entry is None else self._job(turns, entry, turns.queues.position(entry.key) or 0)
+            entries = turns.book.entries.values()
+            entry = next((one for one in entries if name in _names(one) and _is_seen(one, seen)), None)
+            position = turns.queues.position(entry.key) if entry is not None else None
+            return None if entry is None else self._job(turns, entry, position or 0, seen)
 
     def act(self, args: QueueArgs) -> QueuedJob:
         """Hold a job, release it, or give it another place. Raises UserError (404, 409)."""
@@ -113,7 +130,7 @@ class QueueAnswers:
             raise UserError(f"{name} is {len(found)} jobs: {', '.join(str(one.job.ref) for one in found[:8])}", 409)
         raise UserError(f"no job {name!r} is in a queue; name it Kind/namespace/name, as hived get queue has it", 404)
 
-    def _job(self, turns: Turns, entry: Entry, position: int) -> QueuedJob:
+    def _job(self, turns: Turns, entry: Entry, position: int, seen: Seen = None) -> QueuedJob:
         unit, reason = entry.unit, turns.queues.why(entry.key)
         turn = reason if isinstance(reason, NotItsTurn) else None
         return QueuedJob(
@@ -125,8 +142,8 @@ class QueueAnswers:
             priority=unit.priority if unit is not None else 0,
             position=position,
             state=_state(entry, reason),
-            since=entry.since_s,
-            reason=entry.problem or sentence(reason, _namer(turns)),
+            since=waits_since(entry) if entry.step is Step.WAITING else entry.since_s,
+            reason=entry.problem or sentence(reason, namer(turns, seen)),
             gpus=unit.leaf_count if unit is not None else 0,
             starts_at=turn.start_s if turn is not None else None,
             certainty=turn.certainty.value if turn is not None else "",
@@ -146,17 +163,20 @@ def _names(entry: Entry) -> tuple[str, ...]:
     return str(ref), f"{ref.namespace}/{ref.name}", ref.name
 
 
-def _namer(turns: Turns) -> Callable[[str], str]:
+def _is_seen(entry: Entry, seen: Seen) -> bool:
+    return seen is None or entry.job.ref.namespace in seen
+
+
+def namer(turns: Turns, seen: Seen) -> Callable[[str], str]:
+    """Gives the names of jobs by their keys; other words that stand in place of a key are left as they are."""
+
     def name(key: str) -> str:
         entry = turns.book.entries.get(key)
-        return str(entry.job.ref) if entry is not None else key.rpartition("/")[0]
+        if entry is not None:
+            return str(entry.job.ref) if _is_seen(entry, seen) else MASKED
+        parts = key.split("/")
+        if len(parts) != _KEY_PARTS or " " in key:
+            return key
+        return "/".join(parts[:-1]) if seen is None or parts[1] in seen else MASKED
 
     return name
-
-
-def _sum(entries: Iterable[Entry]) -> dict[str, float]:
-    total: dict[str, float] = {}
-    for entry in entries:
-        for name, amount in entry.unit.request.items() if entry.unit is not None else ():
-            total[name] = total.get(name, 0.0) + amount
-    return total

@@ -18,11 +18,12 @@ from hived_extender.job_kinds.job import Job
 from hived_extender.job_kinds.needs import Need, need_of
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.events import WARNING, EventRecorder
-from hived_extender.kube.metrics import Metrics
+from hived_extender.kube.metrics import Metrics, QueueGauges
 from hived_extender.kube.optional_kinds import OptionalKinds
 from hived_extender.pods.proofs import Prover
 from hived_extender.queues.book import Action
 from hived_extender.queues.calling import JobCaller
+from hived_extender.queues.counting import gauges
 from hived_extender.queues.publishing import KINDS as OBJECT_KINDS
 from hived_extender.queues.publishing import Publisher
 from hived_extender.queues.trees import TREES, Object, WatchedTree
@@ -82,6 +83,7 @@ class QueueDesk:
         self.quotas = WatchedTree(self._wake.set, self._tell_tree)
         self._trees = OptionalKinds(kube, metrics, (TREES,), self.quotas, "quotas")
         self._caller = JobCaller(kube, prover, self._pods_of, self._answered)
+        metrics.observe_queues(self._gauges)
         self._thread = threading.Thread(target=self._run, name="queues", daemon=True)
 
     @property
@@ -210,6 +212,11 @@ class QueueDesk:
             self._events.record(_Tree(item), WARNING, reason, problem, about="ElasticQuotaTree")
         except KubeError as error:
             log.warning("event not written", extra={"fields": {"reason": str(error)}})
+
+    def _gauges(self) -> QueueGauges:
+        with self.lock:
+            turns = self.turns
+            return QueueGauges() if turns is None else gauges(turns.book, turns.queues.shares(), self._now())
 
     def _answered(self, action: Action, error: str) -> None:
         self._answers.append((action, error))

@@ -126,11 +126,9 @@ class Turns:
         quota = self._tree.quotas.get(queue) if self._tree is not None else None
         return None if quota is None else dict(quota.min)
 
-    def over(self, queue: str) -> dict[str, float]:
-        """By resource, how much a quota uses above its `max`; empty if it does not."""
-        if self._tree is None or queue not in self._tree.quotas:
-            return {}
-        return usage_of(self._tree, self.book).over().get(queue, {})
+    def over(self) -> dict[str, dict[str, float]]:
+        """By quota and resource, how much is used above its `max`; without quotas that use no more. Cost O(jobs)."""
+        return {} if self._tree is None else usage_of(self._tree, self.book).over()
 
     # Turns
 
@@ -141,8 +139,10 @@ class Turns:
         for order in self.queues.turn(now, self._room):
             match order:
                 case Start(key=key, is_borrowed=is_borrowed):
+                    self._service.metrics.queue_admitted.labels(self._queue_of(key)).inc()
                     self.book.let_go(key, now, is_borrowed=is_borrowed, due_s=self.queues.due(key))
                 case Stop(key=key, winner=winner):
+                    self._service.metrics.queue_reclaimed.labels(self._queue_of(key)).inc()
                     self._call_back(key, winner)
                 case Evict(groups=groups, winner=winner):
                     self._put(GroupsEvicted(groups, winner))
@@ -197,7 +197,12 @@ class Turns:
             if entry.unit is not None and entry.step.has_cells and entry.unit.queue in self._tree.quotas
         ]
         for key, quota in drained(usage_of(self._tree, self.book), running).items():
+            self._service.metrics.queue_reclaimed.labels(self._queue_of(key)).inc()
             self._call_back(key, f"{quota}, which was lowered")
+
+    def _queue_of(self, key: str) -> str:
+        unit = self.book.entries[key].unit
+        return unit.queue if unit is not None else ""
 
     def _hold_again(self, unit: Unit) -> None:
         """A job that an earlier term let go: its pods run at the priority of then, and those to come get cells."""

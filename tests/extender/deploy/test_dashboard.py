@@ -12,6 +12,7 @@ import pytest
 from docs.site.pages import Page
 from hived_extender.insight.history import HistoryRings
 from hived_extender.insight.sampling import Sampler
+from hived_extender.kube.metrics import QueueGauges
 from tests.extender.service.small_cluster import SmallCluster
 from tests.places import ROOT
 
@@ -122,6 +123,7 @@ def served() -> set[str]:
     """The names of all series of a service, those without values among them."""
     cluster = SmallCluster()
     Sampler(cluster.service, HistoryRings())
+    cluster.service.metrics.observe_queues(QueueGauges)
     names = set()
     for line in cluster.service.metrics.text().decode().splitlines():
         if line.startswith("# TYPE"):

@@ -1,0 +1,61 @@
+"""Counts of queues, in one walk over all jobs."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from hived_extender.kube.metrics import QueueGauges
+from hived_extender.queues.book import Book, Entry, Step
+
+
+class QueueCount(msgspec.Struct):
+    """One queue. `oldest_s` is since when its oldest job waits, in seconds since 1970; None if none does.
+
+    `used` is by resource, of the jobs with cells; these are `running`, and some of them `borrowed`.
+    """
+
+    vc: str
+    waiting: int = 0
+    running: int = 0
+    borrowed: int = 0
+    oldest_s: float | None = None
+    used: dict[str, float] = msgspec.field(default_factory=dict)
+
+
+def count(book: Book) -> dict[str, QueueCount]:
+    """All queues that have jobs, by full name. Cost O(jobs)."""
+    found: dict[str, QueueCount] = {}
+    for entry in book.entries.values():
+        unit = entry.unit
+        if unit is None:
+            continue
+        one = found.get(unit.queue)
+        if one is None:
+            one = found[unit.queue] = QueueCount(unit.vc)
+        if entry.step is Step.WAITING:
+            one.waiting += 1
+            since_s = waits_since(entry)
+            one.oldest_s = since_s if one.oldest_s is None else min(one.oldest_s, since_s)
+        elif entry.step.has_cells:
+            one.running += 1
+            one.borrowed += entry.kept.is_borrowed
+            for name, amount in unit.request.items():
+                one.used[name] = one.used.get(name, 0.0) + amount
+    return found
+
+
+def gauges(book: Book, shares: Mapping[str, float], now: float) -> QueueGauges:
+    """The same as Prometheus reads it: a job that has borrowed its cells is not among those that run."""
+    found = count(book)
+    jobs: dict[tuple[str, str], int] = {}
+    for name, one in sorted(found.items()):
+        jobs[name, "waiting"] = one.waiting
+        jobs[name, "running"] = one.running - one.borrowed
+        jobs[name, "borrowed"] = one.borrowed
+    waits = {(name,): max(0.0, now - (now if one.oldest_s is None else one.oldest_s)) for name, one in found.items()}
+    return QueueGauges(jobs, waits, {(name,): share for name, share in shares.items()})
+
+
+def waits_since(entry: Entry) -> float:
+    """Since when a job waits: its creation, or its last call back. It is the same after a restart."""
+    return entry.kept.since_s or entry.job.created_s or entry.since_s

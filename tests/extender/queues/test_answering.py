@@ -1,0 +1,93 @@
+"""Answers about queues of an embedded cluster: nobody reads names there that are hidden from them."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from hived_extender.api.queues import QueuedJob
+from hived_extender.api.waiting import MASKED
+from hived_extender.queues.answering import QueueAnswers, namer
+from hived_extender.queues.reasons import Leaving
+from hived_extender.queues.words import sentence
+from tests.extender.queues.embedded_jobs import Jobs, jobs_on
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
+    """A job that runs, and one that waits for it."""
+    with jobs_on(tmp_path_factory.mktemp("answers")) as found:
+        found.create("first", "b")
+        found.expect(lambda: found.runs("first"))
+        found.create("second", "b")
+        found.expect(lambda: found.queued("b") == ["second"])
+        yield found
+
+
+@pytest.fixture(scope="module")
+def answers(jobs: Jobs) -> QueueAnswers:
+    return QueueAnswers(jobs.running.extender.queues)
+
+
+def leaving(jobs: Jobs, winner: str, seen: frozenset[str] | None) -> str:
+    """The reason of a job that was told to leave."""
+    turns = jobs.running.extender.queues.turns
+    assert turns is not None
+    return sentence(Leaving(winner), namer(turns, seen))
+
+
+@pytest.fixture(scope="module")
+def second(jobs: Jobs) -> str:
+    """The key of the job that waits."""
+    turns = jobs.running.extender.queues.turns
+    assert turns is not None
+    return next(key for key, entry in turns.book.entries.items() if entry.job.ref.name == "second")
+
+
+def test_a_reason_names_the_job_that_gets_the_cells(jobs: Jobs, second: str) -> None:
+    for seen in (None, frozenset({"default"})):
+        assert leaving(jobs, second, seen) == "its cells go to Job/default/second"
+
+
+def test_a_reason_hides_jobs_of_namespaces_that_are_not_seen(jobs: Jobs, second: str) -> None:
+    assert leaving(jobs, second, frozenset({"other"})) == f"its cells go to {MASKED}"
+
+
+def test_a_job_that_is_gone_is_named_to_those_alone_who_saw_it(jobs: Jobs) -> None:
+    gone = "Job/secret/gone/uid-1"
+    assert leaving(jobs, gone, frozenset({"default"})) == f"its cells go to {MASKED}"
+    assert leaving(jobs, gone, frozenset({"secret"})) == "its cells go to Job/secret/gone"
+
+
+def test_a_reason_keeps_words_that_are_no_job(jobs: Jobs) -> None:
+    said = leaving(jobs, "root/team, which was lowered", frozenset({"default"}))
+    assert said == "its cells go to root/team, which was lowered"
+
+
+def test_a_job_of_a_namespace_that_is_not_seen_is_not_found(answers: QueueAnswers) -> None:
+    assert answers.job("second", frozenset({"other"})) is None
+    assert answers.job("second", frozenset({"default"})) == answers.job("Job/default/second")
+
+
+def test_namespaces_of_jobs_are_listed(answers: QueueAnswers) -> None:
+    assert answers.namespaces() == ["default"]
+
+
+def test_a_waiting_job_waits_since_its_creation_even_for_another_leader(jobs: Jobs, answers: QueueAnswers) -> None:
+    desk = jobs.running.extender.queues
+
+    def since() -> float:
+        found: QueuedJob | None = answers.job("second")
+        assert found is not None
+        return found.since
+
+    was = since()
+    with desk.lock:
+        before, desk._term = desk.turns, None  # as after a take-over
+    jobs.expect(lambda: desk.turns is not before)
+    assert since() == was
+
+
+def test_a_start_is_counted_for_its_queue(jobs: Jobs) -> None:
+    text = jobs.running.extender.metrics.text().decode()
+    assert 'hived_queue_admitted_total{queue="b"} 1.0' in text
+    assert 'hived_queued_jobs{queue="b",state="waiting"} 1.0' in text

@@ -1,0 +1,59 @@
+"""Counts of queues, from a book of jobs, as pages and Prometheus read them."""
+
+from msgspec.structs import replace
+
+from hived_extender.job_kinds.job import JobRef
+from hived_extender.kube.metrics import Metrics
+from hived_extender.queues.book import Book
+from hived_extender.queues.counting import QueueCount, count, gauges
+from hived_extender.queues.kept import Kept
+from tests.extender.queues.test_book import HELD, UNIT, Told
+
+NOW_S = 1000.0
+
+
+def book_of(**created_s: float) -> Book:
+    """Jobs that wait in one queue, by name and time of creation."""
+    book = Book(Told())
+    for name, moment in created_s.items():
+        ref = JobRef("batch/v1", "Job", "team", name, f"uid-{name}")
+        unit = replace(UNIT, key=ref.key, request={"nvidia.com/gpu": 8.0})
+        book.job_seen(replace(HELD, ref=ref, created_s=moment), unit, Kept(), NOW_S)
+    return book
+
+
+def test_waiting_jobs_are_counted_and_the_oldest_is_known() -> None:
+    assert count(book_of(one=300.0, two=200.0)) == {"root/vc": QueueCount("vc", waiting=2, oldest_s=200.0)}
+
+
+def test_the_age_of_a_job_does_not_begin_anew_with_another_term() -> None:
+    assert count(book_of(one=300.0))["root/vc"].oldest_s == 300.0 != NOW_S
+
+
+def test_a_job_that_was_called_back_waits_since_then() -> None:
+    book = book_of(one=300.0)
+    entry = next(iter(book.entries.values()))
+    entry.kept = replace(entry.kept, since_s=700.0)
+    assert count(book)["root/vc"].oldest_s == 700.0
+
+
+def test_a_job_with_cells_counts_what_it_uses_and_waits_no_more() -> None:
+    book = book_of(one=300.0, two=200.0)
+    for key, is_borrowed in zip(list(book.entries), (True, False), strict=True):
+        book.let_go(key, NOW_S, is_borrowed=is_borrowed, due_s=None)
+    found = count(book)["root/vc"]
+    assert (found.waiting, found.running, found.borrowed, found.oldest_s) == (0, 2, 1, None)
+    assert found.used == {"nvidia.com/gpu": 16.0}
+
+
+def test_prometheus_gets_each_job_in_one_state() -> None:
+    book = book_of(one=300.0, two=200.0, three=400.0)
+    book.let_go(next(iter(book.entries)), NOW_S, is_borrowed=True, due_s=None)
+    metrics = Metrics()
+    metrics.observe_queues(lambda: gauges(book, {"root/vc": -0.5}, NOW_S))
+    lines = metrics.text().decode().splitlines()
+    assert 'hived_queued_jobs{queue="root/vc",state="waiting"} 2.0' in lines
+    assert 'hived_queued_jobs{queue="root/vc",state="running"} 0.0' in lines
+    assert 'hived_queued_jobs{queue="root/vc",state="borrowed"} 1.0' in lines
+    assert 'hived_queue_oldest_wait_seconds{queue="root/vc"} 800.0' in lines
+    assert 'hived_queue_share{queue="root/vc"} -0.5' in lines
