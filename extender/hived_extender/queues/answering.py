@@ -33,6 +33,11 @@ class QueueAnswers:
     def __init__(self, desk: QueueDesk) -> None:
         self._desk = desk
 
+    @property
+    def is_enabled(self) -> bool:
+        """Does the configuration in force have queues?"""
+        return self._desk.queueing.is_enabled
+
     def queues(self) -> list[QueueReport]:
         """All queues that have jobs, by name."""
         with self._desk.lock:

@@ -7,7 +7,14 @@ from werkzeug.exceptions import HTTPException
 from hived.errors import HivedError, UserError
 from hived_extender.http.access import Gate
 from hived_extender.http.masking import Masking
-from hived_extender.http.pages import cluster_pages, configuration_pages, jobs_pages, time_pages, vc_pages
+from hived_extender.http.pages import (
+    cluster_pages,
+    configuration_pages,
+    jobs_pages,
+    queues_pages,
+    time_pages,
+    vc_pages,
+)
 from hived_extender.http.pages.assets import ASSETS
 from hived_extender.http.pages.frames import Frames
 from hived_extender.http.pages.site import HTML, PREFIX, TABS, Site, add_safety
@@ -31,7 +38,7 @@ def pages(backend: Backend, gate: Gate) -> Site:
     blueprint = Blueprint("pages", __name__, template_folder="templates", url_prefix=None)
     site = Site(backend, gate, Frames(backend.service.reader), backend.masking or Masking(gate), blueprint)
     blueprint.add_url_rule(f"{PREFIX}/static/<path:name>", "static", _static)
-    for module in (cluster_pages, vc_pages, jobs_pages, configuration_pages, time_pages):
+    for module in (cluster_pages, vc_pages, queues_pages, jobs_pages, configuration_pages, time_pages):
         module.add_pages(site)
     blueprint.add_url_rule(f"{PREFIX}/<path:rest>", "missing", _missing)
     blueprint.after_request(add_safety)

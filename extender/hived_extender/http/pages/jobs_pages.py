@@ -8,13 +8,14 @@ from typing import get_args
 from urllib.parse import urlencode
 
 import msgspec
-from flask import Response, request
+from flask import Response, redirect, request
+from werkzeug.wrappers import Response as Plain
 
 from hived.errors import UserError
-from hived_extender.api.paths import PAGE_JOBS_PATH, page_job_path
+from hived_extender.api.paths import PAGE_JOBS_PATH, page_job_path, page_queued_path
 from hived_extender.api.waiting import MASKED, UNTRIED_CAUSES, CauseName, Certificate, IfResult, Job, When
 from hived_extender.http.pages.marks import Kind, marks_of
-from hived_extender.http.pages.site import POLL_S, Site, paged
+from hived_extender.http.pages.site import POLL_S, Site, page_number, paged
 from hived_extender.insight.answering import NOT_FOUND, Answering, View, unknown
 from hived_extender.insight.listing import JobState
 from hived_extender.service.certificates import rfc3339
@@ -91,7 +92,7 @@ class JobsPages:
         at_s = view.snapshot.at
         seen = [mask.listed(one.job, view.certificates.get(one.job.name), at_s) for one in view.jobs]
         found = [job for job in seen if filters.takes(job)]
-        page = min(_page(), max(1, -(-len(found) // ROWS)))
+        page = min(page_number(), max(1, -(-len(found) // ROWS)))
         return self._site.page(
             "jobs.html",
             TAB,
@@ -110,9 +111,20 @@ class JobsPages:
             url=f"{PAGE_JOBS_PATH}?{_query(filters)}",
         )
 
-    def job(self, name: str) -> Response:
-        """One job. Raises UserError (404) if there is none, or the caller may not see it."""
-        (view, listed), mask = self._answering.find(name), self._site.mask()
+    def job(self, name: str) -> Response | Plain:
+        """One job, or its place in a queue while it has no pods.
+
+        Raises UserError (404) if there is none, or the caller may not see it.
+        """
+        mask = self._site.mask()
+        try:
+            view, listed = self._answering.find(name)
+        except UserError:
+            queues = self._site.backend.queue_answers
+            queued = None if queues is None else queues.job(name, mask.seen(queues.namespaces()))
+            if queued is None:
+                raise
+            return redirect(page_queued_path(queued.name), 303)
         if not mask.shows(listed.namespace):
             raise UserError(unknown(name), NOT_FOUND)
         why = mask.why(self._answering.why(name), view.snapshot.at, view.namespaces)
@@ -212,11 +224,6 @@ def _holder_paths(view: View, certificate: Certificate | None) -> dict[str, str]
 
 def _has(words: str, texts: Iterable[str]) -> bool:
     return not words or any(words in text.lower() for text in texts)
-
-
-def _page() -> int:
-    text = request.args.get("rows", "1")
-    return int(text) if text.isascii() and text.isdigit() and 0 < len(text) < 9 else 1
 
 
 def _query(filters: Filters) -> str:

@@ -69,6 +69,7 @@ class Tab:
 TABS = (
     Tab("Cluster", f"{PREFIX}/cluster"),
     Tab("Virtual clusters", f"{PREFIX}/vcs"),
+    Tab("Queues", f"{PREFIX}/queues"),
     Tab("Jobs", f"{PREFIX}/jobs"),
     Tab("Configuration", f"{PREFIX}/configuration"),
     Tab("Time", f"{PREFIX}/time"),
@@ -105,6 +106,8 @@ class Site:
         """The pages that this service has."""
         without = set() if self.backend.config_desk is not None else {"Configuration"}
         without |= set() if self.backend.past is not None else {"Time"}
+        queues = self.backend.queue_answers
+        without |= set() if queues is not None and queues.is_enabled else {"Queues"}
         return tuple(tab for tab in TABS if tab.name not in without)
 
     def page(self, template: str, tab: str, title: str = "", status: int = 200, **values: Any) -> Response:
@@ -148,6 +151,12 @@ def add_safety(response: Response) -> Response:
     """The headers of every answer that a browser shows."""
     response.headers.extend(SAFETY)
     return response
+
+
+def page_number() -> int:
+    """The page of a list that the present request asks for, from 1."""
+    text = request.args.get("rows", "1")
+    return int(text) if text.isascii() and text.isdigit() and 0 < len(text) < 9 else 1
 
 
 def paged(count: int, page: int, size: int) -> Iterator[int]:

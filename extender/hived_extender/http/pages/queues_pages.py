@@ -1,0 +1,169 @@
+"""Queues: who waits, runs and borrows, the jobs of each in their order, and forms to hold, release and move them."""
+
+from typing import Literal
+
+import msgspec
+from flask import Response, redirect, request
+from werkzeug.wrappers import Response as Plain
+
+from hived.errors import UserError
+from hived_extender.api import paths
+from hived_extender.api.queues import QueueArgs, QueuedJob, QueueReport
+from hived_extender.api.waiting import MASKED
+from hived_extender.http.pages.form_guard import FormGuard
+from hived_extender.http.pages.site import POLL_S, Site, page_number, paged
+from hived_extender.queues.answering import QueueAnswers
+from hived_extender.service.certificates import rfc3339
+
+TAB = "Queues"
+ROWS = 50
+MANY, SELDOM_S = 1000, 15
+"""A list of so many jobs is asked for again only every few seconds, since it takes a while to make."""
+
+FORM_LIMIT = 16 * 1024
+"""Bytes of a form."""
+
+SURE = {"certain": "By", "bounded": "At the latest", "estimated": "Perhaps"}
+"""Words before the start of a job, by how certain it is."""
+
+HOLD, RELEASE, FRONT, BACK = "hold", "release", "front", "back"
+CHANGES: dict[str, tuple[Literal["hold", "release", "move"], str]] = {
+    HOLD: ("hold", ""),
+    RELEASE: ("release", ""),
+    FRONT: ("move", "front"),
+    BACK: ("move", "back"),
+}
+"""What each button does: an action, and the place to move to."""
+
+
+WORDS = {HOLD: "Hold", RELEASE: "Release", FRONT: "To the front", BACK: "To the back"}
+"""What is written on each button."""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A job with the path of its page, "" if the caller may not see it. `starts` is "" if nobody knows.
+
+    `buttons` has keys of `CHANGES`.
+    """
+
+    job: QueuedJob
+    path: str
+    since: str
+    starts: str
+    buttons: tuple[str, ...]
+
+
+class QueuesPages:
+    """See the module."""
+
+    def __init__(self, site: Site, answers: QueueAnswers) -> None:
+        self._site, self._answers = site, answers
+        self._guard = FormGuard()
+
+    def queues(self) -> Response:
+        """All queues that have jobs, or those of one virtual cluster."""
+        vc = request.args.get("vc", "")
+        queues = [queue for queue in self._answers.queues() if not vc or queue.vc == vc]
+        return self._site.page("queues.html", TAB, vc=vc, queues=queues, path_of=paths.page_queue_path, amounts=amounts)
+
+    def queue(self, name: str) -> Response:
+        """One queue. Raises UserError (404) if it has no jobs."""
+        mask = self._site.mask()
+        jobs = self._answers.jobs(name, mask.seen(self._answers.namespaces()))
+        page = min(page_number(), max(1, -(-len(jobs) // ROWS)))
+        shown = [mask.queued(job) for job in jobs[(page - 1) * ROWS : page * ROWS]]
+        return self._page(
+            "queue.html",
+            f"Queue {name}",
+            poll_s=POLL_S if len(jobs) < MANY else SELDOM_S,
+            queue=_named(self._answers.queues(), name),
+            rows=[self._row(job) for job in shown],
+            count=len(jobs),
+            page=page,
+            pages=tuple(paged(len(jobs), page, ROWS)),
+            url=paths.page_queue_path(name),
+            amounts=amounts,
+        )
+
+    def job(self, name: str) -> Response:
+        """One job. Raises UserError (404) if it is in no queue, or the caller may not see it."""
+        found = self._answers.job(name, self._site.mask().seen(self._answers.namespaces()))
+        if found is None:
+            raise UserError(f"no job {name!r} is in a queue: it has ended, or was deleted", 404)
+        return self._page("queued.html", found.name, row=self._row(found), path_of=paths.page_queue_path)
+
+    def change(self) -> Plain:
+        """Hold a job, release it or move it, and show it then. Raises UserError (403, 404, 409)."""
+        request.max_form_memory_size = FORM_LIMIT
+        is_open = not self._site.gate.knows_callers
+        self._guard.check(dict(request.headers), request.form.get("token", ""), self._site.caller, is_open=is_open)
+        self._check_right()
+        chosen, job = request.form.get("change", ""), request.form.get("job", "")
+        if before := request.form.get("before", "").strip():
+            args = QueueArgs(job, "move", before)
+        elif chosen in CHANGES:
+            action, to = CHANGES[chosen]
+            args = QueueArgs(job, action, to)
+        else:
+            raise UserError(f"a change is one of {', '.join(CHANGES)}, or has a job to be before: not {chosen[:40]!r}")
+        return redirect(paths.page_queued_path(self._answers.act(args).name), 303)
+
+    def _row(self, job: QueuedJob) -> Row:
+        is_masked = job.name == MASKED
+        return Row(
+            job,
+            "" if is_masked else paths.page_queued_path(job.name),
+            rfc3339(job.since),
+            rfc3339(job.starts_at) if job.certainty in SURE else "",
+            () if is_masked else _buttons(job),
+        )
+
+    def _page(self, template: str, title: str, status: int = 200, **values: object) -> Response:
+        token = "" if self._refusal() else self._guard.token(self._site.caller)
+        shown = {"token": token, "changes": paths.PAGE_QUEUE_CHANGES_PATH, "words": WORDS, "sure": SURE}
+        return self._site.page(template, TAB, title, status, **shown, **values)
+
+    def _refusal(self) -> str:
+        """Why the caller may not change queues, "" if they may."""
+        try:
+            self._check_right()
+        except UserError as error:
+            return error.message
+        return ""
+
+    def _check_right(self) -> None:
+        """Raises UserError (403) for a caller who may not change queues, which takes the right to push."""
+        pushes = self._site.backend.config_desk
+        if pushes is None:
+            raise UserError("this service takes no changes of queues", 403)
+        pushes.name_of(self._site.caller)
+
+
+def add_pages(site: Site) -> None:
+    """All pages; none where the service has no queues."""
+    answers = site.backend.queue_answers
+    if answers is None:
+        return
+    pages = QueuesPages(site, answers)
+    add = site.blueprint.add_url_rule
+    add(paths.PAGE_QUEUES_PATH, "queues", pages.queues)
+    add(f"{paths.PAGE_QUEUES_PATH}/<rest:name>", "queue", pages.queue)
+    add(f"{paths.PAGE_QUEUED_PATH}/<rest:name>", "queued", pages.job)
+    add(paths.PAGE_QUEUE_CHANGES_PATH, "queue_changes", pages.change, methods=["POST"])
+
+
+def amounts(found: dict[str, float] | None) -> str:
+    """Amounts by resource, without the domains of their names; "" for none."""
+    shown = {name.rpartition("/")[2]: amount for name, amount in (found or {}).items() if amount and name != "memory"}
+    return ", ".join(f"{amount:,g} {name}" for name, amount in shown.items())
+
+
+def _named(queues: list[QueueReport], name: str) -> QueueReport | None:
+    return next((queue for queue in queues if queue.name == name), None)
+
+
+def _buttons(job: QueuedJob) -> tuple[str, ...]:
+    """The changes that make sense for a job."""
+    if job.state == "Held":
+        return (RELEASE, FRONT, BACK)
+    return (HOLD, FRONT, BACK) if job.state == "Waiting" else ()
