@@ -71,23 +71,15 @@ class QueueAnswers:
 
         Their reasons name no job of a namespace outside `seen`; the list has all jobs itself.
         """
+        return self.some_jobs(queue, seen, 0, None)[1]
+
+    def some_jobs(self, queue: str, seen: Seen, start: int, count: int | None) -> tuple[int, list[QueuedJob]]:
+        """How many jobs `jobs` has, and `count` of them from `start`. The others are not described."""
         with self._desk.lock:
             turns = self._turns()
-            names = turns.queues.queues()
-            if queue and queue not in names:
-                known = f"; those with jobs are {', '.join(names[:8])}" if names else "; no queue has jobs"
-                raise UserError(f"there is no queue {queue!r}{known}", 404)
-            found: list[QueuedJob] = []
-            for name in [queue] if queue else names:
-                waiting = turns.queues.order(name)
-                found += [
-                    self._job(turns, turns.book.entries[key], place, seen) for place, key in enumerate(waiting, 1)
-                ]
-            for entry in turns.book.entries.values():
-                is_asked = not queue or (entry.unit is not None and entry.unit.queue == queue)
-                if is_asked and (entry.step is not Step.WAITING or entry.unit is None):
-                    found.append(self._job(turns, entry, 0, seen))
-            return found
+            found = _placed(turns, queue)
+            end = None if count is None else start + count
+            return len(found), [self._job(turns, entry, place, seen) for entry, place in found[start:end]]
 
     def job(self, name: str, seen: Seen = None) -> QueuedJob | None:
         """A job by its name, of the namespaces `seen`; None if it is in no queue."""
@@ -153,6 +145,23 @@ class QueueAnswers:
             starts_at=turn.start_s if turn is not None else None,
             certainty=turn.certainty.value if turn is not None else "",
         )
+
+
+def _placed(turns: Turns, queue: str) -> list[tuple[Entry, int]]:
+    """The jobs of a queue, or of all, with their places: those that wait in their order, then the others with 0."""
+    names = turns.queues.queues()
+    if queue and queue not in names:
+        known = f"; those with jobs are {', '.join(names[:8])}" if names else "; no queue has jobs"
+        raise UserError(f"there is no queue {queue!r}{known}", 404)
+    entries = turns.book.entries
+    found: list[tuple[Entry, int]] = []
+    for name in [queue] if queue else names:
+        found += [(entries[key], place) for place, key in enumerate(turns.queues.order(name), 1)]
+    for entry in entries.values():
+        is_asked = not queue or (entry.unit is not None and entry.unit.queue == queue)
+        if is_asked and (entry.step is not Step.WAITING or entry.unit is None):
+            found.append((entry, 0))
+    return found
 
 
 def _state(entry: Entry, reason: Reason | None) -> str:

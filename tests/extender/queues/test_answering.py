@@ -68,6 +68,13 @@ def test_a_job_of_a_namespace_that_is_not_seen_is_not_found(answers: QueueAnswer
     assert answers.job("second", frozenset({"default"})) == answers.job("Job/default/second")
 
 
+def test_a_part_of_the_jobs_is_that_part_of_all(answers: QueueAnswers) -> None:
+    everything = answers.jobs("b")
+    assert [job.position for job in everything] == [1, 0]
+    assert answers.some_jobs("b", None, 1, 1) == (2, everything[1:])
+    assert answers.some_jobs("b", None, 5, 1) == (2, [])
+
+
 def test_namespaces_of_jobs_are_listed(answers: QueueAnswers) -> None:
     assert answers.namespaces() == ["default"]
 

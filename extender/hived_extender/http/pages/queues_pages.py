@@ -69,18 +69,21 @@ class QueuesPages:
     def queue(self, name: str) -> Response:
         """One queue. Raises UserError (404) if it has no jobs."""
         mask = self._site.mask()
-        jobs = self._answers.jobs(name, mask.seen(self._answers.namespaces()))
-        page = min(page_number(), max(1, -(-len(jobs) // ROWS)))
-        shown = [mask.queued(job) for job in jobs[(page - 1) * ROWS : page * ROWS]]
+        seen, page = mask.seen(self._answers.namespaces()), page_number()
+        total, jobs = self._answers.some_jobs(name, seen, (page - 1) * ROWS, ROWS)
+        last = max(1, -(-total // ROWS))
+        if page > last:
+            page = last
+            total, jobs = self._answers.some_jobs(name, seen, (page - 1) * ROWS, ROWS)
         return self._page(
             "queue.html",
             f"Queue {name}",
-            poll_s=POLL_S if len(jobs) < MANY else SELDOM_S,
+            poll_s=POLL_S if total < MANY else SELDOM_S,
             queue=_named(self._answers.queues(), name),
-            rows=[self._row(job) for job in shown],
-            count=len(jobs),
+            rows=[self._row(mask.queued(job)) for job in jobs],
+            count=total,
             page=page,
-            pages=tuple(paged(len(jobs), page, ROWS)),
+            pages=tuple(paged(total, page, ROWS)),
             url=paths.page_queue_path(name),
             amounts=amounts,
         )

@@ -144,6 +144,10 @@ def test_people_without_the_right_to_push_see_no_form_and_change_nothing(jobs: J
     assert "Waiting at place 1" in text_of(page(others, f"/page/queued/{SECOND}"))
 
 
+def test_a_page_beyond_the_last_one_is_the_last_one(client: FlaskClient) -> None:
+    assert page(client, "/page/queues/b?rows=9").count("/page/queued/") == 3
+
+
 def test_an_unknown_queue_is_not_found(client: FlaskClient) -> None:
     response = client.get("/page/queues/none", headers={"Accept": BROWSER})
     assert response.status_code == 404
