@@ -30,6 +30,7 @@ from hived_extender.insight.history import HistoryRings
 from hived_extender.insight.preempted import PreemptedJobs
 from hived_extender.insight.sampling import Sampler
 from hived_extender.insight.store import Store as PastStore
+from hived_extender.kube import struct_types
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.events import EventRecorder
 from hived_extender.kube.metrics import Metrics
@@ -192,6 +193,7 @@ class Extender:
 
     def start(self) -> None:
         """Begin to answer, to follow the cluster, and to lead as soon as it may."""
+        struct_types.prepare()
         for each in self._servers:
             each.start()
             log.info("listening", extra={"fields": {"url": each.url, "api_server": self._groundwork.clients.kube.host}})

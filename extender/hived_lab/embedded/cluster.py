@@ -12,6 +12,7 @@ import yaml
 from hived.errors import UserError
 from hived.specs import ClusterSpec
 from hived_config.rules import PodRules
+from hived_extender.kube import struct_types
 from hived_extender.kube.client import KubeClient
 from hived_extender.pods.namespaces import NAMESPACE_NAME
 from hived_lab.embedded.apiserver.resources import NAMESPACES
@@ -89,6 +90,7 @@ class EmbeddedCluster:
 
         Raises UserError if a kubeconfig cannot be written; then nothing runs.
         """
+        struct_types.prepare()
         self._write_kubeconfigs()
         self._server.start()
         self._server.call(lambda: self._nodes.register(self._machines))
