@@ -20,6 +20,7 @@ def prepare() -> None:
 
 
 def _loaded(base: type) -> Iterator[type]:
-    for kind in type.__subclasses__(base):
+    subclasses: list[type] = type.__subclasses__(base)
+    for kind in subclasses:
         yield kind
         yield from _loaded(kind)
