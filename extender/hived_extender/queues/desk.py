@@ -170,10 +170,12 @@ class QueueDesk:
         tree = self.quotas.tree
         term = (machine.term, core.number, id(core.state), queueing, tree)
         if self._term != term or self.turns is None:
-            self._term = term
+            self._term, before = term, self.turns
             self.turns = Turns(self._service, core, queueing, tree, self._prover, self.publisher, self._now)
             for name, seen in self.jobs.everything().items():
                 self.turns.job_seen(name, seen)
+            if before is not None:  # of the same service perhaps, which holds cells for jobs that are gone meanwhile
+                before.leave_off(self.turns)
             self._fit(tree, core.state.spec)
             log.info("queues begin", extra={"fields": {"jobs": len(self.turns.book.entries)}})
         return self.turns
@@ -181,6 +183,8 @@ class QueueDesk:
     def _end_term(self) -> None:
         if self.turns is not None:
             with self.lock:
+                if self._service.is_ready:
+                    self.turns.leave_off()
                 self._term = self.turns = None
             self.publisher.forget_all()
 

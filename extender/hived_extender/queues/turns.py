@@ -119,6 +119,14 @@ class Turns:
         if found is not None:
             self._surroundings.tell(found)
 
+    def leave_off(self, goes_on: "Turns | None" = None) -> None:
+        """Drop what is held for jobs, and let their pods be placed, but for jobs of the turns that go on."""
+        others = {} if goes_on is None else goes_on.book.entries
+        for name, key in self._names.items():
+            if key not in others:
+                self._put(JobsBarred(freed=(name,)))
+                self._put(HoldDropped(key))
+
     # Questions
 
     def guaranteed(self, queue: str) -> dict[str, float] | None:
