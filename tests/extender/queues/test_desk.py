@@ -212,7 +212,10 @@ def test_another_process_goes_on_with_the_same_order_and_starts_nobody_twice(tmp
         desk = jobs.running.extender.queues
         with desk.lock:
             desk._term = None  # the next look begins anew, as after a restart or a take-over
-        jobs.expect(lambda: desk._term is not None, lambda: jobs.queued("b") == ["x", "y", "z"])
+        jobs.expect(lambda: desk._term is not None)
+        with desk.lock:  # the look that began anew is over
+            assert desk.turns is not None
+        jobs.expect(lambda: jobs.queued("b") == ["x", "y", "z"])
         assert [pod["metadata"]["uid"] for pod in jobs.kube.get(PODS)["items"]] == uids
         jobs.delete("runs")
         jobs.expect(lambda: jobs.runs("x"))
