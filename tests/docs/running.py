@@ -61,8 +61,9 @@ EXIT_CODES = {
 """Exit codes other than 0 that say something else than failure."""
 
 ASKS_A_CLUSTER = re.compile(
-    r"kubectl (?!apply)|curl |hived (?:submit(?!.*-o yaml)|resume|get|why|top|delete|defrag|config (?:"
-    r"plan|push|pull|diff|history|rollback|get-id|set-vc(?!.* -f)|move(?!.* -f)|remove-vc(?!.* -f)|sync|generate))"
+    r"kubectl (?!apply)|curl |hived (?:submit(?!.*-o yaml)|resume|get|why|top|delete|hold|release|move|defrag|"
+    r"config (?:plan|push|pull|diff|history|rollback|get-id|set-vc(?!.* -f)|move(?!.* -f)|"
+    r"remove-vc(?!.* -f)|sync|generate))"
 )
 """Commands for which a cluster is started, if there is none yet."""
 
@@ -77,6 +78,7 @@ BEFORE = {
     r"^hived certificates --as-secrets --out (\S+)": r"rm -rf \1",
     r"^kubectl get configmap hived-job-train|^hived delete train": "hived submit job.yaml || true",
     r"^hived defrag": "bash fragmented.sh",
+    r"^hived (?:hold|release|move|get queue)": "bash queued.sh",
     r"^hived defrag .*--state (inputs\.json)": r"hived defrag inputs > \1",
     r"^hived defrag .*--state (an-hour-later\.json)": rf"hived defrag inputs | python -c '{_AN_HOUR_LATER}' > \1",
     r"^hived defrag apply (\S+)": r"test -e \1 || hived defrag plan --vc research --want 1xNODE --json > \1",

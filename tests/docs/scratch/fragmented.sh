@@ -2,8 +2,8 @@
 # whole machines waits. Pods that are evicted are made again, as a controller would, for as long as the cluster runs.
 set -e
 [ -e running.yaml ] && exit
-kubectl delete pods --all --all-namespaces
-hived config push -f fragmented.yaml --message "all racks but one for research" --yes
+kubectl delete jobs,pods --all --all-namespaces
+hived config push -f fragmented.yaml --message "all racks but one for research" --yes --allow-downgrade
 
 pod() { # NAME GROUP PODS CELLS [NODE]
   cat <<END
