@@ -3,7 +3,7 @@
 from hived.errors import UserError
 from hived_extender.queues.entries import Entry
 from hived_extender.queues.order import Walk
-from hived_extender.queues.own_schedule import OwnRun, Placed, find_room, freed_state
+from hived_extender.queues.own_schedule import OwnRun, Placed, find_room
 from hived_extender.queues.policies import Policy
 from hived_extender.queues.reservation import Expected, Reservation, expected_end, reserve
 from hived_extender.queues.table import MOST_PLAYED, OwnRefusals, Table
@@ -150,11 +150,9 @@ class OwnTurn:
             return None
 
     def _could_ever(self, entry: Entry, refusals: OwnRefusals) -> bool:
-        """Would the unit fit its virtual cluster if nobody else of the queues ran there?"""
+        """Would the unit fit its virtual cluster if nobody ran there?"""
         if entry.kind not in refusals.possible:
-            runs = self._table.own.runs_of(entry.unit.vc)
-            state = freed_state(self._table.own.state, (run.unit for run in runs))
-            if find_room(state, entry.unit) is None:
+            if find_room(self._table.own.emptied(entry.unit.vc), entry.unit) is None:
                 self._never(entry, refusals)
                 return False
             refusals.possible.add(entry.kind)

@@ -15,6 +15,7 @@ from enum import StrEnum
 import numpy as np
 
 from hived.errors import UserError
+from hived.state import State
 from hived.topology import IntArray
 from hived_extender.queues.own_schedule import OwnRun, OwnSchedule, find_room, freed_state
 from hived_extender.queues.units import Unit
@@ -82,13 +83,15 @@ def expected_end(run: OwnRun, started_s: float | None, now: float, learned: Lear
 def reserve(own: OwnSchedule, unit: Unit, ends: Iterable[tuple[OwnRun, Expected]]) -> Reservation | None:
     """The reserved start of a unit that does not fit; None if it would not fit an empty virtual cluster either.
 
-    `ends` are the running units of its virtual cluster. Cost O(cells) of copying and a search, log(units) times.
+    `ends` are the running units of its virtual cluster. If others have to end as well, which are of no queue, nobody
+    knows when it starts. Cost O(cells) of copying and a search, log(units) times.
     """
     order = sorted(ends, key=_by_end)
     low, high = 0, len(order)  # it does not fit once `low` have ended
     found = _leaves_after(own, unit, order)
     if found is None:
-        return None
+        leaves = _leaves_in(own.emptied(unit.vc), unit)
+        return None if leaves is None else Reservation(unit.key, Expected(None, Certainty.UNKNOWN), leaves)
     while high - low > 1:
         middle = (low + high) // 2
         leaves = _leaves_after(own, unit, order[:middle])
@@ -110,8 +113,12 @@ def _by_end(each: tuple[OwnRun, Expected]) -> tuple[int, float, float, str]:
 
 
 def _leaves_after(own: OwnSchedule, unit: Unit, ended: list[tuple[OwnRun, Expected]]) -> IntArray | None:
+    return _leaves_in(freed_state(own.state, (run.unit for run, _ in ended)), unit)
+
+
+def _leaves_in(state: State, unit: Unit) -> IntArray | None:
     try:
-        placed = find_room(freed_state(own.state, (run.unit for run, _ in ended)), unit)
+        placed = find_room(state, unit)
     except UserError:
         return None
     return None if placed is None or placed.victims else placed.leaves

@@ -203,6 +203,24 @@ def test_a_job_is_asked_for_though_one_whose_pods_need_other_nodes_was_refused()
     assert desk.come(refused, unit("c", at=2)) == ["c"]
 
 
+def test_a_job_gets_the_cells_that_work_of_no_queue_had_when_it_arrived() -> None:
+    desk = Desk()
+    beside = unit("beside")
+    found = desk.live.add(Ask(beside, False))
+    desk.queues.told_running("beside", beside.spec, found.bind_info)
+    assert desk.come(unit("large")) == []
+    assert desk.queues.why("large") == NotItsTurn(0, is_first=True)
+    assert desk.come(unit("later", gpus=1, at=1)) == []
+    desk.live.release("beside")
+    desk.queues.told_gone("beside")
+    assert desk.turn() == ["large"]
+
+
+def test_a_job_that_is_larger_than_its_virtual_cluster_keeps_nobody_from_going_past() -> None:
+    desk = Desk()
+    assert desk.come(unit("never", pods=2), unit("later", at=1)) == ["later"]
+
+
 class Picky(Live):
     """A cluster in which no node has a label that some pods need."""
 
