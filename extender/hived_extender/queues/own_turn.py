@@ -115,6 +115,9 @@ class OwnTurn:
                 first.passed.add(entry.kind)
             else:
                 self._start(entry, placed, now)
+                if placed.victims:  # they stand in the line again, perhaps before the next one
+                    refusals.is_stale = True
+                    return
                 walk.took()
         refusals.reservation = first
 

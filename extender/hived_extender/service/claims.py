@@ -30,18 +30,30 @@ def met(core: Core, claims: Sequence[Claim]) -> list[int]:
 
 
 class Afterwards:
-    """A copy of the state in which claims have their cells, and others have left as well. Cost O(cells + groups)."""
+    """The state once claims have their cells, and others have left as well. Cost O(cells + groups).
+
+    Claims get their cells as soon as their own pods have left, or when all have left together. They may choose other
+    cells then, so a request has to have cells either way.
+    """
 
     def __init__(self, core: Core, claims: Sequence[Claim], leaving: Sequence[PodRequest]) -> None:
-        self._state = copy_state(core.state)
         self._now_s = core.now_s
-        _play(self._state, claims, core.now_s)
-        _leave(self._state, leaving)
+        self._present, self._leaving = core.state, leaving
+        self._claimed = [[claim.asked] for claim in claims if claim.asked is not None]
+        self._later = copy_state(core.state)
+        _play(self._later, claims, core.now_s)
+        _leave(self._later, leaving)
 
     def binds_without(self, asked: Asked, gone: Sequence[PodRequest]) -> bool:
         """Would a request have cells, and nobody leave, if these pods were gone too? Cost O(cells), and the search."""
-        facts = [PodDeleted(pod) for pod in gone if pod.spec.group.name in self._state.groups]
-        (found,) = plan_in_turn(self._state, [[asked]], self._now_s, facts)
+        return self._binds(self._later, [[asked]], gone) and (
+            not self._claimed or self._binds(self._present, [*self._claimed, [asked]], [*self._leaving, *gone])
+        )
+
+    def _binds(self, state: State, bundles: Sequence[Sequence[Asked]], gone: Sequence[PodRequest]) -> bool:
+        """Has the last bundle cells?"""
+        facts = [PodDeleted(pod) for pod in gone if pod.spec.group.name in state.groups]
+        found = plan_in_turn(state, bundles, self._now_s, facts)[-1]
         return not isinstance(found, UserError) and all(isinstance(one, Bind) for one in found)
 
 

@@ -79,22 +79,19 @@ class Live:
     def victims(self, ask: Ask, candidates: Sequence[str], pending: Pending) -> Victims | None:
         self.asked += 1
         order = [*candidates] if ask.is_borrowed else [*candidates, *reversed(self.others)]
-        base = copy_state(self.state)
-        self._place_all(base, pending.claims)
-        self._release(base, pending.leaving)
         low, high = -1, len(order)
-        if not self._fits(base, ask, order):
+        if not self._fits(pending, ask, order):
             return None
         while high - low > 1:
             middle = (low + high) // 2
-            if self._fits(base, ask, order[:middle]):
+            if self._fits(pending, ask, order[:middle]):
                 high = middle
             else:
                 low = middle
         gone = order[:high]
         for key in list(gone):
             fewer = [each for each in gone if each != key]
-            if self._fits(base, ask, fewer):
+            if self._fits(pending, ask, fewer):
                 gone = fewer
         keys = tuple(key for key in gone if key not in self.others)
         return Victims(keys, tuple(key for key in gone if key in self.others))
@@ -131,8 +128,11 @@ class Live:
         placed = self._place_all(after, claims)
         return len(placed) == len(claims) or placed == self._place_all(copy_state(self.state), claims)
 
-    def _fits(self, base: State, ask: Ask, gone: Sequence[str]) -> bool:
-        state = copy_state(base)
-        for key in gone:
-            handle(state, PodDeleted(self.pods[key]))
-        return isinstance(decide(state, ask), Bind)
+    def _fits(self, pending: Pending, ask: Ask, gone: Sequence[str]) -> bool:
+        """Has it cells if the others get theirs one after the other, and also if all leave together?"""
+        one_by_one, together = copy_state(self.state), copy_state(self.state)
+        self._place_all(one_by_one, pending.claims)
+        self._release(one_by_one, (*pending.leaving, *gone))
+        self._release(together, (*pending.leaving, *gone))
+        self._place_all(together, pending.claims)
+        return all(isinstance(decide(state, ask), Bind) for state in (one_by_one, together))

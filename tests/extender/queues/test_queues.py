@@ -42,6 +42,16 @@ def test_a_job_of_higher_priority_takes_the_place_of_another_in_its_virtual_clus
     assert desk.queues.order("A") == ["low"]
 
 
+def test_a_small_job_does_not_go_past_a_gang_that_has_just_lost_its_place() -> None:
+    desk = Desk()
+    assert desk.come(unit("gang")) == ["gang"]
+    assert desk.come(unit("small", gpus=1, at=1)) == []
+    assert desk.come(unit("high", gpus=2, priority=5, at=2)) == []
+    assert desk.leaving == ["gang"]
+    assert desk.leave() == ["high"]
+    assert desk.turn() == []
+
+
 def test_a_small_job_does_not_go_past_a_gang_onto_the_cells_reserved_for_it() -> None:
     desk = Desk()
     desk.come(unit("half", gpus=2))
