@@ -326,10 +326,9 @@ class History:
                 assert course.end_s is not None
                 assert course.last_start_s is not None
                 due = course.due_s
-                ran = course.end_s - course.last_start_s
-                if due is not None and course.last_start_s > due:
-                    ran = course.end_s - due
-                jobs.append(Job(course.unit, course.came_s, ran, course.end_s, max(course.dues - 1, 0)))
+                late_s = 0.0 if due is None else max(course.last_start_s - due, 0.0)
+                ran = course.end_s - course.last_start_s + late_s
+                jobs.append(Job(course.unit, course.came_s, ran, course.end_s, max(course.dues - 1, 0), late_s))
             starts = Alone(self.spec, vc, self.setting.policy, self.setting.grace_s).play(jobs)
             for job in jobs:
                 key = job.unit.key
@@ -394,6 +393,7 @@ def random_setting(random: Random, events: int) -> Setting:
         restarts=restarts,
         removals=0 if is_calm else 5,
         load=random.choice((0.5, 1.0, 2.0)),
+        limits=random.choice((0, 0, 50)),
     )
 
 

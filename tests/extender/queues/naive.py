@@ -19,7 +19,8 @@ from hived_extender.queues.units import Unit
 class Job:
     """A unit, when it came, how long it runs, and from when on everybody knows that.
 
-    `lost_runs`: so many times it is preempted first, before a run would have been over.
+    `lost_runs`: so many times it is preempted first, before a run would have been over. `late_s`: so long it waited for
+    others to leave after each start; its declared limit counts from then on.
     """
 
     unit: Unit
@@ -27,6 +28,7 @@ class Job:
     run_s: float
     known_s: float
     lost_runs: int = 0
+    late_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -151,7 +153,8 @@ class Alone:
         if run.job.known_s <= now:
             return (False, run.end_s, run.start_s, run.job.unit.key)
         if run.job.unit.limit_s is not None:
-            return (False, max(run.start_s + run.job.unit.limit_s, now), run.start_s, run.job.unit.key)
+            since = min(run.start_s + run.job.late_s, now)
+            return (False, max(since + run.job.unit.limit_s, now), run.start_s, run.job.unit.key)
         return (True, 0.0, run.start_s, run.job.unit.key)
 
     def _may_pass(self, job: Job, leaves: tuple[int, ...], now: float) -> bool:
