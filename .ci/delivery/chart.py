@@ -40,6 +40,7 @@ from hived_extender.deploy.installation import (
 )
 
 CHART = ROOT / "charts" / "hived"
+QUEUES = ROOT / "config" / "deploy" / "queues"
 HEADER = "Made by `make chart` from config/deploy, which has the reasons as comments. Do not edit."
 
 BY_HAND = {"_helpers.tpl", "NOTES.txt"}
@@ -81,14 +82,23 @@ def make_chart() -> dict[str, str]:
     for kind, documents in templates.items():
         files[f"templates/{kind}.yaml"] = f"{{{{- /* {HEADER} */}}}}\n" + "\n".join(documents) + "\n"
     files["templates/_made.tpl"] = _definitions(variants)
-    return files
+    return files | _queue_kinds()
+
+
+def _queue_kinds() -> dict[str, str]:
+    """The kinds of objects of queues, which Helm installs where they are missing, and their namespace."""
+    namespace = render(yaml.safe_load((QUEUES / "namespace.yaml").read_text(encoding="utf-8")))
+    text = f"{{{{- if $.Values.queues.createNamespace }}}}\n---\n{namespace}\n{{{{- end }}}}\n"
+    kinds = sorted(path for path in QUEUES.glob("*.yaml") if path.stem not in {"namespace", "kustomization"})
+    files = {f"crds/{path.name}": path.read_text(encoding="utf-8") for path in kinds}
+    return {"templates/kube-queue.yaml": f"{{{{- /* {HEADER} */}}}}\n{text}"} | files
 
 
 def write_chart() -> None:
     """Write what is made below charts/hived, and remove templates that are made no more."""
     files = make_chart()
-    for path in CHART.glob("templates/*"):
-        if f"templates/{path.name}" not in files and path.name not in BY_HAND:
+    for path in chain(CHART.glob("templates/*"), CHART.glob("crds/*")):
+        if path.relative_to(CHART).as_posix() not in files and path.name not in BY_HAND:
             path.unlink()
     for name, text in files.items():
         (CHART / name).parent.mkdir(parents=True, exist_ok=True)

@@ -121,6 +121,10 @@ VALUES = (
         items="string",
     ),
     Value("webhook.holdsJobs", "boolean", "job objects are born held, where the configuration has queues", False),
+    Value(
+        "queues.createNamespace", "boolean",
+        "the Namespace kube-queue, where Queue objects are, unless Kube Queue has made it", False,
+    ),
     Value("serviceMonitor.enabled", "boolean", "a ServiceMonitor for the Prometheus operator", False),
     Value("serviceMonitor.labels", "object", "labels by which the operator finds it", {}),
     Value(

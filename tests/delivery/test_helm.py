@@ -270,3 +270,11 @@ def test_helm_pulls_the_chart_from_a_registry_that_serves_the_layout(
         subprocess.run(pull, env=environ, check=True, timeout=60)
         registry.shutdown()
     assert (target / packed.name).read_bytes() == packed.read_bytes()
+
+
+def test_kinds_of_queues_come_with_the_chart_and_their_namespace_if_asked_for(helm: Path) -> None:
+    wanted = {(each["kind"], each["metadata"]["name"]): each for each in build(DEPLOY / "queues")}
+    values = {"queues": {"createNamespace": True}}
+    there = {(each["kind"], each["metadata"]["name"]): each for each in template(helm, values, "--include-crds")}
+    assert {key: there.get(key) for key in wanted} == wanted
+    assert not wanted.keys() & {(each["kind"], each["metadata"]["name"]) for each in template(helm, {})}

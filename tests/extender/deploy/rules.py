@@ -477,12 +477,14 @@ def asks_the_webhook_about_our_pods_only(objects: Objects) -> Iterator[str]:
         profile["schedulerName"] for _, config in scheduler_configurations(objects) for profile in config["profiles"]
     }
     for name, webhook in webhooks(objects):
+        holds_jobs = webhook["name"].startswith("jobs.") and webhook["failurePolicy"] == "Ignore"
         expressions = [each["expression"] for each in webhook.get("matchConditions", ())]
         known = [set(json.loads(text.removeprefix("object.spec.schedulerName in "))) for text in expressions]
-        if known != [served]:
+        if known != [served] and not holds_jobs:
             yield f"{name} is asked about pods of {known}, served are {served}"
         for each in webhook["rules"]:
-            if (each["operations"], each["resources"], each["scope"]) != (["CREATE"], ["pods"], "Namespaced"):
+            is_of_pods = each["resources"] == ["pods"]
+            if (each["operations"], each["scope"]) != (["CREATE"], "Namespaced") or is_of_pods == holds_jobs:
                 yield f"{name} is asked about {each}"
         if webhook["sideEffects"] != "None" or webhook["timeoutSeconds"] > 5:
             yield f"{name} may hold up the API server"
