@@ -75,7 +75,7 @@ class Switch:
         )
 
     def hold(self, document: Document) -> Patch:
-        """Adds the field, and the objects that it is in."""
+        """Adds the field, the objects that it is in, and the mark by which hived knows that it was not the author."""
         root = root_of(document)
         if self.is_on(root):
             return []
@@ -83,7 +83,7 @@ class Switch:
         value: Any = True
         for key in reversed(self.path[depth:]):
             value = {key: value}
-        return [{"op": "add", "path": "/" + "/".join(self.path[:depth]), "value": value}]
+        return [{"op": "add", "path": "/" + "/".join(self.path[:depth]), "value": value}, *mark_held(root)]
 
     def _has(self, root: Part, depth: int) -> bool:
         for key in self.path[: depth - 1]:

@@ -8,7 +8,8 @@ QUEUE = PREFIX + "queue"
 """`"off"`: this job is in no queue. Also the name of the scheduling gate of pods that are held."""
 
 HELD = PREFIX + "queue-held"
-"""`"true"` on a job object whose kind has no `suspend`: it is held, until hived takes the annotation away."""
+"""`"true"` on a job object that hived has held at its creation, or that is held although its kind has no `suspend`,
+until hived takes the annotation away."""
 
 USER = PREFIX + "user"
 """The owner of a job, for limits per user."""

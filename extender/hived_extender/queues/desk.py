@@ -24,6 +24,7 @@ from hived_extender.pods.proofs import Prover
 from hived_extender.queues.book import Action
 from hived_extender.queues.calling import JobCaller
 from hived_extender.queues.counting import gauges
+from hived_extender.queues.letting_go import LettingGo
 from hived_extender.queues.publishing import KINDS as OBJECT_KINDS
 from hived_extender.queues.publishing import Publisher
 from hived_extender.queues.trees import TREES, Object, WatchedTree
@@ -82,6 +83,7 @@ class QueueDesk:
         self._events = EventRecorder(kube, COMPONENT)
         self.quotas = WatchedTree(self._wake.set, self._tell_tree)
         self._trees = OptionalKinds(kube, metrics, (TREES,), self.quotas, "quotas")
+        self._letting_go = LettingGo(prover)
         self._caller = JobCaller(kube, prover, self._pods_of, self._answered)
         metrics.observe_queues(self._gauges)
         self._thread = threading.Thread(target=self._run, name="queues", daemon=True)
@@ -122,6 +124,7 @@ class QueueDesk:
         """Take facts in and take a turn. Returns after how many seconds to look again without news, None for never."""
         if not self._service.is_ready or not self.queueing.is_enabled:
             self._end_term()
+            self._let_all_go()
             return LOOK_S
         with self.lock:
             turns = self._turns()
@@ -187,6 +190,18 @@ class QueueDesk:
                     self.turns.leave_off()
                 self._term = self.turns = None
             self.publisher.forget_all()
+
+    def _let_all_go(self) -> None:
+        """Nobody waits for a turn where queues are off."""
+        now = self._now()
+        while self._answers:
+            self._letting_go.answered(*self._answers.popleft(), now)
+            self._under_way -= 1
+        if self._under_way or not self._service.is_ready:
+            return
+        for action in self._letting_go.due(self.jobs.everything().values(), now, CALLS):
+            self._under_way += 1
+            self._caller.call(action, self._may_write)
 
     # For others
 

@@ -104,7 +104,10 @@ def reviewed(document: Json, kind: str) -> Json:
 def test_a_review_of_a_job_is_answered_with_its_patch() -> None:
     response = reviewed(new(*BATCH), "Job")
     assert response["allowed"]
-    assert json.loads(base64.b64decode(response["patch"])) == [{"op": "add", "path": "/spec/suspend", "value": True}]
+    assert json.loads(base64.b64decode(response["patch"])) == [
+        {"op": "add", "path": "/spec/suspend", "value": True},
+        {"op": "add", "path": "/metadata/annotations", "value": {marks.HELD: "true"}},
+    ]
 
 
 def test_a_review_of_a_pod_is_answered_as_ever() -> None:

@@ -5,6 +5,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from hived_extender.api.configuration import ConfigPushArgs
+from hived_extender.client.config_client import ConfigClient
+from hived_extender.client.inspection import Inspector
 from hived_extender.kube.client import KubeClient
 from hived_lab.embedded.lifetimes import RUN_SECONDS
 from hived_lab.start import Embedded, start_embedded
@@ -101,6 +104,12 @@ class Jobs:
             if queue["metadata"]["annotations"][f"{PREFIX}quota"] == path:
                 return [one["name"] for one in queue.get("status", {}).get("queueItemDetails", {}).get("active", [])]
         return []
+
+    def push(self, config: str) -> None:
+        """Have another configuration come into force."""
+        inspector = Inspector(self.running.extender.url)
+        base = self.running.extender.configurations.describe().version
+        ConfigClient(inspector).push(ConfigPushArgs(config, base_version=base, allow_downgrade=True))
 
     def expect(self, *conditions: Callable[[], bool]) -> None:
         """Each becomes true soon, in this order."""

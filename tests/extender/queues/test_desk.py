@@ -233,3 +233,23 @@ def test_cells_of_a_job_that_goes_while_turns_begin_anew_are_free(tmp_path: Path
             jobs.expect(lambda: all(seen.job.ref.name != "runs" for seen in desk.jobs._jobs.copy().values()))
             desk._term = None
         jobs.expect(lambda: jobs.runs("x"))
+
+
+# Queues that are switched off
+
+
+def test_jobs_that_hived_holds_are_let_go_where_queues_are_switched_off(tmp_path: Path) -> None:
+    with jobs_on(tmp_path, CONFIG) as jobs:
+        jobs.create("runs", "b")
+        jobs.expect(lambda: jobs.runs("runs"))
+        jobs.create("held-by-hived", "b", suspend=False)
+        jobs.create("held-by-author", "b")
+        jobs.expect(lambda: jobs.waits("held-by-hived"), lambda: jobs.phase("held-by-author") == "Enqueued")
+        jobs.push(CONFIG.replace("enabled: true", "enabled: false"))
+        jobs.expect(lambda: jobs.is_let_go("held-by-hived"))
+        jobs.delete("runs")
+        jobs.expect(lambda: jobs.runs("held-by-hived"))
+        assert not jobs.is_let_go("held-by-author")
+        jobs.push(CONFIG)
+        jobs.expect(lambda: jobs.queued("b") == ["held-by-author"])
+        assert jobs.runs("held-by-hived")

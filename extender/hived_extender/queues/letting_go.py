@@ -1,0 +1,44 @@
+"""Lets jobs go that hived holds, where queues are off: they would wait for a turn that never comes.
+
+A job that its author created suspended stays so, as does one of `hived hold`.
+"""
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from hived_extender.job_kinds.job import JobState
+from hived_extender.job_kinds.marks import is_marked_held
+from hived_extender.pods.proofs import Prover
+from hived_extender.queues import kept
+from hived_extender.queues.book import FIRST_RETRY_S, LONGEST_RETRY_S, Action, Change
+from hived_extender.queues.watched import Seen
+
+
+class LettingGo:
+    """See the module. A call that was refused is made again, later each time. Not thread-safe."""
+
+    def __init__(self, prover: Prover) -> None:
+        self._prover = prover
+        self._refused: dict[str, tuple[float, float]] = {}  # by key: until when, and how long
+
+    def due(self, jobs: Iterable[Seen], now: float, limit: int) -> list[Action]:
+        """The calls that are due, at most so many. Cost O(jobs)."""
+        found: list[Action] = []
+        for seen in jobs:
+            job = seen.job
+            if job.state is not JobState.HELD or self._refused.get(job.ref.key, (0.0, 0.0))[0] > now:
+                continue
+            state = kept.read(job.annotations, job.ref.uid, self._prover)
+            was_called_back = state.since_s > 0 and not state.is_let_go
+            if not state.is_held and (was_called_back or is_marked_held(job.annotations)):
+                found.append(Action(job.ref, Change.LET_GO, replace(state, is_let_go=True, since_s=now)))
+                if len(found) == limit:
+                    break
+        return found
+
+    def answered(self, action: Action, error: str, now: float) -> None:
+        """A call was carried out, or refused."""
+        _, wait_s = self._refused.pop(action.job.key, (0.0, FIRST_RETRY_S))
+        if error:
+            self._refused[action.job.key] = now + wait_s, min(2 * wait_s, LONGEST_RETRY_S)
