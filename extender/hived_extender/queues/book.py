@@ -97,8 +97,8 @@ class Told(Protocol):
     def started(self, key: str, now: float, *, is_borrowed: bool) -> None:
         """Cells are held for a unit, or it runs already."""
 
-    def leaving(self, key: str, winner: str) -> None:
-        """A unit has been told to leave for another one."""
+    def leaving(self, key: str, winner: str, at_s: float) -> None:
+        """A unit has been told then to leave for another one."""
 
     def evicted(self, key: str, now: float) -> None:
         """A unit has no cells any more, and waits at its old place."""
@@ -126,8 +126,7 @@ class Book:
     ) -> None:
         """A job looks like this now. `kept` is the state on it; `problem` says why it is no unit.
 
-        `has_cells`: pods of it have cells. A new one that nobody has let go is then left alone: it ran before there
-        were queues.
+        `has_cells`: it ran before there were queues. A new one that nobody has let go is then left alone.
         """
         key = job.ref.key
         entry = self.entries.get(key)
@@ -193,10 +192,10 @@ class Book:
     def call_back(self, key: str, winner: str, now: float) -> None:
         """The cells of a job go to another one, or it has lost them: it waits again at its old place."""
         entry = self.entries[key]
+        self._queues.leaving(key, winner, entry.kept.since_s)
         ran_s = entry.kept.ran_s + max(0.0, now - entry.kept.since_s)
         kept = replace(entry.kept, is_let_go=False, since_s=now, ran_s=ran_s, evicted_for=winner)
         self._step(entry, Step.LEAVING, kept, Change.CALL_BACK, now)
-        self._queues.leaving(key, winner)
 
     def keep(self, key: str, kept: Kept) -> None:
         """Another state is to be kept: a place, or that its owner holds it back."""
@@ -254,7 +253,8 @@ class Book:
         if entry.step is Step.LEAVING and job.state is JobState.HELD:
             entry.step, entry.since_s, entry.progress = Step.WAITING, now, None
             self._queues.evicted(entry.key, now)
-        elif entry.step is Step.WAITING and job.state is JobState.LET_GO:
+            self._queues.changed(entry.unit)
+        elif entry.step in (Step.WAITING, Step.LEAVING) and job.state is JobState.LET_GO:
             self._want(entry, Change.CALL_BACK)  # somebody else resumed it
         elif entry.step.has_cells and job.state in (JobState.HELD, JobState.LEAVING):
             self.call_back(entry.key, "", now)  # somebody else suspended it

@@ -176,7 +176,7 @@ class QueueDesk:
             self._term, before = term, self.turns
             self.turns = Turns(self._service, core, queueing, tree, self._prover, self.publisher, self._now)
             for name, seen in self.jobs.everything().items():
-                self.turns.job_seen(name, seen)
+                self.turns.job_seen(name, seen, is_first=True)
             if before is not None:  # of the same service perhaps, which holds cells for jobs that are gone meanwhile
                 before.leave_off(self.turns)
             self._fit(tree, core.state.spec)

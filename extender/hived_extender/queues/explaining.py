@@ -67,7 +67,7 @@ def why(table: Table, key: str) -> Reason | None:
     if entry is None or entry.ran_s is not None:
         return None
     unit = entry.unit
-    if entry.leaving_for:
+    if entry.is_leaving:
         return Leaving(entry.leaving_for)
     if entry.run is not None:
         return Running(entry.run.is_borrowed, key in table.own.runs)
@@ -108,4 +108,4 @@ def _not_due(table: Table, entry: Entry) -> Reason:
 
 def _is_leaving(table: Table, key: str) -> bool:
     entry = table.entries.get(key)
-    return entry is not None and bool(entry.leaving_for)
+    return entry is not None and entry.is_leaving

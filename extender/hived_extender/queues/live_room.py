@@ -57,6 +57,9 @@ class LiveRoom:
         spec = replace(unit.spec.of_group(unit.key), lazy_preemption=False)
         if ask.is_borrowed:
             spec = replace(spec, priority=OPPORTUNISTIC_PRIORITY, pinned_cell_id="")
+        slots = sum(member.pod_count for member in spec.group.members)
+        if sum(count for _, count in pods) != slots:
+            pods = ()
         return Hold(unit.key, job, spec, ask.own, tuple(pod for pod, count in pods for _ in range(count)))
 
     def _claims(self, pending: Pending) -> tuple[Claimed, ...]:

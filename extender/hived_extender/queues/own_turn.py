@@ -210,6 +210,6 @@ class OwnTurn:
         entry, run = table.entries.get(victim), table.own.runs[victim]
         self.end(victim, is_played=False)
         table.claims.pop(victim, None)
-        if entry is not None and entry.run is not None and not entry.run.is_borrowed and not entry.leaving_for:
+        if entry is not None and entry.run is not None and not entry.run.is_borrowed and not entry.is_leaving:
             self.stops[victim] = winner
             table.vacating[victim] = run.leaves

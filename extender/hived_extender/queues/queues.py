@@ -36,6 +36,7 @@ class Queues:
         self._table = Table(spec, learned)
         self._own = OwnTurn(self._table)
         self._restored: list[tuple[float, str, tuple[int, ...]]] = []
+        self._told_to_leave: list[tuple[float, str, str]] = []
         self._last_turn_s = 0.0
 
     # Facts about the cluster
@@ -155,11 +156,12 @@ class Queues:
         if entry is not None and entry.run is None and entry.ran_s is None:
             self._table.started(entry, Run(now, is_borrowed))
 
-    def leaving(self, key: str, winner: str) -> None:
-        """A unit has been told to leave for another one: after a restart, as turns note what they order."""
+    def leaving(self, key: str, winner: str, at_s: float = 0.0) -> None:
+        """A unit was told then to leave for another one: after a restart, as turns note what they order."""
         entry = self._table.entries.get(key)
-        if entry is not None and entry.run is not None and not entry.leaving_for:
+        if entry is not None and entry.run is not None and not entry.is_leaving:
             self._table.leaves(entry, winner)
+            self._told_to_leave.append((at_s, key, winner))
 
     def evicted(self, key: str, now: float) -> None:
         """A unit has no cells any more, and waits at its old place."""
@@ -194,6 +196,8 @@ class Queues:
         self._own.stops.clear()
         self._own.run(now)
         live = LiveTurn(self._table, room, now)
+        live.claim_again([(key, winner) for _, key, winner in sorted(self._told_to_leave)])
+        self._told_to_leave.clear()
         live.run(self._own.stops)
         self._last_turn_s = now
         return live.orders

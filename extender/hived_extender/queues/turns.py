@@ -69,8 +69,8 @@ class Turns:
 
     # Facts
 
-    def job_seen(self, name: JobName, seen: Seen | None) -> None:
-        """A job looks like this now; None if it is gone."""
+    def job_seen(self, name: JobName, seen: Seen | None, *, is_first: bool = False) -> None:
+        """A job looks like this now; None if it is gone. `is_first`: it was there when these turns began."""
         now, key = self._now(), self._names.get(name)
         if key is not None and (seen is None or seen.job.ref.key != key):
             self._job_gone(name, key, now)
@@ -90,7 +90,7 @@ class Turns:
                 problem = f"{job.ref}: {error.message}"
         is_new = job.ref.key not in self.book.entries
         state = kept.read(job.annotations, job.ref.uid, self._prover)
-        self.book.job_seen(job, unit, state, now, problem, has_cells=self._has_cells(name))
+        self.book.job_seen(job, unit, state, now, problem, has_cells=is_first and self._has_cells(name))
         self._bar(name, job.ref.key)
         if is_new and unit is not None:
             self._hold_again(unit)

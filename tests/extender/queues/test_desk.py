@@ -253,3 +253,23 @@ def test_jobs_that_hived_holds_are_let_go_where_queues_are_switched_off(tmp_path
         jobs.push(CONFIG)
         jobs.expect(lambda: jobs.queued("b") == ["held-by-author"])
         assert jobs.runs("held-by-hived")
+
+
+# Jobs that change while they run
+
+
+def test_a_job_whose_gang_becomes_smaller_while_it_runs_is_called_back_and_runs_again(jobs: Jobs) -> None:
+    jobs.create("shrinks", "a", gpus=8, pods=2)
+    jobs.expect(lambda: len(jobs.nodes("shrinks")) == 2)
+    jobs.kube.patch(f"{JOBS}/shrinks", {"spec": {"parallelism": 1}})
+    jobs.create("owner", "b")
+    jobs.expect(lambda: jobs.runs("owner"), lambda: jobs.runs("shrinks"))
+    assert jobs.running.extender.service.fault == ""
+
+
+def test_a_job_that_was_not_held_gets_no_more_than_its_turn_gives_it(jobs: Jobs) -> None:
+    jobs.create("first", "b")
+    jobs.expect(lambda: jobs.runs("first"))
+    jobs.create("gang", "a", gpus=8, pods=2, suspend=False)
+    jobs.expect(lambda: jobs.waits("gang"))
+    assert jobs.phase("gang") == "Enqueued"

@@ -226,6 +226,27 @@ def test_a_job_gets_the_cells_that_work_of_no_queue_had_when_it_arrived() -> Non
     assert desk.turn() == ["large"]
 
 
+def test_a_job_of_higher_priority_waits_for_work_of_no_queue_and_keeps_nobody_else_waiting() -> None:
+    desk = Desk()
+    beside = unit("beside", priority=1)
+    desk.queues.told_running("beside", beside.spec, desk.live.add(Ask(beside, False)).bind_info)
+    assert desk.come(unit("higher", priority=2), unit("other", "B")) == ["other"]
+    desk.live.release("beside")
+    desk.queues.told_gone("beside")
+    assert desk.turn() == ["higher"]
+
+
+def test_a_unit_that_leaves_for_nobody_is_taken_off_its_queues_share_once() -> None:
+    desk = Desk()
+    desk.come(unit("a"))
+    before = desk.queues.shares()
+    desk.queues.arrived(unit("b", at=1))
+    desk.queues.started("b", 0.0, is_borrowed=True)
+    desk.queues.leaving("b", "")
+    desk.queues.evicted("b", 1.0)
+    assert desk.queues.shares() == before
+
+
 def test_a_job_that_is_larger_than_its_virtual_cluster_keeps_nobody_from_going_past() -> None:
     desk = Desk()
     assert desk.come(unit("never", pods=2), unit("later", at=1)) == ["later"]
