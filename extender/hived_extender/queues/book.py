@@ -139,6 +139,8 @@ class Book:
             self._new(Entry(replace(job, roles=()), kept, unit, problem, since_s=now), now, has_cells=has_cells)
         elif kept.since_s >= entry.kept.since_s:
             self._again(entry, replace(job, roles=()), unit, problem, now)
+        elif entry.wanted is None and entry.written is None:
+            self._want(entry, Change.KEEP)  # somebody has taken away what is kept; news count again once it is there
 
     def job_gone(self, job: JobRef, now: float) -> None:
         """A job was deleted."""

@@ -41,14 +41,17 @@ log = logging.getLogger(__name__)
 LOOK_S = 0.5
 """Between two looks at the cluster while there are jobs, or this replica does not lead."""
 
+LISTING_S, LONGEST_LISTING_S = 0.1, 30.0
+"""Between two looks whether all is listed, and until when that is waited for."""
+
 LEAST_S = 0.02
 """Between any two turns: facts that come together are looked at together."""
 
 CALLS = 64
 """Calls on job objects under way at once."""
 
-WRITES = 50
-"""Objects of queues that are written in one look."""
+WRITES, WRITE_S = 50, 0.1
+"""Objects of queues that are written in one go, and seconds between two."""
 
 
 class QueueDesk:
@@ -71,6 +74,7 @@ class QueueDesk:
         self._wake, self._is_stopping = threading.Event(), threading.Event()
         self._answers: deque[tuple[Action, str]] = deque()
         self._under_way = 0
+        self._clock, self._listing_until = clock, 0.0
         self._term: object = None
         self._fitted: object = None
         self._warnings: list[str] = []
@@ -87,6 +91,7 @@ class QueueDesk:
         self._caller = JobCaller(kube, prover, self._pods_of, self._answered)
         metrics.observe_queues(self._gauges)
         self._thread = threading.Thread(target=self._run, name="queues", daemon=True)
+        self._writer = threading.Thread(target=self._publish, name="objects of queues", daemon=True)
 
     @property
     def queueing(self) -> Queueing:
@@ -104,6 +109,7 @@ class QueueDesk:
         for each in (self._trees, self._followed, self._objects):
             each.start()
         self._thread.start()
+        self._writer.start()
 
     def stop(self) -> None:
         """Take no further turn, and wait for the calls under way."""
@@ -111,8 +117,9 @@ class QueueDesk:
         self._wake.set()
         for each in (self._trees, self._followed, self._objects):
             each.stop()
-        if self._thread.ident is not None:
-            self._thread.join()
+        for thread in (self._thread, self._writer):
+            if thread.ident is not None:
+                thread.join()
         self._caller.close()
 
     def join(self, timeout_s: float) -> None:
@@ -126,6 +133,8 @@ class QueueDesk:
             self._end_term()
             self._let_all_go()
             return LOOK_S
+        if not self._has_listed():
+            return LISTING_S
         with self.lock:
             turns = self._turns()
             if turns is None:
@@ -142,9 +151,13 @@ class QueueDesk:
                 self._under_way += 1
                 self._caller.call(action, self._may_write)
             turns.record()
-        self.publisher.write(WRITES, self._may_write)
-        self._tell_warnings()
         return LOOK_S
+
+    def _publish(self) -> None:
+        """Write objects of queues, at the pace of the API server, which holds up no turn."""
+        while not self._is_stopping.wait(WRITE_S):
+            self.publisher.write(WRITES, self._may_write)
+            self._tell_warnings()
 
     def _run(self) -> None:
         while not self._is_stopping.is_set():
@@ -163,6 +176,21 @@ class QueueDesk:
             self._is_stopping.wait(LEAST_S)
 
     # Terms
+
+    def _has_listed(self) -> bool:
+        """Are the tree and all jobs known, before the first turn? An API server that does not tell holds nobody up for
+        longer than `LONGEST_LISTING_S`.
+        """
+        if self.turns is not None:
+            return True
+        until = self._listing_until = self._listing_until or self._clock() + LONGEST_LISTING_S
+        is_listed = all(each.wait_until_listed(0) for each in (self._trees, self._followed))
+        if not is_listed and self._clock() < until:
+            return False
+        if not is_listed:
+            log.warning("queues begin although not all jobs and quotas could be listed")
+        self._listing_until = 0.0
+        return True
 
     def _turns(self) -> Turns | None:
         """The turns of the present term, which begins perhaps; None without a core."""

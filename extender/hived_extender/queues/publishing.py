@@ -110,12 +110,12 @@ class Publisher:
     def want(self, record: Record, *, is_last: bool = False) -> None:
         """An object should say this. Cost O(1) if it was wanted before. Nothing else will be wanted if it `is_last`."""
         key = _key(record)
-        if is_last:
-            self._last[key] = None
-        else:
-            self._last.pop(key, None)
-        if self._wanted.get(key) != record:
-            with self._lock:
+        with self._lock:
+            if is_last:
+                self._last[key] = None
+            else:
+                self._last.pop(key, None)
+            if self._wanted.get(key) != record:
                 self._wanted[key] = record
                 self._due.setdefault(key, 0.0)
 

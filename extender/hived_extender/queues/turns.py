@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from hived.errors import UserError
 from hived.specs import ClusterSpec
 from hived_config.queueing import Queueing
+from hived_extender.job_kinds import kinds
 from hived_extender.job_kinds.gates import GATE
 from hived_extender.job_kinds.job import Job, JobName, JobRef
 from hived_extender.job_kinds.marks import is_marked_held
@@ -45,6 +46,9 @@ from hived_extender.service.stimuli import GroupsEvicted, HoldDropped, HoldsLook
 
 log = logging.getLogger(__name__)
 
+GATED = frozenset((kind.group, kind.kind) for kind in kinds.KINDS if kind.has_gates)
+"""Groups and kinds of jobs whose pods are held by a gate."""
+
 
 class Turns:
     """See the module. `queues` and `book` may be looked at between calls."""
@@ -57,6 +61,7 @@ class Turns:
         self._service, self._prover, self._now = service, prover, now
         self.queues = Queues(core.state.spec)
         self._tree, self._cluster = tree, core.state.spec
+        self._leaf_count = len(core.state.arrays.node_leaf)
         new_ledger = Unlimited if tree is None else partial(TreeLedger, tree)
         self.rules = rules_of(queueing, tree, self._cluster)
         self.queues.told_rules(self.rules, new_ledger)
@@ -112,7 +117,9 @@ class Turns:
             queued = {record.request.spec.group.name for record in records if record.request is not None}
             found = None if core is None else self._surroundings.look(core, queued)
             gated = [
-                key for name, key in self._names.items() if any(GATE in one.seen.gates for one in jobs.pods_of(name))
+                key
+                for name, key in self._names.items()
+                if (name.group, name.kind) in GATED and any(GATE in one.seen.gates for one in jobs.pods_of(name))
             ]
         for key in gated:
             self.book.pods_are_gated(key)
@@ -183,10 +190,16 @@ class Turns:
                     f"their template hivedscheduler.microsoft.com/virtual-cluster: {backed}, or name another quota"
                 )
             queue = leaf.name
-        return Unit(
+        unit = Unit(
             job.ref.key, queue, need.spec, job.created_s, need.user, need.request, need.is_preemptible, need.limit_s,
             needs=_needs(need.pods),
         )  # fmt: skip
+        if unit.leaf_count > self._leaf_count:
+            raise UserError(
+                f"it asks for {unit.leaf_count} leaf cells, such as GPUs, and the cluster has "
+                f"{self._leaf_count}: it can never run; ask for fewer"
+            )
+        return unit
 
     def _drain(self, now: float) -> None:
         """Jobs on borrowed cells leave quotas that were lowered below their use, where these say so."""

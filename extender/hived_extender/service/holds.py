@@ -83,10 +83,10 @@ class Holds:
         """Hold cells for a job. Raises UserError for a request that can never be met, or where nobody leads."""
         hold = asked.hold
         core, held = self._core, self._jobs.by_key.get(hold.key)
-        if held is not None and not held.is_lost and held.answer is not None:
+        if held is not None and not held.is_lost and held.answer is not None and held.hold.spec == hold.spec:
             return held.answer
         earlier = self._jobs.of(hold.job.job_name)
-        if earlier is not None and earlier is not held:
+        if earlier is not None and (earlier is not held or earlier.hold.spec != hold.spec):
             self.drop(earlier.hold.key)
         self._number += 1
         held = Held(hold, stand_in_name(self._number, hold.key))

@@ -127,10 +127,10 @@ def test_a_job_that_is_called_back_waits_again_once_its_pods_are_gone() -> None:
     assert (case.step, case.told.names[-2:]) == (Step.WAITING, ["evicted", "changed"])
 
 
-def test_late_news_of_a_job_from_before_it_was_let_go_changes_nothing() -> None:
+def test_news_of_a_job_without_what_is_kept_change_nothing_until_it_is_there_again() -> None:
     case = Case().running()
     case.seen(HELD, kept=Kept())
-    assert (case.step, case.write()) == (Step.RUNNING, [])
+    assert (case.step, changes(case.write())) == (Step.RUNNING, [Change.KEEP])
 
 
 def test_a_job_that_its_owner_resumes_is_held_back_again() -> None:

@@ -271,5 +271,4 @@ def test_a_job_that_was_not_held_gets_no_more_than_its_turn_gives_it(jobs: Jobs)
     jobs.create("first", "b")
     jobs.expect(lambda: jobs.runs("first"))
     jobs.create("gang", "a", gpus=8, pods=2, suspend=False)
-    jobs.expect(lambda: jobs.waits("gang"))
-    assert jobs.phase("gang") == "Enqueued"
+    jobs.expect(lambda: jobs.waits("gang"), lambda: jobs.phase("gang") == "Enqueued")
