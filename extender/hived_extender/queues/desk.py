@@ -27,6 +27,7 @@ from hived_extender.queues.counting import gauges
 from hived_extender.queues.letting_go import LettingGo
 from hived_extender.queues.publishing import KINDS as OBJECT_KINDS
 from hived_extender.queues.publishing import Publisher
+from hived_extender.queues.reservation import Learned
 from hived_extender.queues.trees import TREES, Object, WatchedTree
 from hived_extender.queues.turns import Turns
 from hived_extender.queues.watched import WatchedJobs
@@ -67,10 +68,13 @@ class QueueDesk:
         prover: Prover,
         metrics: Metrics,
         *,
+        learned: Learned | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
+        """`learned` says how long jobs run; it is asked on any thread, with `lock` held."""
         self._service, self._prover, self._now = service, prover, now
+        self._learned = learned
         self._wake, self._is_stopping = threading.Event(), threading.Event()
         self._answers: deque[tuple[Action, str]] = deque()
         self._under_way = 0
@@ -202,7 +206,9 @@ class QueueDesk:
         term = (machine.term, core.number, id(core.state), queueing, tree)
         if self._term != term or self.turns is None:
             self._term, before = term, self.turns
-            self.turns = Turns(self._service, core, queueing, tree, self._prover, self.publisher, self._now)
+            self.turns = Turns(
+                self._service, core, queueing, tree, self._prover, self.publisher, self._now, self._learned
+            )
             for name, seen in self.jobs.everything().items():
                 self.turns.job_seen(name, seen, is_first=True)
             if before is not None:  # of the same service perhaps, which holds cells for jobs that are gone meanwhile

@@ -174,7 +174,7 @@ class OwnTurn:
         for run in table.own.runs_of(vc):
             entry = table.entries.get(run.unit.key)
             live = entry.run if entry is not None else None
-            found.append((run, expected_end(run, None if live is None else live.start_s, now, table.learned)))
+            found.append((run, expected_end(run, None if live is None else live.start_s, now)))
         return found
 
     def _start(self, entry: Entry, placed: Placed, now: float) -> None:

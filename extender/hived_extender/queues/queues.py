@@ -226,7 +226,7 @@ class Queues:
 
     def why(self, key: str) -> Reason | None:
         """Why a unit waits; None for one that is unknown."""
-        return explaining.why(self._table, key)
+        return explaining.why(self._table, key, self._last_turn_s)
 
     @property
     def rules(self) -> Rules:

@@ -30,6 +30,7 @@ from hived_extender.queues.policies import QueueRules, Rules, policy_named
 from hived_extender.queues.publishing import Publisher
 from hived_extender.queues.queues import Queues
 from hived_extender.queues.recording import Records
+from hived_extender.queues.reservation import Learned
 from hived_extender.queues.room import Ask, Pending
 from hived_extender.queues.surroundings import Surroundings
 from hived_extender.queues.tree_ledger import TreeLedger
@@ -55,11 +56,11 @@ class Turns:
 
     def __init__(
         self, service: Service, core: Core, queueing: Queueing, tree: QuotaTree | None, prover: Prover,
-        publisher: Publisher, now: Callable[[], float],
+        publisher: Publisher, now: Callable[[], float], learned: Learned | None = None,
     ) -> None:  # fmt: skip
-        """Without a `tree` each virtual cluster is a queue. Cost O(cells)."""
+        """Without a `tree` each virtual cluster is a queue. Times `learned` are only shown. Cost O(cells)."""
         self._service, self._prover, self._now = service, prover, now
-        self.queues = Queues(core.state.spec)
+        self.queues = Queues(core.state.spec, learned)
         self._tree, self._cluster = tree, core.state.spec
         self._leaf_count = len(core.state.arrays.node_leaf)
         new_ledger = Unlimited if tree is None else partial(TreeLedger, tree)

@@ -6,6 +6,7 @@ import pytest
 
 from hived_extender.api.queues import QueuedJob
 from hived_extender.api.waiting import MASKED
+from hived_extender.insight.durations import LEAST_ENDS, Ended
 from hived_extender.queues.answering import QueueAnswers, namer
 from hived_extender.queues.reasons import Leaving
 from hived_extender.queues.words import sentence
@@ -98,3 +99,22 @@ def test_a_start_is_counted_for_its_queue(jobs: Jobs) -> None:
     text = jobs.running.extender.metrics.text().decode()
     assert 'hived_queue_admitted_total{queue="b"} 1.0' in text
     assert 'hived_queued_jobs{queue="b",state="waiting"} 1.0' in text
+
+
+def test_the_first_job_has_an_estimated_start_once_enough_jobs_have_ended(jobs: Jobs, answers: QueueAnswers) -> None:
+    forecaster = jobs.running.extender._forecaster
+
+    def second() -> tuple[float | None, str]:
+        found = answers.job("second")
+        assert found is not None
+        return found.starts_at, found.certainty
+
+    assert second() == (None, "unknown")
+    with forecaster._lock:
+        forecaster._known().durations.add([Ended("b", 8, 3600.0)] * LEAST_ENDS)
+    forecaster.look()
+    runs = answers.job("first")
+    assert runs is not None
+    start_s, certainty = second()
+    assert certainty == "estimated"
+    assert start_s == pytest.approx(runs.since + 3600.0, abs=5.0)
