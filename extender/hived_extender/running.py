@@ -40,6 +40,7 @@ from hived_extender.pods.podgroups import Objects
 from hived_extender.pods.proofs import Prover
 from hived_extender.queues.answering import QueueAnswers
 from hived_extender.queues.desk import QueueDesk
+from hived_extender.queues.lender import QueueLender
 from hived_extender.reconfiguration.configurations import Configurations
 from hived_extender.reconfiguration.in_force import InForce
 from hived_extender.reconfiguration.origins import ConfigMapName, Origin
@@ -96,7 +97,6 @@ class Extender:
         self._forecaster = Forecaster(self.service, self.store, preempted)
         self.insight = Answering(self.service, self._forecaster, preempted)
         self.defrag = DefragDesk(self.service, lambda: self.configurations.in_force.text, groundwork.secret)
-        self.kueue = KueueDesk(self.service, groundwork.clients.kube, self.metrics)
         self.queues = QueueDesk(
             self.service,
             groundwork.clients.kube,
@@ -104,6 +104,7 @@ class Extender:
             self.metrics,
             learned=self._forecaster.left_s,
         )
+        self.kueue = KueueDesk(self.service, groundwork.clients.kube, self.metrics, QueueLender(self.queues))
         self._node_sync = self._make_node_sync()
         self._server = self._make_server(listener)
         self._servers = [self._server] if webhook is None else [self._server, webhook]

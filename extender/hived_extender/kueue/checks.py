@@ -18,6 +18,7 @@ import msgspec
 
 from hived.errors import UserError
 from hived.specs import MIN_GUARANTEED_PRIORITY
+from hived_extender.job_kinds.job import JobRef
 from hived_extender.kube.versions import is_older
 from hived_extender.kueue.gangs import Gang, NoCells
 from hived_extender.kueue.names import PENDING, READY, REJECTED, RETRY
@@ -38,6 +39,9 @@ FIRST_RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
 
 MESSAGE_LIMIT = 1024
 """Characters of a message."""
+
+
+_Order = tuple[str, int, int, float, float, str]
 
 
 class Step(Enum):
@@ -155,7 +159,7 @@ class Checks:
 
     def to_ask(self) -> list[Hold]:
         """The holds to ask for now, in order; each is to be answered. Their places among those that wait follow."""
-        waiting = sorted((one for one in self.entries.values() if one.step is Step.ASKS), key=_order)
+        waiting = sorted((one for one in self.entries.values() if one.step is Step.ASKS), key=self._order_of_questions)
         counts: dict[str, int] = {}
         for entry in waiting:
             vc = _vc(entry)
@@ -164,6 +168,16 @@ class Checks:
         for entry in waiting:
             entry.place = entry.place[0], counts[_vc(entry)]
         return [hold for entry in waiting if (hold := entry.hold) is not None]
+
+    def asking(self) -> list[str]:
+        """The keys of all that wait for cells."""
+        return [key for key, entry in self.entries.items() if entry.step is Step.ASKS]
+
+    def before(self, key: str) -> tuple[JobRef, ...]:
+        """The Workloads with cells of the same virtual cluster that had quota before this one, or with it."""
+        this = self.entries[key]
+        held = (one for one in self.entries.values() if one.step is Step.HELD and _vc(one) == _vc(this))
+        return tuple(one.workload.job for one in held if _reserved_s(one) <= _reserved_s(this))
 
     def held(self, key: str) -> None:
         """The service holds its cells."""
@@ -264,6 +278,10 @@ class Checks:
             entry.step, entry.is_held = Step.HELD, True  # an earlier leader held its cells; its pods have them
         return entry
 
+    def _order_of_questions(self, entry: Entry) -> tuple[bool, _Order]:
+        """Jobs come first that an earlier leader may have let start."""
+        return not _is_ready(entry, self._ours), _order(entry)
+
     def _let_go(self, key: str) -> None:
         entry = self.entries.pop(key, None)
         if entry is not None and entry.is_held:
@@ -308,11 +326,16 @@ def with_states(written: Iterable[Mapping[str, Any]], write: Write, at: str) -> 
     return checks
 
 
-def _order(entry: Entry) -> tuple[str, int, int, float, float, str]:
+def _order(entry: Entry) -> _Order:
     workload, gang = entry.workload, entry.needs
     priority = gang.spec.priority if isinstance(gang, Gang) else 0
-    reserved_s = workload.created_s if workload.reserved_s is None else workload.reserved_s
-    return _vc(entry), -priority, -workload.priority, reserved_s, workload.created_s, workload.key
+    return _vc(entry), -priority, -workload.priority, _reserved_s(entry), workload.created_s, workload.key
+
+
+def _reserved_s(entry: Entry) -> float:
+    """When Kueue gave it quota."""
+    workload = entry.workload
+    return workload.created_s if workload.reserved_s is None else workload.reserved_s
 
 
 def _vc(entry: Entry) -> str:

@@ -29,12 +29,13 @@ from hived_extender.queues.publishing import KINDS as OBJECT_KINDS
 from hived_extender.queues.publishing import Publisher
 from hived_extender.queues.reservation import Learned
 from hived_extender.queues.trees import TREES, Object, WatchedTree
-from hived_extender.queues.turns import Turns
+from hived_extender.queues.turns import Shared, Turns
 from hived_extender.queues.watched import WatchedJobs
 from hived_extender.quotas.backing import cells_of, shape_warnings
 from hived_extender.quotas.tree import QuotaTree
 from hived_extender.service.pods import PodName
 from hived_extender.service.service import Service
+from hived_extender.service.stimuli import Claimed
 from hived_extender.service.writes.telling import COMPONENT
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,8 @@ WRITES, WRITE_S = 50, 0.1
 class QueueDesk:
     """See the module; from `start` to `stop`. `look` may be called by tests in place of the thread.
 
-    `turns` are those of the present term, None while there are none; `lock` is held while they change.
+    `turns` are those of the present term, None while there are none; `lock` is held while they change. `outside` are
+    the claims of guaranteed work of no queue that others leave for, by key; under the lock, too.
     """
 
     def __init__(
@@ -73,8 +75,7 @@ class QueueDesk:
         now: Callable[[], float] = time.time,
     ) -> None:
         """`learned` says how long jobs run; it is asked on any thread, with `lock` held."""
-        self._service, self._prover, self._now = service, prover, now
-        self._learned = learned
+        self._service, self._now = service, now
         self._wake, self._is_stopping = threading.Event(), threading.Event()
         self._answers: deque[tuple[Action, str]] = deque()
         self._under_way = 0
@@ -83,9 +84,11 @@ class QueueDesk:
         self._fitted: object = None
         self._warnings: list[str] = []
         self.turns: Turns | None = None
+        self.outside: dict[str, Claimed] = {}
         self.lock = threading.Lock()
         self.jobs = WatchedJobs(self._read_need, self._wake.set)
         self.publisher = Publisher(kube, clock)
+        self._shared = Shared(prover, self.publisher, now, learned, self.outside)
         self._followed = OptionalKinds(kube, metrics, kinds.KINDS, self.jobs, "jobs")
         self._objects = OptionalKinds(kube, metrics, OBJECT_KINDS, self.publisher, "queues")
         self._events = EventRecorder(kube, COMPONENT)
@@ -206,9 +209,7 @@ class QueueDesk:
         term = (machine.term, core.number, id(core.state), queueing, tree)
         if self._term != term or self.turns is None:
             self._term, before = term, self.turns
-            self.turns = Turns(
-                self._service, core, queueing, tree, self._prover, self.publisher, self._now, self._learned
-            )
+            self.turns = Turns(self._service, core, queueing, tree, self._shared)
             for name, seen in self.jobs.everything().items():
                 self.turns.job_seen(name, seen, is_first=True)
             if before is not None:  # of the same service perhaps, which holds cells for jobs that are gone meanwhile

@@ -13,6 +13,7 @@ from hived_extender.queues import explaining
 from hived_extender.queues.entries import Entry, Memo, Run
 from hived_extender.queues.kept_aside import count_waiting
 from hived_extender.queues.ledger import Ledger, Unlimited
+from hived_extender.queues.lending import Lent, lent_of
 from hived_extender.queues.live_turn import LiveTurn
 from hived_extender.queues.memos import memo_of
 from hived_extender.queues.own_turn import OwnTurn
@@ -134,8 +135,7 @@ class Queues:
         if entry is None:
             return None
         place = place_for(table, entry, to)
-        runs = table.own.runs.get(key)
-        if entry.run is None and runs is not None:
+        if entry.run is None and key in table.own.runs:
             self._own.end(key, is_played=False)
         table.take_out(entry)
         entry.place = place
@@ -228,6 +228,10 @@ class Queues:
         """Why a unit waits; None for one that is unknown."""
         return explaining.why(self._table, key, self._last_turn_s)
 
+    def lent(self, now: float) -> Lent:
+        """The units on borrowed cells, which leave for guaranteed work of no queue too."""
+        return lent_of(self._table, now)
+
     @property
     def rules(self) -> Rules:
         """How queues are served."""
@@ -265,8 +269,6 @@ class Queues:
             if entry is not None and key not in self._table.own.runs:
                 self._own.restore(entry, due_s, own)
         self._restored.clear()
-
-    # Upkeep
 
     def _forget(self, entry: Entry) -> None:
         table, key = self._table, entry.unit.key

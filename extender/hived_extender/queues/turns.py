@@ -7,6 +7,7 @@ thread-safe.
 import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import msgspec
@@ -42,8 +43,17 @@ from hived_extender.quotas.naming import quota_of
 from hived_extender.quotas.tree import QuotaTree
 from hived_extender.quotas.usage import Usage
 from hived_extender.service.core import Core
+from hived_extender.service.lending import Lent
 from hived_extender.service.service import Service
-from hived_extender.service.stimuli import GroupsEvicted, HoldDropped, HoldsLookedAt, HoldState, JobsBarred, Stimulus
+from hived_extender.service.stimuli import (
+    Claimed,
+    GroupsEvicted,
+    HoldDropped,
+    HoldsLookedAt,
+    HoldState,
+    JobsBarred,
+    Stimulus,
+)
 
 log = logging.getLogger(__name__)
 
@@ -51,27 +61,40 @@ GATED = frozenset((kind.group, kind.kind) for kind in kinds.KINDS if kind.has_ga
 """Groups and kinds of jobs whose pods are held by a gate."""
 
 
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """All that the turns of several terms share.
+
+    Times that were `learned` are only shown. `outside` are claims of guaranteed work of no queue, by key.
+    """
+
+    prover: Prover
+    publisher: Publisher
+    now: Callable[[], float]
+    learned: Learned | None = None
+    outside: Mapping[str, Claimed] = field(default_factory=dict)
+
+
 class Turns:
     """See the module. `queues` and `book` may be looked at between calls."""
 
     def __init__(
-        self, service: Service, core: Core, queueing: Queueing, tree: QuotaTree | None, prover: Prover,
-        publisher: Publisher, now: Callable[[], float], learned: Learned | None = None,
-    ) -> None:  # fmt: skip
-        """Without a `tree` each virtual cluster is a queue. Times `learned` are only shown. Cost O(cells)."""
-        self._service, self._prover, self._now = service, prover, now
-        self.queues = Queues(core.state.spec, learned)
+        self, service: Service, core: Core, queueing: Queueing, tree: QuotaTree | None, shared: Shared
+    ) -> None:
+        """Without a `tree` each virtual cluster is a queue. Cost O(cells)."""
+        self._service, self._prover, self._now = service, shared.prover, shared.now
+        self.queues = Queues(core.state.spec, shared.learned)
         self._tree, self._cluster = tree, core.state.spec
         self._leaf_count = len(core.state.arrays.node_leaf)
         new_ledger = Unlimited if tree is None else partial(TreeLedger, tree)
         self.rules = rules_of(queueing, tree, self._cluster)
         self.queues.told_rules(self.rules, new_ledger)
         self.book = Book(self.queues)
-        self._records = Records(publisher)
+        self._records = Records(shared.publisher)
         self._surroundings = Surroundings(self.queues)
         self._refs: dict[str, tuple[JobRef, Sequence[tuple[Pod, int]]]] = {}
         self._names: dict[JobName, str] = {}
-        self._room = LiveRoom(service.runner, self._refs)
+        self._room = LiveRoom(service.runner, self._refs, shared.outside)
 
     # Facts
 
@@ -162,6 +185,17 @@ class Turns:
                     self._call_back(key, winner)
                 case Evict(groups=groups, winner=winner):
                     self._put(GroupsEvicted(groups, winner))
+
+    def lent(self) -> Lent:
+        """The jobs on borrowed cells."""
+        return self._room.lent(self.queues.lent(self._now()))
+
+    def give_way(self, key: str, winner: str) -> None:
+        """A job on borrowed cells leaves for guaranteed work of no queue."""
+        entry = self.book.entries.get(key)
+        if entry is not None and entry.step.has_cells:
+            self._service.metrics.queue_reclaimed.labels(self._queue_of(key)).inc()
+            self._call_back(key, winner)
 
     def take_actions(self, limit: int) -> list[Action]:
         """The calls on jobs that are due."""

@@ -88,6 +88,11 @@ class HeldJobs:
         held = self.of(job.job_name)
         return pods + ([held.stand_in] if held is not None and held.stand_in is not None else [])
 
+    def on_lent_cells(self, core: Core) -> list[PodRequest]:
+        """The pods of all opportunistic groups, those that are held for jobs among them. Cost O(groups)."""
+        groups = [group for group in core.state.groups.values() if group.virtual is None]
+        return [pod for group in groups for pod in group.holders if pod is not None]
+
     def opportunistic(self, core: Core) -> dict[str, list[PodRequest]]:
         """The pods of opportunistic groups of no job of a queue, newest groups first."""
         found: dict[str, list[PodRequest]] = {}

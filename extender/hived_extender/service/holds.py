@@ -57,6 +57,11 @@ class NeedsVictims(Wait):
     """There would be room if others left. Nothing is held, and nobody has been asked to leave."""
 
 
+@dataclass(frozen=True, slots=True)
+class KeptForOthers(Wait):
+    """There is room, and claims that come first would miss it. Nothing is held."""
+
+
 class Holds:
     """See the module. `pods` answers the pods of held jobs."""
 
@@ -95,13 +100,14 @@ class Holds:
         found = self._take(core, held)
         if claims and isinstance(found, Bind) and met(core, claims) != before:
             self._withdraw(core, held)
-            return Wait("its cells are for jobs that come first")
+            return KeptForOthers("its cells are for jobs that come first")
         return found
 
     def _claim(self, claimed: Claimed) -> Claim:
         hold = claimed.hold
         asked = self._jobs.asked(self._core, Held(hold, stand_in_name(0, hold.key)))
-        return Claim(asked, self._pods_of(claimed.leaving))
+        lent = self._jobs.on_lent_cells(self._core) if claimed.takes_lent else []
+        return Claim(asked, [*self._pods_of(claimed.leaving), *lent])
 
     def _pods_of(self, jobs: Sequence[JobRef]) -> list[PodRequest]:
         return [pod for job in jobs for pod in self._jobs.pods_of(job)]
