@@ -408,13 +408,16 @@ def test_all_of_them_may_be_too_few() -> None:
 
 
 def full_nodes() -> SmallJobCluster:
-    """Borrowed jobs run on all nodes, which take one pod each."""
+    """Borrowed jobs run on all nodes, and kube-scheduler has found two of them full for a pod like theirs."""
     cluster = borrowing("j0", "j1", "j2", "j3")
-    for name in NODES:
-        body = node_json(name)
-        body["status"]["allocatable"] = {"pods": "1", "nvidia.com/gpu": "4"}
-        cluster.service.node_seen(to_node(body))
+    cluster.filter(cluster.come("alike", "other"), [node for node in NODES if node not in taken(cluster, "j0", "j1")])
+    cluster.drop("alike")
     return cluster
+
+
+def taken(cluster: SmallJobCluster, *names: str) -> list[str]:
+    """The nodes of the pods of jobs."""
+    return [cluster.kube.pods[f"{name}-0"]["spec"]["nodeName"] for name in names]
 
 
 def test_nodes_that_only_candidates_keep_full_are_to_be_had_once_they_leave() -> None:
