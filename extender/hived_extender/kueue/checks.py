@@ -19,6 +19,8 @@ import msgspec
 from hived.errors import UserError
 from hived.specs import MIN_GUARANTEED_PRIORITY
 from hived_extender.job_kinds.job import JobRef
+from hived_extender.kube.refused_writes import Backoff
+from hived_extender.kube.transitions import with_transition
 from hived_extender.kube.versions import is_older
 from hived_extender.kueue.gangs import Gang, NoCells
 from hived_extender.kueue.names import PENDING, READY, REJECTED, RETRY
@@ -33,9 +35,6 @@ EVICTION_S = 30.0
 
 FIRST_REQUEUE_S, LONGEST_REQUEUE_S = 30, 600
 """Seconds until Kueue tries a Workload again whose held cells were lost; the time doubles."""
-
-FIRST_RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
-"""Seconds before a refused write is tried again; the time doubles."""
 
 MESSAGE_LIMIT = 1024
 """Characters of a message."""
@@ -83,8 +82,7 @@ class Entry(msgspec.Struct):
     evicts_until_s: float = 0.0
     told_s: float = 0.0
     written: Write | None = None
-    retry_s: float = 0.0
-    retry_at_s: float = 0.0
+    backoff: Backoff = msgspec.field(default_factory=Backoff)
 
     @property
     def hold(self) -> Hold | None:
@@ -234,7 +232,7 @@ class Checks:
         """The states to write now; each is to be answered by `wrote`. One at a time for each Workload."""
         due = []
         for entry in self.entries.values():
-            if entry.written is None and entry.retry_at_s <= now and (write := self._write(entry, now)) is not None:
+            if entry.written is None and entry.backoff.at_s <= now and (write := self._write(entry, now)) is not None:
                 entry.written, entry.told_s = write, now
                 due.append(write)
         return due
@@ -245,8 +243,7 @@ class Checks:
         if entry is None or entry.written is not write:
             return
         entry.written = None
-        entry.retry_s = min(max(FIRST_RETRY_S, 2 * entry.retry_s), LONGEST_RETRY_S) if refused else 0.0
-        entry.retry_at_s = now + entry.retry_s
+        entry.backoff.wrote(now, refused=refused)
 
     def said(self, entry: Entry, found: CheckState) -> Said:
         """The state that a check of a Workload has to have; `found` is what stands there."""
@@ -309,15 +306,9 @@ def with_states(written: Iterable[Mapping[str, Any]], write: Write, at: str) -> 
         if each.get("name") not in write.checks:
             checks.append(dict(each))
             continue
-        is_same = each.get("state") == said.state
         kept = {key: each[key] for key in ("retryCount",) if key in each}
-        check = {
-            **kept,
-            "name": each["name"],
-            "state": said.state,
-            "message": said.message,
-            "lastTransitionTime": each.get("lastTransitionTime", at) if is_same else at,
-        }
+        told = {**kept, "name": each["name"], "state": said.state, "message": said.message}
+        check = with_transition(told, each, at, key="state")
         if said.updates:
             check["podSetUpdates"] = list(said.updates)
         if said.requeue_s is not None:

@@ -18,15 +18,13 @@ from msgspec.structs import replace
 
 from hived_extender.job_kinds.job import Job, JobRef, JobState
 from hived_extender.job_kinds.marks import is_marked_held
+from hived_extender.kube.refused_writes import Backoff
 from hived_extender.queues.entries import Memo
 from hived_extender.queues.kept import Kept
 from hived_extender.queues.units import Unit
 from hived_extender.service.stimuli import HoldState
 
 log = logging.getLogger(__name__)
-
-FIRST_RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
-"""Seconds before a refused write is tried again; the time doubles."""
 
 
 class Step(Enum):
@@ -75,8 +73,7 @@ class Entry(msgspec.Struct):
     progress: HoldState | None = None
     wanted: Change | None = None
     written: Action | None = None
-    retry_s: float = FIRST_RETRY_S
-    retry_at_s: float = 0.0
+    backoff: Backoff = msgspec.field(default_factory=Backoff)
     refusal: str = ""
 
     @property
@@ -172,11 +169,9 @@ class Book:
         if entry is None or entry.written is not action:
             return
         entry.written, entry.refusal = None, error
-        if not error:
-            entry.retry_s = FIRST_RETRY_S
-        else:
+        entry.backoff.wrote(now, refused=bool(error))
+        if error:
             entry.wanted = entry.wanted or action.change
-            entry.retry_at_s, entry.retry_s = now + entry.retry_s, min(2 * entry.retry_s, LONGEST_RETRY_S)
         if entry.wanted is not None:
             self._todo[entry.key] = None
 
@@ -212,7 +207,7 @@ class Book:
             entry = self.entries.get(key)
             if entry is None or entry.wanted is None:
                 del self._todo[key]
-            elif entry.written is None and entry.retry_at_s <= now and len(due) < limit:
+            elif entry.written is None and entry.backoff.at_s <= now and len(due) < limit:
                 entry.written, entry.wanted = Action(entry.job.ref, entry.wanted, entry.kept), None
                 del self._todo[key]
                 due.append(entry.written)
@@ -226,7 +221,7 @@ class Book:
     @property
     def next_retry_s(self) -> float | None:
         """When a refused call is due again, None if none was refused."""
-        times = (self.entries[key].retry_at_s for key in self._todo if key in self.entries)
+        times = (self.entries[key].backoff.at_s for key in self._todo if key in self.entries)
         return min(times, default=None)
 
     # Steps
@@ -293,7 +288,6 @@ class Book:
 
     def _want(self, entry: Entry, change: Change) -> None:
         entry.wanted = change
-        entry.retry_at_s = 0.0 if entry.written is None and not entry.refusal else entry.retry_at_s
         self._todo[entry.key] = None
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from hived_extender.job_kinds.job import JobRef
+from hived_extender.kube.transitions import with_transition
 
 API_VERSION = "scheduling.x-k8s.io/v1alpha1"
 QUEUE_NAMESPACE = "kube-queue"
@@ -185,6 +186,4 @@ def _condition(
     before: Mapping[str, Any] | None, kind: str, is_true: bool, reason: str, message: str, now: str
 ) -> Object:
     status = "True" if is_true else "False"
-    is_same = before is not None and before.get("status") == status
-    since = before.get("lastTransitionTime", now) if before is not None and is_same else now
-    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since}
+    return with_transition({"type": kind, "status": status, "reason": reason, "message": message}, before, now)

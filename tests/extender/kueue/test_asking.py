@@ -4,6 +4,7 @@ Virtual cluster research has three of four nodes with eight GPUs, and is Kueue's
 """
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,7 @@ def borrowers(jobs: Jobs, count: int) -> list[str]:
     names = [f"job{number}" for number in range(count + 1)]
     for name in names:
         jobs.create(name, "team")
-        jobs.expect(lambda name=name: jobs.runs(name))  # type: ignore[misc]
+        jobs.expect(partial(jobs.runs, name))
     return names[1:]
 
 
