@@ -175,7 +175,9 @@ class Publisher:
             body = {"metadata": {"uid": found["metadata"]["uid"]}, "status": changed}
             self._kube.patch(f"{path}/status", body)
             count += 1
-        if key in self._last:
+        with self._lock:
+            is_over = key in self._last and self._wanted.get(key) is record
+        if is_over:
             self.forget(record)
         return count
 

@@ -157,7 +157,7 @@ class Queues:
             self._table.started(entry, Run(now, is_borrowed))
 
     def leaving(self, key: str, winner: str, at_s: float = 0.0) -> None:
-        """A unit was told then to leave for another one: after a restart, as turns note what they order."""
+        """A unit was told then to leave for another one; turns note what they order themselves."""
         entry = self._table.entries.get(key)
         if entry is not None and entry.run is not None and not entry.is_leaving:
             self._table.leaves(entry, winner)
