@@ -125,7 +125,10 @@ class HivedCluster:
         self._forget(task.group)
         return Waits(self._cause(task, priority), decision.reason, cancelled)
 
-    def _start(self, task: Task, priority: int, decision: Bind, cancelled: tuple[str, ...]) -> Started:
+    def _start(
+        self, task: Task, priority: int, decision: Bind, cancelled: tuple[str, ...], asked: PodRequest | None = None
+    ) -> Started:
+        """Carry out a decision. With `asked`, the pod that it answers, the task gets the virtual cells it was to have."""
         pods: list[PodRequest] = []
         infos: list[BindInfo] = []
         chain, members = decision.bind_info.cell_chain, decision.bind_info.members
@@ -135,6 +138,8 @@ class HivedCluster:
             for place in member:
                 pods.append(pod_of(task, spec, len(pods)))
                 infos.append(BindInfo(place.node, place.leaf_cell_indices, chain, members))
+        if asked is not None:
+            pods[0], infos[0] = asked, decision.bind_info
         times = self._saves.started(task, self._now_s) if self.state.spec.rules is Rules.BETTER else None
         for slot, (pod, info) in enumerate(zip(pods, infos, strict=True)):
             more += self._allocate(PodAllocated(pod, info, () if slot else decision.lazily_preempted, times))

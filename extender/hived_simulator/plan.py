@@ -257,9 +257,8 @@ def _check_queued(changes: Sequence[Change], policies: Sequence[Policy]) -> None
     queued = [policy.name for policy in policies if policy.kind.value in QUEUES]
     for change in changes:
         if queued and not change.cells:
-            raise UserError(
-                f"--what {change.text!r}: under {queued[0]}, expected fail, drain, cordon or heal; leave one of them out"
-            )
+            expected = "expected fail, drain, cordon or heal, or no policy with queues"
+            raise UserError(f"--what {change.text!r}: under {queued[0]}, {expected}")
 
 
 def _policies(spec: ClusterSpec, main: Input, options: Options) -> tuple[tuple[Policy, ...], dict[str, ClusterSpec]]:

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hived.copying import copy_state
 from hived.decisions import Bind, Wait
 from hived.errors import UserError
-from hived.events import PodAllocated, ScheduleRequested
+from hived.events import ScheduleRequested
 from hived.scheduler import Asked, handle
 from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, Rules
 from hived.state import State
@@ -49,7 +48,7 @@ class QueuedCluster(HivedCluster):
         self._tasks[key] = task
 
     def hold(self, ask: Ask, pending: Pending) -> Bind | Wait:
-        """See `room.Room`. Cost: a search; with claims, three copies of the state more."""
+        """See `room.Room`. Cost: a search; with claims, two copies of the state more."""
         asked, task = self._asked(ask), self._tasks[ask.unit.key]
         event = ScheduleRequested(asked.pod, now_s=self._known_s, own=asked.own)
         try:
@@ -59,17 +58,15 @@ class QueuedCluster(HivedCluster):
         if not isinstance(found, Bind):
             return found if isinstance(found, Wait) else Wait(REFUSED)
         claims = self._claims(pending)
-        if claims and not self._spares(asked.pod, found, claims):
+        if claims and not self._spares(asked, claims):
             return Wait(CLAIMED)
-        self.started[ask.unit.key] = self._start(task, _priority(ask), found, found.cancelled)
+        self.started[ask.unit.key] = self._start(task, _priority(ask), found, found.cancelled, asked.pod)
         return found
 
-    def _spares(self, pod: PodRequest, found: Bind, claims: Sequence[Claim]) -> bool:
-        """Do the claims still get their cells if a pod is bound?"""
-        after = copy_state(self.state)
-        handle(after, PodAllocated(pod, found.bind_info))
-        now_s = self._known_s
-        return met(_Present(after, now_s), claims) == met(_Present(self.state, now_s), claims)
+    def _spares(self, asked: Asked, claims: Sequence[Claim]) -> bool:
+        """Do the claims still get their cells if this request gets some now?"""
+        present = _Present(self.state, self._known_s)
+        return met(present, [Claim(asked, ()), *claims]) == [0, *(number + 1 for number in met(present, claims))]
 
     def victims(self, ask: Ask, candidates: Sequence[str], pending: Pending) -> Victims | None:
         """See `room.Room`. Every group has a unit. Cost: a copy of the state, and O(victims) searches."""

@@ -1,6 +1,7 @@
 """The event loop of jobs that wait in queues: `hived_extender.queues` decides whose turn it is, as in production.
 
-After the events of each moment there is a turn. Tasks that it stops leave after the grace period, and keep their places.
+After the events of each moment there is a turn. Tasks that it stops leave after the grace period, and keep their
+places.
 """
 
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ class QueuedLoop(Loop):
 
     late_s : by how much tasks first started later than their own schedule had started them, by group; only those that
         it had
+    borrowed_s, given_back_s : leaf-seconds of runs on borrowed cells, and of those that ended as they were taken back
     """
 
     cluster: QueuedCluster
@@ -35,6 +37,7 @@ class QueuedLoop(Loop):
         """See `Loop`."""
         super().__init__(cluster, tasks, changes, Manner(grace_s, lends_over_quota=queueing.borrows), every_s)
         self.late_s: dict[str, float] = {}
+        self.borrowed_s = self.given_back_s = 0.0
         self._queueing = queueing
         self._queues = Queues(cluster.spec)
         self._queues.told_rules(Rules(default=QueueRules(policy=queueing.policy, borrows=queueing.borrows)))
@@ -60,6 +63,10 @@ class QueuedLoop(Loop):
 
     def _leave(self, task: Task) -> None:
         key = self._keys[task.group]
+        if task.runs_as == OPPORTUNISTIC_PRIORITY:
+            ran_s = (self.now.at_s - task.lent_from_s) * task.shape.leaf_count
+            self.borrowed_s += ran_s
+            self.given_back_s += ran_s * (task.phase is not Phase.ENDED)
         super()._leave(task)
         if task.phase is Phase.ENDED:
             self._queues.ended(key, self.now.at_s)

@@ -52,7 +52,10 @@ class Queueing(msgspec.Struct, frozen=True):
         """The limit that a task declares, None if it has none. All tasks of a job declare alike."""
         if not self.limit_factor:
             return None
-        if self.unlimited_share and random.Random(f"limits/{self.seed}/{task.place[0]}").random() < self.unlimited_share:
+        if (
+            self.unlimited_share
+            and random.Random(f"limits/{self.seed}/{task.place[0]}").random() < self.unlimited_share
+        ):
             return None
         return rounded_up(task.duration_s * self.limit_factor)
 

@@ -161,7 +161,11 @@ def command(ctx: click.Context, /, *, folder: str | None, out: Path | None, **gi
     with stop_signal() as stop:
         is_done = campaign.run(_teller(campaign.is_resumed), stop.is_set, time.monotonic, SAVE_S)
     if not is_done:
-        how = f"goes on from the checkpoint in {out}" if campaign.can_resume else "begins anew, with --through service or queues"
+        how = (
+            f"goes on from the checkpoint in {out}"
+            if campaign.can_resume
+            else "begins anew, with --through service or queues"
+        )
         click.echo(f"interrupted; the same command {how}", err=True)
         ctx.exit(INTERRUPTED)
     write_report([out], out / NAME)
