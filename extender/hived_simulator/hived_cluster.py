@@ -128,7 +128,7 @@ class HivedCluster:
     def _start(
         self, task: Task, priority: int, decision: Bind, cancelled: tuple[str, ...], asked: PodRequest | None = None
     ) -> Started:
-        """Carry out a decision. With `asked`, the pod that it answers, the task gets the virtual cells it was to have."""
+        """Carry out a decision. With `asked`, the pod that it answers, the task gets just the cells decided for it."""
         pods: list[PodRequest] = []
         infos: list[BindInfo] = []
         chain, members = decision.bind_info.cell_chain, decision.bind_info.members

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from hived.errors import UserError
 from hived.specs import Rules
 from hived_simulator.durations import parse_duration
+from hived_simulator.loop import Loop
 from hived_simulator.outcomes import HOUR_S, Outcome, outcomes
 from hived_simulator.plan import Options, Plan, make_plan
 from hived_simulator.queued_loop import QueuedLoop
@@ -31,15 +32,16 @@ LARGE = 16
 """Leaf cells of a large gang, at the least."""
 
 PHILLY = ROOT / "examples" / "philly"
-ALONE = {
-    "queue-strict": "queue-strict",
-    "queue:alone": "queue:alone",
-    "queue-priority:alone": "queue-priority:alone",
+POLICIES = {
+    "hived": None,
+    "queue-strict": None,
+    "queue-priority:alone": None,
+    "queue:alone": None,
     "queue-block": "queue-strict",
-    "queue": "queue:alone",
     "queue-priority": "queue-priority:alone",
+    "queue": "queue:alone",
 }
-"""The policies, each with the one that orders alike and does not borrow."""
+"""The policies; those that borrow each with the one that orders alike and does not. `hived` has no queues."""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -58,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     runs = run_all(plan, given.jobs)
-    figures = [_with_later(name, runs, given.options.grace_s) for name in ALONE]
+    figures = [_with_later(name, runs, given.options.grace_s) for name in POLICIES]
     if given.plot is not None:
         given.plot.write_text(picture(figures))
     print(msgspec.json.encode(figures).decode() if given.json else table(figures))
@@ -67,23 +69,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def study_of(config: Path, trace: Path, options: Options) -> Plan:
     """The plan of a study, by `rules: 2`. Raises UserError for files that cannot be used."""
-    plan = make_plan(config, trace, replace(options, against=tuple(ALONE)))
+    queued = tuple(name for name in POLICIES if name != "hived")
+    plan = make_plan(config, trace, replace(options, against=queued, has_backfill=True))
     return replace(plan, specs={name: with_fields(spec, rules=Rules.BETTER) for name, spec in plan.specs.items()})
 
 
 def run_all(plan: Plan, process_limit: int) -> dict[str, Run]:
     """The runs of all policies by name, in any number of processes."""
     if process_limit == 1:
-        return {name: run(plan, name) for name in ALONE}
+        return {name: run(plan, name) for name in POLICIES}
     with ProcessPoolExecutor(process_limit) as pool:
-        return dict(zip(ALONE, pool.map(partial(run, plan), ALONE), strict=True))
+        return dict(zip(POLICIES, pool.map(partial(run, plan), POLICIES), strict=True))
 
 
 def run(plan: Plan, name: str) -> Run:
     """One policy's run of the trace."""
     policy = next(policy for policy in plan.policies if policy.name == name.replace(":", "-"))
     loop, began = plan.loop(policy, plan.trace), monotonic()
-    assert isinstance(loop, QueuedLoop), "the study has policies with queues alone"
     while not loop.is_over:
         loop.step()
     loop.finish()
@@ -92,10 +94,10 @@ def run(plan: Plan, name: str) -> Run:
     return Run(_figures(name, loop, found, plan.options.grace_s), [one.started_s for one in found])
 
 
-def _figures(name: str, loop: QueuedLoop, found: Sequence[Outcome], grace_s: float) -> Figures:
+def _figures(name: str, loop: Loop, found: Sequence[Outcome], grace_s: float) -> Figures:
     used_s = sum(usage.used_s for usage in loop.usage.values())
     there_s = loop.cluster.measure().leaf_count * min(loop.window_s, loop.now.at_s)
-    return Figures(
+    figures = Figures(
         policy=name,
         jobs=len(found),
         delay=delays(one.delay_s for one in found),
@@ -103,18 +105,26 @@ def _figures(name: str, loop: QueuedLoop, found: Sequence[Outcome], grace_s: flo
         large_delay=delays(one.delay_s for one in found if one.leaf_count >= LARGE),
         utilisation=used_s / there_s if there_s else 0.0,
         end_s=max((one.ended_s for one in found if one.ended_s is not None), default=0.0),
-        borrowed_hours=loop.borrowed_s / HOUR_S,
-        given_back_hours=loop.given_back_s / HOUR_S,
         lost_hours=sum(one.lost_leaf_s for one in found) / HOUR_S,
         evictions=sum(one.eviction_count for one in found),
+    )
+    if not isinstance(loop, QueuedLoop):
+        return figures
+    return replace(
+        figures,
+        borrowed_hours=loop.borrowed_s / HOUR_S,
+        given_back_hours=loop.given_back_s / HOUR_S,
         over_bound=sum(late_s > grace_s + SLIGHT_S for late_s in loop.late_s.values()),
     )
 
 
 def _with_later(name: str, runs: dict[str, Run], grace_s: float) -> Figures:
-    """The figures with a policy's starts compared to the run in which nobody borrows."""
-    own, alone = runs[name], runs[ALONE[name]]
-    pairs = [(start, other) for start, other in zip(own.started_s, alone.started_s, strict=True) if other is not None]
+    """The figures, with starts compared to the run in which nobody borrows."""
+    own, alone = runs[name], POLICIES[name]
+    if alone is None:
+        return own.figures
+    starts = zip(own.started_s, runs[alone].started_s, strict=True)
+    pairs = [(start, other) for start, other in starts if other is not None]
     late = [start - other for start, other in pairs if start is not None and start > other + grace_s + SLIGHT_S]
     never = sum(start is None for start, _ in pairs)
     return replace(own.figures, later=len(late) + never, later_most_s=max(late, default=0.0))

@@ -16,10 +16,11 @@ class Figures(msgspec.Struct, frozen=True):
     large_jobs, large_delay : of jobs with 16 leaf cells or more
     utilisation : the part of all leaf-hours until the last submission that was used
     end_s : when the last job ended
-    borrowed_hours, given_back_hours : leaf-hours of runs on borrowed cells, and of those that ended by being taken back
     lost_hours : leaf-hours of work that had to be done again
-    over_bound : jobs that started later than their own schedule plus the grace period
-    later, later_most_s : jobs that start later than where nobody borrows, plus the grace period; by how much at most
+    borrowed_hours, given_back_hours : leaf-hours of runs on borrowed cells, and of those that ended by being taken back
+    over_bound : jobs that started later than their own schedule plus the grace period; None without queues
+    later, later_most_s : jobs that start later than where nobody borrows, plus the grace period, and by how much at
+        most; None if nobody borrows
     """
 
     policy: str
@@ -29,36 +30,39 @@ class Figures(msgspec.Struct, frozen=True):
     large_delay: Delays
     utilisation: float
     end_s: float
-    borrowed_hours: float
-    given_back_hours: float
     lost_hours: float
     evictions: int
-    over_bound: int
-    later: int = 0
-    later_most_s: float = 0.0
+    borrowed_hours: float = 0.0
+    given_back_hours: float = 0.0
+    over_bound: int | None = None
+    later: int | None = None
+    later_most_s: float | None = None
 
 
 def table(figures: Sequence[Figures]) -> str:
     """A table in Markdown; delays in minutes."""
     head = (
-        "Policy", "Mean, min", "P50", "P95", "Large: mean, min", "P50", "P95", "GPUs in use", "GPU-h borrowed",
-        "given back", "lost", "Evictions", "Over the bound", "Later than alone",
+        "Policy", "16+ GPUs: mean", "P95", "All jobs: mean", "P95", "GPUs in use", "GPU-h borrowed", "GPU-h lost",
+        "Evictions", "Over the bound", "Later than alone",
     )  # fmt: skip
     rows = [head, ("---", *["---:"] * (len(head) - 1)), *map(_row, figures)]
     first = figures[0]
     large = f"{first.large_delay.never} of {first.large_jobs:,} large"
-    never = f"Never started: {first.delay.never} of {first.jobs:,} jobs, {large}."
+    never = f"Never started: {first.delay.never} of {first.jobs:,} jobs, {large}. Delays are minutes."
     return "\n".join(["| " + " | ".join(row) + " |" for row in rows] + ["", never])
 
 
 def _row(one: Figures) -> tuple[str, ...]:
-    delays = [each for own in (one.delay, one.large_delay) for each in (own.mean, own.p50, own.p95)]
-    hours = (one.borrowed_hours, one.given_back_hours, one.lost_hours)
-    later = f"{one.later:,}" + (f" (most {_minutes(one.later_most_s)} min)" if one.later else "")
+    delays = (each for own in (one.large_delay, one.delay) for each in (own.mean, own.p95))
+    later = _count(one.later) + (f" (most {_minutes(one.later_most_s)})" if one.later and one.later_most_s else "")
     return (
-        f"`{one.policy}`", *map(_minutes, delays), f"{one.utilisation:.1%}", *(f"{each:,.0f}" for each in hours),
-        f"{one.evictions:,}", f"{one.over_bound:,}", later,
+        f"`{one.policy}`", *map(_minutes, delays), f"{one.utilisation:.1%}", f"{one.borrowed_hours:,.0f}",
+        f"{one.lost_hours:,.0f}", f"{one.evictions:,}", _count(one.over_bound), later,
     )  # fmt: skip
+
+
+def _count(number: int | None) -> str:
+    return "" if number is None else f"{number:,}"
 
 
 def _minutes(seconds: float) -> str:
