@@ -48,7 +48,6 @@ class Kind(StrEnum):
     QUEUE = "queue"
     QUEUE_PRIORITY = "queue-priority"
     QUEUE_BLOCK = "queue-block"
-    QUEUE_STRICT = "queue-strict"
 
 
 BASELINES = (Kind.PRIVATE, Kind.QUOTA_BEST_FIT, Kind.QUOTA_SPREAD)

@@ -14,12 +14,10 @@ from hived_simulator.tasks import Task
 ALONE = "alone"
 """`queue:alone`: nobody borrows."""
 
-STRICT = "queue-strict"
 NAMES = {
     "queue": QueuePolicy.HIVED,
     "queue-priority": QueuePolicy.PRIORITY,
     "queue-block": QueuePolicy.BLOCK,
-    STRICT: QueuePolicy.BLOCK,
 }
 
 _MINUTE_S, _HOUR_S, _DAY_S = 60.0, 3600.0, 86400.0
@@ -76,4 +74,4 @@ def queueing_named(text: str) -> tuple[str, QueuePolicy, bool]:
     name, has_words, words = text.partition(":")
     if has_words and words != ALONE:
         raise UserError(f"--against {text!r}: expected {name} or {name}:{ALONE}")
-    return name, NAMES[name], not has_words and name != STRICT
+    return name, NAMES[name], not has_words

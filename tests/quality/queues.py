@@ -34,10 +34,10 @@ LARGE = 16
 PHILLY = ROOT / "examples" / "philly"
 POLICIES = {
     "hived": None,
-    "queue-strict": None,
+    "queue-block:alone": None,
     "queue-priority:alone": None,
     "queue:alone": None,
-    "queue-block": "queue-strict",
+    "queue-block": "queue-block:alone",
     "queue-priority": "queue-priority:alone",
     "queue": "queue:alone",
 }

@@ -15,10 +15,6 @@ def test_a_policy_named_alone_does_not_borrow() -> None:
     assert queueing_named("queue-priority") == ("queue-priority", Policy.PRIORITY, True)
 
 
-def test_strict_queues_never_borrow() -> None:
-    assert queueing_named("queue-strict") == ("queue-strict", Policy.BLOCK, False)
-
-
 def test_other_words_after_the_colon_are_refused() -> None:
     with pytest.raises(UserError, match="'queue:30m': expected queue or queue:alone"):
         queueing_named("queue:30m")
