@@ -32,8 +32,9 @@ LARGE = 16
 """Leaf cells of a large gang, at the least."""
 
 PHILLY = ROOT / "examples" / "philly"
+NO_QUEUES = "no queues"
 POLICIES = {
-    "hived": None,
+    NO_QUEUES: None,
     "queue-block:alone": None,
     "queue-priority:alone": None,
     "queue:alone": None,
@@ -41,7 +42,7 @@ POLICIES = {
     "queue-priority": "queue-priority:alone",
     "queue": "queue:alone",
 }
-"""The policies; those that borrow each with the one that orders alike and does not. `hived` has no queues."""
+"""The policies; those that borrow each with the one that orders alike and does not."""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -69,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def study_of(config: Path, trace: Path, options: Options) -> Plan:
     """The plan of a study, by `rules: 2`. Raises UserError for files that cannot be used."""
-    queued = tuple(name for name in POLICIES if name != "hived")
+    queued = tuple(name for name in POLICIES if name != NO_QUEUES)
     plan = make_plan(config, trace, replace(options, against=queued, has_backfill=True))
     return replace(plan, specs={name: with_fields(spec, rules=Rules.BETTER) for name, spec in plan.specs.items()})
 
@@ -84,7 +85,8 @@ def run_all(plan: Plan, process_limit: int) -> dict[str, Run]:
 
 def run(plan: Plan, name: str) -> Run:
     """One policy's run of the trace."""
-    policy = next(policy for policy in plan.policies if policy.name == name.replace(":", "-"))
+    planned = "hived" if name == NO_QUEUES else name.replace(":", "-")
+    policy = next(policy for policy in plan.policies if policy.name == planned)
     loop, began = plan.loop(policy, plan.trace), monotonic()
     while not loop.is_over:
         loop.step()

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.quality.queues import POLICIES, main
+from tests.quality.queues import NO_QUEUES, POLICIES, main
 
 CONFIG = """\
 physicalCluster:
@@ -61,7 +61,7 @@ def test_gangs_wait_less_with_a_reservation_than_where_small_jobs_go_past_them(
     figures: dict[str, dict[str, object]],
 ) -> None:
     for reserved in ("queue:alone", "queue"):
-        assert mean(figures[reserved]) < mean(figures["hived"]) / 2
+        assert mean(figures[reserved]) < mean(figures[NO_QUEUES]) / 2
         assert mean(figures[reserved]) < mean(figures["queue-priority:alone"]) / 2
 
 
