@@ -5,6 +5,7 @@ Played on a copy of the state, claim by claim; nothing changes. Only asked while
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -17,7 +18,18 @@ from hived.scheduler import Asked, handle, plan_in_turn
 from hived.specs import PodRequest
 from hived.state import State
 from hived.topology import BoolArray
-from hived_extender.service.core import Core
+
+
+class Present(Protocol):
+    """A cluster now: its state, and the time in seconds since 1970, None if that does not count."""
+
+    @property
+    def state(self) -> State:
+        """The state; it stays as it is."""
+
+    @property
+    def now_s(self) -> float | None:
+        """The time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +40,7 @@ class Claim:
     leaving: Sequence[PodRequest]
 
 
-def met(core: Core, claims: Sequence[Claim]) -> list[int]:
+def met(core: Present, claims: Sequence[Claim]) -> list[int]:
     """The claims that get their cells in turn, beside all that holds cells now. Cost O(cells + groups)."""
     return _play(copy_state(core.state), claims, core.now_s)
 
@@ -40,7 +52,7 @@ class Afterwards:
     cells then, so a request has to have cells either way.
     """
 
-    def __init__(self, core: Core, claims: Sequence[Claim], leaving: Sequence[PodRequest]) -> None:
+    def __init__(self, core: Present, claims: Sequence[Claim], leaving: Sequence[PodRequest]) -> None:
         self._now_s = core.now_s
         self._present, self._leaving = core.state, leaving
         self._claimed = [[claim.asked] for claim in claims if claim.asked is not None]
