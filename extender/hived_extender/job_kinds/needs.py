@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived.specs import GroupSpec, MemberSpec, PodSpec
-from hived_extender.job_kinds import marks
-from hived_extender.job_kinds.job import Job, Role
+from hived_extender.job_kinds import gangs, marks
+from hived_extender.job_kinds.job import Job, JobState, Role
 from hived_extender.pods.annotations import MAX_COUNT, SCHEDULING_SPEC, is_quickly_read, read_spec
 from hived_extender.pods.declared import declared_limit
 from hived_extender.pods.dialects.description import Description
@@ -56,6 +56,8 @@ def need_of(job: Job, interpreter: Interpreter) -> Need | None:
         raise UserError(f"{job.ref}: its {job.roles_in.kind} {job.roles_in.name}, which has its pods, is not there yet")
     pods = [(role, _pod_of(job, role)) for role in job.roles]
     ours = [(role, pod, spec) for role, pod in pods if (spec := _spec_of(job, role, pod, interpreter)) is not None]
+    if job.ref.kind == gangs.KIND and job.state is JobState.HELD:
+        _check_is_whole(job, [pod for _, pod in pods], interpreter)
     if not ours:
         return None
     spec = _merged(job, [(role, own) for role, _, own in ours])
@@ -68,10 +70,22 @@ def need_of(job: Job, interpreter: Interpreter) -> Need | None:
         spec,
         _amounts(pods),
         marks.user_of(job.labels, job.annotations, job.ref.namespace),
-        marks.is_preemptible(job.labels),
+        job.comes_back and marks.is_preemptible(job.labels),
         _limit(job, [pod for _, pod in pods]),
         tuple((pod, role.count) for role, pod, _ in by_size),
     )
+
+
+def _check_is_whole(job: Job, pods: Sequence[Pod], interpreter: Interpreter) -> None:
+    """Raise UserError while pods of a gang that start together are not there yet."""
+    try:
+        said = [None if asks_in_own_words(pod.annotations) else interpreter.describe(pod) for pod in pods]
+        members = [gangs.members_of(pod, each) for pod, each in zip(pods, said, strict=True)]
+    except UserError as error:
+        raise UserError(f"{job.ref}: {error.message}") from None
+    together = sorted({gang for each in said if each is not None for gang in each.groups or ()})
+    if waits_for := gangs.missing(job.ref, members, together):
+        raise UserError(f"{job.ref}: {waits_for}")
 
 
 def is_ours(job: Job, interpreter: Interpreter) -> bool:
