@@ -166,7 +166,7 @@ class Turns:
 
     def _job_gone(self, name: JobName, key: str, now: float) -> None:
         self._names.pop(name, None)
-        self._bar(name, key)
+        self._put(JobsBarred(freed=(name,)))  # a later job of the name may be in no queue
         if key in self._refs:
             self.book.job_gone(self._refs.pop(key)[0], now)
             self._put(HoldDropped(key))
