@@ -12,7 +12,7 @@ import socket
 import tempfile
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -99,11 +99,12 @@ def installed(plane: ControlPlane, controller: Controller, *options: str, **sett
             _apply(plane, [_secret(controller, pair, authority)])
             _take_for_mounted(stack)
         if not webhooks:
-            ports = Ports(0, ports.health)
+            ports = replace(ports, webhook=0)
         process = _process(plane, controller, Path(folder), ports, options, settings)
         stack.callback(process.stop)
-        stack.callback(_delete, plane, webhooks)
-        _apply(plane, webhooks)
+        if webhooks:
+            stack.callback(_delete, plane, webhooks)
+            _apply(plane, webhooks)
         process.start(ready_s=180)
         yield process
 

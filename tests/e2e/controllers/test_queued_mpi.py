@@ -7,8 +7,8 @@ import pytest
 
 from tests.e2e.controllers.installing import installed
 from tests.e2e.controllers.kinds import MPI_OPERATOR
-from tests.e2e.controllers.queued import COUNT, named, see_whose_pods_they_are, take_its_course
-from tests.e2e.controllers.racks import SCHEDULER, Racks, template
+from tests.e2e.controllers.queued import named, see_whose_pods_they_are, take_its_course
+from tests.e2e.controllers.racks import Racks, template
 from tests.e2e.plane import ControlPlane
 
 Json = dict[str, Any]
@@ -29,11 +29,10 @@ def racks(shared_racks: Racks, operator: None) -> Iterator[Racks]:
 
 
 def mpi_job() -> Json:
-    """A launcher without devices, and workers on whole nodes."""
-    launcher = {"spec": {"schedulerName": SCHEDULER, "containers": [{"name": "launcher", "image": "none"}]}}
+    """A launcher with one device, and a worker on a whole node."""
     roles = {
-        "Launcher": {"replicas": 1, "template": launcher},
-        "Worker": {"replicas": COUNT, "template": template(name="worker")},
+        "Launcher": {"replicas": 1, "template": template(1, name="launcher")},
+        "Worker": {"replicas": 1, "template": template(name="worker")},
     }
     spec = {"slotsPerWorker": 4, "runPolicy": {"cleanPodPolicy": "Running"}, "mpiReplicaSpecs": roles}
     return {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "spec": spec}
