@@ -41,7 +41,7 @@ def gang_of(pod: Pod) -> JobName | None:
     """
     annotations = pod.annotations
     if marks.GANG in annotations:
-        name = annotations[marks.GANG]
+        name, _, _ = annotations[marks.GANG].partition("/")
     elif gates.GATE in pod.gates:
         name = _name_of(pod)
     else:
@@ -64,7 +64,8 @@ def names_gang(pod: Pod) -> bool:
 def read(name: JobName, pods: Sequence[Document]) -> Job:
     """The job of a gang, some pods of which are there; a role each. Raises UserError.
 
-    It is one job for as long as the object that makes its pods is there, without one as long as its oldest pod is.
+    It is one job for as long as the object that makes its pods is there. Without one it is named after its oldest pod;
+    a mark keeps that name.
     """
     roots = sorted((root_of(pod) for pod in pods), key=_age)
     maker = _maker(name, roots)
@@ -73,8 +74,9 @@ def read(name: JobName, pods: Sequence[Document]) -> Job:
     annotations = {key: text for root in reversed(roots) for key, text in _annotations(root).items()}
     owner = maker or JobRef("v1", "Pod", name.namespace, first.text("name"), first.text("uid"))
     left = [root for root in roots if not _is_over(root) and not _is_leaving(root)]
+    marked = annotations.get(marks.GANG, "").partition("/")[2]
     return Job(
-        JobRef("v1", KIND, name.namespace, name.name, owner.uid),
+        JobRef("v1", KIND, name.namespace, name.name, owner.uid if maker else marked or owner.uid),
         first.text("resourceVersion"),
         seconds_of(first.text("creationTimestamp")) or 0.0,
         first.texts("labels"),
@@ -115,10 +117,10 @@ def members_of(pod: Pod, said: Description | None) -> tuple[GangKey | None, int]
     return said.gang, max(said.minimum or 1, tasks)
 
 
-def lift(namespace: str, name: str, uid: str, gang: str, annotations: Mapping[str, str]) -> Write:
+def lift(namespace: str, name: str, uid: str, gang: JobRef, annotations: Mapping[str, str]) -> Write:
     """Take our gate from a pod and leave the mark, with these annotations; no effect on the spec of one without it."""
     write = gates.lift(namespace, name, uid)
-    metadata = {**write.body["metadata"], "annotations": {**annotations, marks.GANG: gang}}
+    metadata = {**write.body["metadata"], "annotations": {**annotations, marks.GANG: f"{gang.name}/{gang.uid}"}}
     return Write(write.verb, write.path, {**write.body, "metadata": metadata}, uid, may_be_missing=True)
 
 

@@ -12,7 +12,7 @@ HELD = PREFIX + "queue-held"
 until hived takes the annotation away."""
 
 GANG = PREFIX + "queue-gang"
-"""On a plain pod whose gate was lifted: the name of the gang that it waited with."""
+"""On a plain pod whose gate was lifted: the gang that it waited with, `NAME/UID`."""
 
 USER = PREFIX + "user"
 """The owner of a job, for limits per user."""

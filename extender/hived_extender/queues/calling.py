@@ -80,7 +80,7 @@ class JobCaller:
         pods = [(pod.namespace, pod.name, pod.uid) for pod in self._pods_of(action)]
         match action.change:
             case Change.LET_GO:
-                return [gangs.lift(*pod, action.job.name, annotations) for pod in pods]
+                return [gangs.lift(*pod, action.job, annotations) for pod in pods]
             case Change.CALL_BACK:
                 return [gates.remove(*pod) for pod in pods]
             case Change.KEEP:

@@ -38,7 +38,7 @@ def seen(**changes: Any) -> Pod:
     [
         ({"annotations": GROUPS}, "ring"),
         ({"annotations": GROUPS, "is_gated": False}, None),
-        ({"annotations": {marks.GANG: "ring"}, "is_gated": False}, "ring"),
+        ({"annotations": {marks.GANG: "ring/u"}, "is_gated": False}, "ring"),
         ({"annotations": GROUPS | {marks.QUEUE: "off"}}, None),
         ({"annotations": GROUPS, "labels": {marks.KUEUE_QUEUE: "team"}}, None),
         ({"annotations": GROUPS, "ownerReferences": [MAKER]}, "ring"),
@@ -78,6 +78,11 @@ def test_a_gang_is_a_job_of_its_oldest_pod_where_nobody_makes_its_pods() -> None
     assert job.roles[1].template["metadata"]["labels"] == {"a": "b"}
     assert job.owner is not None
     assert (job.owner.kind, job.owner.uid, job.comes_back) == ("Pod", "a", False)
+
+
+def test_a_gang_that_was_let_go_stays_the_same_without_its_oldest_pod() -> None:
+    left = [pod(name, is_gated=False, annotations={marks.GANG: "ring/a"}) for name in ("b", "c")]
+    assert gangs.read(RING, left).ref.uid == "a"
 
 
 def test_a_gang_is_a_job_of_the_object_that_makes_its_pods() -> None:
@@ -125,7 +130,8 @@ def test_a_gang_waits_for_its_pods_and_for_gangs_that_start_with_it() -> None:
 
 
 def test_the_mark_comes_with_the_call_that_lifts_the_gate() -> None:
-    write = gangs.lift("team", "a", UID, "ring", {"example.com/kept": "yes"})
+    gang = gangs.read(RING, [pod("b"), pod("a")]).ref
+    write = gangs.lift("team", "a", UID, gang, {"example.com/kept": "yes"})
     assert (write.verb, write.path) == (Verb.PATCH_LISTS, "/api/v1/namespaces/team/pods/a")
-    assert write.body["metadata"] == {"uid": UID, "annotations": {"example.com/kept": "yes", marks.GANG: "ring"}}
+    assert write.body["metadata"] == {"uid": UID, "annotations": {"example.com/kept": "yes", marks.GANG: "ring/a"}}
     assert write.body["spec"] == {"schedulingGates": [{"name": gates.GATE, "$patch": "delete"}]}

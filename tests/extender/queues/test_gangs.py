@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hived_extender.job_kinds import gates, marks
-from tests.extender.queues.embedded_jobs import FOR_EVER, PODS, Jobs, jobs_on, template
+from tests.extender.queues.embedded_jobs import CONFIG, FOR_EVER, PODS, Jobs, jobs_on, template
 
 KOORDINATOR = "gang.scheduling.koordinator.sh/"
 MAKER = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "set", "uid": "11111111", "controller": True}
@@ -60,7 +60,20 @@ def test_a_gang_waits_for_its_pods_and_all_gates_are_lifted_then(jobs: Jobs) -> 
     jobs.delete("single")
     member(jobs, "ring", 1)
     jobs.expect(lambda: len(jobs.nodes("ring")) == 2, lambda: phase(jobs, "ring") == "Running")
-    assert {one["metadata"]["annotations"][marks.GANG] for one in pods(jobs, "ring")} == {"ring"}
+    (mark,) = {one["metadata"]["annotations"][marks.GANG] for one in pods(jobs, "ring")}
+    assert mark.startswith("ring/")
+
+
+def test_a_gang_goes_on_in_another_term(jobs: Jobs) -> None:
+    for number in range(2):
+        member(jobs, "ring", number)
+    jobs.expect(lambda: len(jobs.nodes("ring")) == 2, lambda: phase(jobs, "ring") == "Running")
+    before = jobs.running.extender.queues.turns
+    jobs.running.extender.queues._term = None
+    jobs.expect(lambda: jobs.running.extender.queues.turns is not before)
+    jobs.create("next", "b")
+    jobs.expect(lambda: jobs.queued("b") == ["next"], lambda: phase(jobs, "ring") == "Running")
+    assert len(jobs.nodes("ring")) == 2
 
 
 def test_a_gang_waits_in_the_queue_until_there_are_cells_for_all_of_it(jobs: Jobs) -> None:
@@ -139,3 +152,15 @@ def test_one_plain_pod_with_the_gate_waits_as_a_job_of_its_own(jobs: Jobs) -> No
     jobs.expect(lambda: phase(jobs, "alone-0") == "Enqueued")
     jobs.delete("first")
     jobs.expect(lambda: len(jobs.nodes("alone")) == 1)
+
+
+def test_gangs_are_let_go_where_queues_are_switched_off(jobs: Jobs) -> None:
+    jobs.create("first", "b")
+    jobs.expect(lambda: jobs.runs("first"))
+    for number in range(2):
+        member(jobs, "ring", number)
+    jobs.expect(lambda: phase(jobs, "ring") == "Enqueued")
+    jobs.push(CONFIG.replace("enabled: true", "enabled: false"))
+    jobs.expect(lambda: not any(one["spec"].get("schedulingGates") for one in pods(jobs, "ring")))
+    jobs.delete("first")
+    jobs.expect(lambda: len(jobs.nodes("ring")) == 2)
