@@ -13,7 +13,8 @@ from collections.abc import Callable
 from hived.errors import InvariantError
 from hived.specs import ClusterSpec
 from hived_config.queueing import Queueing
-from hived_extender.job_kinds import kinds
+from hived_extender.job_kinds import gangs as gang_kind
+from hived_extender.job_kinds import gates, kinds
 from hived_extender.job_kinds.job import Job
 from hived_extender.job_kinds.needs import Need, need_of
 from hived_extender.kube.client import KubeClient, KubeError
@@ -21,9 +22,10 @@ from hived_extender.kube.events import WARNING, EventRecorder
 from hived_extender.kube.metrics import Metrics, QueueGauges
 from hived_extender.kube.optional_kinds import OptionalKinds
 from hived_extender.pods.proofs import Prover
-from hived_extender.queues.book import Action
+from hived_extender.queues.book import Action, Change
 from hived_extender.queues.calling import JobCaller
 from hived_extender.queues.counting import gauges
+from hived_extender.queues.gangs import WatchedGangs
 from hived_extender.queues.letting_go import LettingGo
 from hived_extender.queues.publishing import KINDS as OBJECT_KINDS
 from hived_extender.queues.publishing import Publisher
@@ -87,6 +89,8 @@ class QueueDesk:
         self.outside: dict[str, Claimed] = {}
         self.lock = threading.Lock()
         self.jobs = WatchedJobs(self._read_need, self._wake.set)
+        self.gangs = WatchedGangs(self.jobs, self._wake.set, clock)
+        service.follow_pods(self.gangs)
         self.publisher = Publisher(kube, clock)
         self._shared = Shared(prover, self.publisher, now, learned, self.outside)
         self._followed = OptionalKinds(kube, metrics, kinds.KINDS, self.jobs, "jobs")
@@ -136,6 +140,7 @@ class QueueDesk:
 
     def look(self) -> float | None:
         """Take facts in and take a turn. Returns after how many seconds to look again without news, None for never."""
+        self.gangs.look()
         if not self._service.is_ready or not self.queueing.is_enabled:
             self._end_term()
             self._let_all_go()
@@ -280,9 +285,20 @@ class QueueDesk:
         return self._service.runner.holds() and not self._service.fault
 
     def _pods_of(self, action: Action) -> list[PodName]:
-        """The pods of a job of a kind whose pods have gates."""
+        """The pods of a job of a kind whose pods have gates; of one that is called back without those that have them.
+
+        Pods of a gang that nobody makes anew stay, unless they are opportunistic by their own words.
+        """
+        name, is_gang = action.job.job_name, action.job.kind == gang_kind.KIND
         with self._service.runner.look() as machine:
-            return [record.named for record in machine.cache.jobs.pods_of(action.job.job_name)]
+            pods = machine.cache.jobs.pods_of(name)
+        if action.change is not Change.CALL_BACK:
+            return [record.named for record in pods]
+        if is_gang:
+            self.gangs.called_back(name)
+        may_go = not is_gang or action.kept.is_borrowed
+        gate = gates.GATE
+        return [one.named for one in pods if gate not in one.seen.gates and (may_go or one.seen.owner is not None)]
 
 
 class _Tree:

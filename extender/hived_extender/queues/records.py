@@ -48,7 +48,10 @@ class Phase(StrEnum):
 
 
 class UnitRecord(msgspec.Struct, frozen=True):
-    """All that a QueueUnit says of one job. `evicted_for` names the job that took its cells, "" if none did."""
+    """All that a QueueUnit says of one job. `evicted_for` names the job that took its cells, "" if none did.
+
+    The object is deleted with its `owner`, None for the job.
+    """
 
     job: JobRef
     queue: str
@@ -61,6 +64,7 @@ class UnitRecord(msgspec.Struct, frozen=True):
     pending: int = 0
     evicted_for: str = ""
     priority_class: str = ""
+    owner: JobRef | None = None
 
 
 class QueueRecord(msgspec.Struct, frozen=True):
@@ -107,8 +111,8 @@ def queue_status(record: QueueRecord) -> Object:
 
 def unit_object(record: UnitRecord) -> Object:
     """A QueueUnit to be created. It goes with its job."""
-    job = record.job
-    owner = {"apiVersion": job.api_version, "kind": job.kind, "name": job.name, "uid": job.uid}
+    job, by = record.job, record.owner or record.job
+    owner = {"apiVersion": by.api_version, "kind": by.kind, "name": by.name, "uid": by.uid}
     metadata = {
         "name": unit_name(job),
         "namespace": job.namespace,

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from hived.errors import UserError
 from hived.specs import ClusterSpec
 from hived_config.queueing import Queueing
-from hived_extender.job_kinds import kinds
+from hived_extender.job_kinds import gangs, kinds
 from hived_extender.job_kinds.gates import GATE
 from hived_extender.job_kinds.job import Job, JobName, JobRef
 from hived_extender.job_kinds.marks import is_marked_held
@@ -25,6 +25,7 @@ from hived_extender.pods.proofs import Prover
 from hived_extender.pods.wire import Pod
 from hived_extender.queues import kept
 from hived_extender.queues.book import Action, Book, Step
+from hived_extender.queues.kept import Kept
 from hived_extender.queues.ledger import Unlimited
 from hived_extender.queues.live_room import LiveRoom
 from hived_extender.queues.policies import QueueRules, Rules, policy_named
@@ -118,8 +119,7 @@ class Turns:
             except UserError as error:
                 problem = f"{job.ref}: {error.message}"
         is_new = job.ref.key not in self.book.entries
-        state = kept.read(job.annotations, job.ref.uid, self._prover)
-        self.book.job_seen(job, unit, state, now, problem, has_cells=is_first and self._has_cells(name))
+        self.book.job_seen(job, unit, self._kept(job), now, problem, has_cells=is_first and self._has_cells(name))
         self._bar(name, job.ref.key)
         if is_new and unit is not None:
             self._hold_again(unit)
@@ -207,10 +207,17 @@ class Turns:
 
     def _job_gone(self, name: JobName, key: str, now: float) -> None:
         self._names.pop(name, None)
-        self._bar(name, key)
+        self._put(JobsBarred(freed=(name,)))  # a later job of the name may be in no queue
         if key in self._refs:
             self.book.job_gone(self._refs.pop(key)[0], now)
             self._put(HoldDropped(key))
+
+    def _kept(self, job: Job) -> Kept:
+        """The state that is kept on a job. That of a gang was on its pods, which are gone once it is called back."""
+        found, entry = kept.read(job.annotations, job.ref.uid, self._prover), self.book.entries.get(job.ref.key)
+        if job.ref.kind != gangs.KIND or entry is None or entry.step.has_cells:
+            return found
+        return max(found, entry.kept, key=lambda one: one.since_s)
 
     def _unit_of(self, job: Job, need: Need) -> Unit:
         """The unit of a job. Raises UserError if its quota is unknown, or another virtual cluster's."""

@@ -112,6 +112,17 @@ def test_a_job_with_a_mistake_stays_held_and_others_go_past(jobs: Jobs) -> None:
     assert jobs.waits("wrong")
 
 
+def test_a_job_in_no_queue_runs_under_the_name_of_one_that_waited(jobs: Jobs) -> None:
+    jobs.create("first", "b", gpus=4)
+    jobs.expect(lambda: jobs.runs("first"))
+    jobs.create("again", "b")
+    jobs.expect(lambda: jobs.queued("b") == ["again"])
+    jobs.delete("again")
+    jobs.expect(lambda: jobs.queued("b") == [])
+    jobs.create("again", "b", gpus=4, suspend=False, annotations={f"{PREFIX}queue": "off"})
+    jobs.expect(lambda: len(jobs.nodes("again")) == 1)
+
+
 def test_a_job_that_says_so_is_in_no_queue(jobs: Jobs) -> None:
     jobs.create("off", "b", suspend=False, annotations={f"{PREFIX}queue": "off"})
     jobs.expect(lambda: jobs.nodes("off") == ["n1"] or jobs.nodes("off") == ["n2"])
