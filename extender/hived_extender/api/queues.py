@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+QueueAction = Literal["hold", "release", "move"]
+
 
 class QueuedJob(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """A job in a queue.
@@ -55,15 +57,26 @@ class QueueList(msgspec.Struct, frozen=True):
     items: list[QueueReport]
 
 
-class QueuedJobs(msgspec.Struct, frozen=True):
-    """The jobs of a queue: those that wait in their order, then the others."""
+class QueuedJobs(msgspec.Struct, frozen=True, kw_only=True):
+    """The jobs of a queue: those that wait in their order, then the others.
+
+    `total` counts them all. If there are more than `items`, `continue` of the next question gives those that follow.
+    """
 
     items: list[QueuedJob]
+    total: int = 0
+    next: str = msgspec.field(name="continue", default="")
 
 
 class QueueArgs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A change of one job's place. `to` is for moves: "front", "back", or the name of a job that waits in its queue."""
 
     job: str
-    action: Literal["hold", "release", "move"]
+    action: QueueAction
     to: str = ""
+
+
+def names_of(name: str) -> tuple[str, str, str]:
+    """All names of a job in a queue: "Kind/namespace/name", "namespace/name" and "name"."""
+    _, _, where = name.partition("/")
+    return name, where, where.rpartition("/")[2]

@@ -3,15 +3,14 @@
 Names of other tenants' jobs are masked before anything is chosen by a name, so that nobody finds a name by guessing.
 """
 
-import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import parse_qs
 
 from hived.errors import UserError
 from hived_extender.api.waiting import MASKED, FreeCells, IfArgs, Job
 from hived_extender.http.answers import Answer, Question
-from hived_extender.http.dumps import dump, unchanged
+from hived_extender.http.dumps import item_list, separated, tagged
 from hived_extender.http.masking import Mask
 from hived_extender.http.routing import Backend
 from hived_extender.insight.answering import NOT_FOUND, View, unknown
@@ -38,7 +37,7 @@ def jobs(backend: Backend, question: Question) -> Answer:
     view, mask = backend.insight.view(), backend.mask(question)
     at_s = view.snapshot.at
     shown = (mask.listed(one.job, view.certificates.get(one.job.name), at_s) for one in view.jobs)
-    return _list(question, (encode(job) for job in shown if _is_chosen(job, filters)))
+    return tagged(question, item_list(encode(job) for job in shown if _is_chosen(job, filters)))
 
 
 def why(backend: Backend, question: Question) -> Answer:
@@ -100,28 +99,9 @@ def _is_chosen(job: Job, filters: Filters) -> bool:
     return job.name != MASKED and all(word in text for word in words)
 
 
-def _list(question: Question, items: Iterable[bytes]) -> Answer:
-    """`{"items":[...]}`."""
-    return _parts(question, [b'{"items":[', *_separated(items), b"]}"])
-
-
 def _array(question: Question, items: Iterable[bytes]) -> Answer:
-    return _parts(question, [b"[", *_separated(items), b"]"])
+    return tagged(question, [b"[", *separated(items), b"]"])
 
 
 def _one(question: Question, value: Any) -> Answer:
-    return _parts(question, [encode(value)])
-
-
-def _separated(items: Iterable[bytes]) -> Iterator[bytes]:
-    for number, item in enumerate(items):
-        yield b"," + item if number else item
-
-
-def _parts(question: Question, parts: list[bytes]) -> Answer:
-    """An answer in pieces, with a tag of its text: two callers see the same text only if they may see the same jobs."""
-    digest = hashlib.blake2b(digest_size=12)
-    for part in parts:
-        digest.update(part)
-    version = digest.hexdigest()
-    return unchanged(question, version) or dump(question, version, parts)
+    return tagged(question, [encode(value)])
