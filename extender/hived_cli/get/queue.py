@@ -8,7 +8,7 @@ import click
 from hived_cli.helpers.completing import complete_queues
 from hived_cli.helpers.forms import fitted, output_option
 from hived_cli.helpers.tables import table
-from hived_cli.helpers.waits import UNKNOWN, age
+from hived_cli.helpers.waits import UNKNOWN, age, brief_when
 from hived_cli.helpers.watching import Show, watches
 from hived_config.reader import printable
 from hived_extender.api.paths import QUEUES_PATH
@@ -99,7 +99,7 @@ def _jobs(jobs: Sequence[QueuedJob], *, is_wide: bool, is_one: bool) -> str:
             printable(one.user) or UNKNOWN,
             one.state,
             age(datetime.fromtimestamp(one.since, UTC).isoformat().replace("+00:00", "Z"), now),
-            _start(one),
+            brief_when(one.when, now),
             printable(one.reason) or UNKNOWN,
         ]
         for one in jobs
@@ -107,13 +107,6 @@ def _jobs(jobs: Sequence[QueuedJob], *, is_wide: bool, is_one: bool) -> str:
     queue = [] if is_one else ["QUEUE"]
     headers = [">PLACE", "JOB", *queue, ">PRIORITY", ">GPUS", "USER", "STATE", ">FOR", "STARTS", "REASON"]
     return table(headers, rows) if is_wide else fitted(headers, rows)
-
-
-def _start(job: QueuedJob) -> str:
-    if job.starts_at is None or not job.certainty:
-        return UNKNOWN
-    moment = datetime.fromtimestamp(job.starts_at, UTC)
-    return f"{moment:%Y-%m-%d %H:%M} UTC ({job.certainty})"
 
 
 def _amounts(amounts: dict[str, float]) -> str:

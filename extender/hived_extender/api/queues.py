@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+from hived_extender.api.waiting import When
+
 QueueAction = Literal["hold", "release", "move"]
 
 
@@ -17,8 +19,9 @@ class QueuedJob(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     state : "Waiting", "Held" (by hived hold), "Starting", "Running", "Borrowed" (runs on cells that may be taken back),
         "Leaving" or "Refused" (in no queue, see `reason`)
     since : seconds since 1970, of its state
-    starts_at : seconds since 1970, None if unknown; never without `certainty`
-    certainty : "certain", "bounded", "estimated" or "unknown"
+    asks : what it asks for, as in "2 pods of 8 H100 at once"
+    cause : why it waits, one of `CauseName`; "" for one that does not
+    when : when it starts, None for one that does not wait
     """
 
     name: str
@@ -32,8 +35,9 @@ class QueuedJob(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     since: float
     reason: str
     gpus: int
-    starts_at: float | None = None
-    certainty: str = ""
+    asks: str = ""
+    cause: str = ""
+    when: When | None = None
 
 
 class QueueReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

@@ -9,13 +9,13 @@ from hived.errors import UserError
 from hived_extender.api.queues import QueueArgs, QueueList
 from hived_extender.http.answers import Answer, Question
 from hived_extender.http.dumps import item_list, tagged
+from hived_extender.http.queries import number
 from hived_extender.http.queue_changes import QueueChanges
 from hived_extender.http.routing import Backend
 from hived_extender.pods.wire import decode_args, encode
 from hived_extender.queues.answering import Wanted
 
 LIST_KEYS = ("limit", "continue", "vc", "user", "namespace", "prefix", "waiting")
-MOST_DIGITS = 9
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -66,17 +66,13 @@ def read_asked(query: str, queue: str) -> Asked:
         raise UserError(f"{unknown[0][:40]!r} means nothing here; the query may have {', '.join(LIST_KEYS)}")
     chosen = {name: given.get(name, "") for name in ("vc", "user", "namespace", "prefix")}
     wanted = Wanted(queue, is_waiting="waiting" in given, **chosen)
-    limit = _number(given, "limit", "a number of jobs, such as 500")
-    start = _number(given, "continue", 'the "continue" of the answer before')
+    limit = _given(given, "limit", "a number of jobs, such as 500")
+    start = _given(given, "continue", 'the "continue" of the answer before')
     if limit == 0:
         raise UserError("limit=0: expected a number of jobs, such as 500; without a limit all are told")
     return Asked(wanted, start or 0, limit)
 
 
-def _number(given: Mapping[str, str], name: str, expected: str) -> int | None:
+def _given(given: Mapping[str, str], name: str, expected: str) -> int | None:
     text = given.get(name, "")
-    if not text:
-        return None
-    if not (text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS):
-        raise UserError(f"{name}={text[:40]!r}: expected {expected}")
-    return int(text)
+    return number(text, name, expected) if text else None

@@ -11,15 +11,18 @@ import msgspec
 from msgspec.structs import replace
 
 from hived.errors import UserError
+from hived.specs import PodRequest
 from hived_extender.api.queues import QueueArgs, QueuedJob, QueueReport
-from hived_extender.api.waiting import MASKED
+from hived_extender.api.waiting import MASKED, When
 from hived_extender.job_kinds.kinds import resource_of
 from hived_extender.queues.book import Entry, Step
 from hived_extender.queues.counting import count, waits_since
 from hived_extender.queues.desk import QueueDesk
-from hived_extender.queues.reasons import Held, NotItsTurn, Reason
+from hived_extender.queues.reasons import Held, Reason
 from hived_extender.queues.turns import Turns
-from hived_extender.queues.words import sentence
+from hived_extender.queues.words import cause_of, sentence, start_of
+from hived_extender.service.certificates import asks_of
+from hived_extender.service.held_jobs import Asking
 
 Seen = Collection[str] | None
 """The namespaces whose jobs somebody may see; None for all."""
@@ -63,6 +66,15 @@ class Wanted(msgspec.Struct, frozen=True):
             return False
         is_there = not self.namespace or entry.job.ref.namespace == self.namespace
         return is_there and (not self.is_waiting or entry.step is Step.WAITING)
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A job that waits, why, and what the core is asked for its cells; `asking` is None for one with a mistake."""
+
+    job: QueuedJob
+    reason: Reason | None
+    asking: Asking | None
+    limit_s: float | None
 
 
 class QueueAnswers:
@@ -147,6 +159,18 @@ class QueueAnswers:
         with self._desk.lock:
             return resource_of(_find(self._turns(), name, None).job.ref)
 
+    def question(self, name: str, seen: Seen) -> Question | None:
+        """A job that waits, as the live cluster would be asked for its cells; None if none waits of this name."""
+        with self._desk.lock:
+            turns = self._desk.turns
+            entries = turns.book.entries.values() if turns is not None else ()
+            entry = next((one for one in entries if name in _names(one) and _is_seen(one, seen)), None)
+            if turns is None or entry is None or entry.step is not Step.WAITING:
+                return None
+            job = self._job(turns, entry, turns.queues.position(entry.key) or 0, seen)
+            asking = turns.room.question(entry.unit) if entry.unit is not None else None
+            return Question(job, turns.queues.why(entry.key), asking, entry.unit.limit_s if entry.unit else None)
+
     def act(self, args: QueueArgs, seen: Seen = None) -> QueuedJob:
         """Hold a job, release it, or give it another place; jobs outside of `seen` are unknown here.
 
@@ -179,7 +203,6 @@ class QueueAnswers:
 
     def _job(self, turns: Turns, entry: Entry, position: int, seen: Seen = None) -> QueuedJob:
         unit, reason = entry.unit, turns.queues.why(entry.key)
-        turn = reason if isinstance(reason, NotItsTurn) else None
         return QueuedJob(
             name=str(entry.job.ref),
             namespace=entry.job.ref.namespace,
@@ -192,8 +215,9 @@ class QueueAnswers:
             since=waits_since(entry) if entry.step is Step.WAITING else entry.since_s,
             reason=entry.problem or sentence(reason, namer(turns, seen)),
             gpus=unit.leaf_count if unit is not None else 0,
-            starts_at=turn.start_s if turn is not None else None,
-            certainty=turn.certainty.value if turn is not None else "",
+            asks=asks_of([PodRequest("", "", "", unit.spec)], unit.spec.leaf_cell_type) if unit is not None else "",
+            cause=("invalid" if unit is None else cause_of(reason)) or "",
+            when=start_of(reason) if unit is not None else When(kind="unknown", because="it is in no queue"),
         )
 
 

@@ -103,7 +103,7 @@ def _not_due(table: Table, entry: Entry) -> Reason:
         is_blocked = rules.policy is Policy.BLOCK and count > 0
         return NotItsTurn(count, is_blocked=is_blocked, borrowing=borrowing)
     start = reservation.start
-    return NotItsTurn(count, start.at_s, start.certainty, is_first=True, borrowing=borrowing)
+    return NotItsTurn(count, start.at_s, start.certainty, is_first=True, late_s=start.late_s, borrowing=borrowing)
 
 
 def _is_leaving(table: Table, key: str) -> bool:

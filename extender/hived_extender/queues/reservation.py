@@ -38,10 +38,11 @@ _ORDER = [Certainty.CERTAIN, Certainty.BOUNDED, Certainty.ESTIMATED, Certainty.U
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """When something ends or starts; `at_s` is None if nobody knows."""
+    """When something ends or starts; `at_s` is None if nobody knows. `late_s` is that of 9 of 10 cases."""
 
     at_s: float | None
     certainty: Certainty
+    late_s: float | None = None
 
     @property
     def is_sure(self) -> bool:
@@ -77,7 +78,7 @@ def expected_end(run: OwnRun, started_s: float | None, now: float, learned: Lear
     if known is None:
         return Expected(None, Certainty.UNKNOWN)
     median, late = (since + each for each in known)
-    return Expected(median if median > now else max(late, now), Certainty.ESTIMATED)
+    return Expected(median if median > now else max(late, now), Certainty.ESTIMATED, max(late, now))
 
 
 def reserve(own: OwnSchedule, unit: Unit, ends: Iterable[tuple[OwnRun, Expected]]) -> Reservation | None:
@@ -102,7 +103,11 @@ def reserve(own: OwnSchedule, unit: Unit, ends: Iterable[tuple[OwnRun, Expected]
     ended = [end for _, end in order[:high]]
     certainty = max((end.certainty for end in ended), key=_ORDER.index, default=Certainty.CERTAIN)
     times = [end.at_s for end in ended if end.at_s is not None]
-    start = Expected(max(times, default=None) if certainty is not Certainty.UNKNOWN else None, certainty)
+    is_known = certainty is not Certainty.UNKNOWN
+    late_s = max((end.late_s or end.at_s or 0.0 for end in ended), default=0.0)
+    start = Expected(
+        max(times, default=None) if is_known else None, certainty, late_s if certainty is Certainty.ESTIMATED else None
+    )
     return Reservation(unit.key, start, found)
 
 

@@ -7,10 +7,12 @@ from werkzeug.wrappers import Response as Plain
 from hived.errors import UserError
 from hived_extender.api import paths
 from hived_extender.api.queues import QueueAction, QueueArgs, QueuedJob, QueueReport
-from hived_extender.api.waiting import MASKED
+from hived_extender.api.waiting import MASKED, Why
+from hived_extender.http.masking import Mask
 from hived_extender.http.pages.form_guard import FormGuard
 from hived_extender.http.pages.site import POLL_S, Site, page_number, paged
 from hived_extender.http.queue_changes import QueueChanges
+from hived_extender.insight.queued import why_queued
 from hived_extender.queues.answering import QueueAnswers, Wanted
 from hived_extender.service.certificates import rfc3339
 
@@ -21,9 +23,6 @@ MANY, SELDOM_S = 1000, 15
 
 FORM_LIMIT = 16 * 1024
 """Bytes of a form."""
-
-SURE = {"certain": "By", "bounded": "At the latest", "estimated": "Perhaps"}
-"""Words before the start of a job, by how certain it is."""
 
 HOLD, RELEASE, FRONT, BACK = "hold", "release", "front", "back"
 CHANGES: dict[str, tuple[QueueAction, str]] = {
@@ -40,12 +39,11 @@ WORDS = {HOLD: "Hold", RELEASE: "Release", FRONT: "To the front", BACK: "To the 
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A job with the path of its page, "" if the caller may not see it. `starts` is "" if nobody knows."""
+    """A job with the path of its page, "" if the caller may not see it."""
 
     job: QueuedJob
     path: str
     since: str
-    starts: str
 
 
 class QueuesPages:
@@ -86,19 +84,41 @@ class QueuesPages:
 
     def job(self, name: str) -> Response:
         """One job. Raises UserError (404) if it is in no queue, or the caller may not see it."""
-        found = self._answers.job(name, self._site.mask().seen(self._answers.namespaces()))
+        mask = self._site.mask()
+        found = self._answers.job(name, mask.seen(self._answers.namespaces()))
         if found is None:
             raise UserError(f"no job {name!r} is in a queue: it has ended, or was deleted", 404)
         allowed = self._changes.allowed(found.name, self._site.caller)
+        why = self._why(found.name, mask)
+        certificate = why.certificate if why is not None else None
         return self._page(
             "queued.html",
             found.name,
+            poll_s=SELDOM_S,
+            certificate=certificate,
+            when=why.when if why is not None else None,
+            may_help=bool(certificate is not None and certificate.unblock),
+            holder_paths={
+                one.group: paths.page_job_path(one.group)
+                for one in (certificate.holders if certificate is not None else ())
+                if one.group != MASKED
+            },
+            turn=found.reason if certificate is not None and certificate.sentence != found.reason else "",
             row=self._row(found),
             buttons=[each for each in _buttons(found) if CHANGES[each][0] in allowed],
             may_move="move" in allowed and found.position > 0,
             token=self._guard.token(self._site.caller) if allowed else "",
             path_of=paths.page_queue_path,
         )
+
+    def _why(self, name: str, mask: Mask) -> Why | None:
+        """Why a job waits, as of jobs with pods; None for one that does not wait."""
+        insight = self._site.backend.answering
+        if insight is None:
+            return None
+        why = why_queued(self._answers, insight, name, mask.seen(self._answers.namespaces()))
+        view = insight.view()
+        return None if why is None else mask.why(why, view.snapshot.at, view.namespaces)
 
     def change(self) -> Plain:
         """Hold a job, release it or move it, and show it then. Raises UserError (403, 404, 409)."""
@@ -122,11 +142,10 @@ class QueuesPages:
             job,
             "" if is_masked else paths.page_queued_path(job.name),
             rfc3339(job.since),
-            rfc3339(job.starts_at) if job.certainty in SURE else "",
         )
 
     def _page(self, template: str, title: str, status: int = 200, **values: object) -> Response:
-        shown = {"changes": paths.PAGE_QUEUE_CHANGES_PATH, "words": WORDS, "sure": SURE}
+        shown = {"changes": paths.PAGE_QUEUE_CHANGES_PATH, "words": WORDS}
         return self._site.page(template, TAB, title, status, **shown, **values)
 
 
