@@ -74,7 +74,7 @@ def test_jobs_of_a_queue_are_in_their_order_with_reasons(client: FlaskClient) ->
 def test_the_page_of_a_job_has_its_place_and_its_gang(client: FlaskClient) -> None:
     words = text_of(page(client, f"/page/queued/{SECOND}"))
     assert "Waiting at place 1" in words
-    assert "1 pod of 8 GPU: 8 in all, for pods that start together" in words
+    assert "Asks for 1 pod of 8 GPU" in words
 
 
 def test_the_page_of_a_job_without_pods_says_who_has_its_cells_and_what_would_help(client: FlaskClient) -> None:
