@@ -27,8 +27,8 @@ from hived_extender.service.held_jobs import Asking
 Seen = Collection[str] | None
 """The namespaces whose jobs somebody may see; None for all."""
 
-AT_ONCE = 500
-"""Jobs that are described before a turn may be taken: about ten milliseconds."""
+AT_ONCE = 5000
+"""Jobs that are described before a turn may be taken: a tenth of a second."""
 
 CLOSE_COUNT = 3
 MOST_NAMED = 8
