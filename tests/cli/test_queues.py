@@ -53,7 +53,7 @@ def test_the_jobs_of_a_queue_are_in_their_order_with_reasons(jobs: Jobs) -> None
         ["-", "Job/default/first"],
     ]
     assert " ".join(found[0]).endswith("is first, and the cells of its virtual cluster are in use")
-    assert " ".join(found[1]).endswith("1 job before it")
+    assert " ".join(found[1]).endswith("1 job before it in its queue")
 
 
 def test_jobs_of_all_queues_have_those_with_mistakes_among_them(jobs: Jobs) -> None:

@@ -45,8 +45,9 @@ def sentence(reason: Reason | None, name: Callable[[str], str]) -> str:
         case NotPromised(queue=queue):
             return f"is above the guarantee of queue {queue}, which may not borrow"
         case MakingRoom(victims=victims):
-            count = len(victims)
-            return f"is due, and starts when {name(victims[0])}{f' and {count - 1} more' if count > 1 else ''} has left"
+            more = f" and {len(victims) - 1} more" if len(victims) > 1 else ""
+            first = f"{name(victims[0])}{more}"
+            return f"is due, and starts when {first} has left"
         case NoHardware(text=text):
             return f"is due, and no cells can be had: {text}" if text else "is due, and its cells are being prepared"
         case NotItsTurn():
@@ -58,7 +59,7 @@ def _turn(reason: NotItsTurn) -> str:
     if reason.is_first or not reason.before:
         text = "is first, and the cells of its virtual cluster are in use"
     else:
-        text = f"{_jobs(reason.before)} before it"
+        text = f"{_jobs(reason.before)} before it in its queue"
     if reason.is_blocked:
         text += "; nobody goes past the first"
     if reason.borrowing:

@@ -68,7 +68,7 @@ def test_jobs_of_a_queue_are_in_their_order_with_reasons(client: FlaskClient) ->
     words = text_of(page(client, "/page/queues/b"))
     assert "2 wait, 1 run, 0 of them on borrowed cells" in words
     assert "2 Job/default/third Waiting 10 8" in words
-    assert "1 job before it." in words
+    assert "1 job before it in its queue." in words
 
 
 def test_the_page_of_a_job_has_its_place_and_its_gang(client: FlaskClient) -> None:
@@ -89,7 +89,7 @@ def test_the_page_of_a_job_without_pods_says_who_has_its_cells_and_what_would_he
 
 def test_the_page_of_a_later_job_says_that_others_come_first(client: FlaskClient) -> None:
     words = text_of(page(client, "/page/queued/Job/default/third"))
-    assert "1 job before it." in words
+    assert "1 job before it in its queue." in words
     assert "Unknown: 1 job of its queue comes first" in words
 
 
