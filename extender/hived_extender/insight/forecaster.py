@@ -26,7 +26,7 @@ from hived_extender.service.service import Service
 
 log = logging.getLogger(__name__)
 
-MEDIAN = 0.5
+MEDIAN, LATE = 0.5, 0.9
 
 EVERY_S = 60.0
 """Between two looks: how exactly durations are known."""
@@ -76,8 +76,8 @@ class Forecaster:
                 self._all = known = snapshot, _WHENS.decode(found)
             return known[1]
 
-    def left_s(self, vc: str, leaves: int, ran_s: float) -> float | None:
-        """How many seconds more a job runs that has had so many leaf cells for `ran_s`: the median of jobs like it.
+    def left_s(self, vc: str, leaves: int, ran_s: float) -> tuple[float, float] | None:
+        """How many seconds more a job runs that has had so many leaf cells for `ran_s`: median and 90th percentile.
 
         None if too few jobs of its virtual cluster have ended. To be asked while this replica leads. Cost O(log n).
         """
@@ -85,7 +85,7 @@ class Forecaster:
             if self._curves is None:  # before the first look of a term
                 self._curves = self._known().durations.at(())
             curve = self._curves.of(vc, leaves)
-            return None if curve is None else curve.remaining(ran_s, MEDIAN)
+            return None if curve is None else (curve.remaining(ran_s, MEDIAN), curve.remaining(ran_s, LATE))
 
     def look(self) -> None:
         """Learn from the service as it is now, if this replica leads, and note forecasts to be judged later."""

@@ -107,7 +107,7 @@ def _not_due(table: Table, entry: Entry, now: float) -> Reason:
         is_blocked = rules.policy is Policy.BLOCK and count > 0
         return NotItsTurn(count, is_blocked=is_blocked, borrowing=borrowing)
     start = reservation.start if reservation.start.is_sure else _estimated(table, unit.vc, reservation, now)
-    return NotItsTurn(count, start.at_s, start.certainty, is_first=True, borrowing=borrowing)
+    return NotItsTurn(count, start.at_s, start.certainty, is_first=True, late_s=start.late_s, borrowing=borrowing)
 
 
 def _estimated(table: Table, vc: str, reservation: Reservation, now: float) -> Expected:

@@ -10,7 +10,9 @@ from hived_extender.job_kinds.job import JobRef
 from hived_extender.pods.wire import Pod
 from hived_extender.queues.lending import Lent
 from hived_extender.queues.room import Ask, Pending, Victims
+from hived_extender.queues.units import Unit
 from hived_extender.service import lending as service
+from hived_extender.service.held_jobs import Asking
 from hived_extender.service.runner import Runner
 from hived_extender.service.stimuli import Claimed, Hold, HoldAsked, VictimsAsked
 from hived_extender.service.stimuli import Victims as Leaving
@@ -65,6 +67,13 @@ class LiveRoom:
         """The same with the jobs of units, and with the outside claims."""
         pending = found.pending
         return service.Lent(self._refs(found.borrowers), self._refs(pending.leaving), self._claims(pending))
+
+    def question(self, unit: Unit) -> Asking | None:
+        """What the core is asked if cells are to be held for a unit; None if it is known no more. Changes nothing."""
+        if unit.key not in self._jobs:
+            return None
+        with self._runner.look() as machine:
+            return machine.holds.question(self._hold(Ask(unit, is_borrowed=False)))
 
     def _hold(self, ask: Ask) -> Hold:
         unit = ask.unit

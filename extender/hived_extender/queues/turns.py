@@ -77,7 +77,7 @@ class Shared:
 
 
 class Turns:
-    """See the module. `queues` and `book` may be looked at between calls."""
+    """See the module. `queues`, `book` and `room` may be looked at between calls."""
 
     def __init__(
         self, service: Service, core: Core, queueing: Queueing, tree: QuotaTree | None, shared: Shared
@@ -95,7 +95,7 @@ class Turns:
         self._surroundings = Surroundings(self.queues)
         self._refs: dict[str, tuple[JobRef, Sequence[tuple[Pod, int]]]] = {}
         self._names: dict[JobName, str] = {}
-        self._room = LiveRoom(service.runner, self._refs, shared.outside)
+        self.room = LiveRoom(service.runner, self._refs, shared.outside)
 
     # Facts
 
@@ -175,7 +175,7 @@ class Turns:
         """Decide whose turn it is, and note what is to be done about it."""
         now = self._now()
         self._drain(now)
-        for order in self.queues.turn(now, self._room):
+        for order in self.queues.turn(now, self.room):
             match order:
                 case Start(key=key, is_borrowed=is_borrowed):
                     self._service.metrics.queue_admitted.labels(self._queue_of(key)).inc()
@@ -188,7 +188,7 @@ class Turns:
 
     def lent(self) -> Lent:
         """The jobs on borrowed cells."""
-        return self._room.lent(self.queues.lent(self._now()))
+        return self.room.lent(self.queues.lent(self._now()))
 
     def give_way(self, key: str, winner: str) -> None:
         """A job on borrowed cells leaves for guaranteed work of no queue."""
@@ -271,7 +271,7 @@ class Turns:
         """A job that an earlier term let go: its pods run at the priority of then, and those to come get cells."""
         entry = self.book.entries.get(unit.key)
         if entry is not None and entry.step is Step.RUNNING and entry.kept.is_let_go:
-            self._room.hold(Ask(unit, entry.kept.is_borrowed, self.queues.own_cells(unit.key)), Pending())
+            self.room.hold(Ask(unit, entry.kept.is_borrowed, self.queues.own_cells(unit.key)), Pending())
 
     def _call_back(self, key: str, winner: str) -> None:
         """A job gives its cells back: its pods are to end, and new ones get none."""

@@ -21,7 +21,7 @@ from hived_extender.service.claims import Afterwards, Claim, met
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.core import Core
 from hived_extender.service.held import Held
-from hived_extender.service.held_jobs import HeldJobs
+from hived_extender.service.held_jobs import Asking, HeldJobs
 from hived_extender.service.held_pods import HeldPods
 from hived_extender.service.pods import PodState
 from hived_extender.service.preemptions import Preemptions
@@ -31,6 +31,7 @@ from hived_extender.service.stand_ins import sizes_of, stand_in_name
 from hived_extender.service.stimuli import (
     Claimed,
     GroupsEvicted,
+    Hold,
     HoldAsked,
     HoldDropped,
     HoldsLookedAt,
@@ -102,6 +103,10 @@ class Holds:
             self._withdraw(core, held)
             return KeptForOthers("its cells are for jobs that come first")
         return found
+
+    def question(self, hold: Hold) -> Asking | None:
+        """What the core is asked for a hold; None if the pods of its job have all cells already. Changes nothing."""
+        return self._jobs.asking(self._core, hold)
 
     def _claim(self, claimed: Claimed) -> Claim:
         hold = claimed.hold

@@ -80,7 +80,7 @@ def start_of(desk: Desk, key: str) -> tuple[float | None, Certainty]:
 
 
 def test_the_start_of_the_first_job_is_estimated_by_earlier_runs_of_those_on_its_cells() -> None:
-    desk = Desk(learned=lambda vc, leaves, ran_s: 100.0 * leaves - ran_s)
+    desk = Desk(learned=lambda vc, leaves, ran_s: (100.0 * leaves - ran_s, 200.0 * leaves))
     desk.come(unit("half", gpus=2), unit("quarter", gpus=1))
     desk.now = 30.0
     desk.come(unit("gang", at=30))
@@ -90,21 +90,21 @@ def test_the_start_of_the_first_job_is_estimated_by_earlier_runs_of_those_on_its
 
 
 def test_a_declared_limit_counts_rather_than_earlier_runs() -> None:
-    desk = Desk(learned=lambda vc, leaves, ran_s: 10.0)
+    desk = Desk(learned=lambda vc, leaves, ran_s: (10.0, 20.0))
     desk.come(unit("half", gpus=2, limit_s=500.0))
     desk.come(unit("gang", at=1))
     assert start_of(desk, "gang") == (500.0, Certainty.BOUNDED)
 
 
 def test_a_start_is_unknown_while_too_few_jobs_have_ended() -> None:
-    desk = Desk(learned=lambda vc, leaves, ran_s: None if leaves == 1 else 10.0)
+    desk = Desk(learned=lambda vc, leaves, ran_s: None if leaves == 1 else (10.0, 20.0))
     desk.come(unit("half", gpus=2), unit("quarter", gpus=1))
     desk.come(unit("gang", at=1))
     assert start_of(desk, "gang") == (None, Certainty.UNKNOWN)
 
 
 def test_a_small_job_does_not_go_past_because_of_an_estimated_start() -> None:
-    desk = Desk(learned=lambda vc, leaves, ran_s: 1000.0)
+    desk = Desk(learned=lambda vc, leaves, ran_s: (1000.0, 2000.0))
     desk.come(unit("half", gpus=2))
     assert desk.come(unit("gang", at=1), unit("short", gpus=2, at=2, limit_s=5.0)) == []
 
@@ -116,7 +116,9 @@ def test_earlier_runs_decide_nothing() -> None:
         started = desk.come(unit("gang", "C", 4, at=1), unit("small", "C", 2, at=2, limit_s=9.0))
         return started, desk.queues.dump()["gang"].reserved
 
-    kinds: list[Learned | None] = [None, lambda *_: 5.0, lambda vc, leaves, ran_s: 100.0 / leaves]
+    kinds: list[Learned | None] = [
+        None, lambda *_: (5.0, 9.0), lambda vc, leaves, ran_s: (100.0 / leaves, 200.0),
+    ]  # fmt: skip
     first, *others = map(reserved, kinds)
     assert others == [first, first]
 
