@@ -116,6 +116,13 @@ class OwnTurn:
             else:
                 self._start(entry, placed, now)
                 walk.took()
+                if placed.victims or (first is not None and first.passed):
+                    # earlier ones may fit elsewhere now, and come before later ones
+                    refusals.is_stale = True
+                    if first is not None:
+                        first.passed.clear()
+                        refusals.reservation = first
+                    return
         refusals.reservation = first
 
     def _is_promised(self, entry: Entry, refusals: OwnRefusals) -> bool:
@@ -167,12 +174,7 @@ class OwnTurn:
 
     def _ends(self, vc: str, now: float) -> list[tuple[OwnRun, Expected]]:
         table = self._table
-        found = []
-        for run in table.own.runs_of(vc):
-            entry = table.entries.get(run.unit.key)
-            live = entry.run if entry is not None else None
-            found.append((run, expected_end(run, None if live is None else live.start_s, now, table.learned)))
-        return found
+        return [(run, expected_end(run, now, table.learned)) for run in table.own.runs_of(vc)]
 
     def _start(self, entry: Entry, placed: Placed, now: float) -> None:
         table, unit = self._table, entry.unit
@@ -185,14 +187,22 @@ class OwnTurn:
             own.end_s = own.due_s + entry.ran_s
         table.settle(entry)
 
-    def restore(self, entry: Entry, due_s: float, own: tuple[int, ...]) -> None:
-        """A unit goes on here that earlier queues had started, on these leaves if they are free."""
+    def restore(self, entry: Entry, due_s: float, own: tuple[int, ...], now: float) -> None:
+        """A unit goes on here that earlier queues had started, on these leaves if they are free.
+
+        One that has really ended by now is played no further than it would have been, be there room for it or not.
+        """
         table, unit = self._table, entry.unit
+        if entry.ran_s is not None and due_s + entry.ran_s <= now:
+            self.forget(entry)
+            return
         try:
             placed = table.own.find(unit, own)
         except UserError:
-            return
+            placed = None
         if placed is None or placed.victims:
+            if entry.ran_s is not None:
+                entry.ran_s = due_s + entry.ran_s - now
             return
         table.own.start(unit, placed, due_s)
         table.count_own(unit, 1)

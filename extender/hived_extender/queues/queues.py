@@ -190,7 +190,7 @@ class Queues:
 
     def turn(self, now: float, room: Room) -> list[Order]:
         """What is to be done now. Its starts have their cells: `room` has held them."""
-        self._restore()
+        self._restore(now)
         self._own.stops.clear()
         self._own.run(now)
         live = LiveTurn(self._table, room, now)
@@ -254,12 +254,12 @@ class Queues:
         """What is to be kept of all units, by key; `arrived` takes it."""
         return {key: memo_of(self._table, entry) for key, entry in self._table.entries.items()}
 
-    def _restore(self) -> None:
+    def _restore(self, now: float) -> None:
         """Let units go on in their own schedules that were there in earlier queues."""
         for due_s, key, own in sorted(self._restored):
             entry = self._table.entries.get(key)
             if entry is not None and key not in self._table.own.runs:
-                self._own.restore(entry, due_s, own)
+                self._own.restore(entry, due_s, own, now)
         self._restored.clear()
 
     # Upkeep

@@ -66,17 +66,20 @@ class Reservation:
         return not np.isin(leaves, self.leaves, assume_unique=True).any()
 
 
-def expected_end(run: OwnRun, started_s: float | None, now: float, learned: Learned | None) -> Expected:
-    """When a unit ends in its own schedule. `started_s` is its last real start, None if that is still to come."""
+def expected_end(run: OwnRun, now: float, learned: Learned | None) -> Expected:
+    """When a unit ends in its own schedule.
+
+    A declared limit counts from its due moment, as it would in its virtual cluster alone: what others do elsewhere, and
+    how long they take to leave, must not decide who goes past whom.
+    """
     if run.end_s is not None:
         return Expected(run.end_s, Certainty.CERTAIN)
-    since = max(run.due_s, now if started_s is None else started_s)
     if run.unit.limit_s is not None:
-        return Expected(max(since + run.unit.limit_s, now), Certainty.BOUNDED)
+        return Expected(max(run.due_s + run.unit.limit_s, now), Certainty.BOUNDED)
     known = learned(run.unit) if learned is not None else None
     if known is None:
         return Expected(None, Certainty.UNKNOWN)
-    median, late = (since + each for each in known)
+    median, late = (run.due_s + each for each in known)
     return Expected(median if median > now else max(late, now), Certainty.ESTIMATED)
 
 

@@ -74,9 +74,9 @@ class Alone:
             pass
 
     def _pass(self, now: float) -> bool:
-        """One look at all in order; True if somebody was preempted, so that there is to be another look."""
+        """One look at all in order; True if there is to be another: earlier ones may fit elsewhere after a start."""
         first: str | None = None
-        closed = False
+        closed = has_refused = False
         for job in sorted(self.waiting, key=lambda each: (-each.unit.priority, each.unit.created_s, each.unit.key)):
             if closed:
                 break
@@ -89,6 +89,7 @@ class Alone:
                 continue
             leaves, victims = found
             if first is not None and not self._may_pass(job, leaves, now):
+                has_refused = True
                 continue
             for victim in victims:
                 run = self.running[victim]
@@ -97,7 +98,7 @@ class Alone:
                     del self.starts[victim]  # preempted before it would have had its cells
                 self._remove(victim)
             self._start(job, now)
-            if victims:
+            if victims or has_refused:
                 return True
         if first is None:
             self.reserved = None

@@ -1,0 +1,52 @@
+"""Turns on a service that the test drives: nobody is left waiting, whatever comes between whatever."""
+
+from collections.abc import Callable
+from itertools import permutations, product
+
+import pytest
+
+from tests.extender.queues.by_hand import QueuesByHand
+
+Step = Callable[[QueuesByHand], None]
+
+STEPS: dict[str, Step] = {
+    "job goes": lambda queues: queues.delete("runs"),
+    "job ends": lambda queues: queues.end("runs"),
+    "pods go": lambda queues: queues.delete_pods("runs"),
+    "begin anew": lambda queues: queues.begin_anew(),
+    "restart": lambda queues: queues.restart(),
+}
+
+
+def one_runs_and_two_wait(progress: str) -> QueuesByHand:
+    """Job `runs` has both nodes; its pods are to be made, are to be placed, or run."""
+    queues = QueuesByHand()
+    queues.create("runs")
+    queues.look()
+    if progress != "held":
+        queues.make_pods("runs")
+    if progress == "placed":
+        queues.place_pods("runs")
+    queues.create("x")
+    queues.create("y", 1)
+    queues.look()
+    assert queues.let_go() == ["runs"]
+    assert queues.order() == ["x", "y"]
+    return queues
+
+
+@pytest.mark.parametrize("progress", ["held", "made", "placed"])
+@pytest.mark.parametrize("anew", ["begin anew", "restart"])
+@pytest.mark.parametrize("over", ["job goes", "job ends"])
+def test_the_next_job_gets_its_cells_in_every_order_of_an_end_and_a_beginning(over: str, anew: str, progress: str) -> None:
+    for order in permutations((over, "pods go", anew)):
+        for looks in product((False, True), repeat=3):
+            queues = one_runs_and_two_wait(progress)
+            for step, is_look in zip(order, looks, strict=True):
+                STEPS[step](queues)
+                if is_look:
+                    queues.look()  # hears of all
+            queues.look()  # and of all that it has written itself
+            queues.look()
+            assert queues.let_go()[:1] == ["x"], (order, looks)
+            assert queues.order() == ["y"], (order, looks)
