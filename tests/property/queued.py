@@ -390,6 +390,7 @@ def random_setting(random: Random, events: int) -> Setting:
         borrows=random.random() < 0.8,
         opportunistic=random.choice((0, 20, 50)),
         priorities=random.choice(((0,), (0,), (0, 1, 5))),
+        limits=random.choice((0, 30, 80)),
         failures=0 if is_calm else 5,
         restarts=restarts,
         removals=0 if is_calm else 5,

@@ -3,7 +3,7 @@
 from hived.errors import UserError
 from hived_extender.queues.entries import Entry
 from hived_extender.queues.order import Walk
-from hived_extender.queues.own_schedule import OwnRun, Placed, find_room
+from hived_extender.queues.own_schedule import OwnRun, Placed
 from hived_extender.queues.policies import Policy
 from hived_extender.queues.reservation import Expected, Reservation, expected_end, reserve
 from hived_extender.queues.table import MOST_PLAYED, OwnRefusals, Table
@@ -157,9 +157,9 @@ class OwnTurn:
             return None
 
     def _could_ever(self, entry: Entry, refusals: OwnRefusals) -> bool:
-        """Would the unit fit its virtual cluster if nobody ran there?"""
+        """Would the unit fit its virtual cluster if nobody ran?"""
         if entry.kind not in refusals.possible:
-            if find_room(self._table.own.emptied(entry.unit.vc), entry.unit) is None:
+            if not self._table.own.could_ever(entry.unit):
                 self._never(entry, refusals)
                 return False
             refusals.possible.add(entry.kind)

@@ -1,11 +1,14 @@
 """The turns of queues on a service whose every step the test takes itself: no thread, no clock, nothing in between."""
 
+from typing import cast
+
 from msgspec.structs import replace
 
 from hived.specs import GroupSpec, MemberSpec, PodSpec
 from hived_config.queueing import Queueing
 from hived_extender.job_kinds.job import Job, JobState
 from hived_extender.job_kinds.needs import Need
+from hived_extender.kube.client import KubeClient
 from hived_extender.pods.proofs import Prover
 from hived_extender.queues.book import Action, Change
 from hived_extender.queues.kept import written
@@ -106,9 +109,8 @@ class QueuesByHand:
         service = self.cluster.service
         core = service.machine.cache.core
         assert core is not None
-        publisher = Publisher(self.cluster.kube, lambda: self.now)
-        queueing = Queueing(is_enabled=True)
-        turns = Turns(service, core, queueing, None, Prover(), publisher, lambda: self.now)
+        publisher = Publisher(cast(KubeClient, self.cluster.kube), lambda: self.now)
+        turns = Turns(service, core, Queueing(is_enabled=True), None, Prover(), publisher, lambda: self.now)
         self.news.clear()
         for seen in self.jobs.values():
             turns.job_seen(seen.job.ref.job_name, seen)
@@ -128,4 +130,3 @@ class QueuesByHand:
         annotations = written(action.kept, action.job.uid, Prover())
         self.jobs[name] = replace(seen, job=replace(seen.job, state=state, annotations=annotations))
         self.news[name] = None
-

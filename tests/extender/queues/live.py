@@ -72,7 +72,7 @@ class Live:
     def hold(self, ask: Ask, pending: Pending) -> Bind | Wait:
         self.asked += 1
         found = decide(self.state, ask)
-        if isinstance(found, Bind) and self._leaves_room(ask, found, pending.claims):
+        if isinstance(found, Bind) and self._leaves_room(ask, pending.claims):
             return self._hold(ask, found)
         return Wait(found.reason if isinstance(found, Wait) else "others use its cells")
 
@@ -123,11 +123,13 @@ class Live:
                 placed.append(claim.ask.unit.key)
         return placed
 
-    def _leaves_room(self, ask: Ask, found: Bind, claims: Sequence[Claimed]) -> bool:
+    def _leaves_room(self, ask: Ask, claims: Sequence[Claimed]) -> bool:
         if not claims:
             return True
         after = copy_state(self.state)
-        handle(after, PodAllocated(stand_in(ask), found.bind_info))
+        found = decide(after, ask)  # only the state that decided knows the virtual cells
+        assert isinstance(found, Bind)
+        self._take(after, ask, found)
         placed = self._place_all(after, claims)
         return len(placed) == len(claims) or placed == self._place_all(copy_state(self.state), claims)
 

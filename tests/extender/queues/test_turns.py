@@ -38,15 +38,16 @@ def one_runs_and_two_wait(progress: str) -> QueuesByHand:
 @pytest.mark.parametrize("progress", ["held", "made", "placed"])
 @pytest.mark.parametrize("anew", ["begin anew", "restart"])
 @pytest.mark.parametrize("over", ["job goes", "job ends"])
-def test_the_next_job_gets_its_cells_in_every_order_of_an_end_and_a_beginning(over: str, anew: str, progress: str) -> None:
+def test_the_next_job_gets_its_cells_in_every_order_of_an_end_and_a_beginning(
+    over: str, anew: str, progress: str
+) -> None:
     for order in permutations((over, "pods go", anew)):
-        for looks in product((False, True), repeat=3):
+        for looks in product((False, True), repeat=2):
             queues = one_runs_and_two_wait(progress)
-            for step, is_look in zip(order, looks, strict=True):
+            for step, is_look in zip(order, (*looks, True), strict=True):
                 STEPS[step](queues)
                 if is_look:
                     queues.look()  # hears of all
             queues.look()  # and of all that it has written itself
-            queues.look()
             assert queues.let_go()[:1] == ["x"], (order, looks)
             assert queues.order() == ["y"], (order, looks)
