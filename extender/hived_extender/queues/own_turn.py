@@ -10,11 +10,16 @@ from hived_extender.queues.table import MOST_PLAYED, OwnRefusals, Table
 
 
 class OwnTurn:
-    """See the module. `stops` are live units that run guaranteed and have lost their place, with the winner."""
+    """See the module.
+
+    `stops` are live units that run guaranteed and have lost their place, with the winner. `restored` are units that
+    earlier queues had started, with their due moments and leaves, until the next turn.
+    """
 
     def __init__(self, table: Table) -> None:
         self._table = table
         self.stops: dict[str, str] = {}
+        self.restored: dict[str, tuple[float, tuple[int, ...]]] = {}
 
     def run(self, now: float) -> None:
         """Play all own schedules up to now. Units that start are in `table.due` unless they run."""
@@ -187,8 +192,16 @@ class OwnTurn:
             own.end_s = own.due_s + entry.ran_s
         table.settle(entry)
 
-    def restore(self, entry: Entry, due_s: float, own: tuple[int, ...], now: float) -> None:
-        """A unit goes on here that earlier queues had started, on these leaves if they are free.
+    def restore_all(self, now: float) -> None:
+        """Let units go on here that were here in earlier queues."""
+        for key, (due_s, own) in sorted(self.restored.items(), key=lambda each: (each[1][0], each[0])):
+            entry = self._table.entries.get(key)
+            if entry is not None and key not in self._table.own.runs:
+                self._restore(entry, due_s, own, now)
+        self.restored.clear()
+
+    def _restore(self, entry: Entry, due_s: float, own: tuple[int, ...], now: float) -> None:
+        """A unit goes on here, on these leaves if they are free.
 
         One that has really ended by now is played no further than it would have been, be there room for it or not.
         """

@@ -47,7 +47,9 @@ class QueuesByHand:
 
     def make_pods(self, name: str) -> None:
         """The controller of a job that was let go makes its pods."""
-        self.pods[name] = [f"{name}-{number}" for number in range(2)]
+        need = self.jobs[name].need
+        assert need is not None
+        self.pods[name] = [f"{name}-{number}" for number in range(need.spec.group.members[0].pod_count)]
         for pod in self.pods[name]:
             self.cluster.come(pod, name, GPUS)
 
@@ -100,6 +102,16 @@ class QueuesByHand:
     def let_go(self) -> list[str]:
         """The jobs that may have pods."""
         return [name for name, seen in self.jobs.items() if seen.job.state is JobState.LET_GO]
+
+    def run(self, *names: str) -> None:
+        """Jobs come and run."""
+        for name in names:
+            self.create(name, 1)
+        self.look()
+        for name in names:
+            self.make_pods(name)
+            self.place_pods(name)
+        self.look()
 
     def order(self) -> list[str]:
         """The jobs that wait."""

@@ -5,7 +5,9 @@ from itertools import permutations, product
 
 import pytest
 
+from hived.groups import virtual_leaves
 from tests.extender.queues.by_hand import QueuesByHand
+from tests.extender.service.small_jobs import job
 
 Step = Callable[[QueuesByHand], None]
 
@@ -51,3 +53,17 @@ def test_the_next_job_gets_its_cells_in_every_order_of_an_end_and_a_beginning(
             queues.look()  # and of all that it has written itself
             assert queues.let_go()[:1] == ["x"], (order, looks)
             assert queues.order() == ["y"], (order, looks)
+
+
+def test_jobs_that_run_keep_their_virtual_cells_in_their_own_schedule_when_another_process_leads() -> None:
+    queues = QueuesByHand()
+    for name in ("later", "earlier"):  # another process is told of pods in the order of their names
+        queues.create(name, 1)
+        queues.look()
+        queues.make_pods(name)
+        queues.place_pods(name)
+    queues.restart()
+    queues.look()
+    for name in ("later", "earlier"):
+        (group,) = [each for each in queues.cluster.state.groups if name in each]
+        assert queues.turns.queues.own_cells(job(name).key) == virtual_leaves(queues.cluster.state, group)
