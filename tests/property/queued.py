@@ -19,7 +19,7 @@ from hived.specs import Rules as CoreRules
 from hived_extender.queues.policies import Policy, QueueRules, Rules
 from hived_extender.queues.queues import Queues, rebuilt
 from hived_extender.queues.room import Ask
-from hived_extender.queues.units import Evict, Start, Stop, Unit
+from hived_extender.queues.units import Evict, Order, Start, Stop, Unit
 from tests.extender.queues.live import Live, decide
 from tests.extender.queues.naive import Alone, Job
 from tests.quality.small import small_cluster
@@ -44,6 +44,7 @@ class Setting:
     edits: int = 2
     removals: int = 3
     load: float = 1.5
+    restarts_always: bool = False  # would other queues, told what is kept, order the same before every turn?
 
 
 @dataclass
@@ -214,14 +215,9 @@ class History:
         self.evictions.clear()
 
     def _restart(self) -> None:
-        memos = self.queues.dump()
         before = {queue: self.queues.order(queue) for queue in self.queues.queues()}
-        units = [(self.courses[key].unit, memos[key]) for key in self.arrived if key in memos]
-        leaving = dict(self.leaving)
         self.log.append(f"{self.now} restart")
-        self.queues = rebuilt(self.spec, units, self.rules)
-        for key, winner in leaving.items():
-            self.queues.leaving(key, winner)
+        self.queues = self._rebuilt()
         self._turn()
         after = {queue: self.queues.order(queue) for queue in self.queues.queues()}
         started = self.running
@@ -229,9 +225,23 @@ class History:
             q: [k for k in after.get(q, []) if k not in started] for q in before
         }
 
+    def _rebuilt(self) -> Queues:
+        """Other queues that are told all that is kept of these."""
+        memos = self.queues.dump()
+        queues = rebuilt(
+            self.spec, [(self.courses[key].unit, memos[key]) for key in self.arrived if key in memos], self.rules
+        )
+        for key, winner in self.leaving.items():
+            queues.leaving(key, winner)
+        return queues
+
     def _turn(self) -> None:
         self.turns += 1
-        for order in self.queues.turn(self.now, self.live):
+        twin, room = (self._rebuilt(), self.live.copied()) if self.setting.restarts_always else (None, None)
+        orders = self.queues.turn(self.now, self.live)
+        if twin is not None and room is not None:
+            self._check_twin(twin, twin.turn(self.now, room), orders)
+        for order in orders:
             self.log.append(f"{self.now} {order}")
             if isinstance(order, Start):
                 assert order.key not in self.running, f"{order.key} was started twice"
@@ -269,6 +279,11 @@ class History:
         heapq.heappush(self.timers, (self.now + after, self.count, what, key))
 
     # Checks
+
+    def _check_twin(self, twin: Queues, its: list[Order], ours: list[Order]) -> None:
+        assert its == ours, f"{self.now}: {ours} here, {its} after a restart"
+        for queue in self.queues.queues():
+            assert twin.order(queue) == self.queues.order(queue), f"{self.now} {queue}"
 
     def _waiting(self) -> list[str]:
         return [

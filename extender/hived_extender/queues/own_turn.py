@@ -121,14 +121,22 @@ class OwnTurn:
             else:
                 self._start(entry, placed, now)
                 walk.took()
-                if placed.victims or (first is not None and first.passed):
-                    # earlier ones may fit elsewhere now, and come before later ones
-                    refusals.is_stale = True
-                    if first is not None:
-                        first.passed.clear()
-                        refusals.reservation = first
+                if self._is_to_walk_again(refusals, first, placed):
                     return
         refusals.reservation = first
+
+    def _is_to_walk_again(self, refusals: OwnRefusals, first: Reservation | None, placed: Placed) -> bool:
+        """Is there to be another walk after a start, as earlier units may fit elsewhere now, and come before later ones?
+
+        So a walk leaves nobody who could start, and one more of them changes nothing.
+        """
+        kept = first or refusals.reservation
+        is_again = bool(placed.victims) or (first is not None and bool(first.passed))
+        if kept is not None:
+            kept.passed.clear()
+        if is_again:
+            refusals.is_stale, refusals.reservation = True, kept
+        return is_again
 
     def _is_promised(self, entry: Entry, refusals: OwnRefusals) -> bool:
         """May the queue and the user have more in the own schedule?"""

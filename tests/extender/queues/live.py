@@ -1,5 +1,6 @@
 """A live cluster for queues: a real core, in which jobs run whose cells the queues hold and give back."""
 
+import copy
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -49,6 +50,12 @@ class Live:
         self.pods: dict[str, PodRequest] = {}
         self.asked = 0
         self.others: list[str] = []  # groups of no job, oldest first
+
+    def copied(self) -> "Live":
+        """Another cluster that is as this one is now."""
+        found = copy.copy(self)
+        found.state, found.pods, found.others = copy_state(self.state), dict(self.pods), list(self.others)
+        return found
 
     def release(self, key: str) -> None:
         handle(self.state, PodDeleted(self.pods.pop(key)))
