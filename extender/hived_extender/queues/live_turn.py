@@ -35,6 +35,7 @@ class LiveTurn:
 
     def run(self, stops: Mapping[str, str]) -> None:
         """`stops` are units that lost their place in their own schedule, with the winner."""
+        self._claim_again()
         for key, winner in stops.items():
             self._stop([key], winner, FOR_PRIORITY)
             self._claim(winner, [key])
@@ -177,6 +178,14 @@ class LiveTurn:
         self._shared = None
         is_asked = known is not None and known.is_asked
         table.claims[key] = Claim(ask, tuple(dict.fromkeys((*before, *victims))), leaving, is_asked)
+
+    def _claim_again(self) -> None:
+        """Units whose room is being made since earlier queues have their claims here too."""
+        table = self._table
+        for winner, keys in table.left_for.items():
+            if winner in table.entries:
+                self._claim(winner, keys)
+        table.left_for.clear()
 
     def _drop_claims(self) -> None:
         """Forget claims of units that have cells, are gone, or have lost their turn."""

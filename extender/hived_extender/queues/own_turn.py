@@ -126,7 +126,7 @@ class OwnTurn:
         refusals.reservation = first
 
     def _is_to_walk_again(self, refusals: OwnRefusals, first: Reservation | None, placed: Placed) -> bool:
-        """Is there to be another walk after a start, as earlier units may fit elsewhere now, and come before later ones?
+        """Is there to be another walk after a start? Earlier units may fit elsewhere now, and come before later ones.
 
         So a walk leaves nobody who could start, and one more of them changes nothing.
         """

@@ -166,6 +166,7 @@ class Queues:
         entry = self._table.entries.get(key)
         if entry is not None and entry.run is not None and not entry.leaving_for:
             self._table.leaves(entry, winner)
+            self._table.left_for.setdefault(winner, []).append(key)
 
     def evicted(self, key: str, now: float) -> None:
         """A unit has no cells any more, and waits at its old place."""

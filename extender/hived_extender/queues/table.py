@@ -65,6 +65,7 @@ class Table:
         self.reclaim_refusals: dict[int, None] = {}
         self.due: dict[str, str] = {}  # units that are due and have no cells, in order; and why not
         self.claims: dict[str, Claim] = {}
+        self.left_for: dict[str, list[str]] = {}  # units that earlier queues have told to leave, by winner
         self.exchanges, self.blocks = Exchanges(), Blocks()
         self.change = 0  # releases, additions and deletions
         self.asked_at = -1  # the count of changes when units that are due were asked about last
