@@ -72,8 +72,10 @@ class Queues:
             table.settle(entry)
         table.freed()
 
-    def room_made(self) -> None:
-        """The live cluster may have room for another reason."""
+    def room_made(self, *, has_own: bool = False) -> None:
+        """The live cluster may have room for another reason; `has_own`: the own schedules may have, too."""
+        for vc in self._table.spec.virtual_clusters if has_own else ():
+            self._table.freed_own(vc)
         self._table.freed()
 
     # Facts about units

@@ -47,6 +47,10 @@ from hived_extender.service.stimuli import GroupsEvicted, HoldDropped, HoldsLook
 
 log = logging.getLogger(__name__)
 
+ASK_ALL_S = 30.0
+"""After so many seconds jobs that were refused are asked for again, though nobody told of a change: labels, taints and
+other pods of a node bear on an answer, too, and the core does not know of them."""
+
 
 class Turns:
     """See the module. `queues` and `book` may be looked at between calls."""
@@ -68,6 +72,7 @@ class Turns:
         self._refs: dict[str, tuple[JobRef, Sequence[tuple[Pod, int]]]] = {}
         self._names: dict[JobName, str] = {}
         self._room = LiveRoom(service.runner, self._refs)
+        self._asked_all_s = now()
 
     # Facts
 
@@ -146,6 +151,9 @@ class Turns:
         """Decide whose turn it is, and note what is to be done about it."""
         now = self._now()
         self._drain(now)
+        if now - self._asked_all_s >= ASK_ALL_S:
+            self._asked_all_s = now
+            self.queues.room_made(has_own=True)
         for order in self.queues.turn(now, self._room):
             match order:
                 case Start(key=key, is_borrowed=is_borrowed):

@@ -10,6 +10,7 @@ from hived_extender.job_kinds.job import Job, JobState
 from hived_extender.job_kinds.needs import Need
 from hived_extender.kube.client import KubeClient
 from hived_extender.pods.proofs import Prover
+from hived_extender.pods.wire import Pod
 from hived_extender.queues.book import Action, Change
 from hived_extender.queues.kept import written
 from hived_extender.queues.publishing import Publisher
@@ -33,7 +34,7 @@ class QueuesByHand:
 
     # The owner and the controllers
 
-    def create(self, name: str, pods: int = 2, priority: int = 0) -> None:
+    def create(self, name: str, pods: int = 2, priority: int = 0, template: Pod | None = None) -> None:
         """A job comes, held back."""
         ref = job(name)
         spec = PodSpec(
@@ -42,7 +43,7 @@ class QueuesByHand:
         )  # fmt: skip
         self.now += 1
         held = Job(ref, "1", self.now, {}, {}, (), JobState.HELD)
-        self.jobs[name] = Seen(held, Need(spec, {}, "ann"))
+        self.jobs[name] = Seen(held, Need(spec, {}, "ann", pods=((template, pods),) if template is not None else ()))
         self.news[name] = None
 
     def make_pods(self, name: str) -> None:

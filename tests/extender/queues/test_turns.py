@@ -6,8 +6,11 @@ from itertools import permutations, product
 import pytest
 
 from hived.groups import virtual_leaves
+from hived_extender.queues.reasons import NotItsTurn
+from hived_extender.queues.turns import ASK_ALL_S
 from tests.extender.queues.by_hand import QueuesByHand
-from tests.extender.service.small_jobs import job
+from tests.extender.service.small_cluster import node_json, to_node
+from tests.extender.service.small_jobs import job, template
 
 Step = Callable[[QueuesByHand], None]
 
@@ -67,3 +70,36 @@ def test_jobs_that_run_keep_their_virtual_cells_in_their_own_schedule_when_anoth
     for name in ("later", "earlier"):
         (group,) = [each for each in queues.cluster.state.groups if name in each]
         assert queues.turns.queues.own_cells(job(name).key) == virtual_leaves(queues.cluster.state, group)
+
+
+def test_a_job_gets_cells_of_nodes_that_get_the_label_it_asks_for_though_the_core_is_told_nothing() -> None:
+    queues = QueuesByHand()
+    queues.create("x", 1, template=template(nodeSelector={"rack": "a"}))
+    queues.look()
+    assert queues.let_go() == []
+    labelled = node_json("n1")
+    labelled["metadata"]["labels"] = {"rack": "a"}
+    queues.cluster.service.node_seen(to_node(labelled))
+    queues.now += ASK_ALL_S
+    queues.look()
+    queues.look()
+    assert queues.let_go() == ["x"]
+
+
+def test_work_of_no_queue_counts_once_a_job_that_was_in_its_way_has_left_its_own_schedule() -> None:
+    """Pods of a job that was deleted are work of no queue until they are gone."""
+    queues = QueuesByHand()
+    queues.run("a", "b")
+    own = queues.turns.queues
+    for name in "ab":
+        queues.delete(name)
+    queues.look()
+    queues.create("x")
+    queues.look()
+    assert queues.let_go() == []
+    assert isinstance(own.why(job("x").key), NotItsTurn)
+    for name in "ab":
+        queues.delete_pods(name)
+    queues.look()
+    queues.look()
+    assert queues.let_go() == ["x"]
