@@ -121,7 +121,7 @@ def _estimated(table: Table, vc: str, reservation: Reservation, now: float) -> E
         None if (one := table.entries.get(run.unit.key)) is None or one.run is None else one.run.start_s
         for run in there
     ]
-    return latest(expected_end(run, start, now, table.learned) for run, start in zip(there, starts, strict=True))
+    return latest(expected_end(run, now, table.learned, start) for run, start in zip(there, starts, strict=True))
 
 
 def _is_leaving(table: Table, key: str) -> bool:

@@ -35,6 +35,7 @@ class LiveTurn:
 
     def run(self, stops: Mapping[str, str]) -> None:
         """`stops` are units that lost their place in their own schedule, with the winner."""
+        self._claim_again()
         for key, winner in stops.items():
             self._stop([key], winner, FOR_PRIORITY)
             self._claim(winner, [key])
@@ -44,15 +45,16 @@ class LiveTurn:
         self._settle_borrowed_claims()
         self._serve_borrowers()
 
-    def claim_again(self, left: Sequence[tuple[str, str]]) -> None:
-        """Units that earlier queues told to leave, and for which other one, in that order: these wait for them."""
-        table = self._table
-        for count, (key, winner) in enumerate(left, 1):
+    def _claim_again(self) -> None:
+        """Units that earlier queues have told to leave are waited for by the same ones, in the same order."""
+        table, left = self._table, []
+        for _, key, winner in sorted(table.told_to_leave):
+            left.append(key)
             if (entry := table.entries.get(winner)) is not None and entry.is_waiting:
                 own, known = table.own.runs.get(winner), table.claims.get(winner)
                 ask = Ask(entry.unit, own is None, () if own is None else own.own)
-                victims = (*(() if known is None else known.victims), key)
-                table.claims[winner] = Claim(ask, victims, tuple(other for other, _ in left[:count]))
+                table.claims[winner] = Claim(ask, (*(() if known is None else known.victims), key), tuple(left))
+        table.told_to_leave.clear()
 
     # Units that are due
 
@@ -253,6 +255,7 @@ class LiveTurn:
         table, key = self._table, entry.unit.key
         if table.claims.pop(key, None) is not None:
             self._shared = None
+            table.freed()  # others were refused for the sake of the claim, which may have got other cells
         table.started(entry, Run(self._now, ask.is_borrowed))
         count_waiting(table, entry)
         self.orders.append(Start(key, ask.is_borrowed, ask.own))

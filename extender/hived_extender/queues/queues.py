@@ -18,7 +18,7 @@ from hived_extender.queues.live_turn import LiveTurn
 from hived_extender.queues.memos import memo_of
 from hived_extender.queues.own_turn import OwnTurn
 from hived_extender.queues.places import Place, place_for
-from hived_extender.queues.policies import WAKE_S, Rules
+from hived_extender.queues.policies import Rules
 from hived_extender.queues.reasons import Reason
 from hived_extender.queues.reservation import Certainty, Expected, Learned, Reservation
 from hived_extender.queues.room import Room
@@ -36,9 +36,7 @@ class Queues:
         """`learned` says how long units run, for times that are only shown. Cost O(cells)."""
         self._table = Table(spec, learned)
         self._own = OwnTurn(self._table)
-        self._restored: list[tuple[float, str, tuple[int, ...]]] = []
-        self._told_to_leave: list[tuple[float, str, str]] = []
-        self._last_turn_s = 0.0
+        self._now_s = 0.0
 
     # Facts about the cluster
 
@@ -75,8 +73,10 @@ class Queues:
             table.settle(entry)
         table.freed()
 
-    def room_made(self) -> None:
-        """The live cluster may have room for another reason."""
+    def room_made(self, *, has_own: bool = False) -> None:
+        """The live cluster may have room for another reason; `has_own`: the own schedules may have, too."""
+        for vc in self._table.spec.virtual_clusters if has_own else ():
+            self._table.freed_own(vc)
         self._table.freed()
 
     # Facts about units
@@ -92,7 +92,7 @@ class Queues:
         entry = Entry(unit, place, table.number(unit), unit.is_held or memo.is_held, ran_s=memo.ran_s)
         table.entries[unit.key] = entry
         if memo.due_s is not None:
-            self._restored.append((memo.due_s, unit.key, memo.own))
+            self._own.restored[unit.key] = memo.due_s, memo.own
         if memo.started_s is not None and memo.ran_s is None:
             table.started(entry, Run(memo.started_s, memo.is_borrowed))
             if memo.vacates:
@@ -156,12 +156,19 @@ class Queues:
         if entry is not None and entry.run is None and entry.ran_s is None:
             self._table.started(entry, Run(now, is_borrowed))
 
+    def runs_on(self, key: str, own: tuple[int, ...]) -> None:
+        """A unit that earlier queues have started runs on these virtual leaves; to be told before the first turn."""
+        entry = self._table.entries.get(key)
+        if entry is not None and entry.run is not None and not entry.run.is_borrowed and own:
+            due_s, _ = self._own.restored.get(key, (entry.run.start_s, ()))
+            self._own.restored[key] = due_s, own
+
     def leaving(self, key: str, winner: str, at_s: float = 0.0) -> None:
         """A unit was told then to leave for another one; turns note what they order themselves."""
         entry = self._table.entries.get(key)
         if entry is not None and entry.run is not None and not entry.is_leaving:
             self._table.leaves(entry, winner)
-            self._told_to_leave.append((at_s, key, winner))
+            self._table.told_to_leave.append((at_s, key, winner))
 
     def evicted(self, key: str, now: float) -> None:
         """A unit has no cells any more, and waits at its old place."""
@@ -192,27 +199,17 @@ class Queues:
 
     def turn(self, now: float, room: Room) -> list[Order]:
         """What is to be done now. Its starts have their cells: `room` has held them."""
-        self._restore()
+        self._now_s = now
+        self._own.restore_all(now)
         self._own.stops.clear()
         self._own.run(now)
         live = LiveTurn(self._table, room, now)
-        live.claim_again([(key, winner) for _, key, winner in sorted(self._told_to_leave)])
-        self._told_to_leave.clear()
         live.run(self._own.stops)
-        self._last_turn_s = now
         return live.orders
 
     def next_own_end_s(self) -> float | None:
         """When the first unit ends in its own schedule that has really ended already: then others may be due."""
         return self._table.own.next_end_s()
-
-    def wake_s(self) -> float | None:
-        """When the next turn is worth while although no fact is told until then; None if never."""
-        table = self._table
-        times = [] if (end := table.own.next_end_s()) is None else [end]
-        if table.waiting.count:
-            times.append(self._last_turn_s + min(WAKE_S.values()))
-        return min(times, default=None)
 
     # Questions
 
@@ -225,8 +222,8 @@ class Queues:
         return explaining.position_of(self._table, key)
 
     def why(self, key: str) -> Reason | None:
-        """Why a unit waits; None for one that is unknown."""
-        return explaining.why(self._table, key, self._last_turn_s)
+        """Why a unit waits, as of the last turn; None for one that is unknown."""
+        return explaining.why(self._table, key, self._now_s)
 
     def lent(self, now: float) -> Lent:
         """The units on borrowed cells, which leave for guaranteed work of no queue too."""
@@ -262,13 +259,7 @@ class Queues:
         """What is to be kept of all units, by key; `arrived` takes it."""
         return {key: memo_of(self._table, entry) for key, entry in self._table.entries.items()}
 
-    def _restore(self) -> None:
-        """Let units go on in their own schedules that were there in earlier queues."""
-        for due_s, key, own in sorted(self._restored):
-            entry = self._table.entries.get(key)
-            if entry is not None and key not in self._table.own.runs:
-                self._own.restore(entry, due_s, own)
-        self._restored.clear()
+    # Upkeep
 
     def _forget(self, entry: Entry) -> None:
         table, key = self._table, entry.unit.key

@@ -65,6 +65,7 @@ class Table:
         self.reclaim_refusals: dict[int, None] = {}
         self.due: dict[str, str] = {}  # units that are due and have no cells, in order; and why not
         self.claims: dict[str, Claim] = {}
+        self.told_to_leave: list[tuple[float, str, str]] = []  # by earlier queues: when, unit, winner
         self.exchanges, self.blocks = Exchanges(), Blocks()
         self.change = 0  # releases, additions and deletions
         self.asked_at = -1  # the count of changes when units that are due were asked about last
