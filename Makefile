@@ -128,6 +128,7 @@ forecast: kernels ## how well forecasts of starts hold, on traces and random job
 soak: $(READY) ## 200,000 random operations, with every invariant checked after each, and whatever else is random, at length
 	$(BIN)/python -m tests.property.soak --ops 200000
 	$(BIN)/python -m tests.property.false_waits --states 100000
+	$(BIN)/python -m tests.property.queued --events 100000
 	HIVED_EDITS=20000 $(BIN)/python -m pytest tests/config/text/test_any_edit.py
 	HIVED_SYNCS=3000 $(BIN)/python -m pytest tests/config/generating/test_sync.py
 	HIVED_EXAMPLES=5 $(BIN)/python -m pytest tests/extender/defrag

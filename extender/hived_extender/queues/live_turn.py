@@ -253,6 +253,7 @@ class LiveTurn:
         table, key = self._table, entry.unit.key
         if table.claims.pop(key, None) is not None:
             self._shared = None
+            table.freed()  # others were refused for the sake of the claim, which may have got other cells
         table.started(entry, Run(self._now, ask.is_borrowed))
         count_waiting(table, entry)
         self.orders.append(Start(key, ask.is_borrowed, ask.own))

@@ -59,6 +59,7 @@ class OwnSchedule:
         """Cost O(cells)."""
         self.spec = spec
         self.state = idle_state(spec)
+        self._empty = copy_state(self.state)  # nobody ever runs here; its nodes fail as others do
         self.runs: dict[str, OwnRun] = {}
         self._others: dict[str, PodRequest] = {}
 
@@ -70,6 +71,13 @@ class OwnSchedule:
         placed = find_room(self.state, unit, own)
         is_ours = placed is None or all(victim in self.runs for victim in placed.victims)
         return placed if is_ours else None  # the work of no queue is not ours to stop
+
+    def could_ever(self, unit: Unit) -> bool:
+        """Would a unit fit if nobody ran, on the hardware of now? Raises UserError as `find` does.
+
+        Whoever runs now has no say in it, since they leave some day.
+        """
+        return find_room(self._empty, unit) is not None
 
     def start(self, unit: Unit, placed: Placed, due_s: float) -> None:
         """Carry out what `find` has just found; its victims have been ended."""
@@ -117,7 +125,8 @@ class OwnSchedule:
 
     def health(self, node: str, is_healthy: bool) -> None:
         """A node turned healthy or bad."""
-        handle(self.state, NodeHealthChanged(node, is_healthy))
+        for state in (self.state, self._empty):
+            handle(state, NodeHealthChanged(node, is_healthy))
 
     def runs_of(self, vc: str) -> list[OwnRun]:
         """What runs here of a virtual cluster, in the order of starts."""

@@ -3,18 +3,23 @@
 from hived.errors import UserError
 from hived_extender.queues.entries import Entry
 from hived_extender.queues.order import Walk
-from hived_extender.queues.own_schedule import OwnRun, Placed, find_room
+from hived_extender.queues.own_schedule import OwnRun, Placed
 from hived_extender.queues.policies import Policy
 from hived_extender.queues.reservation import Expected, Reservation, expected_end, reserve
 from hived_extender.queues.table import MOST_PLAYED, OwnRefusals, Table
 
 
 class OwnTurn:
-    """See the module. `stops` are live units that run guaranteed and have lost their place, with the winner."""
+    """See the module.
+
+    `stops` are live units that run guaranteed and have lost their place, with the winner. `restored` are units that
+    earlier queues had started, with their due moments and leaves, until the next turn.
+    """
 
     def __init__(self, table: Table) -> None:
         self._table = table
         self.stops: dict[str, str] = {}
+        self.restored: dict[str, tuple[float, tuple[int, ...]]] = {}
 
     def run(self, now: float) -> None:
         """Play all own schedules up to now. Units that start are in `table.due` unless they run."""
@@ -115,11 +120,23 @@ class OwnTurn:
                 first.passed.add(entry.kind)
             else:
                 self._start(entry, placed, now)
-                if placed.victims:  # they stand in the line again, perhaps before the next one
-                    refusals.is_stale = True
-                    return
                 walk.took()
+                if self._is_to_walk_again(refusals, first, placed):
+                    return
         refusals.reservation = first
+
+    def _is_to_walk_again(self, refusals: OwnRefusals, first: Reservation | None, placed: Placed) -> bool:
+        """Is there to be another walk after a start? Earlier units may fit elsewhere now, and come before later ones.
+
+        So a walk leaves nobody who could start, and one more of them changes nothing.
+        """
+        kept = first or refusals.reservation
+        is_again = bool(placed.victims) or (first is not None and bool(first.passed))
+        if kept is not None:
+            kept.passed.clear()
+        if is_again:
+            refusals.is_stale, refusals.reservation = True, kept
+        return is_again
 
     def _is_promised(self, entry: Entry, refusals: OwnRefusals) -> bool:
         """May the queue and the user have more in the own schedule?"""
@@ -153,9 +170,9 @@ class OwnTurn:
             return None
 
     def _could_ever(self, entry: Entry, refusals: OwnRefusals) -> bool:
-        """Would the unit fit its virtual cluster if nobody ran there?"""
+        """Would the unit fit its virtual cluster if nobody ran?"""
         if entry.kind not in refusals.possible:
-            if find_room(self._table.own.emptied(entry.unit.vc), entry.unit) is None:
+            if not self._table.own.could_ever(entry.unit):
                 self._never(entry, refusals)
                 return False
             refusals.possible.add(entry.kind)
@@ -188,14 +205,30 @@ class OwnTurn:
             own.end_s = own.due_s + entry.ran_s
         table.settle(entry)
 
-    def restore(self, entry: Entry, due_s: float, own: tuple[int, ...]) -> None:
-        """A unit goes on here that earlier queues had started, on these leaves if they are free."""
+    def restore_all(self, now: float) -> None:
+        """Let units go on here that were here in earlier queues."""
+        for key, (due_s, own) in sorted(self.restored.items(), key=lambda each: (each[1][0], each[0])):
+            entry = self._table.entries.get(key)
+            if entry is not None and key not in self._table.own.runs:
+                self._restore(entry, due_s, own, now)
+        self.restored.clear()
+
+    def _restore(self, entry: Entry, due_s: float, own: tuple[int, ...], now: float) -> None:
+        """A unit goes on here, on these leaves if they are free.
+
+        One that has really ended by now is played no further than it would have been, be there room for it or not.
+        """
         table, unit = self._table, entry.unit
+        if entry.ran_s is not None and due_s + entry.ran_s <= now:
+            self.forget(entry)
+            return
         try:
             placed = table.own.find(unit, own)
         except UserError:
-            return
+            placed = None
         if placed is None or placed.victims:
+            if entry.ran_s is not None:
+                entry.ran_s = due_s + entry.ran_s - now
             return
         table.own.start(unit, placed, due_s)
         table.count_own(unit, 1)

@@ -36,7 +36,6 @@ class Queues:
         """`learned` says how long units run, for times that are only shown. Cost O(cells)."""
         self._table = Table(spec, learned)
         self._own = OwnTurn(self._table)
-        self._restored: list[tuple[float, str, tuple[int, ...]]] = []
         self._told_to_leave: list[tuple[float, str, str]] = []
         self._last_turn_s = 0.0
 
@@ -75,8 +74,10 @@ class Queues:
             table.settle(entry)
         table.freed()
 
-    def room_made(self) -> None:
-        """The live cluster may have room for another reason."""
+    def room_made(self, *, has_own: bool = False) -> None:
+        """The live cluster may have room for another reason; `has_own`: the own schedules may have, too."""
+        for vc in self._table.spec.virtual_clusters if has_own else ():
+            self._table.freed_own(vc)
         self._table.freed()
 
     # Facts about units
@@ -92,7 +93,7 @@ class Queues:
         entry = Entry(unit, place, table.number(unit), unit.is_held or memo.is_held, ran_s=memo.ran_s)
         table.entries[unit.key] = entry
         if memo.due_s is not None:
-            self._restored.append((memo.due_s, unit.key, memo.own))
+            self._own.restored[unit.key] = memo.due_s, memo.own
         if memo.started_s is not None and memo.ran_s is None:
             table.started(entry, Run(memo.started_s, memo.is_borrowed))
             if memo.vacates:
@@ -156,6 +157,13 @@ class Queues:
         if entry is not None and entry.run is None and entry.ran_s is None:
             self._table.started(entry, Run(now, is_borrowed))
 
+    def runs_on(self, key: str, own: tuple[int, ...]) -> None:
+        """A unit that earlier queues have started runs on these virtual leaves; to be told before the first turn."""
+        entry = self._table.entries.get(key)
+        if entry is not None and entry.run is not None and not entry.run.is_borrowed and own:
+            due_s, _ = self._own.restored.get(key, (entry.run.start_s, ()))
+            self._own.restored[key] = due_s, own
+
     def leaving(self, key: str, winner: str, at_s: float = 0.0) -> None:
         """A unit was told then to leave for another one; turns note what they order themselves."""
         entry = self._table.entries.get(key)
@@ -192,7 +200,7 @@ class Queues:
 
     def turn(self, now: float, room: Room) -> list[Order]:
         """What is to be done now. Its starts have their cells: `room` has held them."""
-        self._restore()
+        self._own.restore_all(now)
         self._own.stops.clear()
         self._own.run(now)
         live = LiveTurn(self._table, room, now)
@@ -262,13 +270,7 @@ class Queues:
         """What is to be kept of all units, by key; `arrived` takes it."""
         return {key: memo_of(self._table, entry) for key, entry in self._table.entries.items()}
 
-    def _restore(self) -> None:
-        """Let units go on in their own schedules that were there in earlier queues."""
-        for due_s, key, own in sorted(self._restored):
-            entry = self._table.entries.get(key)
-            if entry is not None and key not in self._table.own.runs:
-                self._own.restore(entry, due_s, own)
-        self._restored.clear()
+    # Upkeep
 
     def _forget(self, entry: Entry) -> None:
         table, key = self._table, entry.unit.key

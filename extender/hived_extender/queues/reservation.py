@@ -73,13 +73,15 @@ class Reservation:
 def expected_end(run: OwnRun, started_s: float | None, now: float, learned: Learned | None = None) -> Expected:
     """When a unit ends in its own schedule. `started_s` is its last real start, None if that is still to come.
 
-    Nothing is decided by moments that were `learned`: they are not the same for two replicas, or after a restart.
+    A declared limit counts from its due moment, as it would in its virtual cluster alone: what others do elsewhere, and
+    how long they take to leave, must not decide who goes past whom. Nothing is decided by moments that were `learned`.
+    They are not the same for two replicas, or after a restart.
     """
     if run.end_s is not None:
         return Expected(run.end_s, Certainty.CERTAIN)
-    since = max(run.due_s, now if started_s is None else started_s)
     if run.unit.limit_s is not None:
-        return Expected(max(since + run.unit.limit_s, now), Certainty.BOUNDED)
+        return Expected(max(run.due_s + run.unit.limit_s, now), Certainty.BOUNDED)
+    since = max(run.due_s, now if started_s is None else started_s)
     left_s = learned(run.unit.vc, run.unit.leaf_count, max(now - since, 0.0)) if learned is not None else None
     if left_s is None:
         return Expected(None, Certainty.UNKNOWN)

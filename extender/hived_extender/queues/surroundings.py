@@ -35,17 +35,20 @@ class Surroundings:
     def __init__(self, queues: Queues) -> None:
         self._queues = queues
         self._version = -1
-        self._groups: dict[str, None] = {}
+        self._queued: Collection[str] = ()
+        self._groups: dict[str, bytes] = {}  # with their virtual leaves
+        self._refused: dict[str, None] = {}
         self._bad: np.ndarray[tuple[int], np.dtype[np.bool_]] | None = None
 
     def look(self, core: Core, queued: Collection[str]) -> Differences | None:
         """The differences since the last look, None if nothing has changed.
 
-        `queued` are groups of queued jobs. To be called under the lock; cost O(groups).
+        `queued` are groups of queued jobs: others may be among them from one look to the next, though the core is as it
+        was. A group that was refused is new in the next differences. To be called under the lock; cost O(groups).
         """
-        if core.version == self._version:
+        if core.version == self._version and queued == self._queued:
             return None
-        self._version = core.version
+        self._version, self._queued = core.version, queued
         state = core.state
         there = {
             name: group
@@ -56,13 +59,14 @@ class Surroundings:
             and name not in queued
             and not name.startswith(STAND_IN)
         }
+        leaves = {name: b"" if group.virtual is None else group.virtual.tobytes() for name, group in there.items()}
         new = {
             name: (group.spec, bind_info_of_slot(state, group, 0))
             for name, group in there.items()
-            if name not in self._groups
+            if self._groups.get(name) != leaves[name]
         }
-        gone = [name for name in self._groups if name not in there]
-        self._groups = dict.fromkeys(there)
+        gone = [name for name, before in self._groups.items() if leaves.get(name) != before]
+        self._groups = leaves
         bad = np.array(state.cells.node_bad, np.bool_)
         was = self._bad if self._bad is not None else np.zeros_like(bad)  # queues begin with healthy nodes
         nodes = [(core.node_names[node], not bad[node]) for node in np.flatnonzero(bad != was).tolist()]
@@ -78,8 +82,14 @@ class Surroundings:
         for name, (spec, info) in found.new.items():
             try:
                 self._queues.told_running(name, spec, info)
+                self._refused.pop(name, None)
             except UserError as error:
-                log.warning(
-                    "work of no queue counts nothing", extra={"fields": {"group": name, "reason": error.message}}
-                )
+                self._refuse(name, error)
         self._queues.room_made()
+
+    def _refuse(self, name: str, error: UserError) -> None:
+        """A group has no place in the own schedules yet, as a job that is about to leave them has its cells there."""
+        del self._groups[name]
+        if name not in self._refused:
+            self._refused[name] = None
+            log.warning("work of no queue counts nothing", extra={"fields": {"group": name, "reason": error.message}})

@@ -28,6 +28,7 @@ from hived_extender.queues.book import Action, Book, Step
 from hived_extender.queues.kept import Kept
 from hived_extender.queues.ledger import Unlimited
 from hived_extender.queues.live_room import LiveRoom
+from hived_extender.queues.own_places import leaves_of
 from hived_extender.queues.policies import QueueRules, Rules, policy_named
 from hived_extender.queues.publishing import Publisher
 from hived_extender.queues.queues import Queues
@@ -44,6 +45,7 @@ from hived_extender.quotas.naming import quota_of
 from hived_extender.quotas.tree import QuotaTree
 from hived_extender.quotas.usage import Usage
 from hived_extender.service.core import Core
+from hived_extender.service.holds import HeldBind
 from hived_extender.service.lending import Lent
 from hived_extender.service.service import Service
 from hived_extender.service.stimuli import (
@@ -76,6 +78,11 @@ class Shared:
     outside: Mapping[str, Claimed] = field(default_factory=dict)
 
 
+ASK_ALL_S = 30.0
+"""After so many seconds jobs that were refused are asked for again, though nobody told of a change: labels, taints and
+other pods of a node bear on an answer, too, and the core does not know of them."""
+
+
 class Turns:
     """See the module. `queues`, `book` and `room` may be looked at between calls."""
 
@@ -96,6 +103,7 @@ class Turns:
         self._refs: dict[str, tuple[JobRef, Sequence[tuple[Pod, int]]]] = {}
         self._names: dict[JobName, str] = {}
         self.room = LiveRoom(service.runner, self._refs, shared.outside)
+        self._asked_all_s = self._now()
 
     # Facts
 
@@ -122,7 +130,7 @@ class Turns:
         self.book.job_seen(job, unit, self._kept(job), now, problem, has_cells=is_first and self._has_cells(name))
         self._bar(name, job.ref.key)
         if is_new and unit is not None:
-            self._hold_again(unit)
+            self._hold_again(name, unit)
         if job.state.is_over:
             self._put(HoldDropped(job.ref.key))
 
@@ -175,6 +183,9 @@ class Turns:
         """Decide whose turn it is, and note what is to be done about it."""
         now = self._now()
         self._drain(now)
+        if now - self._asked_all_s >= ASK_ALL_S:
+            self._asked_all_s = now
+            self.queues.room_made(has_own=True)
         for order in self.queues.turn(now, self.room):
             match order:
                 case Start(key=key, is_borrowed=is_borrowed):
@@ -267,11 +278,18 @@ class Turns:
         unit = self.book.entries[key].unit
         return unit.queue if unit is not None else ""
 
-    def _hold_again(self, unit: Unit) -> None:
+    def _hold_again(self, name: JobName, unit: Unit) -> None:
         """A job that an earlier term let go: its pods run at the priority of then, and those to come get cells."""
         entry = self.book.entries.get(unit.key)
-        if entry is not None and entry.step is Step.RUNNING and entry.kept.is_let_go:
-            self.room.hold(Ask(unit, entry.kept.is_borrowed, self.queues.own_cells(unit.key)), Pending())
+        if entry is None or entry.step is not Step.RUNNING or not entry.kept.is_let_go:
+            return
+        found = self.room.hold(Ask(unit, entry.kept.is_borrowed, self.queues.own_cells(unit.key)), Pending())
+        with self._service.runner.look() as machine:
+            core, requests = machine.cache.core, [one.request for one in machine.cache.jobs.pods_of(name)]
+            groups = dict.fromkeys(each.spec.group.name for each in requests if each is not None)
+            held = found.virtual if isinstance(found, HeldBind) else ()
+            if core is not None:
+                self.queues.runs_on(unit.key, leaves_of(core.state, unit, groups, held))
 
     def _call_back(self, key: str, winner: str) -> None:
         """A job gives its cells back: its pods are to end, and new ones get none."""

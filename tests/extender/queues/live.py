@@ -1,5 +1,6 @@
 """A live cluster for queues: a real core, in which jobs run whose cells the queues hold and give back."""
 
+import copy
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -50,6 +51,12 @@ class Live:
         self.asked = 0
         self.others: list[str] = []  # groups of no job, oldest first
 
+    def copied(self) -> "Live":
+        """Another cluster that is as this one is now."""
+        found = copy.copy(self)
+        found.state, found.pods, found.others = copy_state(self.state), dict(self.pods), list(self.others)
+        return found
+
     def release(self, key: str) -> None:
         handle(self.state, PodDeleted(self.pods.pop(key)))
         if key in self.others:
@@ -72,7 +79,7 @@ class Live:
     def hold(self, ask: Ask, pending: Pending) -> Bind | Wait:
         self.asked += 1
         found = decide(self.state, ask)
-        if isinstance(found, Bind) and self._leaves_room(ask, found, pending.claims):
+        if isinstance(found, Bind) and self._leaves_room(ask, pending.claims):
             return self._hold(ask, found)
         return Wait(found.reason if isinstance(found, Wait) else "others use its cells")
 
@@ -120,11 +127,13 @@ class Live:
                 placed.append(claim.ask.unit.key)
         return placed
 
-    def _leaves_room(self, ask: Ask, found: Bind, claims: Sequence[Claimed]) -> bool:
+    def _leaves_room(self, ask: Ask, claims: Sequence[Claimed]) -> bool:
         if not claims:
             return True
         after = copy_state(self.state)
-        handle(after, PodAllocated(stand_in(ask), found.bind_info))
+        found = decide(after, ask)  # only the state that decided knows the virtual cells
+        assert isinstance(found, Bind)
+        self._take(after, ask, found)
         placed = self._place_all(after, claims)
         return len(placed) == len(claims) or placed == self._place_all(copy_state(self.state), claims)
 

@@ -19,8 +19,7 @@ from hived_extender.queues.units import Unit
 class Job:
     """A unit, when it came, how long it runs, and from when on everybody knows that.
 
-    `lost_runs`: so many times it is preempted first, before a run would have been over. `late_s`: so long it waited for
-    others to leave after each start; its declared limit counts from then on.
+    `lost_runs`: so many times it is preempted first, before a run would have been over.
     """
 
     unit: Unit
@@ -28,7 +27,6 @@ class Job:
     run_s: float
     known_s: float
     lost_runs: int = 0
-    late_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -76,9 +74,9 @@ class Alone:
             pass
 
     def _pass(self, now: float) -> bool:
-        """One look at all in order; True if somebody was preempted, so that there is to be another look."""
+        """One look at all in order; True if there is to be another: earlier ones may fit elsewhere after a start."""
         first: str | None = None
-        closed = False
+        closed = has_refused = False
         for job in sorted(self.waiting, key=lambda each: (-each.unit.priority, each.unit.created_s, each.unit.key)):
             if closed:
                 break
@@ -91,6 +89,7 @@ class Alone:
                 continue
             leaves, victims = found
             if first is not None and not self._may_pass(job, leaves, now):
+                has_refused = True
                 continue
             for victim in victims:
                 run = self.running[victim]
@@ -99,7 +98,7 @@ class Alone:
                     del self.starts[victim]  # preempted before it would have had its cells
                 self._remove(victim)
             self._start(job, now)
-            if victims:
+            if victims or has_refused:
                 return True
         if first is None:
             self.reserved = None
@@ -153,8 +152,7 @@ class Alone:
         if run.job.known_s <= now:
             return (False, run.end_s, run.start_s, run.job.unit.key)
         if run.job.unit.limit_s is not None:
-            since = min(run.start_s + run.job.late_s, now)
-            return (False, max(since + run.job.unit.limit_s, now), run.start_s, run.job.unit.key)
+            return (False, max(run.start_s + run.job.unit.limit_s, now), run.start_s, run.job.unit.key)
         return (True, 0.0, run.start_s, run.job.unit.key)
 
     def _may_pass(self, job: Job, leaves: tuple[int, ...], now: float) -> bool:

@@ -232,20 +232,6 @@ def test_another_process_goes_on_with_the_same_order_and_starts_nobody_twice(tmp
         jobs.expect(lambda: jobs.runs("x"))
 
 
-def test_cells_of_a_job_that_goes_while_turns_begin_anew_are_free(tmp_path: Path) -> None:
-    with jobs_on(tmp_path, CONFIG) as jobs:
-        jobs.create("runs", "b")
-        jobs.expect(lambda: jobs.runs("runs"))
-        jobs.create("x", "b")
-        jobs.expect(lambda: jobs.queued("b") == ["x"])
-        desk = jobs.running.extender.queues
-        with desk.lock:
-            jobs.delete("runs")
-            jobs.expect(lambda: all(seen.job.ref.name != "runs" for seen in desk.jobs._jobs.copy().values()))
-            desk._term = None
-        jobs.expect(lambda: jobs.runs("x"))
-
-
 # Queues that are switched off
 
 

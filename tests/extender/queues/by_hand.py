@@ -1,0 +1,146 @@
+"""The turns of queues on a service whose every step the test takes itself: no thread, no clock, nothing in between."""
+
+from typing import cast
+
+from msgspec.structs import replace
+
+from hived.specs import GroupSpec, MemberSpec, PodSpec
+from hived_config.queueing import Queueing
+from hived_extender.job_kinds.job import Job, JobState
+from hived_extender.job_kinds.needs import Need
+from hived_extender.kube.client import KubeClient
+from hived_extender.pods.proofs import Prover
+from hived_extender.pods.wire import Pod
+from hived_extender.queues.book import Action, Change
+from hived_extender.queues.kept import written
+from hived_extender.queues.publishing import Publisher
+from hived_extender.queues.turns import Shared, Turns
+from hived_extender.queues.watched import Seen
+from tests.extender.service.small_jobs import SmallJobCluster, job
+
+GPUS = 4
+
+
+class QueuesByHand:
+    """Jobs of virtual cluster a, which owns two nodes of four GPUs. All pods are of four GPUs."""
+
+    def __init__(self) -> None:
+        self.cluster = SmallJobCluster()
+        self.now = 100.0
+        self.jobs: dict[str, Seen] = {}  # as the API server has them
+        self.pods: dict[str, list[str]] = {}
+        self.news: dict[str, None] = {}  # jobs of which the desk has yet to hear
+        self.turns = self._new_turns()
+
+    # The owner and the controllers
+
+    def create(self, name: str, pods: int = 2, priority: int = 0, template: Pod | None = None) -> None:
+        """A job comes, held back."""
+        ref = job(name)
+        spec = PodSpec(
+            "a", priority, GPUS, GroupSpec(ref.key, (MemberSpec(pods, GPUS),)), leaf_cell_type="GPU",
+            ignore_suggested_nodes=False,
+        )  # fmt: skip
+        self.now += 1
+        held = Job(ref, "1", self.now, {}, {}, (), JobState.HELD)
+        self.jobs[name] = Seen(held, Need(spec, {}, "ann", pods=((template, pods),) if template is not None else ()))
+        self.news[name] = None
+
+    def make_pods(self, name: str) -> None:
+        """The controller of a job that was let go makes its pods."""
+        need = self.jobs[name].need
+        assert need is not None
+        self.pods[name] = [f"{name}-{number}" for number in range(need.spec.group.members[0].pod_count)]
+        for pod in self.pods[name]:
+            self.cluster.come(pod, name, GPUS)
+
+    def place_pods(self, name: str) -> None:
+        """kube-scheduler asks about them."""
+        for pod in self.pods[name]:
+            self.cluster.ask(pod)
+
+    def delete(self, name: str) -> None:
+        """A job is deleted."""
+        del self.jobs[name]
+        self.news[name] = None
+
+    def end(self, name: str) -> None:
+        """A job ends."""
+        seen = self.jobs[name]
+        self.jobs[name] = replace(seen, job=replace(seen.job, state=JobState.SUCCEEDED))
+        self.news[name] = None
+
+    def delete_pods(self, name: str) -> None:
+        """The service hears that the pods of a job are gone."""
+        for pod in self.pods.pop(name, []):
+            self.cluster.drop(pod)
+
+    # The desk
+
+    def look(self) -> None:
+        """What `QueueDesk.look` does; calls on jobs are made at once."""
+        self.now += 1
+        for name in self.news:
+            self.turns.job_seen(job(name).job_name, self.jobs.get(name))
+        self.news.clear()
+        self.turns.follow_pods()
+        self.turns.take_turn()
+        for action in self.turns.take_actions(64):
+            self._write(action)
+            self.turns.wrote(action, "")
+        self.cluster.by_hand.settle()
+
+    def begin_anew(self) -> None:
+        """Turns of another configuration or tree follow those of now."""
+        before, self.turns = self.turns, self._new_turns()
+        before.leave_off(self.turns)
+
+    def restart(self) -> None:
+        """Another process leads."""
+        self.cluster = self.cluster.restarted_jobs()
+        self.turns = self._new_turns()
+
+    def let_go(self) -> list[str]:
+        """The jobs that may have pods."""
+        return [name for name, seen in self.jobs.items() if seen.job.state is JobState.LET_GO]
+
+    def run(self, *names: str) -> None:
+        """Jobs come and run."""
+        for name in names:
+            self.create(name, 1)
+        self.look()
+        for name in names:
+            self.make_pods(name)
+            self.place_pods(name)
+        self.look()
+
+    def order(self) -> list[str]:
+        """The jobs that wait."""
+        return [key.split("/")[2] for key in self.turns.queues.order("a")]
+
+    def _new_turns(self) -> Turns:
+        service = self.cluster.service
+        core = service.machine.cache.core
+        assert core is not None
+        publisher = Publisher(cast(KubeClient, self.cluster.kube), lambda: self.now)
+        shared = Shared(Prover(), publisher, lambda: self.now)
+        turns = Turns(service, core, Queueing(is_enabled=True), None, shared)
+        self.news.clear()
+        for seen in self.jobs.values():
+            turns.job_seen(seen.job.ref.job_name, seen, is_first=True)
+        return turns
+
+    def _write(self, action: Action) -> None:
+        name = action.job.name
+        seen = self.jobs.get(name)
+        if seen is None:
+            return
+        state = seen.job.state
+        if action.change is Change.LET_GO:
+            state = JobState.LET_GO
+        elif action.change is Change.CALL_BACK:
+            self.delete_pods(name)
+            state = JobState.HELD
+        annotations = written(action.kept, action.job.uid, Prover())
+        self.jobs[name] = replace(seen, job=replace(seen.job, state=state, annotations=annotations))
+        self.news[name] = None

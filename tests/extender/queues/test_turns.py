@@ -1,0 +1,105 @@
+"""Turns on a service that the test drives: nobody is left waiting, whatever comes between whatever."""
+
+from collections.abc import Callable
+from itertools import permutations, product
+
+import pytest
+
+from hived.groups import virtual_leaves
+from hived_extender.queues.reasons import NotItsTurn
+from hived_extender.queues.turns import ASK_ALL_S
+from tests.extender.queues.by_hand import QueuesByHand
+from tests.extender.service.small_cluster import node_json, to_node
+from tests.extender.service.small_jobs import job, template
+
+Step = Callable[[QueuesByHand], None]
+
+STEPS: dict[str, Step] = {
+    "job goes": lambda queues: queues.delete("runs"),
+    "job ends": lambda queues: queues.end("runs"),
+    "pods go": lambda queues: queues.delete_pods("runs"),
+    "begin anew": lambda queues: queues.begin_anew(),
+    "restart": lambda queues: queues.restart(),
+}
+
+
+def one_runs_and_two_wait(progress: str) -> QueuesByHand:
+    """Job `runs` has both nodes; its pods are to be made, are to be placed, or run."""
+    queues = QueuesByHand()
+    queues.create("runs")
+    queues.look()
+    if progress != "held":
+        queues.make_pods("runs")
+    if progress == "placed":
+        queues.place_pods("runs")
+    queues.create("x")
+    queues.create("y", 1)
+    queues.look()
+    assert queues.let_go() == ["runs"]
+    assert queues.order() == ["x", "y"]
+    return queues
+
+
+@pytest.mark.parametrize("progress", ["held", "made", "placed"])
+@pytest.mark.parametrize("anew", ["begin anew", "restart"])
+@pytest.mark.parametrize("over", ["job goes", "job ends"])
+def test_the_next_job_gets_its_cells_in_every_order_of_an_end_and_a_beginning(
+    over: str, anew: str, progress: str
+) -> None:
+    for order in permutations((over, "pods go", anew)):
+        for looks in product((False, True), repeat=2):
+            queues = one_runs_and_two_wait(progress)
+            for step, is_look in zip(order, (*looks, True), strict=True):
+                STEPS[step](queues)
+                if is_look:
+                    queues.look()  # hears of all
+            queues.look()  # and of all that it has written itself
+            assert queues.let_go()[:1] == ["x"], (order, looks)
+            assert queues.order() == ["y"], (order, looks)
+
+
+def test_jobs_that_run_keep_their_virtual_cells_in_their_own_schedule_when_another_process_leads() -> None:
+    queues = QueuesByHand()
+    for name in ("later", "earlier"):  # another process is told of pods in the order of their names
+        queues.create(name, 1)
+        queues.look()
+        queues.make_pods(name)
+        queues.place_pods(name)
+    queues.restart()
+    queues.look()
+    for name in ("later", "earlier"):
+        (group,) = [each for each in queues.cluster.state.groups if name in each]
+        assert queues.turns.queues.own_cells(job(name).key) == virtual_leaves(queues.cluster.state, group)
+
+
+def test_a_job_gets_cells_of_nodes_that_get_the_label_it_asks_for_though_the_core_is_told_nothing() -> None:
+    queues = QueuesByHand()
+    queues.create("x", 1, template=template(nodeSelector={"rack": "a"}))
+    queues.look()
+    assert queues.let_go() == []
+    labelled = node_json("n1")
+    labelled["metadata"]["labels"] = {"rack": "a"}
+    queues.cluster.service.node_seen(to_node(labelled))
+    queues.now += ASK_ALL_S
+    queues.look()
+    queues.look()
+    assert queues.let_go() == ["x"]
+
+
+def test_work_of_no_queue_counts_once_a_job_that_was_in_its_way_has_left_its_own_schedule() -> None:
+    """Pods of a job that was deleted are work of no queue until they are gone."""
+    queues = QueuesByHand()
+    queues.run("a", "b")
+    own = queues.turns.queues
+    for name in "ab":
+        queues.delete(name)
+    queues.look()
+    queues.create("x")
+    queues.look()
+    assert queues.let_go() == []
+    assert isinstance(own.why(job("x").key), NotItsTurn)
+    for name in "ab":
+        queues.delete_pods(name)
+    queues.look()
+    queues.look()
+    assert queues.let_go() == ["x"]
