@@ -4,7 +4,7 @@ Each question takes the desk's lock, for a walk over the jobs: 50,000 take tenth
 rights meanwhile, so callers say beforehand which namespaces may be named.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from msgspec.structs import replace
 
@@ -15,6 +15,7 @@ from hived_extender.queues.book import Entry, Step
 from hived_extender.queues.counting import count, waits_since
 from hived_extender.queues.desk import QueueDesk
 from hived_extender.queues.reasons import Held, NotItsTurn, Reason
+from hived_extender.queues.records import unit_key
 from hived_extender.queues.turns import Turns
 from hived_extender.queues.words import sentence
 
@@ -79,7 +80,8 @@ class QueueAnswers:
             turns = self._turns()
             found = _placed(turns, queue)
             end = None if count is None else start + count
-            return len(found), [self._job(turns, entry, place, seen) for entry, place in found[start:end]]
+            over = turns.going_over()
+            return len(found), [self._job(turns, entry, place, seen, over) for entry, place in found[start:end]]
 
     def job(self, name: str, seen: Seen = None) -> QueuedJob | None:
         """A job by its name, of the namespaces `seen`; None if it is in no queue."""
@@ -90,7 +92,7 @@ class QueueAnswers:
             entries = turns.book.entries.values()
             entry = next((one for one in entries if name in _names(one) and _is_seen(one, seen)), None)
             position = turns.queues.position(entry.key) if entry is not None else None
-            return None if entry is None else self._job(turns, entry, position or 0, seen)
+            return None if entry is None else self._job(turns, entry, position or 0, seen, turns.going_over())
 
     def act(self, args: QueueArgs) -> QueuedJob:
         """Hold a job, release it, or give it another place. Raises UserError (404, 409)."""
@@ -107,6 +109,9 @@ class QueueAnswers:
                 turns.book.keep(entry.key, replace(entry.kept, place=place))
             else:
                 is_held = args.action == "hold"
+                if not is_held and turns.is_inactive(entry.job.ref):
+                    unit = "/".join(unit_key(entry.job.ref))
+                    raise UserError(f"QueueUnit {unit} says active: false; set it to true, or remove it", 409)
                 turns.queues.held(entry.key, is_held)
                 turns.book.keep(entry.key, replace(entry.kept, is_held=is_held))
             found = self._job(turns, entry, turns.queues.position(entry.key) or 0)
@@ -127,8 +132,12 @@ class QueueAnswers:
             raise UserError(f"{name} is {len(found)} jobs: {', '.join(str(one.job.ref) for one in found[:8])}", 409)
         raise UserError(f"no job {name!r} is in a queue; name it Kind/namespace/name, as hived get queue has it", 404)
 
-    def _job(self, turns: Turns, entry: Entry, position: int, seen: Seen = None) -> QueuedJob:
+    def _job(
+        self, turns: Turns, entry: Entry, position: int, seen: Seen = None, over: Mapping[str, str] | None = None
+    ) -> QueuedJob:
+        """`over` has the jobs that are above a quota that was lowered, with the quota."""
         unit, reason = entry.unit, turns.queues.why(entry.key)
+        above = f"; above quota {over[entry.key]}, which was lowered" if over and entry.key in over else ""
         turn = reason if isinstance(reason, NotItsTurn) else None
         return QueuedJob(
             name=str(entry.job.ref),
@@ -140,7 +149,7 @@ class QueueAnswers:
             position=position,
             state=_state(entry, reason),
             since=waits_since(entry) if entry.step is Step.WAITING else entry.since_s,
-            reason=entry.problem or sentence(reason, namer(turns, seen)),
+            reason=entry.problem or sentence(reason, namer(turns, seen)) + above,
             gpus=unit.leaf_count if unit is not None else 0,
             starts_at=turn.start_s if turn is not None else None,
             certainty=turn.certainty.value if turn is not None else "",

@@ -17,7 +17,7 @@ from hived_extender.job_kinds import kinds
 from hived_extender.job_kinds.job import Job
 from hived_extender.job_kinds.needs import Need, need_of
 from hived_extender.kube.client import KubeClient, KubeError
-from hived_extender.kube.events import WARNING, EventRecorder
+from hived_extender.kube.events import WARNING, EventRecorder, PodRef
 from hived_extender.kube.metrics import Metrics, QueueGauges
 from hived_extender.kube.optional_kinds import OptionalKinds
 from hived_extender.pods.proofs import Prover
@@ -27,6 +27,7 @@ from hived_extender.queues.counting import gauges
 from hived_extender.queues.letting_go import LettingGo
 from hived_extender.queues.publishing import KINDS as OBJECT_KINDS
 from hived_extender.queues.publishing import Publisher
+from hived_extender.queues.queue_objects import QueueObjects
 from hived_extender.queues.trees import TREES, Object, WatchedTree
 from hived_extender.queues.turns import Turns
 from hived_extender.queues.watched import WatchedJobs
@@ -84,6 +85,7 @@ class QueueDesk:
         self.quotas = WatchedTree(self._wake.set, self._tell_tree)
         self._trees = OptionalKinds(kube, metrics, (TREES,), self.quotas, "quotas")
         self._letting_go = LettingGo(prover)
+        self._queue_objects = QueueObjects()
         self._caller = JobCaller(kube, prover, self._pods_of, self._answered)
         metrics.observe_queues(self._gauges)
         self._thread = threading.Thread(target=self._run, name="queues", daemon=True)
@@ -137,6 +139,8 @@ class QueueDesk:
                 self._under_way -= 1
                 turns.wrote(action, error)
             turns.follow_pods()
+            mistakes = self._queue_objects.read(self.publisher.queue_items())
+            turns.told_objects(self._queue_objects)
             turns.take_turn()
             for action in turns.take_actions(CALLS - self._under_way):
                 self._under_way += 1
@@ -144,6 +148,9 @@ class QueueDesk:
             turns.record()
         self.publisher.write(WRITES, self._may_write)
         self._tell_warnings()
+        for item, problem in mistakes:
+            log.warning("a Queue is not obeyed", extra={"fields": {"queue": item.path, "mistake": problem}})
+            self._tell(item, problem, "InvalidQueue", "Queue")
         return LOOK_S
 
     def _run(self) -> None:
@@ -227,8 +234,11 @@ class QueueDesk:
 
     def _tell_tree(self, item: Object, problem: str, reason: str = "InvalidQuotaTree") -> None:
         """Say at the object why it is not used, or how it does not fit."""
+        self._tell(_Tree(item), problem, reason, "ElasticQuotaTree")
+
+    def _tell(self, about: PodRef, problem: str, reason: str, kind: str) -> None:
         try:
-            self._events.record(_Tree(item), WARNING, reason, problem, about="ElasticQuotaTree")
+            self._events.record(about, WARNING, reason, problem, about=kind)
         except KubeError as error:
             log.warning("event not written", extra={"fields": {"reason": str(error)}})
 

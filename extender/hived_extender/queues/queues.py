@@ -133,8 +133,7 @@ class Queues:
         if entry is None:
             return None
         place = place_for(table, entry, to)
-        runs = table.own.runs.get(key)
-        if entry.run is None and runs is not None:
+        if entry.run is None and key in table.own.runs:
             self._own.end(key, is_played=False)
         table.take_out(entry)
         entry.place = place
@@ -160,6 +159,10 @@ class Queues:
         entry = self._table.entries.get(key)
         if entry is not None and entry.run is not None and not entry.leaving_for:
             self._table.leaves(entry, winner)
+
+    def lost_turn(self, key: str) -> None:
+        """A unit is due no more, as its quota was lowered: its own schedule starts it again when the quota allows."""
+        self._own.end(key, is_played=False)
 
     def evicted(self, key: str, now: float) -> None:
         """A unit has no cells any more, and waits at its old place."""
@@ -231,8 +234,7 @@ class Queues:
 
     def queues(self) -> list[str]:
         """The full names of all queues that have units, ascending."""
-        units = (entry.unit for entry in self._table.entries.values() if entry.ran_s is None)
-        return sorted(dict.fromkeys(unit.queue for unit in units))
+        return sorted(dict.fromkeys(each.unit.queue for each in self._table.entries.values() if each.ran_s is None))
 
     def shares(self) -> Mapping[str, float]:
         """The share of each queue, as `shares` has it."""

@@ -27,15 +27,17 @@ from hived_extender.queues.ledger import Unlimited
 from hived_extender.queues.live_room import LiveRoom
 from hived_extender.queues.policies import QueueRules, Rules, policy_named
 from hived_extender.queues.publishing import Publisher
+from hived_extender.queues.queue_objects import QueueObjects
 from hived_extender.queues.queues import Queues
 from hived_extender.queues.recording import Records
+from hived_extender.queues.records import unit_key
 from hived_extender.queues.room import Ask, Pending
 from hived_extender.queues.surroundings import Surroundings
 from hived_extender.queues.tree_ledger import TreeLedger
 from hived_extender.queues.units import Evict, Start, Stop, Unit
 from hived_extender.queues.watched import Seen
 from hived_extender.quotas.backing import virtual_cluster_of
-from hived_extender.quotas.draining import WAIT, Running, drained
+from hived_extender.quotas.draining import WAIT, Running, drained, going_over
 from hived_extender.quotas.naming import quota_of
 from hived_extender.quotas.tree import QuotaTree
 from hived_extender.quotas.usage import Usage
@@ -57,11 +59,12 @@ class Turns:
         self._service, self._prover, self._now = service, prover, now
         self.queues = Queues(core.state.spec)
         self._tree, self._cluster = tree, core.state.spec
-        new_ledger = Unlimited if tree is None else partial(TreeLedger, tree)
-        self.rules = rules_of(queueing, tree, self._cluster)
-        self.queues.told_rules(self.rules, new_ledger)
+        self._new_ledger = Unlimited if tree is None else partial(TreeLedger, tree)
+        self.rules = self._configured = rules_of(queueing, tree, self._cluster)
+        self.queues.told_rules(self.rules, self._new_ledger)
         self.book = Book(self.queues)
-        self._records = Records(publisher)
+        self._publisher, self._records = publisher, Records(publisher)
+        self._inactive: frozenset[tuple[str, str]] = frozenset()
         self._surroundings = Surroundings(self.queues)
         self._refs: dict[str, tuple[JobRef, Sequence[tuple[Pod, int]]]] = {}
         self._names: dict[JobName, str] = {}
@@ -94,6 +97,8 @@ class Turns:
         self._bar(name, job.ref.key)
         if is_new and unit is not None:
             self._hold_again(unit)
+        if unit is not None and self.is_inactive(job.ref):
+            self.queues.held(job.ref.key, True)
         if job.state.is_over:
             self._put(HoldDropped(job.ref.key))
 
@@ -119,6 +124,18 @@ class Turns:
         if found is not None:
             self._surroundings.tell(found)
 
+    def told_objects(self, objects: QueueObjects) -> None:
+        """Obey the words of users in Queue and QueueUnit objects. Cost O(jobs) if they have changed."""
+        rules = objects.obeyed(self._configured)
+        if rules != self.rules:
+            self.rules = rules
+            self.queues.told_rules(rules, self._new_ledger)
+        before, self._inactive = self._inactive, self._publisher.inactive()
+        changed = before ^ self._inactive
+        for entry in self.book.entries.values() if changed else ():
+            if unit_key(entry.job.ref) in changed:
+                self.queues.held(entry.key, entry.kept.is_held or self.is_inactive(entry.job.ref))
+
     def leave_off(self, goes_on: "Turns | None" = None) -> None:
         """Drop what is held for jobs, and let their pods be placed, but for jobs of the turns that go on."""
         others = {} if goes_on is None else goes_on.book.entries
@@ -129,6 +146,10 @@ class Turns:
 
     # Questions
 
+    def is_inactive(self, job: JobRef) -> bool:
+        """Does a user say `active: false` of the unit of a job?"""
+        return unit_key(job) in self._inactive
+
     def guaranteed(self, queue: str) -> dict[str, float] | None:
         """The `min` of a quota, None for a virtual cluster, whose cells are its guarantee."""
         quota = self._tree.quotas.get(queue) if self._tree is not None else None
@@ -137,6 +158,12 @@ class Turns:
     def over(self) -> dict[str, dict[str, float]]:
         """By quota and resource, how much is used above its `max`; without quotas that use no more. Cost O(jobs)."""
         return {} if self._tree is None else usage_of(self._tree, self.book).over()
+
+    def going_over(self) -> dict[str, str]:
+        """The jobs that are above a quota which was lowered, by key, with the quota. Cost O(jobs)."""
+        if self._tree is None:
+            return {}
+        return going_over(usage_of(self._tree, self.book), running_in(self._tree, self.book, self._now()))
 
     # Turns
 
@@ -189,24 +216,13 @@ class Turns:
         )  # fmt: skip
 
     def _drain(self, now: float) -> None:
-        """Jobs on borrowed cells leave quotas that were lowered below their use, where these say so."""
+        """Jobs leave quotas that were lowered below their use, where these say so."""
         if self._tree is None or all(quota.drain == WAIT for quota in self._tree.quotas.values()):
             return
-        running = [
-            Running(
-                entry.key,
-                entry.unit.queue,
-                entry.unit.request,
-                entry.since_s,
-                (now - entry.since_s) * entry.unit.leaf_count,
-                entry.kept.is_borrowed and entry.unit.is_preemptible,
-            )
-            for entry in self.book.entries.values()
-            if entry.unit is not None and entry.step.has_cells and entry.unit.queue in self._tree.quotas
-        ]
+        running = running_in(self._tree, self.book, now)
         for key, quota in drained(usage_of(self._tree, self.book), running).items():
             self._service.metrics.queue_reclaimed.labels(self._queue_of(key)).inc()
-            self._call_back(key, f"{quota}, which was lowered")
+            self._call_back(key, f"{quota}, which was lowered", loses_turn=True)
 
     def _queue_of(self, key: str) -> str:
         unit = self.book.entries[key].unit
@@ -218,9 +234,11 @@ class Turns:
         if entry is not None and entry.step is Step.RUNNING and entry.kept.is_let_go:
             self._room.hold(Ask(unit, entry.kept.is_borrowed, self.queues.own_cells(unit.key)), Pending())
 
-    def _call_back(self, key: str, winner: str) -> None:
+    def _call_back(self, key: str, winner: str, *, loses_turn: bool = False) -> None:
         """A job gives its cells back: its pods are to end, and new ones get none."""
-        self.book.call_back(key, winner, self._now())
+        self.book.call_back(key, winner, self._now(), loses_turn=loses_turn)
+        if loses_turn:
+            self.queues.lost_turn(key)
         self._bar(self.book.entries[key].job.ref.job_name, key)
         self._put(HoldDropped(key))
 
@@ -251,6 +269,23 @@ def usage_of(tree: QuotaTree, book: Book) -> Usage:
         if unit is not None and entry.step.has_cells and unit.queue in tree.quotas:
             usage.take(unit.queue, unit.request, is_preemptible=unit.is_preemptible)
     return usage
+
+
+def running_in(tree: QuotaTree, book: Book, now: float) -> list[Running]:
+    """The jobs with cells in quotas of a tree. Cost O(jobs)."""
+    return [
+        Running(
+            entry.key,
+            entry.unit.queue,
+            entry.unit.request,
+            entry.since_s,
+            (now - entry.since_s) * entry.unit.leaf_count,
+            entry.unit.is_preemptible,
+            entry.kept.is_borrowed,
+        )
+        for entry in book.entries.values()
+        if entry.unit is not None and entry.step.has_cells and entry.unit.queue in tree.quotas
+    ]
 
 
 def rules_of(queueing: Queueing, tree: QuotaTree | None, cluster: ClusterSpec) -> Rules:
