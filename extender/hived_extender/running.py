@@ -98,6 +98,7 @@ class Extender:
         self.defrag = DefragDesk(self.service, lambda: self.configurations.in_force.text, groundwork.secret)
         self.kueue = KueueDesk(self.service, groundwork.clients.kube, self.metrics)
         self.queues = QueueDesk(self.service, groundwork.clients.kube, groundwork.prover or Prover(), self.metrics)
+        groundwork.admission.beside_tree = self.queues.tree_warnings
         self._node_sync = self._make_node_sync()
         self._server = self._make_server(listener)
         self._servers = [self._server] if webhook is None else [self._server, webhook]

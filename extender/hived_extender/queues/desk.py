@@ -8,7 +8,8 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from hived.errors import InvariantError
 from hived.specs import ClusterSpec
@@ -31,7 +32,7 @@ from hived_extender.queues.queue_objects import QueueObjects
 from hived_extender.queues.trees import TREES, Object, WatchedTree
 from hived_extender.queues.turns import Turns
 from hived_extender.queues.watched import WatchedJobs
-from hived_extender.quotas.backing import cells_of, shape_warnings
+from hived_extender.quotas.backing import fit_warnings
 from hived_extender.quotas.tree import QuotaTree
 from hived_extender.service.pods import PodName
 from hived_extender.service.service import Service
@@ -44,6 +45,9 @@ LOOK_S = 0.5
 
 LEAST_S = 0.02
 """Between any two turns: facts that come together are looked at together."""
+
+LOCK_S = 1.0
+"""How long a review waits for a turn; the API server waits for the review."""
 
 CALLS = 64
 """Calls on job objects under way at once."""
@@ -212,6 +216,18 @@ class QueueDesk:
 
     # For others
 
+    def tree_warnings(self, document: Mapping[str, Any], tree: QuotaTree) -> list[str]:
+        """Of which an author of this tree is to be warned for the jobs that run now; for any thread."""
+        found = []
+        if other := self.quotas.older_than(document):
+            found.append(f"only the oldest tree counts, which is {other}: change that one, or delete it")
+        if not self.lock.acquire(timeout=LOCK_S):
+            return [*found, "whether jobs are above it is not known at the moment: see hived get queue afterwards"]
+        try:
+            return found if self.turns is None else [*found, *self.turns.lowered_by(tree)]
+        finally:
+            self.lock.release()
+
     def _read_need(self, job: Job) -> Need | None:
         return need_of(job, self._service.machine.interpreter)
 
@@ -221,7 +237,7 @@ class QueueDesk:
             return
         self._fitted = tree, cluster
         resources = self._service.machine.interpreter.rules.resources_in(cluster)
-        self._warnings = [] if tree is None else shape_warnings(tree, cells_of(cluster, resources))
+        self._warnings = [] if tree is None else fit_warnings(tree, cluster, resources)
 
     def _tell_warnings(self) -> None:
         """Say in the log and at the object how a tree does not fit; outside of the lock, as it calls the API server."""

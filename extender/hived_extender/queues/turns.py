@@ -34,13 +34,13 @@ from hived_extender.queues.records import unit_key
 from hived_extender.queues.room import Ask, Pending
 from hived_extender.queues.surroundings import Surroundings
 from hived_extender.queues.tree_ledger import TreeLedger
+from hived_extender.queues.tree_use import lowered_by, running_in, usage_of
 from hived_extender.queues.units import Evict, Start, Stop, Unit
 from hived_extender.queues.watched import Seen
 from hived_extender.quotas.backing import virtual_cluster_of
-from hived_extender.quotas.draining import WAIT, Running, drained, going_over
+from hived_extender.quotas.draining import WAIT, drained, going_over
 from hived_extender.quotas.naming import quota_of
 from hived_extender.quotas.tree import QuotaTree
-from hived_extender.quotas.usage import Usage
 from hived_extender.service.core import Core
 from hived_extender.service.service import Service
 from hived_extender.service.stimuli import GroupsEvicted, HoldDropped, HoldsLookedAt, HoldState, JobsBarred, Stimulus
@@ -165,6 +165,10 @@ class Turns:
             return {}
         return going_over(usage_of(self._tree, self.book), running_in(self._tree, self.book, self._now()))
 
+    def lowered_by(self, tree: QuotaTree) -> list[str]:
+        """Which jobs would be above the quotas of another tree, a sentence for each quota. Cost O(jobs)."""
+        return lowered_by(tree, self.book, self._now())
+
     # Turns
 
     def take_turn(self) -> None:
@@ -259,33 +263,6 @@ class Turns:
             self._service.runner.handle(stimulus)
         except UserError as error:
             log.info("the service does not take part", extra={"fields": {"cause": error.message}})
-
-
-def usage_of(tree: QuotaTree, book: Book) -> Usage:
-    """The use of a tree by all jobs that have cells. Cost O(jobs x depth)."""
-    usage = Usage(tree)
-    for entry in book.entries.values():
-        unit = entry.unit
-        if unit is not None and entry.step.has_cells and unit.queue in tree.quotas:
-            usage.take(unit.queue, unit.request, is_preemptible=unit.is_preemptible)
-    return usage
-
-
-def running_in(tree: QuotaTree, book: Book, now: float) -> list[Running]:
-    """The jobs with cells in quotas of a tree. Cost O(jobs)."""
-    return [
-        Running(
-            entry.key,
-            entry.unit.queue,
-            entry.unit.request,
-            entry.since_s,
-            (now - entry.since_s) * entry.unit.leaf_count,
-            entry.unit.is_preemptible,
-            entry.kept.is_borrowed,
-        )
-        for entry in book.entries.values()
-        if entry.unit is not None and entry.step.has_cells and entry.unit.queue in tree.quotas
-    ]
 
 
 def rules_of(queueing: Queueing, tree: QuotaTree | None, cluster: ClusterSpec) -> Rules:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from hived_extender.queues.kept import STATE
+from hived_extender.quotas.reading import read_tree
 from tests.extender.queues.embedded_jobs import (
     CONFIG,
     GPU,
@@ -230,6 +231,29 @@ def test_a_quota_that_is_lowered_and_waits_shows_who_is_above_it(jobs: Jobs) -> 
     jobs.expect(lambda: "above quota root/team, which was lowered" in jobs.reason("newer"))
     assert jobs.runs("older", "newer")
     assert jobs.reason("older") == "runs on cells of its own virtual cluster"
+
+
+def test_the_author_of_a_lower_quota_is_told_who_would_be_above_it(jobs: Jobs) -> None:
+    jobs.kube.create(TREES, shared_tree(16))
+    desk = jobs.running.extender.queues
+    jobs.expect(lambda: desk.quotas.tree is not None)
+    jobs.create("own", "b")
+    jobs.expect(lambda: jobs.runs("own"))
+    jobs.create("more", "b")
+    jobs.expect(lambda: jobs.runs("more"))
+
+    def warned(most: int, policy: str, name: str = "elasticquotatree") -> list[str]:
+        given = shared_tree(most, policy)
+        return desk.tree_warnings({"metadata": {"name": name, "namespace": "kube-system"}}, read_tree(given))
+
+    above = "root/team: jobs that run use 8 nvidia.com/gpu more than its max; "
+    assert warned(16, "wait") == []
+    assert warned(8, "wait") == [f"{above}these run until they end: Job/default/more"]
+    called_back = "by policy preempt-newest these are called back, if they may be: Job/default/more"
+    assert warned(8, "preempt-newest") == [above + called_back]
+    assert warned(16, "wait", "another") == [
+        "only the oldest tree counts, which is kube-system/elasticquotatree: change that one, or delete it"
+    ]
 
 
 # Restarts
