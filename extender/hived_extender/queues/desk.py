@@ -22,6 +22,7 @@ from hived_extender.kube.events import WARNING, EventRecorder, PodRef
 from hived_extender.kube.metrics import Metrics, QueueGauges
 from hived_extender.kube.optional_kinds import OptionalKinds
 from hived_extender.pods.proofs import Prover
+from hived_extender.queues.announcing import JobEvents
 from hived_extender.queues.book import Action
 from hived_extender.queues.calling import JobCaller
 from hived_extender.queues.counting import gauges
@@ -32,7 +33,7 @@ from hived_extender.queues.queue_objects import QueueObjects
 from hived_extender.queues.trees import TREES, Object, WatchedTree
 from hived_extender.queues.turns import Turns
 from hived_extender.queues.watched import WatchedJobs
-from hived_extender.quotas.backing import fit_warnings
+from hived_extender.quotas.backing import cells_of, shape_warnings
 from hived_extender.quotas.tree import QuotaTree
 from hived_extender.service.pods import PodName
 from hived_extender.service.service import Service
@@ -54,6 +55,10 @@ CALLS = 64
 
 WRITES = 50
 """Objects of queues that are written in one look."""
+
+
+EVENTS = 20
+"""About jobs that are written in one look."""
 
 
 class QueueDesk:
@@ -89,6 +94,7 @@ class QueueDesk:
         self.quotas = WatchedTree(self._wake.set, self._tell_tree)
         self._trees = OptionalKinds(kube, metrics, (TREES,), self.quotas, "quotas")
         self._letting_go = LettingGo(prover)
+        self._job_events = JobEvents(self._events)
         self._queue_objects = QueueObjects()
         self._caller = JobCaller(kube, prover, self._pods_of, self._answered)
         metrics.observe_queues(self._gauges)
@@ -151,10 +157,11 @@ class QueueDesk:
                 self._caller.call(action, self._may_write)
             turns.record()
         self.publisher.write(WRITES, self._may_write)
+        self._job_events.write(EVENTS, self._may_write)
         self._tell_warnings()
         for item, problem in mistakes:
             log.warning("a Queue is not obeyed", extra={"fields": {"queue": item.path, "mistake": problem}})
-            self._tell(item, problem, "InvalidQueue", "Queue")
+            self._tell(item, problem, "InvalidQueue", "scheduling.x-k8s.io/v1alpha1/Queue")
         return LOOK_S
 
     def _run(self) -> None:
@@ -185,7 +192,9 @@ class QueueDesk:
         term = (machine.term, core.number, id(core.state), queueing, tree)
         if self._term != term or self.turns is None:
             self._term, before = term, self.turns
-            self.turns = Turns(self._service, core, queueing, tree, self._prover, self.publisher, self._now)
+            self.turns = Turns(
+                self._service, core, queueing, tree, self._prover, self.publisher, self._now, self._job_events
+            )
             for name, seen in self.jobs.everything().items():
                 self.turns.job_seen(name, seen)
             if before is not None:  # of the same service perhaps, which holds cells for jobs that are gone meanwhile
@@ -237,7 +246,7 @@ class QueueDesk:
             return
         self._fitted = tree, cluster
         resources = self._service.machine.interpreter.rules.resources_in(cluster)
-        self._warnings = [] if tree is None else fit_warnings(tree, cluster, resources)
+        self._warnings = [] if tree is None else shape_warnings(tree, cells_of(cluster, resources))
 
     def _tell_warnings(self) -> None:
         """Say in the log and at the object how a tree does not fit; outside of the lock, as it calls the API server."""
@@ -250,7 +259,7 @@ class QueueDesk:
 
     def _tell_tree(self, item: Object, problem: str, reason: str = "InvalidQuotaTree") -> None:
         """Say at the object why it is not used, or how it does not fit."""
-        self._tell(_Tree(item), problem, reason, "ElasticQuotaTree")
+        self._tell(_Tree(item), problem, reason, "scheduling.sigs.k8s.io/v1beta1/ElasticQuotaTree")
 
     def _tell(self, about: PodRef, problem: str, reason: str, kind: str) -> None:
         try:

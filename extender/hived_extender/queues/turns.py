@@ -22,6 +22,7 @@ from hived_extender.job_kinds.needs import Need
 from hived_extender.pods.proofs import Prover
 from hived_extender.pods.wire import Pod
 from hived_extender.queues import kept
+from hived_extender.queues.announcing import JobEvents
 from hived_extender.queues.book import Action, Book, Step
 from hived_extender.queues.ledger import Unlimited
 from hived_extender.queues.live_room import LiveRoom
@@ -29,6 +30,7 @@ from hived_extender.queues.policies import QueueRules, Rules, policy_named
 from hived_extender.queues.publishing import Publisher
 from hived_extender.queues.queue_objects import QueueObjects
 from hived_extender.queues.queues import Queues
+from hived_extender.queues.reasons import OverQuota
 from hived_extender.queues.recording import Records
 from hived_extender.queues.records import unit_key
 from hived_extender.queues.room import Ask, Pending
@@ -53,10 +55,10 @@ class Turns:
 
     def __init__(
         self, service: Service, core: Core, queueing: Queueing, tree: QuotaTree | None, prover: Prover,
-        publisher: Publisher, now: Callable[[], float],
+        publisher: Publisher, now: Callable[[], float], events: JobEvents,
     ) -> None:  # fmt: skip
         """Without a `tree` each virtual cluster is a queue. Cost O(cells)."""
-        self._service, self._prover, self._now = service, prover, now
+        self._service, self._prover, self._now, self._events = service, prover, now, events
         self.queues = Queues(core.state.spec)
         self._tree, self._cluster = tree, core.state.spec
         self._new_ledger = Unlimited if tree is None else partial(TreeLedger, tree)
@@ -97,9 +99,12 @@ class Turns:
         self._bar(name, job.ref.key)
         if is_new and unit is not None:
             self._hold_again(unit)
+            if self._is_waiting(unit.key):
+                self._events.enqueued(job.ref, unit.queue, now - job.created_s, now)
         if unit is not None and self.is_inactive(job.ref):
             self.queues.held(job.ref.key, True)
         if job.state.is_over:
+            self._events.gone(job.ref.key)
             self._put(HoldDropped(job.ref.key))
 
     def wrote(self, action: Action, error: str) -> None:
@@ -180,6 +185,8 @@ class Turns:
                 case Start(key=key, is_borrowed=is_borrowed):
                     self._service.metrics.queue_admitted.labels(self._queue_of(key)).inc()
                     self.book.let_go(key, now, is_borrowed=is_borrowed, due_s=self.queues.due(key))
+                    job = self.book.entries[key].job.ref
+                    self._events.dequeued(job, self._queue_of(key), now, is_borrowed=is_borrowed)
                 case Stop(key=key, winner=winner):
                     self._service.metrics.queue_reclaimed.labels(self._queue_of(key)).inc()
                     self._call_back(key, winner)
@@ -191,11 +198,17 @@ class Turns:
         return self.book.take_actions(self._now(), limit)
 
     def record(self) -> None:
-        """Have objects say what is so now."""
+        """Have objects say what is so now, and the first job of each queue that a quota is in its way."""
         self._records.update(self.book, self.queues)
+        now = self._now()
+        for key in self._records.heads:
+            reason = self.queues.why(key)
+            if isinstance(reason, OverQuota):
+                self._events.insufficient(self.book.entries[key].job.ref, reason.text, now)
 
     def _job_gone(self, name: JobName, key: str, now: float) -> None:
         self._names.pop(name, None)
+        self._events.gone(key)
         self._bar(name, key)
         if key in self._refs:
             self.book.job_gone(self._refs.pop(key)[0], now)
@@ -241,6 +254,7 @@ class Turns:
     def _call_back(self, key: str, winner: str, *, loses_turn: bool = False) -> None:
         """A job gives its cells back: its pods are to end, and new ones get none."""
         self.book.call_back(key, winner, self._now(), loses_turn=loses_turn)
+        self._events.evicted(self.book.entries[key].job.ref, self._queue_of(key), winner, self._now())
         if loses_turn:
             self.queues.lost_turn(key)
         self._bar(self.book.entries[key].job.ref.job_name, key)
@@ -253,6 +267,10 @@ class Turns:
             self._put(JobsBarred(freed=(name,)))
         else:
             self._put(JobsBarred({name: entry.unit.queue}))
+
+    def _is_waiting(self, key: str) -> bool:
+        entry = self.book.entries.get(key)
+        return entry is not None and entry.step is Step.WAITING
 
     def _has_cells(self, name: JobName) -> bool:
         with self._service.runner.look() as machine:

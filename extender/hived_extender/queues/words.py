@@ -16,7 +16,7 @@ from hived_extender.queues.reasons import (
     Running,
 )
 
-ENQUEUED, DEQUEUED, EVICTED = "Enqueued", "Dequeued", "Preempted"
+ENQUEUED, DEQUEUED, EVICTED, INSUFFICIENT = "Enqueued", "Dequeued", "Preempted", "InsufficientQuota"
 """Reasons of events about jobs."""
 
 

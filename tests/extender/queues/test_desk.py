@@ -256,6 +256,35 @@ def test_the_author_of_a_lower_quota_is_told_who_would_be_above_it(jobs: Jobs) -
     ]
 
 
+# Events
+
+
+def job_events(jobs: Jobs, name: str) -> list[str]:
+    """The reasons of events at a job."""
+    events = jobs.kube.get("/api/v1/namespaces/default/events")["items"]
+    about = [each for each in events if each["involvedObject"]["kind"] == "Job"]
+    return sorted(each["reason"] for each in about if each["involvedObject"]["name"] == name)
+
+
+def test_events_at_a_job_tell_its_course(jobs: Jobs) -> None:
+    jobs.create("own", "a")
+    jobs.expect(lambda: jobs.runs("own"))
+    jobs.create("ahead", "a")
+    jobs.expect(lambda: jobs.runs("ahead"))
+    jobs.create("owner", "b")
+    jobs.expect(lambda: jobs.runs("owner"))
+    jobs.expect(lambda: job_events(jobs, "ahead") == ["Dequeued", "Enqueued", "Preempted"])
+    jobs.expect(lambda: job_events(jobs, "owner") == ["Dequeued", "Enqueued"])
+
+
+def test_the_first_job_of_a_queue_is_told_that_its_quota_is_used_up(jobs: Jobs) -> None:
+    jobs.kube.create(TREES, fleet_tree())
+    jobs.expect(lambda: jobs.running.extender.queues.quotas.tree is not None)
+    for name in ("one", "two"):
+        jobs.create(name, "b", gpus=1)
+    jobs.expect(lambda: "InsufficientQuota" in job_events(jobs, "two"))
+
+
 # Restarts
 
 
