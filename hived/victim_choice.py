@@ -96,7 +96,7 @@ def candidates_among(
     lost = np.where(is_waiting, 0, lost)
     priorities = state.cells.priority[leading]
     costs = np.stack((lost, np.ones(len(first), np.int64), priorities, sizes), axis=1).astype(np.int64)
-    by_cost = np.lexsort((leading, costs[:, 3], costs[:, 2], costs[:, 0]))
+    by_cost = np.lexsort((leaves[order][first], costs[:, 3], costs[:, 2], costs[:, 0]))
     ends = np.cumsum(sizes[by_cost])
     places = np.repeat(first[by_cost] - ends + sizes[by_cost], sizes[by_cost]) + np.arange(len(leaves))
     elastic = ((state.cells.elastic[leading] == 1) & ~is_waiting)[by_cost]

@@ -2,17 +2,21 @@
 
 import click
 
+from hived_cli.helpers.completing import complete_queued
 from hived_cli.helpers.connecting import asks_service
-from hived_cli.helpers.queueing import change
+from hived_cli.helpers.queueing import change, job_argument, output_option
 from hived_extender.client.inspection import Inspector
 
 
 @click.command("move")
-@click.argument("job")
+@job_argument
 @click.option("--front", is_flag=True, help="Before all others of its priority.")
 @click.option("--back", is_flag=True, help="Behind all others of its priority.")
-@click.option("--before", metavar="JOB", default="", help="Before this one, of its priority and queue.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Form of the answer.")
+@click.option(
+    "--before", metavar="JOB", default="", shell_complete=complete_queued,
+    help="Before this one, of its priority and queue.",
+)  # fmt: skip
+@output_option
 @asks_service
 def command(*, inspector: Inspector, job: str, front: bool, back: bool, before: str, output: str) -> None:
     """Give a job another place in its queue.

@@ -19,6 +19,9 @@ from hived_config.reader import printable
 from hived_extender.api.waiting import FreeCells, Job, NodeView
 from hived_extender.client.inspection import Inspector
 
+QUEUED = "50"
+"""Jobs of queues that are shown, first ones first."""
+
 BAD_COUNT = 8
 """Bad nodes that are shown, so that waiting jobs have room below."""
 
@@ -69,7 +72,7 @@ def _frame(inspector: Inspector, vc: str) -> Frame:
         datetime.now(UTC).isoformat(timespec="seconds"),
         of_vc(inspector.free_cells(), vc),
         inspector.nodes(is_bad=True),
-        inspector.jobs({"vc": [vc]}),
+        inspector.jobs({"vc": [vc], "queued": [QUEUED]}),
     )
 
 

@@ -1,17 +1,22 @@
 """`hived why`: why a job does not start, what would help, and when it starts."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import NoReturn
 
 import click
 
+from hived.errors import UserError
 from hived_cli.helpers.answers import as_json
-from hived_cli.helpers.certificates import draw_trial, draw_why
+from hived_cli.helpers.certificates import draw_trial, draw_why, queued
 from hived_cli.helpers.completing import complete_jobs
 from hived_cli.helpers.names import find_why
 from hived_cli.helpers.outcomes import NEVER, RUNS, WAITS
 from hived_cli.helpers.waits import GONE
 from hived_cli.helpers.watching import Answer, Show, watches
-from hived_config.reader import printable
+from hived_extender.api.queues import QueuedJob
+from hived_extender.api.waiting import Job, Why
 from hived_extender.client.inspection import Inspector
 
 WITHOUT_PODS = ("Waiting", "Held", "Refused")
@@ -34,7 +39,7 @@ def command(
 ) -> None:
     """Say why a job does not start, who has its cells, what would help, and when it starts.
 
-    A job that waits in a queue has no pods: its place and the reason are told.
+    A job that waits in a queue has no pods yet: its place there is told as well.
     The name may be that of a pod (NAMESPACE/NAME, or NAME with -n), a gang, an affinity group, or a job. What is said
     to help was tried by the scheduler's core on a copy of its state: with that change alone the job starts at once.
     The service's answers are at most two seconds old: a name that it does not know is asked for once more after that
@@ -59,16 +64,15 @@ def command(
     context = click.get_current_context()
     if changes and context.params["is_watched"]:
         raise click.UsageError("--if and --watch exclude each other")
-    queued = inspector.queued_job(f"{namespace}/{name}" if namespace else name)
-    if queued is not None and queued.state in WITHOUT_PODS and not changes:
-        show(lambda: _told(inspector, queued.name, is_json=is_json))
+    waiting = inspector.queued_job(f"{namespace}/{name}" if namespace else name)
+    if waiting is not None and waiting.state in WITHOUT_PODS:
+        if changes:
+            _try(inspector, Job(name=waiting.name, state="Waiting"), changes, is_json=is_json)
+        show(lambda: _told(inspector, waiting.name, is_json=is_json))
         return
-    found = find_why(inspector, name, namespace)
+    found = _find(inspector, name, namespace, waiting)
     if changes:
-        result = inspector.why_if(found.job.name, changes)
-        click.echo(as_json(result) if is_json else draw_trial(found.job, changes, result))
-        never = result.certificate is not None and result.certificate.never
-        context.exit(RUNS if result.starts else NEVER if never else WAITS)
+        _try(inspector, found.job, changes, is_json=is_json)
 
     def answer() -> Answer | None:
         why = inspector.why(found.job.name)
@@ -83,13 +87,32 @@ def command(
     show(answer)
 
 
+def _find(inspector: Inspector, name: str, namespace: str, queued_job: QueuedJob | None) -> Why:
+    """See `find_why`. The pods of a job of a queue have names of their own, which its name leads to."""
+    try:
+        return find_why(inspector, name, namespace)
+    except UserError as error:
+        if queued_job is None or error.code != HTTPStatus.NOT_FOUND:
+            raise
+        told = f"{queued_job.name} is {queued_job.state.lower()}, and its pods have names of their own"
+        raise UserError(f"{told}; {error}", error.code) from error
+
+
+def _try(inspector: Inspector, job: Job, changes: Sequence[str], *, is_json: bool) -> NoReturn:
+    """Say what comes of changes, and end with the exit code for it."""
+    result = inspector.why_if(job.name, changes)
+    click.echo(as_json(result) if is_json else draw_trial(job, changes, result))
+    never = result.certificate is not None and result.certificate.never
+    raise SystemExit(RUNS if result.starts else NEVER if never else WAITS)
+
+
 def _told(inspector: Inspector, name: str, *, is_json: bool) -> Answer | None:
     """A job that waits as a job; None once it does not."""
     job = inspector.queued_job(name)
     if job is None or job.state not in WITHOUT_PODS:
         click.echo(f"{name} has left its queue: hived why {name} says more", err=True)
         return None
-    if is_json:
-        return as_json(job)
-    place = f"place {job.position} in queue {printable(job.queue)}" if job.position else "in no queue"
-    return f"{printable(job.name)}  {job.state}, {place}\n\n  {printable(job.reason)}"
+    why = inspector.why(name)
+    if why is None:
+        return None
+    return as_json(why) if is_json else draw_why(why, datetime.now(UTC), queued(job))

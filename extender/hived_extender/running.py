@@ -40,6 +40,7 @@ from hived_extender.pods.podgroups import Objects
 from hived_extender.pods.proofs import Prover
 from hived_extender.queues.answering import QueueAnswers
 from hived_extender.queues.desk import QueueDesk
+from hived_extender.queues.lender import QueueLender
 from hived_extender.reconfiguration.configurations import Configurations
 from hived_extender.reconfiguration.in_force import InForce
 from hived_extender.reconfiguration.origins import ConfigMapName, Origin
@@ -96,8 +97,14 @@ class Extender:
         self._forecaster = Forecaster(self.service, self.store, preempted)
         self.insight = Answering(self.service, self._forecaster, preempted)
         self.defrag = DefragDesk(self.service, lambda: self.configurations.in_force.text, groundwork.secret)
-        self.kueue = KueueDesk(self.service, groundwork.clients.kube, self.metrics)
-        self.queues = QueueDesk(self.service, groundwork.clients.kube, groundwork.prover or Prover(), self.metrics)
+        self.queues = QueueDesk(
+            self.service,
+            groundwork.clients.kube,
+            groundwork.prover or Prover(),
+            self.metrics,
+            learned=self._forecaster.left_s,
+        )
+        self.kueue = KueueDesk(self.service, groundwork.clients.kube, self.metrics, QueueLender(self.queues))
         groundwork.admission.beside_tree = self.queues.tree_warnings
         self._node_sync = self._make_node_sync()
         self._server = self._make_server(listener)

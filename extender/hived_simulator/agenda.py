@@ -12,6 +12,7 @@ class Kind(IntEnum):
     LEAVE = 1  # victims, at the end of their grace
     CHANGE = 2  # of the cluster
     SUBMIT = 3
+    TURN = 4  # of queues, although nothing else happens
 
 
 class Entry(NamedTuple):

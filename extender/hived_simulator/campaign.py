@@ -89,8 +89,8 @@ class Campaign:
 
     @property
     def can_resume(self) -> bool:
-        """A service is not written to disk, so a simulation of it begins anew."""
-        return self.plan.options.through is Through.CORE
+        """A service and queues are not written to disk, so a simulation of them begins anew."""
+        return self.plan.options.through is Through.CORE and not self.plan.has_queues
 
     @property
     def _run_count(self) -> int:
@@ -148,10 +148,7 @@ class Campaign:
         return self._trace
 
     def _start(self, policy: Policy, draw: int) -> Loop:
-        tasks = self.plan.tasks(self._drawn(draw), policy)
-        loop = Loop(
-            self.plan.cluster(policy), tasks, self.plan.changes, self.plan.manner(policy), self.plan.options.every_s
-        )
+        loop = self.plan.loop(policy, self._drawn(draw))
         if draw:
             loop.series = Series(0.0)  # nobody reads it
         return loop

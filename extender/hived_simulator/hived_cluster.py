@@ -125,16 +125,14 @@ class HivedCluster:
         self._forget(task.group)
         return Waits(self._cause(task, priority), decision.reason, cancelled)
 
-    def _start(self, task: Task, priority: int, decision: Bind, cancelled: tuple[str, ...]) -> Started:
-        pods: list[PodRequest] = []
-        infos: list[BindInfo] = []
-        chain, members = decision.bind_info.cell_chain, decision.bind_info.members
+    def _start(
+        self, task: Task, priority: int, decision: Bind, cancelled: tuple[str, ...], asked: PodRequest | None = None
+    ) -> Started:
+        """Carry out a decision. With `asked`, the pod that it answers, the task gets just the cells decided for it."""
+        pods, infos = _placed(task, priority, self._is_lazy, decision)
         more: list[str] = []
-        for (_, leaves), member in zip(task.shape.pods, members, strict=True):
-            spec = pod_spec(task, priority, self._is_lazy, leaves)
-            for place in member:
-                pods.append(pod_of(task, spec, len(pods)))
-                infos.append(BindInfo(place.node, place.leaf_cell_indices, chain, members))
+        if asked is not None:
+            pods[0], infos[0] = asked, decision.bind_info
         times = self._saves.started(task, self._now_s) if self.state.spec.rules is Rules.BETTER else None
         for slot, (pod, info) in enumerate(zip(pods, infos, strict=True)):
             more += self._allocate(PodAllocated(pod, info, () if slot else decision.lazily_preempted, times))
@@ -283,3 +281,16 @@ class HivedCluster:
         self._holdings.pop(group, None)
         self._saves.ended(group)
         self._usage.uncount(group)
+
+
+def _placed(task: Task, priority: int, is_lazy: bool, decision: Bind) -> tuple[list[PodRequest], list[BindInfo]]:
+    """The pods of a task, and the place of each as decided."""
+    pods: list[PodRequest] = []
+    infos: list[BindInfo] = []
+    chain, members = decision.bind_info.cell_chain, decision.bind_info.members
+    for (_, leaves), member in zip(task.shape.pods, members, strict=True):
+        spec = pod_spec(task, priority, is_lazy, leaves)
+        for place in member:
+            pods.append(pod_of(task, spec, len(pods)))
+            infos.append(BindInfo(place.node, place.leaf_cell_indices, chain, members))
+    return pods, infos

@@ -14,14 +14,19 @@ from hived.errors import UserError
 from hived.layout import build_topology
 from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived_config.loader import load_cluster
+from hived_extender.queues.policies import Policy as QueuePolicy
 from hived_simulator.changes import Change, parse_changes
 from hived_simulator.clusters import Cluster
 from hived_simulator.durations import parse_duration
 from hived_simulator.hardware import nodes_below
 from hived_simulator.hived_cluster import HivedCluster
-from hived_simulator.loop import Manner
+from hived_simulator.loop import Loop, Manner
 from hived_simulator.models import with_known_models
 from hived_simulator.private import PrivateClusters
+from hived_simulator.queued_cluster import QueuedCluster
+from hived_simulator.queued_loop import QueuedLoop
+from hived_simulator.queueing import NAMES as QUEUES
+from hived_simulator.queueing import Queueing, is_queue, queueing_named
 from hived_simulator.quotas import QuotaCluster
 from hived_simulator.service_cluster import ServiceCluster
 from hived_simulator.tasks import Task, tasks_of
@@ -40,6 +45,9 @@ class Kind(StrEnum):
     HIVED = "hived"
     QUOTA_BEST_FIT = "quota-bestfit"
     QUOTA_SPREAD = "quota-spread"
+    QUEUE = "queue"
+    QUEUE_PRIORITY = "queue-priority"
+    QUEUE_BLOCK = "queue-block"
 
 
 BASELINES = (Kind.PRIVATE, Kind.QUOTA_BEST_FIT, Kind.QUOTA_SPREAD)
@@ -68,6 +76,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     what : changes of the cluster, as on the command line
     tenants : TENANT=VC pairs, or `auto`; none if tenants are named as virtual clusters
     checkpoint_s : what an evicted job keeps: its work up to the last multiple of this; None as the trace says
+    limit_factor, unlimited_share : declared limits under policies with queues, see `queueing.Queueing`
     opportunistic_share : the share of the trace's guaranteed jobs that are opportunistic instead, drawn by `seed`
     draws : further runs with durations drawn anew
     every_s : from one row of the series to the next
@@ -83,6 +92,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: float = 0.0
     has_backfill: bool = False
     is_lazy: bool = False
+    limit_factor: float = 2.0
+    unlimited_share: float = 0.0
     opportunistic_share: float = 0.0
     seed: int = 0
     draws: int = 0
@@ -145,7 +156,26 @@ class Plan(msgspec.Struct, frozen=True):
             return ServiceCluster(spec, self.options.is_lazy)
         if policy.kind is Kind.HIVED:
             return HivedCluster(spec, self.options.is_lazy)
+        if policy.kind.value in QUEUES:
+            return QueuedCluster(spec)
         return QuotaCluster(spec, spreads=policy.kind is Kind.QUOTA_SPREAD)
+
+    def loop(self, policy: Policy, trace: Trace) -> Loop:
+        """A run of a trace under a policy, at its beginning."""
+        cluster, tasks = self.cluster(policy), self.tasks(trace, policy)
+        options = self.options
+        if isinstance(cluster, QueuedCluster):
+            queueing = Queueing(
+                QUEUES[policy.kind.value], policy.over_quota is OverQuota.OPPORTUNISTIC, options.limit_factor,
+                options.unlimited_share, options.seed,
+            )  # fmt: skip
+            return QueuedLoop(cluster, tasks, self.changes, queueing, options.grace_s, options.every_s)
+        return Loop(cluster, tasks, self.changes, self.manner(policy), options.every_s)
+
+    @property
+    def has_queues(self) -> bool:
+        """Do jobs wait in queues under any policy?"""
+        return any(policy.kind.value in QUEUES for policy in self.policies)
 
     def manner(self, policy: Policy) -> Manner:
         """How a policy queues and evicts tasks."""
@@ -172,6 +202,7 @@ def make_plan(config: Path, trace_path: Path, options: Options) -> Plan:
     policies, specs = _policies(spec, main, options)
     trace = with_known_models(trace, specs.values())
     changes = parse_changes(options.what)
+    _check_queued(changes, policies)
     for name, own in specs.items():
         _check_cells(changes, own, name)
     return Plan(
@@ -194,6 +225,10 @@ def node_size(spec: ClusterSpec) -> int:
 def _check(options: Options) -> None:
     if not 0 <= options.opportunistic_share <= 1:
         raise UserError(f"--opportunistic-share {options.opportunistic_share:g}: expected a number from 0 to 1")
+    if not 0 <= options.unlimited_share <= 1:
+        raise UserError(f"--without-limit {options.unlimited_share:g}: expected a number from 0 to 1")
+    if options.limit_factor and options.limit_factor < 1:
+        raise UserError(f"--limits {options.limit_factor:g}: expected a number from 1 up, or 0 for no limits")
     if options.every_s <= 0:
         raise UserError("--every: expected more than 0 seconds")
     if not 0 <= options.draws <= 10_000:
@@ -216,12 +251,25 @@ def _check_cells(changes: Sequence[Change], spec: ClusterSpec, policy: str) -> N
             spec, topology = present, build_topology(present)
 
 
+def _check_queued(changes: Sequence[Change], policies: Sequence[Policy]) -> None:
+    """Queues of a simulation know changes of health alone."""
+    queued = [policy.name for policy in policies if policy.kind.value in QUEUES]
+    for change in changes:
+        if queued and not change.cells:
+            expected = "expected fail, drain, cordon or heal, or no policy with queues"
+            raise UserError(f"--what {change.text!r}: under {queued[0]}, {expected}")
+
+
 def _policies(spec: ClusterSpec, main: Input, options: Options) -> tuple[tuple[Policy, ...], dict[str, ClusterSpec]]:
     policies = [_policy("hived", Kind.HIVED, main, spec, options)]
     specs = {"hived": spec}
     for text in dict.fromkeys(options.against):
         if text.partition(":")[0] == LENDING:
             policies.append(_lending(text, main, spec, options))
+            specs[policies[-1].name] = spec
+            continue
+        if is_queue(text):
+            policies.append(_queued(text, main, spec, options))
             specs[policies[-1].name] = spec
             continue
         if text in set(BASELINES):
@@ -234,7 +282,7 @@ def _policies(spec: ClusterSpec, main: Input, options: Options) -> tuple[tuple[P
                 load_cluster(text),
             )
         else:
-            known = ", ".join((*BASELINES, LENDING))
+            known = ", ".join((*BASELINES, LENDING, *QUEUES))
             raise UserError(f"--against {text!r}: expected {known} or the file of a configuration")
         policies.append(_policy(name, kind, configuration, own, options))
         specs[name] = own
@@ -255,10 +303,18 @@ def _lending(text: str, main: Input, spec: ClusterSpec, options: Options) -> Pol
     return replace(policy, over_quota=OverQuota.OPPORTUNISTIC, checkpoint_s=checkpoint_s)
 
 
+def _queued(text: str, main: Input, spec: ClusterSpec, options: Options) -> Policy:
+    """The configuration, its jobs in queues."""
+    name, served, borrows = queueing_named(text)
+    policy = _policy(text.replace(":", "-"), Kind(name), main, spec, options)
+    over_quota = OverQuota.OPPORTUNISTIC if borrows else OverQuota.WAIT
+    return replace(policy, has_backfill=served is not QueuePolicy.BLOCK, over_quota=over_quota)
+
+
 def _free_name(path: Path, taken: dict[str, ClusterSpec]) -> str:
     stem = "".join(sign if sign.isalnum() or sign in "-_." else "-" for sign in path.stem) or "other"
     name, number = stem, 2
-    while name in taken or name in set(BASELINES) or name.startswith(LENDING):
+    while name in taken or name in set(BASELINES) or name.startswith((LENDING, *QUEUES)):
         name, number = f"{stem}-{number}", number + 1
     return name
 

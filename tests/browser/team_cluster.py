@@ -1,16 +1,22 @@
-"""A cluster that pages show: 22 nodes in two chains, three virtual clusters, jobs in every state that cells have."""
+"""A cluster that pages show: 26 nodes in three chains, four virtual clusters, jobs in every state that cells have.
 
-from collections.abc import Iterator
+The jobs of one virtual cluster wait in the queues of two quotas: as jobs, without pods.
+"""
+
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from hived_extender.api.queues import QueueArgs
 from hived_extender.kube.client import NODES, KubeClient, pod_path
+from hived_extender.queues.answering import QueueAnswers
 from hived_extender.service.cluster_nodes import USER_LABEL
 from hived_lab.embedded.lifetimes import STOP_SECONDS
-from hived_lab.start import start_embedded
+from hived_lab.start import Embedded, start_embedded
 from tests.e2e.pods import POD_LIST, pod
 from tests.expecting import expect_soon
+from tests.extender.queues.embedded_jobs import GPU, TREES, template
 
 BAD = "h100-05"
 DURATION = "hivedscheduler.microsoft.com/expected-duration"
@@ -18,15 +24,18 @@ NOT_READY = {"embedded.hived/ready": "false"}
 
 CONFIG = f"""\
 rules: 2
+queues: {{enabled: true}}
 physicalCluster:
   skuTypes:
     H100: {{gpu: 1, cpu: 12, memory: 128Gi}}
     A10: {{gpu: 1, cpu: 8, memory: 64Gi}}
+    V100: {{gpu: 1, cpu: 6, memory: 48Gi}}
   cellTypes:
     H100-SWITCH: {{childCellType: H100, childCellNumber: 4}}
     H100-NODE: {{childCellType: H100-SWITCH, childCellNumber: 2, isNodeLevel: true}}
     H100-RACK: {{childCellType: H100-NODE, childCellNumber: 4}}
     A10-NODE: {{childCellType: A10, childCellNumber: 4, isNodeLevel: true}}
+    V100-NODE: {{childCellType: V100, childCellNumber: 4, isNodeLevel: true}}
   physicalCells:
 {
     "".join(
@@ -41,7 +50,7 @@ physicalCluster:
         f"  - {{cellType: A10-NODE, cellAddress: a10-{node:02}{', pinnedCellId: DEMO' if not node else ''}}}{chr(10)}"
         for node in range(6)
     )
-}virtualClusters:
+}{"".join(f"  - {{cellType: V100-NODE, cellAddress: v100-{node:02}}}{chr(10)}" for node in range(4))}virtualClusters:
   vision:
     virtualCells:
     - {{cellType: H100-RACK, cellNumber: 1}}
@@ -52,6 +61,9 @@ physicalCluster:
     virtualCells:
     - {{cellType: H100-RACK, cellNumber: 1}}
     - {{cellType: A10-NODE, cellNumber: 2}}
+  genomics:
+    virtualCells:
+    - {{cellType: V100-NODE, cellNumber: 3}}
   research:
     virtualCells:
     - {{cellType: H100-RACK.H100-NODE, cellNumber: 4}}
@@ -98,6 +110,77 @@ WAITING = (
 )
 
 
+TREE = {
+    "metadata": {"name": "elasticquotatree", "namespace": "kube-system"},
+    "spec": {
+        "root": {
+            "name": "root",
+            "min": {GPU: 16},
+            "max": {GPU: 16},
+            "attributes": {"hivedscheduler.microsoft.com/virtual-cluster": "genomics"},
+            "children": [
+                {"name": "assembly", "namespaces": ["assembly"], "min": {GPU: 8}, "max": {GPU: 8}},
+                {"name": "folding", "namespaces": ["folding"], "min": {GPU: 4}, "max": {GPU: 16}},
+            ],
+        }
+    },
+}
+QUEUED: tuple[tuple[str, str, int, int], ...] = (
+    ("assembly", "align-first", 1, 6),
+    ("assembly", "align-second", 1, 2),
+    ("folding", "fold-own", 1, 9),
+    ("folding", "fold-borrowed", 1, 0),
+)
+"""Jobs of queues that run: namespace, name, pods of 4 GPUs, and hours that they declare; the last one borrows."""
+
+QUEUED_WAITING = (
+    ("assembly", "align-wide", 2, 12),
+    ("assembly", "align-narrow", 1, 1),
+    ("assembly", "align-later", 2, 0),
+    ("default", "survey", 1, 1),
+    ("default", "survey-later", 2, 0),
+    ("folding", "fold-more", 1, 0),
+    ("folding", "fold-held", 1, 0),
+    ("folding", "fold-wrong", 1, 0),
+)
+"""Jobs of queues that wait; the last one has a mistake, and those of no quota have their virtual cluster's queue."""
+
+
+def queue(kube: KubeClient, jobs: Iterable[tuple[str, str, int, int]]) -> None:
+    """Create jobs that are held back, in this order of their places."""
+    for namespace, name, pods, hours in jobs:
+        made = template("genomics" if name != "fold-wrong" else "genomix", 4, "10", "100000")
+        spec = {"suspend": True, "parallelism": pods, "completions": pods, "template": made}
+        limit = {"activeDeadlineSeconds": hours * 3600} if hours else {}
+        path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+        kube.create(path, {"metadata": {"name": name}, "spec": spec | limit})
+
+
+def fill_queues(on: Embedded, kube: KubeClient) -> None:
+    """Two queues with jobs that run, one of them on borrowed cells, and jobs that wait for several reasons."""
+    for namespace in ("assembly", "folding"):
+        kube.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
+    kube.create(TREES, TREE)
+    desk, answers = on.extender.queues, QueueAnswers(on.extender.queues)
+    expect_soon(lambda: desk.turns is not None and desk.quotas.tree is not None)
+    for job in QUEUED:
+        queue(kube, [job])
+        _expect_running(answers, job[1])
+    queue(kube, QUEUED_WAITING)
+    expect_soon(lambda: len(answers.jobs()) == len(QUEUED) + len(QUEUED_WAITING))
+    for name in ("align-later", "align-narrow", "align-wide", "survey"):
+        answers.act(QueueArgs(name, "move", "front"))
+    answers.act(QueueArgs("fold-held", "hold"))
+
+
+def _expect_running(answers: QueueAnswers, name: str) -> None:
+    def runs() -> bool:
+        job = answers.job(name)
+        return job is not None and job.state in ("Running", "Borrowed")
+
+    expect_soon(runs)
+
+
 @contextmanager
 def running(folder: Path) -> Iterator[str]:
     """The address of a service whose cluster has run for a moment; gone at the end."""
@@ -117,6 +200,7 @@ def running(folder: Path) -> Iterator[str]:
         for each in WAITING:
             kube.create(POD_LIST, each)
         expect_soon(lambda: all(_is_told(kube, each["metadata"]["name"]) for each in WAITING))
+        fill_queues(on, kube)
         yield on.extender.url
 
 

@@ -53,7 +53,7 @@ def test_the_jobs_of_a_queue_are_in_their_order_with_reasons(jobs: Jobs) -> None
         ["-", "Job/default/first"],
     ]
     assert " ".join(found[0]).endswith("is first, and the cells of its virtual cluster are in use")
-    assert " ".join(found[1]).endswith("1 job before it")
+    assert " ".join(found[1]).endswith("1 job before it in its queue")
 
 
 def test_jobs_of_all_queues_have_those_with_mistakes_among_them(jobs: Jobs) -> None:
@@ -97,10 +97,72 @@ def test_a_place_is_kept_on_the_job(jobs: Jobs) -> None:
     hived(jobs, "move", "second", "--front")
 
 
-def test_why_tells_the_place_of_a_job_without_pods(jobs: Jobs) -> None:
-    result = hived(jobs, "why", "second")
-    assert result.exit_code == 0
-    assert result.output.splitlines()[0] == "Job/default/second  Waiting, place 1 in queue b"
+def test_why_tells_the_place_of_a_job_without_pods_and_who_has_its_cells(jobs: Jobs) -> None:
+    said = hived(jobs, "why", "second").output
+    assert said.startswith("Job/default/second   Waiting   1 node of 8 GPU   b, priority 10")
+    assert "place 1 in queue b: is first, and the cells of its virtual cluster are in use" in said
+    assert "b has 1 of 1 in use by first-0" in said
+    assert "cause: in-use (1 NODE: 1 in use)" in said
+    assert "unknown; jobs that it waits for have declared no limits" in said
+
+
+def test_why_of_a_later_job_names_the_order_and_promises_no_change(jobs: Jobs) -> None:
+    found = json.loads(hived(jobs, "why", "third", "-o", "json").output)
+    assert (found["job"]["queue"], found["job"]["place"]) == ("b", 2)
+    assert (found["certificate"]["cause"], found["certificate"]["also"]) == ("order", ["in-use"])
+    assert [one["group"] for one in found["certificate"]["holders"]] == ["default/first-0"]
+    assert "unblock" not in found["certificate"]
+    assert found["when"] == {"kind": "unknown", "because": "1 job of its queue comes first"}
+
+
+def test_changes_that_would_help_a_job_without_pods_are_tried(jobs: Jobs) -> None:
+    unblock = json.loads(hived(jobs, "why", "second", "-o", "json").output)["certificate"]["unblock"]
+    assert "ends=default/first-0" in [one["change"] for one in unblock]
+    result = hived(jobs, "why", "second", "--if", "ends=default/first-0")
+    assert (result.exit_code, "would start at once" in result.output) == (0, True)
+    result = hived(jobs, "why", "second", "--if", "priority=9")
+    assert (result.exit_code, "would wait all the same" in result.output) == (3, True)
+
+
+def test_jobs_without_pods_are_among_all_jobs_with_their_places(jobs: Jobs) -> None:
+    found = rows(hived(jobs, "get", "jobs", "--waiting"))
+    assert [row[0] for row in found] == ["Job/default/second", "Job/default/third", "Job/default/wrong"]
+    assert "place 2 in queue b: 1 job before it" in " ".join(found[1])
+    assert hived(jobs, "get", "jobs", "--waiting", "--vc", "a").output == "No such job waits or runs.\n"
+    assert "place 1 in queue b" in hived(jobs, "top").output
+
+
+def test_a_part_of_a_queue_says_how_much_is_left(jobs: Jobs) -> None:
+    lines = hived(jobs, "get", "queue", "b", "--limit", "1").output.splitlines()
+    assert (len(lines), lines[-1]) == (3, "2 more: --limit 0 shows all")
+    assert len(hived(jobs, "get", "queue", "b", "--limit", "0").output.splitlines()) == 4
+    assert len(json.loads(hived(jobs, "get", "queue", "b", "-o", "json", "--limit", "2").output)["items"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "incomplete", "found"),
+    [
+        ("get queue", "", ["b"]),
+        ("get queue", "x", []),
+        ("hold", "sec", ["second"]),
+        ("move", "Job/default/t", ["Job/default/third"]),
+        ("release", "default/", ["default/first", "default/second", "default/third", "default/wrong"]),
+        ("why", "Job/default/s", ["Job/default/second"]),
+    ],
+)
+def test_queues_and_their_jobs_are_completed(jobs: Jobs, words: str, incomplete: str, found: list[str]) -> None:
+    completed = CliRunner().invoke(
+        main,
+        [],
+        env={
+            "_HIVED_COMPLETE": "bash_complete",
+            "COMP_WORDS": f"hived {words} {incomplete}",
+            "COMP_CWORD": str(len(words.split()) + 1),
+            "HIVED_SERVER": jobs.running.extender.url,
+        },
+        prog_name="hived",
+    )
+    assert sorted(line.partition(",")[2] for line in completed.output.splitlines() if line) == found
 
 
 @pytest.mark.parametrize(
@@ -108,10 +170,12 @@ def test_why_tells_the_place_of_a_job_without_pods(jobs: Jobs) -> None:
     [
         (("get", "queue", "x"), "there is no queue 'x'; those with jobs are b", 1),
         (("move", "nobody", "--front"), "no job 'nobody' is in a queue", 1),
+        (("hold", "thrid"), "no job 'thrid' is in a queue; nearest: third", 1),
         (("move", "first", "--front"), "does not wait, so it has no place", 1),
         (("move", "second"), "give one of --front, --back and --before JOB", 2),
         (("move", "second", "--front", "--back"), "give one of", 2),
         (("hold", "wrong"), "is in no queue", 1),
+        (("why", "first"), "its pods have names of their own; no job, gang, group or pod 'first' waits or runs", 1),
         (("move", "second", "--before", "first"), "cannot be moved before", 1),
     ],
 )

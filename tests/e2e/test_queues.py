@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hived_extender.deploy.installation import kinds_of_queues
+from hived_extender.job_kinds.gates import GATE
 from hived_extender.kube.client import KubeError
 from tests.e2e.cluster import RealCluster
 from tests.e2e.kueue_kinds import DEFINITIONS
@@ -18,6 +19,7 @@ from tests.expecting import expect_soon
 Json = dict[str, Any]
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 PODS = "/api/v1/namespaces/default/pods"
+REPLICA_SETS = "/apis/apps/v1/namespaces/default/replicasets"
 UNITS = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/queueunits"
 QUEUES = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/kube-queue/queues"
 TREES = "/apis/scheduling.sigs.k8s.io/v1beta1/namespaces/kube-system/elasticquotatrees"
@@ -133,3 +135,39 @@ def test_a_quota_lets_one_job_run_at_a_time(jobs: Jobs) -> None:
     assert jobs.waits("two")
     jobs.kube.delete(f"{TREES}/elasticquotatree")
     expect_soon(lambda: jobs.runs("two"))
+
+
+def test_a_gang_of_plain_pods_waits_at_its_gate_and_is_called_back_if_it_is_made_anew(
+    plane: ControlPlane, jobs: Jobs
+) -> None:
+    jobs.create("own", "a")
+    expect_soon(lambda: jobs.runs("own"))
+    annotations = {
+        "gang.scheduling.koordinator.sh/name": "ring",
+        "gang.scheduling.koordinator.sh/min-available": "2",
+        "hivedscheduler.microsoft.com/virtual-cluster": "a",
+        "hivedscheduler.microsoft.com/priority": "10",
+    }
+    container = {"name": "main", "image": "x", "resources": {"limits": {GPU: 2}}}
+    spec = {"schedulerName": "hivedscheduler-ds-a", "containers": [container], "schedulingGates": [{"name": GATE}]}
+    labels = {"app": "ring"}
+    made = {"metadata": {"labels": labels, "annotations": annotations}, "spec": spec}
+    replicas = {"replicas": 2, "selector": {"matchLabels": labels}, "template": made}
+    jobs.kube.create(REPLICA_SETS, {"metadata": {"name": "ring"}, "spec": replicas})
+
+    def ring() -> list[Json]:
+        pods = [pod for pod in jobs.kube.get(PODS)["items"] if pod["metadata"].get("labels", {}).get("app") == "ring"]
+        return [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+
+    def is_at_gate() -> bool:
+        return len(ring()) == 2 and all(pod["spec"].get("schedulingGates") for pod in ring())
+
+    expect_soon(lambda: len([pod for pod in ring() if pod["spec"].get("nodeName")]) == 2)
+    assert jobs.phase("ring-gang-qu") in ("Dequeued", "Running")
+    jobs.create("owner", "b")
+    expect_soon(lambda: jobs.runs("owner"))
+    expect_soon(is_at_gate)
+    expect_soon(lambda: jobs.phase("ring-gang-qu") == "Enqueued")
+    plane.kubectl("delete", "job", "owner")
+    expect_soon(lambda: len([pod for pod in ring() if pod["spec"].get("nodeName")]) == 2)
+    plane.kubectl("delete", "replicaset", "ring")

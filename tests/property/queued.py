@@ -220,8 +220,8 @@ class History:
         leaving = dict(self.leaving)
         self.log.append(f"{self.now} restart")
         self.queues = rebuilt(self.spec, units, self.rules)
-        for key, winner in leaving.items():
-            self.queues.leaving(key, winner)
+        for number, (key, winner) in enumerate(leaving.items()):
+            self.queues.leaving(key, winner, float(number))
         self._turn()
         after = {queue: self.queues.order(queue) for queue in self.queues.queues()}
         started = self.running

@@ -14,6 +14,9 @@ from hived_cli.helpers.watching import Answer, Show, watches
 from hived_extender.api.waiting import Job, Jobs
 from hived_extender.client.inspection import Inspector, jobs_path
 
+QUEUED = "500"
+"""Jobs of queues that are shown, first ones first."""
+
 STATES = get_args(get_type_hints(Job)["state"])
 
 
@@ -33,7 +36,8 @@ def command(
 ) -> None:
     """Show jobs: why waiting ones do not start, and when they do.
 
-    Waiting jobs come first, in the order in which they are served. A job is a gang, an affinity group or a single pod,
+    Waiting jobs come first, in the order in which they are served; then those that wait in queues, without pods, as
+    `hived get queue` has them. A job is a gang, an affinity group or a single pod,
     by the name that `hived why` takes. WHEN has its kind: certain, bounded by what the holders declared, estimated from
     earlier jobs, or unknown. On a narrow terminal the reason stands below its job; -o wide shows all on one line, with
     users, priorities and nodes.
@@ -49,7 +53,7 @@ def command(
     if is_waiting and wanted_state:
         raise click.UsageError("--waiting and --state exclude each other")
     states = WAITING_STATES if is_waiting else (wanted_state or "",)
-    path = jobs_path({**{name: (value,) for name, value in wanted.items()}, "state": states})
+    path = jobs_path({**{name: (value,) for name, value in wanted.items()}, "state": states, "queued": (QUEUED,)})
 
     def answer() -> Answer:
         told = inspector.fetch_new(path)

@@ -5,22 +5,32 @@ from datetime import UTC, datetime
 
 import click
 
+from hived_cli.helpers.completing import complete_queues
 from hived_cli.helpers.forms import fitted, output_option
 from hived_cli.helpers.tables import table
-from hived_cli.helpers.waits import UNKNOWN, age
+from hived_cli.helpers.waits import UNKNOWN, age, brief_when
 from hived_cli.helpers.watching import Show, watches
 from hived_config.reader import printable
-from hived_extender.api.paths import QUEUES_PATH, queue_jobs_path
-from hived_extender.api.queues import QueuedJob, QueueReport
-from hived_extender.client.inspection import Inspector
+from hived_extender.api.paths import QUEUES_PATH
+from hived_extender.api.queues import QueuedJob, QueuedJobs, QueueReport
+from hived_extender.client.inspection import Inspector, queue_jobs_path
+
+ROWS = 500
+"""Jobs that are shown. A long queue has tens of thousands, and people look at its beginning."""
 
 
 @click.command("queue")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_queues)
 @click.option("--jobs", "has_jobs", is_flag=True, help="The jobs of all queues.")
+@click.option(
+    "--limit", type=click.IntRange(min=0), metavar="COUNT",
+    help=f"So many jobs at the most, 0 for all.  [default: {ROWS}; all with -o json]",
+)  # fmt: skip
 @watches
 @output_option
-def command(*, inspector: Inspector, show: Show, name: str | None, has_jobs: bool, output: str) -> None:
+def command(
+    *, inspector: Inspector, show: Show, name: str | None, has_jobs: bool, limit: int | None, output: str
+) -> None:
     """Show queues, and the jobs in them with their places and reasons.
 
     Of the queue NAME its jobs are shown: those that wait in their order, then the others.
@@ -37,12 +47,14 @@ def command(*, inspector: Inspector, show: Show, name: str | None, has_jobs: boo
     if name is None and not has_jobs:
         show(lambda: inspector.fetch_new(QUEUES_PATH) if output == "json" else _queues(inspector.queues()))
         return
-    path = queue_jobs_path(name or "")
+    if limit is None:
+        limit = 0 if output == "json" else ROWS
+    wanted = {"limit": str(limit)} if limit else {}
     show(
         lambda: (
-            inspector.fetch_new(path)
+            inspector.fetch_new(queue_jobs_path(name or "", wanted))
             if output == "json"
-            else _jobs(inspector.queued_jobs(name or ""), is_wide=output == "wide", is_one=name is not None)
+            else _part(inspector.queued_jobs(name or "", wanted), is_wide=output == "wide", is_one=name is not None)
         )
     )
 
@@ -67,6 +79,12 @@ def _queues(queues: Sequence[QueueReport]) -> str:
     return table(["QUEUE", "VC", "POLICY", ">WAITING", ">RUNNING", ">BORROWED", "USED", "MIN", "OVER"], rows)
 
 
+def _part(found: QueuedJobs, *, is_wide: bool, is_one: bool) -> str:
+    more = found.total - len(found.items)
+    told = f"\n{more:,} more: --limit 0 shows all" if more > 0 else ""
+    return _jobs(found.items, is_wide=is_wide, is_one=is_one) + told
+
+
 def _jobs(jobs: Sequence[QueuedJob], *, is_wide: bool, is_one: bool) -> str:
     if not jobs:
         return "No job is in a queue."
@@ -81,7 +99,7 @@ def _jobs(jobs: Sequence[QueuedJob], *, is_wide: bool, is_one: bool) -> str:
             printable(one.user) or UNKNOWN,
             one.state,
             age(datetime.fromtimestamp(one.since, UTC).isoformat().replace("+00:00", "Z"), now),
-            _start(one),
+            brief_when(one.when, now),
             printable(one.reason) or UNKNOWN,
         ]
         for one in jobs
@@ -89,13 +107,6 @@ def _jobs(jobs: Sequence[QueuedJob], *, is_wide: bool, is_one: bool) -> str:
     queue = [] if is_one else ["QUEUE"]
     headers = [">PLACE", "JOB", *queue, ">PRIORITY", ">GPUS", "USER", "STATE", ">FOR", "STARTS", "REASON"]
     return table(headers, rows) if is_wide else fitted(headers, rows)
-
-
-def _start(job: QueuedJob) -> str:
-    if job.starts_at is None or not job.certainty:
-        return UNKNOWN
-    moment = datetime.fromtimestamp(job.starts_at, UTC)
-    return f"{moment:%Y-%m-%d %H:%M} UTC ({job.certainty})"
 
 
 def _amounts(amounts: dict[str, float]) -> str:

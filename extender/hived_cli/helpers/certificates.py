@@ -5,11 +5,13 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 import click
+from msgspec.structs import replace
 
 from hived_cli.helpers.forms import cut, paragraph, terminal_width
 from hived_cli.helpers.tables import table
 from hived_cli.helpers.waits import GONE, SOON, UNKNOWN, age, listed, long_when, priority, state
 from hived_config.reader import printable
+from hived_extender.api.queues import QueuedJob
 from hived_extender.api.waiting import (
     UNTRIED_CAUSES,
     BadNode,
@@ -28,9 +30,13 @@ _OF_THE_JOB = ("priority", "opportunistic", "pods", "leafType", "vc")
 """Changes of the job itself, which is submitted anew for them."""
 
 
-def draw_why(why: Why, now: datetime) -> str:
-    """All that is known of a job. One that has its cells has no certificate."""
+def draw_why(why: Why, now: datetime, place: str = "") -> str:
+    """All that is known of a job. One that has its cells has no certificate; one in a queue has a `place`."""
     lines = _head(why.job, now)
+    if place:
+        lines += paragraph(place)
+    if why.certificate is not None and place.endswith(printable(why.certificate.sentence)):
+        why = replace(why, certificate=replace(why.certificate, sentence=""))  # the place says it already
     if why.certificate is not None:
         lines += _certificate(why.certificate, why.when, now)
     elif why.job.nodes:
@@ -40,6 +46,12 @@ def draw_why(why: Why, now: datetime) -> str:
     if why.when is not None:
         lines += ["", _title("When"), *paragraph(long_when(why.when, now))]
     return "\n".join(lines)
+
+
+def queued(job: QueuedJob) -> str:
+    """The place of a job in its queue, and why it does not start there."""
+    place = f"place {job.position} in queue {printable(job.queue)}" if job.position else "in no queue"
+    return f"{place}: {printable(job.reason)}"
 
 
 def draw_trial(job: Job, changes: Sequence[str], result: IfResult) -> str:
@@ -78,7 +90,8 @@ def _priority(job: Job) -> str:
 
 
 def _certificate(found: Certificate, when: When | None, now: datetime) -> Iterator[str]:
-    yield from paragraph(printable(found.sentence))
+    if found.sentence:
+        yield from paragraph(printable(found.sentence))
     causes = " and ".join((found.cause, *found.also))
     yield from paragraph(f"cause: {causes}{_counts(found)}")
     if found.holders and not found.never:  # what can never run waits for nobody

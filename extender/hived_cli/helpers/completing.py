@@ -10,20 +10,50 @@ import click
 from click.shell_completion import CompletionItem
 
 from hived.errors import HivedError
+from hived_extender.api.queues import QueuedJobs, QueueReport, names_of
 from hived_extender.api.waiting import MASKED
 from hived_extender.client.inspection import DEFAULT_SERVER, Credentials, Inspector
 
 ANSWER_S = 1.0
+MOST_QUEUED = 100
+"""Jobs of queues that are offered."""
+
 _FILES = ("token_file", "certificate_authority", "client_certificate", "client_key")
 
 
 def complete_jobs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Jobs whose names begin so, each with its state and virtual cluster."""
+    """Jobs whose names begin so, each with its state and virtual cluster; those of queues too, which have no pods."""
     found = _asked(ctx, lambda inspector: inspector.jobs())
     return [
         CompletionItem(job.name, help=f"{job.state}, {job.vc}")
         for job in found or ()
         if job.name != MASKED and job.name.startswith(incomplete)
+    ] + _queued(ctx, incomplete, is_waiting=True)
+
+
+def complete_queued(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Jobs in queues whose names begin so, with or without kind and namespace."""
+    return _queued(ctx, incomplete, is_waiting=False)
+
+
+def complete_queues(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Queues whose names begin so, each with how many jobs wait."""
+    found: list[QueueReport] | None = _asked(ctx, lambda inspector: inspector.queues())
+    return [
+        CompletionItem(one.name, help=f"{one.waiting} waiting")
+        for one in found or ()
+        if one.name.startswith(incomplete)
+    ]
+
+
+def _queued(ctx: click.Context, incomplete: str, *, is_waiting: bool) -> list[CompletionItem]:
+    wanted = {"prefix": incomplete, "limit": str(MOST_QUEUED), **({"waiting": "1"} if is_waiting else {})}
+    found: QueuedJobs | None = _asked(ctx, lambda inspector: inspector.queued_jobs("", wanted))
+    return [
+        CompletionItem(name, help=f"{job.state}, {job.queue}")
+        for job in (() if found is None else found.items)
+        for name in names_of(job.name)
+        if name.startswith(incomplete)
     ]
 
 

@@ -7,7 +7,7 @@ import click
 
 from hived_cli.helpers.forms import cut, paragraph, terminal_width
 from hived_cli.helpers.tables import GAP, table
-from hived_cli.helpers.waits import UNKNOWN, age, listed, priority, reason, start, state
+from hived_cli.helpers.waits import UNKNOWN, age, listed, place, priority, reason, start, state
 from hived_config.reader import printable
 from hived_extender.api.waiting import Job
 
@@ -53,7 +53,7 @@ def _with_reasons_below(columns: _Columns, jobs: Sequence[Job], width: int) -> I
     yield cut(header, width)
     for job, row in zip(jobs, rows, strict=True):
         yield cut(row, width)
-        if said := printable(job.sentence) or job.cause:
+        if said := (f"{place(job)}: " if job.place else "") + (printable(job.sentence) or job.cause):
             yield from paragraph(said, "    ")
 
 

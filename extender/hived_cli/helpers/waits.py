@@ -35,7 +35,13 @@ def state(job: Job) -> str:
 
 def reason(job: Job) -> str:
     """Why a job waits, without what it asks for, which stands in a column of its own."""
-    return printable(job.sentence.removeprefix(f"needs {job.asks}; ")) or job.cause
+    said = printable(job.sentence.removeprefix(f"needs {job.asks}; ")) or job.cause
+    return f"{place(job)}: {said}" if job.place else said
+
+
+def place(job: Job) -> str:
+    """The place of a job in its queue."""
+    return f"place {job.place} in queue {printable(job.queue)}"
 
 
 def age(since: str, now: datetime) -> str:

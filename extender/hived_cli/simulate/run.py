@@ -18,6 +18,7 @@ from hived_simulator.durations import parse_duration
 from hived_simulator.examples import AGAINST, CONFIG, config_in, folder_of, trace_in
 from hived_simulator.models import IGNORED
 from hived_simulator.plan import BASELINES, LENDING, Options, OverQuota, Plan, Through, make_plan
+from hived_simulator.queueing import NAMES as QUEUES
 from hived_simulator.report.writing import NAME, write_report
 from hived_simulator.summaries import Summary
 from hived_simulator.writing import as_json
@@ -63,8 +64,8 @@ class Duration(click.ParamType[float]):
 )  # fmt: skip
 @click.option(
     "--against", multiple=True, metavar="POLICY",
-    help=f"Another scheduler on the same trace: {', '.join(BASELINES)}, {LENDING}, {LENDING}:30m with checkpoints, or"
-    " the FILE of another configuration.  [default: with FOLDER all of these]",
+    help=f"Another scheduler on the same trace: {', '.join(BASELINES)}, {LENDING}, {LENDING}:30m with checkpoints,"
+    f" {', '.join(QUEUES)}, or the FILE of another configuration.  [default: with FOLDER all of these but queues]",
 )  # fmt: skip
 @click.option(
     "--what", multiple=True, metavar="CHANGE",
@@ -95,6 +96,14 @@ class Duration(click.ParamType[float]):
 @click.option(
     "--opportunistic-share", type=float, default=0.0, show_default=True, metavar="SHARE",
     help="Share of the jobs that are made opportunistic, from 0 to 1.",
+)  # fmt: skip
+@click.option(
+    "--limits", "limit_factor", type=float, default=2.0, show_default=True, metavar="FACTOR",
+    help="In queues, jobs declare so many times their duration as their limit, rounded up; 0: none declares any.",
+)  # fmt: skip
+@click.option(
+    "--without-limit", "unlimited_share", type=float, default=0.0, show_default=True, metavar="SHARE",
+    help="In queues, the share of the jobs that declare no limit, from 0 to 1.",
 )  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything that is drawn.")
 @click.option(
@@ -152,7 +161,11 @@ def command(ctx: click.Context, /, *, folder: str | None, out: Path | None, **gi
     with stop_signal() as stop:
         is_done = campaign.run(_teller(campaign.is_resumed), stop.is_set, time.monotonic, SAVE_S)
     if not is_done:
-        how = f"goes on from the checkpoint in {out}" if campaign.can_resume else "begins anew, with --through service"
+        how = (
+            f"goes on from the checkpoint in {out}"
+            if campaign.can_resume
+            else "begins anew, with --through service or queues"
+        )
         click.echo(f"interrupted; the same command {how}", err=True)
         ctx.exit(INTERRUPTED)
     write_report([out], out / NAME)

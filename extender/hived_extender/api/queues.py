@@ -4,6 +4,10 @@ from typing import Literal
 
 import msgspec
 
+from hived_extender.api.waiting import When
+
+QueueAction = Literal["hold", "release", "move"]
+
 
 class QueuedJob(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """A job in a queue.
@@ -15,8 +19,9 @@ class QueuedJob(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     state : "Waiting", "Held" (by hived hold), "Starting", "Running", "Borrowed" (runs on cells that may be taken back),
         "Leaving" or "Refused" (in no queue, see `reason`)
     since : seconds since 1970, of its state
-    starts_at : seconds since 1970, None if unknown; never without `certainty`
-    certainty : "certain", "bounded", "estimated" or "unknown"
+    asks : what it asks for, as in "2 pods of 8 H100 at once"
+    cause : why it waits, one of `CauseName`; "" for one that does not
+    when : when it starts, None for one that does not wait
     """
 
     name: str
@@ -30,8 +35,9 @@ class QueuedJob(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     since: float
     reason: str
     gpus: int
-    starts_at: float | None = None
-    certainty: str = ""
+    asks: str = ""
+    cause: str = ""
+    when: When | None = None
 
 
 class QueueReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -55,15 +61,26 @@ class QueueList(msgspec.Struct, frozen=True):
     items: list[QueueReport]
 
 
-class QueuedJobs(msgspec.Struct, frozen=True):
-    """The jobs of a queue: those that wait in their order, then the others."""
+class QueuedJobs(msgspec.Struct, frozen=True, kw_only=True):
+    """The jobs of a queue: those that wait in their order, then the others.
+
+    `total` counts them all. If there are more than `items`, `continue` of the next question gives those that follow.
+    """
 
     items: list[QueuedJob]
+    total: int = 0
+    next: str = msgspec.field(name="continue", default="")
 
 
 class QueueArgs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A change of one job's place. `to` is for moves: "front", "back", or the name of a job that waits in its queue."""
 
     job: str
-    action: Literal["hold", "release", "move"]
+    action: QueueAction
     to: str = ""
+
+
+def names_of(name: str) -> tuple[str, str, str]:
+    """All names of a job in a queue: "Kind/namespace/name", "namespace/name" and "name"."""
+    _, _, where = name.partition("/")
+    return name, where, where.rpartition("/")[2]

@@ -131,6 +131,8 @@ class Preempted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A job, gang or single pod, that waits, has cells, or is leaving; or that was Preempted, and is gone.
 
+    A job that waits in a `queue` without pods has its `place` there, 1 for the first, and is named Kind/namespace/name.
+
     `name` is what `hived why` takes: `NAMESPACE/NAME` of a pod, `podgroup/NAMESPACE/NAME` of a gang, or an affinity
     group's. `pods` are `NAMESPACE/NAME`. `since` is when it was created (waiting), started (running) or preempted. A
     job that waits or runs again has `preempted` too, for a day.
@@ -150,6 +152,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sentence: str = ""
     when: When | None = None
     preempted: Preempted | None = None
+    queue: str = ""
+    place: int = 0
 
 
 class Jobs(msgspec.Struct, frozen=True, kw_only=True):

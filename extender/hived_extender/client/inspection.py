@@ -202,9 +202,9 @@ class Inspector:
         """The queues that have jobs. Raises OlderError."""
         return self._get_new(paths.QUEUES_PATH, QueueList).items
 
-    def queued_jobs(self, queue: str = "") -> list[QueuedJob]:
-        """The jobs of a queue, or of all. Raises OlderError."""
-        return self._get_new(paths.queue_jobs_path(queue), QueuedJobs).items
+    def queued_jobs(self, queue: str = "", wanted: Mapping[str, str] | None = None) -> QueuedJobs:
+        """The jobs of a queue, or of all, as `queue_jobs_path` chooses them. Raises UserError (404), OlderError."""
+        return self._get_new(queue_jobs_path(queue, wanted or {}), QueuedJobs)
 
     def queued_job(self, name: str) -> QueuedJob | None:
         """A job in its queue; None if it is in none, or the service has no queues."""
@@ -347,6 +347,16 @@ def jobs_path(wanted: Mapping[str, Sequence[str]]) -> str:
     """The path of the jobs that have one of these values of each property: vc, state, user, namespace, node."""
     query = urlencode({name: [value for value in values if value] for name, values in wanted.items()}, doseq=True)
     return f"{paths.JOBS_PATH}?{query}" if query else paths.JOBS_PATH
+
+
+def queue_jobs_path(queue: str, wanted: Mapping[str, str]) -> str:
+    """The path of the jobs of a queue, or of all, that have these properties: vc, user, namespace, prefix, waiting.
+
+    `limit` and `continue` choose a part of them.
+    """
+    query = urlencode({name: value for name, value in wanted.items() if value})
+    path = paths.queue_jobs_path(queue)
+    return f"{path}?{query}" if query else path
 
 
 def nodes_path(is_bad: bool) -> str:

@@ -58,16 +58,25 @@ class ConfigPushes:
             self._check_right(caller, store, self._may_do)
         return caller.name
 
+    def may_update(self, caller: Identity, resource: Mapping[str, str]) -> bool:
+        """Does a role of a caller allow `update` on an object (`resourceAttributes` without a verb)? False where
+        nobody is asked. Raises UserError (503).
+        """
+        return self._may_do is not None and _is_allowed(self._may_do, caller, {"verb": "update", **resource}, "do this")
+
     def _signed(self, push: ConfigPushArgs, caller: Identity | None) -> ConfigPushArgs:
         name = self.name_of(caller)
         return msgspec.structs.replace(push, who=name) if self._may_do is not None else push
 
     def _check_right(self, caller: Identity, store: ConfigMapStore, may_do: MayDo) -> None:
         """A push needs the right to change the ConfigMap."""
-        wanted = {"verb": "update", "resource": "configmaps", "namespace": store.namespace, "name": store.name}
-        try:
-            is_allowed = may_do(caller, wanted)
-        except KubeError as error:
-            raise UserError(f"cannot check who may push: {error}; try again", 503) from error
-        if not is_allowed:
+        resource = {"resource": "configmaps", "namespace": store.namespace, "name": store.name}
+        if not _is_allowed(may_do, caller, {"verb": "update", **resource}, "push"):
             raise UserError(f"{caller.name} may not push: no role of theirs allows 'update' on the {store.source}", 403)
+
+
+def _is_allowed(may_do: MayDo, caller: Identity, wanted: Mapping[str, str], action: str) -> bool:
+    try:
+        return may_do(caller, wanted)
+    except KubeError as error:
+        raise UserError(f"cannot check who may {action}: {error}; try again", 503) from error

@@ -4,6 +4,7 @@ The event loop makes the pieces (`flask_calls.py`) and serves filter calls betwe
 no answer is in memory as a whole. A thread that made them would compete with the loop for the interpreter's lock.
 """
 
+import hashlib
 import zlib
 from collections.abc import Iterable, Iterator
 
@@ -34,6 +35,26 @@ def dump(question: Question, version: str, parts: Iterable[bytes]) -> Answer:
     if question.takes_gzip:
         return Answer(_compressed(pieces), headers=(*headers, ("Content-Encoding", "gzip")))
     return Answer(pieces, headers=headers)
+
+
+def tagged(question: Question, parts: list[bytes]) -> Answer:
+    """An answer with a tag of its text: two callers see the same text only if they may see the same jobs."""
+    digest = hashlib.blake2b(digest_size=12)
+    for part in parts:
+        digest.update(part)
+    version = digest.hexdigest()
+    return unchanged(question, version) or dump(question, version, parts)
+
+
+def item_list(items: Iterable[bytes], more: bytes = b"") -> list[bytes]:
+    """`{"items":[...]}`, with `more` behind the list: further keys, each after a comma."""
+    return [b'{"items":[', *separated(items), b"]", more, b"}"] if more else [b'{"items":[', *separated(items), b"]}"]
+
+
+def separated(items: Iterable[bytes]) -> Iterator[bytes]:
+    """Items of a list, with commas between them."""
+    for number, item in enumerate(items):
+        yield b"," + item if number else item
 
 
 def stream(question: Question, parts: Iterable[bytes], content_type: str) -> Answer:

@@ -3,19 +3,21 @@
 Names of other tenants' jobs are masked before anything is chosen by a name, so that nobody finds a name by guessing.
 """
 
-import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import parse_qs
 
 from hived.errors import UserError
-from hived_extender.api.waiting import MASKED, FreeCells, IfArgs, Job
+from hived_extender.api.waiting import MASKED, FreeCells, IfArgs, Job, Why
 from hived_extender.http.answers import Answer, Question
-from hived_extender.http.dumps import dump, unchanged
+from hived_extender.http.dumps import item_list, separated, tagged
 from hived_extender.http.masking import Mask
+from hived_extender.http.queries import number
 from hived_extender.http.routing import Backend
 from hived_extender.insight.answering import NOT_FOUND, View, unknown
+from hived_extender.insight.queued import job_of, try_on_queued, why_queued
 from hived_extender.pods.wire import decode_args, encode
+from hived_extender.queues.answering import Wanted
 
 Filters = Mapping[str, list[str]]
 
@@ -28,8 +30,8 @@ _CHOOSING: dict[str, Callable[[Job], Iterable[str]]] = {
 }
 """By key of the query, the values of a job, one of which has to be one that is asked for."""
 
-TEXT = "q"
-JOB_KEYS = (*_CHOOSING, TEXT)
+TEXT, QUEUED = "q", "queued"
+JOB_KEYS = (*_CHOOSING, TEXT, QUEUED)
 
 
 def jobs(backend: Backend, question: Question) -> Answer:
@@ -37,13 +39,32 @@ def jobs(backend: Backend, question: Question) -> Answer:
     filters = _filters(question, JOB_KEYS)
     view, mask = backend.insight.view(), backend.mask(question)
     at_s = view.snapshot.at
-    shown = (mask.listed(one.job, view.certificates.get(one.job.name), at_s) for one in view.jobs)
-    return _list(question, (encode(job) for job in shown if _is_chosen(job, filters)))
+    shown = [mask.listed(one.job, view.certificates.get(one.job.name), at_s) for one in view.jobs]
+    if QUEUED in filters:
+        waiting = sum(one.state in ("Waiting", "Preempting") for one in shown)
+        shown[waiting:waiting] = jobs_in_queues(backend, mask, filters)
+    return tagged(question, item_list(encode(job) for job in shown if _is_chosen(job, filters)))
+
+
+def jobs_in_queues(backend: Backend, mask: Mask, filters: Filters) -> list[Job]:
+    """The first jobs that wait in queues, without pods; as many as `queued` says, in the order of each queue."""
+    queues = backend.queue_answers
+    if queues is None or not queues.is_enabled:
+        return []
+    given = {name: filters.get(name, [""])[-1] for name in ("vc", "user", "namespace")}
+    count = number(filters[QUEUED][-1], QUEUED, "a number of jobs, such as 100")
+    seen = mask.seen(queues.namespaces())
+    return [mask.job(job_of(one)) for one in queues.some_jobs(Wanted(is_waiting=True, **given), seen, 0, count)[1]]
 
 
 def why(backend: Backend, question: Question) -> Answer:
     """Why a job waits: its certificate, with changes that would help, and when it starts."""
-    view, mask = _view_of(backend, question, question.name)
+    try:
+        view, mask = _view_of(backend, question, question.name)
+    except UserError as error:
+        if error.code != NOT_FOUND or (queued := why_in_queue(backend, question)) is None:
+            raise
+        return _one(question, queued)
     found = backend.insight.why(question.name)
     return _one(question, mask.why(found, view.snapshot.at, view.namespaces))
 
@@ -51,7 +72,12 @@ def why(backend: Backend, question: Question) -> Answer:
 def try_changes(backend: Backend, question: Question) -> Answer:
     """Whether a waiting job would start with these changes. Nothing is changed."""
     args = decode_args(question.body, IfArgs)
-    view, mask = _view_of(backend, question, args.name)
+    try:
+        view, mask = _view_of(backend, question, args.name)
+    except UserError as error:
+        if error.code != NOT_FOUND or (tried := _tried_in_queue(backend, question, args)) is None:
+            raise
+        return tried
     found = backend.insight.try_changes(args.name, args.changes, mask.shows)
     namespace = view.find(args.name).namespace
     return Answer(encode(mask.outcome(found, view.snapshot.at, namespace, view.namespaces)))
@@ -69,6 +95,30 @@ def free_cells(backend: Backend, question: Question) -> Answer:
     """The cells of each level: promised, in use, lent, and free for jobs that start at once."""
     found: list[FreeCells] = backend.insight.free_cells()
     return _array(question, (encode(one) for one in found))
+
+
+def why_in_queue(backend: Backend, question: Question) -> Why | None:
+    """The same of a job that waits in a queue, without pods; None if there is none, or the caller may not see it."""
+    queues, mask = backend.queue_answers, backend.mask(question)
+    if queues is None:
+        return None
+    found = why_queued(queues, backend.insight, question.name, mask.seen(queues.namespaces()))
+    if found is None:
+        return None
+    view = backend.insight.view()
+    return mask.why(found, view.snapshot.at, view.namespaces)
+
+
+def _tried_in_queue(backend: Backend, question: Question, args: IfArgs) -> Answer | None:
+    queues, mask = backend.queue_answers, backend.mask(question)
+    if queues is None:
+        return None
+    seen = mask.seen(queues.namespaces())
+    found = try_on_queued(queues, backend.insight, args.name, seen, args.changes, mask.shows)
+    if found is None:
+        return None
+    view = backend.insight.view()
+    return Answer(encode(mask.outcome(found[0], view.snapshot.at, found[1], view.namespaces)))
 
 
 def _view_of(backend: Backend, question: Question, name: str) -> tuple[View, Mask]:
@@ -100,28 +150,9 @@ def _is_chosen(job: Job, filters: Filters) -> bool:
     return job.name != MASKED and all(word in text for word in words)
 
 
-def _list(question: Question, items: Iterable[bytes]) -> Answer:
-    """`{"items":[...]}`."""
-    return _parts(question, [b'{"items":[', *_separated(items), b"]}"])
-
-
 def _array(question: Question, items: Iterable[bytes]) -> Answer:
-    return _parts(question, [b"[", *_separated(items), b"]"])
+    return tagged(question, [b"[", *separated(items), b"]"])
 
 
 def _one(question: Question, value: Any) -> Answer:
-    return _parts(question, [encode(value)])
-
-
-def _separated(items: Iterable[bytes]) -> Iterator[bytes]:
-    for number, item in enumerate(items):
-        yield b"," + item if number else item
-
-
-def _parts(question: Question, parts: list[bytes]) -> Answer:
-    """An answer in pieces, with a tag of its text: two callers see the same text only if they may see the same jobs."""
-    digest = hashlib.blake2b(digest_size=12)
-    for part in parts:
-        digest.update(part)
-    version = digest.hexdigest()
-    return unchanged(question, version) or dump(question, version, parts)
+    return tagged(question, [encode(value)])

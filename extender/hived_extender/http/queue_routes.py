@@ -1,22 +1,45 @@
 """The paths of queues. Names of other tenants' jobs are masked, as everywhere."""
 
+from collections.abc import Mapping
+from urllib.parse import parse_qs
+
+import msgspec
+
 from hived.errors import UserError
-from hived_extender.api.queues import QueueArgs, QueuedJobs, QueueList
+from hived_extender.api.queues import QueueArgs, QueueList
 from hived_extender.http.answers import Answer, Question
+from hived_extender.http.dumps import item_list, tagged
+from hived_extender.http.queries import number
+from hived_extender.http.queue_changes import QueueChanges
 from hived_extender.http.routing import Backend
 from hived_extender.pods.wire import decode_args, encode
+from hived_extender.queues.answering import Wanted
+
+LIST_KEYS = ("limit", "continue", "vc", "user", "namespace", "prefix", "waiting")
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A question for jobs: which ones, from which one on, and how many; None for all."""
+
+    wanted: Wanted
+    start: int = 0
+    limit: int | None = None
 
 
 def queues(backend: Backend, question: Question) -> Answer:
     """The queues: how many jobs wait, run and borrow in each, and what it uses."""
-    return Answer(encode(QueueList(backend.queues.queues())))
+    return tagged(question, [encode(QueueList(backend.queues.queues()))])
 
 
 def jobs(backend: Backend, question: Question) -> Answer:
-    """The jobs of a queue: those that wait in their order with their reasons, then the others."""
+    """The jobs of a queue, or a part of them: those that wait in their order with their reasons, then the others."""
+    asked = read_asked(question.query, question.name)
     mask = backend.mask(question)
-    found = backend.queues.jobs(question.name, mask.seen(backend.queues.namespaces()))
-    return Answer(encode(QueuedJobs([mask.queued(one) for one in found])))
+    seen = mask.seen(backend.queues.namespaces())
+    total, found = backend.queues.some_jobs(asked.wanted, seen, asked.start, asked.limit)
+    end = asked.start + len(found)
+    more = b',"total":%d,"continue":"%s"' % (total, b"%d" % end if found and end < total else b"")
+    return tagged(question, item_list((encode(mask.queued(one)) for one in found), more))
 
 
 def job(backend: Backend, question: Question) -> Answer:
@@ -31,5 +54,25 @@ def act(backend: Backend, question: Question) -> Answer:
     """Hold a job, release it, or give it another place in its queue."""
     if question.is_from_page:  # browsers let any page post to a loopback address
         raise UserError("a page in a browser may not change queues: it says Origin", 403)
-    backend.config_pushes.name_of(question.caller)
-    return Answer(encode(backend.queues.act(decode_args(question.body, QueueArgs))))
+    changes = QueueChanges(backend.queues, backend.config_desk)
+    args = decode_args(question.body, QueueArgs)
+    return Answer(encode(changes.make(args, question.caller, backend.mask(question))))
+
+
+def read_asked(query: str, queue: str) -> Asked:
+    """A query, about one queue or "" for all. Raises UserError (400)."""
+    given = {name: texts[-1] for name, texts in parse_qs(query, keep_blank_values=True).items()}
+    if unknown := sorted(given.keys() - set(LIST_KEYS)):
+        raise UserError(f"{unknown[0][:40]!r} means nothing here; the query may have {', '.join(LIST_KEYS)}")
+    chosen = {name: given.get(name, "") for name in ("vc", "user", "namespace", "prefix")}
+    wanted = Wanted(queue, is_waiting="waiting" in given, **chosen)
+    limit = _given(given, "limit", "a number of jobs, such as 500")
+    start = _given(given, "continue", 'the "continue" of the answer before')
+    if limit == 0:
+        raise UserError("limit=0: expected a number of jobs, such as 500; without a limit all are told")
+    return Asked(wanted, start or 0, limit)
+
+
+def _given(given: Mapping[str, str], name: str, expected: str) -> int | None:
+    text = given.get(name, "")
+    return number(text, name, expected) if text else None

@@ -22,7 +22,7 @@ from hived_extender.insight.judge import Judge
 from hived_extender.insight.listing import ListedJob, node_views, running_jobs, waiting_job, with_preempted
 from hived_extender.insight.preempted import PreemptedJobs
 from hived_extender.insight.sharing import SharedAnswers
-from hived_extender.insight.snapshot import Snapshot, take
+from hived_extender.insight.snapshot import Snapshot, WaitingEntry, take
 from hived_extender.insight.unblocks import unblocks_of
 from hived_extender.service.service import Service
 
@@ -99,6 +99,7 @@ class Answering:
         self._next_forecast, self._is_forecasting = -math.inf, threading.Lock()
         self._views: SharedAnswers[View] = SharedAnswers(fresh_s, clock)
         self._whys: SharedAnswers[Why] = SharedAnswers(fresh_s, clock)
+        self._judged: SharedAnswers[Certificate] = SharedAnswers(fresh_s, clock)
         self._ifs: SharedAnswers[IfResult] = SharedAnswers(fresh_s, clock)
         self._nodes: SharedAnswers[list[NodeView]] = SharedAnswers(fresh_s, clock)
         self._free: SharedAnswers[list[FreeCells]] = SharedAnswers(fresh_s, clock)
@@ -125,6 +126,17 @@ class Answering:
         view, listed = self.find(name)
         return self._whys.get((view.snapshot.version, listed.job.name), lambda: self._why(view, listed))
 
+    def judged(self, entry: WaitingEntry) -> Certificate:
+        """Why a job that has no pods would not get its cells now, with what would help. Raises NotLeadingError."""
+        view = self.view()
+
+        def judge() -> Certificate:
+            with view.snapshot.lock:
+                found = view.judge.certificate(entry)
+            return replace(found, unblock=unblocks_of(view.snapshot, entry))
+
+        return self._judged.get((view.snapshot.version, entry.name), self._in_turn(judge))
+
     def try_changes(
         self, name: str, changes: Sequence[str], is_shown: Callable[[str], bool] = lambda namespace: True
     ) -> IfResult:
@@ -136,8 +148,17 @@ class Answering:
         entry = view.snapshot.find(listed.job.name)
         if entry is None:
             raise UserError(f"{listed.job.name} does not wait: it is {listed.job.state.lower()}")
+        return self._tried(view, entry, changes, is_shown)
+
+    def try_on(self, entry: WaitingEntry, changes: Sequence[str], is_shown: Callable[[str], bool]) -> IfResult:
+        """The same for a job that has no pods. Raises UserError."""
+        return self._tried(self.view(), entry, changes, is_shown)
+
+    def _tried(
+        self, view: View, entry: WaitingEntry, changes: Sequence[str], is_shown: Callable[[str], bool]
+    ) -> IfResult:
         read = read_changes(view.snapshot, entry, changes, lambda known: is_shown(view.namespaces.get(known, "")))
-        question = view.snapshot.version, listed.job.name, *map(words, read)
+        question = view.snapshot.version, entry.name, *map(words, read)
         return self._ifs.get(question, self._in_turn(lambda: try_changes(view.snapshot, entry, read, self._judge)))
 
     def nodes(self, *, is_bad: bool = False) -> tuple[View, list[NodeView]]:

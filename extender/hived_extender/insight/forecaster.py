@@ -15,6 +15,7 @@ from msgspec.msgpack import Decoder, encode
 from hived.errors import HivedError
 from hived_extender.api.waiting import When
 from hived_extender.insight.apart import compute_apart
+from hived_extender.insight.durations import Curves
 from hived_extender.insight.forecast import PLAYS_OF_ALL, ages, forecast_all, forecast_of, forecasts_from, play
 from hived_extender.insight.past import Past, Raw
 from hived_extender.insight.preempted import PreemptedJobs
@@ -24,6 +25,8 @@ from hived_extender.insight.store import Store
 from hived_extender.service.service import Service
 
 log = logging.getLogger(__name__)
+
+MEDIAN, LATE = 0.5, 0.9
 
 EVERY_S = 60.0
 """Between two looks: how exactly durations are known."""
@@ -42,6 +45,7 @@ class Forecaster:
         self._playing = threading.Lock()  # one list at a time; taken before the other one
         self._past: Past | None = None
         self._all: tuple[Snapshot, dict[str, When]] | None = None
+        self._curves: Curves | None = None  # as of the last look
         self._has_failed = False
         self._is_stopping = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="forecasting", daemon=True)
@@ -72,11 +76,22 @@ class Forecaster:
                 self._all = known = snapshot, _WHENS.decode(found)
             return known[1]
 
+    def left_s(self, vc: str, leaves: int, ran_s: float) -> tuple[float, float] | None:
+        """How many seconds more a job runs that has had so many leaf cells for `ran_s`: median and 90th percentile.
+
+        None if too few jobs of its virtual cluster have ended. To be asked while this replica leads. Cost O(log n).
+        """
+        with self._lock:
+            if self._curves is None:  # before the first look of a term
+                self._curves = self._known().durations.at(())
+            curve = self._curves.of(vc, leaves)
+            return None if curve is None else (curve.remaining(ran_s, MEDIAN), curve.remaining(ran_s, LATE))
+
     def look(self) -> None:
         """Learn from the service as it is now, if this replica leads, and note forecasts to be judged later."""
         if not self._service.is_ready:
             with self._lock:
-                self._past = None  # another replica writes the file now
+                self._past = self._curves = None  # another replica writes the file now
                 if self._store is not None:
                     self._store.release()
             self._preempted.forget()
@@ -87,6 +102,7 @@ class Forecaster:
         with self._lock:
             past = self._known()
             past.look(scene, self._service.runner.clock_s)
+            self._curves = past.durations.at(ages(scene))
             names = [waiter.entry.name for waiter in scene.waiters]
             wanted = [number for number, name in enumerate(names) if past.wants_forecast(name, scene.at)]
         if not wanted:

@@ -3,7 +3,8 @@
 Quota trees are checked there too.
 
 So no pod of theirs is created before their turn, not even for a moment. A job that slips through, as while no webhook
-answers, is held back by the queues themselves.
+answers, is held back by the queues themselves. Plain pods of a gang are born with our gate; those that slip through are
+in no queue.
 """
 
 from collections.abc import Mapping
@@ -12,14 +13,20 @@ from typing import Any
 from hived.errors import UserError
 from hived.specs import ClusterSpec
 from hived_config.rules import PodRules
-from hived_extender.job_kinds import kinds
+from hived_extender.job_kinds import gangs, gates, kinds, marks
 from hived_extender.job_kinds.job import JobState
 from hived_extender.job_kinds.needs import is_ours, need_of
-from hived_extender.pods.admission import Admission, Answered
+from hived_extender.job_kinds.owners import job_of, workload_of
+from hived_extender.pods.admission import GATES, Admission, Admitted, Answered, decoded
 from hived_extender.pods.asks import no_labels
+from hived_extender.pods.dialects import kueue
 from hived_extender.pods.dialects.kinds import NoObjects
 from hived_extender.pods.interpreter import Interpreter
+from hived_extender.pods.wire import Pod
 from hived_extender.quotas.admission import Beside, judge
+
+KUEUES = frozenset((kueue.GROUP_NAME, "kueue.x-k8s.io/managed"))
+"""Labels of pods that Kueue starts."""
 
 
 class JobAdmission(Admission):
@@ -42,6 +49,25 @@ class JobAdmission(Admission):
             serves_every_name=self._serves_every_name,
             labels_of=self._labels_of or no_labels,
         )
+
+    def admit(self, pod: Mapping[str, Any], namespace: str = "", *, is_by_kubelet: bool = False) -> Admitted:
+        """As `Admission.admit`; a pod of a gang of plain pods gets our gate besides."""
+        admitted = super().admit(pod, namespace, is_by_kubelet=is_by_kubelet)
+        if admitted.refusal or not self._has_queues or not self._is_to_wait(decoded(pod, Pod), namespace):
+            return admitted
+        spec = admitted.pod["spec"]
+        gated = {**spec, GATES: [*(spec.get(GATES) or ()), {"name": gates.GATE}]}
+        return Admitted({**admitted.pod, "spec": gated}, admitted.warnings)
+
+    def _is_to_wait(self, pod: Pod, namespace: str) -> bool:
+        """Is a pod a member of a gang that waits in a queue, and has not our gate yet?"""
+        spec = pod.spec
+        if spec is None or pod.node or gates.GATE in pod.gates or not self._serves(spec.scheduler_name or ""):
+            return False
+        place = pod.metadata.namespace or namespace
+        may_wait = marks.may_queue(pod.labels, pod.annotations) and not pod.labels.keys() & KUEUES
+        is_of_other = job_of(pod.labels, pod.metadata.owners or (), place) or workload_of(pod.annotations, place)
+        return may_wait and not is_of_other and gangs.names_gang(pod)
 
     def admit_job(self, document: Mapping[str, Any], namespace: str = "") -> Answered:
         """The change that holds a job, if it is ours to queue. Raises nothing."""

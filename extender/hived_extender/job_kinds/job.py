@@ -75,6 +75,8 @@ class Job(msgspec.Struct, frozen=True):
     queue, scheduler : the queue and the schedulerName that the object gives to all its pods, "" if none
     manager : the job object that made this one, None if none of the table did: it has no turn of its own
     roles_in : the object that has the roles, once its controller has made it; None if they are in the job itself
+    owner : the object with which its QueueUnit goes, None for the job object
+    comes_back : may it be called back, and wait again?
     """
 
     ref: JobRef
@@ -91,3 +93,5 @@ class Job(msgspec.Struct, frozen=True):
     scheduler: str = ""
     manager: JobName | None = None
     roles_in: JobName | None = None
+    owner: JobRef | None = None
+    comes_back: bool = True

@@ -75,6 +75,13 @@ def annotate(job: JobRef, annotations: Mapping[str, str | None], version: str = 
     return (merge(job, _kind(job).plural, {}, annotations, version),)
 
 
+def resource_of(job: JobRef) -> dict[str, str]:
+    """A job as rights name it, `resourceAttributes` of a SubjectAccessReview without a verb. Raises UserError."""
+    named = {"resource": _kind(job).plural, "namespace": job.namespace, "name": job.name}
+    group = job.job_name.group
+    return {"group": group, **named} if group else named
+
+
 def is_created_held(document: Document) -> bool:
     """Is an object that is being created held as it comes, or does its author ask for it? Raises UserError."""
     job = read(document)

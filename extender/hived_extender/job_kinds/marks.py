@@ -11,6 +11,9 @@ HELD = PREFIX + "queue-held"
 """`"true"` on a job object that hived has held at its creation, or that is held although its kind has no `suspend`,
 until hived takes the annotation away."""
 
+GANG = PREFIX + "queue-gang"
+"""On a plain pod whose gate was lifted: the gang that it waited with, `NAME/UID`."""
+
 USER = PREFIX + "user"
 """The owner of a job, for limits per user."""
 

@@ -12,11 +12,13 @@ from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived.specs import GroupSpec, MemberSpec, PodSpec
-from hived_extender.job_kinds import marks
-from hived_extender.job_kinds.job import Job, Role
+from hived_extender.job_kinds import gangs, marks
+from hived_extender.job_kinds.job import Job, JobState, Role
 from hived_extender.pods.annotations import MAX_COUNT, SCHEDULING_SPEC, is_quickly_read, read_spec
+from hived_extender.pods.asks import Ask
 from hived_extender.pods.declared import declared_limit
-from hived_extender.pods.dialects.description import Description
+from hived_extender.pods.dialects import jobset
+from hived_extender.pods.dialects.description import Description, JobPart
 from hived_extender.pods.gang_annotations import asks_in_own_words
 from hived_extender.pods.interpreter import Interpreter
 from hived_extender.pods.requests import all_requested, own_requests
@@ -56,8 +58,11 @@ def need_of(job: Job, interpreter: Interpreter) -> Need | None:
         raise UserError(f"{job.ref}: its {job.roles_in.kind} {job.roles_in.name}, which has its pods, is not there yet")
     pods = [(role, _pod_of(job, role)) for role in job.roles]
     ours = [(role, pod, spec) for role, pod in pods if (spec := _spec_of(job, role, pod, interpreter)) is not None]
+    if job.ref.kind == gangs.KIND and job.state is JobState.HELD:
+        _check_is_whole(job, [pod for _, pod in pods], interpreter)
     if not ours:
         return None
+    _check_domains(job, [pod for _, pod in pods])
     spec = _merged(job, [(role, own) for role, _, own in ours])
     by_size = sorted(ours, key=lambda each: each[2].leaf_cell_count)
     try:
@@ -68,10 +73,22 @@ def need_of(job: Job, interpreter: Interpreter) -> Need | None:
         spec,
         _amounts(pods),
         marks.user_of(job.labels, job.annotations, job.ref.namespace),
-        marks.is_preemptible(job.labels),
+        job.comes_back and marks.is_preemptible(job.labels),
         _limit(job, [pod for _, pod in pods]),
         tuple((pod, role.count) for role, pod, _ in by_size),
     )
+
+
+def _check_is_whole(job: Job, pods: Sequence[Pod], interpreter: Interpreter) -> None:
+    """Raise UserError while pods of a gang that start together are not there yet."""
+    try:
+        said = [None if asks_in_own_words(pod.annotations) else interpreter.describe(pod) for pod in pods]
+        members = [gangs.members_of(pod, each) for pod, each in zip(pods, said, strict=True)]
+    except UserError as error:
+        raise UserError(f"{job.ref}: {error.message}") from None
+    together = sorted({gang for each in said if each is not None for gang in each.groups or ()})
+    if waits_for := gangs.missing(job.ref, members, together):
+        raise UserError(f"{job.ref}: {waits_for}")
 
 
 def is_ours(job: Job, interpreter: Interpreter) -> bool:
@@ -112,14 +129,14 @@ def _spec_of(job: Job, role: Role, pod: Pod, interpreter: Interpreter) -> PodSpe
         description = interpreter.describe(pod)
         if job.queue and (description is None or description.queue is None):
             description = replace(description or Description(job.ref.kind), queue=job.queue)
+        part = jobset.part_of(pod)
+        if part is not None:
+            description = replace(description or Description(job.ref.kind), job_part=part)
         ask = interpreter.ask(pod, description)
+        if part is not None:
+            ask = _within_its_domain(ask, part)
     except UserError as error:
         raise UserError(f"{job.ref}: role {role.name}: {error.message}") from None
-    if ask.job_cell:
-        raise UserError(
-            f"{job.ref}: each of its Jobs asks for a {ask.job_cell} of its own, which cannot be held beforehand: "
-            f'annotate it {marks.QUEUE}: "off", and it starts as soon as there is room'
-        )
     return PodSpec(
         virtual_cluster=ask.virtual_cluster,
         priority=ask.priority,
@@ -132,6 +149,33 @@ def _spec_of(job: Job, role: Role, pod: Pod, interpreter: Interpreter) -> PodSpe
         within_cell=ask.within_cell,
         within_is_required=ask.within_is_required and not ask.prefers_near,
     )
+
+
+_OFF = f'annotate the job {marks.QUEUE}: "off", and it starts as soon as there is room'
+
+
+def _check_domains(job: Job, pods: Sequence[Pod]) -> None:
+    """Raise UserError if several Jobs of a JobSet ask for a domain of nodes each: all cells of a hold are in one."""
+    parts = [part for pod in pods if (part := jobset.part_of(pod)) is not None]
+    count = sum(part.replicas for part in parts)
+    if count > 1:
+        raise UserError(
+            f"{job.ref}: its {count} Jobs ask for a domain by {parts[0].topology} each, which cannot be held for more "
+            f"than one: {_OFF}"
+        )
+
+
+def _within_its_domain(ask: Ask, part: JobPart) -> Ask:
+    """The request of a pod whose Job has a domain of nodes for itself."""
+    if not ask.job_cell:
+        raise UserError(
+            f"its Job asks for a domain by {part.topology}, which is no cell type: name it in topologyLevels, or {_OFF}"
+        )
+    if ask.within_cell not in ("", ask.job_cell):
+        raise UserError(
+            f"it asks for a {ask.job_cell} by {part.topology}, and for a {ask.within_cell} besides; leave one"
+        )
+    return replace(ask, within_cell=ask.job_cell, within_is_required=True, prefers_near=False)
 
 
 def _own_spec(text: str) -> PodSpec | None:

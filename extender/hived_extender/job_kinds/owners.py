@@ -70,7 +70,8 @@ def managed_by(document: Document) -> JobName | None:
 
 
 def _of_job(labels: Mapping[str, str], owner: Owner, namespace: str) -> JobName:
-    if owner.api_version.startswith("batch.volcano.sh/") or labels.get("volcano.sh/job-name") == owner.name:
+    is_labelled = not owner.api_version and labels.get("volcano.sh/job-name") == owner.name
+    if owner.api_version.startswith("batch.volcano.sh/") or is_labelled:
         return JobName(*_VOLCANO, namespace, owner.name)
     job_set = labels.get("jobset.sigs.k8s.io/jobset-name", "")
     if job_set and owner.name.startswith(f"{job_set}-"):

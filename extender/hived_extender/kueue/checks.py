@@ -18,6 +18,9 @@ import msgspec
 
 from hived.errors import UserError
 from hived.specs import MIN_GUARANTEED_PRIORITY
+from hived_extender.job_kinds.job import JobRef
+from hived_extender.kube.refused_writes import Backoff
+from hived_extender.kube.transitions import with_transition
 from hived_extender.kube.versions import is_older
 from hived_extender.kueue.gangs import Gang, NoCells
 from hived_extender.kueue.names import PENDING, READY, REJECTED, RETRY
@@ -33,11 +36,11 @@ EVICTION_S = 30.0
 FIRST_REQUEUE_S, LONGEST_REQUEUE_S = 30, 600
 """Seconds until Kueue tries a Workload again whose held cells were lost; the time doubles."""
 
-FIRST_RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
-"""Seconds before a refused write is tried again; the time doubles."""
-
 MESSAGE_LIMIT = 1024
 """Characters of a message."""
+
+
+_Order = tuple[str, int, int, float, float, str]
 
 
 class Step(Enum):
@@ -79,8 +82,7 @@ class Entry(msgspec.Struct):
     evicts_until_s: float = 0.0
     told_s: float = 0.0
     written: Write | None = None
-    retry_s: float = 0.0
-    retry_at_s: float = 0.0
+    backoff: Backoff = msgspec.field(default_factory=Backoff)
 
     @property
     def hold(self) -> Hold | None:
@@ -155,7 +157,7 @@ class Checks:
 
     def to_ask(self) -> list[Hold]:
         """The holds to ask for now, in order; each is to be answered. Their places among those that wait follow."""
-        waiting = sorted((one for one in self.entries.values() if one.step is Step.ASKS), key=_order)
+        waiting = sorted((one for one in self.entries.values() if one.step is Step.ASKS), key=self._order_of_questions)
         counts: dict[str, int] = {}
         for entry in waiting:
             vc = _vc(entry)
@@ -164,6 +166,16 @@ class Checks:
         for entry in waiting:
             entry.place = entry.place[0], counts[_vc(entry)]
         return [hold for entry in waiting if (hold := entry.hold) is not None]
+
+    def asking(self) -> list[str]:
+        """The keys of all that wait for cells."""
+        return [key for key, entry in self.entries.items() if entry.step is Step.ASKS]
+
+    def before(self, key: str) -> tuple[JobRef, ...]:
+        """The Workloads with cells of the same virtual cluster that had quota before this one, or with it."""
+        this = self.entries[key]
+        held = (one for one in self.entries.values() if one.step is Step.HELD and _vc(one) == _vc(this))
+        return tuple(one.workload.job for one in held if _reserved_s(one) <= _reserved_s(this))
 
     def held(self, key: str) -> None:
         """The service holds its cells."""
@@ -220,7 +232,7 @@ class Checks:
         """The states to write now; each is to be answered by `wrote`. One at a time for each Workload."""
         due = []
         for entry in self.entries.values():
-            if entry.written is None and entry.retry_at_s <= now and (write := self._write(entry, now)) is not None:
+            if entry.written is None and entry.backoff.at_s <= now and (write := self._write(entry, now)) is not None:
                 entry.written, entry.told_s = write, now
                 due.append(write)
         return due
@@ -231,8 +243,7 @@ class Checks:
         if entry is None or entry.written is not write:
             return
         entry.written = None
-        entry.retry_s = min(max(FIRST_RETRY_S, 2 * entry.retry_s), LONGEST_RETRY_S) if refused else 0.0
-        entry.retry_at_s = now + entry.retry_s
+        entry.backoff.wrote(now, refused=refused)
 
     def said(self, entry: Entry, found: CheckState) -> Said:
         """The state that a check of a Workload has to have; `found` is what stands there."""
@@ -264,6 +275,10 @@ class Checks:
             entry.step, entry.is_held = Step.HELD, True  # an earlier leader held its cells; its pods have them
         return entry
 
+    def _order_of_questions(self, entry: Entry) -> tuple[bool, _Order]:
+        """Jobs come first that an earlier leader may have let start."""
+        return not _is_ready(entry, self._ours), _order(entry)
+
     def _let_go(self, key: str) -> None:
         entry = self.entries.pop(key, None)
         if entry is not None and entry.is_held:
@@ -291,15 +306,9 @@ def with_states(written: Iterable[Mapping[str, Any]], write: Write, at: str) -> 
         if each.get("name") not in write.checks:
             checks.append(dict(each))
             continue
-        is_same = each.get("state") == said.state
         kept = {key: each[key] for key in ("retryCount",) if key in each}
-        check = {
-            **kept,
-            "name": each["name"],
-            "state": said.state,
-            "message": said.message,
-            "lastTransitionTime": each.get("lastTransitionTime", at) if is_same else at,
-        }
+        told = {**kept, "name": each["name"], "state": said.state, "message": said.message}
+        check = with_transition(told, each, at, key="state")
         if said.updates:
             check["podSetUpdates"] = list(said.updates)
         if said.requeue_s is not None:
@@ -308,11 +317,16 @@ def with_states(written: Iterable[Mapping[str, Any]], write: Write, at: str) -> 
     return checks
 
 
-def _order(entry: Entry) -> tuple[str, int, int, float, float, str]:
+def _order(entry: Entry) -> _Order:
     workload, gang = entry.workload, entry.needs
     priority = gang.spec.priority if isinstance(gang, Gang) else 0
-    reserved_s = workload.created_s if workload.reserved_s is None else workload.reserved_s
-    return _vc(entry), -priority, -workload.priority, reserved_s, workload.created_s, workload.key
+    return _vc(entry), -priority, -workload.priority, _reserved_s(entry), workload.created_s, workload.key
+
+
+def _reserved_s(entry: Entry) -> float:
+    """When Kueue gave it quota."""
+    workload = entry.workload
+    return workload.created_s if workload.reserved_s is None else workload.reserved_s
 
 
 def _vc(entry: Entry) -> str:

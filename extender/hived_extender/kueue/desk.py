@@ -7,36 +7,24 @@ follows; only the one that leads asks and writes.
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from hived.decisions import Bind
 from hived.errors import HivedError, InvariantError, UserError
-from hived.specs import PodRequest, PodSpec
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.metrics import Metrics
 from hived_extender.kube.optional_kinds import OptionalKinds
+from hived_extender.kueue.asking import Asking
 from hived_extender.kueue.checks import Checks, Entry
 from hived_extender.kueue.gangs import Gang, NoCells, gang_of
 from hived_extender.kueue.names import CHECKS, FLAVORS, KINDS, WORKLOADS, KueueKind
 from hived_extender.kueue.workloads import Check, Object, Workload, check_of, flavor_labels, workload_of
 from hived_extender.kueue.writing import is_passing, write_active, write_state
 from hived_extender.pods.interpreter import Interpreter
-from hived_extender.service.core import Refused
-from hived_extender.service.explaining import Ration
+from hived_extender.service.lending import Lender, NoLender
 from hived_extender.service.service import Service
-from hived_extender.service.stimuli import (
-    GroupsEvicted,
-    Hold,
-    HoldAsked,
-    HoldDropped,
-    HoldsLookedAt,
-    HoldState,
-    Stimulus,
-    VictimsAsked,
-)
 
 log = logging.getLogger(__name__)
 
@@ -45,9 +33,6 @@ TURN_S = 1.0
 
 LEAST_S = 0.05
 """Between any two turns."""
-
-EXPLANATIONS = 5.0
-"""Refusals a second that are explained; each takes milliseconds in a large cluster."""
 
 
 class KueueDesk:
@@ -58,10 +43,12 @@ class KueueDesk:
         service: Service,
         kube: KubeClient,
         metrics: Metrics,
+        lender: Lender | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
+        """`lender` calls back jobs on cells that are due to Workloads; without one there are none."""
         self._service, self._kube = service, kube
         self._clock, self._now = clock, now
         self._lock = threading.Lock()  # for all that follows; never held while anybody is called
@@ -70,7 +57,7 @@ class KueueDesk:
         self._checks = Checks(self._read)
         self._term: object = None
         self._rules: object = None
-        self._ration = Ration(EXPLANATIONS, 2 * EXPLANATIONS)
+        self._asking = Asking(service, self._checks, self._lock, lender or NoLender(), clock)
         self._news = threading.Event()
         self._is_stopping = threading.Event()
         self._kinds = OptionalKinds(kube, metrics, KINDS, self, "Kueue's objects")
@@ -177,7 +164,7 @@ class KueueDesk:
         for check in inactive:
             self._tell_active(check)
         try:
-            self._ask()
+            self._asking.ask()
         except UserError as error:  # it leads no more, or others were served for too long
             log.info("cells for Kueue's workloads are asked for later", extra={"fields": {"cause": error.message}})
         self._write()
@@ -192,79 +179,6 @@ class KueueDesk:
         elif rules is not self._rules:
             self._rules = rules
             self._checks.read_anew()
-
-    def _ask(self) -> None:
-        """Ask for cells, in order; gangs that are alike get one answer if it is no."""
-        with self._lock:
-            dropped, holds = self._checks.take_dropped(), self._checks.to_ask()
-        for key in dropped:
-            self._put(HoldDropped(key))
-        refusals: dict[PodSpec, tuple[str, bool]] = {}
-        for hold in holds:
-            alike = hold.spec.of_group("")
-            if alike in refusals:
-                why, never = refusals[alike]
-                with self._lock:
-                    self._checks.refused(hold.key, why, never=never)
-                continue
-            why, never = self._ask_one(hold)
-            if why:
-                refusals[alike] = why, never
-        if holds or dropped or self._has_held():
-            states: Mapping[str, HoldState] = self._put(HoldsLookedAt())
-            with self._lock:
-                self._checks.progressed(states)
-
-    def _ask_one(self, hold: Hold) -> tuple[str, bool]:
-        """Ask for the cells of one gang; returns why it cannot have them, "" if it has, and whether it never can."""
-        try:
-            answer = self._put(HoldAsked(hold))
-        except UserError as error:
-            if error.code >= 500:
-                raise
-            with self._lock:
-                self._checks.refused(hold.key, error.message, never=True)
-            return error.message, True
-        if isinstance(answer, Bind):
-            with self._lock:
-                self._checks.held(hold.key)
-            return "", False
-        why, never = self._explained(hold, answer.reason)
-        with self._lock:
-            self._checks.refused(hold.key, why, never=never)
-            may_evict = not never and self._checks.may_evict(hold.key, self._clock())
-        if may_evict:
-            self._make_room(hold)
-        return why, never
-
-    def _make_room(self, hold: Hold) -> None:
-        """Ask opportunistic pods to leave, if that would give a guaranteed gang its cells."""
-        victims = self._put(VictimsAsked(hold, ()))
-        if victims is not None and victims.groups:
-            self._put(GroupsEvicted(victims.groups, hold.key))
-            with self._lock:
-                self._checks.evicts(hold.key, self._clock(), len(victims.groups))
-
-    def _explained(self, hold: Hold, reason: str) -> tuple[str, bool]:
-        """Why there is no room, in words for people, and whether there never can be."""
-        job = hold.job
-        request = PodRequest(hold.key, job.name, job.namespace, hold.spec)
-        with self._service.runner.look() as machine:
-            explaining = machine.explaining
-            found = explaining.certificate([request], Refused(reason, request=request), "", self._ration)
-            if found is None:
-                return reason, False
-            told = explaining.as_told(found, job.namespace)
-            return explaining.words(told.sentence, reason), told.never
-
-    def _put(self, question: Stimulus) -> Any:
-        """Ask the service, or tell it. Raises UserError (503) where this replica does not lead."""
-        self._service.check_leads()
-        return self._service.runner.handle(question)
-
-    def _has_held(self) -> bool:
-        with self._lock:
-            return any(entry.is_held for entry in self._checks.entries.values())
 
     # Writes
 

@@ -12,7 +12,7 @@ cell they could have, and pods of other schedulers that ask for a resource with 
 import base64
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -46,8 +46,11 @@ MOST_PARTS = 2**18
 KUBELETS = frozenset({"system:nodes", "system:masters"})
 """Groups of users; kubelets of clusters without node authorization may be of the second."""
 
+T = TypeVar("T")
+
 _COUNT = re.compile(r"[0-9]{1,10}")
 
+GATES = "schedulingGates"
 CONTAINER_LISTS = ("initContainers", "containers")
 
 
@@ -99,7 +102,7 @@ class Admission:
         `namespace` is where it is created, if that is not written in it; `is_by_kubelet` says who creates it. Raises
         UserError for what is no pod.
         """
-        view: Pod = _decoded(pod, Pod)
+        view: Pod = decoded(pod, Pod)
         view.metadata.namespace = view.metadata.namespace or namespace
         spec = view.spec
         if spec is None:
@@ -215,6 +218,8 @@ def _patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[dict[str,
             for part in ("env", "resources"):
                 if before.get(part) != after.get(part):
                     yield {"op": "add", "path": f"/spec/{key}/{index}/{part}", "value": after[part]}
+    if new["spec"].get(GATES) != old["spec"].get(GATES):
+        yield {"op": "add", "path": f"/spec/{GATES}", "value": new["spec"][GATES]}
 
 
 def _mistakes(pod: Pod) -> tuple[str, ...]:
@@ -226,7 +231,8 @@ def _mistakes(pod: Pod) -> tuple[str, ...]:
     return ()
 
 
-def _decoded(value: Any, kind: type[Any]) -> Any:
+def decoded(value: Any, kind: type[T]) -> T:
+    """A part of a pod, read as this type. Raises UserError."""
     try:
         return msgspec.convert(value, kind)
     except (ValueError, RecursionError) as error:
@@ -291,7 +297,7 @@ def _isolated_container(container: Mapping[str, Any], resource: str, replaced: l
     source = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{LEAF_CELL_ISOLATION}']"}}
     ours = [{"name": name, "valueFrom": source} for name in VARIABLES]
     env: list[dict[str, Any]] = container.get("env") or []
-    names = [each.name for each in _decoded(env, list[_Variable])]
+    names = [each.name for each in decoded(env, list[_Variable])]
     for name, variable in zip(names, env, strict=True):
         if name in VARIABLES and variable not in ours:
             replaced.append(f"container {container.get('name')}: {name} now names the devices of the pod's cells")

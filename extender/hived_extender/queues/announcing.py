@@ -6,6 +6,7 @@ is forgotten.
 """
 
 import logging
+import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable
 
@@ -43,10 +44,11 @@ class _Of(msgspec.Struct):
 
 
 class JobEvents:
-    """See the module. Used by one thread at a time."""
+    """See the module. Thread-safe; one thread writes."""
 
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
+        self._lock = threading.Lock()
         self._jobs: OrderedDict[str, _Of] = OrderedDict()
         self._due: dict[str, None] = {}
 
@@ -71,20 +73,16 @@ class JobEvents:
 
     def gone(self, key: str) -> None:
         """A job is gone or over: nothing more is said of it."""
-        self._jobs.pop(key, None)
-        self._due.pop(key, None)
+        with self._lock:
+            self._jobs.pop(key, None)
+            self._due.pop(key, None)
 
     def write(self, limit: int, may_write: Callable[[], bool]) -> int:
         """Write at most so many events, those that wait longest first; returns how many. Raises nothing."""
         count = 0
-        while self._due and count < limit and may_write():
-            key = next(iter(self._due))
-            del self._due[key]
-            found = self._jobs[key]
-            reason, message = found.notes.popleft()
-            if found.notes:
-                self._due[key] = None
-            job, count = found.job, count + 1
+        while count < limit and may_write() and (taken := self._take()) is not None:
+            job, reason, message = taken
+            count += 1
             try:
                 kind = f"{job.api_version}/{job.kind}"
                 self._recorder.record(job, _TYPES.get(reason, NORMAL), reason, message, about=kind)
@@ -92,7 +90,23 @@ class JobEvents:
                 log.warning("event not written", extra={"fields": {"job": str(job), "reason": str(error)}})
         return count
 
+    def _take(self) -> tuple[JobRef, str, str] | None:
+        with self._lock:
+            key = next(iter(self._due), None)
+            if key is None:
+                return None
+            del self._due[key]
+            found = self._jobs[key]
+            reason, message = found.notes.popleft()
+            if found.notes:
+                self._due[key] = None
+            return found.job, reason, message
+
     def _note(self, job: JobRef, reason: str, message: str, now: float, kept_back: float = 0.0) -> None:
+        with self._lock:
+            self._note_locked(job, reason, message, now, kept_back)
+
+    def _note_locked(self, job: JobRef, reason: str, message: str, now: float, kept_back: float) -> None:
         found = self._jobs.get(job.key)
         if found is None:
             found = self._jobs[job.key] = _Of(job, TOKENS, now, deque(maxlen=MOST_NOTES))

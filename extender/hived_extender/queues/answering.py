@@ -4,28 +4,78 @@ Each question takes the desk's lock, for a walk over the jobs: 50,000 take tenth
 rights meanwhile, so callers say beforehand which namespaces may be named.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 
+import msgspec
 from msgspec.structs import replace
 
 from hived.errors import UserError
+from hived.specs import PodRequest
 from hived_extender.api.queues import QueueArgs, QueuedJob, QueueReport
-from hived_extender.api.waiting import MASKED
+from hived_extender.api.waiting import MASKED, When
+from hived_extender.job_kinds.kinds import resource_of
 from hived_extender.queues.book import Entry, Step
 from hived_extender.queues.counting import count, waits_since
 from hived_extender.queues.desk import QueueDesk
-from hived_extender.queues.reasons import Held, NotItsTurn, Reason
+from hived_extender.queues.reasons import Held, Reason
 from hived_extender.queues.records import unit_key
 from hived_extender.queues.turns import Turns
-from hived_extender.queues.words import sentence
+from hived_extender.queues.words import cause_of, sentence, start_of
+from hived_extender.service.certificates import asks_of
+from hived_extender.service.held_jobs import Asking
 
 Seen = Collection[str] | None
 """The namespaces whose jobs somebody may see; None for all."""
+
+AT_ONCE = 5000
+"""Jobs that are described before a turn may be taken: a tenth of a second."""
+
+CLOSE_COUNT = 3
+MOST_NAMED = 8
+MOST_COMPARED = 5000
+"""Jobs whose names are looked through for those that are nearly the one that was given."""
 
 _KEY_PARTS = 4
 """Of the key of a job: its kind, namespace, name and uid."""
 
 _STATES = {Step.STARTING: "Starting", Step.RUNNING: "Running", Step.LEAVING: "Leaving"}
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """Which jobs are asked for: those of a queue, and so on; "" for all.
+
+    One of their names begins with `prefix`. `is_waiting`: those without cells alone."""
+
+    queue: str = ""
+    vc: str = ""
+    user: str = ""
+    namespace: str = ""
+    prefix: str = ""
+    is_waiting: bool = False
+
+    def takes(self, entry: Entry, seen: Seen) -> bool:
+        """Is it one of these? Nobody finds a name or a user by guessing: a job that is hidden has none."""
+        unit = entry.unit
+        if self.vc and (unit is None or unit.vc != self.vc):
+            return False
+        if (self.user or self.namespace or self.prefix) and not _is_seen(entry, seen):
+            return False
+        if self.user and (unit is None or unit.user != self.user):
+            return False
+        if self.prefix and not any(name.startswith(self.prefix) for name in _names(entry)):
+            return False
+        is_there = not self.namespace or entry.job.ref.namespace == self.namespace
+        return is_there and (not self.is_waiting or entry.step is Step.WAITING)
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A job that waits, why, and what the core is asked for its cells; `asking` is None for one with a mistake."""
+
+    job: QueuedJob
+    reason: Reason | None
+    asking: Asking | None
+    limit_s: float | None
 
 
 class QueueAnswers:
@@ -72,16 +122,23 @@ class QueueAnswers:
 
         Their reasons name no job of a namespace outside `seen`; the list has all jobs itself.
         """
-        return self.some_jobs(queue, seen, 0, None)[1]
+        return self.some_jobs(Wanted(queue), seen, 0, None)[1]
 
-    def some_jobs(self, queue: str, seen: Seen, start: int, count: int | None) -> tuple[int, list[QueuedJob]]:
-        """How many jobs `jobs` has, and `count` of them from `start`. The others are not described."""
+    def some_jobs(self, wanted: Wanted, seen: Seen, start: int, count: int | None) -> tuple[int, list[QueuedJob]]:
+        """How many such jobs there are, and `count` of them from `start`, in the order of `jobs`. UserError (404).
+
+        The others are not described. Turns may be taken meanwhile: each job is as it was when it was described.
+        """
         with self._desk.lock:
             turns = self._turns()
-            found = _placed(turns, queue)
-            end = None if count is None else start + count
+            found = [each for each in _placed(turns, wanted.queue) if wanted.takes(each[0], seen)]
             over = turns.going_over()
-            return len(found), [self._job(turns, entry, place, seen, over) for entry, place in found[start:end]]
+        chosen = found[start : None if count is None else start + count]
+        described: list[QueuedJob] = []
+        for first in range(0, len(chosen), AT_ONCE):
+            with self._desk.lock:
+                described += [self._job(turns, *each, seen, over) for each in chosen[first : first + AT_ONCE]]
+        return len(found), described
 
     def job(self, name: str, seen: Seen = None) -> QueuedJob | None:
         """A job by its name, of the namespaces `seen`; None if it is in no queue."""
@@ -94,15 +151,40 @@ class QueueAnswers:
             position = turns.queues.position(entry.key) if entry is not None else None
             return None if entry is None else self._job(turns, entry, position or 0, seen, turns.going_over())
 
-    def act(self, args: QueueArgs) -> QueuedJob:
-        """Hold a job, release it, or give it another place. Raises UserError (404, 409)."""
+    def named(self, name: str, seen: Seen) -> str:
+        """The full name of the one job that is called so, of the namespaces `seen`. Raises UserError (404, 409)."""
+        with self._desk.lock:
+            return str(_find(self._turns(), name, seen).job.ref)
+
+    def resource(self, name: str) -> dict[str, str]:
+        """The object of a job, by its full name, as rights name it: see `resource_of`. Raises UserError (404)."""
+        with self._desk.lock:
+            return resource_of(_find(self._turns(), name, None).job.ref)
+
+    def question(self, name: str, seen: Seen) -> Question | None:
+        """A job that waits, as the live cluster would be asked for its cells; None if none waits of this name."""
+        with self._desk.lock:
+            turns = self._desk.turns
+            entries = turns.book.entries.values() if turns is not None else ()
+            entry = next((one for one in entries if name in _names(one) and _is_seen(one, seen)), None)
+            if turns is None or entry is None or entry.step is not Step.WAITING:
+                return None
+            job = self._job(turns, entry, turns.queues.position(entry.key) or 0, seen)
+            asking = turns.room.question(entry.unit) if entry.unit is not None else None
+            return Question(job, turns.queues.why(entry.key), asking, entry.unit.limit_s if entry.unit else None)
+
+    def act(self, args: QueueArgs, seen: Seen = None) -> QueuedJob:
+        """Hold a job, release it, or give it another place; jobs outside of `seen` are unknown here.
+
+        Raises UserError (404, 409).
+        """
         with self._desk.lock:
             turns = self._turns()
-            entry = self._find(turns, args.job)
+            entry = _find(turns, args.job, seen)
             if entry.unit is None:
                 raise UserError(f"{entry.job.ref} is in no queue: {entry.problem}", 409)
             if args.action == "move":
-                to = args.to if args.to in ("front", "back") else self._find(turns, args.to).key
+                to = args.to if args.to in ("front", "back") else _find(turns, args.to, seen).key
                 if entry.step is not Step.WAITING:
                     raise UserError(f"{entry.job.ref} does not wait, so it has no place in its queue", 409)
                 place = turns.queues.moved(entry.key, to)
@@ -114,7 +196,7 @@ class QueueAnswers:
                     raise UserError(f"QueueUnit {unit} says active: false; set it to true, or remove it", 409)
                 turns.queues.held(entry.key, is_held)
                 turns.book.keep(entry.key, replace(entry.kept, is_held=is_held))
-            found = self._job(turns, entry, turns.queues.position(entry.key) or 0)
+            found = self._job(turns, entry, turns.queues.position(entry.key) or 0, seen)
         self._desk.wake()
         return found
 
@@ -124,21 +206,12 @@ class QueueAnswers:
             raise UserError(f"{why}: see the key queues of the configuration", 503)
         return self._desk.turns
 
-    def _find(self, turns: Turns, name: str) -> Entry:
-        found = [entry for entry in turns.book.entries.values() if name in _names(entry)]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise UserError(f"{name} is {len(found)} jobs: {', '.join(str(one.job.ref) for one in found[:8])}", 409)
-        raise UserError(f"no job {name!r} is in a queue; name it Kind/namespace/name, as hived get queue has it", 404)
-
     def _job(
         self, turns: Turns, entry: Entry, position: int, seen: Seen = None, over: Mapping[str, str] | None = None
     ) -> QueuedJob:
         """`over` has the jobs that are above a quota that was lowered, with the quota."""
         unit, reason = entry.unit, turns.queues.why(entry.key)
         above = f"; above quota {over[entry.key]}, which was lowered" if over and entry.key in over else ""
-        turn = reason if isinstance(reason, NotItsTurn) else None
         return QueuedJob(
             name=str(entry.job.ref),
             namespace=entry.job.ref.namespace,
@@ -151,17 +224,36 @@ class QueueAnswers:
             since=waits_since(entry) if entry.step is Step.WAITING else entry.since_s,
             reason=entry.problem or sentence(reason, namer(turns, seen)) + above,
             gpus=unit.leaf_count if unit is not None else 0,
-            starts_at=turn.start_s if turn is not None else None,
-            certainty=turn.certainty.value if turn is not None else "",
+            asks=asks_of([PodRequest("", "", "", unit.spec)], unit.spec.leaf_cell_type) if unit is not None else "",
+            cause=("invalid" if unit is None else cause_of(reason)) or "",
+            when=start_of(reason) if unit is not None else When(kind="unknown", because="it is in no queue"),
         )
+
+
+def _find(turns: Turns, name: str, seen: Seen) -> Entry:
+    """The one job of this name, of the namespaces `seen`. Raises UserError (404, 409)."""
+    entries = [entry for entry in turns.book.entries.values() if _is_seen(entry, seen)]
+    found = [entry for entry in entries if name in _names(entry)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UserError(f"{name} is {len(found)} jobs: {', '.join(str(one.job.ref) for one in found[:8])}", 409)
+    near = nearest(name, (each for entry in entries[:MOST_COMPARED] for each in _names(entry)))
+    hint = f"; nearest: {', '.join(near)}" if near else ""
+    form = "name it Kind/namespace/name, as hived get queue has it"
+    raise UserError(f"no job {name!r} is in a queue{hint}; {form}", 404)
+
+
+def nearest(name: str, names: Iterable[str]) -> list[str]:
+    """A few of these names that are nearly the one that was given, nearest first."""
+    return get_close_matches(name, dict.fromkeys(names), n=CLOSE_COUNT)
 
 
 def _placed(turns: Turns, queue: str) -> list[tuple[Entry, int]]:
     """The jobs of a queue, or of all, with their places: those that wait in their order, then the others with 0."""
     names = turns.queues.queues()
     if queue and queue not in names:
-        known = f"; those with jobs are {', '.join(names[:8])}" if names else "; no queue has jobs"
-        raise UserError(f"there is no queue {queue!r}{known}", 404)
+        raise UserError(f"there is no queue {queue!r}; {_known(queue, names)}", 404)
     entries = turns.book.entries
     found: list[tuple[Entry, int]] = []
     for name in [queue] if queue else names:
@@ -171,6 +263,18 @@ def _placed(turns: Turns, queue: str) -> list[tuple[Entry, int]]:
         if is_asked and (entry.step is not Step.WAITING or entry.unit is None):
             found.append((entry, 0))
     return found
+
+
+def _known(name: str, names: Sequence[str]) -> str:
+    """What queues there are, or which of many are nearly called so."""
+    if not names:
+        return "no queue has jobs"
+    near = nearest(name, (*names, *(each.rpartition("/")[2] for each in names)))
+    whole = dict.fromkeys(full for each in near for full in names if each in (full, full.rpartition("/")[2]))
+    if len(names) <= MOST_NAMED or not whole:
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        return f"those with jobs are {', '.join(names[:MOST_NAMED])}{more}"
+    return f"nearest: {', '.join(list(whole)[:CLOSE_COUNT])}"
 
 
 def _state(entry: Entry, reason: Reason | None) -> str:

@@ -18,15 +18,13 @@ from msgspec.structs import replace
 
 from hived_extender.job_kinds.job import Job, JobRef, JobState
 from hived_extender.job_kinds.marks import is_marked_held
+from hived_extender.kube.refused_writes import Backoff
 from hived_extender.queues.entries import Memo
 from hived_extender.queues.kept import Kept
 from hived_extender.queues.units import Unit
 from hived_extender.service.stimuli import HoldState
 
 log = logging.getLogger(__name__)
-
-FIRST_RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
-"""Seconds before a refused write is tried again; the time doubles."""
 
 
 class Step(Enum):
@@ -75,8 +73,7 @@ class Entry(msgspec.Struct):
     progress: HoldState | None = None
     wanted: Change | None = None
     written: Action | None = None
-    retry_s: float = FIRST_RETRY_S
-    retry_at_s: float = 0.0
+    backoff: Backoff = msgspec.field(default_factory=Backoff)
     refusal: str = ""
 
     @property
@@ -97,8 +94,8 @@ class Told(Protocol):
     def started(self, key: str, now: float, *, is_borrowed: bool) -> None:
         """Cells are held for a unit, or it runs already."""
 
-    def leaving(self, key: str, winner: str) -> None:
-        """A unit has been told to leave for another one."""
+    def leaving(self, key: str, winner: str, at_s: float) -> None:
+        """A unit has been told then to leave for another one."""
 
     def evicted(self, key: str, now: float) -> None:
         """A unit has no cells any more, and waits at its old place."""
@@ -126,8 +123,7 @@ class Book:
     ) -> None:
         """A job looks like this now. `kept` is the state on it; `problem` says why it is no unit.
 
-        `has_cells`: pods of it have cells. A new one that nobody has let go is then left alone: it ran before there
-        were queues.
+        `has_cells`: it ran before there were queues. A new one that nobody has let go is then left alone.
         """
         key = job.ref.key
         entry = self.entries.get(key)
@@ -140,6 +136,8 @@ class Book:
             self._new(Entry(replace(job, roles=()), kept, unit, problem, since_s=now), now, has_cells=has_cells)
         elif kept.since_s >= entry.kept.since_s:
             self._again(entry, replace(job, roles=()), unit, problem, now)
+        elif entry.wanted is None and entry.written is None:
+            self._want(entry, Change.KEEP)  # somebody has taken away what is kept; news count again once it is there
 
     def job_gone(self, job: JobRef, now: float) -> None:
         """A job was deleted."""
@@ -171,11 +169,9 @@ class Book:
         if entry is None or entry.written is not action:
             return
         entry.written, entry.refusal = None, error
-        if not error:
-            entry.retry_s = FIRST_RETRY_S
-        else:
+        entry.backoff.wrote(now, refused=bool(error))
+        if error:
             entry.wanted = entry.wanted or action.change
-            entry.retry_at_s, entry.retry_s = now + entry.retry_s, min(2 * entry.retry_s, LONGEST_RETRY_S)
         if entry.wanted is not None:
             self._todo[entry.key] = None
 
@@ -196,11 +192,11 @@ class Book:
         `loses_turn`: it is not due any more.
         """
         entry = self.entries[key]
+        self._queues.leaving(key, winner, entry.kept.since_s)
         ran_s = entry.kept.ran_s + max(0.0, now - entry.kept.since_s)
         due_s = None if loses_turn else entry.kept.due_s
         kept = replace(entry.kept, is_let_go=False, since_s=now, ran_s=ran_s, evicted_for=winner, due_s=due_s)
         self._step(entry, Step.LEAVING, kept, Change.CALL_BACK, now)
-        self._queues.leaving(key, winner)
 
     def keep(self, key: str, kept: Kept) -> None:
         """Another state is to be kept: a place, or that its owner holds it back."""
@@ -215,7 +211,7 @@ class Book:
             entry = self.entries.get(key)
             if entry is None or entry.wanted is None:
                 del self._todo[key]
-            elif entry.written is None and entry.retry_at_s <= now and len(due) < limit:
+            elif entry.written is None and entry.backoff.at_s <= now and len(due) < limit:
                 entry.written, entry.wanted = Action(entry.job.ref, entry.wanted, entry.kept), None
                 del self._todo[key]
                 due.append(entry.written)
@@ -229,7 +225,7 @@ class Book:
     @property
     def next_retry_s(self) -> float | None:
         """When a refused call is due again, None if none was refused."""
-        times = (self.entries[key].retry_at_s for key in self._todo if key in self.entries)
+        times = (self.entries[key].backoff.at_s for key in self._todo if key in self.entries)
         return min(times, default=None)
 
     # Steps
@@ -258,7 +254,8 @@ class Book:
         if entry.step is Step.LEAVING and job.state is JobState.HELD:
             entry.step, entry.since_s, entry.progress = Step.WAITING, now, None
             self._queues.evicted(entry.key, now)
-        elif entry.step is Step.WAITING and job.state is JobState.LET_GO:
+            self._queues.changed(entry.unit)
+        elif entry.step in (Step.WAITING, Step.LEAVING) and job.state is JobState.LET_GO:
             self._want(entry, Change.CALL_BACK)  # somebody else resumed it
         elif entry.step.has_cells and job.state in (JobState.HELD, JobState.LEAVING):
             self.call_back(entry.key, "", now)  # somebody else suspended it
@@ -295,7 +292,6 @@ class Book:
 
     def _want(self, entry: Entry, change: Change) -> None:
         entry.wanted = change
-        entry.retry_at_s = 0.0 if entry.written is None and not entry.refusal else entry.retry_at_s
         self._todo[entry.key] = None
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from hived.errors import UserError
-from hived_extender.job_kinds import gates, kinds
+from hived_extender.job_kinds import gangs, gates, kinds
 from hived_extender.job_kinds.writes import Verb, Write
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.pods.proofs import Prover
@@ -60,6 +60,8 @@ class JobCaller:
         """All calls of an action, in their order."""
         job = action.job
         annotations = written(action.kept, job.uid, self._prover)
+        if job.kind == gangs.KIND:
+            return self._gang_writes(action, annotations)
         kind = kinds.find_kind(job.api_version, job.kind)
         has_gates = kind is not None and kind.has_gates
         pods = self._pods_of(action) if has_gates else []
@@ -72,6 +74,17 @@ class JobCaller:
                 return [*kinds.suspend(job, annotations), *removed]
             case Change.KEEP:
                 return list(kinds.annotate(job, annotations))
+
+    def _gang_writes(self, action: Action, annotations: dict[str, str]) -> list[Write]:
+        """The same for a gang of plain pods: its state is on each pod, and goes with it."""
+        pods = [(pod.namespace, pod.name, pod.uid) for pod in self._pods_of(action)]
+        match action.change:
+            case Change.LET_GO:
+                return [gangs.lift(*pod, action.job, annotations) for pod in pods]
+            case Change.CALL_BACK:
+                return [gates.remove(*pod) for pod in pods]
+            case Change.KEEP:
+                return [gangs.annotate(*pod, annotations) for pod in pods]
 
     def _write(self, write: Write) -> None:
         try:

@@ -14,7 +14,8 @@ from typing import Any
 from hived.errors import InvariantError
 from hived.specs import ClusterSpec
 from hived_config.queueing import Queueing
-from hived_extender.job_kinds import kinds
+from hived_extender.job_kinds import gangs as gang_kind
+from hived_extender.job_kinds import gates, kinds
 from hived_extender.job_kinds.job import Job
 from hived_extender.job_kinds.needs import Need, need_of
 from hived_extender.kube.client import KubeClient, KubeError
@@ -23,26 +24,32 @@ from hived_extender.kube.metrics import Metrics, QueueGauges
 from hived_extender.kube.optional_kinds import OptionalKinds
 from hived_extender.pods.proofs import Prover
 from hived_extender.queues.announcing import JobEvents
-from hived_extender.queues.book import Action
+from hived_extender.queues.book import Action, Change
 from hived_extender.queues.calling import JobCaller
 from hived_extender.queues.counting import gauges
+from hived_extender.queues.gangs import WatchedGangs
 from hived_extender.queues.letting_go import LettingGo
 from hived_extender.queues.publishing import KINDS as OBJECT_KINDS
 from hived_extender.queues.publishing import Publisher
-from hived_extender.queues.queue_objects import QueueObjects
+from hived_extender.queues.queue_objects import QueueItem, QueueObjects
+from hived_extender.queues.reservation import Learned
 from hived_extender.queues.trees import TREES, Object, WatchedTree
-from hived_extender.queues.turns import Turns
+from hived_extender.queues.turns import Shared, Turns
 from hived_extender.queues.watched import WatchedJobs
 from hived_extender.quotas.backing import cells_of, shape_warnings
 from hived_extender.quotas.tree import QuotaTree
 from hived_extender.service.pods import PodName
 from hived_extender.service.service import Service
+from hived_extender.service.stimuli import Claimed
 from hived_extender.service.writes.telling import COMPONENT
 
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.5
 """Between two looks at the cluster while there are jobs, or this replica does not lead."""
+
+LISTING_S, LONGEST_LISTING_S = 0.1, 30.0
+"""Between two looks whether all is listed, and until when that is waited for."""
 
 LEAST_S = 0.02
 """Between any two turns: facts that come together are looked at together."""
@@ -53,18 +60,19 @@ LOCK_S = 1.0
 CALLS = 64
 """Calls on job objects under way at once."""
 
-WRITES = 50
-"""Objects of queues that are written in one look."""
+WRITES, WRITE_S = 50, 0.1
+"""Objects of queues that are written in one go, and seconds between two."""
 
 
 EVENTS = 20
-"""About jobs that are written in one look."""
+"""About jobs that are written in one go."""
 
 
 class QueueDesk:
     """See the module; from `start` to `stop`. `look` may be called by tests in place of the thread.
 
-    `turns` are those of the present term, None while there are none; `lock` is held while they change.
+    `turns` are those of the present term, None while there are none; `lock` is held while they change. `outside` are
+    the claims of guaranteed work of no queue that others leave for, by key; under the lock, too.
     """
 
     def __init__(
@@ -74,31 +82,40 @@ class QueueDesk:
         prover: Prover,
         metrics: Metrics,
         *,
+        learned: Learned | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._service, self._prover, self._now = service, prover, now
+        """`learned` says how long jobs run; it is asked on any thread, with `lock` held."""
+        self._service, self._now = service, now
         self._wake, self._is_stopping = threading.Event(), threading.Event()
         self._answers: deque[tuple[Action, str]] = deque()
         self._under_way = 0
+        self._clock, self._listing_until = clock, 0.0
         self._term: object = None
         self._fitted: object = None
         self._warnings: list[str] = []
         self.turns: Turns | None = None
+        self.outside: dict[str, Claimed] = {}
         self.lock = threading.Lock()
         self.jobs = WatchedJobs(self._read_need, self._wake.set)
+        self.gangs = WatchedGangs(self.jobs, self._wake.set, clock)
+        service.follow_pods(self.gangs)
         self.publisher = Publisher(kube, clock)
+        self._events = EventRecorder(kube, COMPONENT)
+        self._job_events = JobEvents(self._events)
+        self._shared = Shared(prover, self.publisher, now, self._job_events, learned, self.outside)
         self._followed = OptionalKinds(kube, metrics, kinds.KINDS, self.jobs, "jobs")
         self._objects = OptionalKinds(kube, metrics, OBJECT_KINDS, self.publisher, "queues")
-        self._events = EventRecorder(kube, COMPONENT)
         self.quotas = WatchedTree(self._wake.set, self._tell_tree)
         self._trees = OptionalKinds(kube, metrics, (TREES,), self.quotas, "quotas")
         self._letting_go = LettingGo(prover)
-        self._job_events = JobEvents(self._events)
         self._queue_objects = QueueObjects()
+        self._mistakes: deque[tuple[QueueItem, str]] = deque()
         self._caller = JobCaller(kube, prover, self._pods_of, self._answered)
         metrics.observe_queues(self._gauges)
         self._thread = threading.Thread(target=self._run, name="queues", daemon=True)
+        self._writer = threading.Thread(target=self._publish, name="objects of queues", daemon=True)
 
     @property
     def queueing(self) -> Queueing:
@@ -116,6 +133,7 @@ class QueueDesk:
         for each in (self._trees, self._followed, self._objects):
             each.start()
         self._thread.start()
+        self._writer.start()
 
     def stop(self) -> None:
         """Take no further turn, and wait for the calls under way."""
@@ -123,8 +141,9 @@ class QueueDesk:
         self._wake.set()
         for each in (self._trees, self._followed, self._objects):
             each.stop()
-        if self._thread.ident is not None:
-            self._thread.join()
+        for thread in (self._thread, self._writer):
+            if thread.ident is not None:
+                thread.join()
         self._caller.close()
 
     def join(self, timeout_s: float) -> None:
@@ -134,10 +153,13 @@ class QueueDesk:
 
     def look(self) -> float | None:
         """Take facts in and take a turn. Returns after how many seconds to look again without news, None for never."""
+        self.gangs.look()
         if not self._service.is_ready or not self.queueing.is_enabled:
             self._end_term()
             self._let_all_go()
             return LOOK_S
+        if not self._has_listed():
+            return LISTING_S
         with self.lock:
             turns = self._turns()
             if turns is None:
@@ -149,20 +171,25 @@ class QueueDesk:
                 self._under_way -= 1
                 turns.wrote(action, error)
             turns.follow_pods()
-            mistakes = self._queue_objects.read(self.publisher.queue_items())
+            self._mistakes.extend(self._queue_objects.read(self.publisher.queue_items()))
             turns.told_objects(self._queue_objects)
             turns.take_turn()
             for action in turns.take_actions(CALLS - self._under_way):
                 self._under_way += 1
                 self._caller.call(action, self._may_write)
             turns.record()
-        self.publisher.write(WRITES, self._may_write)
-        self._job_events.write(EVENTS, self._may_write)
-        self._tell_warnings()
-        for item, problem in mistakes:
-            log.warning("a Queue is not obeyed", extra={"fields": {"queue": item.path, "mistake": problem}})
-            self._tell(item, problem, "InvalidQueue", "scheduling.x-k8s.io/v1alpha1/Queue")
         return LOOK_S
+
+    def _publish(self) -> None:
+        """Write objects of queues, at the pace of the API server, which holds up no turn."""
+        while not self._is_stopping.wait(WRITE_S):
+            self.publisher.write(WRITES, self._may_write)
+            self._job_events.write(EVENTS, self._may_write)
+            self._tell_warnings()
+            while self._mistakes and self._may_write():
+                item, problem = self._mistakes.popleft()
+                log.warning("a Queue is not obeyed", extra={"fields": {"queue": item.path, "mistake": problem}})
+                self._tell(item, problem, "InvalidQueue", "scheduling.x-k8s.io/v1alpha1/Queue")
 
     def _run(self) -> None:
         while not self._is_stopping.is_set():
@@ -182,6 +209,21 @@ class QueueDesk:
 
     # Terms
 
+    def _has_listed(self) -> bool:
+        """Are the tree and all jobs known, before the first turn? An API server that does not tell holds nobody up for
+        longer than `LONGEST_LISTING_S`.
+        """
+        if self.turns is not None:
+            return True
+        until = self._listing_until = self._listing_until or self._clock() + LONGEST_LISTING_S
+        is_listed = all(each.wait_until_listed(0) for each in (self._trees, self._followed))
+        if not is_listed and self._clock() < until:
+            return False
+        if not is_listed:
+            log.warning("queues begin although not all jobs and quotas could be listed")
+        self._listing_until = 0.0
+        return True
+
     def _turns(self) -> Turns | None:
         """The turns of the present term, which begins perhaps; None without a core."""
         machine, queueing = self._service.machine, self.queueing
@@ -192,11 +234,9 @@ class QueueDesk:
         term = (machine.term, core.number, id(core.state), queueing, tree)
         if self._term != term or self.turns is None:
             self._term, before = term, self.turns
-            self.turns = Turns(
-                self._service, core, queueing, tree, self._prover, self.publisher, self._now, self._job_events
-            )
+            self.turns = Turns(self._service, core, queueing, tree, self._shared)
             for name, seen in self.jobs.everything().items():
-                self.turns.job_seen(name, seen)
+                self.turns.job_seen(name, seen, is_first=True)
             if before is not None:  # of the same service perhaps, which holds cells for jobs that are gone meanwhile
                 before.leave_off(self.turns)
             self._fit(tree, core.state.spec)
@@ -280,9 +320,20 @@ class QueueDesk:
         return self._service.runner.holds() and not self._service.fault
 
     def _pods_of(self, action: Action) -> list[PodName]:
-        """The pods of a job of a kind whose pods have gates."""
+        """The pods of a job of a kind whose pods have gates; of one that is called back without those that have them.
+
+        Pods of a gang that nobody makes anew stay, unless they are opportunistic by their own words.
+        """
+        name, is_gang = action.job.job_name, action.job.kind == gang_kind.KIND
         with self._service.runner.look() as machine:
-            return [record.named for record in machine.cache.jobs.pods_of(action.job.job_name)]
+            pods = machine.cache.jobs.pods_of(name)
+        if action.change is not Change.CALL_BACK:
+            return [record.named for record in pods]
+        if is_gang:
+            self.gangs.called_back(name)
+        may_go = not is_gang or action.kept.is_borrowed
+        gate = gates.GATE
+        return [one.named for one in pods if gate not in one.seen.gates and (may_go or one.seen.owner is not None)]
 
 
 class _Tree:

@@ -56,7 +56,8 @@ class Entry:
     is_held: bool = False
     is_over: bool = False  # its user has too many that wait
     run: Run | None = None
-    leaving_for: str = ""
+    is_leaving: bool = False
+    leaving_for: str = ""  # "" for nobody: it was suspended, or has lost its cells
     ran_s: float | None = None  # has really ended after so long, and is yet to be played in its own schedule
     impossible: str = ""
 

@@ -1,5 +1,8 @@
 """Order and reasons, read from the table; nothing changes."""
 
+import numpy as np
+
+from hived.specs import FREE_PRIORITY
 from hived_extender.queues.entries import Entry
 from hived_extender.queues.order import At
 from hived_extender.queues.policies import Policy
@@ -16,6 +19,7 @@ from hived_extender.queues.reasons import (
     Reason,
     Running,
 )
+from hived_extender.queues.reservation import Expected, Reservation, expected_end, latest
 from hived_extender.queues.table import Table
 
 
@@ -61,13 +65,13 @@ def _due_before(table: Table, entry: Entry) -> int:
     return count
 
 
-def why(table: Table, key: str) -> Reason | None:
-    """See `Queues.why`."""
+def why(table: Table, key: str, now: float) -> Reason | None:
+    """See `Queues.why`. `now` is that of the last turn."""
     entry = table.entries.get(key)
     if entry is None or entry.ran_s is not None:
         return None
     unit = entry.unit
-    if entry.leaving_for:
+    if entry.is_leaving:
         return Leaving(entry.leaving_for)
     if entry.run is not None:
         return Running(entry.run.is_borrowed, key in table.own.runs)
@@ -81,10 +85,10 @@ def why(table: Table, key: str) -> Reason | None:
         claim = table.claims.get(key)
         victims = () if claim is None else tuple(each for each in claim.victims if _is_leaving(table, each))
         return MakingRoom(victims) if victims else NoHardware(table.due.get(key, ""))
-    return _not_due(table, entry)
+    return _not_due(table, entry, now)
 
 
-def _not_due(table: Table, entry: Entry) -> Reason:
+def _not_due(table: Table, entry: Entry, now: float) -> Reason:
     unit, rules = entry.unit, table.rules.of(entry.unit.queue)
     refusals = table.refusals(unit.vc)
     has_turn = unit.priority >= 0 and entry.kind not in refusals.never and entry.kind not in refusals.not_promised
@@ -102,10 +106,24 @@ def _not_due(table: Table, entry: Entry) -> Reason:
     if reservation is None or reservation.key != unit.key:
         is_blocked = rules.policy is Policy.BLOCK and count > 0
         return NotItsTurn(count, is_blocked=is_blocked, borrowing=borrowing)
-    start = reservation.start
-    return NotItsTurn(count, start.at_s, start.certainty, is_first=True, borrowing=borrowing)
+    start = reservation.start if reservation.start.is_sure else _estimated(table, unit.vc, reservation, now)
+    return NotItsTurn(count, start.at_s, start.certainty, is_first=True, late_s=start.late_s, borrowing=borrowing)
+
+
+def _estimated(table: Table, vc: str, reservation: Reservation, now: float) -> Expected:
+    """When those are likely to have ended that run on reserved cells. Unknown if one of them is of no queue."""
+    there = [run for run in table.own.runs_of(vc) if np.isin(run.leaves, reservation.leaves).any()]
+    taken = table.own.state.cells.priority[reservation.leaves] != FREE_PRIORITY
+    known = np.isin(reservation.leaves, np.concatenate([run.leaves for run in there])) if there else ~taken
+    if table.learned is None or not there or (taken & ~known).any():
+        return reservation.start
+    starts = [
+        None if (one := table.entries.get(run.unit.key)) is None or one.run is None else one.run.start_s
+        for run in there
+    ]
+    return latest(expected_end(run, start, now, table.learned) for run, start in zip(there, starts, strict=True))
 
 
 def _is_leaving(table: Table, key: str) -> bool:
     entry = table.entries.get(key)
-    return entry is not None and bool(entry.leaving_for)
+    return entry is not None and entry.is_leaving

@@ -9,9 +9,10 @@ from msgspec.structs import replace
 
 from hived_extender.job_kinds.job import JobState
 from hived_extender.job_kinds.marks import is_marked_held
+from hived_extender.kube.refused_writes import Backoff
 from hived_extender.pods.proofs import Prover
 from hived_extender.queues import kept
-from hived_extender.queues.book import FIRST_RETRY_S, LONGEST_RETRY_S, Action, Change
+from hived_extender.queues.book import Action, Change
 from hived_extender.queues.watched import Seen
 
 
@@ -20,14 +21,15 @@ class LettingGo:
 
     def __init__(self, prover: Prover) -> None:
         self._prover = prover
-        self._refused: dict[str, tuple[float, float]] = {}  # by key: until when, and how long
+        self._refused: dict[str, Backoff] = {}  # by key
 
     def due(self, jobs: Iterable[Seen], now: float, limit: int) -> list[Action]:
         """The calls that are due, at most so many. Cost O(jobs)."""
         found: list[Action] = []
         for seen in jobs:
             job = seen.job
-            if job.state is not JobState.HELD or self._refused.get(job.ref.key, (0.0, 0.0))[0] > now:
+            refused = self._refused.get(job.ref.key)
+            if job.state is not JobState.HELD or (refused is not None and refused.at_s > now):
                 continue
             state = kept.read(job.annotations, job.ref.uid, self._prover)
             was_called_back = state.since_s > 0 and not state.is_let_go
@@ -39,6 +41,7 @@ class LettingGo:
 
     def answered(self, action: Action, error: str, now: float) -> None:
         """A call was carried out, or refused."""
-        _, wait_s = self._refused.pop(action.job.key, (0.0, FIRST_RETRY_S))
+        backoff = self._refused.pop(action.job.key, None) or Backoff()
         if error:
-            self._refused[action.job.key] = now + wait_s, min(2 * wait_s, LONGEST_RETRY_S)
+            backoff.wrote(now, refused=True)
+            self._refused[action.job.key] = backoff

@@ -8,17 +8,29 @@ from hived.errors import UserError
 from hived.specs import OPPORTUNISTIC_PRIORITY
 from hived_extender.job_kinds.job import JobRef
 from hived_extender.pods.wire import Pod
+from hived_extender.queues.lending import Lent
 from hived_extender.queues.room import Ask, Pending, Victims
+from hived_extender.queues.units import Unit
+from hived_extender.service import lending as service
+from hived_extender.service.held_jobs import Asking
 from hived_extender.service.runner import Runner
 from hived_extender.service.stimuli import Claimed, Hold, HoldAsked, VictimsAsked
 from hived_extender.service.stimuli import Victims as Leaving
 
 
 class LiveRoom:
-    """See `room.Room`. `jobs` has the job of each unit, and the pods of its templates, by key."""
+    """See `room.Room`. `jobs` has the job of each unit, and the pods of its templates, by key.
 
-    def __init__(self, runner: Runner, jobs: Mapping[str, tuple[JobRef, Sequence[tuple[Pod, int]]]]) -> None:
-        self._runner = runner
+    `outside` are claims of guaranteed work of no queue, which come before those of all units.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        jobs: Mapping[str, tuple[JobRef, Sequence[tuple[Pod, int]]]],
+        outside: Mapping[str, Claimed],
+    ) -> None:
+        self._runner, self._outside = runner, outside
         self._jobs = jobs
         self._keys: dict[JobRef, str] = {}
 
@@ -51,20 +63,41 @@ class LiveRoom:
             return None
         return None if found is None else Victims(tuple(by_job[job] for job in found.jobs), found.groups)
 
+    def lent(self, found: Lent) -> service.Lent:
+        """The same with the jobs of units, and with the outside claims."""
+        pending = found.pending
+        return service.Lent(self._refs(found.borrowers), self._refs(pending.leaving), self._claims(pending))
+
+    def question(self, unit: Unit) -> Asking | None:
+        """What the core is asked if cells are to be held for a unit; None if it is known no more. Changes nothing."""
+        if unit.key not in self._jobs:
+            return None
+        with self._runner.look() as machine:
+            return machine.holds.question(self._hold(Ask(unit, is_borrowed=False)))
+
     def _hold(self, ask: Ask) -> Hold:
         unit = ask.unit
         job, pods = self._jobs[unit.key]
         spec = replace(unit.spec.of_group(unit.key), lazy_preemption=False)
         if ask.is_borrowed:
             spec = replace(spec, priority=OPPORTUNISTIC_PRIORITY, pinned_cell_id="")
+        slots = sum(member.pod_count for member in spec.group.members)
+        if sum(count for _, count in pods) != slots:
+            pods = ()
         return Hold(unit.key, job, spec, ask.own, tuple(pod for pod, count in pods for _ in range(count)))
 
     def _claims(self, pending: Pending) -> tuple[Claimed, ...]:
-        return tuple(
+        leaving = self._refs(pending.leaving)
+        outside = [
+            Claimed(claim.hold, tuple(job for job in claim.leaving if job in leaving))
+            for claim in self._outside.values()
+        ]
+        of_units = [
             Claimed(self._hold(claim.ask), self._refs(claim.leaving))
             for claim in pending.claims
             if claim.ask.unit.key in self._jobs
-        )
+        ]
+        return (*outside, *of_units)
 
     def _refs(self, keys: Sequence[str]) -> tuple[JobRef, ...]:
         return tuple(self._jobs[key][0] for key in keys if key in self._jobs)

@@ -44,6 +44,16 @@ class LiveTurn:
         self._settle_borrowed_claims()
         self._serve_borrowers()
 
+    def claim_again(self, left: Sequence[tuple[str, str]]) -> None:
+        """Units that earlier queues told to leave, and for which other one, in that order: these wait for them."""
+        table = self._table
+        for count, (key, winner) in enumerate(left, 1):
+            if (entry := table.entries.get(winner)) is not None and entry.is_waiting:
+                own, known = table.own.runs.get(winner), table.claims.get(winner)
+                ask = Ask(entry.unit, own is None, () if own is None else own.own)
+                victims = (*(() if known is None else known.victims), key)
+                table.claims[winner] = Claim(ask, victims, tuple(other for other, _ in left[:count]))
+
     # Units that are due
 
     def _serve_due(self) -> None:
@@ -207,7 +217,7 @@ class LiveTurn:
 
     def _is_leaving(self, key: str) -> bool:
         entry = self._table.entries.get(key)
-        return entry is not None and bool(entry.leaving_for)
+        return entry is not None and entry.is_leaving
 
     def _pending(self, key: str, *, is_borrowed: bool = True) -> Pending:
         """The claims that a question about this unit has to heed: those before its own one, in order.
@@ -235,7 +245,7 @@ class LiveTurn:
 
     def _leaving(self) -> tuple[str, ...]:
         table = self._table
-        return tuple(each for each in table.running if table.entries[each].leaving_for)
+        return tuple(each for each in table.running if table.entries[each].is_leaving)
 
     # Orders
 

@@ -67,7 +67,9 @@ class OwnSchedule:
 
         Raises UserError if it asks for something impossible.
         """
-        return find_room(self.state, unit, own)
+        placed = find_room(self.state, unit, own)
+        is_ours = placed is None or all(victim in self.runs for victim in placed.victims)
+        return placed if is_ours else None  # the work of no queue is not ours to stop
 
     def start(self, unit: Unit, placed: Placed, due_s: float) -> None:
         """Carry out what `find` has just found; its victims have been ended."""

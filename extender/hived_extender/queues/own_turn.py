@@ -174,7 +174,7 @@ class OwnTurn:
         for run in table.own.runs_of(vc):
             entry = table.entries.get(run.unit.key)
             live = entry.run if entry is not None else None
-            found.append((run, expected_end(run, None if live is None else live.start_s, now, table.learned)))
+            found.append((run, expected_end(run, None if live is None else live.start_s, now)))
         return found
 
     def _start(self, entry: Entry, placed: Placed, now: float) -> None:
@@ -210,6 +210,6 @@ class OwnTurn:
         entry, run = table.entries.get(victim), table.own.runs[victim]
         self.end(victim, is_played=False)
         table.claims.pop(victim, None)
-        if entry is not None and entry.run is not None and not entry.run.is_borrowed and not entry.leaving_for:
+        if entry is not None and entry.run is not None and not entry.run.is_borrowed and not entry.is_leaving:
             self.stops[victim] = winner
             table.vacating[victim] = run.leaves

@@ -124,12 +124,12 @@ class Publisher:
     def want(self, record: Record, *, is_last: bool = False) -> None:
         """An object should say this. Cost O(1) if it was wanted before. Nothing else will be wanted if it `is_last`."""
         key = _key(record)
-        if is_last:
-            self._last[key] = None
-        else:
-            self._last.pop(key, None)
-        if self._wanted.get(key) != record:
-            with self._lock:
+        with self._lock:
+            if is_last:
+                self._last[key] = None
+            else:
+                self._last.pop(key, None)
+            if self._wanted.get(key) != record:
                 self._wanted[key] = record
                 self._due.setdefault(key, 0.0)
 
@@ -189,7 +189,9 @@ class Publisher:
             body = {"metadata": {"uid": found["metadata"]["uid"]}, "status": changed}
             self._kube.patch(f"{path}/status", body)
             count += 1
-        if key in self._last:
+        with self._lock:
+            is_over = key in self._last and self._wanted.get(key) is record
+        if is_over:
             self.forget(record)
         return count
 

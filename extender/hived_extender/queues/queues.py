@@ -13,6 +13,7 @@ from hived_extender.queues import explaining
 from hived_extender.queues.entries import Entry, Memo, Run
 from hived_extender.queues.kept_aside import count_waiting
 from hived_extender.queues.ledger import Ledger, Unlimited
+from hived_extender.queues.lending import Lent, lent_of
 from hived_extender.queues.live_turn import LiveTurn
 from hived_extender.queues.memos import memo_of
 from hived_extender.queues.own_turn import OwnTurn
@@ -36,6 +37,7 @@ class Queues:
         self._table = Table(spec, learned)
         self._own = OwnTurn(self._table)
         self._restored: list[tuple[float, str, tuple[int, ...]]] = []
+        self._told_to_leave: list[tuple[float, str, str]] = []
         self._last_turn_s = 0.0
 
     # Facts about the cluster
@@ -154,11 +156,12 @@ class Queues:
         if entry is not None and entry.run is None and entry.ran_s is None:
             self._table.started(entry, Run(now, is_borrowed))
 
-    def leaving(self, key: str, winner: str) -> None:
-        """A unit has been told to leave for another one: after a restart, as turns note what they order."""
+    def leaving(self, key: str, winner: str, at_s: float = 0.0) -> None:
+        """A unit was told then to leave for another one; turns note what they order themselves."""
         entry = self._table.entries.get(key)
-        if entry is not None and entry.run is not None and not entry.leaving_for:
+        if entry is not None and entry.run is not None and not entry.is_leaving:
             self._table.leaves(entry, winner)
+            self._told_to_leave.append((at_s, key, winner))
 
     def lost_turn(self, key: str) -> None:
         """A unit is due no more, as its quota was lowered: its own schedule starts it again when the quota allows."""
@@ -197,6 +200,8 @@ class Queues:
         self._own.stops.clear()
         self._own.run(now)
         live = LiveTurn(self._table, room, now)
+        live.claim_again([(key, winner) for _, key, winner in sorted(self._told_to_leave)])
+        self._told_to_leave.clear()
         live.run(self._own.stops)
         self._last_turn_s = now
         return live.orders
@@ -225,7 +230,11 @@ class Queues:
 
     def why(self, key: str) -> Reason | None:
         """Why a unit waits; None for one that is unknown."""
-        return explaining.why(self._table, key)
+        return explaining.why(self._table, key, self._last_turn_s)
+
+    def lent(self, now: float) -> Lent:
+        """The units on borrowed cells, which leave for guaranteed work of no queue too."""
+        return lent_of(self._table, now)
 
     @property
     def rules(self) -> Rules:
@@ -263,8 +272,6 @@ class Queues:
             if entry is not None and key not in self._table.own.runs:
                 self._own.restore(entry, due_s, own)
         self._restored.clear()
-
-    # Upkeep
 
     def _forget(self, entry: Entry) -> None:
         table, key = self._table, entry.unit.key

@@ -17,6 +17,7 @@ Why nobody takes turns. A borrower never evicts one that has evicted it, until a
 each other twice without an arrival or an end in between.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -81,13 +82,13 @@ def for_borrower(
     ]
     own.sort(key=lambda each: (-each.start_s, each.lost(now), each.unit.key))
     left = {each.unit.queue: shares.share(each.unit.queue) for each in own}
-    gone: dict[str, list[Unit]] = {}
+    rest = {queue: shares.rest(queue) for queue in left}
     found: list[Borrower] = []
     for each in _most_over_first(own, shares):
         queue = each.unit.queue
-        share = shares.without([*gone.get(queue, []), each.unit])
+        share = rest[queue].without(each.unit)
         if after <= share < left[queue]:
-            gone.setdefault(queue, []).append(each.unit)
+            rest[queue].leave(each.unit)
             left[queue] = share
             found.append(each)
     return found
@@ -95,17 +96,17 @@ def for_borrower(
 
 def _most_over_first(ordered: list[Borrower], shares: Shares) -> Iterator[Borrower]:
     """One after the other from the queue that is most over its share once the earlier ones have left."""
-    queues: dict[str, list[Borrower]] = {}
+    queues: dict[str, deque[Borrower]] = {}
     for each in ordered:
-        queues.setdefault(each.unit.queue, []).append(each)
+        queues.setdefault(each.unit.queue, deque()).append(each)
     share = {queue: shares.share(queue) for queue in queues}
-    gone: dict[str, list[Unit]] = {queue: [] for queue in queues}
+    rest = {queue: shares.rest(queue) for queue in queues}
     while queues:
         queue = max(queues, key=lambda name: (share[name], name))
-        each = queues[queue].pop(0)
+        each = queues[queue].popleft()
         yield each
         if not queues[queue]:
             del queues[queue]
         else:
-            gone[queue].append(each.unit)
-            share[queue] = shares.without(gone[queue])
+            share[queue] = rest[queue].without(each.unit)
+            rest[queue].leave(each.unit)

@@ -70,4 +70,5 @@ def _unit_record(entry: Entry) -> UnitRecord | None:
         pending=progress.slot_count - progress.bound_count if progress is not None else 0,
         evicted_for=entry.kept.evicted_for,
         priority_class=entry.job.priority_class,
+        owner=entry.job.owner,
     )

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from hived_extender.job_kinds.job import JobRef
+from hived_extender.kube.transitions import with_transition
 
 API_VERSION = "scheduling.x-k8s.io/v1alpha1"
 QUEUE_NAMESPACE = "kube-queue"
@@ -47,7 +48,10 @@ class Phase(StrEnum):
 
 
 class UnitRecord(msgspec.Struct, frozen=True):
-    """All that a QueueUnit says of one job. `evicted_for` names the job that took its cells, "" if none did."""
+    """All that a QueueUnit says of one job. `evicted_for` names the job that took its cells, "" if none did.
+
+    The object is deleted with its `owner`, None for the job.
+    """
 
     job: JobRef
     queue: str
@@ -60,6 +64,7 @@ class UnitRecord(msgspec.Struct, frozen=True):
     pending: int = 0
     evicted_for: str = ""
     priority_class: str = ""
+    owner: JobRef | None = None
 
 
 class QueueRecord(msgspec.Struct, frozen=True):
@@ -111,8 +116,8 @@ def queue_status(record: QueueRecord) -> Object:
 
 def unit_object(record: UnitRecord) -> Object:
     """A QueueUnit to be created. It goes with its job."""
-    job = record.job
-    owner = {"apiVersion": job.api_version, "kind": job.kind, "name": job.name, "uid": job.uid}
+    job, by = record.job, record.owner or record.job
+    owner = {"apiVersion": by.api_version, "kind": by.kind, "name": by.name, "uid": by.uid}
     metadata = {
         "name": unit_name(job),
         "namespace": job.namespace,
@@ -190,6 +195,4 @@ def _condition(
     before: Mapping[str, Any] | None, kind: str, is_true: bool, reason: str, message: str, now: str
 ) -> Object:
     status = "True" if is_true else "False"
-    is_same = before is not None and before.get("status") == status
-    since = before.get("lastTransitionTime", now) if before is not None and is_same else now
-    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since}
+    return with_transition({"type": kind, "status": status, "reason": reason, "message": message}, before, now)

@@ -20,8 +20,11 @@ from hived.topology import IntArray
 from hived_extender.queues.own_schedule import OwnRun, OwnSchedule, find_room, freed_state
 from hived_extender.queues.units import Unit
 
-Learned = Callable[[Unit], tuple[float, float] | None]
-"""How long a unit runs, in seconds: median and 90th percentile of runs like it; None if nothing is known."""
+Learned = Callable[[str, int, float], tuple[float, float] | None]
+"""How many seconds more a job of this virtual cluster runs that has had so many leaf cells for so many seconds.
+
+Median and 90th percentile of jobs like it; None if nothing is known.
+"""
 
 
 class Certainty(StrEnum):
@@ -29,7 +32,7 @@ class Certainty(StrEnum):
 
     CERTAIN = "certain"  # nothing but time is missing
     BOUNDED = "bounded"  # at the latest, by declared limits
-    ESTIMATED = "estimated"  # by earlier runs
+    ESTIMATED = "estimated"  # by earlier runs; only ever shown
     UNKNOWN = "unknown"
 
 
@@ -38,10 +41,11 @@ _ORDER = [Certainty.CERTAIN, Certainty.BOUNDED, Certainty.ESTIMATED, Certainty.U
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """When something ends or starts; `at_s` is None if nobody knows."""
+    """When something ends or starts; `at_s` is None if nobody knows. `late_s` is that of 9 of 10 cases."""
 
     at_s: float | None
     certainty: Certainty
+    late_s: float | None = None
 
     @property
     def is_sure(self) -> bool:
@@ -66,18 +70,20 @@ class Reservation:
         return not np.isin(leaves, self.leaves, assume_unique=True).any()
 
 
-def expected_end(run: OwnRun, started_s: float | None, now: float, learned: Learned | None) -> Expected:
-    """When a unit ends in its own schedule. `started_s` is its last real start, None if that is still to come."""
+def expected_end(run: OwnRun, started_s: float | None, now: float, learned: Learned | None = None) -> Expected:
+    """When a unit ends in its own schedule. `started_s` is its last real start, None if that is still to come.
+
+    Nothing is decided by moments that were `learned`: they are not the same for two replicas, or after a restart.
+    """
     if run.end_s is not None:
         return Expected(run.end_s, Certainty.CERTAIN)
     since = max(run.due_s, now if started_s is None else started_s)
     if run.unit.limit_s is not None:
         return Expected(max(since + run.unit.limit_s, now), Certainty.BOUNDED)
-    known = learned(run.unit) if learned is not None else None
-    if known is None:
+    left_s = learned(run.unit.vc, run.unit.leaf_count, max(now - since, 0.0)) if learned is not None else None
+    if left_s is None:
         return Expected(None, Certainty.UNKNOWN)
-    median, late = (since + each for each in known)
-    return Expected(median if median > now else max(late, now), Certainty.ESTIMATED)
+    return Expected(now + left_s[0], Certainty.ESTIMATED, now + left_s[1])
 
 
 def reserve(own: OwnSchedule, unit: Unit, ends: Iterable[tuple[OwnRun, Expected]]) -> Reservation | None:
@@ -99,11 +105,18 @@ def reserve(own: OwnSchedule, unit: Unit, ends: Iterable[tuple[OwnRun, Expected]
             low = middle
         else:
             high, found = middle, leaves
-    ended = [end for _, end in order[:high]]
-    certainty = max((end.certainty for end in ended), key=_ORDER.index, default=Certainty.CERTAIN)
-    times = [end.at_s for end in ended if end.at_s is not None]
-    start = Expected(max(times, default=None) if certainty is not Certainty.UNKNOWN else None, certainty)
-    return Reservation(unit.key, start, found)
+    return Reservation(unit.key, latest(end for _, end in order[:high]), found)
+
+
+def latest(ends: Iterable[Expected]) -> Expected:
+    """When all of these have come: as sure as the least sure of them, and certain if there are none."""
+    found = list(ends)
+    certainty = max((end.certainty for end in found), key=_ORDER.index, default=Certainty.CERTAIN)
+    times = [end.at_s for end in found if end.at_s is not None]
+    if certainty is Certainty.UNKNOWN:
+        return Expected(None, certainty)
+    late = [end.late_s or end.at_s or 0.0 for end in found] if certainty is Certainty.ESTIMATED else []
+    return Expected(max(times, default=None), certainty, max(late, default=None))
 
 
 def _by_end(each: tuple[OwnRun, Expected]) -> tuple[int, float, float, str]:

@@ -37,11 +37,12 @@ class Shares:
 
     def _add(self, unit: Unit, sign: int) -> None:
         used = self._used.setdefault(unit.queue, {})
-        for name, amount in self._amounts(unit).items():
+        for name, amount in self.amounts(unit).items():
             used[name] = used.get(name, 0.0) + sign * amount
         self._known.pop(unit.queue, None)
 
-    def _amounts(self, unit: Unit) -> dict[str, float]:
+    def amounts(self, unit: Unit) -> dict[str, float]:
+        """The resources of a unit that are counted."""
         counted = {name: amount for name, amount in unit.request.items() if name in self._total}
         counted[CELLS] = float(unit.leaf_count)
         return counted
@@ -50,22 +51,19 @@ class Shares:
         """The present share."""
         found = self._known.get(queue)
         if found is None:
-            found = self._known[queue] = self._share(queue, {})
+            found = self._known[queue] = self.share_with(queue, {})
         return found
 
     def with_more(self, unit: Unit) -> float:
         """The share of a unit's queue if it ran as well."""
-        return self._share(unit.queue, self._amounts(unit))
+        return self.share_with(unit.queue, self.amounts(unit))
 
-    def without(self, units: list[Unit]) -> float:
-        """The share of the queue of these units if they did not run. At least one, all of one queue."""
-        less: dict[str, float] = {}
-        for unit in units:
-            for name, amount in self._amounts(unit).items():
-                less[name] = less.get(name, 0.0) - amount
-        return self._share(units[0].queue, less)
+    def rest(self, queue: str) -> "Rest":
+        """The share of a queue as its units leave, one after the other."""
+        return Rest(self, queue)
 
-    def _share(self, queue: str, more: Mapping[str, float]) -> float:
+    def share_with(self, queue: str, more: Mapping[str, float]) -> float:
+        """The share if that much more were used, by resource."""
         used, guaranteed = self._used.get(queue, {}), self._guaranteed(queue)
         over = [
             (used.get(name, 0.0) + more.get(name, 0.0) - guaranteed.get(name, 0.0)) / total
@@ -90,3 +88,25 @@ class Shares:
             average, since = self._average.get(queue, (0.0, now))
             kept = 0.5 ** (max(now - since, 0.0) / self._half_life_s)
             self._average[queue] = (average * kept + max(self.share(queue), 0.0) * (1 - kept), now)
+
+
+class Rest:
+    """A queue whose units leave in turn. Cost O(resources) for each, however many have left."""
+
+    def __init__(self, shares: Shares, queue: str) -> None:
+        self._shares, self._queue = shares, queue
+        self._less: dict[str, float] = {}
+
+    def without(self, unit: Unit) -> float:
+        """The share without all that have left, and without this unit."""
+        return self._shares.share_with(self._queue, self._with(unit))
+
+    def leave(self, unit: Unit) -> None:
+        """This unit has left."""
+        self._less = self._with(unit)
+
+    def _with(self, unit: Unit) -> dict[str, float]:
+        less = dict(self._less)
+        for name, amount in self._shares.amounts(unit).items():
+            less[name] = less.get(name, 0.0) - amount
+        return less

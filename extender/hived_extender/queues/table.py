@@ -99,7 +99,7 @@ class Table:
                 wants_own = wants_own or (line is lines[0] and not is_own)
         if wants_own:
             self.refusals(unit.vc).is_stale = True
-        if is_own and is_waiting and not entry.leaving_for:
+        if is_own and is_waiting and not entry.is_leaving:
             self.due.setdefault(key, "")
         else:
             self.due.pop(key, None)
@@ -150,7 +150,7 @@ class Table:
             entry.kind = self.number(entry.unit)
             if entry.run is not None:
                 self._count_run(entry, 1)
-                if not entry.leaving_for:
+                if not entry.is_leaving:
                     self.shares.take(entry.unit)
         for run in self.own.runs.values():
             self.count_own(run.unit, 1)
@@ -179,19 +179,19 @@ class Table:
 
     def leaves(self, entry: Entry, winner: str) -> None:
         """A unit is told to leave."""
-        entry.leaving_for = winner
+        entry.is_leaving, entry.leaving_for = True, winner
         self.shares.give(entry.unit)
         self.reclaim_refusals.clear()
         self.settle(entry)
 
     def stopped(self, entry: Entry) -> None:
         """A unit has no cells any more."""
-        if not entry.leaving_for:
+        if not entry.is_leaving:
             self.shares.give(entry.unit)
         self._count_run(entry, -1)
         self.running.pop(entry.unit.key, None)
         self.vacating.pop(entry.unit.key, None)
-        entry.run, entry.leaving_for = None, ""
+        entry.run, entry.is_leaving, entry.leaving_for = None, False, ""
         self._borrowers = None
         self.freed()
 
@@ -269,7 +269,7 @@ class Table:
             self._borrowers = found = []
             for key in self.running:
                 entry = self.entries[key]
-                if entry.run is not None and entry.run.is_borrowed and not entry.leaving_for:
+                if entry.run is not None and entry.run.is_borrowed and not entry.is_leaving:
                     found.append(Borrower(entry.unit, entry.run.start_s, key in self.own.runs))
         return self._borrowers
 

@@ -7,6 +7,7 @@ thread-safe.
 import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import msgspec
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 from hived.errors import UserError
 from hived.specs import ClusterSpec
 from hived_config.queueing import Queueing
+from hived_extender.job_kinds import gangs, kinds
 from hived_extender.job_kinds.gates import GATE
 from hived_extender.job_kinds.job import Job, JobName, JobRef
 from hived_extender.job_kinds.marks import is_marked_held
@@ -24,6 +26,7 @@ from hived_extender.pods.wire import Pod
 from hived_extender.queues import kept
 from hived_extender.queues.announcing import JobEvents
 from hived_extender.queues.book import Action, Book, Step
+from hived_extender.queues.kept import Kept
 from hived_extender.queues.ledger import Unlimited
 from hived_extender.queues.live_room import LiveRoom
 from hived_extender.queues.policies import QueueRules, Rules, policy_named
@@ -33,6 +36,7 @@ from hived_extender.queues.queues import Queues
 from hived_extender.queues.reasons import OverQuota
 from hived_extender.queues.recording import Records
 from hived_extender.queues.records import unit_key
+from hived_extender.queues.reservation import Learned
 from hived_extender.queues.room import Ask, Pending
 from hived_extender.queues.surroundings import Surroundings
 from hived_extender.queues.tree_ledger import TreeLedger
@@ -44,38 +48,65 @@ from hived_extender.quotas.draining import WAIT, drained, going_over
 from hived_extender.quotas.naming import quota_of
 from hived_extender.quotas.tree import QuotaTree
 from hived_extender.service.core import Core
+from hived_extender.service.lending import Lent
 from hived_extender.service.service import Service
-from hived_extender.service.stimuli import GroupsEvicted, HoldDropped, HoldsLookedAt, HoldState, JobsBarred, Stimulus
+from hived_extender.service.stimuli import (
+    Claimed,
+    GroupsEvicted,
+    HoldDropped,
+    HoldsLookedAt,
+    HoldState,
+    JobsBarred,
+    Stimulus,
+)
 
 log = logging.getLogger(__name__)
 
+GATED = frozenset((kind.group, kind.kind) for kind in kinds.KINDS if kind.has_gates)
+"""Groups and kinds of jobs whose pods are held by a gate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """All that the turns of several terms share.
+
+    Times that were `learned` are only shown. `outside` are claims of guaranteed work of no queue, by key.
+    """
+
+    prover: Prover
+    publisher: Publisher
+    now: Callable[[], float]
+    events: JobEvents
+    learned: Learned | None = None
+    outside: Mapping[str, Claimed] = field(default_factory=dict)
+
 
 class Turns:
-    """See the module. `queues` and `book` may be looked at between calls."""
+    """See the module. `queues`, `book` and `room` may be looked at between calls."""
 
     def __init__(
-        self, service: Service, core: Core, queueing: Queueing, tree: QuotaTree | None, prover: Prover,
-        publisher: Publisher, now: Callable[[], float], events: JobEvents,
-    ) -> None:  # fmt: skip
+        self, service: Service, core: Core, queueing: Queueing, tree: QuotaTree | None, shared: Shared
+    ) -> None:
         """Without a `tree` each virtual cluster is a queue. Cost O(cells)."""
-        self._service, self._prover, self._now, self._events = service, prover, now, events
-        self.queues = Queues(core.state.spec)
+        self._service, self._prover, self._now, self._events = service, shared.prover, shared.now, shared.events
+        self.queues = Queues(core.state.spec, shared.learned)
         self._tree, self._cluster = tree, core.state.spec
+        self._leaf_count = len(core.state.arrays.node_leaf)
         self._new_ledger = Unlimited if tree is None else partial(TreeLedger, tree)
         self.rules = self._configured = rules_of(queueing, tree, self._cluster)
         self.queues.told_rules(self.rules, self._new_ledger)
         self.book = Book(self.queues)
-        self._publisher, self._records = publisher, Records(publisher)
+        self._publisher, self._records = shared.publisher, Records(shared.publisher)
         self._inactive: frozenset[tuple[str, str]] = frozenset()
         self._surroundings = Surroundings(self.queues)
         self._refs: dict[str, tuple[JobRef, Sequence[tuple[Pod, int]]]] = {}
         self._names: dict[JobName, str] = {}
-        self._room = LiveRoom(service.runner, self._refs)
+        self.room = LiveRoom(service.runner, self._refs, shared.outside)
 
     # Facts
 
-    def job_seen(self, name: JobName, seen: Seen | None) -> None:
-        """A job looks like this now; None if it is gone."""
+    def job_seen(self, name: JobName, seen: Seen | None, *, is_first: bool = False) -> None:
+        """A job looks like this now; None if it is gone. `is_first`: it was there when these turns began."""
         now, key = self._now(), self._names.get(name)
         if key is not None and (seen is None or seen.job.ref.key != key):
             self._job_gone(name, key, now)
@@ -94,8 +125,7 @@ class Turns:
             except UserError as error:
                 problem = f"{job.ref}: {error.message}"
         is_new = job.ref.key not in self.book.entries
-        state = kept.read(job.annotations, job.ref.uid, self._prover)
-        self.book.job_seen(job, unit, state, now, problem, has_cells=self._has_cells(name))
+        self.book.job_seen(job, unit, self._kept(job), now, problem, has_cells=is_first and self._has_cells(name))
         self._bar(name, job.ref.key)
         if is_new and unit is not None:
             self._hold_again(unit)
@@ -122,7 +152,9 @@ class Turns:
             queued = {record.request.spec.group.name for record in records if record.request is not None}
             found = None if core is None else self._surroundings.look(core, queued)
             gated = [
-                key for name, key in self._names.items() if any(GATE in one.seen.gates for one in jobs.pods_of(name))
+                key
+                for name, key in self._names.items()
+                if (name.group, name.kind) in GATED and any(GATE in one.seen.gates for one in jobs.pods_of(name))
             ]
         for key in gated:
             self.book.pods_are_gated(key)
@@ -180,7 +212,7 @@ class Turns:
         """Decide whose turn it is, and note what is to be done about it."""
         now = self._now()
         self._drain(now)
-        for order in self.queues.turn(now, self._room):
+        for order in self.queues.turn(now, self.room):
             match order:
                 case Start(key=key, is_borrowed=is_borrowed):
                     self._service.metrics.queue_admitted.labels(self._queue_of(key)).inc()
@@ -192,6 +224,17 @@ class Turns:
                     self._call_back(key, winner)
                 case Evict(groups=groups, winner=winner):
                     self._put(GroupsEvicted(groups, winner))
+
+    def lent(self) -> Lent:
+        """The jobs on borrowed cells."""
+        return self.room.lent(self.queues.lent(self._now()))
+
+    def give_way(self, key: str, winner: str) -> None:
+        """A job on borrowed cells leaves for guaranteed work of no queue."""
+        entry = self.book.entries.get(key)
+        if entry is not None and entry.step.has_cells:
+            self._service.metrics.queue_reclaimed.labels(self._queue_of(key)).inc()
+            self._call_back(key, winner)
 
     def take_actions(self, limit: int) -> list[Action]:
         """The calls on jobs that are due."""
@@ -209,10 +252,17 @@ class Turns:
     def _job_gone(self, name: JobName, key: str, now: float) -> None:
         self._names.pop(name, None)
         self._events.gone(key)
-        self._bar(name, key)
+        self._put(JobsBarred(freed=(name,)))  # a later job of the name may be in no queue
         if key in self._refs:
             self.book.job_gone(self._refs.pop(key)[0], now)
             self._put(HoldDropped(key))
+
+    def _kept(self, job: Job) -> Kept:
+        """The state that is kept on a job. That of a gang was on its pods, which are gone once it is called back."""
+        found, entry = kept.read(job.annotations, job.ref.uid, self._prover), self.book.entries.get(job.ref.key)
+        if job.ref.kind != gangs.KIND or entry is None or entry.step.has_cells:
+            return found
+        return max(found, entry.kept, key=lambda one: one.since_s)
 
     def _unit_of(self, job: Job, need: Need) -> Unit:
         """The unit of a job. Raises UserError if its quota is unknown, or another virtual cluster's."""
@@ -227,10 +277,16 @@ class Turns:
                     f"their template hivedscheduler.microsoft.com/virtual-cluster: {backed}, or name another quota"
                 )
             queue = leaf.name
-        return Unit(
+        unit = Unit(
             job.ref.key, queue, need.spec, job.created_s, need.user, need.request, need.is_preemptible, need.limit_s,
             needs=_needs(need.pods),
         )  # fmt: skip
+        if unit.leaf_count > self._leaf_count:
+            raise UserError(
+                f"it asks for {unit.leaf_count} leaf cells, such as GPUs, and the cluster has "
+                f"{self._leaf_count}: it can never run; ask for fewer"
+            )
+        return unit
 
     def _drain(self, now: float) -> None:
         """Jobs leave quotas that were lowered below their use, where these say so."""
@@ -249,7 +305,7 @@ class Turns:
         """A job that an earlier term let go: its pods run at the priority of then, and those to come get cells."""
         entry = self.book.entries.get(unit.key)
         if entry is not None and entry.step is Step.RUNNING and entry.kept.is_let_go:
-            self._room.hold(Ask(unit, entry.kept.is_borrowed, self.queues.own_cells(unit.key)), Pending())
+            self.room.hold(Ask(unit, entry.kept.is_borrowed, self.queues.own_cells(unit.key)), Pending())
 
     def _call_back(self, key: str, winner: str, *, loses_turn: bool = False) -> None:
         """A job gives its cells back: its pods are to end, and new ones get none."""

@@ -57,7 +57,7 @@ class WatchedJobs:
         with self._lock:
             gone = [name for name in self._jobs if _is_of(kind, name) and name not in there]
         for name in gone:
-            self._forget(name)
+            self.forget(name)
 
     def seen(self, kind: Kind, item: Object) -> None:
         """See `optional_kinds.Told`."""
@@ -66,54 +66,17 @@ class WatchedJobs:
     def gone(self, kind: Kind, item: Object) -> None:
         """See `optional_kinds.Told`."""
         metadata = item["metadata"]
-        self._forget(kind.name(metadata.get("namespace", ""), metadata["name"]))
+        self.forget(kind.name(metadata.get("namespace", ""), metadata["name"]))
 
     def unserved(self, kind: Kind) -> None:
         """See `optional_kinds.Told`."""
         with self._lock:
             left = [name for name in self._jobs if _is_of(kind, name)]
         for name in left:
-            self._forget(name)
+            self.forget(name)
 
-    # Taken by the desk
-
-    def take_news(self) -> dict[JobName, Seen | None]:
-        """The jobs that have changed since the last call, None for one that is gone, in the order of their news."""
-        with self._lock:
-            news, self._news = self._news, {}
-            return {name: self._jobs.get(name) for name in news}
-
-    def everything(self) -> dict[JobName, Seen]:
-        """All jobs, as they were seen last; the next news follow after them."""
-        with self._lock:
-            self._news.clear()
-            return dict(self._jobs)
-
-    def unit_of(self, name: JobName) -> JobName:
-        """The job that has the turn for this one: itself, or the one that made it."""
-        return kinds.unit_of(name, self._managers)
-
-    def _take(self, kind: Kind, item: Object) -> JobName:
-        metadata: Mapping[str, Any] = item.get("metadata") or {}
-        name = kind.name(str(metadata.get("namespace", "")), str(metadata.get("name", "")))
-        item.setdefault("apiVersion", kind.api_versions[0])  # items of a list lack these
-        item.setdefault("kind", kind.kind)
-        try:
-            job = kinds.read(item)
-        except UserError as error:
-            log.warning("a job cannot be read", extra={"fields": {"reason": error.message}})
-            self._forget(name)
-            return name
-        with self._lock:
-            made = self._made.get(job.roles_in) if job.roles_in is not None else None
-        if made is not None:
-            job = replace(job, roles=made.roles, min_count=made.min_count)
-        self._keep(name, job)
-        if job.manager is not None:
-            self._read_maker_again(name, job)
-        return name
-
-    def _keep(self, name: JobName, job: Job) -> None:
+    def keep(self, name: JobName, job: Job) -> None:
+        """A job was read. A gang of plain pods has no object, and is read by `gangs`."""
         if job.manager is not None:
             with self._lock:
                 self._managers[name] = job.manager
@@ -131,6 +94,59 @@ class WatchedJobs:
         if before != seen:
             self._wake()
 
+    def forget(self, name: JobName) -> None:
+        """A job is not there any more."""
+        with self._lock:
+            self._managers.pop(name, None)
+            self._made.pop(name, None)
+            if self._jobs.pop(name, None) is None:
+                return
+            self._news[name] = None
+        self._wake()
+
+    # Taken by the desk
+
+    def take_news(self) -> dict[JobName, Seen | None]:
+        """The jobs that have changed since the last call, None for one that is gone, in the order of their news."""
+        with self._lock:
+            news, self._news = self._news, {}
+            return {name: self._jobs.get(name) for name in news}
+
+    def everything(self) -> dict[JobName, Seen]:
+        """All jobs, as they were seen last; the next news follow after them."""
+        with self._lock:
+            self._news.clear()
+            return dict(self._jobs)
+
+    def has_problem(self, name: JobName) -> bool:
+        """Is it in no queue, for something that others may put right?"""
+        seen = self._jobs.get(name)
+        return seen is not None and bool(seen.problem)
+
+    def unit_of(self, name: JobName) -> JobName:
+        """The job that has the turn for this one: itself, or the one that made it."""
+        return kinds.unit_of(name, self._managers)
+
+    def _take(self, kind: Kind, item: Object) -> JobName:
+        metadata: Mapping[str, Any] = item.get("metadata") or {}
+        name = kind.name(str(metadata.get("namespace", "")), str(metadata.get("name", "")))
+        item.setdefault("apiVersion", kind.api_versions[0])  # items of a list lack these
+        item.setdefault("kind", kind.kind)
+        try:
+            job = kinds.read(item)
+        except UserError as error:
+            log.warning("a job cannot be read", extra={"fields": {"reason": error.message}})
+            self.forget(name)
+            return name
+        with self._lock:
+            made = self._made.get(job.roles_in) if job.roles_in is not None else None
+        if made is not None:
+            job = replace(job, roles=made.roles, min_count=made.min_count)
+        self.keep(name, job)
+        if job.manager is not None:
+            self._read_maker_again(name, job)
+        return name
+
     def _judged(self, job: Job) -> Seen:
         try:
             need = self._read_need(job)
@@ -144,16 +160,7 @@ class WatchedJobs:
             self._made[name] = job
             makers = [seen.job for seen in self._jobs.values() if seen.job.roles_in == name]
         for maker in makers:
-            self._keep(maker.ref.job_name, replace(maker, roles=job.roles, min_count=job.min_count))
-
-    def _forget(self, name: JobName) -> None:
-        with self._lock:
-            self._managers.pop(name, None)
-            self._made.pop(name, None)
-            if self._jobs.pop(name, None) is None:
-                return
-            self._news[name] = None
-        self._wake()
+            self.keep(maker.ref.job_name, replace(maker, roles=job.roles, min_count=job.min_count))
 
 
 def _light(job: Job) -> Job:

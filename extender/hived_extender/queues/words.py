@@ -1,7 +1,8 @@
-"""The reasons of queues in a sentence, and the events that Kube Queue's users know."""
+"""The reasons of queues in a sentence, their causes and starts as those of all waiting jobs, and names of events."""
 
 from collections.abc import Callable
 
+from hived_extender.api.waiting import CauseName, When
 from hived_extender.queues.reasons import (
     Held,
     Impossible,
@@ -15,6 +16,8 @@ from hived_extender.queues.reasons import (
     Reason,
     Running,
 )
+from hived_extender.queues.reservation import Certainty
+from hived_extender.service.certificates import rfc3339
 
 ENQUEUED, DEQUEUED, EVICTED, INSUFFICIENT = "Enqueued", "Dequeued", "Preempted", "InsufficientQuota"
 """Reasons of events about jobs."""
@@ -42,8 +45,9 @@ def sentence(reason: Reason | None, name: Callable[[str], str]) -> str:
         case NotPromised(queue=queue):
             return f"is above the guarantee of queue {queue}, which may not borrow"
         case MakingRoom(victims=victims):
-            count = len(victims)
-            return f"is due, and starts when {name(victims[0])}{f' and {count - 1} more' if count > 1 else ''} has left"
+            more = f" and {len(victims) - 1} more" if len(victims) > 1 else ""
+            first = f"{name(victims[0])}{more}"
+            return f"is due, and starts when {first} has left"
         case NoHardware(text=text):
             return f"is due, and no cells can be had: {text}" if text else "is due, and its cells are being prepared"
         case NotItsTurn():
@@ -55,9 +59,69 @@ def _turn(reason: NotItsTurn) -> str:
     if reason.is_first or not reason.before:
         text = "is first, and the cells of its virtual cluster are in use"
     else:
-        text = f"{reason.before} job{'s' * (reason.before != 1)} before it"
+        text = f"{_jobs(reason.before)} before it in its queue"
     if reason.is_blocked:
         text += "; nobody goes past the first"
     if reason.borrowing:
         text += f"; it cannot borrow either: {reason.borrowing}"
     return text
+
+
+def cause_of(reason: Reason | None) -> CauseName | None:
+    """The cause of a wait, as far as the queue knows it; None for a job that does not wait."""
+    match reason:
+        case None | Running() | Leaving():
+            return None
+        case OverUserLimit() | OverQuota() | NotPromised():
+            return "quota"
+        case Impossible():
+            return "never"
+        case MakingRoom():
+            return "lent"
+        case NoHardware():
+            return "unknown"
+        case NotItsTurn() if not reason.before and not reason.is_blocked:
+            return "in-use"
+    return "order"
+
+
+def start_of(reason: Reason | None) -> When | None:
+    """When a job starts, as far as the queue knows it; None for a job that does not wait."""
+    match reason:
+        case None | Running() | Leaving():
+            return None
+        case Impossible():
+            return When(kind="never")
+        case NoHardware(text=""):
+            return When(kind="now")
+        case NotItsTurn():
+            return _start_of_turn(reason)
+    return When(kind="unknown", because=_UNTIMED.get(type(reason), ""))
+
+
+_UNTIMED: dict[type[Reason], str] = {
+    Held: "it is held",
+    OverUserLimit: "its user has as many jobs as the queue allows",
+    OverQuota: "its quota is used up",
+    NotPromised: "its queue has no guarantee for it",
+    MakingRoom: "others have been told to leave for it",
+    NoHardware: "nobody says when its cells can be had",
+}
+"""Why nobody says when a job starts."""
+
+
+def _start_of_turn(reason: NotItsTurn) -> When:
+    start_s = reason.start_s
+    if start_s is not None and reason.certainty is Certainty.ESTIMATED:
+        return When(kind="estimated", likely=rfc3339(start_s), by=rfc3339(reason.late_s or start_s))
+    if start_s is not None and reason.certainty in (Certainty.CERTAIN, Certainty.BOUNDED):
+        return When(kind="certain" if reason.certainty is Certainty.CERTAIN else "bounded", by=rfc3339(start_s))
+    if reason.before and not reason.is_first:
+        return When(
+            kind="unknown", because=f"{_jobs(reason.before)} of its queue come{'s' * (reason.before == 1)} first"
+        )
+    return When(kind="unknown", because="jobs that it waits for have declared no limits")
+
+
+def _jobs(count: int) -> str:
+    return f"{count} job{'s' * (count != 1)}"

@@ -122,7 +122,7 @@ class ClusterCache:
         if record.state is not PodState.BINDING:  # what was decided is written, whatever it says since
             record.reading = reading
         record.seen = Seen.of(pod)
-        self.jobs.seen(record, meta)
+        self.jobs.seen(record, pod)
         self._progress.seen(record, pod)
         self.pods.hold(record, is_held=pod.is_held)
         if not pod.node:

@@ -1,22 +1,34 @@
 """The jobs that cells are held for, and what is asked of the core for one of them. Not thread-safe."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+import msgspec
 import numpy as np
 
 from hived.errors import UserError
 from hived.events import Offer
 from hived.scheduler import Asked
 from hived.specs import FREE_PRIORITY, PodRequest
-from hived.topology import IntArray
+from hived.topology import BoolArray, IntArray
 from hived_extender.job_kinds.job import JobName, JobRef
+from hived_extender.kube_rules.demands import Demands
 from hived_extender.kube_rules.reader import DemandsReader
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.core import Core
 from hived_extender.service.held import Held
 from hived_extender.service.pods import PodRecord
-from hived_extender.service.stand_ins import ranges_of, sizes_of
+from hived_extender.service.stand_ins import ranges_of, sizes_of, stand_in_name
 from hived_extender.service.stimuli import Hold
+
+
+class Asking(msgspec.Struct, frozen=True, eq=False):
+    """What the core is asked for a hold. `fit` has the nodes that could take each pod once others leave: bool, shape
+    (slots, nodes), or one row for all slots. `demands` are those of its templates.
+    """
+
+    asked: Asked
+    fit: BoolArray
+    demands: tuple[Demands, ...]
 
 
 class HeldJobs:
@@ -55,6 +67,19 @@ class HeldJobs:
         pods = self._cache.jobs.pods_of(job)
         return [one for one in pods if one.state.has_node and one.is_in_core and one.place.info is not None]
 
+    def asking(self, core: Core, hold: Hold) -> Asking | None:
+        """The request for all pods of a job that has none yet; None if it has. Cost O(slots x nodes)."""
+        held = Held(hold, stand_in_name(0, hold.key))
+        asked = self.asked(core, held)
+        if asked is None:
+            return None
+        slots = range(len(sizes_of(asked.pod.spec.group.members)))
+        if not hold.pods:
+            return Asking(asked, np.ones((1, len(core.node_names)), np.bool_), ())
+        records = self._records(hold, slots)
+        demands = dict.fromkeys(one.ruled.demands for one in records if one.ruled is not None)
+        return Asking(asked, self._cache.offers.could_take(records), tuple(demands))
+
     def asked(self, core: Core, held: Held) -> Asked | None:
         """The request for all slots that no pod of the job has yet; None if there are none."""
         hold, left = held.hold, sizes_of(held.hold.spec.group.members)
@@ -73,20 +98,29 @@ class HeldJobs:
         """The nodes that Kubernetes' rules allow pods like the templates, as far as is known; any without templates."""
         if not hold.pods:
             return None
-        records: dict[int, PodRecord] = {}
+        return self._cache.offers.of(request, self._records(hold, slots))
+
+    def _records(self, hold: Hold, slots: Iterable[int]) -> list[PodRecord]:
+        """Pods like the templates, one for each slot; equal ones are the same object."""
+        slots, records = list(slots), dict[int, PodRecord]()
         for pod in (hold.pods[slot] for slot in slots):
             if id(pod) not in records:
                 meta = pod.metadata
                 record = PodRecord(f"{hold.key}#{len(records)}", meta.name, meta.namespace)
                 record.ruled = self._demands.read(pod)
                 records[id(pod)] = record
-        return self._cache.offers.of(request, [records[id(hold.pods[slot])] for slot in slots])
+        return [records[id(hold.pods[slot])] for slot in slots]
 
     def pods_of(self, job: JobRef) -> list[PodRequest]:
         """The pods of a job, and its stand-in, as the core knows them."""
         pods = [one.request for one in self.placed(job.job_name) if one.request is not None]
         held = self.of(job.job_name)
         return pods + ([held.stand_in] if held is not None and held.stand_in is not None else [])
+
+    def on_lent_cells(self, core: Core) -> list[PodRequest]:
+        """The pods of all opportunistic groups, those that are held for jobs among them. Cost O(groups)."""
+        groups = [group for group in core.state.groups.values() if group.virtual is None]
+        return [pod for group in groups for pod in group.holders if pod is not None]
 
     def opportunistic(self, core: Core) -> dict[str, list[PodRequest]]:
         """The pods of opportunistic groups of no job of a queue, newest groups first."""

@@ -21,7 +21,7 @@ from hived_extender.service.claims import Afterwards, Claim, met
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.core import Core
 from hived_extender.service.held import Held
-from hived_extender.service.held_jobs import HeldJobs
+from hived_extender.service.held_jobs import Asking, HeldJobs
 from hived_extender.service.held_pods import HeldPods
 from hived_extender.service.pods import PodState
 from hived_extender.service.preemptions import Preemptions
@@ -31,6 +31,7 @@ from hived_extender.service.stand_ins import sizes_of, stand_in_name
 from hived_extender.service.stimuli import (
     Claimed,
     GroupsEvicted,
+    Hold,
     HoldAsked,
     HoldDropped,
     HoldsLookedAt,
@@ -55,6 +56,11 @@ class HeldBind(Bind):
 @dataclass(frozen=True, slots=True)
 class NeedsVictims(Wait):
     """There would be room if others left. Nothing is held, and nobody has been asked to leave."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptForOthers(Wait):
+    """There is room, and claims that come first would miss it. Nothing is held."""
 
 
 class Holds:
@@ -83,10 +89,10 @@ class Holds:
         """Hold cells for a job. Raises UserError for a request that can never be met, or where nobody leads."""
         hold = asked.hold
         core, held = self._core, self._jobs.by_key.get(hold.key)
-        if held is not None and not held.is_lost and held.answer is not None:
+        if held is not None and not held.is_lost and held.answer is not None and held.hold.spec == hold.spec:
             return held.answer
         earlier = self._jobs.of(hold.job.job_name)
-        if earlier is not None and earlier is not held:
+        if earlier is not None and (earlier is not held or earlier.hold.spec != hold.spec):
             self.drop(earlier.hold.key)
         self._number += 1
         held = Held(hold, stand_in_name(self._number, hold.key))
@@ -95,13 +101,18 @@ class Holds:
         found = self._take(core, held)
         if claims and isinstance(found, Bind) and met(core, claims) != before:
             self._withdraw(core, held)
-            return Wait("its cells are for jobs that come first")
+            return KeptForOthers("its cells are for jobs that come first")
         return found
+
+    def question(self, hold: Hold) -> Asking | None:
+        """What the core is asked for a hold; None if the pods of its job have all cells already. Changes nothing."""
+        return self._jobs.asking(self._core, hold)
 
     def _claim(self, claimed: Claimed) -> Claim:
         hold = claimed.hold
         asked = self._jobs.asked(self._core, Held(hold, stand_in_name(0, hold.key)))
-        return Claim(asked, self._pods_of(claimed.leaving))
+        lent = self._jobs.on_lent_cells(self._core) if claimed.takes_lent else []
+        return Claim(asked, [*self._pods_of(claimed.leaving), *lent])
 
     def _pods_of(self, jobs: Sequence[JobRef]) -> list[PodRequest]:
         return [pod for job in jobs for pod in self._jobs.pods_of(job)]

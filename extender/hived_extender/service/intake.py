@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from hived.errors import InvariantError
 from hived_extender.kube.watch import drained
@@ -25,6 +25,19 @@ from hived_extender.service.stimuli import (
 )
 
 
+class PodFollower(Protocol):
+    """Is told of pods besides the machine, on the threads of watches."""
+
+    def listed(self, pods: Iterable[Pod], /) -> None:
+        """These are all pods."""
+
+    def seen(self, pod: Pod, /) -> None:
+        """A pod looks like this now, or did a moment ago."""
+
+    def gone(self, uid: str, /) -> None:
+        """A pod was deleted."""
+
+
 class Intake:
     """Every method may be called from any thread, in any order, twice or late."""
 
@@ -33,6 +46,11 @@ class Intake:
         self.runner = runner
         self._texts = texts
         self._pods = machine.cache.pods
+        self._followers: list[PodFollower] = []
+
+    def follow_pods(self, follower: PodFollower) -> None:
+        """Tell somebody else of all pods, from the first one on: to be called before that."""
+        self._followers.append(follower)
 
     def node_seen(self, node: Node) -> None:
         """A node exists and looks like this now."""
@@ -51,16 +69,22 @@ class Intake:
 
     def pod_seen(self, pod: Pod, *, is_listed: bool = False) -> None:
         """A pod exists and looks like this now; one that `is_listed` is sure to."""
+        for each in self._followers:
+            each.seen(pod)
         reading = self._texts.read(pod.metadata, node=pod.node, pod=pod)
         self.tell(PodSeen(pod, reading, is_listed))
 
     def pod_gone(self, uid: str) -> None:
         """A pod was deleted."""
+        for each in self._followers:
+            each.gone(uid)
         self.tell(PodGone(uid))
 
     def sync_pods(self, pods: Iterable[Pod]) -> None:
         """These are all pods there are."""
         pods = list(pods)
+        for each in self._followers:
+            each.listed(pods)
         present = {pod.metadata.uid for pod in pods}
         with self.runner.look() as machine:
             known = machine.cache.known_pods()

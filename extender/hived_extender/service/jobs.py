@@ -6,9 +6,10 @@ its cells until the queue drops it. Not thread-safe.
 
 from collections.abc import Iterable, Mapping
 
+from hived_extender.job_kinds.gangs import gang_of
 from hived_extender.job_kinds.job import JobName
 from hived_extender.job_kinds.owners import job_of, workload_of
-from hived_extender.pods.wire import PodMetadata
+from hived_extender.pods.wire import Pod
 from hived_extender.service.pods import PodRecord
 
 
@@ -20,10 +21,11 @@ class Jobs:
         self._pods: dict[JobName, dict[str, PodRecord]] = {}
         self._barred: dict[JobName, str] = {}
 
-    def seen(self, record: PodRecord, meta: PodMetadata) -> None:
-        """A pod is there, with these labels, annotations and owners."""
-        job = workload_of(meta.annotations or {}, meta.namespace)
-        job = job or job_of(meta.labels or {}, meta.owners or (), meta.namespace)
+    def seen(self, record: PodRecord, pod: Pod) -> None:
+        """A pod is there, with these labels, annotations, owners and gates."""
+        namespace = pod.metadata.namespace
+        job = workload_of(pod.annotations, namespace)
+        job = job or job_of(pod.labels, pod.metadata.owners or (), namespace) or gang_of(pod)
         if job != record.job_object:
             self.gone(record)
             record.job_object = job

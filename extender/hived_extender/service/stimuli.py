@@ -170,10 +170,11 @@ class Hold(msgspec.Struct, frozen=True):
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """A hold that gets its cells once these jobs have left."""
+    """A hold that gets its cells once these jobs have left, and all opportunistic work if it `takes_lent`."""
 
     hold: Hold
     leaving: tuple[JobRef, ...]
+    takes_lent: bool = False
 
 
 class HoldAsked(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ import socket
 import tempfile
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from tests.e2e.certificates import LOOPBACK, Authority, KeyPair
 from tests.e2e.plane import ControlPlane
 from tests.e2e.podgroups import DEFINITIONS
 from tests.e2e.processes import Process, free_port
-from tests.e2e.tools import controller_source, find_controllers
+from tests.e2e.tools import controller_source, find_controller
 
 NOT_HERE = ("Deployment", "ConfigMap", "Service", "Secret")
 WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
@@ -39,7 +39,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Where a controller is to listen."""
+    """Where a controller is to listen; no port for one without webhooks."""
 
     webhook: int
     health: int
@@ -60,6 +60,8 @@ class Controller:
     rights : that its account needs besides those of the manifests, as rules of a ClusterRole
     service, secret, signer : for one that insists on making certificates itself: the names of its Service, of the
         Secret with the certificates, and of who signs them. It takes those that it finds.
+    kubeconfig : the name of its option
+    health : the path, at `Ports.health`, that answers when it is ready; one with a port of its own names that as well
     """
 
     name: str
@@ -73,6 +75,8 @@ class Controller:
     service: str = ""
     secret: str = ""
     signer: str = ""
+    kubeconfig: str = "--kubeconfig"
+    health: str = "{health}/readyz"
 
 
 @contextlib.contextmanager
@@ -94,10 +98,13 @@ def installed(plane: ControlPlane, controller: Controller, *options: str, **sett
         if controller.secret:
             _apply(plane, [_secret(controller, pair, authority)])
             _take_for_mounted(stack)
+        if not webhooks:
+            ports = replace(ports, webhook=0)
         process = _process(plane, controller, Path(folder), ports, options, settings)
         stack.callback(process.stop)
-        stack.callback(_delete, plane, webhooks)
-        _apply(plane, webhooks)
+        if webhooks:
+            stack.callback(_delete, plane, webhooks)
+            _apply(plane, webhooks)
         process.start(ready_s=180)
         yield process
 
@@ -127,17 +134,18 @@ def _process(
         file.write_text(yaml.safe_dump(document | settings))
         arguments.append(f"--config={file}")
     account = plane.service_account_kubeconfig(controller.namespace, controller.account)
+    health = f"http://{LOOPBACK}:{controller.health.format(health=ports.health)}"
     return Process(
         controller.name,
-        [find_controllers() / controller.name, f"--kubeconfig={account}", *arguments],
+        [find_controller(controller.name), f"{controller.kubeconfig}={account}", *arguments],
         plane.logs / f"{controller.name}.log",
-        is_ready=lambda: _answers(f"http://{LOOPBACK}:{ports.health}/readyz") and _listens(ports.webhook),
+        is_ready=lambda: _answers(health) and (not ports.webhook or _listens(ports.webhook)),
         environment={"TMPDIR": str(folder), "MY_POD_NAMESPACE": controller.namespace},
     )
 
 
 def _manifests(plane: ControlPlane, controller: Controller) -> list[Json]:
-    source = controller_source(controller.module)
+    source = controller_source(controller.name, controller.module)
     with tempfile.TemporaryDirectory() as folder:
         bases = [os.path.relpath(source / name, os.path.realpath(folder)) for name in controller.manifests]
         (Path(folder) / "kustomization.yaml").write_text(

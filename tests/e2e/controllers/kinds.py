@@ -89,3 +89,24 @@ TRAINING_OPERATOR = Controller(
     secret="training-operator-webhook-cert",
     signer="training-operator-ca",
 )
+KUBERAY = Controller(
+    "kuberay",
+    "github.com/ray-project/kuberay/ray-operator",
+    ("config/default",),
+    "ray-system",
+    "kuberay-operator",
+    arguments=lambda ports: [
+        "--enable-leader-election=false",
+        "--metrics-addr=0",
+        f"--health-probe-bind-address={LOOPBACK}:{ports.health}",
+    ],
+)
+MPI_OPERATOR = Controller(
+    "mpi-operator",
+    "github.com/kubeflow/mpi-operator",
+    ("manifests/base",),
+    "mpi-operator",
+    "mpi-operator",
+    kubeconfig="--kubeConfig",
+    health="8080/healthz",
+)

@@ -199,10 +199,10 @@ class Racks:
 
 
 @contextmanager
-def running_racks(plane: ControlPlane, folder: Path) -> Iterator[Racks]:
-    """A cluster whose nodes know their racks."""
+def running_racks(plane: ControlPlane, folder: Path, **settings: Any) -> Iterator[Racks]:
+    """A cluster whose nodes know their racks; `settings` are further keys of its configuration."""
     file = folder / "hivedscheduler.yaml"
-    file.write_text(yaml.safe_dump(CONFIGURATION))
+    file.write_text(yaml.safe_dump(CONFIGURATION | settings))
     with RealCluster(plane, file, other_names=FORCED_NAMES) as cluster:
         racks = Racks(plane, cluster)
         for node in [f"{rack}{number}" for rack in "abc" for number in (1, 2)]:

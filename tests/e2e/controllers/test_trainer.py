@@ -22,7 +22,7 @@ Json = dict[str, Any]
 def controller(plane: ControlPlane, podgroup_kinds: None) -> Iterator[None]:
     """The controllers of JobSets and of TrainJobs, and the latter's own runtime, for gangs of our scheduler."""
     with installed(plane, JOBSET), installed(plane, TRAINER):
-        runtime = yaml.safe_load((controller_source(TRAINER.module) / SHIPPED).read_text())
+        runtime = yaml.safe_load((controller_source(TRAINER.name, TRAINER.module) / SHIPPED).read_text())
         runtime["spec"]["podGroupPolicy"] = {"coscheduling": {"scheduleTimeoutSeconds": 120}}
         (job,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
         job["template"]["spec"]["backoffLimit"] = 0

@@ -25,11 +25,15 @@ MODULES = Path(__file__).parent
 KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 CONTROLLERS = {
     "jobset": "sigs.k8s.io/jobset",
+    "kuberay": "github.com/ray-project/kuberay/ray-operator",
     "lws": "sigs.k8s.io/lws/cmd",
     "trainer": "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",
     "training-operator": "github.com/kubeflow/training-operator/cmd/training-operator.v1",
 }
 """The controllers of jobs, by the name of their program: the package that it is made of."""
+
+APART = {"mpi-operator": "github.com/kubeflow/mpi-operator/cmd/mpi-operator"}
+"""The same for one that needs older libraries than the others, so it has a module of its own, of its name."""
 
 Say = Callable[[str], None]
 
@@ -74,14 +78,16 @@ def build(version: str, say: Say) -> Tools:
     return _tools(version, build=True, say=say)
 
 
-def find_controllers() -> Path:
-    """The folder with the programs of CONTROLLERS, if they are in the cache. Raises ToolsMissing."""
-    return _kept("controllers", _CONTROLLERS, False, lambda _: None)
+def find_controller(name: str) -> Path:
+    """A program of CONTROLLERS or APART, if it is in the cache. Raises ToolsMissing."""
+    module = _module_of(name)
+    return _kept(module, _RECIPES[module], False, lambda _: None) / name
 
 
-def build_controllers(say: Say) -> Path:
-    """The folder with the programs of CONTROLLERS, built now if they are not in the cache; raises as `build`."""
-    return _kept("controllers", _CONTROLLERS, True, say)
+def build_controllers(say: Say) -> None:
+    """Build the programs of CONTROLLERS and APART that are not in the cache; raises as `build`."""
+    for module, recipe in _RECIPES.items():
+        _kept(module, recipe, True, say)
 
 
 def find_helm() -> Path:
@@ -94,9 +100,9 @@ def build_helm(say: Say) -> Path:
     return _kept("helm", _HELM, True, say) / "helm"
 
 
-def controller_source(module: str) -> Path:
-    """The folder with what a module of CONTROLLERS consists of, besides code how to install it. Raises ToolsMissing."""
-    found = _run_in("controllers", "go", "mod", "download", "-json", module)
+def controller_source(name: str, module: str) -> Path:
+    """The folder of the Go module that a controller is built from, with its manifests. Raises ToolsMissing."""
+    found = _run_in(_module_of(name), "go", "mod", "download", "-json", module)
     if found.returncode:
         raise ToolsMissing(_why_not_listed(found.stderr))
     return Path(json.loads(found.stdout)["Dir"])
@@ -166,7 +172,14 @@ def _run_in(module: str, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=MODULES / module, capture_output=True, text=True, check=False)
 
 
-_CONTROLLERS = _Go("controllers", CONTROLLERS, "")
+def _module_of(name: str) -> str:
+    return name if name in APART else "controllers"
+
+
+_RECIPES = {
+    "controllers": _Go("controllers", CONTROLLERS, ""),
+    **{name: _Go(name, {name: package}, "") for name, package in APART.items()},
+}
 _HELM = _Go("helm", {"helm": "helm.sh/helm/v4/cmd/helm"}, "")
 
 
@@ -183,7 +196,7 @@ def _kept(name: str, recipe: "_Go | _Debian", build: bool, say: Say) -> Path:
     if folder.is_dir():
         return folder
     if not build:
-        option = {"controllers": " --controllers", "helm": " --helm"}.get(name, "")
+        option = " --controllers" if name in _RECIPES else {"helm": " --helm"}.get(name, "")
         raise ToolsMissing(f"{name} has not been built; run: python -m tests.e2e.tools{option}")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:

@@ -30,8 +30,10 @@ def main(arguments: list[str]) -> int:
             found = tools.find(version) if is_check else tools.build(version, say)
             say(f"Kubernetes {found.version} is ready in {found.kubernetes}")
         if has_controllers:
-            folder = tools.find_controllers() if is_check else tools.build_controllers(say)
-            say(f"{', '.join(tools.CONTROLLERS)} are ready in {folder}")
+            if not is_check:
+                tools.build_controllers(say)
+            programs = [tools.find_controller(name) for name in (*tools.CONTROLLERS, *tools.APART)]
+            say(f"{', '.join(one.name for one in programs)} are ready in {tools.cache_folder()}")
         tools.faketime(say)
     except ToolsMissing as missing:
         print(f"tools: {missing}", file=sys.stderr)

@@ -9,6 +9,7 @@ import pytest
 
 from hived_extender.insight import forecaster as module
 from hived_extender.insight.apart import compute_apart
+from hived_extender.insight.durations import Ended
 from hived_extender.insight.forecaster import Forecaster
 from hived_extender.insight.snapshot import take
 from hived_extender.service.preemptions import PreemptionPolicy
@@ -79,3 +80,13 @@ def test_a_job_that_was_preempted_between_two_looks_has_not_ended_by_itself() ->
     forecaster.look()
     ended = forecaster._known().durations._ended["b"]
     assert sorted(one.is_whole for one in ended) == [False, True, True]
+
+
+def test_a_job_runs_as_much_longer_as_the_median_of_jobs_like_it_that_have_run_so_long() -> None:
+    forecaster = Forecaster(full().service)
+    assert forecaster.left_s("a", 4, 0.0) is None
+    forecaster._known().durations.add([Ended("a", 4, 100.0 * number) for number in range(1, 31)])
+    forecaster.look()
+    assert forecaster.left_s("a", 4, 0.0) == pytest.approx(1600.0, abs=200.0)
+    assert forecaster.left_s("a", 4, 2000.0) == pytest.approx(500.0, abs=200.0)
+    assert forecaster.left_s("b", 4, 0.0) is None

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from hived_config.queueing import Queueing
 from hived_config.rules import PodRules
-from hived_extender.job_kinds import kinds, marks
+from hived_extender.job_kinds import gates, kinds, marks
 from hived_extender.job_kinds.admission import JobAdmission
 from hived_extender.job_kinds.job import JobState
 from hived_extender.pods.admission import Answered, review
@@ -114,6 +114,56 @@ def test_a_review_of_a_pod_is_answered_as_ever() -> None:
     pod = {"metadata": {"name": "p"}, "spec": template(1)["spec"]}
     patch = json.loads(base64.b64decode(reviewed(pod, "Pod")["patch"]))
     assert patch[0]["path"] == "/metadata/annotations"
+
+
+GANG = {"gang.scheduling.koordinator.sh/name": "ring", "gang.scheduling.koordinator.sh/min-available": "2"}
+
+
+def gates_of(pod: Json, rules: PodRules = QUEUES) -> list[str]:
+    """The gates of a pod as it is stored."""
+    found = JobAdmission(CLUSTER, rules).admit(pod, "team")
+    return [gate["name"] for gate in found.pod["spec"].get("schedulingGates") or ()]
+
+
+def plain_pod(gpus: int = 1, **metadata: Any) -> Json:
+    """A pod of a gang that nobody has made a job of."""
+    metadata = {"name": "ring-0", "annotations": GANG} | metadata
+    return {"metadata": metadata, "spec": dict(template(gpus)["spec"])}
+
+
+@pytest.mark.parametrize("gpus", [1, 0], ids=["with devices", "without"])
+def test_a_plain_pod_of_a_gang_is_born_with_our_gate(gpus: int) -> None:
+    pod = plain_pod(gpus)
+    pod["spec"]["schedulingGates"] = [{"name": "example.com/quota"}]
+    assert gates_of(pod) == ["example.com/quota", gates.GATE]
+
+
+def test_a_review_of_a_plain_pod_of_a_gang_has_the_gate_in_its_patch() -> None:
+    patch = json.loads(base64.b64decode(reviewed(plain_pod(), "Pod")["patch"]))
+    assert patch[-1] == {"op": "add", "path": "/spec/schedulingGates", "value": [{"name": gates.GATE}]}
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        plain_pod(annotations={}),
+        plain_pod(annotations=GANG | {marks.QUEUE: "off"}),
+        plain_pod(labels={marks.KUEUE_QUEUE: "theirs"}),
+        plain_pod(labels={"kueue.x-k8s.io/managed": "true"}),
+        plain_pod(ownerReferences=[owner("jobset.x-k8s.io/v1alpha2", "JobSet", "set")]),
+        plain_pod() | {"spec": template(1, "default-scheduler")["spec"]},
+        plain_pod() | {"spec": {**template(1)["spec"], "nodeName": "n1"}},
+        plain_pod() | {"spec": {**template(1)["spec"], "schedulingGates": [{"name": gates.GATE}]}},
+    ],
+    ids=["no gang", "off", "of Kueue", "managed by Kueue", "of a JobSet", "another scheduler", "bound", "gated"],
+)
+def test_no_other_pod_gets_the_gate(pod: Json) -> None:
+    before = [gate["name"] for gate in pod["spec"].get("schedulingGates") or ()]
+    assert gates_of(pod) == before
+
+
+def test_without_queues_no_pod_gets_the_gate() -> None:
+    assert gates_of(plain_pod(), RULES) == []
 
 
 def test_a_refused_job_is_not_stored_and_its_author_hears_why() -> None:

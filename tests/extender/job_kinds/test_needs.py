@@ -216,3 +216,40 @@ def test_a_template_that_is_none_is_refused() -> None:
     made["spec"]["containers"] = [{"name": 5}]
     with pytest.raises(UserError, match="Job/team/train: the template of role train: "):
         need(("batch/v1", "Job", job_spec(1, template=made)))
+
+
+EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+
+
+def exclusive(jobs: int, topology: str = "example.com/rack", **more: Any) -> tuple[str, str, Any]:
+    """A JobSet of so many Jobs of two pods, each with a domain for itself."""
+    version, kind, _ = JOB_SET
+    own = {"metadata": {"annotations": {EXCLUSIVE: topology} | more}, "spec": job_spec(2)}
+    return version, kind, {"replicatedJobs": [{"name": "workers", "replicas": jobs, "template": own}]}
+
+
+def test_a_single_job_with_a_domain_for_itself_asks_for_one_cell_of_that_level() -> None:
+    spec = needed(exclusive(1)).spec
+    assert (spec.within_cell, spec.within_is_required) == ("RACK", True)
+    plain = exclusive(1, **{"alpha.jobset.sigs.k8s.io/node-selector": "true"})
+    assert needed(plain).spec.within_cell == ""
+
+
+def test_the_annotation_of_the_whole_set_counts_for_all_its_jobs() -> None:
+    version, kind, spec = exclusive(1)
+    del spec["replicatedJobs"][0]["template"]["metadata"]
+    assert needed((version, kind, spec), annotations={EXCLUSIVE: "example.com/rack"}).spec.within_cell == "RACK"
+
+
+def test_domains_for_several_jobs_cannot_be_held() -> None:
+    with pytest.raises(UserError, match=r"its 2 Jobs ask for a domain by example\.com/rack each.*\"off\""):
+        need(exclusive(2))
+    version, kind, spec = exclusive(1)
+    one = spec["replicatedJobs"][0]
+    with pytest.raises(UserError, match="its 2 Jobs"):
+        need((version, kind, {"replicatedJobs": [one, {**one, "name": "others"}]}))
+
+
+def test_a_domain_has_to_be_a_level_of_cells() -> None:
+    with pytest.raises(UserError, match=r"by example\.com/block, which is no cell type: name it in topologyLevels"):
+        need(exclusive(1, "example.com/block"))

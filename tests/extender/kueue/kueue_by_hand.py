@@ -5,6 +5,7 @@ from typing import Any
 from hived_extender.kube.client import KubeClient, KubeError
 from tests.expecting import expect_soon
 from tests.extender.kueue.workload_objects import (
+    AT,
     CHECK,
     admission,
     admission_check,
@@ -65,13 +66,13 @@ class KueueByHand:
         del body["status"]
         self.kube.create(self.path(), {**body, "apiVersion": self._api_version})
 
-    def reserve(self, name: str, *checks: str, cluster_queue: str = "research") -> None:
-        """There is quota for it, and its checks are due."""
+    def reserve(self, name: str, *checks: str, cluster_queue: str = "research", at: str = AT) -> None:
+        """There is quota for it since `at`, and its checks are due."""
         sets = self.get(name)["spec"]["podSets"]
         self.write(
             name,
             {
-                "conditions": [condition("QuotaReserved"), condition("Evicted", is_true=False)],
+                "conditions": [condition("QuotaReserved", at=at), condition("Evicted", is_true=False)],
                 "admission": admission(*sets, cluster_queue=cluster_queue),
                 "admissionChecks": [check_state(check) for check in checks or (CHECK,)],
             },

@@ -6,9 +6,9 @@ import pytest
 
 from hived.errors import UserError
 from hived.specs import GroupSpec, MemberSpec, PodSpec
+from hived_extender.kube.refused_writes import FIRST_RETRY_S
 from hived_extender.kueue.checks import (
     EVICTION_S,
-    FIRST_RETRY_S,
     MESSAGE_S,
     Checks,
     Said,

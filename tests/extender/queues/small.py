@@ -14,6 +14,7 @@ from hived.specs import (
 from hived_extender.queues.policies import Policy, QueueRules
 from hived_extender.queues.policies import Rules as QueuesRules
 from hived_extender.queues.queues import Queues
+from hived_extender.queues.reservation import Learned
 from hived_extender.queues.units import Order, Start, Stop, Unit
 from tests.extender.queues.live import Live
 
@@ -48,8 +49,10 @@ def unit(
 class Desk:
     """Queues and a live cluster; victims leave `grace_s` later, when `pass_time` says so."""
 
-    def __init__(self, policy: Policy = Policy.HIVED, *, borrows: bool = False, **rules: int) -> None:
-        self.live, self.queues, self.now = Live(SPEC), Queues(SPEC), 0.0
+    def __init__(
+        self, policy: Policy = Policy.HIVED, *, borrows: bool = False, learned: Learned | None = None, **rules: int
+    ) -> None:
+        self.live, self.queues, self.now = Live(SPEC), Queues(SPEC, learned), 0.0
         self.queues.told_rules(QueuesRules(default=QueueRules(policy=policy, borrows=borrows, **rules)))
         self.leaving: list[str] = []
 

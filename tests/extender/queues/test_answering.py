@@ -6,7 +6,8 @@ import pytest
 
 from hived_extender.api.queues import QueuedJob
 from hived_extender.api.waiting import MASKED
-from hived_extender.queues.answering import QueueAnswers, namer
+from hived_extender.insight.durations import LEAST_ENDS, Ended
+from hived_extender.queues.answering import QueueAnswers, Wanted, namer
 from hived_extender.queues.reasons import Leaving
 from hived_extender.queues.words import sentence
 from tests.extender.queues.embedded_jobs import Jobs, jobs_on
@@ -71,8 +72,30 @@ def test_a_job_of_a_namespace_that_is_not_seen_is_not_found(answers: QueueAnswer
 def test_a_part_of_the_jobs_is_that_part_of_all(answers: QueueAnswers) -> None:
     everything = answers.jobs("b")
     assert [job.position for job in everything] == [1, 0]
-    assert answers.some_jobs("b", None, 1, 1) == (2, everything[1:])
-    assert answers.some_jobs("b", None, 5, 1) == (2, [])
+    assert answers.some_jobs(Wanted("b"), None, 1, 1) == (2, everything[1:])
+    assert answers.some_jobs(Wanted("b"), None, 5, 1) == (2, [])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "count"),
+    [
+        (Wanted("b", is_waiting=True), 1),
+        (Wanted(vc="b"), 2),
+        (Wanted(vc="a"), 0),
+        (Wanted(namespace="default"), 2),
+        (Wanted(namespace="other"), 0),
+        (Wanted(user="default"), 2),
+        (Wanted(user="somebody"), 0),
+    ],
+)
+def test_jobs_are_chosen_by_what_they_are(answers: QueueAnswers, wanted: Wanted, count: int) -> None:
+    assert answers.some_jobs(wanted, None, 0, None)[0] == count
+
+
+def test_nobody_finds_the_user_or_the_namespace_of_a_hidden_job_by_guessing(answers: QueueAnswers) -> None:
+    for wanted in (Wanted(user="default"), Wanted(namespace="default")):
+        assert answers.some_jobs(wanted, frozenset({"other"}), 0, None) == (0, [])
+    assert answers.some_jobs(Wanted(vc="b"), frozenset({"other"}), 0, None)[0] == 2
 
 
 def test_namespaces_of_jobs_are_listed(answers: QueueAnswers) -> None:
@@ -98,3 +121,22 @@ def test_a_start_is_counted_for_its_queue(jobs: Jobs) -> None:
     text = jobs.running.extender.metrics.text().decode()
     assert 'hived_queue_admitted_total{queue="b"} 1.0' in text
     assert 'hived_queued_jobs{queue="b",state="waiting"} 1.0' in text
+
+
+def test_the_first_job_has_an_estimated_start_once_enough_jobs_have_ended(jobs: Jobs, answers: QueueAnswers) -> None:
+    forecaster = jobs.running.extender._forecaster
+
+    def second() -> tuple[float | None, str]:
+        found = answers.job("second")
+        assert found is not None
+        return found.starts_at, found.certainty
+
+    assert second() == (None, "unknown")
+    with forecaster._lock:
+        forecaster._known().durations.add([Ended("b", 8, 3600.0)] * LEAST_ENDS)
+    forecaster.look()
+    runs = answers.job("first")
+    assert runs is not None
+    start_s, certainty = second()
+    assert certainty == "estimated"
+    assert start_s == pytest.approx(runs.since + 3600.0, abs=5.0)

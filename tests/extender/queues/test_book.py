@@ -124,13 +124,13 @@ def test_a_job_that_is_called_back_waits_again_once_its_pods_are_gone() -> None:
     case.seen(LEAVING)
     assert "evicted" not in case.told.names
     case.seen(HELD)
-    assert (case.step, case.told.names[-1]) == (Step.WAITING, "evicted")
+    assert (case.step, case.told.names[-2:]) == (Step.WAITING, ["evicted", "changed"])
 
 
-def test_late_news_of_a_job_from_before_it_was_let_go_changes_nothing() -> None:
+def test_news_of_a_job_without_what_is_kept_change_nothing_until_it_is_there_again() -> None:
     case = Case().running()
     case.seen(HELD, kept=Kept())
-    assert (case.step, case.write()) == (Step.RUNNING, [])
+    assert (case.step, changes(case.write())) == (Step.RUNNING, [Change.KEEP])
 
 
 def test_a_job_that_its_owner_resumes_is_held_back_again() -> None:
@@ -138,6 +138,17 @@ def test_a_job_that_its_owner_resumes_is_held_back_again() -> None:
     case.seen(HELD)
     case.seen(LET_GO)
     assert changes(case.write()) == [Change.CALL_BACK]
+
+
+def test_a_job_that_is_resumed_while_it_leaves_is_held_back_again() -> None:
+    case = Case().running()
+    case.book.call_back(KEY, "Job/team/big", 5.0)
+    case.write()
+    case.seen(LEAVING)
+    case.seen(LET_GO)
+    assert changes(case.write()) == [Change.CALL_BACK]
+    case.seen(HELD)
+    assert case.step is Step.WAITING
 
 
 def test_a_job_that_its_owner_suspends_gives_its_cells_back() -> None:

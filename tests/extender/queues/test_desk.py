@@ -115,6 +115,17 @@ def test_a_job_with_a_mistake_stays_held_and_others_go_past(jobs: Jobs) -> None:
     assert jobs.waits("wrong")
 
 
+def test_a_job_in_no_queue_runs_under_the_name_of_one_that_waited(jobs: Jobs) -> None:
+    jobs.create("first", "b", gpus=4)
+    jobs.expect(lambda: jobs.runs("first"))
+    jobs.create("again", "b")
+    jobs.expect(lambda: jobs.queued("b") == ["again"])
+    jobs.delete("again")
+    jobs.expect(lambda: jobs.queued("b") == [])
+    jobs.create("again", "b", gpus=4, suspend=False, annotations={f"{PREFIX}queue": "off"})
+    jobs.expect(lambda: len(jobs.nodes("again")) == 1)
+
+
 def test_a_job_that_says_so_is_in_no_queue(jobs: Jobs) -> None:
     jobs.create("off", "b", suspend=False, annotations={f"{PREFIX}queue": "off"})
     jobs.expect(lambda: jobs.nodes("off") == ["n1"] or jobs.nodes("off") == ["n2"])
@@ -391,3 +402,22 @@ def test_an_inactive_unit_waits_until_it_is_active_again(jobs: Jobs) -> None:
     jobs.delete("third")
     jobs.kube.patch(f"{UNITS}/second", {"spec": {"active": True}})
     jobs.expect(lambda: jobs.runs("second"))
+
+
+# Jobs that change while they run
+
+
+def test_a_job_whose_gang_becomes_smaller_while_it_runs_is_called_back_and_runs_again(jobs: Jobs) -> None:
+    jobs.create("shrinks", "a", gpus=8, pods=2)
+    jobs.expect(lambda: len(jobs.nodes("shrinks")) == 2)
+    jobs.kube.patch(f"{JOBS}/shrinks", {"spec": {"parallelism": 1}})
+    jobs.create("owner", "b")
+    jobs.expect(lambda: jobs.runs("owner"), lambda: jobs.runs("shrinks"))
+    assert jobs.running.extender.service.fault == ""
+
+
+def test_a_job_that_was_not_held_gets_no_more_than_its_turn_gives_it(jobs: Jobs) -> None:
+    jobs.create("first", "b")
+    jobs.expect(lambda: jobs.runs("first"))
+    jobs.create("gang", "a", gpus=8, pods=2, suspend=False)
+    jobs.expect(lambda: jobs.waits("gang"), lambda: jobs.phase("gang") == "Enqueued")

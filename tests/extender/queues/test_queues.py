@@ -8,7 +8,7 @@ from hived.errors import UserError
 from hived_extender.queues.policies import Policy
 from hived_extender.queues.queues import rebuilt
 from hived_extender.queues.reasons import Held, NotItsTurn, OverUserLimit, Running
-from hived_extender.queues.reservation import Certainty
+from hived_extender.queues.reservation import Certainty, Learned
 from hived_extender.queues.room import Ask, Pending
 from tests.extender.queues.live import Live
 from tests.extender.queues.small import SPEC, Desk, unit
@@ -70,6 +70,57 @@ def test_a_small_job_goes_past_if_by_its_limit_it_ends_before_the_reserved_start
     reason = desk.queues.why("gang")
     assert isinstance(reason, NotItsTurn)
     assert (reason.start_s, reason.certainty) == (100.0, Certainty.BOUNDED)
+
+
+def start_of(desk: Desk, key: str) -> tuple[float | None, Certainty]:
+    """The reserved start of a unit, and how sure it is."""
+    reason = desk.queues.why(key)
+    assert isinstance(reason, NotItsTurn)
+    return reason.start_s, reason.certainty
+
+
+def test_the_start_of_the_first_job_is_estimated_by_earlier_runs_of_those_on_its_cells() -> None:
+    desk = Desk(learned=lambda vc, leaves, ran_s: (100.0 * leaves - ran_s, 200.0 * leaves))
+    desk.come(unit("half", gpus=2), unit("quarter", gpus=1))
+    desk.now = 30.0
+    desk.come(unit("gang", at=30))
+    assert start_of(desk, "gang") == (200.0, Certainty.ESTIMATED)
+    desk.end("half", 40.0)
+    assert start_of(desk, "gang") == (100.0, Certainty.ESTIMATED)
+
+
+def test_a_declared_limit_counts_rather_than_earlier_runs() -> None:
+    desk = Desk(learned=lambda vc, leaves, ran_s: (10.0, 20.0))
+    desk.come(unit("half", gpus=2, limit_s=500.0))
+    desk.come(unit("gang", at=1))
+    assert start_of(desk, "gang") == (500.0, Certainty.BOUNDED)
+
+
+def test_a_start_is_unknown_while_too_few_jobs_have_ended() -> None:
+    desk = Desk(learned=lambda vc, leaves, ran_s: None if leaves == 1 else (10.0, 20.0))
+    desk.come(unit("half", gpus=2), unit("quarter", gpus=1))
+    desk.come(unit("gang", at=1))
+    assert start_of(desk, "gang") == (None, Certainty.UNKNOWN)
+
+
+def test_a_small_job_does_not_go_past_because_of_an_estimated_start() -> None:
+    desk = Desk(learned=lambda vc, leaves, ran_s: (1000.0, 2000.0))
+    desk.come(unit("half", gpus=2))
+    assert desk.come(unit("gang", at=1), unit("short", gpus=2, at=2, limit_s=5.0)) == []
+
+
+def test_earlier_runs_decide_nothing() -> None:
+    def reserved(learned: Learned | None) -> tuple[list[str], tuple[int, ...]]:
+        desk = Desk(learned=learned)
+        desk.come(unit("c1", "C", 2), unit("c2", "C", 4), unit("c3", "C", 2))
+        started = desk.come(unit("gang", "C", 4, at=1), unit("small", "C", 2, at=2, limit_s=9.0))
+        return started, desk.queues.dump()["gang"].reserved
+
+    kinds: list[Learned | None] = [
+        None, lambda *_: (5.0, 9.0), lambda vc, leaves, ran_s: (100.0 / leaves, 200.0),
+    ]  # fmt: skip
+    first, *others = map(reserved, kinds)
+    assert others == [first, first]
 
 
 def test_a_small_job_goes_past_beside_the_reserved_cells() -> None:
@@ -224,6 +275,27 @@ def test_a_job_gets_the_cells_that_work_of_no_queue_had_when_it_arrived() -> Non
     desk.live.release("beside")
     desk.queues.told_gone("beside")
     assert desk.turn() == ["large"]
+
+
+def test_a_job_of_higher_priority_waits_for_work_of_no_queue_and_keeps_nobody_else_waiting() -> None:
+    desk = Desk()
+    beside = unit("beside", priority=1)
+    desk.queues.told_running("beside", beside.spec, desk.live.add(Ask(beside, False)).bind_info)
+    assert desk.come(unit("higher", priority=2), unit("other", "B")) == ["other"]
+    desk.live.release("beside")
+    desk.queues.told_gone("beside")
+    assert desk.turn() == ["higher"]
+
+
+def test_a_unit_that_leaves_for_nobody_is_taken_off_its_queues_share_once() -> None:
+    desk = Desk()
+    desk.come(unit("a"))
+    before = desk.queues.shares()
+    desk.queues.arrived(unit("b", at=1))
+    desk.queues.started("b", 0.0, is_borrowed=True)
+    desk.queues.leaving("b", "")
+    desk.queues.evicted("b", 1.0)
+    assert desk.queues.shares() == before
 
 
 def test_a_job_that_is_larger_than_its_virtual_cluster_keeps_nobody_from_going_past() -> None:

@@ -13,8 +13,8 @@ from hived_extender.kube.client import KubeError
 from hived_extender.pods.annotations import BIND_INFO, SCHEDULING_SPEC
 from hived_extender.pods.wire import Node
 from hived_extender.recording.operations import STAND_IN
-from hived_extender.service.holds import HeldBind, NeedsVictims
-from hived_extender.service.stimuli import HoldState, Victims
+from hived_extender.service.holds import HeldBind, KeptForOthers, NeedsVictims
+from hived_extender.service.stimuli import Claimed, HoldAsked, HoldState, Victims
 from tests.extender.service.small_cluster import NODES, node, node_json, spec_text, to_node
 from tests.extender.service.small_gangs import koordinator
 from tests.extender.service.small_jobs import SmallJobCluster, hold, job, template
@@ -405,6 +405,43 @@ def test_nobody_has_to_leave_where_there_is_room() -> None:
 
 def test_all_of_them_may_be_too_few() -> None:
     assert borrowing("j0", "j1", "j2", "j3").victims(hold(pods=3), "j0", "j1", "j2", "j3") is None
+
+
+def full_nodes() -> SmallJobCluster:
+    """Borrowed jobs run on all nodes, and kube-scheduler has found two of them full for a pod like theirs."""
+    cluster = borrowing("j0", "j1", "j2", "j3")
+    cluster.filter(cluster.come("alike", "other"), [node for node in NODES if node not in taken(cluster, "j0", "j1")])
+    cluster.drop("alike")
+    return cluster
+
+
+def taken(cluster: SmallJobCluster, *names: str) -> list[str]:
+    """The nodes of the pods of jobs."""
+    return [cluster.kube.pods[f"{name}-0"]["spec"]["nodeName"] for name in names]
+
+
+def test_nodes_that_only_candidates_keep_full_are_to_be_had_once_they_leave() -> None:
+    cluster = full_nodes()
+    wanted = hold(pods=2, templates=(template(), template()))
+    found = cluster.victims(wanted, "j0", "j1", "j2", "j3")
+    assert found == Victims((job("j0"), job("j1")))
+
+
+def test_a_claim_has_the_nodes_that_its_own_victims_keep_full() -> None:
+    cluster = full_nodes()
+    claim = Claimed(hold("first", pods=2, templates=(template(), template())), (job("j0"), job("j1")))
+    cluster.drop("j0-0")
+    kept = cluster.tell(HoldAsked(hold("second", pods=1, priority=-1, templates=(template(),)), (claim,)))
+    assert isinstance(kept, KeptForOthers)
+
+
+def test_all_opportunistic_work_leaves_for_a_claim_that_takes_lent_cells() -> None:
+    cluster = borrowing("j0", "j1", "j2")
+    small = hold("small", pods=1)
+    for takes_lent, answer in ((False, HeldBind), (True, KeptForOthers)):
+        claim = Claimed(hold("large", pods=2), (), takes_lent)
+        assert isinstance(cluster.tell(HoldAsked(small, (claim,))), answer)
+        cluster.drop_hold("small")
 
 
 def test_groups_of_no_job_leave_after_the_candidates_newest_first() -> None:

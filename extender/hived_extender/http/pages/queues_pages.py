@@ -1,18 +1,19 @@
 """Queues: who waits, runs and borrows, the jobs of each in their order, and forms to hold, release and move them."""
 
-from typing import Literal
-
 import msgspec
 from flask import Response, redirect, request
 from werkzeug.wrappers import Response as Plain
 
 from hived.errors import UserError
 from hived_extender.api import paths
-from hived_extender.api.queues import QueueArgs, QueuedJob, QueueReport
-from hived_extender.api.waiting import MASKED
+from hived_extender.api.queues import QueueAction, QueueArgs, QueuedJob, QueueReport
+from hived_extender.api.waiting import MASKED, Why
+from hived_extender.http.masking import Mask
 from hived_extender.http.pages.form_guard import FormGuard
 from hived_extender.http.pages.site import POLL_S, Site, page_number, paged
-from hived_extender.queues.answering import QueueAnswers
+from hived_extender.http.queue_changes import QueueChanges
+from hived_extender.insight.queued import why_queued
+from hived_extender.queues.answering import QueueAnswers, Wanted
 from hived_extender.service.certificates import rfc3339
 
 TAB = "Queues"
@@ -23,11 +24,8 @@ MANY, SELDOM_S = 1000, 15
 FORM_LIMIT = 16 * 1024
 """Bytes of a form."""
 
-SURE = {"certain": "By", "bounded": "At the latest", "estimated": "Perhaps"}
-"""Words before the start of a job, by how certain it is."""
-
 HOLD, RELEASE, FRONT, BACK = "hold", "release", "front", "back"
-CHANGES: dict[str, tuple[Literal["hold", "release", "move"], str]] = {
+CHANGES: dict[str, tuple[QueueAction, str]] = {
     HOLD: ("hold", ""),
     RELEASE: ("release", ""),
     FRONT: ("move", "front"),
@@ -41,16 +39,11 @@ WORDS = {HOLD: "Hold", RELEASE: "Release", FRONT: "To the front", BACK: "To the 
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A job with the path of its page, "" if the caller may not see it. `starts` is "" if nobody knows.
-
-    `buttons` has keys of `CHANGES`.
-    """
+    """A job with the path of its page, "" if the caller may not see it."""
 
     job: QueuedJob
     path: str
     since: str
-    starts: str
-    buttons: tuple[str, ...]
 
 
 class QueuesPages:
@@ -58,6 +51,7 @@ class QueuesPages:
 
     def __init__(self, site: Site, answers: QueueAnswers) -> None:
         self._site, self._answers = site, answers
+        self._changes = QueueChanges(answers, site.backend.config_desk)
         self._guard = FormGuard()
 
     def queues(self) -> Response:
@@ -70,11 +64,11 @@ class QueuesPages:
         """One queue. Raises UserError (404) if it has no jobs."""
         mask = self._site.mask()
         seen, page = mask.seen(self._answers.namespaces()), page_number()
-        total, jobs = self._answers.some_jobs(name, seen, (page - 1) * ROWS, ROWS)
+        total, jobs = self._answers.some_jobs(Wanted(name), seen, (page - 1) * ROWS, ROWS)
         last = max(1, -(-total // ROWS))
         if page > last:
             page = last
-            total, jobs = self._answers.some_jobs(name, seen, (page - 1) * ROWS, ROWS)
+            total, jobs = self._answers.some_jobs(Wanted(name), seen, (page - 1) * ROWS, ROWS)
         return self._page(
             "queue.html",
             f"Queue {name}",
@@ -90,17 +84,47 @@ class QueuesPages:
 
     def job(self, name: str) -> Response:
         """One job. Raises UserError (404) if it is in no queue, or the caller may not see it."""
-        found = self._answers.job(name, self._site.mask().seen(self._answers.namespaces()))
+        mask = self._site.mask()
+        found = self._answers.job(name, mask.seen(self._answers.namespaces()))
         if found is None:
             raise UserError(f"no job {name!r} is in a queue: it has ended, or was deleted", 404)
-        return self._page("queued.html", found.name, row=self._row(found), path_of=paths.page_queue_path)
+        allowed = self._changes.allowed(found.name, self._site.caller)
+        why = self._why(found.name, mask)
+        certificate = why.certificate if why is not None else None
+        return self._page(
+            "queued.html",
+            found.name,
+            poll_s=SELDOM_S,
+            certificate=certificate,
+            when=why.when if why is not None else None,
+            may_help=bool(certificate is not None and certificate.unblock),
+            holder_paths={
+                one.group: paths.page_job_path(one.group)
+                for one in (certificate.holders if certificate is not None else ())
+                if one.group != MASKED
+            },
+            turn=found.reason if certificate is not None and certificate.sentence != found.reason else "",
+            row=self._row(found),
+            buttons=[each for each in _buttons(found) if CHANGES[each][0] in allowed],
+            may_move="move" in allowed and found.position > 0,
+            token=self._guard.token(self._site.caller) if allowed else "",
+            path_of=paths.page_queue_path,
+        )
+
+    def _why(self, name: str, mask: Mask) -> Why | None:
+        """Why a job waits, as of jobs with pods; None for one that does not wait."""
+        insight = self._site.backend.answering
+        if insight is None:
+            return None
+        why = why_queued(self._answers, insight, name, mask.seen(self._answers.namespaces()))
+        view = insight.view()
+        return None if why is None else mask.why(why, view.snapshot.at, view.namespaces)
 
     def change(self) -> Plain:
         """Hold a job, release it or move it, and show it then. Raises UserError (403, 404, 409)."""
         request.max_form_memory_size = FORM_LIMIT
         is_open = not self._site.gate.knows_callers
         self._guard.check(dict(request.headers), request.form.get("token", ""), self._site.caller, is_open=is_open)
-        self._check_right()
         chosen, job = request.form.get("change", ""), request.form.get("job", "")
         if before := request.form.get("before", "").strip():
             args = QueueArgs(job, "move", before)
@@ -109,7 +133,8 @@ class QueuesPages:
             args = QueueArgs(job, action, to)
         else:
             raise UserError(f"a change is one of {', '.join(CHANGES)}, or has a job to be before: not {chosen[:40]!r}")
-        return redirect(paths.page_queued_path(self._answers.act(args).name), 303)
+        found = self._changes.make(args, self._site.caller, self._site.mask())
+        return redirect(paths.page_queued_path(found.name), 303)
 
     def _row(self, job: QueuedJob) -> Row:
         is_masked = job.name == MASKED
@@ -117,29 +142,11 @@ class QueuesPages:
             job,
             "" if is_masked else paths.page_queued_path(job.name),
             rfc3339(job.since),
-            rfc3339(job.starts_at) if job.certainty in SURE else "",
-            () if is_masked else _buttons(job),
         )
 
     def _page(self, template: str, title: str, status: int = 200, **values: object) -> Response:
-        token = "" if self._refusal() else self._guard.token(self._site.caller)
-        shown = {"token": token, "changes": paths.PAGE_QUEUE_CHANGES_PATH, "words": WORDS, "sure": SURE}
+        shown = {"changes": paths.PAGE_QUEUE_CHANGES_PATH, "words": WORDS}
         return self._site.page(template, TAB, title, status, **shown, **values)
-
-    def _refusal(self) -> str:
-        """Why the caller may not change queues, "" if they may."""
-        try:
-            self._check_right()
-        except UserError as error:
-            return error.message
-        return ""
-
-    def _check_right(self) -> None:
-        """Raises UserError (403) for a caller who may not change queues, which takes the right to push."""
-        pushes = self._site.backend.config_desk
-        if pushes is None:
-            raise UserError("this service takes no changes of queues", 403)
-        pushes.name_of(self._site.caller)
 
 
 def add_pages(site: Site) -> None:

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from hived_extender.kube.transitions import with_transition
 from hived_extender.pods.dialects import native_podgroup, podgroup, podgroup_old, volcano
 from hived_extender.service.gangs.states import GangState
 
@@ -114,9 +115,7 @@ def _merged(
     """The conditions with what is `said` among them, as new if it is; those of other types stay."""
     before = _find(old, said["type"])
     if before is None or any(before.get(key) != value for key, value in said.items()):
-        is_same = before is not None and before.get("status") == said["status"]
-        since = before.get("lastTransitionTime", now) if before is not None and is_same else now
-        before = {**said, **more, "lastTransitionTime": since}
+        before = with_transition({**said, **more}, before, now)
     gone = {said["type"], *takes_place_of.split()}
     return [*(each for each in old.get("conditions") or () if each.get("type") not in gone), before]
 

@@ -6,6 +6,7 @@ package tools
 import (
 	_ "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager"
 	_ "github.com/kubeflow/training-operator/cmd/training-operator.v1"
+	_ "github.com/ray-project/kuberay/ray-operator"
 	_ "sigs.k8s.io/jobset"
 	_ "sigs.k8s.io/lws/cmd"
 )

@@ -68,13 +68,29 @@ def test_jobs_of_a_queue_are_in_their_order_with_reasons(client: FlaskClient) ->
     words = text_of(page(client, "/page/queues/b"))
     assert "2 wait, 1 run, 0 of them on borrowed cells" in words
     assert "2 Job/default/third Waiting 10 8" in words
-    assert "1 job before it." in words
+    assert "1 job before it in its queue." in words
 
 
 def test_the_page_of_a_job_has_its_place_and_its_gang(client: FlaskClient) -> None:
     words = text_of(page(client, f"/page/queued/{SECOND}"))
     assert "Waiting at place 1" in words
-    assert "8 GPUs for all of its pods, which start together" in words
+    assert "Asks for 1 pod of 8 GPU" in words
+
+
+def test_the_page_of_a_job_without_pods_says_who_has_its_cells_and_what_would_help(client: FlaskClient) -> None:
+    html = page(client, f"/page/queued/{SECOND}")
+    words = text_of(html)
+    assert "in its queue: is first, and the cells of its virtual cluster are in use" in words
+    assert "B has 1 of 1 in use by first-0" in words or "b has 1 of 1 in use by first-0" in words
+    assert 'href="/page/jobs/default/first-0"' in html
+    assert "ends=default/first-0" in words
+    assert "Unknown: jobs that it waits for have declared no limits" in words
+
+
+def test_the_page_of_a_later_job_says_that_others_come_first(client: FlaskClient) -> None:
+    words = text_of(page(client, "/page/queued/Job/default/third"))
+    assert "1 job before it in its queue." in words
+    assert "Unknown: 1 job of its queue comes first" in words
 
 
 def test_a_job_with_a_mistake_says_so_and_has_no_buttons(client: FlaskClient) -> None:

@@ -1,0 +1,99 @@
+"""Jobs that wait in a queue, without pods, as all waiting jobs are shown: certificate, what would help, and when.
+
+The queue says whether it is their turn. The cells are judged as if the job asked for them now: the same question that
+the queue asks when it is.
+"""
+
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from hived.errors import UserError
+from hived_extender.api.queues import QueuedJob
+from hived_extender.api.waiting import Certificate, IfResult, Job, When, Why
+from hived_extender.insight.answering import Answering
+from hived_extender.insight.snapshot import WaitingEntry
+from hived_extender.queues.answering import Question, QueueAnswers, Seen
+from hived_extender.queues.reasons import Impossible, MakingRoom, NoHardware, NotItsTurn
+from hived_extender.service.certificates import rfc3339
+
+
+def why_queued(queues: QueueAnswers, answering: Answering, name: str, seen: Seen) -> Why | None:
+    """All that is known of a job that waits in a queue; None if none waits of this name, in the namespaces `seen`.
+
+    The names in the certificate are to be masked, as of every job. Cost as for a job with pods.
+    """
+    question = queues.question(name, seen)
+    if question is None:
+        return None
+    entry = _entry(question)
+    live = answering.judged(entry) if entry.requests else None
+    found = certificate_of(question, live)
+    when = _start(question, found)
+    job = replace(job_of(question.job), asks=found.asks or question.job.asks, cause=found.cause, when=when)
+    return Why(job=replace(job, sentence=found.sentence), certificate=found, when=when)
+
+
+def try_on_queued(
+    queues: QueueAnswers, answering: Answering, name: str, seen: Seen, changes: Sequence[str],
+    is_shown: Callable[[str], bool],
+) -> tuple[IfResult, str] | None:  # fmt: skip
+    """Whether a job of a queue would have its cells at once with these changes, and its namespace.
+
+    As `Answering.try_changes`; None if none waits of this name. Raises UserError.
+    """
+    question = queues.question(name, seen)
+    if question is None:
+        return None
+    entry = _entry(question)
+    if not entry.requests:
+        raise UserError(f"{entry.name} is in no queue: {question.job.reason}")
+    return answering.try_on(entry, changes, is_shown), entry.namespace
+
+
+def job_of(queued: QueuedJob) -> Job:
+    """A job of a queue that waits, in a list of all jobs."""
+    return Job(
+        name=queued.name, state="Waiting", namespace=queued.namespace, user=queued.user, vc=queued.vc,
+        priority=queued.priority, asks=queued.asks, since=rfc3339(queued.since), cause=queued.cause,
+        sentence=queued.reason, when=queued.when, queue=queued.queue, place=queued.position,
+    )  # fmt: skip
+
+
+def certificate_of(question: Question, live: Certificate | None) -> Certificate:
+    """The certificate of a job, from why its queue does not start it and why the live cluster would not.
+
+    The queue's own sentence stands where it is what keeps the job; what would help is told of cells alone.
+    """
+    job, reason = question.job, question.reason
+    if live is None:
+        return Certificate(sentence=job.reason, cause="invalid", vc=job.vc, asks=job.asks, reason=job.reason)
+    cause = "never" if isinstance(reason, Impossible) else job.cause or "order"
+    if live.never or (cause == "never" and not live.never):
+        return live if live.never else replace(live, sentence=job.reason, cause="invalid", unblock=[], holders=[])
+    is_for_cells = isinstance(reason, NoHardware) or (isinstance(reason, NotItsTurn) and not reason.before)
+    if is_for_cells or (isinstance(reason, MakingRoom) and live.cause == "lent"):
+        return live if live.cause != "order" else replace(live, sentence=job.reason)
+    also = [] if live.cause in ("order", cause) else [live.cause, *live.also]
+    found = replace(live, sentence=job.reason, cause=cause, also=also, unblock=[])
+    return found if isinstance(reason, NotItsTurn) else replace(found, holders=[], more_holders=0)
+
+
+def _entry(question: Question) -> WaitingEntry:
+    job, asking = question.job, question.asking
+    entry = WaitingEntry(job.name, job.namespace, job.vc, job.priority, (), user=job.user, limit_s=question.limit_s)
+    if asking is None:
+        return entry
+    asked = asking.asked
+    return replace(entry, requests=(asked.pod,), offers=(asked.offer,), fits=(asking.fit,), demands=(asking.demands,))
+
+
+def _start(question: Question, found: Certificate) -> When | None:
+    """When it starts: once those have left that were told to, if everybody says until when."""
+    if found.never:
+        return When(kind="never")
+    if isinstance(question.reason, MakingRoom) and found.cause == "lent" and found.holders:
+        until = [holder.until for holder in found.holders]
+        if all(until) and not found.more_holders:
+            return When(kind="certain", by=max(until))
+    return question.job.when

@@ -1,0 +1,100 @@
+"""A job that is held back, let go and called back beside its own controller, by the calls that queues make."""
+
+from typing import Any
+
+from hived_extender.job_kinds import kinds
+from hived_extender.job_kinds.job import Job, JobState
+from hived_extender.job_kinds.owners import job_of
+from hived_extender.job_kinds.writes import Verb, Write, path_of
+from hived_extender.pods.wire import Pod
+from tests.e2e.controllers.racks import Racks
+
+COUNT = 2
+"""Pods with devices that each job here has. There may be others, without."""
+
+KEPT = {"example.com/kept": "yes"}
+
+Json = dict[str, Any]
+
+
+def named(document: Json) -> Json:
+    """The object with a name."""
+    return {**document, "metadata": {"name": "train", "namespace": "default"}}
+
+
+def patched(document: Json) -> Json:
+    """The object as the webhook has it stored."""
+    for operation in kinds.hold_at_creation(document):
+        *outer, key = operation["path"].removeprefix("/").split("/")
+        target = document
+        for each in outer:
+            target = target[each]
+        target[key] = operation["value"]
+    return document
+
+
+def found(racks: Racks, document: Json) -> Json:
+    """The object as its controller has it now."""
+    kind = kinds.kind_of(document)
+    return racks.plane.kube.get(path_of(document["apiVersion"], kind.plural, "default", "train"))
+
+
+def read(racks: Racks, document: Json) -> Job:
+    """The job of that object."""
+    return kinds.read(found(racks, document))
+
+
+def carry_out(racks: Racks, writes: tuple[Write, ...]) -> None:
+    """Make calls of these kinds, which are merge patches all."""
+    for write in writes:
+        assert write.verb is Verb.PATCH
+        racks.plane.kube.patch(write.path, write.body)
+
+
+def runs(racks: Racks) -> bool:
+    """Have all its pods devices?"""
+    return len([one for one in racks.bound("train") if one.devices]) == COUNT
+
+
+def take_its_course(racks: Racks, document: Json) -> None:
+    """Create it held, let it go, call it back and let it go again; its controller has to follow each time."""
+    document = patched(document)
+    racks.create(document)
+    racks.until(lambda: found(racks, document).get("status"), "its controller to have seen it")
+    assert read(racks, document).state is JobState.HELD
+    assert racks.pods("train") == []
+    carry_out(racks, kinds.resume(read(racks, document).ref, KEPT))
+    racks.until(lambda: runs(racks), "its pods to run")
+    assert read(racks, document).state is JobState.LET_GO
+    carry_out(racks, kinds.suspend(read(racks, document).ref, KEPT))
+    racks.until(lambda: not racks.observer.present() and not racks.used(), "all cells to be free")
+    racks.until(lambda: read(racks, document).state is JobState.HELD, "its controller to say that no pod is left")
+    carry_out(racks, kinds.resume(read(racks, document).ref, KEPT))
+    racks.until(lambda: runs(racks), "its pods to run again")
+    assert found(racks, document)["metadata"]["annotations"]["example.com/kept"] == "yes"
+    assert racks.faults() == []
+
+
+def see_whose_pods_they_are(racks: Racks, document: Json, made: tuple[Json, ...] = ()) -> None:
+    """Its pods belong to it by their owners and labels, perhaps by way of objects of these kinds that it makes."""
+    racks.create(document)
+    racks.until(lambda: runs(racks), "its pods to run")
+    job = read(racks, document)
+    inner = [one for kind in made for one in _listed(racks, kind)]
+    roles = [each for each in inner if kinds.read(each).ref.job_name == job.roles_in]
+    with_roles = kinds.read(found(racks, document), roles[0] if roles else None).roles
+    assert sum(role.count for role in with_roles if _has_devices(role.template)) == COUNT
+    managers = {kinds.read(one).ref.job_name: job.ref.job_name for one in inner}
+    for one in racks.plane.kube.list_objects("/api/v1/namespaces/default/pods", Pod).items:
+        name = job_of(one.labels, one.metadata.owners or (), "default")
+        assert name is not None
+        assert kinds.unit_of(name, managers) == job.ref.job_name
+
+
+def _listed(racks: Racks, kind: Json) -> list[Json]:
+    path = path_of(kind["apiVersion"], kinds.kind_of({**kind, "metadata": {}}).plural, "default")
+    return [{**kind, **one} for one in racks.plane.kube.get(path)["items"]]
+
+
+def _has_devices(template: Json) -> bool:
+    return any(each.get("resources") for each in template["spec"]["containers"])
