@@ -8,8 +8,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from hived.errors import InvariantError
 from hived.specs import ClusterSpec
@@ -53,9 +52,6 @@ LISTING_S, LONGEST_LISTING_S = 0.1, 30.0
 
 LEAST_S = 0.02
 """Between any two turns: facts that come together are looked at together."""
-
-LOCK_S = 1.0
-"""How long a review waits for a turn; the API server waits for the review."""
 
 CALLS = 64
 """Calls on job objects under way at once."""
@@ -188,7 +184,6 @@ class QueueDesk:
             self._tell_warnings()
             while self._mistakes and self._may_write():
                 item, problem = self._mistakes.popleft()
-                log.warning("a Queue is not obeyed", extra={"fields": {"queue": item.path, "mistake": problem}})
                 self._tell(item, problem, "InvalidQueue", "scheduling.x-k8s.io/v1alpha1/Queue")
 
     def _run(self) -> None:
@@ -210,9 +205,7 @@ class QueueDesk:
     # Terms
 
     def _has_listed(self) -> bool:
-        """Are the tree and all jobs known, before the first turn? An API server that does not tell holds nobody up for
-        longer than `LONGEST_LISTING_S`.
-        """
+        """Are the tree and all jobs known? A silent API server holds nobody up for longer than `LONGEST_LISTING_S`."""
         if self.turns is not None:
             return True
         until = self._listing_until = self._listing_until or self._clock() + LONGEST_LISTING_S
@@ -265,18 +258,6 @@ class QueueDesk:
 
     # For others
 
-    def tree_warnings(self, document: Mapping[str, Any], tree: QuotaTree) -> list[str]:
-        """Of which an author of this tree is to be warned for the jobs that run now; for any thread."""
-        found = []
-        if other := self.quotas.older_than(document):
-            found.append(f"only the oldest tree counts, which is {other}: change that one, or delete it")
-        if not self.lock.acquire(timeout=LOCK_S):
-            return [*found, "whether jobs are above it is not known at the moment: see hived get queue afterwards"]
-        try:
-            return found if self.turns is None else [*found, *self.turns.lowered_by(tree)]
-        finally:
-            self.lock.release()
-
     def _read_need(self, job: Job) -> Need | None:
         return need_of(job, self._service.machine.interpreter)
 
@@ -298,7 +279,6 @@ class QueueDesk:
         self._tell_tree(item, "\n".join(warnings), "QuotaShape")
 
     def _tell_tree(self, item: Object, problem: str, reason: str = "InvalidQuotaTree") -> None:
-        """Say at the object why it is not used, or how it does not fit."""
         self._tell(_Tree(item), problem, reason, "scheduling.sigs.k8s.io/v1beta1/ElasticQuotaTree")
 
     def _tell(self, about: PodRef, problem: str, reason: str, kind: str) -> None:

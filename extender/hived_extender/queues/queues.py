@@ -236,11 +236,6 @@ class Queues:
         """The units on borrowed cells, which leave for guaranteed work of no queue too."""
         return lent_of(self._table, now)
 
-    @property
-    def rules(self) -> Rules:
-        """How queues are served."""
-        return self._table.rules
-
     def queues(self) -> list[str]:
         """The full names of all queues that have units, ascending."""
         return sorted(dict.fromkeys(each.unit.queue for each in self._table.entries.values() if each.ran_s is None))
@@ -256,8 +251,7 @@ class Queues:
 
     def own_cells(self, key: str) -> tuple[int, ...]:
         """The virtual leaf cells of a unit in its own schedule, in slot order; empty if it does not run there."""
-        run = self._table.own.runs.get(key)
-        return () if run is None else run.own
+        return () if (run := self._table.own.runs.get(key)) is None else run.own
 
     # Restarts
 

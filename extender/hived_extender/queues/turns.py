@@ -40,7 +40,7 @@ from hived_extender.queues.reservation import Learned
 from hived_extender.queues.room import Ask, Pending
 from hived_extender.queues.surroundings import Surroundings
 from hived_extender.queues.tree_ledger import TreeLedger
-from hived_extender.queues.tree_use import lowered_by, running_in, usage_of
+from hived_extender.queues.tree_use import running_in, usage_of
 from hived_extender.queues.units import Evict, Start, Stop, Unit
 from hived_extender.queues.watched import Seen
 from hived_extender.quotas.backing import virtual_cluster_of
@@ -129,7 +129,7 @@ class Turns:
         self._bar(name, job.ref.key)
         if is_new and unit is not None:
             self._hold_again(unit)
-            if self._is_waiting(unit.key):
+            if self.book.entries[unit.key].step is Step.WAITING:
                 self._events.enqueued(job.ref, unit.queue, now - job.created_s, now)
         if unit is not None and self.is_inactive(job.ref):
             self.queues.held(job.ref.key, True)
@@ -201,10 +201,6 @@ class Turns:
         if self._tree is None:
             return {}
         return going_over(usage_of(self._tree, self.book), running_in(self._tree, self.book, self._now()))
-
-    def lowered_by(self, tree: QuotaTree) -> list[str]:
-        """Which jobs would be above the quotas of another tree, a sentence for each quota. Cost O(jobs)."""
-        return lowered_by(tree, self.book, self._now())
 
     # Turns
 
@@ -323,10 +319,6 @@ class Turns:
             self._put(JobsBarred(freed=(name,)))
         else:
             self._put(JobsBarred({name: entry.unit.queue}))
-
-    def _is_waiting(self, key: str) -> bool:
-        entry = self.book.entries.get(key)
-        return entry is not None and entry.step is Step.WAITING
 
     def _has_cells(self, name: JobName) -> bool:
         with self._service.runner.look() as machine:

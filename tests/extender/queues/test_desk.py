@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from hived_extender.queues.kept import STATE
+from hived_extender.queues.tree_warnings import tree_warnings
 from hived_extender.quotas.reading import read_tree
 from tests.extender.queues.embedded_jobs import (
     CONFIG,
@@ -255,7 +256,7 @@ def test_the_author_of_a_lower_quota_is_told_who_would_be_above_it(jobs: Jobs) -
 
     def warned(most: int, policy: str, name: str = "elasticquotatree") -> list[str]:
         given = shared_tree(most, policy)
-        return desk.tree_warnings({"metadata": {"name": name, "namespace": "kube-system"}}, read_tree(given))
+        return tree_warnings(desk, {"metadata": {"name": name, "namespace": "kube-system"}}, read_tree(given))
 
     above = "root/team: jobs that run use 8 nvidia.com/gpu more than its max; "
     assert warned(16, "wait") == []
