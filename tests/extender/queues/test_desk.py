@@ -1,6 +1,7 @@
 """Jobs wait as jobs on an embedded cluster: held, let go, called back, and told of in Kube Queue's words."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -225,7 +226,7 @@ def two_halves(jobs: Jobs, policy: str) -> None:
     jobs.expect(lambda: jobs.running.extender.queues.quotas.tree is not None)
     for name in ("older", "newer"):
         jobs.create(name, "b", gpus=4)
-        jobs.expect(lambda name=name: jobs.runs(name))
+        jobs.expect(partial(jobs.runs, name))
     assert [jobs.state(name) for name in ("older", "newer")] == ["Running", "Running"]
     jobs.kube.patch(f"{TREES}/elasticquotatree", {"spec": shared_tree(4, policy)["spec"]})
 
