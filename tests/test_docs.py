@@ -16,6 +16,7 @@ from hived_extender.pods import annotations
 from hived_extender.pods import asks as requests
 from hived_extender.pods.annotations import PREFIX
 from hived_extender.pods.plain_yaml import OLD_SPELLINGS
+from hived_extender.queues.words import DEQUEUED, ENQUEUED, EVICTED, INSUFFICIENT
 from hived_extender.service.announcements import BOARD_LIMIT
 from hived_extender.service.notices import CONDITION_REASONS, CONDITION_TYPE, Pace, Reason
 from tests.places import ROOT
@@ -106,6 +107,10 @@ def test_limits_are_documented_as_they_are() -> None:
     assert f"at most {size.MAX_CELL_COUNT:,} cells" in CONFIGURATION
     assert f"{size.MAX_NODE_COUNT:,} nodes" in CONFIGURATION
     assert f"at most {size.MAX_PAIR_COUNT:,}:" in CONFIGURATION
+
+
+def test_the_events_of_jobs_in_queues_are_documented() -> None:
+    assert {ENQUEUED, DEQUEUED, EVICTED, INSUFFICIENT} <= rows(EVENTS, "## Events of queues").keys()
 
 
 def test_exactly_the_reasons_of_events_are_documented_with_their_types() -> None:

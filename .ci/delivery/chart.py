@@ -108,7 +108,7 @@ def write_chart() -> None:
 
 def _all_flags() -> list[Flags]:
     every = [frozenset(each) for count in range(len(CONDITIONS) + 1) for each in combinations(CONDITIONS, count)]
-    return [flags for flags in every if "webhook" in flags or flags.isdisjoint(("refused", "jobs"))]
+    return [flags for flags in every if "webhook" in flags or "refused" not in flags]
 
 
 def _objects(flags: Flags) -> Objects:

@@ -13,7 +13,6 @@ from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.events import timestamp
 from hived_extender.kube.metrics import Metrics
 from hived_extender.options import Options
-from hived_extender.pods.admission import Admission
 from hived_extender.pods.namespaces import Namespaces
 from hived_extender.pods.proofs import Prover
 from hived_extender.reconfiguration.origins import ConfigMapName, Origin, config_map_origin, file_origin
@@ -50,7 +49,7 @@ class Groundwork(msgspec.Struct, frozen=True):
     prover: Prover | None
     secret: BindingSecret | None
     namespaces: Namespaces
-    admission: Admission
+    admission: JobAdmission
 
     @property
     def first(self) -> Configuration:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from socket import socket
@@ -41,6 +42,7 @@ from hived_extender.pods.proofs import Prover
 from hived_extender.queues.answering import QueueAnswers
 from hived_extender.queues.desk import QueueDesk
 from hived_extender.queues.lender import QueueLender
+from hived_extender.queues.tree_warnings import tree_warnings
 from hived_extender.reconfiguration.configurations import Configurations
 from hived_extender.reconfiguration.in_force import InForce
 from hived_extender.reconfiguration.origins import ConfigMapName, Origin
@@ -105,6 +107,7 @@ class Extender:
             learned=self._forecaster.left_s,
         )
         self.kueue = KueueDesk(self.service, groundwork.clients.kube, self.metrics, QueueLender(self.queues))
+        groundwork.admission.beside_tree = partial(tree_warnings, self.queues)
         self._node_sync = self._make_node_sync()
         self._server = self._make_server(listener)
         self._servers = [self._server] if webhook is None else [self._server, webhook]

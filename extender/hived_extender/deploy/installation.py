@@ -45,6 +45,7 @@ VC_LABEL = "hived/virtual-cluster"
 
 WEBHOOK = "devices.hivedscheduler.microsoft.com"
 REFUSING_WEBHOOK = "foreign-devices.hivedscheduler.microsoft.com"
+QUOTAS_WEBHOOK = "quotas.hivedscheduler.microsoft.com"
 JOBS_WEBHOOK = "jobs.hivedscheduler.microsoft.com"
 FAILURE_POLICIES = ("Fail", "Ignore")
 
@@ -70,7 +71,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     webhook_ca : PEM text, who has signed the admission webhook's certificate; "" for no webhook
     webhook_failure_policy : what becomes of a pod while no webhook answers, one of FAILURE_POLICIES
     refused_resources : device resources that pods of other schedulers are refused, by the webhook
-    holds_jobs : whether the webhook holds job objects when they are created, for queues
+    holds_jobs : whether the webhook holds job objects when they are created and checks quota trees, for queues
     has_configuration : whether the ConfigMap with the configuration is among the objects, or is left as it is
     is_scheduler_per_vc : whether each virtual cluster gets a kube-scheduler, with a queue of its own, or one serves all
     """
@@ -143,12 +144,15 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
                 kustomization["components"].append(str(root / "components" / "queue-webhook"))
             kustomization["patches"].append({"path": "webhook.yaml"})
             files["webhook.yaml"] = yaml.safe_dump(self._webhook_patch())
+            if self.holds_jobs:
+                kustomization["patches"].append({"path": "quotas.yaml"})
+                files["quotas.yaml"] = yaml.safe_dump(self._quotas_patch())
         return kustomization, files
 
     def _webhook_patch(self) -> Document:
         """The part of the webhook's configuration that config/deploy cannot know."""
         names = json.dumps(self._expand(self.virtual_clusters))  # a list in CEL as well
-        authority = {"caBundle": base64.b64encode(self.webhook_ca.encode()).decode()}
+        authority = self._authority
         webhooks: list[Document] = [
             {
                 "name": WEBHOOK,
@@ -166,6 +170,18 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
             "kind": "MutatingWebhookConfiguration",
             "metadata": {"name": "hived"},
             "webhooks": webhooks,
+        }
+
+    @property
+    def _authority(self) -> Document:
+        return {"caBundle": base64.b64encode(self.webhook_ca.encode()).decode()}
+
+    def _quotas_patch(self) -> Document:
+        return {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": "hived"},
+            "webhooks": [{"name": QUOTAS_WEBHOOK, "clientConfig": self._authority}],
         }
 
     def _refusing_webhook(self, authority: Document, names: str) -> Document:

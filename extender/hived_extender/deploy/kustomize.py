@@ -15,8 +15,8 @@ import yaml
 Document = dict[str, Any]
 
 _CLUSTER_SCOPED = {
-    "Namespace", "ClusterRole", "ClusterRoleBinding", "MutatingWebhookConfiguration", "ValidatingAdmissionPolicy",
-    "ValidatingAdmissionPolicyBinding",
+    "Namespace", "ClusterRole", "ClusterRoleBinding", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration",
+    "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
 }  # fmt: skip
 _FIRST = {"Namespace": 0, "ConfigMap": 1}
 _MERGE_KEYS = {

@@ -18,6 +18,9 @@ from hived_extender.pods.wire import encode
 log = logging.getLogger(__name__)
 
 MUTATE_PATH = "/mutate"
+VALIDATE_PATH = "/validate"
+"""For objects that are refused or warned of, and never changed."""
+
 BODY_LIMIT = 3 * 1024 * 1024
 """Bytes. The API server stores objects of at most 1.5 MiB, and a review of a new pod holds one."""
 
@@ -28,7 +31,7 @@ SMALL_BUDGET = 4 * 1024 * 1024
 
 
 class Webhook:
-    """POST /mutate takes an AdmissionReview, GET /healthz says that somebody is there."""
+    """POST /mutate and /validate take an AdmissionReview, GET /healthz says that somebody is there."""
 
     def __init__(self, admission: Admission, *, body_timeout_s: float = BODY_TIMEOUT_S) -> None:
         self._admission = admission
@@ -45,7 +48,7 @@ class Webhook:
         """Nothing is left to be done."""
 
     def _answer(self, method: str, path: str, body: bytes) -> Answer:
-        methods = {MUTATE_PATH: "POST", HEALTH_PATH: "GET"}
+        methods = {MUTATE_PATH: "POST", VALIDATE_PATH: "POST", HEALTH_PATH: "GET"}
         if path not in methods:
             return Answer(encode(f"Not Found: {method} {path}"), 404)
         if method != methods[path]:

@@ -1,5 +1,7 @@
 """The admission of job objects: where jobs wait in queues, those that are ours to queue are born held.
 
+Quota trees are checked there too.
+
 So no pod of theirs is created before their turn, not even for a moment. A job that slips through, as while no webhook
 answers, is held back by the queues themselves. Plain pods of a gang are born with our gate; those that slip through are
 in no queue.
@@ -21,17 +23,24 @@ from hived_extender.pods.dialects import kueue
 from hived_extender.pods.dialects.kinds import NoObjects
 from hived_extender.pods.interpreter import Interpreter
 from hived_extender.pods.wire import Pod
+from hived_extender.quotas.admission import Beside, judge
 
 KUEUES = frozenset((kueue.GROUP_NAME, "kueue.x-k8s.io/managed"))
 """Labels of pods that Kueue starts."""
 
 
 class JobAdmission(Admission):
-    """As `Admission` for pods, and besides for job objects of the kinds in the table."""
+    """As `Admission` for pods, and besides for job objects of the kinds in the table, and for quota trees.
+
+    `beside_tree` gives warnings about trees that follow from the jobs of now; None while nobody knows these.
+    """
+
+    beside_tree: Beside | None = None
 
     def configure(self, cluster: ClusterSpec, rules: PodRules) -> None:
         """Go by another configuration from now on."""
         super().configure(cluster, rules)
+        self._cluster, self._tree_resources = cluster, rules.resources_in(cluster)
         self._has_queues = rules.queueing.is_enabled
         self._interpreter = Interpreter(
             cluster,
@@ -81,6 +90,13 @@ class JobAdmission(Admission):
         except UserError as error:
             return Answered(tuple(patch), (f"it waits until this is put right: {error.message}",))
         return Answered(tuple(patch))
+
+    def admit_tree(self, document: Mapping[str, Any], old: Mapping[str, Any] | None) -> Answered:
+        """Refuse a quota tree that breaks rules, and warn of all that is hardly meant. Raises nothing."""
+        if not self._has_queues:
+            return Answered()  # somebody else's
+        found = judge(document, old, self._cluster, self._tree_resources, self.beside_tree)
+        return Answered(warnings=found.warnings, refusal=found.refusal)
 
 
 def _placed(document: Mapping[str, Any], namespace: str) -> dict[str, Any]:

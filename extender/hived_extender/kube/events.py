@@ -101,7 +101,7 @@ class EventRecorder:
     ) -> bool:
         """Say something about `pod` that happened `times` times, first at `since_s` (seconds of the epoch).
 
-        `about` is the kind of object, where it is no pod.
+        `about` is the kind of object, where it is no pod, behind its "group/version/" if that is not "v1".
 
         `event_type` is NORMAL or WARNING. Returns True if this is a new event, False if one was counted up. Raises
         KubeError; then it is not known whether the event was written.
@@ -114,7 +114,8 @@ class EventRecorder:
         if known is not None and self._count_up(path, known + times):
             return False
         event = self._event(pod, name, event_type, reason, message, times, since_s)
-        event["involvedObject"]["kind"] = about
+        version, _, event["involvedObject"]["kind"] = about.rpartition("/")
+        event["involvedObject"]["apiVersion"] = version or "v1"
         if about == NODE:
             del event["involvedObject"]["namespace"]
         try:

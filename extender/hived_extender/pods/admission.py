@@ -33,6 +33,9 @@ from hived_extender.pods.wire import ENABLE_LIMIT, Container, Pod, encode
 VARIABLES = ("NVIDIA_VISIBLE_DEVICES", "HIVED_VISIBLE_DEVICES")
 """Variables of containers with devices. They are read from the pod's annotation when the container starts."""
 
+QUOTA_TREE = "ElasticQuotaTree"
+"""The kind of objects that are looked at when they are changed, too."""
+
 REVIEW_VERSION = "admission.k8s.io/v1"
 MAX_COUNT = 10**10 - 1
 """Devices of a container. Greater counts are not read: no cluster has so many, and Python refuses to convert some."""
@@ -132,6 +135,10 @@ class Admission:
         """An object that is no pod: it stays as it is, unless jobs wait in queues (`job_kinds.admission`)."""
         return Answered()
 
+    def admit_tree(self, document: Mapping[str, Any], old: Mapping[str, Any] | None) -> Answered:
+        """A quota tree that is created, or changed from `old` (`job_kinds.admission`)."""
+        return Answered()
+
     def _serves(self, scheduler_name: str) -> bool:
         return self._serves_every_name or scheduler_name in self._names
 
@@ -148,6 +155,7 @@ class _Request(msgspec.Struct):
     uid: str
     kind: _Kind = msgspec.field(default_factory=_Kind)
     object: dict[str, Any] | None = None
+    old_object: dict[str, Any] | None = msgspec.field(name="oldObject", default=None)
     namespace: str = ""
     operation: str = ""
     sub_resource: str = msgspec.field(name="subResource", default="")
@@ -176,7 +184,8 @@ def review(admission: Admission, body: bytes) -> bytes:
         raise UserError(f"expected an AdmissionReview of {REVIEW_VERSION}, found {asked.api_version} {asked.kind}")
     request = asked.request
     answer: dict[str, Any] = {"uid": request.uid, "allowed": True}
-    if request.object is not None and request.operation == "CREATE" and not request.sub_resource:
+    operations = ("CREATE", "UPDATE") if request.kind.kind == QUOTA_TREE else ("CREATE",)
+    if request.object is not None and request.operation in operations and not request.sub_resource:
         admitted = _admitted(admission, request, request.object)
         if admitted.patch:
             answer |= {"patchType": "JSONPatch", "patch": base64.b64encode(encode(admitted.patch)).decode()}
@@ -189,6 +198,8 @@ def review(admission: Admission, body: bytes) -> bytes:
 
 def _admitted(admission: Admission, request: _Request, given: Mapping[str, Any]) -> Answered:
     """The answer to a review, of a pod or of another object, as a patch."""
+    if request.kind.kind == QUOTA_TREE:
+        return admission.admit_tree(given, request.old_object)
     if request.kind.kind != "Pod":
         return admission.admit_job(given, request.namespace)
     is_by_kubelet = not KUBELETS.isdisjoint(request.user.groups or ())

@@ -4,7 +4,7 @@ Each question takes the desk's lock, for a walk over the jobs: 50,000 take tenth
 rights meanwhile, so callers say beforehand which namespaces may be named.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
 import msgspec
@@ -19,6 +19,7 @@ from hived_extender.queues.book import Entry, Step
 from hived_extender.queues.counting import count, waits_since
 from hived_extender.queues.desk import QueueDesk
 from hived_extender.queues.reasons import Held, Reason
+from hived_extender.queues.records import unit_key
 from hived_extender.queues.turns import Turns
 from hived_extender.queues.words import cause_of, sentence, start_of
 from hived_extender.service.certificates import asks_of
@@ -131,11 +132,12 @@ class QueueAnswers:
         with self._desk.lock:
             turns = self._turns()
             found = [each for each in _placed(turns, wanted.queue) if wanted.takes(each[0], seen)]
+            over = turns.going_over()
         chosen = found[start : None if count is None else start + count]
         described: list[QueuedJob] = []
         for first in range(0, len(chosen), AT_ONCE):
             with self._desk.lock:
-                described += [self._job(turns, *each, seen) for each in chosen[first : first + AT_ONCE]]
+                described += [self._job(turns, *each, seen, over) for each in chosen[first : first + AT_ONCE]]
         return len(found), described
 
     def job(self, name: str, seen: Seen = None) -> QueuedJob | None:
@@ -147,7 +149,7 @@ class QueueAnswers:
             entries = turns.book.entries.values()
             entry = next((one for one in entries if name in _names(one) and _is_seen(one, seen)), None)
             position = turns.queues.position(entry.key) if entry is not None else None
-            return None if entry is None else self._job(turns, entry, position or 0, seen)
+            return None if entry is None else self._job(turns, entry, position or 0, seen, turns.going_over())
 
     def named(self, name: str, seen: Seen) -> str:
         """The full name of the one job that is called so, of the namespaces `seen`. Raises UserError (404, 409)."""
@@ -189,6 +191,9 @@ class QueueAnswers:
                 turns.book.keep(entry.key, replace(entry.kept, place=place))
             else:
                 is_held = args.action == "hold"
+                if not is_held and turns.is_inactive(entry.job.ref):
+                    unit = "/".join(unit_key(entry.job.ref))
+                    raise UserError(f"QueueUnit {unit} says active: false; set it to true, or remove it", 409)
                 turns.queues.held(entry.key, is_held)
                 turns.book.keep(entry.key, replace(entry.kept, is_held=is_held))
             found = self._job(turns, entry, turns.queues.position(entry.key) or 0, seen)
@@ -201,8 +206,12 @@ class QueueAnswers:
             raise UserError(f"{why}: see the key queues of the configuration", 503)
         return self._desk.turns
 
-    def _job(self, turns: Turns, entry: Entry, position: int, seen: Seen = None) -> QueuedJob:
+    def _job(
+        self, turns: Turns, entry: Entry, position: int, seen: Seen = None, over: Mapping[str, str] | None = None
+    ) -> QueuedJob:
+        """`over` has the jobs that are above a quota that was lowered, with the quota."""
         unit, reason = entry.unit, turns.queues.why(entry.key)
+        above = f"; above quota {over[entry.key]}, which was lowered" if over and entry.key in over else ""
         return QueuedJob(
             name=str(entry.job.ref),
             namespace=entry.job.ref.namespace,
@@ -213,7 +222,7 @@ class QueueAnswers:
             position=position,
             state=_state(entry, reason),
             since=waits_since(entry) if entry.step is Step.WAITING else entry.since_s,
-            reason=entry.problem or sentence(reason, namer(turns, seen)),
+            reason=entry.problem or sentence(reason, namer(turns, seen)) + above,
             gpus=unit.leaf_count if unit is not None else 0,
             asks=asks_of([PodRequest("", "", "", unit.spec)], unit.spec.leaf_cell_type) if unit is not None else "",
             cause=("invalid" if unit is None else cause_of(reason)) or "",

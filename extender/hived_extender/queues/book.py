@@ -186,12 +186,16 @@ class Book:
         )  # fmt: skip
         self._step(entry, Step.STARTING, kept, Change.LET_GO, now)
 
-    def call_back(self, key: str, winner: str, now: float) -> None:
-        """The cells of a job go to another one, or it has lost them: it waits again at its old place."""
+    def call_back(self, key: str, winner: str, now: float, *, loses_turn: bool = False) -> None:
+        """The cells of a job go to another one, or it has lost them: it waits again at its old place.
+
+        `loses_turn`: it is not due any more.
+        """
         entry = self.entries[key]
         self._queues.leaving(key, winner, entry.kept.since_s)
         ran_s = entry.kept.ran_s + max(0.0, now - entry.kept.since_s)
-        kept = replace(entry.kept, is_let_go=False, since_s=now, ran_s=ran_s, evicted_for=winner)
+        due_s = None if loses_turn else entry.kept.due_s
+        kept = replace(entry.kept, is_let_go=False, since_s=now, ran_s=ran_s, evicted_for=winner, due_s=due_s)
         self._step(entry, Step.LEAVING, kept, Change.CALL_BACK, now)
 
     def keep(self, key: str, kept: Kept) -> None:

@@ -18,10 +18,11 @@ from hived_extender.job_kinds import gates, kinds
 from hived_extender.job_kinds.job import Job
 from hived_extender.job_kinds.needs import Need, need_of
 from hived_extender.kube.client import KubeClient, KubeError
-from hived_extender.kube.events import WARNING, EventRecorder
+from hived_extender.kube.events import WARNING, EventRecorder, PodRef
 from hived_extender.kube.metrics import Metrics, QueueGauges
 from hived_extender.kube.optional_kinds import OptionalKinds
 from hived_extender.pods.proofs import Prover
+from hived_extender.queues.announcing import JobEvents
 from hived_extender.queues.book import Action, Change
 from hived_extender.queues.calling import JobCaller
 from hived_extender.queues.counting import gauges
@@ -29,6 +30,7 @@ from hived_extender.queues.gangs import WatchedGangs
 from hived_extender.queues.letting_go import LettingGo
 from hived_extender.queues.publishing import KINDS as OBJECT_KINDS
 from hived_extender.queues.publishing import Publisher
+from hived_extender.queues.queue_objects import QueueItem, QueueObjects
 from hived_extender.queues.reservation import Learned
 from hived_extender.queues.trees import TREES, Object, WatchedTree
 from hived_extender.queues.turns import Shared, Turns
@@ -56,6 +58,10 @@ CALLS = 64
 
 WRITES, WRITE_S = 50, 0.1
 """Objects of queues that are written in one go, and seconds between two."""
+
+
+EVENTS = 20
+"""About jobs that are written in one go."""
 
 
 class QueueDesk:
@@ -92,13 +98,16 @@ class QueueDesk:
         self.gangs = WatchedGangs(self.jobs, self._wake.set, clock)
         service.follow_pods(self.gangs)
         self.publisher = Publisher(kube, clock)
-        self._shared = Shared(prover, self.publisher, now, learned, self.outside)
+        self._events = EventRecorder(kube, COMPONENT)
+        self._job_events = JobEvents(self._events)
+        self._shared = Shared(prover, self.publisher, now, self._job_events, learned, self.outside)
         self._followed = OptionalKinds(kube, metrics, kinds.KINDS, self.jobs, "jobs")
         self._objects = OptionalKinds(kube, metrics, OBJECT_KINDS, self.publisher, "queues")
-        self._events = EventRecorder(kube, COMPONENT)
         self.quotas = WatchedTree(self._wake.set, self._tell_tree)
         self._trees = OptionalKinds(kube, metrics, (TREES,), self.quotas, "quotas")
         self._letting_go = LettingGo(prover)
+        self._queue_objects = QueueObjects()
+        self._mistakes: deque[tuple[QueueItem, str]] = deque()
         self._caller = JobCaller(kube, prover, self._pods_of, self._answered)
         metrics.observe_queues(self._gauges)
         self._thread = threading.Thread(target=self._run, name="queues", daemon=True)
@@ -158,6 +167,8 @@ class QueueDesk:
                 self._under_way -= 1
                 turns.wrote(action, error)
             turns.follow_pods()
+            self._mistakes.extend(self._queue_objects.read(self.publisher.queue_items()))
+            turns.told_objects(self._queue_objects)
             turns.take_turn()
             for action in turns.take_actions(CALLS - self._under_way):
                 self._under_way += 1
@@ -169,7 +180,11 @@ class QueueDesk:
         """Write objects of queues, at the pace of the API server, which holds up no turn."""
         while not self._is_stopping.wait(WRITE_S):
             self.publisher.write(WRITES, self._may_write)
+            self._job_events.write(EVENTS, self._may_write)
             self._tell_warnings()
+            while self._mistakes and self._may_write():
+                item, problem = self._mistakes.popleft()
+                self._tell(item, problem, "InvalidQueue", "scheduling.x-k8s.io/v1alpha1/Queue")
 
     def _run(self) -> None:
         while not self._is_stopping.is_set():
@@ -190,9 +205,7 @@ class QueueDesk:
     # Terms
 
     def _has_listed(self) -> bool:
-        """Are the tree and all jobs known, before the first turn? An API server that does not tell holds nobody up for
-        longer than `LONGEST_LISTING_S`.
-        """
+        """Are the tree and all jobs known? A silent API server holds nobody up for longer than `LONGEST_LISTING_S`."""
         if self.turns is not None:
             return True
         until = self._listing_until = self._listing_until or self._clock() + LONGEST_LISTING_S
@@ -266,9 +279,11 @@ class QueueDesk:
         self._tell_tree(item, "\n".join(warnings), "QuotaShape")
 
     def _tell_tree(self, item: Object, problem: str, reason: str = "InvalidQuotaTree") -> None:
-        """Say at the object why it is not used, or how it does not fit."""
+        self._tell(_Tree(item), problem, reason, "scheduling.sigs.k8s.io/v1beta1/ElasticQuotaTree")
+
+    def _tell(self, about: PodRef, problem: str, reason: str, kind: str) -> None:
         try:
-            self._events.record(_Tree(item), WARNING, reason, problem, about="ElasticQuotaTree")
+            self._events.record(about, WARNING, reason, problem, about=kind)
         except KubeError as error:
             log.warning("event not written", extra={"fields": {"reason": str(error)}})
 

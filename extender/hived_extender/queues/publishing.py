@@ -14,6 +14,7 @@ import msgspec
 
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.events import timestamp
+from hived_extender.queues.queue_objects import QueueItem
 from hived_extender.queues.records import (
     PATH,
     QUEUE_NAMESPACE,
@@ -23,7 +24,7 @@ from hived_extender.queues.records import (
     queue_name,
     queue_object,
     queue_status,
-    unit_name,
+    unit_key,
     unit_object,
     unit_spec,
     unit_status,
@@ -63,6 +64,7 @@ class Publisher:
         self._wanted: dict[tuple[ObjectKind, Name], Record] = {}
         self._due: dict[tuple[ObjectKind, Name], float] = {}  # since when, oldest first
         self._last: dict[tuple[ObjectKind, Name], None] = {}
+        self._inactive: frozenset[Name] = frozenset()
 
     # Facts
 
@@ -70,12 +72,16 @@ class Publisher:
         """See `optional_kinds.Told`."""
         with self._lock:
             self._found[kind] = {_name(item): _kept(item) for item in items}
+            if kind == UNITS:
+                self._inactive = frozenset(_name(item) for item in items if _is_inactive(item))
             self._due.update({each: 0.0 for each in self._wanted if each[0] == kind})
 
     def seen(self, kind: ObjectKind, item: Object) -> None:
         """See `optional_kinds.Told`."""
         with self._lock:
             self._found.setdefault(kind, {})[_name(item)] = _kept(item)
+            if kind == UNITS and _is_inactive(item) != (_name(item) in self._inactive):
+                self._inactive ^= {_name(item)}
             if (kind, _name(item)) in self._wanted:
                 self._due.setdefault((kind, _name(item)), 0.0)
 
@@ -83,6 +89,8 @@ class Publisher:
         """See `optional_kinds.Told`."""
         with self._lock:
             self._found.setdefault(kind, {}).pop(_name(item), None)
+            if kind == UNITS:
+                self._inactive -= {_name(item)}
             if (kind, _name(item)) in self._wanted:
                 self._due.setdefault((kind, _name(item)), 0.0)
 
@@ -90,20 +98,26 @@ class Publisher:
         """See `optional_kinds.Told`."""
         with self._lock:
             self._found.pop(kind, None)
+            if kind == UNITS:
+                self._inactive = frozenset()
 
     # Questions
 
-    def is_inactive(self, record_name: Name) -> bool:
-        """Did a user say `active: false` of a unit?"""
-        found = self._found.get(UNITS, {}).get(record_name)
-        return found is not None and (found.get("spec") or {}).get("active") is False
+    def inactive(self) -> frozenset[Name]:
+        """The names of all units of which a user says `active: false`. Cost O(1) between changes."""
+        return self._inactive
 
-    def queue_specs(self) -> dict[str, Object]:
-        """The specs of Queue objects by the full name of their quota: policy and priority are their users'."""
+    def queue_items(self) -> list[QueueItem]:
+        """The Queue objects of quotas: their policy and priority are their users'. Cost O(queues)."""
         with self._lock:
-            found = list(self._found.get(QUEUES, {}).values())
-        paths = ((item["metadata"].get("annotations") or {}).get(PATH, "") for item in found)
-        return {path: item.get("spec") or {} for path, item in zip(paths, found, strict=True) if path}
+            found = list(self._found.get(QUEUES, {}).items())
+        items = []
+        for (namespace, name), item in found:
+            metadata = item["metadata"]
+            annotations = metadata.get("annotations") or {}
+            if path := annotations.get(PATH, ""):
+                items.append(QueueItem(path, metadata["uid"], namespace, name, item.get("spec") or {}, annotations))
+        return items
 
     # Writing
 
@@ -195,11 +209,15 @@ class Publisher:
 def _key(record: Record) -> tuple[ObjectKind, Name]:
     if isinstance(record, QueueRecord):
         return QUEUES, (QUEUE_NAMESPACE, queue_name(record.path))
-    return UNITS, (record.job.namespace, unit_name(record.job))
+    return UNITS, unit_key(record.job)
 
 
 def _name(item: Mapping[str, Any]) -> Name:
     return item["metadata"].get("namespace", ""), item["metadata"]["name"]
+
+
+def _is_inactive(item: Object) -> bool:
+    return (item.get("spec") or {}).get("active") is False
 
 
 def _kept(item: Object) -> Object:

@@ -170,6 +170,10 @@ class Queues:
             self._table.leaves(entry, winner)
             self._table.told_to_leave.append((at_s, key, winner))
 
+    def lost_turn(self, key: str) -> None:
+        """A unit is due no more, as its quota was lowered: its own schedule starts it again when the quota allows."""
+        self._own.end(key, is_played=False)
+
     def evicted(self, key: str, now: float) -> None:
         """A unit has no cells any more, and waits at its old place."""
         table, entry = self._table, self._table.entries.get(key)
@@ -229,15 +233,9 @@ class Queues:
         """The units on borrowed cells, which leave for guaranteed work of no queue too."""
         return lent_of(self._table, now)
 
-    @property
-    def rules(self) -> Rules:
-        """How queues are served."""
-        return self._table.rules
-
     def queues(self) -> list[str]:
         """The full names of all queues that have units, ascending."""
-        units = (entry.unit for entry in self._table.entries.values() if entry.ran_s is None)
-        return sorted(dict.fromkeys(unit.queue for unit in units))
+        return sorted(dict.fromkeys(each.unit.queue for each in self._table.entries.values() if each.ran_s is None))
 
     def shares(self) -> Mapping[str, float]:
         """The share of each queue, as `shares` has it."""
@@ -250,8 +248,7 @@ class Queues:
 
     def own_cells(self, key: str) -> tuple[int, ...]:
         """The virtual leaf cells of a unit in its own schedule, in slot order; empty if it does not run there."""
-        run = self._table.own.runs.get(key)
-        return () if run is None else run.own
+        return () if (run := self._table.own.runs.get(key)) is None else run.own
 
     # Restarts
 

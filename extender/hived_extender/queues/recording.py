@@ -22,6 +22,7 @@ class Records:
     def __init__(self, publisher: Publisher) -> None:
         self._publisher = publisher
         self._told: dict[str, UnitRecord] = {}
+        self.heads: list[str] = []  # the first job of each queue
 
     def update(self, book: Book, queues: Queues) -> None:
         """Have objects say what is so now. Cost O(jobs)."""
@@ -38,9 +39,11 @@ class Records:
                 self._told.pop(entry.key, None)
         for key in [key for key in self._told if key not in book.entries]:
             self._publisher.forget(self._told.pop(key))
+        self.heads = []
         for path in queues.queues():
-            items = [self._item(book, key) for key in queues.order(path)]
-            self._publisher.want(QueueRecord(path, items))
+            order = queues.order(path)
+            self.heads += order[:1]
+            self._publisher.want(QueueRecord(path, [self._item(book, key) for key in order]))
 
     def _item(self, book: Book, key: str) -> tuple[str, str, int]:
         job, unit = book.entries[key].job.ref, book.entries[key].unit

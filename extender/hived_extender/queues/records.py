@@ -89,6 +89,11 @@ def unit_name(job: JobRef) -> str:
     return f"{job.name[: _NAME_LIMIT - len(suffix)]}{suffix}"
 
 
+def unit_key(job: JobRef) -> tuple[str, str]:
+    """The namespace and name of the object of a unit."""
+    return job.namespace, unit_name(job)
+
+
 def queue_object(record: QueueRecord) -> Object:
     """A Queue to be created; its policy is left to its users."""
     metadata = {

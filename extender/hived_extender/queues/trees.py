@@ -6,7 +6,7 @@ the log and by an event, and the tree before it stays.
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -64,6 +64,11 @@ class WatchedTree:
         """See `optional_kinds.Told`."""
         self.listed(kind, [])
 
+    def older_than(self, item: Mapping[str, Any]) -> str:
+        """The namespace and name of the object that counts in place of this one, "" if there is none."""
+        found = self.item
+        return "" if found is None or _name(found) == _name(item) else "/".join(_name(found))
+
     def _read(self) -> None:
         with self._lock:
             first = min(self._objects.values(), key=_age, default=None)
@@ -85,8 +90,9 @@ class WatchedTree:
             self._wake()
 
 
-def _name(item: Object) -> tuple[str, str]:
-    return item["metadata"].get("namespace", ""), item["metadata"]["name"]
+def _name(item: Mapping[str, Any]) -> tuple[str, str]:
+    metadata = item.get("metadata") or {}
+    return str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
 
 
 def _age(item: Object) -> tuple[str, tuple[str, str]]:

@@ -24,6 +24,7 @@ from hived_extender.job_kinds.needs import Need
 from hived_extender.pods.proofs import Prover
 from hived_extender.pods.wire import Pod
 from hived_extender.queues import kept
+from hived_extender.queues.announcing import JobEvents
 from hived_extender.queues.book import Action, Book, Step
 from hived_extender.queues.kept import Kept
 from hived_extender.queues.ledger import Unlimited
@@ -31,19 +32,22 @@ from hived_extender.queues.live_room import LiveRoom
 from hived_extender.queues.own_places import leaves_of
 from hived_extender.queues.policies import QueueRules, Rules, policy_named
 from hived_extender.queues.publishing import Publisher
+from hived_extender.queues.queue_objects import QueueObjects
 from hived_extender.queues.queues import Queues
+from hived_extender.queues.reasons import OverQuota
 from hived_extender.queues.recording import Records
+from hived_extender.queues.records import unit_key
 from hived_extender.queues.reservation import Learned
 from hived_extender.queues.room import Ask, Pending
 from hived_extender.queues.surroundings import Surroundings
 from hived_extender.queues.tree_ledger import TreeLedger
+from hived_extender.queues.tree_use import running_in, usage_of
 from hived_extender.queues.units import Evict, Start, Stop, Unit
 from hived_extender.queues.watched import Seen
 from hived_extender.quotas.backing import virtual_cluster_of
-from hived_extender.quotas.draining import WAIT, Running, drained
+from hived_extender.quotas.draining import WAIT, drained, going_over
 from hived_extender.quotas.naming import quota_of
 from hived_extender.quotas.tree import QuotaTree
-from hived_extender.quotas.usage import Usage
 from hived_extender.service.core import Core
 from hived_extender.service.holds import HeldBind
 from hived_extender.service.lending import Lent
@@ -78,6 +82,7 @@ class Shared:
     prover: Prover
     publisher: Publisher
     now: Callable[[], float]
+    events: JobEvents
     learned: Learned | None = None
     outside: Mapping[str, Claimed] = field(default_factory=dict)
 
@@ -89,15 +94,16 @@ class Turns:
         self, service: Service, core: Core, queueing: Queueing, tree: QuotaTree | None, shared: Shared
     ) -> None:
         """Without a `tree` each virtual cluster is a queue. Cost O(cells)."""
-        self._service, self._prover, self._now = service, shared.prover, shared.now
+        self._service, self._prover, self._now, self._events = service, shared.prover, shared.now, shared.events
         self.queues = Queues(core.state.spec, shared.learned)
         self._tree, self._cluster = tree, core.state.spec
         self._leaf_count = len(core.state.arrays.node_leaf)
-        new_ledger = Unlimited if tree is None else partial(TreeLedger, tree)
-        self.rules = rules_of(queueing, tree, self._cluster)
-        self.queues.told_rules(self.rules, new_ledger)
+        self._new_ledger = Unlimited if tree is None else partial(TreeLedger, tree)
+        self.rules = self._configured = rules_of(queueing, tree, self._cluster)
+        self.queues.told_rules(self.rules, self._new_ledger)
         self.book = Book(self.queues)
-        self._records = Records(shared.publisher)
+        self._publisher, self._records = shared.publisher, Records(shared.publisher)
+        self._inactive: frozenset[tuple[str, str]] = frozenset()
         self._surroundings = Surroundings(self.queues)
         self._refs: dict[str, tuple[JobRef, Sequence[tuple[Pod, int]]]] = {}
         self._names: dict[JobName, str] = {}
@@ -130,7 +136,12 @@ class Turns:
         self._bar(name, job.ref.key)
         if is_new and unit is not None:
             self._hold_again(name, unit)
+            if self.book.entries[unit.key].step is Step.WAITING:
+                self._events.enqueued(job.ref, unit.queue, now - job.created_s, now)
+        if unit is not None and self.is_inactive(job.ref):
+            self.queues.held(job.ref.key, True)
         if job.state.is_over:
+            self._events.gone(job.ref.key)
             self._put(HoldDropped(job.ref.key))
 
     def wrote(self, action: Action, error: str) -> None:
@@ -157,6 +168,18 @@ class Turns:
         if found is not None:
             self._surroundings.tell(found)
 
+    def told_objects(self, objects: QueueObjects) -> None:
+        """Obey the words of users in Queue and QueueUnit objects. Cost O(jobs) if they have changed."""
+        rules = objects.obeyed(self._configured)
+        if rules != self.rules:
+            self.rules = rules
+            self.queues.told_rules(rules, self._new_ledger)
+        before, self._inactive = self._inactive, self._publisher.inactive()
+        changed = before ^ self._inactive
+        for entry in self.book.entries.values() if changed else ():
+            if unit_key(entry.job.ref) in changed:
+                self.queues.held(entry.key, entry.kept.is_held or self.is_inactive(entry.job.ref))
+
     def leave_off(self, goes_on: "Turns | None" = None) -> None:
         """Drop what is held for jobs, and let their pods be placed, but for jobs of the turns that go on."""
         others = {} if goes_on is None else goes_on.book.entries
@@ -167,6 +190,10 @@ class Turns:
 
     # Questions
 
+    def is_inactive(self, job: JobRef) -> bool:
+        """Does a user say `active: false` of the unit of a job?"""
+        return unit_key(job) in self._inactive
+
     def guaranteed(self, queue: str) -> dict[str, float] | None:
         """The `min` of a quota, None for a virtual cluster, whose cells are its guarantee."""
         quota = self._tree.quotas.get(queue) if self._tree is not None else None
@@ -175,6 +202,12 @@ class Turns:
     def over(self) -> dict[str, dict[str, float]]:
         """By quota and resource, how much is used above its `max`; without quotas that use no more. Cost O(jobs)."""
         return {} if self._tree is None else usage_of(self._tree, self.book).over()
+
+    def going_over(self) -> dict[str, str]:
+        """The jobs that are above a quota which was lowered, by key, with the quota. Cost O(jobs)."""
+        if self._tree is None:
+            return {}
+        return going_over(usage_of(self._tree, self.book), running_in(self._tree, self.book, self._now()))
 
     # Turns
 
@@ -190,6 +223,8 @@ class Turns:
                 case Start(key=key, is_borrowed=is_borrowed):
                     self._service.metrics.queue_admitted.labels(self._queue_of(key)).inc()
                     self.book.let_go(key, now, is_borrowed=is_borrowed, due_s=self.queues.due(key))
+                    job = self.book.entries[key].job.ref
+                    self._events.dequeued(job, self._queue_of(key), now, is_borrowed=is_borrowed)
                 case Stop(key=key, winner=winner):
                     self._service.metrics.queue_reclaimed.labels(self._queue_of(key)).inc()
                     self._call_back(key, winner)
@@ -212,11 +247,17 @@ class Turns:
         return self.book.take_actions(self._now(), limit)
 
     def record(self) -> None:
-        """Have objects say what is so now."""
+        """Have objects say what is so now, and the first job of each queue that a quota is in its way."""
         self._records.update(self.book, self.queues)
+        now = self._now()
+        for key in self._records.heads:
+            reason = self.queues.why(key)
+            if isinstance(reason, OverQuota):
+                self._events.insufficient(self.book.entries[key].job.ref, reason.text, now)
 
     def _job_gone(self, name: JobName, key: str, now: float) -> None:
         self._names.pop(name, None)
+        self._events.gone(key)
         self._put(JobsBarred(freed=(name,)))  # a later job of the name may be in no queue
         if key in self._refs:
             self.book.job_gone(self._refs.pop(key)[0], now)
@@ -254,24 +295,13 @@ class Turns:
         return unit
 
     def _drain(self, now: float) -> None:
-        """Jobs on borrowed cells leave quotas that were lowered below their use, where these say so."""
+        """Jobs leave quotas that were lowered below their use, where these say so."""
         if self._tree is None or all(quota.drain == WAIT for quota in self._tree.quotas.values()):
             return
-        running = [
-            Running(
-                entry.key,
-                entry.unit.queue,
-                entry.unit.request,
-                entry.since_s,
-                (now - entry.since_s) * entry.unit.leaf_count,
-                entry.kept.is_borrowed and entry.unit.is_preemptible,
-            )
-            for entry in self.book.entries.values()
-            if entry.unit is not None and entry.step.has_cells and entry.unit.queue in self._tree.quotas
-        ]
+        running = running_in(self._tree, self.book, now)
         for key, quota in drained(usage_of(self._tree, self.book), running).items():
             self._service.metrics.queue_reclaimed.labels(self._queue_of(key)).inc()
-            self._call_back(key, f"{quota}, which was lowered")
+            self._call_back(key, f"{quota}, which was lowered", loses_turn=True)
 
     def _queue_of(self, key: str) -> str:
         unit = self.book.entries[key].unit
@@ -290,9 +320,12 @@ class Turns:
             if core is not None:
                 self.queues.runs_on(unit.key, leaves_of(core.state, unit, groups, held))
 
-    def _call_back(self, key: str, winner: str) -> None:
+    def _call_back(self, key: str, winner: str, *, loses_turn: bool = False) -> None:
         """A job gives its cells back: its pods are to end, and new ones get none."""
-        self.book.call_back(key, winner, self._now())
+        self.book.call_back(key, winner, self._now(), loses_turn=loses_turn)
+        self._events.evicted(self.book.entries[key].job.ref, self._queue_of(key), winner, self._now())
+        if loses_turn:
+            self.queues.lost_turn(key)
         self._bar(self.book.entries[key].job.ref.job_name, key)
         self._put(HoldDropped(key))
 
@@ -313,16 +346,6 @@ class Turns:
             self._service.runner.handle(stimulus)
         except UserError as error:
             log.info("the service does not take part", extra={"fields": {"cause": error.message}})
-
-
-def usage_of(tree: QuotaTree, book: Book) -> Usage:
-    """The use of a tree by all jobs that have cells. Cost O(jobs x depth)."""
-    usage = Usage(tree)
-    for entry in book.entries.values():
-        unit = entry.unit
-        if unit is not None and entry.step.has_cells and unit.queue in tree.quotas:
-            usage.take(unit.queue, unit.request, is_preemptible=unit.is_preemptible)
-    return usage
 
 
 def rules_of(queueing: Queueing, tree: QuotaTree | None, cluster: ClusterSpec) -> Rules:

@@ -19,7 +19,7 @@ from hived_extender.queues.reasons import (
 from hived_extender.queues.reservation import Certainty
 from hived_extender.service.certificates import rfc3339
 
-ENQUEUED, DEQUEUED, EVICTED = "Enqueued", "Dequeued", "Preempted"
+ENQUEUED, DEQUEUED, EVICTED, INSUFFICIENT = "Enqueued", "Dequeued", "Preempted", "InsufficientQuota"
 """Reasons of events about jobs."""
 
 
@@ -35,7 +35,7 @@ def sentence(reason: Reason | None, name: Callable[[str], str]) -> str:
         case Leaving(winner=winner):
             return f"its cells go to {name(winner)}" if winner else "it has lost its cells"
         case Held():
-            return "is held: hived release lets it take its turn"
+            return "is held: hived release, or active: true in its QueueUnit, lets it take its turn"
         case OverUserLimit(user=user, limit=limit, waits=True):
             return f"{user} has {limit} jobs that wait before it, as many as the queue looks at"
         case OverUserLimit(user=user, limit=limit):

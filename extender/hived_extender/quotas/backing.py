@@ -41,6 +41,34 @@ def cells_of(cluster: ClusterSpec, resources: Mapping[str, str]) -> dict[str, di
     return found
 
 
+def fit_warnings(tree: QuotaTree, cluster: ClusterSpec, resources: Mapping[str, str]) -> list[str]:
+    """How a tree does not fit the hardware of a cluster: its root, then its leaves. `resources` as for `cells_of`."""
+    return [*root_warnings(tree, devices_of(cluster, resources)), *shape_warnings(tree, cells_of(cluster, resources))]
+
+
+def devices_of(cluster: ClusterSpec, resources: Mapping[str, str]) -> dict[str, int]:
+    """How many devices of each resource the cells of a cluster have. Cost O(entries of the configuration)."""
+    found: dict[str, int] = {}
+    for chain in divide(cluster):
+        leaf_type = chain.levels[-1].cell_type
+        if leaf_type in resources:
+            sku = cluster.sku_types.get(leaf_type)
+            count = chain.leaf_count * (sku.gpu if sku is not None else 1)
+            found[resources[leaf_type]] = found.get(resources[leaf_type], 0) + count
+    return found
+
+
+def root_warnings(tree: QuotaTree, devices: Mapping[str, int]) -> list[str]:
+    """Where the root has more devices than the cluster; an unlimited root has not."""
+    return [
+        f"{quota.name}: max is {quota.max[name]:g} {name}, and the cluster has {count}: quotas below it may "
+        f"promise more than there is; give {count}"
+        for quota in tree.quotas.values()
+        for name, count in devices.items()
+        if not quota.parent and quota.max.get(name, 0.0) > count
+    ]
+
+
 def shape_warnings(tree: QuotaTree, cells: Mapping[str, Mapping[str, Mapping[int, int]]]) -> list[str]:
     """Where a leaf's `min` is no sum of cells of the virtual cluster that backs it, with the nearest sums.
 

@@ -1,7 +1,7 @@
 """How much of a tree is in use, and who may use more: Kube Queue's filter, quota by quota.
 
 For each quota and resource: `used` of all its jobs, and of those that may not be preempted. Of a parent both are the
-sums of its children's. Cost of a change or a question: O(depth x resources), with the hungry O(leaves x resources).
+sums of its children's. Cost of a change or a question: O(depth x resources).
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,6 @@ class _Use(msgspec.Struct):
     kept: dict[str, float]  # the part of its min that it does not lend
     below: dict[str, float]  # the use of its children as it sees them; of a leaf its own
     jobs: int = 0
-    pending: int = 0
 
 
 class Usage:
@@ -58,10 +57,6 @@ class Usage:
         """A job runs no more."""
         self._count(queue, request, -1, is_preemptible=is_preemptible)
 
-    def wait(self, queue: str, count: int) -> None:
-        """So many jobs more, or less, wait in a leaf."""
-        self._uses[queue].pending += count
-
     def used(self, queue: str) -> Mapping[str, float]:
         """The use of a quota, by resource."""
         return self._uses[queue].used
@@ -70,13 +65,8 @@ class Usage:
         """How many jobs of a quota run."""
         return self._uses[queue].jobs
 
-    def refusal(
-        self, queue: str, request: Mapping[str, float], *, is_preemptible: bool = True, heeds_hunger: bool = False
-    ) -> Refusal | None:
-        """Why a job may not run beside all that runs, None if it may. Only jobs that may be preempted go above a min.
-
-        With `heeds_hunger` they do not while another leaf below its own min has jobs that wait.
-        """
+    def refusal(self, queue: str, request: Mapping[str, float], *, is_preemptible: bool = True) -> Refusal | None:
+        """Why a job may not run beside all that runs, None if it may. Only jobs that may be preempted exceed a min."""
         path = self.tree.path(queue)
         for quota in path:
             most = quota.max_jobs
@@ -84,9 +74,6 @@ class Usage:
                 return self._too_many_jobs(quota)
         if not is_preemptible:
             return self._beyond(path, request, is_min=True)
-        if heeds_hunger and self._is_above_min(queue, request) and (hungry := self._hungry(queue)):
-            text = f"Insufficient quota in quota {queue}: {hungry} is below its min and has jobs that wait"
-            return Refusal(queue, "", text)
         return self._beyond(path, request, is_min=False)
 
     def is_within_min(self, queue: str, request: Mapping[str, float]) -> bool:
@@ -171,24 +158,6 @@ class Usage:
             return use.used.get(resource, 0.0)
         own = self._uses[child.name].used.get(resource, 0.0)
         return use.below.get(resource, 0.0) - self.with_lend_limit(child.name, resource) + own
-
-    def _is_above_min(self, queue: str, request: Mapping[str, float]) -> bool:
-        quota, used = self.tree.quotas[queue], self._uses[queue].used
-        return any(
-            used.get(name, 0.0) + amount > self._limit(name, quota.min.get(name, 0.0)) + EPSILON
-            for name, amount in request.items()
-            if name in self._counted
-        )
-
-    def _hungry(self, queue: str) -> str:
-        """The name of another leaf that is below its min in all its resources, with jobs that wait; "" if none is."""
-        for leaf in self.tree.leaves():
-            use = self._uses[leaf.name]
-            if leaf.name == queue or not use.pending or not leaf.min:
-                continue
-            if all(use.used.get(name, 0.0) < self._limit(name, amount) for name, amount in leaf.min.items()):
-                return leaf.name
-        return ""
 
     def _too_many_jobs(self, quota: Quota) -> Refusal:
         jobs, most = self._uses[quota.name].jobs, quota.max_jobs

@@ -13,7 +13,7 @@ import yaml
 from hived_config.errors import ConfigError
 from hived_config.loader import load_text
 from hived_extender.deploy.installation import DIGEST_ANNOTATION, VC_LABEL, digest
-from hived_extender.http.webhook import MUTATE_PATH
+from hived_extender.http.webhook import MUTATE_PATH, VALIDATE_PATH
 
 Object = dict[str, Any]
 Objects = list[Object]
@@ -443,7 +443,7 @@ def lets_hived_alone_write_what_only_hived_writes(objects: Objects) -> Iterator[
 
 def webhooks(objects: Objects) -> Iterator[tuple[str, Object]]:
     """(configuration, webhook)."""
-    for name, each in of_kind(objects, "MutatingWebhookConfiguration"):
+    for name, each in of_kind(objects, "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
         for webhook in each["webhooks"]:
             yield name, webhook
 
@@ -453,9 +453,10 @@ def has_the_webhook_called_where_it_is_served(objects: Objects) -> Iterator[str]
     services = {service["metadata"]["name"]: service for _, service in of_kind(objects, "Service")}
     for name, webhook in webhooks(objects):
         called = webhook["clientConfig"]["service"]
+        path = VALIDATE_PATH if name.startswith("Validating") else MUTATE_PATH
         service = services[called["name"]]
         ports = {port["port"]: port["targetPort"] for port in service["spec"]["ports"]}
-        if called["namespace"] != service["metadata"]["namespace"] or called["path"] != MUTATE_PATH:
+        if called["namespace"] != service["metadata"]["namespace"] or called["path"] != path:
             yield f"{name} calls {called}"
         for template in selected(objects, service["spec"]["selector"]):
             for container in template["spec"]["containers"]:
@@ -477,6 +478,8 @@ def asks_the_webhook_about_our_pods_only(objects: Objects) -> Iterator[str]:
         profile["schedulerName"] for _, config in scheduler_configurations(objects) for profile in config["profiles"]
     }
     for name, webhook in webhooks(objects):
+        if name.startswith("Validating"):
+            continue  # of quota trees
         holds_jobs = webhook["name"].startswith("jobs.") and webhook["failurePolicy"] == "Ignore"
         expressions = [each["expression"] for each in webhook.get("matchConditions", ())]
         known = [set(json.loads(text.removeprefix("object.spec.schedulerName in "))) for text in expressions]
@@ -488,6 +491,16 @@ def asks_the_webhook_about_our_pods_only(objects: Objects) -> Iterator[str]:
                 yield f"{name} is asked about {each}"
         if webhook["sideEffects"] != "None" or webhook["timeoutSeconds"] > 5:
             yield f"{name} may hold up the API server"
+
+
+@rule
+def lets_quota_trees_pass_while_nobody_checks_them(objects: Objects) -> Iterator[str]:
+    for name, each in of_kind(objects, "ValidatingWebhookConfiguration"):
+        for webhook in each["webhooks"]:
+            if [rule["resources"] for rule in webhook["rules"]] != [["elasticquotatrees"]]:
+                yield f"{name} is asked about {webhook['rules']}"
+            if webhook["failurePolicy"] != "Ignore" or webhook["sideEffects"] != "None":
+                yield f"{name} keeps trees from being changed, which are checked again when they are read"
 
 
 @rule

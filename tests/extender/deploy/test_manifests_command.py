@@ -16,7 +16,7 @@ from hived_extender.pods.wire import ENABLE_LIMIT
 from hived_jobs import roles
 from hived_jobs.submission import Submission
 from tests.extender.deploy.installations import CA, SAMPLES, manifests
-from tests.extender.deploy.rules import of_kind, scheduler_configurations, webhooks
+from tests.extender.deploy.rules import RULES, of_kind, scheduler_configurations, webhooks
 
 TWO_VCS = """\
 physicalCluster:
@@ -325,6 +325,18 @@ def test_pods_of_other_schedulers_are_asked_about_where_the_configuration_refuse
     of_others, with_devices = (each["expression"] for each in refusing["matchConditions"])
     assert of_others == f"!({isolating['matchConditions'][0]['expression']})"
     assert with_devices.count('r in ["nvidia.com/gpu"]') == 2
+
+
+def test_quota_trees_are_checked_where_the_configuration_has_queues(tmp_path: Path) -> None:
+    config = tmp_path / "hivedscheduler.yaml"
+    config.write_text(f"queues: {{enabled: true}}\n{(SAMPLES / 'racks.yaml').read_text()}")
+    words = ("--config", str(config), "--webhook", str(CA), "--namespace", "gpus", "--without-queue-kinds")
+    objects = manifests(*words)
+    hooks = {webhook["name"]: webhook for _, webhook in webhooks(objects)}
+    checking, holding = (hooks[f"{each}.hivedscheduler.microsoft.com"] for each in ("quotas", "jobs"))
+    assert checking["clientConfig"]["caBundle"] == holding["clientConfig"]["caBundle"]
+    assert checking["clientConfig"]["service"]["namespace"] == "gpus"
+    assert {rule: list(check(objects)) for rule, check in RULES.items()} == {rule: [] for rule in RULES}
 
 
 def test_a_configuration_that_refuses_pods_in_vain_is_warned_of(tmp_path: Path) -> None:

@@ -55,6 +55,12 @@ def rewrite(objects: Objects, old: str, new: str, name: str = SCHEDULER_CONFIG) 
         data[key] = data[key].replace(old, new)
 
 
+def validating(**changes: object) -> Object:
+    """A webhook of quota trees, but for some changes."""
+    sound = {"failurePolicy": "Ignore", "sideEffects": "None", "rules": [{"resources": ["elasticquotatrees"]}]}
+    return {"kind": "ValidatingWebhookConfiguration", "metadata": {"name": "hived"}, "webhooks": [sound | changes]}
+
+
 def webhook(objects: Objects) -> Object:
     return find(objects, "MutatingWebhookConfiguration")["webhooks"][0]
 
@@ -174,6 +180,8 @@ CHANGES: list[tuple[str, Callable[[Objects], object]]] = [
     (HIVED_ALONE, lambda o: policy(o)["validations"][0].update(expression="variables.written.size() == 0")),
     (HIVED_ALONE, lambda o: policy(o)["validations"][0].pop("reason")),
     (HIVED_ALONE, lambda o: find(o, "ClusterRole", "hived-viewer")["rules"].append(OURS)),
+    ("lets_quota_trees_pass_while_nobody_checks_them", lambda o: o.append(validating(failurePolicy="Fail"))),
+    ("lets_quota_trees_pass_while_nobody_checks_them", lambda o: o.append(validating(rules=[{"resources": ["pods"]}]))),
     ("holds_a_lease_it_may_hold", lambda o: container(o)["args"].remove("--leader-elect")),
     ("holds_a_lease_it_may_hold", lambda o: find(o, "Role", ELECTION)["rules"][1].update(resourceNames=["x"])),
     ("says_what_it_belongs_to", lambda o: find(o, "ConfigMap", SCHEDULER_CONFIG)["metadata"].pop("labels")),

@@ -54,6 +54,7 @@ class Jobs:
 
     def __init__(self, running: Embedded, kube: KubeClient) -> None:
         self.running, self.kube = running, kube
+        self.inspector = Inspector(running.extender.url)
 
     def create(
         self, name: str, vc: str = "a", *, gpus: int = 8, pods: int = 1, priority: str = "10", seconds: str = FOR_EVER,
@@ -98,6 +99,16 @@ class Jobs:
         found = {one["metadata"]["name"]: one for one in self.kube.get(UNITS)["items"]}
         return str(found.get(unit, {}).get("status", {}).get("phase", ""))
 
+    def state(self, name: str) -> str:
+        """How hived shows a job, "" if it is in no queue."""
+        found = self.inspector.queued_job(name)
+        return "" if found is None else found.state
+
+    def reason(self, name: str) -> str:
+        """Why a job is where it is, "" if it is in no queue."""
+        found = self.inspector.queued_job(name)
+        return "" if found is None else found.reason
+
     def queued(self, path: str) -> list[str]:
         """The names of the units that wait in a queue, by its object."""
         for queue in self.kube.get(QUEUES)["items"]:
@@ -107,9 +118,8 @@ class Jobs:
 
     def push(self, config: str) -> None:
         """Have another configuration come into force."""
-        inspector = Inspector(self.running.extender.url)
         base = self.running.extender.configurations.describe().version
-        ConfigClient(inspector).push(ConfigPushArgs(config, base_version=base, allow_downgrade=True))
+        ConfigClient(self.inspector).push(ConfigPushArgs(config, base_version=base, allow_downgrade=True))
 
     def expect(self, *conditions: Callable[[], bool]) -> None:
         """Each becomes true soon, in this order."""

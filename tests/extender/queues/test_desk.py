@@ -1,12 +1,15 @@
 """Jobs wait as jobs on an embedded cluster: held, let go, called back, and told of in Kube Queue's words."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hived_extender.queues.kept import STATE
+from hived_extender.queues.tree_warnings import tree_warnings
+from hived_extender.quotas.reading import read_tree
 from tests.extender.queues.embedded_jobs import (
     CONFIG,
     GPU,
@@ -14,7 +17,9 @@ from tests.extender.queues.embedded_jobs import (
     PODS,
     PREFIX,
     PYTORCH_JOBS,
+    QUEUES,
     TREES,
+    UNITS,
     Jobs,
     jobs_on,
     template,
@@ -189,10 +194,16 @@ def told(jobs: Jobs, reason: str) -> list[str]:
     return [event["message"] for event in events if event["reason"] == reason]
 
 
-def shared_tree(most: int) -> dict[str, Any]:
+def shared_tree(most: int, policy: str = "preempt-newest") -> dict[str, Any]:
     """Namespace default has a guarantee of one node of b, and may use more."""
-    attributes = {f"{PREFIX}virtual-cluster": "b", f"{PREFIX}over-quota": "preempt-newest"}
-    child = {"name": "team", "min": {GPU: 8}, "max": {GPU: most}, "namespaces": ["default"], "attributes": attributes}
+    attributes = {f"{PREFIX}virtual-cluster": "b", f"{PREFIX}over-quota": policy}
+    child = {
+        "name": "team",
+        "min": {GPU: min(8, most)},
+        "max": {GPU: most},
+        "namespaces": ["default"],
+        "attributes": attributes,
+    }
     root = {"name": "root", "min": {GPU: 16}, "max": {GPU: 16}, "children": [child]}
     return {"metadata": {"name": "elasticquotatree"}, "spec": {"root": root}}
 
@@ -207,6 +218,84 @@ def test_a_quota_that_is_lowered_calls_the_newest_borrower_back(jobs: Jobs) -> N
     jobs.kube.patch(f"{TREES}/elasticquotatree", {"spec": shared_tree(8)["spec"]})
     jobs.expect(lambda: jobs.waits("more"))
     assert jobs.runs("own")
+
+
+def two_halves(jobs: Jobs, policy: str) -> None:
+    """Two jobs of half a node run on the guaranteed cells of b, whose quota is lowered to half a node then."""
+    jobs.kube.create(TREES, shared_tree(16, policy))
+    jobs.expect(lambda: jobs.running.extender.queues.quotas.tree is not None)
+    for name in ("older", "newer"):
+        jobs.create(name, "b", gpus=4)
+        jobs.expect(partial(jobs.runs, name))
+    assert [jobs.state(name) for name in ("older", "newer")] == ["Running", "Running"]
+    jobs.kube.patch(f"{TREES}/elasticquotatree", {"spec": shared_tree(4, policy)["spec"]})
+
+
+def test_a_quota_that_is_lowered_calls_a_job_back_from_its_own_cells_until_it_is_raised(jobs: Jobs) -> None:
+    two_halves(jobs, "preempt-newest")
+    jobs.expect(lambda: jobs.waits("newer"), lambda: jobs.queued("root/team") == ["newer"])
+    assert jobs.runs("older")
+    jobs.kube.patch(f"{TREES}/elasticquotatree", {"spec": shared_tree(8)["spec"]})
+    jobs.expect(lambda: jobs.runs("newer", "older"))
+
+
+def test_a_quota_that_is_lowered_and_waits_shows_who_is_above_it(jobs: Jobs) -> None:
+    two_halves(jobs, "wait")
+    jobs.expect(lambda: "above quota root/team, which was lowered" in jobs.reason("newer"))
+    assert jobs.runs("older", "newer")
+    assert jobs.reason("older") == "runs on cells of its own virtual cluster"
+
+
+def test_the_author_of_a_lower_quota_is_told_who_would_be_above_it(jobs: Jobs) -> None:
+    jobs.kube.create(TREES, shared_tree(16))
+    desk = jobs.running.extender.queues
+    jobs.expect(lambda: desk.quotas.tree is not None)
+    jobs.create("own", "b")
+    jobs.expect(lambda: jobs.runs("own"))
+    jobs.create("more", "b")
+    jobs.expect(lambda: jobs.runs("more"))
+
+    def warned(most: int, policy: str, name: str = "elasticquotatree") -> list[str]:
+        given = shared_tree(most, policy)
+        return tree_warnings(desk, {"metadata": {"name": name, "namespace": "kube-system"}}, read_tree(given))
+
+    above = "root/team: jobs that run use 8 nvidia.com/gpu more than its max; "
+    assert warned(16, "wait") == []
+    assert warned(8, "wait") == [f"{above}these run until they end: Job/default/more"]
+    called_back = "by policy preempt-newest these are called back, if they may be: Job/default/more"
+    assert warned(8, "preempt-newest") == [above + called_back]
+    assert warned(16, "wait", "another") == [
+        "only the oldest tree counts, which is kube-system/elasticquotatree: change that one, or delete it"
+    ]
+
+
+# Events
+
+
+def job_events(jobs: Jobs, name: str) -> list[str]:
+    """The reasons of events at a job."""
+    events = jobs.kube.get("/api/v1/namespaces/default/events")["items"]
+    about = [each for each in events if each["involvedObject"]["kind"] == "Job"]
+    return sorted(each["reason"] for each in about if each["involvedObject"]["name"] == name)
+
+
+def test_events_at_a_job_tell_its_course(jobs: Jobs) -> None:
+    jobs.create("own", "a")
+    jobs.expect(lambda: jobs.runs("own"))
+    jobs.create("ahead", "a")
+    jobs.expect(lambda: jobs.runs("ahead"))
+    jobs.create("owner", "b")
+    jobs.expect(lambda: jobs.runs("owner"))
+    jobs.expect(lambda: job_events(jobs, "ahead") == ["Dequeued", "Enqueued", "Preempted"])
+    jobs.expect(lambda: job_events(jobs, "owner") == ["Dequeued", "Enqueued"])
+
+
+def test_the_first_job_of_a_queue_is_told_that_its_quota_is_used_up(jobs: Jobs) -> None:
+    jobs.kube.create(TREES, fleet_tree())
+    jobs.expect(lambda: jobs.running.extender.queues.quotas.tree is not None)
+    for name in ("one", "two"):
+        jobs.create(name, "b", gpus=1)
+    jobs.expect(lambda: "InsufficientQuota" in job_events(jobs, "two"))
 
 
 # Restarts
@@ -250,6 +339,57 @@ def test_jobs_that_hived_holds_are_let_go_where_queues_are_switched_off(tmp_path
         jobs.push(CONFIG)
         jobs.expect(lambda: jobs.queued("b") == ["held-by-author"])
         assert jobs.runs("held-by-hived")
+
+
+def queue_named(jobs: Jobs, path: str) -> str:
+    """The path of the object of a queue."""
+    found = [
+        one["metadata"]["name"]
+        for one in jobs.kube.get(QUEUES)["items"]
+        if one["metadata"]["annotations"][f"{PREFIX}quota"] == path
+    ]
+    return f"{QUEUES}/{found[0]}" if found else ""
+
+
+def policies(jobs: Jobs) -> dict[str, str]:
+    """The policies of the queues with jobs."""
+    return {one.name: one.policy for one in jobs.inspector.queues()}
+
+
+def test_a_queue_object_changes_the_policy_of_its_queue(jobs: Jobs) -> None:
+    jobs.create("first", "b")
+    jobs.expect(lambda: bool(queue_named(jobs, "b")))
+    jobs.kube.patch(queue_named(jobs, "b"), {"spec": {"queuePolicy": "Block"}})
+    jobs.expect(lambda: policies(jobs)["b"] == "Block", lambda: jobs.runs("first"))
+
+
+def test_a_wrong_policy_of_a_queue_object_gets_an_event_and_changes_nothing(jobs: Jobs) -> None:
+    jobs.create("first", "b")
+    jobs.expect(lambda: bool(queue_named(jobs, "b")))
+    jobs.kube.patch(queue_named(jobs, "b"), {"spec": {"queuePolicy": "Blok"}})
+    events = "/api/v1/namespaces/kube-queue/events"
+    jobs.expect(
+        lambda: any(
+            one["reason"] == "InvalidQueue" and "'Blok'" in one["message"] for one in jobs.kube.get(events)["items"]
+        )
+    )
+    assert policies(jobs)["b"] == "hived"
+
+
+def test_an_inactive_unit_waits_until_it_is_active_again(jobs: Jobs) -> None:
+    jobs.create("first", "b")
+    jobs.expect(lambda: jobs.runs("first"))
+    jobs.create("second", "b")
+    jobs.expect(lambda: jobs.phase("second") == "Enqueued")
+    jobs.kube.patch(f"{UNITS}/second", {"spec": {"active": False}})
+    jobs.expect(lambda: jobs.state("second") == "Held")
+    jobs.create("third", "b")
+    jobs.delete("first")
+    jobs.expect(lambda: jobs.runs("third"))
+    assert jobs.waits("second")
+    jobs.delete("third")
+    jobs.kube.patch(f"{UNITS}/second", {"spec": {"active": True}})
+    jobs.expect(lambda: jobs.runs("second"))
 
 
 # Jobs that change while they run

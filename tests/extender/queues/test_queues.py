@@ -242,7 +242,7 @@ def test_queues_that_are_rebuilt_go_on_in_the_same_order() -> None:
     desk.queues.moved("a6", "front")
     desk.turn()
     memos = desk.queues.dump()
-    after = rebuilt(SPEC, [(each, memos[each.key]) for each in units], desk.queues.rules)
+    after = rebuilt(SPEC, [(each, memos[each.key]) for each in units], desk.queues._table.rules)
     after.turn(desk.now, desk.live)
     assert after.order("A") == desk.queues.order("A")
     assert [after.own_cells(each.key) for each in units] == [desk.queues.own_cells(each.key) for each in units]

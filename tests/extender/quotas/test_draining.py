@@ -2,7 +2,7 @@
 
 import pytest
 
-from hived_extender.quotas.draining import Running, drained
+from hived_extender.quotas.draining import Running, drained, going_over
 from hived_extender.quotas.reading import DRAIN
 from hived_extender.quotas.tree import QuotaTree
 from hived_extender.quotas.usage import Usage
@@ -61,3 +61,20 @@ def test_a_job_counts_for_its_quota_and_all_above() -> None:
     found = tree(quota("a", {}, {GPU: 8}, attributes={DRAIN: "preempt-newest"}, children=[inner]))
     jobs = [Running(str(number), "root/a/b", {GPU: 4}, float(number)) for number in range(3)]
     assert list(drained(used(found, jobs), jobs)) == ["2"]
+
+
+def test_borrowers_leave_before_newer_jobs_on_their_own_cells() -> None:
+    jobs = [Running("own", "root/a", {GPU: 4}, 9.0), Running("borrower", "root/a", {GPU: 4}, 1.0, is_borrowed=True)]
+    assert list(drained(used(lowered("preempt-newest", 4), jobs), jobs)) == ["borrower"]
+    assert list(drained(used(lowered("preempt-newest", 3), jobs), jobs)) == ["borrower", "own"]
+
+
+def test_the_newest_are_above_a_quota_that_waits() -> None:
+    assert going_over(used(lowered("wait", 8), JOBS), JOBS) == {"new": "root/a"}
+    assert going_over(used(lowered("wait", 12), JOBS), JOBS) == {}
+
+
+def test_jobs_that_may_not_be_preempted_are_above_a_quota_last() -> None:
+    jobs = [Running("fixed", "root/a", {GPU: 4}, 9.0, is_preemptible=False), JOBS[0]]
+    assert list(going_over(used(lowered("wait", 4), jobs), jobs)) == ["old"]
+    assert list(going_over(used(lowered("wait", 0), jobs), jobs)) == ["old", "fixed"]

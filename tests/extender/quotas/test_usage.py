@@ -38,28 +38,19 @@ def playing(case: dict[str, Any]) -> Usage:
     usage = Usage(read(case["tree"]))
     for queue, gpus, *words in case["runs"]:
         usage.take(f"root/{queue}", {GPU: float(gpus)}, is_preemptible="fixed" not in words)
-    for queue, count in case.get("waits", {}).items():
-        usage.wait(f"root/{queue}", count)
     return usage
 
 
-def verdict(case: dict[str, Any], *, heeds_hunger: bool) -> str | None:
+def verdict(case: dict[str, Any]) -> str | None:
     """The quota that refuses the job of a case."""
     queue, gpus, *words = case["job"]
-    found = playing(case).refusal(
-        f"root/{queue}", {GPU: float(gpus)}, is_preemptible="fixed" not in words, heeds_hunger=heeds_hunger
-    )
+    found = playing(case).refusal(f"root/{queue}", {GPU: float(gpus)}, is_preemptible="fixed" not in words)
     return None if found is None else found.quota
 
 
 @pytest.mark.parametrize("case", FILE["cases"], ids=lambda case: case["says"])
 def test_the_filter(case: dict[str, Any]) -> None:
-    assert verdict(case, heeds_hunger=False) == case.get("refused")
-
-
-@pytest.mark.parametrize("case", FILE["hungry"], ids=lambda case: case["says"])
-def test_the_hungry(case: dict[str, Any]) -> None:
-    assert verdict(case, heeds_hunger=True) == case.get("refused")
+    assert verdict(case) == case.get("refused")
 
 
 @pytest.mark.parametrize("case", FILE["shares"], ids=lambda case: case["says"])
@@ -70,7 +61,7 @@ def test_the_order_across_queues(case: dict[str, Any]) -> None:
 
 
 def test_the_table_has_sixty_cases() -> None:
-    assert sum(len(FILE[part]) for part in ("cases", "hungry", "shares")) >= 60
+    assert sum(len(FILE[part]) for part in ("cases", "shares")) >= 60
 
 
 def test_a_refusal_is_said_in_kube_queues_words() -> None:
@@ -91,15 +82,6 @@ def test_use_within_min_is_guaranteed() -> None:
 def test_a_resource_that_no_min_names_is_no_obstacle_for_a_job_that_may_not_be_preempted() -> None:
     usage = playing({"tree": "flat", "runs": []})
     assert usage.refusal("root/a", {GPU: 8.0, "cpu": 96.0}, is_preemptible=False) is None
-
-
-def test_a_leaf_at_one_of_its_min_is_not_hungry() -> None:
-    total = {GPU: 16, "cpu": 64}
-    children = [quota(name, {GPU: 8, "cpu": 32}, total) for name in ("a", "b")]
-    usage = Usage(read_tree({"spec": {"root": quota("root", total, total, children=children)}}))
-    usage.take("root/b", {GPU: 8.0, "cpu": 1.0})
-    usage.wait("root/b", 1)
-    assert usage.refusal("root/a", {GPU: 8.0, "cpu": 33.0}, heeds_hunger=True) is None
 
 
 def reserved(tree: QuotaTree, used: dict[str, float], name: str) -> float:

@@ -1,0 +1,130 @@
+"""Events at job objects in Kube Queue's words: a job waits in a queue, leaves it, or is called back, and why it waits.
+
+Turns note, and the desk writes a few at a time outside of its lock. A job has as many tokens as pods have for their
+events; a message that repeats, or finds no token, is not written. Of too many jobs the one that was silent for longest
+is forgotten.
+"""
+
+import logging
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable
+
+import msgspec
+
+from hived_extender.job_kinds.job import JobRef
+from hived_extender.kube.client import KubeError
+from hived_extender.kube.events import NORMAL, WARNING, EventRecorder
+from hived_extender.queues.words import DEQUEUED, ENQUEUED, EVICTED, INSUFFICIENT
+
+log = logging.getLogger(__name__)
+
+TOKENS, TOKEN_S = 25.0, 300.0
+"""Events that a job may have at once, and after how many seconds it may have another one."""
+
+KEPT_BACK = 12.0
+"""Tokens that reasons of waiting, which change all the time, leave to other events."""
+
+MOST_JOBS, MOST_NOTES = 16_384, 8
+NEW_S = 60.0
+"""A job that is older was told that it waits, perhaps by another replica."""
+
+_KEY_PARTS = 4
+_TYPES = {EVICTED: WARNING}
+
+
+class _Of(msgspec.Struct):
+    """The notes about one job, and its tokens at a moment."""
+
+    job: JobRef
+    tokens: float
+    at_s: float
+    notes: deque[tuple[str, str]]
+    last: tuple[str, str] = ("", "")
+
+
+class JobEvents:
+    """See the module. Thread-safe; one thread writes."""
+
+    def __init__(self, recorder: EventRecorder) -> None:
+        self._recorder = recorder
+        self._lock = threading.Lock()
+        self._jobs: OrderedDict[str, _Of] = OrderedDict()
+        self._due: dict[str, None] = {}
+
+    def enqueued(self, job: JobRef, queue: str, age_s: float, now: float) -> None:
+        """A job has come into a queue; nothing is said of an old one."""
+        if age_s < NEW_S:
+            self._note(job, ENQUEUED, f"waits in queue {queue}", now)
+
+    def dequeued(self, job: JobRef, queue: str, now: float, *, is_borrowed: bool) -> None:
+        """Cells for all pods of a job are held."""
+        cells = "idle cells, which may be taken back" if is_borrowed else "cells of its virtual cluster"
+        self._note(job, DEQUEUED, f"leaves queue {queue}: its whole gang has {cells}", now)
+
+    def evicted(self, job: JobRef, queue: str, winner: str, now: float) -> None:
+        """A job is called back. `winner` is the key of the one that gets its cells, or other words; "" for nobody."""
+        why = f"its cells go to {_named(winner, job.namespace)}" if winner else "it has no cells any more"
+        self._note(job, EVICTED, f"{why}; it waits again at its old place in queue {queue}", now)
+
+    def insufficient(self, job: JobRef, text: str, now: float) -> None:
+        """A quota refuses the first job of a queue, in Kube Queue's words."""
+        self._note(job, INSUFFICIENT, text, now, kept_back=KEPT_BACK)
+
+    def gone(self, key: str) -> None:
+        """A job is gone or over: nothing more is said of it."""
+        with self._lock:
+            self._jobs.pop(key, None)
+            self._due.pop(key, None)
+
+    def write(self, limit: int, may_write: Callable[[], bool]) -> int:
+        """Write at most so many events, those that wait longest first; returns how many. Raises nothing."""
+        count = 0
+        while count < limit and may_write() and (taken := self._take()) is not None:
+            job, reason, message = taken
+            count += 1
+            try:
+                kind = f"{job.api_version}/{job.kind}"
+                self._recorder.record(job, _TYPES.get(reason, NORMAL), reason, message, about=kind)
+            except KubeError as error:
+                log.warning("event not written", extra={"fields": {"job": str(job), "reason": str(error)}})
+        return count
+
+    def _take(self) -> tuple[JobRef, str, str] | None:
+        with self._lock:
+            key = next(iter(self._due), None)
+            if key is None:
+                return None
+            del self._due[key]
+            found = self._jobs[key]
+            reason, message = found.notes.popleft()
+            if found.notes:
+                self._due[key] = None
+            return found.job, reason, message
+
+    def _note(self, job: JobRef, reason: str, message: str, now: float, kept_back: float = 0.0) -> None:
+        with self._lock:
+            self._note_locked(job, reason, message, now, kept_back)
+
+    def _note_locked(self, job: JobRef, reason: str, message: str, now: float, kept_back: float) -> None:
+        found = self._jobs.get(job.key)
+        if found is None:
+            found = self._jobs[job.key] = _Of(job, TOKENS, now, deque(maxlen=MOST_NOTES))
+            if len(self._jobs) > MOST_JOBS:
+                self._due.pop(self._jobs.popitem(last=False)[0], None)
+        self._jobs.move_to_end(job.key)
+        found.tokens = min(TOKENS, found.tokens + max(0.0, now - found.at_s) / TOKEN_S)
+        found.at_s = now
+        if found.last == (reason, message) or found.tokens < 1.0 + kept_back:
+            return
+        found.tokens, found.last = found.tokens - 1.0, (reason, message)
+        found.notes.append((reason, message))
+        self._due.setdefault(job.key)
+
+
+def _named(winner: str, namespace: str) -> str:
+    """The name of a job by its key, but its uid alone if it is somebody else's."""
+    parts = winner.split("/")
+    if len(parts) != _KEY_PARTS or " " in winner:
+        return winner
+    return "/".join(parts[:-1]) if parts[1] == namespace else f"job {parts[-1]}"

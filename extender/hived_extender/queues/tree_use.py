@@ -1,0 +1,76 @@
+"""The use of a quota tree by jobs that have cells, and which jobs would be above another tree."""
+
+from collections.abc import Sequence
+
+from hived.errors import UserError
+from hived_extender.queues.book import Book, Entry
+from hived_extender.quotas.draining import WAIT, Running, going_over
+from hived_extender.quotas.naming import quota_of
+from hived_extender.quotas.tree import QuotaTree
+from hived_extender.quotas.usage import Usage
+
+MOST_NAMED = 5
+"""Jobs in one sentence."""
+
+
+def usage_of(tree: QuotaTree, book: Book) -> Usage:
+    """The use of a tree by all jobs that have cells. Cost O(jobs x depth)."""
+    usage = Usage(tree)
+    for entry in book.entries.values():
+        unit = entry.unit
+        if unit is not None and entry.step.has_cells and unit.queue in tree.quotas:
+            usage.take(unit.queue, unit.request, is_preemptible=unit.is_preemptible)
+    return usage
+
+
+def running_in(tree: QuotaTree, book: Book, now: float) -> list[Running]:
+    """The jobs with cells in quotas of a tree. Cost O(jobs)."""
+    return [
+        _running(entry, entry.unit.queue, now)
+        for entry in book.entries.values()
+        if entry.unit is not None and entry.step.has_cells and entry.unit.queue in tree.quotas
+    ]
+
+
+def _running(entry: Entry, queue: str, now: float) -> Running:
+    unit = entry.unit
+    assert unit is not None  # else it has no cells
+    ran_s = now - entry.since_s
+    return Running(
+        entry.key, queue, unit.request, entry.since_s, ran_s * unit.leaf_count, unit.is_preemptible,
+        entry.kept.is_borrowed,
+    )  # fmt: skip
+
+
+def lowered_by(tree: QuotaTree, book: Book, now: float) -> list[str]:
+    """Which jobs would be above the quotas of another tree, a sentence for each quota. Cost O(jobs)."""
+    usage, running = Usage(tree), list[Running]()
+    for entry in book.entries.values():
+        unit, queue = entry.unit, _leaf_of(tree, entry)
+        if unit is not None and queue and entry.step.has_cells:
+            usage.take(queue, unit.request, is_preemptible=unit.is_preemptible)
+            running.append(_running(entry, queue, now))
+    above = going_over(usage, running)
+    found = []
+    for name, excess in usage.over().items():
+        jobs = [str(book.entries[key].job.ref) for key, quota in above.items() if quota == name]
+        amounts = ", ".join(f"{amount:g} {resource}" for resource, amount in excess.items())
+        found.append(f"{name}: jobs that run use {amounts} more than its max; {_fate(tree.quotas[name].drain, jobs)}")
+    return found
+
+
+def _fate(policy: str, jobs: Sequence[str]) -> str:
+    """The sentence about the jobs above a quota: none if those of a quota below are enough."""
+    if not jobs:
+        return "they leave with those of another quota"
+    more = f" and {len(jobs) - MOST_NAMED} more" if len(jobs) > MOST_NAMED else ""
+    does = "these run until they end" if policy == WAIT else f"by policy {policy} these are called back, if they may be"
+    return f"{does}: {', '.join(jobs[:MOST_NAMED])}{more}"
+
+
+def _leaf_of(tree: QuotaTree, entry: Entry) -> str:
+    try:
+        leaf = quota_of(tree, entry.job.labels, entry.job.ref.namespace)
+    except UserError:
+        return ""
+    return "" if leaf is None else leaf.name

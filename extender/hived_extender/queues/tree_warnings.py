@@ -1,0 +1,26 @@
+"""Warnings about a quota tree at its admission that follow from the jobs that run now; for any thread."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from hived_extender.queues.desk import QueueDesk
+from hived_extender.queues.tree_use import lowered_by
+from hived_extender.quotas.tree import QuotaTree
+
+LOCK_S = 1.0
+"""How long a review waits for a turn; the API server waits for the review."""
+
+
+def tree_warnings(desk: QueueDesk, document: Mapping[str, Any], tree: QuotaTree) -> list[str]:
+    """Which jobs would be above the quotas of a tree, and whether another tree counts. Cost O(jobs)."""
+    found = []
+    if other := desk.quotas.older_than(document):
+        found.append(f"only the oldest tree counts, which is {other}: change that one, or delete it")
+    if not desk.lock.acquire(timeout=LOCK_S):
+        return [*found, "whether jobs are above it is not known at the moment: see hived get queue afterwards"]
+    try:
+        turns = desk.turns
+        return found if turns is None else [*found, *lowered_by(tree, turns.book, time.time())]
+    finally:
+        desk.lock.release()

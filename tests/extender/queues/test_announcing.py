@@ -1,0 +1,161 @@
+"""Events at job objects: their words, and how few there are."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from hived_extender.job_kinds.job import JobRef
+from hived_extender.kube.client import KubeError
+from hived_extender.kube.events import EventRecorder
+from hived_extender.queues.announcing import KEPT_BACK, MOST_JOBS, NEW_S, TOKEN_S, TOKENS, JobEvents
+
+
+class Api:
+    """Takes events in; refuses all calls while it is away."""
+
+    def __init__(self) -> None:
+        self.events: list[Mapping[str, Any]] = []
+        self.is_away = False
+
+    def create(self, path: str, body: Mapping[str, Any]) -> Any:
+        if self.is_away:
+            raise KubeError(503, "NoAnswer", "away")
+        self.events.append(body)
+
+    def patch(self, path: str, body: Mapping[str, Any]) -> Any:
+        self.events.append({"counted": path})
+
+    def get(self, path: str, item_type: type[Any]) -> Any:
+        raise KubeError(404, "NotFound", path)
+
+    def told(self) -> list[tuple[str, str]]:
+        return [(each["reason"], each["message"]) for each in self.events]
+
+
+class Case:
+    """Events, and all that was written of them."""
+
+    def __init__(self) -> None:
+        self.api = Api()
+        self.events = JobEvents(EventRecorder(self.api, "hived"))
+
+    def write(self, limit: int = 1000) -> int:
+        return self.events.write(limit, lambda: True)
+
+
+def ref(name: str = "train") -> JobRef:
+    return JobRef("kubeflow.org/v1", "PyTorchJob", "team", name, f"u-{name}")
+
+
+def test_the_course_of_a_job_is_told_in_its_order() -> None:
+    case = Case()
+    case.events.enqueued(ref(), "root/a", 1.0, 0.0)
+    case.events.dequeued(ref(), "root/a", 1.0, is_borrowed=True)
+    case.events.evicted(ref(), "root/a", "Job/team/owner/u-1", 2.0)
+    case.events.dequeued(ref(), "root/a", 3.0, is_borrowed=False)
+    case.write()
+    assert case.api.told() == [
+        ("Enqueued", "waits in queue root/a"),
+        ("Dequeued", "leaves queue root/a: its whole gang has idle cells, which may be taken back"),
+        ("Preempted", "its cells go to Job/team/owner; it waits again at its old place in queue root/a"),
+        ("Dequeued", "leaves queue root/a: its whole gang has cells of its virtual cluster"),
+    ]
+
+
+def test_an_event_is_about_the_job_object() -> None:
+    case = Case()
+    case.events.enqueued(ref(), "a", 0.0, 0.0)
+    case.write()
+    assert case.api.events[0]["involvedObject"] == {
+        "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "namespace": "team", "name": "train", "uid": "u-train",
+    }  # fmt: skip
+
+
+def test_a_winner_of_another_namespace_is_named_by_its_uid_alone() -> None:
+    case = Case()
+    case.events.evicted(ref(), "a", "Job/secret/owner/u-1", 0.0)
+    case.write()
+    assert case.api.told()[0][1] == "its cells go to job u-1; it waits again at its old place in queue a"
+
+
+def test_words_in_place_of_a_winner_stay_as_they_are() -> None:
+    case = Case()
+    case.events.evicted(ref(), "a", "root/a, which was lowered", 0.0)
+    case.write()
+    assert case.api.told()[0][1].startswith("its cells go to root/a, which was lowered; ")
+
+
+def test_an_old_job_is_not_told_again_that_it_waits() -> None:
+    case = Case()
+    case.events.enqueued(ref(), "a", NEW_S, 0.0)
+    assert case.write() == 0
+
+
+def test_the_same_reason_is_written_once() -> None:
+    case = Case()
+    for now in range(100):
+        case.events.insufficient(ref(), "Insufficient quota", float(now))
+        case.write()
+    assert case.api.told() == [("InsufficientQuota", "Insufficient quota")]
+
+
+def test_reasons_that_change_all_the_time_leave_tokens_to_other_events() -> None:
+    case = Case()
+    for number in range(100):
+        case.events.insufficient(ref(), f"used {number}", 0.0)
+        case.write()
+    assert len(case.api.events) == TOKENS - KEPT_BACK
+    case.events.dequeued(ref(), "a", 0.0, is_borrowed=False)
+    assert case.write() == 1
+
+
+def test_a_job_that_comes_and_goes_has_so_many_events_and_gets_more_with_time() -> None:
+    case = Case()
+    for number in range(100):
+        case.events.evicted(ref(), f"a{number}", "", 0.0)
+        case.write()
+    assert len(case.api.events) == TOKENS
+    case.events.evicted(ref(), "b", "", TOKEN_S)
+    assert case.write() == 1
+
+
+def test_few_events_are_written_at_a_time_those_of_each_job_in_turn() -> None:
+    case = Case()
+    for name in ("x", "y"):
+        case.events.enqueued(ref(name), "a", 0.0, 0.0)
+        case.events.dequeued(ref(name), "a", 0.0, is_borrowed=False)
+    assert (case.write(3), case.write(3)) == (3, 1)
+    names = [each["involvedObject"]["name"] for each in case.api.events]
+    assert names == ["x", "y", "x", "y"]
+
+
+def test_nothing_is_said_of_a_job_that_is_gone() -> None:
+    case = Case()
+    case.events.enqueued(ref(), "a", 0.0, 0.0)
+    case.events.gone(ref().key)
+    assert case.write() == 0
+
+
+def test_nothing_is_written_by_a_replica_that_does_not_lead() -> None:
+    case = Case()
+    case.events.enqueued(ref(), "a", 0.0, 0.0)
+    assert case.events.write(10, lambda: False) == 0
+    assert case.write() == 1
+
+
+def test_an_api_server_that_is_away_stops_nothing() -> None:
+    case = Case()
+    case.api.is_away = True
+    case.events.enqueued(ref(), "a", 0.0, 0.0)
+    assert case.write() == 1
+    case.api.is_away = False
+    case.events.dequeued(ref(), "a", 1.0, is_borrowed=False)
+    case.write()
+    assert [reason for reason, _ in case.api.told()] == ["Dequeued"]
+
+
+def test_too_many_jobs_push_out_the_one_that_was_silent_longest() -> None:
+    case = Case()
+    for number in range(MOST_JOBS + 1):
+        case.events.enqueued(ref(f"j{number}"), "a", 0.0, 0.0)
+    assert case.write(2) == 2
+    assert [each["involvedObject"]["name"] for each in case.api.events] == ["j1", "j2"]
