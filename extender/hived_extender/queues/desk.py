@@ -15,7 +15,7 @@ from hived.specs import ClusterSpec
 from hived_config.queueing import Queueing
 from hived_extender.job_kinds import gangs as gang_kind
 from hived_extender.job_kinds import gates, kinds
-from hived_extender.job_kinds.job import Job
+from hived_extender.job_kinds.job import Job, JobName
 from hived_extender.job_kinds.needs import Need, need_of
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.events import WARNING, EventRecorder, PodRef
@@ -39,7 +39,7 @@ from hived_extender.quotas.backing import cells_of, shape_warnings
 from hived_extender.quotas.tree import QuotaTree
 from hived_extender.service.pods import PodName
 from hived_extender.service.service import Service
-from hived_extender.service.stimuli import Claimed
+from hived_extender.service.stimuli import Claimed, JobsMade
 from hived_extender.service.writes.telling import COMPONENT
 
 log = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class QueueDesk:
         self.turns: Turns | None = None
         self.outside: dict[str, Claimed] = {}
         self.lock = threading.Lock()
-        self.jobs = WatchedJobs(self._read_need, self._wake.set)
+        self.jobs = WatchedJobs(self._read_need, self._wake.set, self._made_by)
         self.gangs = WatchedGangs(self.jobs, self._wake.set, clock)
         service.follow_pods(self.gangs)
         self.publisher = Publisher(kube, clock)
@@ -260,6 +260,9 @@ class QueueDesk:
 
     def _read_need(self, job: Job) -> Need | None:
         return need_of(job, self._service.machine.interpreter)
+
+    def _made_by(self, job: JobName, maker: JobName | None) -> None:
+        self._service.tell(JobsMade({job: maker}))
 
     def _fit(self, tree: QuotaTree | None, cluster: ClusterSpec) -> None:
         """See how a tree fits the cells of the virtual clusters, once for each tree and configuration."""

@@ -35,12 +35,19 @@ class Seen(msgspec.Struct, frozen=True):
 class WatchedJobs:
     """See the module. Every method may be called from any thread.
 
-    `read_need` gives the needs of a job, None if it is not ours; it raises UserError. `wake` is called after each fact.
+    `read_need` gives the needs of a job, None if it is not ours; it raises UserError. `wake` is called after each fact,
+    `made` at once with a job and the one that made it, None if it is gone: its pods come in the next moment.
     """
 
-    def __init__(self, read_need: Callable[[Job], Need | None], wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        read_need: Callable[[Job], Need | None],
+        wake: Callable[[], None],
+        made: Callable[[JobName, JobName | None], None],
+    ) -> None:
         self._read_need = read_need
         self._wake = wake
+        self._made_by = made
         self._lock = threading.Lock()
         self._jobs: dict[JobName, Seen] = {}
         self._managers: dict[JobName, JobName] = {}
@@ -79,10 +86,12 @@ class WatchedJobs:
         """A job was read. A gang of plain pods has no object, and is read by `gangs`."""
         if job.manager is not None:
             with self._lock:
-                self._managers[name] = job.manager
+                is_new, self._managers[name] = self._managers.get(name) != job.manager, job.manager
                 is_wanted = self._jobs.pop(name, None) is not None
                 if is_wanted:
                     self._news[name] = None
+            if is_new:
+                self._made_by(name, job.manager)
             return
         seen = self._judged(job)
         with self._lock:
@@ -97,12 +106,15 @@ class WatchedJobs:
     def forget(self, name: JobName) -> None:
         """A job is not there any more."""
         with self._lock:
-            self._managers.pop(name, None)
+            maker = self._managers.pop(name, None)
             self._made.pop(name, None)
-            if self._jobs.pop(name, None) is None:
-                return
-            self._news[name] = None
-        self._wake()
+            was_known = self._jobs.pop(name, None) is not None
+            if was_known:
+                self._news[name] = None
+        if maker is not None:
+            self._made_by(name, None)
+        if was_known:
+            self._wake()
 
     # Taken by the desk
 
@@ -122,10 +134,6 @@ class WatchedJobs:
         """Is it in no queue, for something that others may put right?"""
         seen = self._jobs.get(name)
         return seen is not None and bool(seen.problem)
-
-    def unit_of(self, name: JobName) -> JobName:
-        """The job that has the turn for this one: itself, or the one that made it."""
-        return kinds.unit_of(name, self._managers)
 
     def _take(self, kind: Kind, item: Object) -> JobName:
         metadata: Mapping[str, Any] = item.get("metadata") or {}

@@ -7,7 +7,7 @@ written down: a new leader knows bound pods alone, and the queue asks again. Not
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from hived_extender.service.core import Core
 from hived_extender.service.held import Held
 from hived_extender.service.held_jobs import Asking, HeldJobs
 from hived_extender.service.held_pods import HeldPods
-from hived_extender.service.pods import PodState
+from hived_extender.service.pods import PodRecord, PodState
 from hived_extender.service.preemptions import Preemptions
 from hived_extender.service.reclaiming import least_prefix
 from hived_extender.service.retries import Retries
@@ -37,6 +37,7 @@ from hived_extender.service.stimuli import (
     HoldsLookedAt,
     HoldState,
     JobsBarred,
+    JobsMade,
     Victims,
     VictimsAsked,
 )
@@ -81,6 +82,7 @@ class Holds:
             HoldDropped: lambda one: self.drop(one.key),
             HoldsLookedAt: lambda one: self.states(),
             JobsBarred: self.bar,
+            JobsMade: self.made,
         }
 
     # Questions of queues
@@ -165,6 +167,14 @@ class Holds:
         for record in self._cache.jobs.free(change.freed):
             self._retries.appeared(record.uid)
 
+    def made(self, change: JobsMade) -> None:
+        """Pods of some jobs get the cells of those that made them."""
+        moved = self._cache.jobs.made(change.makers)
+        self._ask_again(moved)
+        for record in moved:
+            if record.state is PodState.WAITING:
+                self._retries.appeared(record.uid)
+
     def states(self) -> dict[str, HoldState]:
         """How far the pods of each held job have come."""
         return {key: self._state_of(held) for key, held in self._jobs.by_key.items()}
@@ -212,16 +222,19 @@ class Holds:
 
     def _run_at(self, job: JobName, priority: int | None) -> None:
         """Pods of a job that wait ask at another priority, and are tried."""
-        changed = self._cache.jobs.run_at(job, priority)
+        self._ask_again(self._cache.jobs.run_at(job, priority))
+        for record in self._cache.jobs.pods_of(job):
+            if record.state is PodState.WAITING:
+                self._retries.appeared(record.uid)
+
+    def _ask_again(self, changed: Iterable[PodRecord]) -> None:
+        """Read what pods that have no node ask for at their present priority."""
         for record in (one for one in changed if not one.state.has_node):
             self._cache.bound.release(record)
             if record.gang is not None:
                 self._cache.gang_changed(record.gang, False)
             elif not record.is_of_dialect and record.reading is not None:
                 self._cache.take_note(record, record.reading)
-        for record in self._cache.jobs.pods_of(job):
-            if record.state is PodState.WAITING:
-                self._retries.appeared(record.uid)
 
     def _state_of(self, held: Held) -> HoldState:
         placed = self._jobs.placed(held.hold.job.job_name)

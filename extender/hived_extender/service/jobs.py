@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from hived_extender.job_kinds.gangs import gang_of
 from hived_extender.job_kinds.job import JobName
+from hived_extender.job_kinds.kinds import unit_of
 from hived_extender.job_kinds.owners import job_of, workload_of
 from hived_extender.pods.wire import Pod
 from hived_extender.service.pods import PodRecord
@@ -20,24 +21,37 @@ class Jobs:
         self._priorities: dict[JobName, int] = {}
         self._pods: dict[JobName, dict[str, PodRecord]] = {}
         self._barred: dict[JobName, str] = {}
+        self._makers: dict[JobName, JobName] = {}
+        self._ended: dict[JobName, None] = {}  # jobs with a maker that are gone, while pods may be left
 
     def seen(self, record: PodRecord, pod: Pod) -> None:
         """A pod is there, with these labels, annotations, owners and gates."""
         namespace = pod.metadata.namespace
         job = workload_of(pod.annotations, namespace)
         job = job or job_of(pod.labels, pod.metadata.owners or (), namespace) or gang_of(pod)
-        if job != record.job_object:
-            self.gone(record)
-            record.job_object = job
-        if job is not None:
-            self._pods.setdefault(job, {})[record.uid] = record
-            record.runs_at = self._priorities.get(job)
+        self._belongs(record, None if job is None else unit_of(job, self._makers))
+
+    def made(self, makers: Mapping[JobName, JobName | None]) -> list[PodRecord]:
+        """These jobs were made by others, or are there no more. Returns the pods that belong to others than before."""
+        moved = []
+        for job, maker in makers.items():
+            if maker is None:
+                self._ended[job] = None
+                continue
+            self._ended.pop(job, None)
+            self._makers[job] = maker
+            for record in self.pods_of(job):
+                self._belongs(record, unit_of(job, self._makers))
+                moved.append(record)
+        self._forget_makers()
+        return moved
 
     def gone(self, record: PodRecord) -> None:
         """A pod is not there any more."""
         pods = self._pods.get(record.job_object) if record.job_object is not None else None
         if pods is not None and record.job_object is not None and pods.pop(record.uid, None) is not None and not pods:
             del self._pods[record.job_object]
+            self._forget_makers()
 
     def pods_of(self, job: JobName) -> list[PodRecord]:
         """The pods of a job, in the order in which they became known."""
@@ -72,3 +86,16 @@ class Jobs:
         self._barred.clear()
         for job in list(self._priorities):
             self.run_at(job, None)
+
+    def _belongs(self, record: PodRecord, job: JobName | None) -> None:
+        if job != record.job_object:
+            self.gone(record)
+            record.job_object = job
+        if job is not None:
+            self._pods.setdefault(job, {})[record.uid] = record
+            record.runs_at = self._priorities.get(job)
+
+    def _forget_makers(self) -> None:
+        for job in [job for job in self._ended if unit_of(job, self._makers) not in self._pods]:
+            del self._ended[job]
+            self._makers.pop(job, None)

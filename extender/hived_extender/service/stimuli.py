@@ -239,6 +239,12 @@ class JobsBarred(msgspec.Struct, frozen=True):
     freed: tuple[JobName, ...] = ()
 
 
+class JobsMade(msgspec.Struct, frozen=True):
+    """These jobs were made by others, which have the turn and the cells for them; None: not any more."""
+
+    makers: Mapping[JobName, JobName | None]
+
+
 class HoldState(msgspec.Struct, frozen=True):
     """An answer: of `slot_count` pods, how many slots are still held, and how many pods have cells, and are bound."""
 
@@ -338,6 +344,7 @@ Stimulus = (
     | HoldDropped
     | HoldsLookedAt
     | JobsBarred
+    | JobsMade
     | Wrote
     | TimeCame
     | TryWaiting

@@ -1,0 +1,46 @@
+"""Which job a pod belongs to: also by way of a job that another one has made."""
+
+from hived_extender.job_kinds.job import JobName
+from hived_extender.service.stimuli import HoldState, JobsMade
+from tests.extender.service.small_jobs import SmallJobCluster, hold
+
+INNER = JobName("batch", "Job", "ns", "inner")
+OUTER = JobName("batch", "Job", "ns", "train")
+
+
+def owners(cluster: SmallJobCluster) -> list[JobName | None]:
+    """The jobs of all pods."""
+    with cluster.service.runner.look() as machine:
+        return [record.job_object for record in machine.cache.pods]
+
+
+def test_pods_of_a_job_that_another_one_has_made_get_the_cells_of_that() -> None:
+    cluster = SmallJobCluster()
+    cluster.held(hold(pods=1))
+    cluster.tell(JobsMade({INNER: OUTER}))
+    cluster.come("p", "inner")
+    cluster.settle()
+    assert cluster.state_of() == HoldState(1, 0, 1, 1)
+
+
+def test_pods_that_were_there_before_their_maker_was_known_belong_to_it_then() -> None:
+    cluster = SmallJobCluster()
+    cluster.held(hold(pods=1))
+    cluster.come("p", "inner")
+    assert owners(cluster) == [INNER]
+    cluster.tell(JobsMade({INNER: OUTER}))
+    assert owners(cluster) == [OUTER]
+    cluster.settle()
+    assert cluster.state_of() == HoldState(1, 0, 1, 1)
+
+
+def test_a_maker_is_known_until_its_last_pod_is_gone() -> None:
+    cluster = SmallJobCluster()
+    cluster.tell(JobsMade({INNER: OUTER}))
+    pod = cluster.come("p", "inner")
+    cluster.tell(JobsMade({INNER: None}))
+    cluster.see(pod)
+    assert owners(cluster) == [OUTER]
+    cluster.service.pod_gone("uid-p")
+    cluster.come("q", "inner")
+    assert owners(cluster) == [INNER]
