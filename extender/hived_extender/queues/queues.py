@@ -88,9 +88,8 @@ class Queues:
             self.changed(unit)
             return
         memo = memo or Memo()
-        place = unit.created_s if memo.place is None else memo.place
-        entry = Entry(unit, place, table.number(unit), unit.is_held or memo.is_held, ran_s=memo.ran_s)
-        table.entries[unit.key] = entry
+        at, is_held = unit.created_s if memo.place is None else memo.place, unit.is_held or memo.is_held
+        table.entries[unit.key] = entry = Entry(unit, at, table.number(unit), is_held, ran_s=memo.ran_s)
         if memo.due_s is not None:
             self._own.restored[unit.key] = memo.due_s, memo.own
         if memo.started_s is not None and memo.ran_s is None:
@@ -98,10 +97,8 @@ class Queues:
             if memo.vacates:
                 table.vacating[unit.key] = np.array(memo.vacates, np.int32)
         if memo.reserved:
-            start = Expected(memo.reserved_s, Certainty(memo.certainty))
-            leaves = np.array(memo.reserved, np.int32)
-            table.refusals(unit.vc).reservation = Reservation(unit.key, start, leaves)
-        count_waiting(self._table, entry)
+            table.refusals(unit.vc).reservation = _reserved(unit, memo)
+        count_waiting(table, entry)
         table.settle(entry)
         table.exchanges.forget()
 
@@ -183,7 +180,7 @@ class Queues:
         table.stopped(entry)
         if not is_ordered:
             self._own.end(key, is_played=False)  # its own cells may be on hardware that has failed
-        count_waiting(self._table, entry)
+        count_waiting(table, entry)
         table.settle(entry)
 
     def ended(self, key: str, now: float) -> None:
@@ -278,3 +275,9 @@ def rebuilt(
     for unit, memo in units:
         queues.arrived(unit, memo)
     return queues
+
+
+def _reserved(unit: Unit, memo: Memo) -> Reservation:
+    """The start that earlier queues have reserved."""
+    start = Expected(memo.reserved_s, Certainty(memo.certainty))
+    return Reservation(unit.key, start, np.array(memo.reserved, np.int32))

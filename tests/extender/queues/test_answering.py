@@ -7,7 +7,7 @@ import pytest
 from hived_extender.api.queues import QueuedJob
 from hived_extender.api.waiting import MASKED, When
 from hived_extender.insight.durations import LEAST_ENDS, Ended
-from hived_extender.pods.progress import seconds_of
+from hived_extender.pods.progress import read_time
 from hived_extender.queues.answering import QueueAnswers, Wanted, namer
 from hived_extender.queues.reasons import Leaving
 from hived_extender.queues.words import sentence
@@ -127,17 +127,18 @@ def test_a_start_is_counted_for_its_queue(jobs: Jobs) -> None:
 def test_the_first_job_has_an_estimated_start_once_enough_jobs_have_ended(jobs: Jobs, answers: QueueAnswers) -> None:
     forecaster = jobs.running.extender._forecaster
 
-    def second() -> When:
+    def start() -> When:
         found = answers.job("second")
         assert found is not None
         assert found.when is not None
         return found.when
 
-    assert second().kind == "unknown"
+    assert start().kind == "unknown"
     with forecaster._lock:
         forecaster._known().durations.add([Ended("b", 8, 3600.0)] * LEAST_ENDS)
     forecaster.look()
     runs = answers.job("first")
     assert runs is not None
-    assert second().kind == "estimated"
-    assert seconds_of(second().likely) == pytest.approx(runs.since + 3600.0, abs=5.0)
+    assert start().kind == "estimated"
+    assert read_time(start().likely) == pytest.approx(runs.since + 3600.0, abs=5.0)
+    assert read_time(start().by) >= read_time(start().likely)
