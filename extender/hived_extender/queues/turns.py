@@ -91,7 +91,7 @@ class Turns:
         self.rules = rules_of(queueing, tree, self._cluster)
         self.queues.told_rules(self.rules, new_ledger)
         self.book = Book(self.queues)
-        self._records = Records(shared.publisher)
+        self._records = Records(shared.publisher, () if tree is None else tree.quotas)
         self._surroundings = Surroundings(self.queues)
         self._refs: dict[str, tuple[JobRef, Sequence[tuple[Pod, int]]]] = {}
         self._names: dict[JobName, str] = {}
