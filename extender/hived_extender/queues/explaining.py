@@ -33,6 +33,12 @@ def order_of(table: Table, queue: str) -> list[str]:
     return [at[1] for _, _, at in sorted(found)]
 
 
+def queues_of(table: Table) -> list[str]:
+    """See `Queues.queues`."""
+    units = (entry.unit for entry in table.entries.values() if entry.ran_s is None)
+    return sorted(dict.fromkeys(unit.queue for unit in units))
+
+
 def position_of(table: Table, key: str) -> int | None:
     """See `Queues.position`."""
     entry = table.entries.get(key)

@@ -232,7 +232,7 @@ class Queues:
 
     def queues(self) -> list[str]:
         """The full names of all queues that have units, ascending."""
-        return sorted(dict.fromkeys(each.unit.queue for each in self._table.entries.values() if each.ran_s is None))
+        return explaining.queues_of(self._table)
 
     def shares(self) -> Mapping[str, float]:
         """The share of each queue, as `shares` has it."""
@@ -240,8 +240,7 @@ class Queues:
 
     def due(self, key: str) -> float | None:
         """When its own schedule started a unit, None if it has not."""
-        run = self._table.own.runs.get(key)
-        return None if run is None else run.due_s
+        return None if (run := self._table.own.runs.get(key)) is None else run.due_s
 
     def own_cells(self, key: str) -> tuple[int, ...]:
         """The virtual leaf cells of a unit in its own schedule, in slot order; empty if it does not run there."""

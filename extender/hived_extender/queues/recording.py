@@ -1,5 +1,7 @@
 """From jobs and queues to the objects that Kube Queue's users read: only what has changed is written."""
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
 from hived_extender.job_kinds.job import JobState
@@ -19,8 +21,9 @@ _PHASES = {
 class Records:
     """See the module."""
 
-    def __init__(self, publisher: Publisher) -> None:
-        self._publisher = publisher
+    def __init__(self, publisher: Publisher, quotas: Iterable[str] = ()) -> None:
+        """All `quotas` of a tree have objects, other queues once they have jobs."""
+        self._publisher, self._quotas = publisher, tuple(quotas)
         self._told: dict[str, UnitRecord] = {}
         self.heads: list[str] = []  # the first job of each queue
 
@@ -40,7 +43,7 @@ class Records:
         for key in [key for key in self._told if key not in book.entries]:
             self._publisher.forget(self._told.pop(key))
         self.heads = []
-        for path in queues.queues():
+        for path in dict.fromkeys((*self._quotas, *queues.queues())):
             order = queues.order(path)
             self.heads += order[:1]
             self._publisher.want(QueueRecord(path, [self._item(book, key) for key in order]))

@@ -102,7 +102,8 @@ class Turns:
         self.rules = self._configured = rules_of(queueing, tree, self._cluster)
         self.queues.told_rules(self.rules, self._new_ledger)
         self.book = Book(self.queues)
-        self._publisher, self._records = shared.publisher, Records(shared.publisher)
+        self._publisher = shared.publisher
+        self._records = Records(shared.publisher, () if tree is None else tree.quotas)
         self._inactive: frozenset[tuple[str, str]] = frozenset()
         self._surroundings = Surroundings(self.queues)
         self._refs: dict[str, tuple[JobRef, Sequence[tuple[Pod, int]]]] = {}

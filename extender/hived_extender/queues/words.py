@@ -37,9 +37,10 @@ def sentence(reason: Reason | None, name: Callable[[str], str]) -> str:
         case Held():
             return "is held: hived release, or active: true in its QueueUnit, lets it take its turn"
         case OverUserLimit(user=user, limit=limit, waits=True):
-            return f"{user} has {limit} jobs that wait before it, as many as the queue looks at"
+            waits = "jobs that wait" if limit != 1 else "job that waits"
+            return f"{user} has {limit} {waits} before it, as many as the queue looks at"
         case OverUserLimit(user=user, limit=limit):
-            return f"{user} runs {limit} jobs, as many as the queue allows"
+            return f"{user} runs {limit} job{'s' * (limit != 1)}, as many as the queue allows"
         case OverQuota(text=text) | Impossible(text=text):
             return text
         case NotPromised(queue=queue):

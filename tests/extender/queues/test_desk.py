@@ -157,9 +157,14 @@ def pytorch_job(name: str, vc: str = "b") -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": {"runPolicy": {"suspend": True}, "pytorchReplicaSpecs": roles}}
 
 
+def queue_names(jobs: Jobs) -> list[str]:
+    """The names of Queue objects, without the digests at their ends."""
+    return sorted(one["metadata"]["name"].rsplit("-", 1)[0] for one in jobs.kube.get(QUEUES)["items"])
+
+
 def test_max_jobs_lets_one_of_two_jobs_wait(jobs: Jobs) -> None:
     jobs.kube.create(TREES, fleet_tree())
-    jobs.expect(lambda: jobs.running.extender.queues.quotas.tree is not None)
+    jobs.expect(lambda: queue_names(jobs) == ["root", "root-child-2"])
     jobs.kube.create(PYTORCH_JOBS, pytorch_job("job1"))
     jobs.expect(lambda: len(jobs.nodes("job1")) == 3)
     jobs.kube.create(PYTORCH_JOBS, pytorch_job("job2"))

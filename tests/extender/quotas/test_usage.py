@@ -60,6 +60,15 @@ def test_the_order_across_queues(case: dict[str, Any]) -> None:
     assert sorted(leaves, key=lambda leaf: usage.dominant_share(f"root/{leaf}")) == case["order"]
 
 
+def test_the_share_of_a_leaf_is_that_of_the_resource_that_it_uses_most() -> None:
+    total = {GPU: 16, "cpu": 64}
+    children = [quota(name, {GPU: 8, "cpu": 32}, total) for name in ("a", "b")]
+    usage = Usage(read_tree({"spec": {"root": quota("root", total, total, children=children)}}))
+    usage.take("root/a", {GPU: 4.0, "cpu": 8.0})
+    usage.take("root/b", {GPU: 1.0, "cpu": 24.0})
+    assert (usage.dominant_share("root/a"), usage.dominant_share("root/b")) == (0.5, 0.75)
+
+
 def test_the_table_has_sixty_cases() -> None:
     assert sum(len(FILE[part]) for part in ("cases", "shares")) >= 60
 
