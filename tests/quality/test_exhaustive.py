@@ -11,7 +11,7 @@ from tests.quality.plain import Facts, Plain, Running, is_safe
 from tests.quality.small import KINDS, Load, walk
 
 
-def facts_of(*vcs: Any, **size: int) -> Facts:
+def facts_of(*vcs: Any, **size: Any) -> Facts:
     return Facts(Plain(rack_cluster(*vcs, **size)))
 
 
