@@ -59,7 +59,6 @@ CALLS = 64
 WRITES, WRITE_S = 50, 0.1
 """Objects of queues that are written in one go, and seconds between two."""
 
-
 EVENTS = 20
 """About jobs that are written in one go."""
 
@@ -303,10 +302,7 @@ class QueueDesk:
         return self._service.runner.holds() and not self._service.fault
 
     def _pods_of(self, action: Action) -> list[PodName]:
-        """The pods of a job of a kind whose pods have gates; of one that is called back without those that have them.
-
-        Pods of a gang that nobody makes anew stay, unless they are opportunistic by their own words.
-        """
+        """The pods of a job of a kind whose pods have gates; of one that is called back those that have to go."""
         name, is_gang = action.job.job_name, action.job.kind == gang_kind.KIND
         with self._service.runner.look() as machine:
             pods = machine.cache.jobs.pods_of(name)
@@ -314,9 +310,9 @@ class QueueDesk:
             return [record.named for record in pods]
         if is_gang:
             self.gangs.called_back(name)
-        may_go = not is_gang or action.kept.is_borrowed
-        gate = gates.GATE
-        return [one.named for one in pods if gate not in one.seen.gates and (may_go or one.seen.owner is not None)]
+        may_go = not is_gang or action.kept.is_borrowed  # pods that nobody makes anew stay, unless they said so
+        started = (one for one in pods if gates.GATE not in one.seen.gates)
+        return [one.named for one in started if may_go or one.seen.owner is not None]
 
 
 class _Tree:

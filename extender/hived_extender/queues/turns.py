@@ -4,13 +4,11 @@ Made anew when a term or another configuration begins, and told all jobs then, w
 thread-safe.
 """
 
-import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-import msgspec
 from msgspec.structs import replace
 
 from hived.errors import UserError
@@ -20,12 +18,12 @@ from hived_extender.job_kinds import gangs, kinds
 from hived_extender.job_kinds.gates import GATE
 from hived_extender.job_kinds.job import Job, JobName, JobRef
 from hived_extender.job_kinds.marks import is_marked_held
-from hived_extender.job_kinds.needs import Need
 from hived_extender.pods.proofs import Prover
 from hived_extender.pods.wire import Pod
 from hived_extender.queues import kept
 from hived_extender.queues.announcing import JobEvents
 from hived_extender.queues.book import Action, Book, Step
+from hived_extender.queues.job_units import Cells, unit_of
 from hived_extender.queues.kept import Kept
 from hived_extender.queues.ledger import Unlimited
 from hived_extender.queues.live_room import LiveRoom
@@ -46,7 +44,6 @@ from hived_extender.queues.units import Evict, Start, Stop, Unit
 from hived_extender.queues.watched import Seen
 from hived_extender.quotas.backing import virtual_cluster_of
 from hived_extender.quotas.draining import WAIT, drained, going_over
-from hived_extender.quotas.naming import quota_of
 from hived_extender.quotas.tree import QuotaTree
 from hived_extender.service.core import Core
 from hived_extender.service.holds import HeldBind
@@ -97,7 +94,7 @@ class Turns:
         self._service, self._prover, self._now, self._events = service, shared.prover, shared.now, shared.events
         self.queues = Queues(core.state.spec, shared.learned)
         self._tree, self._cluster = tree, core.state.spec
-        self._leaf_count = len(core.state.arrays.node_leaf)
+        self._cells = Cells(core.state.spec, len(core.state.arrays.node_leaf))
         self._new_ledger = Unlimited if tree is None else partial(TreeLedger, tree)
         self.rules = self._configured = rules_of(queueing, tree, self._cluster)
         self.queues.told_rules(self.rules, self._new_ledger)
@@ -129,7 +126,7 @@ class Turns:
         if seen.need is not None:
             self._refs[job.ref.key] = job.ref, seen.need.pods
             try:
-                unit = self._unit_of(job, seen.need)
+                unit = unit_of(job, seen.need, self._cells, self._tree)
             except UserError as error:
                 problem = f"{job.ref}: {error.message}"
         is_new = job.ref.key not in self.book.entries
@@ -271,30 +268,6 @@ class Turns:
             return found
         return max(found, entry.kept, key=lambda one: one.since_s)
 
-    def _unit_of(self, job: Job, need: Need) -> Unit:
-        """The unit of a job. Raises UserError if its quota is unknown, or another virtual cluster's."""
-        vc = need.spec.virtual_cluster
-        queue = vc
-        leaf = None if self._tree is None else quota_of(self._tree, job.labels, job.ref.namespace)
-        if leaf is not None:
-            backed = virtual_cluster_of(leaf, self._cluster)
-            if backed and backed != vc:
-                raise UserError(
-                    f"its quota {leaf.name} is backed by virtual cluster {backed}, and its pods ask for {vc}: annotate "
-                    f"their template hivedscheduler.microsoft.com/virtual-cluster: {backed}, or name another quota"
-                )
-            queue = leaf.name
-        unit = Unit(
-            job.ref.key, queue, need.spec, job.created_s, need.user, need.request, need.is_preemptible, need.limit_s,
-            needs=_needs(need.pods),
-        )  # fmt: skip
-        if unit.leaf_count > self._leaf_count:
-            raise UserError(
-                f"it asks for {unit.leaf_count} leaf cells, such as GPUs, and the cluster has "
-                f"{self._leaf_count}: it can never run; ask for fewer"
-            )
-        return unit
-
     def _drain(self, now: float) -> None:
         """Jobs leave quotas that were lowered below their use, where these say so."""
         if self._tree is None or all(quota.drain == WAIT for quota in self._tree.quotas.values()):
@@ -368,9 +341,3 @@ def rules_of(queueing: Queueing, tree: QuotaTree | None, cluster: ClusterSpec) -
         of_vc = queues.get(virtual_cluster_of(leaf, cluster), QueueRules(policy=policy))
         queues[leaf.name] = replace(of_vc, borrows=None)
     return Rules(QueueRules(policy=policy, borrows=False), queues, queueing.half_life_s)
-
-
-def _needs(pods: Sequence[tuple[Pod, int]]) -> str:
-    """Equal for pods that Kubernetes may place alike."""
-    specs = msgspec.json.encode([(pod.spec, count) for pod, count in pods])
-    return hashlib.sha256(specs).hexdigest()[:16]

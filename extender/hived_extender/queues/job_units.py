@@ -1,0 +1,58 @@
+"""The unit of a job: its queue, by the quota tree, and all that answers to it depend on."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from hived.errors import UserError
+from hived.specs import ClusterSpec
+from hived_extender.job_kinds.job import Job
+from hived_extender.job_kinds.needs import Need
+from hived_extender.pods.wire import Pod
+from hived_extender.queues.units import Unit
+from hived_extender.quotas.backing import virtual_cluster_of
+from hived_extender.quotas.naming import quota_of
+from hived_extender.quotas.tree import QuotaTree
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """A cluster, and how many leaf cells it has."""
+
+    spec: ClusterSpec
+    leaf_count: int
+
+
+def unit_of(job: Job, need: Need, cells: Cells, tree: QuotaTree | None) -> Unit:
+    """The unit of a job.
+
+    Raises UserError if its quota is unknown, or another virtual cluster's, and if it is larger than the cluster.
+    """
+    queue = vc = need.spec.virtual_cluster
+    leaf = None if tree is None else quota_of(tree, job.labels, job.ref.namespace)
+    if leaf is not None:
+        backed = virtual_cluster_of(leaf, cells.spec)
+        if backed and backed != vc:
+            raise UserError(
+                f"its quota {leaf.name} is backed by virtual cluster {backed}, and its pods ask for {vc}: annotate "
+                f"their template hivedscheduler.microsoft.com/virtual-cluster: {backed}, or name another quota"
+            )
+        queue = leaf.name
+    unit = Unit(
+        job.ref.key, queue, need.spec, job.created_s, need.user, need.request, need.is_preemptible, need.limit_s,
+        needs=_needs(need.pods),
+    )  # fmt: skip
+    if unit.leaf_count > cells.leaf_count:
+        raise UserError(
+            f"it asks for {unit.leaf_count} leaf cells, such as GPUs, and the cluster has {cells.leaf_count}: "
+            "it can never run; ask for fewer"
+        )
+    return unit
+
+
+def _needs(pods: Sequence[tuple[Pod, int]]) -> str:
+    """Equal for pods that Kubernetes may place alike."""
+    specs = msgspec.json.encode([(pod.spec, count) for pod, count in pods])
+    return hashlib.sha256(specs).hexdigest()[:16]
