@@ -203,6 +203,12 @@ class OwnTurn:
             own.end_s = own.due_s + entry.ran_s
         table.settle(entry)
 
+    def runs_on(self, entry: Entry, own: tuple[int, ...]) -> None:
+        """A unit that earlier queues have started has these virtual leaves in the live cluster, none if borrowed."""
+        if own and entry.run is not None and not entry.run.is_borrowed:
+            due_s, _ = self.restored.get(entry.unit.key, (entry.run.start_s, ()))
+            self.restored[entry.unit.key] = due_s, own
+
     def restore_all(self, now: float) -> None:
         """Let units go on here that were here in earlier queues."""
         for key, (due_s, own) in sorted(self.restored.items(), key=lambda each: (each[1][0], each[0])):

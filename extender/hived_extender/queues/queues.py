@@ -58,8 +58,7 @@ class Queues:
 
     def told_gone(self, name: str) -> None:
         """They are gone, or some pods of no job are that were not guaranteed."""
-        vc = self._table.own.told_gone(name)
-        if vc:
+        if vc := self._table.own.told_gone(name):
             self._table.freed_own(vc)
         self._table.freed()
 
@@ -75,9 +74,7 @@ class Queues:
 
     def room_made(self, *, has_own: bool = False) -> None:
         """The live cluster may have room for another reason; `has_own`: the own schedules may have, too."""
-        for vc in self._table.spec.virtual_clusters if has_own else ():
-            self._table.freed_own(vc)
-        self._table.freed()
+        self._table.freed(has_own=has_own)
 
     # Facts about units
 
@@ -155,10 +152,8 @@ class Queues:
 
     def runs_on(self, key: str, own: tuple[int, ...]) -> None:
         """A unit that earlier queues have started runs on these virtual leaves; to be told before the first turn."""
-        entry = self._table.entries.get(key)
-        if entry is not None and entry.run is not None and not entry.run.is_borrowed and own:
-            due_s, _ = self._own.restored.get(key, (entry.run.start_s, ()))
-            self._own.restored[key] = due_s, own
+        if (entry := self._table.entries.get(key)) is not None:
+            self._own.runs_on(entry, own)
 
     def leaving(self, key: str, winner: str, at_s: float = 0.0) -> None:
         """A unit was told then to leave for another one; turns note what they order themselves."""

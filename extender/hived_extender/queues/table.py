@@ -227,8 +227,10 @@ class Table:
             if reservation is not None:
                 reservation.passed.clear()
 
-    def freed(self) -> None:
-        """The live cluster may have room that it had not before."""
+    def freed(self, *, has_own: bool = False) -> None:
+        """The live cluster may have room that it had not before; `has_own`: the own schedules may have, too."""
+        for vc in self.spec.virtual_clusters if has_own else ():
+            self.freed_own(vc)
         self.change += 1
         self.ahead_refusals.clear()
         self.shape_refusals.clear()
