@@ -9,13 +9,16 @@ from hived_config.queueing import Queueing
 from hived_extender.job_kinds.job import Job, JobState
 from hived_extender.job_kinds.needs import Need
 from hived_extender.kube.client import KubeClient
+from hived_extender.kube.events import EventRecorder
 from hived_extender.pods.proofs import Prover
 from hived_extender.pods.wire import Pod
+from hived_extender.queues.announcing import JobEvents
 from hived_extender.queues.book import Action, Change
 from hived_extender.queues.kept import written
 from hived_extender.queues.publishing import Publisher
 from hived_extender.queues.turns import Shared, Turns
 from hived_extender.queues.watched import Seen
+from hived_extender.service.writes.telling import COMPONENT
 from tests.extender.service.small_jobs import SmallJobCluster, job
 
 GPUS = 4
@@ -122,8 +125,9 @@ class QueuesByHand:
         service = self.cluster.service
         core = service.machine.cache.core
         assert core is not None
-        publisher = Publisher(cast(KubeClient, self.cluster.kube), lambda: self.now)
-        shared = Shared(Prover(), publisher, lambda: self.now)
+        kube = cast(KubeClient, self.cluster.kube)
+        events = JobEvents(EventRecorder(kube, COMPONENT))
+        shared = Shared(Prover(), Publisher(kube, lambda: self.now), lambda: self.now, events)
         turns = Turns(service, core, Queueing(is_enabled=True), None, shared)
         self.news.clear()
         for seen in self.jobs.values():
