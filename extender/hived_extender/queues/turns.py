@@ -134,7 +134,8 @@ class Turns:
         self._bar(name, job.ref.key)
         if is_new and unit is not None:
             self._hold_again(name, unit)
-            if self.book.entries[unit.key].step is Step.WAITING:
+            entry = self.book.entries.get(unit.key)  # none for a job that is over when it is seen first
+            if entry is not None and entry.step is Step.WAITING:
                 self._events.enqueued(job.ref, unit.queue, now - job.created_s, now)
         if unit is not None and self.is_inactive(job.ref):
             self.queues.held(job.ref.key, True)
