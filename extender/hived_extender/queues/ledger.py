@@ -27,6 +27,9 @@ class Ledger(Protocol):
     def guaranteed(self, queue: str) -> Mapping[str, float] | None:
         """What the queue is guaranteed, by resource; None if that is the cells of its virtual cluster."""
 
+    def total(self) -> Mapping[str, float] | None:
+        """All that is guaranteed to anybody, by resource; None if that is cells."""
+
     def borrows(self, queue: str) -> bool:
         """May jobs of the queue run above its guarantee?"""
 
@@ -58,6 +61,10 @@ class Unlimited:
         return float(self._leaves.get(queue, 0))
 
     def guaranteed(self, queue: str) -> Mapping[str, float] | None:
+        """See `Ledger`."""
+        return None
+
+    def total(self) -> Mapping[str, float] | None:
         """See `Ledger`."""
         return None
 

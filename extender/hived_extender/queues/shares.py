@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from hived_extender.queues.units import Unit
 
 CELLS = "cells"
-"""The resource that is always counted: leaf cells."""
+"""The resource that is counted where no quota tree guarantees others: leaf cells."""
 
 
 class Shares:
@@ -44,7 +44,8 @@ class Shares:
     def amounts(self, unit: Unit) -> dict[str, float]:
         """The resources of a unit that are counted."""
         counted = {name: amount for name, amount in unit.request.items() if name in self._total}
-        counted[CELLS] = float(unit.leaf_count)
+        if CELLS in self._total:
+            counted[CELLS] = float(unit.leaf_count)
         return counted
 
     def share(self, queue: str) -> float:

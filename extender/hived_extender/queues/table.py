@@ -143,7 +143,7 @@ class Table:
     def count_anew(self) -> None:
         """Count all use under the present rules and quotas; nothing is refused any more. Cost O(units)."""
         self.live_ledger, self.own_ledger, self.empty_ledger = self.new_ledger(), self.new_ledger(), self.new_ledger()
-        total: dict[str, float] = {CELLS: float(self.own.leaf_count)}
+        total = self.live_ledger.total() or {CELLS: float(self.own.leaf_count)}
         self.shares = Shares(total, self._guaranteed, self._weight, self.rules.half_life_s)
         for counts in (self.users, self.own_users):
             counts.clear()

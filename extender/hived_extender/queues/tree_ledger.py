@@ -47,6 +47,14 @@ class TreeLedger:
         quota = self._tree.quotas.get(queue)
         return None if quota is None else quota.min
 
+    def total(self) -> Mapping[str, float] | None:
+        """See `Ledger`: of all leaves together. Cells, if none is guaranteed anything."""
+        total: dict[str, float] = {}
+        for leaf in self._tree.leaves():
+            for name, amount in leaf.min.items():
+                total[name] = total.get(name, 0.0) + amount
+        return {name: amount for name, amount in total.items() if amount > 0} or None
+
     def borrows(self, queue: str) -> bool:
         """See `Ledger`: up to its `max`."""
         return queue in self._tree.quotas

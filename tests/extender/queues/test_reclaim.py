@@ -1,11 +1,19 @@
 """Who leaves, in which order, and who never does."""
 
+from functools import partial
 from random import Random
 
+import pytest
+from msgspec.structs import replace
+
+from hived_extender.queues.policies import Rules
+from hived_extender.queues.queues import Queues
 from hived_extender.queues.reclaim import Borrower, Exchanges, for_borrower, for_due
 from hived_extender.queues.shares import CELLS, Shares
+from hived_extender.queues.tree_ledger import TreeLedger
 from hived_extender.queues.units import Unit
-from tests.extender.queues.small import unit
+from hived_extender.quotas.tree import Quota, QuotaTree
+from tests.extender.queues.small import SPEC, unit
 
 GUARANTEED = {"A": 4.0, "B": 4.0, "C": 8.0}
 
@@ -79,3 +87,14 @@ def test_exchanges_alone_come_to_an_end_with_shares_within_one_job_of_each_other
         waiting = {each.queue for each in jobs if each not in running}
         if waiting == {"A", "B"}:
             assert abs(counts[0] - counts[1]) <= 1
+
+
+def test_a_queue_of_a_tree_that_uses_no_more_than_its_min_has_no_share() -> None:
+    leaves = {name: Quota(name, "root", min={"gpu": least}) for name, least in (("root/a", 8.0), ("root/b", 4.0))}
+    tree = QuotaTree({"root": Quota("root", children=tuple(leaves)), **leaves})
+    queues = Queues(SPEC)
+    queues.told_rules(Rules(), partial(TreeLedger, tree))
+    for key, queue in (("a1", "root/a"), ("a2", "root/a"), ("b1", "root/b"), ("b2", "root/b")):
+        queues.arrived(replace(unit(key), queue=queue, request={"gpu": 4.0}))
+        queues.started(key, 0.0, is_borrowed=False)
+    assert queues.shares() == {"root/a": 0.0, "root/b": pytest.approx(4 / 12)}
