@@ -29,19 +29,19 @@ class Records:
 
     def update(self, book: Book, queues: Queues) -> None:
         """Have objects say what is so now. Cost O(jobs)."""
-        for key, entry in book.entries.items():
-            record = _unit_record(entry)
-            if record is not None and self._told.get(key) != record:
-                self._told[key] = record
-                self._publisher.want(record)
+        for key in [key for key in self._told if key not in book.entries]:
+            self._publisher.forget(self._told.pop(key))
         for entry in book.take_over():
             record = _unit_record(entry)
             if record is not None:
                 phase = Phase.SUCCEEDED if entry.job.state is JobState.SUCCEEDED else Phase.FAILED
                 self._publisher.want(replace(record, phase=phase, running=0, pending=0), is_last=True)
                 self._told.pop(entry.key, None)
-        for key in [key for key in self._told if key not in book.entries]:
-            self._publisher.forget(self._told.pop(key))
+        for key, entry in book.entries.items():
+            record = _unit_record(entry)
+            if record is not None and self._told.get(key) != record:
+                self._told[key] = record
+                self._publisher.want(record)
         self.heads = []
         for path in dict.fromkeys((*self._quotas, *queues.queues())):
             order = queues.order(path)

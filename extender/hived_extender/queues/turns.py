@@ -105,6 +105,7 @@ class Turns:
         self._surroundings = Surroundings(self.queues)
         self._refs: dict[str, tuple[JobRef, Sequence[tuple[Pod, int]]]] = {}
         self._names: dict[JobName, str] = {}
+        self._names_changed, self._looked = 0, (-1, 0)
         self.room = LiveRoom(service.runner, self._refs, shared.outside)
         self._asked_all_s = shared.now()
 
@@ -121,6 +122,7 @@ class Turns:
         if not is_ours and name not in self._names and not is_marked_held(seen.job.annotations):
             return
         job = seen.job
+        self._names_changed += name not in self._names
         self._names[name] = job.ref.key
         unit, problem = None, seen.problem
         if seen.need is not None:
@@ -154,12 +156,16 @@ class Turns:
             self._call_back(key, "")
         with self._service.runner.look() as machine:
             core, jobs = machine.cache.core, machine.cache.jobs
-            records = (record for name in self._names for record in jobs.pods_of(name))
-            queued = {record.request.spec.group.name for record in records if record.request is not None}
-            found = None if core is None else self._surroundings.look(core, queued)
+            with_pods = [name for name in jobs.with_pods() if name in self._names]
+            found, looked = None, (0 if core is None else core.version, self._names_changed)
+            if core is not None and self._looked != looked:
+                self._looked = looked
+                records = (record for name in with_pods for record in jobs.pods_of(name))
+                queued = {record.request.spec.group.name for record in records if record.request is not None}
+                found = self._surroundings.look(core, queued)
             gated = [
-                key
-                for name, key in self._names.items()
+                self._names[name]
+                for name in with_pods
                 if (name.group, name.kind) in GATED and any(GATE in one.seen.gates for one in jobs.pods_of(name))
             ]
         for key in gated:
@@ -256,6 +262,7 @@ class Turns:
 
     def _job_gone(self, name: JobName, key: str, now: float) -> None:
         self._names.pop(name, None)
+        self._names_changed += 1
         self._events.gone(key)
         self._put(JobsBarred(freed=(name,)))  # a later job of the name may be in no queue
         if key in self._refs:

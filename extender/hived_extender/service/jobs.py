@@ -53,6 +53,10 @@ class Jobs:
             del self._pods[record.job_object]
             self._forget_makers()
 
+    def with_pods(self) -> list[JobName]:
+        """The jobs that have pods, in the order in which these became known."""
+        return list(self._pods)
+
     def pods_of(self, job: JobName) -> list[PodRecord]:
         """The pods of a job, in the order in which they became known."""
         return list(self._pods.get(job, {}).values())
