@@ -41,7 +41,7 @@ def change(inspector: Inspector, job: str, action: QueueAction, output: str, *, 
 def keeping_its_place(action: QueueAction, summary: str) -> click.Command:
     """The command that makes a change which leaves a job at its place."""
 
-    @click.command(action, help=ABOUT.format(summary=summary, action=action))
+    @click.command(action, help=ABOUT.format(summary=summary, action=action).strip())
     @job_argument
     @output_option
     @asks_service

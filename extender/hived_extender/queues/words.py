@@ -37,8 +37,8 @@ def sentence(reason: Reason | None, name: Callable[[str], str]) -> str:
         case Held():
             return "is held: hived release, or active: true in its QueueUnit, lets it take its turn"
         case OverUserLimit(user=user, limit=limit, waits=True):
-            waits = "jobs that wait" if limit != 1 else "job that waits"
-            return f"{user} has {limit} {waits} before it, as many as the queue looks at"
+            plural, verb = ("s", "") if limit != 1 else ("", "s")
+            return f"{user} has {limit} job{plural} that wait{verb} before it, as many as the queue looks at"
         case OverUserLimit(user=user, limit=limit):
             return f"{user} runs {limit} job{'s' * (limit != 1)}, as many as the queue allows"
         case OverQuota(text=text) | Impossible(text=text):

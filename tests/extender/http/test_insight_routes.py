@@ -92,7 +92,7 @@ def test_the_query_chooses_jobs(client: FlaskClient, query: str, chosen: list[st
 def test_a_key_that_means_nothing_is_refused(client: FlaskClient) -> None:
     response = client.get(JOBS + "?cluster=b")
     assert (response.status_code, response.json) == (
-        400, "'cluster' means nothing here; the query may have vc, state, user, namespace, node, q",
+        400, "'cluster' means nothing here; the query may have vc, state, user, namespace, node, q, queued",
     )  # fmt: skip
 
 
