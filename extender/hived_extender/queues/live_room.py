@@ -36,8 +36,15 @@ class LiveRoom:
 
     def hold(self, ask: Ask, pending: Pending) -> Bind | Wait:
         """See `room.Room`. A request that can never be met waits: its unit says why."""
+        return self._asked(HoldAsked(self._hold(ask), self._claims(pending), is_start=True))
+
+    def hold_again(self, ask: Ask) -> Bind | Wait:
+        """Hold the cells of a job that has been let go already: those that its pods have not taken."""
+        return self._asked(HoldAsked(self._hold(ask)))
+
+    def _asked(self, asked: HoldAsked) -> Bind | Wait:
         try:
-            found: Bind | Wait = self._runner.handle(HoldAsked(self._hold(ask), self._claims(pending)))
+            found: Bind | Wait = self._runner.handle(asked)
         except UserError as error:
             if error.code == 503:
                 raise

@@ -36,7 +36,7 @@ from hived_extender.queues.reasons import OverQuota
 from hived_extender.queues.recording import Records
 from hived_extender.queues.records import unit_key
 from hived_extender.queues.reservation import Learned
-from hived_extender.queues.room import Ask, Pending
+from hived_extender.queues.room import Ask
 from hived_extender.queues.surroundings import Surroundings
 from hived_extender.queues.tree_ledger import TreeLedger
 from hived_extender.queues.tree_use import running_in, usage_of
@@ -294,7 +294,7 @@ class Turns:
         entry = self.book.entries.get(unit.key)
         if entry is None or entry.step is not Step.RUNNING or not entry.kept.is_let_go:
             return
-        found = self.room.hold(Ask(unit, entry.kept.is_borrowed, self.queues.own_cells(unit.key)), Pending())
+        found = self.room.hold_again(Ask(unit, entry.kept.is_borrowed, self.queues.own_cells(unit.key)))
         with self._service.runner.look() as machine:
             core, requests = machine.cache.core, [one.request for one in machine.cache.jobs.pods_of(name)]
             groups = dict.fromkeys(each.spec.group.name for each in requests if each is not None)

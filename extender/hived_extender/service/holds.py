@@ -96,6 +96,8 @@ class Holds:
         earlier = self._jobs.of(hold.job.job_name)
         if earlier is not None and (earlier is not held or earlier.hold.spec != hold.spec):
             self.drop(earlier.hold.key)
+        if asked.is_start and self._jobs.placed(hold.job.job_name):
+            return Wait("pods of its earlier run still have cells")
         self._number += 1
         held = Held(hold, stand_in_name(self._number, hold.key))
         claims = [self._claim(each) for each in asked.claims]

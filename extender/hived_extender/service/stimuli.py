@@ -184,11 +184,13 @@ class HoldAsked(msgspec.Struct, frozen=True):
     key stays the same. Slots that pods of the job have already count as taken. From then on its pods run at the
     priority of the hold, whatever they say.
 
-    The `claims` still get their cells in turn; one that could not have them anyway does not count.
+    The `claims` still get their cells in turn; one that could not have them anyway does not count. `is_start`: the job
+    has no pods yet. Pods that there are belong to an earlier run, and have to be gone first.
     """
 
     hold: Hold
     claims: tuple[Claimed, ...] = ()
+    is_start: bool = False
 
 
 class VictimsAsked(msgspec.Struct, frozen=True):
