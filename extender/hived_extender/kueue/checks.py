@@ -132,6 +132,11 @@ class Checks:
             if changed and entry.step is Step.ASKS:
                 self.entries[key] = self._new(workload)
 
+    def workload_written(self, workload: Workload) -> None:
+        """As the answer to a write of ours shows it; it may have been deleted since."""
+        if workload.key in self._workloads:
+            self.workload_seen(workload)
+
     def workload_gone(self, key: str) -> None:
         """A Workload was deleted."""
         self._workloads.pop(key, None)

@@ -200,7 +200,7 @@ class KueueDesk:
             with self._lock:
                 self._checks.wrote(write, self._clock(), refused=error is not None)
                 if found is not None:
-                    self._checks.workload_seen(found)
+                    self._checks.workload_written(found)
 
     def _tell_active(self, check: Check) -> None:
         collection = self._kinds.path(lambda kind: kind is CHECKS)

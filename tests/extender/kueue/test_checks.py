@@ -79,6 +79,15 @@ def test_cells_are_asked_for_once_quota_is_reserved() -> None:
     assert (hold.key, hold.job.kind, hold.job.name) == (KEY, "Workload", "job-train")
 
 
+def test_the_answer_to_a_write_brings_no_workload_back_that_was_deleted_meanwhile() -> None:
+    item = workload()
+    checks = started(item)
+    (key,) = asked(checks)
+    checks.workload_gone(key)
+    checks.workload_written(workload_of(item))
+    assert asked(checks) == []
+
+
 def test_workloads_without_a_check_of_ours_are_left_alone() -> None:
     checks = started(workload(checks=(check_state("other"),)))
     assert (asked(checks), written(checks)) == ([], [])
