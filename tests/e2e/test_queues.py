@@ -163,7 +163,7 @@ def test_a_gang_of_plain_pods_waits_at_its_gate_and_is_called_back_if_it_is_made
         return len(ring()) == 2 and all(pod["spec"].get("schedulingGates") for pod in ring())
 
     expect_soon(lambda: len([pod for pod in ring() if pod["spec"].get("nodeName")]) == 2)
-    assert jobs.phase("ring-gang-qu") in ("Dequeued", "Running")
+    expect_soon(lambda: jobs.phase("ring-gang-qu") in ("Dequeued", "Running"))
     jobs.create("owner", "b")
     expect_soon(lambda: jobs.runs("owner"))
     expect_soon(is_at_gate)
