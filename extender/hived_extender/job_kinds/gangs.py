@@ -89,7 +89,7 @@ def read(name: JobName, pods: Sequence[Document]) -> Job:
 
 
 def missing(job: JobRef, members: Sequence[tuple[GangKey | None, int]], groups: Sequence[GangKey]) -> str:
-    """What a gang waits for before it takes its place, "" for nothing.
+    """The reason why a gang does not take its place yet, "" for none.
 
     `members` has, for each pod, its gang and how many pods that needs; `groups` the gangs that start together.
     """

@@ -113,7 +113,7 @@ class Asking:
         return refusal
 
     def _claims_before(self, hold: Hold) -> tuple[Claimed, ...]:
-        """Those that jobs leave for already, but for its own one."""
+        """The other claims that jobs leave for already."""
         return tuple(claim for claim in self._lent.claims if claim.hold.key != hold.key)
 
     def _refused(self, hold: Hold, why: str, *, never: bool) -> tuple[str, bool]:

@@ -266,7 +266,7 @@ def _placed(turns: Turns, queue: str) -> list[tuple[Entry, int]]:
 
 
 def _known(name: str, names: Sequence[str]) -> str:
-    """What queues there are, or which of many are nearly called so."""
+    """The names of all queues, or the nearest ones of many."""
     if not names:
         return "no queue has jobs"
     near = nearest(name, (*names, *(each.rpartition("/")[2] for each in names)))

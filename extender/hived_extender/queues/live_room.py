@@ -76,7 +76,7 @@ class LiveRoom:
         return service.Lent(self._refs(found.borrowers), self._refs(pending.leaving), self._claims(pending))
 
     def question(self, unit: Unit) -> Asking | None:
-        """What the core is asked if cells are to be held for a unit; None if it is known no more. Changes nothing."""
+        """The question to the core about cells for a unit; None if it is known no more. Changes nothing."""
         if unit.key not in self._jobs:
             return None
         with self._runner.look() as machine:

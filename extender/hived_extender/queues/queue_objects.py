@@ -1,4 +1,4 @@
-"""What users say in Queue objects about the order of a queue, as Kube Queue lets them: policy and priority.
+"""Policy and priority of a queue, as users write them into its Queue object.
 
 Pure: from the objects to rules. An object with a mistake changes nothing: its queue goes on as before.
 """

@@ -22,7 +22,7 @@ from hived_extender.service.stimuli import Hold
 
 
 class Asking(msgspec.Struct, frozen=True, eq=False):
-    """What the core is asked for a hold. `fit` has the nodes that could take each pod once others leave: bool, shape
+    """A question to the core about a hold. `fit` has the nodes that could take each pod once others leave: bool, shape
     (slots, nodes), or one row for all slots. `demands` are those of its templates.
     """
 

@@ -109,7 +109,7 @@ class Holds:
         return found
 
     def question(self, hold: Hold) -> Asking | None:
-        """What the core is asked for a hold; None if the pods of its job have all cells already. Changes nothing."""
+        """The question to the core about a hold; None if its pods have all cells already. Changes nothing."""
         return self._jobs.asking(self._core, hold)
 
     def _claim(self, claimed: Claimed) -> Claim:
