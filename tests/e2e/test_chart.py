@@ -52,6 +52,7 @@ def helm(plane: ControlPlane, tmp_path: Path) -> Iterator[Helm]:
     uninstall(plane, "tls")
     yield Helm(program, plane, tmp_path)
     uninstall(plane, "tls")
+    plane.kubectl("delete", "--wait", "--ignore-not-found", "-f", str(CHART / "crds"))  # Helm itself never does
 
 
 def text_in_force(plane: ControlPlane) -> str:

@@ -41,9 +41,9 @@ def kinds(plane: ControlPlane) -> Iterator[None]:
 
     plane.wait_for("the kinds of queues to be there", are_served)
     yield
-    for each in definitions:
-        plane.kube.delete(f"{DEFINITIONS}/{each['metadata']['name']}")
-    plane.kube.delete("/api/v1/namespaces/kube-queue")
+    plane.kubectl(
+        "delete", "--wait", "namespace/kube-queue", *(f"crd/{each['metadata']['name']}" for each in definitions)
+    )
 
 
 @pytest.fixture
