@@ -198,5 +198,5 @@ def _state(roots: Sequence[Part]) -> JobState:
     if all(_is_over(root) for root in roots):
         failed = any(root.part("status").text("phase") == "Failed" for root in roots)
         return JobState.FAILED if failed else JobState.SUCCEEDED
-    is_held = all(gates.has_gate({"spec": root.plain("spec")}) for root in roots if not _is_over(root))
+    is_held = all(gates.is_gated(root.part("spec")) for root in roots if not _is_over(root))
     return JobState.HELD if is_held else JobState.LET_GO

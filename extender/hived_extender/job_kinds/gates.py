@@ -18,11 +18,6 @@ GATE = marks.QUEUE
 """The name of the gate."""
 
 
-def has_gate(pod: Document) -> bool:
-    """Does a pod, or a template, have our gate? Raises UserError if that cannot be read."""
-    return _is_gated(Part(pod, "the pod").part("spec"))
-
-
 def lift(namespace: str, name: str, uid: str) -> Write:
     """Take our gate from a pod; no effect on one without it."""
     gates: list[dict[str, Any]] = [{"name": GATE, "$patch": "delete"}]
@@ -36,7 +31,8 @@ def remove(namespace: str, name: str, uid: str) -> Write:
     return Write(Verb.DELETE, pod_path(namespace, name), uid=uid, may_be_missing=True)
 
 
-def _is_gated(spec: Part) -> bool:
+def is_gated(spec: Part) -> bool:
+    """Has the spec of a pod, or of a template, our gate? Raises UserError if that cannot be read."""
     return any(each.text("name") == GATE for each in spec.parts("schedulingGates"))
 
 
@@ -62,7 +58,7 @@ def _hold(document: Document) -> Patch:
     root = root_of(document)
     patch = mark_held(root)
     spec = root.part("spec").part("template").part("spec")
-    if _is_gated(spec):
+    if is_gated(spec):
         return patch
     gates = "/spec/template/spec/schedulingGates"
     if "schedulingGates" in spec:

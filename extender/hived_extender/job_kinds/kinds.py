@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from hived.errors import UserError
-from hived_extender.job_kinds import batch, dlrover, gates, jobset, kubeflow, marks, ray, trainer, volcano
-from hived_extender.job_kinds.job import Document, Job, JobName, JobRef, JobState
+from hived_extender.job_kinds import batch, dlrover, gates, jobset, kubeflow, ray, trainer, volcano
+from hived_extender.job_kinds.job import Document, Job, JobName, JobRef
 from hived_extender.job_kinds.kind import Kind, Patch, root_of
 from hived_extender.job_kinds.owners import managed_by
 from hived_extender.job_kinds.writes import Write, merge
@@ -80,12 +80,6 @@ def resource_of(job: JobRef) -> dict[str, str]:
     named = {"resource": _kind(job).plural, "namespace": job.namespace, "name": job.name}
     group = job.job_name.group
     return {"group": group, **named} if group else named
-
-
-def is_created_held(document: Document) -> bool:
-    """Is an object that is being created held as it comes, or does its author ask for it? Raises UserError."""
-    job = read(document)
-    return job.state is JobState.HELD or marks.is_held_by_author(job.annotations)
 
 
 def hold_at_creation(document: Document) -> Patch:

@@ -43,11 +43,6 @@ def is_marked_held(annotations: Mapping[str, str]) -> bool:
     return annotations.get(HELD) == "true"
 
 
-def is_held_by_author(annotations: Mapping[str, str]) -> bool:
-    """Has its author asked for it to be held, in Kube Queue's words?"""
-    return annotations.get(SUSPEND, "").strip().lower() == "true"
-
-
 def is_preemptible(labels: Mapping[str, str]) -> bool:
     """May a job be taken off borrowed cells, as the labels of quotas say? Unless they say no."""
     return all(labels.get(key, "true").strip().lower() != "false" for key in _PREEMPTIBLE)

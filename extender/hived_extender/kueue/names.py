@@ -14,9 +14,7 @@ MANAGER = "hived-admission-check"
 """The field manager of our writes, as `managedFields` names it."""
 
 # Conditions of a Workload.
-QUOTA_RESERVED, ADMITTED, EVICTED, FINISHED, PODS_READY = (
-    "QuotaReserved", "Admitted", "Evicted", "Finished", "PodsReady",
-)  # fmt: skip
+QUOTA_RESERVED, EVICTED, FINISHED, PODS_READY = "QuotaReserved", "Evicted", "Finished", "PodsReady"
 
 # States of an admission check.
 PENDING, READY, RETRY, REJECTED = "Pending", "Ready", "Retry", "Rejected"

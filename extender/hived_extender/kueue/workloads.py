@@ -12,7 +12,6 @@ from hived.errors import UserError
 from hived_extender.job_kinds.job import JobRef
 from hived_extender.kueue.names import (
     ACTIVE,
-    ADMITTED,
     CONTROLLER,
     EVICTED,
     FINISHED,
@@ -147,11 +146,6 @@ class Workload(msgspec.Struct, frozen=True):
         """
         is_over = EVICTED in self.true or FINISHED in self.true
         return QUOTA_RESERVED in self.true and self.is_active and not self.is_leaving and not is_over
-
-    @property
-    def is_admitted(self) -> bool:
-        """May its pods start?"""
-        return ADMITTED in self.true
 
     @property
     def has_started(self) -> bool:

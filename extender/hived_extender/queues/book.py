@@ -9,7 +9,7 @@ Nothing here calls the API server, reads a clock or starts a thread.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import Enum
 from typing import Protocol
 
@@ -222,12 +222,6 @@ class Book:
         over, self._over_now = self._over_now, []
         return over
 
-    @property
-    def next_retry_s(self) -> float | None:
-        """When a refused call is due again, None if none was refused."""
-        times = (self.entries[key].backoff.at_s for key in self._todo if key in self.entries)
-        return min(times, default=None)
-
     # Steps
 
     def _new(self, entry: Entry, now: float, *, has_cells: bool) -> None:
@@ -304,8 +298,3 @@ def _memo(kept: Kept, now: float, *, is_running: bool) -> Memo:
         is_borrowed=kept.is_borrowed,
         is_held=kept.is_held,
     )
-
-
-def waiting(entries: Iterable[Entry]) -> list[Entry]:
-    """The jobs that wait in a queue."""
-    return [entry for entry in entries if entry.unit is not None and entry.step is Step.WAITING]

@@ -146,8 +146,8 @@ class QueueDesk:
         for each in (self._trees, self._followed, self._objects):
             each.join(timeout_s)
 
-    def look(self) -> float | None:
-        """Take facts in and take a turn. Returns after how many seconds to look again without news, None for never."""
+    def look(self) -> float:
+        """Take facts in and take a turn. Returns after how many seconds to look again without news."""
         self.gangs.look()
         if not self._service.is_ready or not self.queueing.is_enabled:
             self._end_term()
@@ -187,7 +187,7 @@ class QueueDesk:
 
     def _run(self) -> None:
         while not self._is_stopping.is_set():
-            wait_s: float | None = LOOK_S
+            wait_s = LOOK_S
             try:
                 wait_s = self.look()
             except InvariantError:

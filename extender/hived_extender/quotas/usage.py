@@ -57,14 +57,6 @@ class Usage:
         """A job runs no more."""
         self._count(queue, request, -1, is_preemptible=is_preemptible)
 
-    def used(self, queue: str) -> Mapping[str, float]:
-        """The use of a quota, by resource."""
-        return self._uses[queue].used
-
-    def jobs(self, queue: str) -> int:
-        """How many jobs of a quota run."""
-        return self._uses[queue].jobs
-
     def refusal(self, queue: str, request: Mapping[str, float], *, is_preemptible: bool = True) -> Refusal | None:
         """Why a job may not run beside all that runs, None if it may. Only jobs that may be preempted exceed a min."""
         path = self.tree.path(queue)

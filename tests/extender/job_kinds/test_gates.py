@@ -2,6 +2,7 @@
 
 from hived_extender.job_kinds import gates, kinds, marks
 from hived_extender.job_kinds.job import JobState
+from hived_extender.job_kinds.parts import Part
 from hived_extender.job_kinds.writes import Verb
 from tests.extender.job_kinds.api import patched
 from tests.extender.job_kinds.documents import DEPLOYMENT, UID, job_object, template
@@ -19,7 +20,7 @@ def test_a_deployment_is_born_with_the_gate_in_its_template_beside_those_of_othe
     document["spec"]["template"]["spec"]["schedulingGates"] = [{"name": "example.com/quota"}]
     made = patched(document, kinds.hold_at_creation(document))
     assert made["spec"]["template"]["spec"]["schedulingGates"] == [{"name": "example.com/quota"}, {"name": gates.GATE}]
-    assert gates.has_gate(made["spec"]["template"])
+    assert gates.is_gated(Part(made["spec"]["template"]["spec"], "spec"))
 
 
 def test_a_held_deployment_is_leaving_while_pods_of_it_are_ready() -> None:

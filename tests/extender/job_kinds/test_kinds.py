@@ -67,10 +67,8 @@ def test_the_state_says_so_once_a_job_is_held(name: str) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_a_job_is_born_held_by_the_patch_and_a_second_review_changes_nothing(name: str) -> None:
     document = job_object(*ALL[name])
-    assert not kinds.is_created_held(document)
     held = patched(document, kinds.hold_at_creation(document))
     assert kinds.read(held).state is JobState.HELD
-    assert kinds.is_created_held(held)
     assert kinds.hold_at_creation(held) == []
 
 
@@ -85,12 +83,8 @@ def test_a_job_that_was_born_held_has_no_mark_left_once_it_is_let_go(name: str) 
 @pytest.mark.parametrize("name", SUSPENDED)
 def test_a_suspended_job_of_its_author_is_held_as_it_comes(name: str) -> None:
     document = job_object(*with_suspend(name))
-    assert kinds.is_created_held(document)
+    assert kinds.read(document).state is JobState.HELD
     assert kinds.hold_at_creation(document) == []
-
-
-def test_kube_queues_annotation_asks_for_a_job_to_be_held() -> None:
-    assert kinds.is_created_held(job_object(*BATCH, annotations={"scheduling.x-k8s.io/suspend": "true"}))
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -175,6 +169,6 @@ def test_whatever_json_an_object_has_it_is_read_or_refused(name: str, metadata: 
         {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec, "status": status},
         {"apiVersion": version, "kind": kind, "metadata": {"name": "a"}, "spec": good, "status": status},
     ):
-        for read in (kinds.read, kinds.is_created_held, kinds.hold_at_creation):
+        for read in (kinds.read, kinds.hold_at_creation):
             with suppress(UserError):
                 read(document)
