@@ -15,7 +15,7 @@ from hived.specs import PodRequest
 from hived_extender.api.queues import QueueArgs, QueuedJob, QueueReport
 from hived_extender.api.waiting import MASKED, When
 from hived_extender.job_kinds.kinds import resource_of
-from hived_extender.queues.book import Entry, Step
+from hived_extender.queues.book import JobRecord, Step
 from hived_extender.queues.counting import count, waits_since
 from hived_extender.queues.desk import QueueDesk
 from hived_extender.queues.reasons import Held, Reason
@@ -54,7 +54,7 @@ class Wanted(msgspec.Struct, frozen=True):
     prefix: str = ""
     is_waiting: bool = False
 
-    def takes(self, entry: Entry, seen: Seen) -> bool:
+    def takes(self, entry: JobRecord, seen: Seen) -> bool:
         """Is it one of these? Nobody finds a name or a user by guessing: a job that is hidden has none."""
         unit = entry.unit
         if self.vc and (unit is None or unit.vc != self.vc):
@@ -207,7 +207,7 @@ class QueueAnswers:
         return self._desk.turns
 
     def _job(
-        self, turns: Turns, entry: Entry, position: int, seen: Seen = None, over: Mapping[str, str] | None = None
+        self, turns: Turns, entry: JobRecord, position: int, seen: Seen = None, over: Mapping[str, str] | None = None
     ) -> QueuedJob:
         """`over` has the jobs that are above a quota that was lowered, with the quota."""
         unit, reason = entry.unit, turns.queues.why(entry.key)
@@ -230,7 +230,7 @@ class QueueAnswers:
         )
 
 
-def _find(turns: Turns, name: str, seen: Seen) -> Entry:
+def _find(turns: Turns, name: str, seen: Seen) -> JobRecord:
     """The one job of this name, of the namespaces `seen`. Raises UserError (404, 409)."""
     entries = [entry for entry in turns.book.entries.values() if _is_seen(entry, seen)]
     found = [entry for entry in entries if name in _names(entry)]
@@ -249,13 +249,13 @@ def nearest(name: str, names: Iterable[str]) -> list[str]:
     return get_close_matches(name, dict.fromkeys(names), n=CLOSE_COUNT)
 
 
-def _placed(turns: Turns, queue: str) -> list[tuple[Entry, int]]:
+def _placed(turns: Turns, queue: str) -> list[tuple[JobRecord, int]]:
     """The jobs of a queue, or of all, with their places: those that wait in their order, then the others with 0."""
     names = turns.queues.queues()
     if queue and queue not in names:
         raise UserError(f"there is no queue {queue!r}; {_known(queue, names)}", 404)
     entries = turns.book.entries
-    found: list[tuple[Entry, int]] = []
+    found: list[tuple[JobRecord, int]] = []
     for name in [queue] if queue else names:
         found += [(entries[key], place) for place, key in enumerate(turns.queues.order(name), 1)]
     for entry in entries.values():
@@ -277,7 +277,7 @@ def _known(name: str, names: Sequence[str]) -> str:
     return f"nearest: {', '.join(list(whole)[:CLOSE_COUNT])}"
 
 
-def _state(entry: Entry, reason: Reason | None) -> str:
+def _state(entry: JobRecord, reason: Reason | None) -> str:
     if entry.unit is None:
         return "Refused"
     if entry.step is Step.WAITING:
@@ -285,12 +285,12 @@ def _state(entry: Entry, reason: Reason | None) -> str:
     return "Borrowed" if entry.step is Step.RUNNING and entry.kept.is_borrowed else _STATES[entry.step]
 
 
-def _names(entry: Entry) -> tuple[str, ...]:
+def _names(entry: JobRecord) -> tuple[str, ...]:
     ref = entry.job.ref
     return str(ref), f"{ref.namespace}/{ref.name}", ref.name
 
 
-def _is_seen(entry: Entry, seen: Seen) -> bool:
+def _is_seen(entry: JobRecord, seen: Seen) -> bool:
     return seen is None or entry.job.ref.namespace in seen
 
 

@@ -57,8 +57,8 @@ class Action(msgspec.Struct, frozen=True):
     kept: Kept
 
 
-class Entry(msgspec.Struct):
-    """One job.
+class JobRecord(msgspec.Struct):
+    """All that is known of one job.
 
     `problem` says why it is in no queue, "" if it is in one. `last` is the last news of the turn for its owner.
     `wanted` is to be written next, `written` is under way.
@@ -112,9 +112,9 @@ class Book:
 
     def __init__(self, queues: Told) -> None:
         self._queues = queues
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, JobRecord] = {}
         self._todo: dict[str, None] = {}  # keys with something to be written
-        self._over_now: list[Entry] = []
+        self._over_now: list[JobRecord] = []
 
     # Facts
 
@@ -133,7 +133,7 @@ class Book:
                 entry.job = replace(job, roles=())
             self._over(key, now)
         elif entry is None:
-            self._new(Entry(replace(job, roles=()), kept, unit, problem, since_s=now), now, has_cells=has_cells)
+            self._new(JobRecord(replace(job, roles=()), kept, unit, problem, since_s=now), now, has_cells=has_cells)
         elif kept.since_s >= entry.kept.since_s:
             self._again(entry, replace(job, roles=()), unit, problem, now)
         elif entry.wanted is None and entry.written is None:
@@ -217,14 +217,14 @@ class Book:
                 due.append(entry.written)
         return due
 
-    def take_over(self) -> list[Entry]:
+    def take_over(self) -> list[JobRecord]:
         """The jobs that have ended since the last call, as they were last."""
         over, self._over_now = self._over_now, []
         return over
 
     # Steps
 
-    def _new(self, entry: Entry, now: float, *, has_cells: bool) -> None:
+    def _new(self, entry: JobRecord, now: float, *, has_cells: bool) -> None:
         key, unit, kept = entry.key, entry.unit, entry.kept
         self.entries[key] = entry
         if unit is None:
@@ -238,7 +238,7 @@ class Book:
             self._queues.started(key, now, is_borrowed=True)
             self.call_back(key, kept.evicted_for, now)
 
-    def _again(self, entry: Entry, job: Job, unit: Unit | None, problem: str, now: float) -> None:
+    def _again(self, entry: JobRecord, job: Job, unit: Unit | None, problem: str, now: float) -> None:
         had, entry.job, entry.problem = entry.unit, job, problem
         if unit != had:
             self._asks_for(entry, unit, now)
@@ -254,12 +254,12 @@ class Book:
         elif entry.step.has_cells and job.state in (JobState.HELD, JobState.LEAVING):
             self.call_back(entry.key, "", now)  # somebody else suspended it
 
-    def _release(self, entry: Entry, *, is_marked: bool) -> None:
+    def _release(self, entry: JobRecord, *, is_marked: bool) -> None:
         """Let a job go that is in no queue, if hived holds it: it was marked at its creation, or has been a unit."""
         if is_marked and not entry.problem and entry.job.state is JobState.HELD and entry.written is None:
             self._want(entry, Change.LET_GO)
 
-    def _asks_for(self, entry: Entry, unit: Unit | None, now: float) -> None:
+    def _asks_for(self, entry: JobRecord, unit: Unit | None, now: float) -> None:
         had, entry.unit = entry.unit, unit
         if had is None and unit is not None:
             self._queues.arrived(unit)
@@ -280,11 +280,11 @@ class Book:
         else:
             self._queues.ended(key, now)
 
-    def _step(self, entry: Entry, step: Step, kept: Kept, change: Change, now: float) -> None:
+    def _step(self, entry: JobRecord, step: Step, kept: Kept, change: Change, now: float) -> None:
         entry.step, entry.kept, entry.since_s, entry.progress = step, kept, now, None
         self._want(entry, change)
 
-    def _want(self, entry: Entry, change: Change) -> None:
+    def _want(self, entry: JobRecord, change: Change) -> None:
         entry.wanted = change
         self._todo[entry.key] = None
 

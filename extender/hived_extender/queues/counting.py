@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from hived_extender.kube.metrics import QueueGauges
-from hived_extender.queues.book import Book, Entry, Step
+from hived_extender.queues.book import Book, JobRecord, Step
 
 
 class QueueCount(msgspec.Struct):
@@ -56,6 +56,6 @@ def gauges(book: Book, shares: Mapping[str, float], now: float) -> QueueGauges:
     return QueueGauges(jobs, waits, {(name,): share for name, share in shares.items()})
 
 
-def waits_since(entry: Entry) -> float:
+def waits_since(entry: JobRecord) -> float:
     """Since when a job waits: its creation, or its last call back. It is the same after a restart."""
     return entry.kept.since_s or entry.job.created_s or entry.since_s

@@ -16,7 +16,7 @@ from hived_extender.queues.policies import Policy
 from hived_extender.queues.quota_victims import quota_victims
 from hived_extender.queues.reclaim import for_borrower, for_due
 from hived_extender.queues.room import Ask, Claimed, Pending, Room, Victims
-from hived_extender.queues.table import Claim, Table
+from hived_extender.queues.table import Reclaim, Table
 from hived_extender.queues.units import Evict, Order, Start, Stop
 
 FOR_DUE = "its cells are promised to another job, whose turn has come"
@@ -53,7 +53,7 @@ class LiveTurn:
             if (entry := table.entries.get(winner)) is not None and entry.is_waiting:
                 own, known = table.own.runs.get(winner), table.claims.get(winner)
                 ask = Ask(entry.unit, own is None, () if own is None else own.own)
-                table.claims[winner] = Claim(ask, (*(() if known is None else known.victims), key), tuple(left))
+                table.claims[winner] = Reclaim(ask, (*(() if known is None else known.victims), key), tuple(left))
         table.told_to_leave.clear()
 
     # Units that are due
@@ -188,7 +188,7 @@ class LiveTurn:
             leaving = tuple(dict.fromkeys((*known.leaving, *victims)))
         self._shared = None
         is_asked = known is not None and known.is_asked
-        table.claims[key] = Claim(ask, tuple(dict.fromkeys((*before, *victims))), leaving, is_asked)
+        table.claims[key] = Reclaim(ask, tuple(dict.fromkeys((*before, *victims))), leaving, is_asked)
 
     def _drop_claims(self) -> None:
         """Forget claims of units that have cells, are gone, or have lost their turn."""
@@ -214,7 +214,7 @@ class LiveTurn:
         self._shared = None
         self._table.freed()
 
-    def _are_leaving(self, claim: Claim) -> bool:
+    def _are_leaving(self, claim: Reclaim) -> bool:
         return any(map(self._is_leaving, claim.leaving))
 
     def _is_leaving(self, key: str) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from hived_extender.job_kinds.job import JobState
-from hived_extender.queues.book import Book, Entry, Step
+from hived_extender.queues.book import Book, JobRecord, Step
 from hived_extender.queues.publishing import Publisher
 from hived_extender.queues.queues import Queues
 from hived_extender.queues.records import Phase, QueueRecord, UnitRecord, unit_name
@@ -53,7 +53,7 @@ class Records:
         return job.namespace, unit_name(job), 0 if unit is None else unit.priority
 
 
-def _unit_record(entry: Entry) -> UnitRecord | None:
+def _unit_record(entry: JobRecord) -> UnitRecord | None:
     unit = entry.unit
     if unit is None:
         return None

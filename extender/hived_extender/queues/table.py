@@ -24,8 +24,8 @@ MOST_PLAYED = 10_000
 
 
 @dataclass(slots=True)
-class Claim:
-    """Room is being made for a unit, by units that leave."""
+class Reclaim:
+    """Room that is being made for a unit, by units that leave."""
 
     ask: Ask
     victims: tuple[str, ...]
@@ -64,7 +64,7 @@ class Table:
         self.shape_refusals: dict[tuple[PodSpec, str], str] = {}  # of what borrowers ask the live cluster for
         self.reclaim_refusals: dict[int, None] = {}
         self.due: dict[str, str] = {}  # units that are due and have no cells, in order; and why not
-        self.claims: dict[str, Claim] = {}
+        self.claims: dict[str, Reclaim] = {}
         self.told_to_leave: list[tuple[float, str, str]] = []  # by earlier queues: when, unit, winner
         self.exchanges, self.blocks = Exchanges(), Blocks()
         self.change = 0  # releases, additions and deletions

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from hived.errors import UserError
-from hived_extender.queues.book import Book, Entry
+from hived_extender.queues.book import Book, JobRecord
 from hived_extender.quotas.draining import WAIT, Running, going_over
 from hived_extender.quotas.naming import quota_of
 from hived_extender.quotas.tree import QuotaTree
@@ -32,7 +32,7 @@ def running_in(tree: QuotaTree, book: Book, now: float) -> list[Running]:
     ]
 
 
-def _running(entry: Entry, queue: str, now: float) -> Running:
+def _running(entry: JobRecord, queue: str, now: float) -> Running:
     unit = entry.unit
     assert unit is not None  # else it has no cells
     ran_s = now - entry.since_s
@@ -68,7 +68,7 @@ def _fate(policy: str, jobs: Sequence[str]) -> str:
     return f"{does}: {', '.join(jobs[:MOST_NAMED])}{more}"
 
 
-def _leaf_of(tree: QuotaTree, entry: Entry) -> str:
+def _leaf_of(tree: QuotaTree, entry: JobRecord) -> str:
     try:
         leaf = quota_of(tree, entry.job.labels, entry.job.ref.namespace)
     except UserError:
