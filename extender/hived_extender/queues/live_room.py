@@ -1,19 +1,21 @@
 """The live cluster as the queues ask it: the service holds cells for jobs, and says who would have to leave."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from hived.decisions import Bind, Wait
 from hived.errors import UserError
+from hived.groups import virtual_leaves
 from hived.specs import OPPORTUNISTIC_PRIORITY
+from hived.state import State
 from hived_extender.job_kinds.job import JobRef
 from hived_extender.pods.wire import Pod
-from hived_extender.queues.lending import Lent
-from hived_extender.queues.room import Ask, Pending, Victims
+from hived_extender.queues.room import Ask, Lent, Pending, Victims
 from hived_extender.queues.units import Unit
 from hived_extender.service import lending as service
 from hived_extender.service.held_jobs import Asking
 from hived_extender.service.runner import Runner
+from hived_extender.service.stand_ins import sizes_of
 from hived_extender.service.stimuli import Claimed, Hold, HoldAsked, VictimsAsked
 from hived_extender.service.stimuli import Victims as Leaving
 
@@ -108,3 +110,35 @@ class LiveRoom:
 
     def _refs(self, keys: Sequence[str]) -> tuple[JobRef, ...]:
         return tuple(self._jobs[key][0] for key in keys if key in self._jobs)
+
+
+def leaves_of(state: State, unit: Unit, groups: Iterable[str], held: tuple[int, ...]) -> tuple[int, ...]:
+    """The virtual leaves that a unit has, in slot order; empty if they are not all known, or it has borrowed them.
+
+    They are not written onto jobs: the cells that pods are bound to say it, whoever leads.
+    `groups` are the groups of its pods, `held` the leaves of the slots that no pod has yet.
+    """
+    left = sizes_of(unit.spec.group.members)
+    slots: list[tuple[int, tuple[int, ...]]] = []
+    for name in groups:
+        leaves = virtual_leaves(state, name)
+        sizes = sizes_of(state.groups[name].spec.group.members) if leaves else []
+        for size in sizes:
+            if size not in left:
+                return ()
+            left.remove(size)
+        slots += _split(sizes, leaves)
+    if sum(left) != len(held):
+        return ()
+    slots += _split(left, held)
+    slots.sort(key=lambda slot: slot[0])  # members are sorted by size
+    return tuple(leaf for _, leaves in slots for leaf in leaves)
+
+
+def _split(sizes: list[int], leaves: tuple[int, ...]) -> list[tuple[int, tuple[int, ...]]]:
+    """The leaves of each slot, with its size."""
+    found, at = [], 0
+    for size in sizes:
+        found.append((size, leaves[at : at + size]))
+        at += size
+    return found

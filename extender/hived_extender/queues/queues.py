@@ -13,15 +13,14 @@ from hived_extender.queues import explaining
 from hived_extender.queues.entries import Entry, Memo, Run
 from hived_extender.queues.kept_aside import count_waiting
 from hived_extender.queues.ledger import Ledger, Unlimited
-from hived_extender.queues.lending import Lent, lent_of
 from hived_extender.queues.live_turn import LiveTurn
-from hived_extender.queues.memos import memo_of
 from hived_extender.queues.own_turn import OwnTurn
 from hived_extender.queues.places import Place, place_for
 from hived_extender.queues.policies import Rules
 from hived_extender.queues.reasons import Reason
+from hived_extender.queues.reclaim import for_due
 from hived_extender.queues.reservation import Certainty, Expected, Learned, Reservation
-from hived_extender.queues.room import Room
+from hived_extender.queues.room import Claimed, Lent, Pending, Room
 from hived_extender.queues.table import Table
 from hived_extender.queues.units import Order, Unit
 
@@ -222,8 +221,19 @@ class Queues:
         return explaining.why(self._table, key, self._now_s)
 
     def lent(self, now: float) -> Lent:
-        """The units on borrowed cells, which leave for guaranteed work of no queue too."""
-        return lent_of(self._table, now)
+        """The units on borrowed cells, which leave for guaranteed work of no queue as for a unit that is due.
+
+        Of the claims only those of units that are due are in it. Cost O(units that run).
+        """
+        table = self._table
+        leaving = tuple(key for key in table.running if table.entries[key].leaving_for)
+        claims = [
+            Claimed(claim.ask, tuple(key for key in claim.leaving if key in leaving))
+            for claim in table.claims.values()
+            if not claim.ask.is_borrowed
+        ]
+        order = for_due(table.borrowers(), table.shares, now)
+        return Lent(tuple(each.unit.key for each in order), Pending(leaving, tuple(claims)))
 
     def queues(self) -> list[str]:
         """The full names of all queues that have units, ascending."""
@@ -245,7 +255,7 @@ class Queues:
 
     def dump(self) -> dict[str, Memo]:
         """What is to be kept of all units, by key; `arrived` takes it."""
-        return {key: memo_of(self._table, entry) for key, entry in self._table.entries.items()}
+        return {key: _memo_of(self._table, entry) for key, entry in self._table.entries.items()}
 
     # Upkeep
 
@@ -269,6 +279,28 @@ def rebuilt(
     for unit, memo in units:
         queues.arrived(unit, memo)
     return queues
+
+
+def _memo_of(table: Table, entry: Entry) -> Memo:
+    """All that new queues have to know of a unit. Cost O(its leaves)."""
+    key, run = entry.unit.key, entry.run
+    own, vacates = table.own.runs.get(key), table.vacating.get(key)
+    kept = table.refusals(entry.unit.vc).reservation
+    if kept is not None and kept.key != key:
+        kept = None
+    return Memo(
+        place=None if entry.place == entry.unit.created_s else entry.place,
+        due_s=None if own is None else own.due_s,
+        own=() if own is None else own.own,
+        vacates=() if vacates is None else tuple(vacates.tolist()),
+        started_s=None if run is None else run.start_s,
+        is_borrowed=run is not None and run.is_borrowed,
+        ran_s=entry.ran_s,
+        is_held=entry.is_held,
+        reserved=() if kept is None else tuple(kept.leaves.tolist()),
+        reserved_s=None if kept is None else kept.start.at_s,
+        certainty="" if kept is None else kept.start.certainty.value,
+    )
 
 
 def _reserved(unit: Unit, memo: Memo) -> Reservation:

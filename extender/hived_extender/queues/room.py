@@ -37,6 +37,14 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
+class Lent:
+    """Units on borrowed cells, by key, in the order in which they should leave; and room that is being made already."""
+
+    borrowers: tuple[str, ...]
+    pending: Pending
+
+
+@dataclass(frozen=True, slots=True)
 class Victims:
     """These units, by key, and these opportunistic groups of no job have to leave; none of them could stay."""
 

@@ -25,9 +25,8 @@ from hived_extender.queues.announcing import JobEvents
 from hived_extender.queues.book import Action, Book, Step
 from hived_extender.queues.job_units import Cells, unit_of
 from hived_extender.queues.kept import Kept
-from hived_extender.queues.ledger import Unlimited
-from hived_extender.queues.live_room import LiveRoom
-from hived_extender.queues.own_places import leaves_of
+from hived_extender.queues.ledger import TreeLedger, Unlimited
+from hived_extender.queues.live_room import LiveRoom, leaves_of
 from hived_extender.queues.policies import QueueRules, Rules, policy_named
 from hived_extender.queues.publishing import Publisher
 from hived_extender.queues.queue_objects import QueueObjects
@@ -38,7 +37,6 @@ from hived_extender.queues.records import unit_key
 from hived_extender.queues.reservation import Learned
 from hived_extender.queues.room import Ask
 from hived_extender.queues.surroundings import Surroundings
-from hived_extender.queues.tree_ledger import TreeLedger
 from hived_extender.queues.tree_use import running_in, usage_of
 from hived_extender.queues.units import Evict, Start, Stop, Unit
 from hived_extender.queues.watched import Seen
