@@ -94,7 +94,7 @@ log = logging.getLogger(__name__)
 )  # fmt: skip
 @click.option(
     "--webhook", is_flag=True,
-    help="With --embedded: isolate devices, as the admission webhook does with the pods of a real cluster.",
+    help="With --embedded: isolate devices and hold jobs of queues, as the admission webhook of a real cluster does.",
 )  # fmt: skip
 @click.option(
     "--webhook-port", metavar="PORT", type=click.IntRange(0, 65535), envvar="WEBHOOK_PORT",

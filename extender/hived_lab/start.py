@@ -5,16 +5,18 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hived.errors import UserError
 from hived_config.loader import Configuration
+from hived_extender.job_kinds.admission import JobAdmission
 from hived_extender.kube.client import KubeClient
 from hived_extender.kube.metrics import Metrics
 from hived_extender.options import LOOPBACK
-from hived_extender.pods.admission import Admission, Admitted
 from hived_extender.pods.proofs import Prover
+from hived_extender.queues.tree_warnings import tree_warnings
 from hived_extender.reconfiguration.origins import Origin, file_origin
 from hived_extender.reconfiguration.stores import ConfigMapStore
 from hived_extender.reconfiguration.versions import Stored
@@ -53,9 +55,9 @@ def start_embedded(
 ) -> Iterator[Embedded]:
     """A whole cluster in this process: API server, nodes, extender, scheduler, and a controller for jobs.
 
-    Ready when entered, gone at the end. With `has_webhook` pods are changed when they are created, as the admission
-    webhook does. Once `stop` is set it is entered at once, ready or not: whoever set that has nothing more to do with
-    it. Its configuration is what the file says at the beginning, and is kept in a ConfigMap from then on.
+    Ready when entered, gone at the end. With `has_webhook` pods and jobs are changed when they are created, as the
+    admission webhook does. Once `stop` is set it is entered at once, ready or not: whoever set that has nothing more to
+    do with it. Its configuration is what the file says at the beginning, and is kept in a ConfigMap from then on.
     `on_answering` is called as soon as API server and extender answer; to be ready may take the extender a minute more.
     Raises UserError for a configuration, an address or a record directory that cannot be used.
     """
@@ -80,6 +82,7 @@ def start_embedded(
             prover=Prover([os.urandom(KEY_BYTES)]),
         ) as extender:
             running = Embedded(cluster, extender)
+            admission.beside_tree = partial(tree_warnings, extender.queues)
             on_answering(running)
             if not extender.wait_ready(stop=stop) and not (stop and stop.is_set()):
                 raise UserError("the extender has not become ready; see the log")
@@ -87,17 +90,17 @@ def start_embedded(
                 yield running
 
 
-def _cluster_of(configuration: Configuration, *, has_webhook: bool) -> tuple[EmbeddedCluster, Admission]:
-    """A cluster that is not started, and the admission of its pods; each needs the other."""
+def _cluster_of(configuration: Configuration, *, has_webhook: bool) -> tuple[EmbeddedCluster, JobAdmission]:
+    """A cluster that is not started, and the admission of its objects; each needs the other."""
 
     def labels_of(namespace: str) -> Mapping[str, str]:
         return cluster.namespace_labels(namespace)  # which needs the admission to begin with
 
-    admission = Admission(configuration.cluster, configuration.rules, serves_every_name=True, labels_of=labels_of)
+    admission = JobAdmission(configuration.cluster, configuration.rules, serves_every_name=True, labels_of=labels_of)
     cluster = EmbeddedCluster(
         configuration.cluster,
         rules=configuration.rules,
-        admit_pod=(lambda pod: _admitted(admission, pod)) if has_webhook else None,
+        admission=admission if has_webhook else None,
     )
     return cluster, admission
 
@@ -118,10 +121,3 @@ def _at_work(running: Embedded) -> Iterator[None]:
             yield
     finally:
         running.cluster.stop_scheduler()
-
-
-def _admitted(admission: Admission, pod: Mapping[str, Any]) -> Admitted:
-    try:
-        return admission.admit(pod)
-    except UserError:
-        return Admitted(pod)  # the API server says what is wrong with it

@@ -14,9 +14,9 @@ from hived.specs import ClusterSpec
 from hived_config.rules import PodRules
 from hived_extender.kube import struct_types
 from hived_extender.kube.client import KubeClient
+from hived_extender.pods.admission import Admission
 from hived_extender.pods.namespaces import NAMESPACE_NAME
 from hived_lab.embedded.apiserver.resources import NAMESPACES
-from hived_lab.embedded.apiserver.rest import PodAdmission
 from hived_lab.embedded.apiserver.server import ApiServer
 from hived_lab.embedded.apiserver.store import Key
 from hived_lab.embedded.job_controllers import JobControllers
@@ -39,7 +39,7 @@ class EmbeddedCluster:
     rules : which devices nodes have, and the labels that pods choose them by
     api_port : port of the API server on 127.0.0.1; 0 chooses a free one
     kubeconfig_path : where to write the kubeconfig; by default a file in a temporary folder that `stop` removes
-    admit_pod : changes pods that are created; by default none
+    admission : changes pods and jobs that are created, and judges quota trees; by default none
     """
 
     def __init__(
@@ -49,13 +49,13 @@ class EmbeddedCluster:
         rules: PodRules = NO_RULES,
         api_port: int = 0,
         kubeconfig_path: Path | None = None,
-        admit_pod: PodAdmission | None = None,
+        admission: Admission | None = None,
     ) -> None:
         self._machines = machines_of(spec, rules)
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._kubeconfig_path = kubeconfig_path
         self._hived_token = secrets.token_urlsafe()
-        self._server = ApiServer(api_port, admit_pod=admit_pod, hived_token=self._hived_token)
+        self._server = ApiServer(api_port, admission=admission, hived_token=self._hived_token)
         self._nodes = Nodes(self._server.registry, Timing())
         self._jobs = JobControllers(self._server.registry)
         self._scheduler: Scheduler | None = None
@@ -81,7 +81,7 @@ class EmbeddedCluster:
         return Path(self._folder.name) / "hived-kubeconfig"
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
-        """The labels of a namespace, its name among them; none if it does not exist. For `admit_pod` alone."""
+        """The labels of a namespace, its name among them; none if it does not exist. For the admission alone."""
         found = self._server.registry.collection(NAMESPACES).revisions.get(Key("", namespace))
         return {} if found is None else {**found.view.metadata.labels, NAMESPACE_NAME: namespace}
 

@@ -2,7 +2,8 @@
 
 A job object that is not suspended has its pods, as `hived submit` would make them; one that is suspended has none. The
 status says Suspended, Complete or Failed in the words of its kind. A pod that failed or was evicted is made again
-while the job is not suspended; ends of pods count once. Runs on the event loop of the API server.
+while the job is not suspended; ends of pods count once. A QueueUnit goes with its job. Runs on the event
+loop of the API server.
 """
 
 import asyncio
@@ -19,11 +20,15 @@ from hived_lab.embedded.apiserver.bodies import Body
 from hived_lab.embedded.apiserver.kinds import set_condition, timestamp
 from hived_lab.embedded.apiserver.models import DeleteOptions, Preconditions
 from hived_lab.embedded.apiserver.registry import Registry
-from hived_lab.embedded.apiserver.resources import JOB_OBJECTS, PODS, ResourceType
+from hived_lab.embedded.apiserver.resources import JOB_OBJECTS, PODS, QUEUE_UNITS, ResourceType
 from hived_lab.embedded.apiserver.store import Key, Revision
 from hived_lab.embedded.changes import follow
 
 SCHEDULER = "hived"
+GARBAGE_S = 1.0
+"""Between two looks for QueueUnits whose job is gone."""
+
+_OWNERS = {each.kind: each for each in (*JOB_OBJECTS, PODS)}
 _NOBODY = "somebody"
 _OVER = {"Succeeded", "Failed"}
 _ENDS = {"batch": "Complete", "jobset.x-k8s.io": "Completed"}
@@ -43,6 +48,7 @@ class JobControllers:
         await asyncio.gather(
             *(follow(self._registry, each, _Looker(self, each), lambda: []) for each in JOB_OBJECTS),
             follow(self._registry, PODS, self._pod_seen, lambda: []),
+            self._collect_garbage(),
         )
 
     def job_seen(self, resource: ResourceType, key: Key) -> None:
@@ -53,6 +59,16 @@ class JobControllers:
         elif not _is_over(revision.body):
             self._jobs[revision.view.metadata.uid] = resource, key
             self._reconcile(resource, revision)
+
+    async def _collect_garbage(self) -> None:
+        while True:
+            await asyncio.sleep(GARBAGE_S)
+            owners = [self._registry.collection(each).revisions.values() for each in _OWNERS.values()]
+            there = {owner.view.metadata.uid for each in owners for owner in each}
+            for key, unit in list(self._registry.collection(QUEUE_UNITS).revisions.items()):
+                owned = [owner for owner in unit.view.metadata.owner_references if owner.kind in _OWNERS]
+                if owned and not any(owner.uid in there for owner in owned):
+                    self._registry.delete(QUEUE_UNITS, key, DeleteOptions())
 
     def _pod_seen(self, key: Key) -> None:
         revision = self._registry.collection(PODS).revisions.get(key)

@@ -216,7 +216,7 @@ def test_the_embedded_cluster_changes_pods_as_the_webhook_does(tmp_path: Path) -
 def test_the_embedded_cluster_refuses_pods_as_the_webhook_does() -> None:
     configuration = load_text(f"foreignDevices: {{{GPU}: refuse}}\n{CONFIG}", "hivedscheduler.yaml")
     admission = Admission(configuration.cluster, configuration.rules, serves_every_name=True)
-    with EmbeddedCluster(configuration.cluster, admit_pod=admission.admit) as cluster:
+    with EmbeddedCluster(configuration.cluster, admission=admission) as cluster:
         kube = KubeClient.connect(cluster.api_url)
         given = pod()
         given["spec"]["nodeName"] = "n0"

@@ -106,3 +106,14 @@ def test_a_pod_that_is_deleted_is_made_again(http: Http) -> None:
     first = pods_of(http, "lost")[0]["metadata"]
     http.ok("DELETE", f"{PODS}/{first['name']}")
     expect_soon(lambda: [one["metadata"]["uid"] for one in pods_of(http, "lost")] not in ([], [first["uid"]]))
+
+
+def test_a_unit_goes_with_its_job(http: Http) -> None:
+    units = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/queueunits"
+    uid = http.ok("POST", JOBS, job("with-unit", suspend=True))["metadata"]["uid"]
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "with-unit", "uid": uid}
+    foreign = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "elsewhere", "uid": "u"}
+    http.ok("POST", units, {"metadata": {"name": "with-unit", "ownerReferences": [owner]}})
+    http.ok("POST", units, {"metadata": {"name": "kept", "ownerReferences": [foreign]}})
+    http.ok("DELETE", f"{JOBS}/with-unit")
+    expect_soon(lambda: [one["metadata"]["name"] for one in http.ok("GET", units)["items"]] == ["kept"])

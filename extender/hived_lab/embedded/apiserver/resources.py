@@ -169,11 +169,11 @@ JOB_OBJECTS = (
     _object("kubeflow.org", "v1", "TFJob"),
     _object("kubeflow.org", "v1", "MPIJob"),
 )
-QUEUE_OBJECTS = (
-    _object("scheduling.sigs.k8s.io", "v1beta1", "ElasticQuotaTree", short_names=("eqtree",)),
-    _object("scheduling.x-k8s.io", "v1alpha1", "Queue", printer=tables.QUEUE),
-    _object("scheduling.x-k8s.io", "v1alpha1", "QueueUnit", printer=tables.QUEUE_UNIT, short_names=("qu", "qus")),
+QUOTA_TREES = _object("scheduling.sigs.k8s.io", "v1beta1", "ElasticQuotaTree", short_names=("eqtree",))
+QUEUE_UNITS = _object(
+    "scheduling.x-k8s.io", "v1alpha1", "QueueUnit", printer=tables.QUEUE_UNIT, short_names=("qu", "qus")
 )
+QUEUE_OBJECTS = (QUOTA_TREES, _object("scheduling.x-k8s.io", "v1alpha1", "Queue", printer=tables.QUEUE), QUEUE_UNITS)
 KUEUE_OBJECTS = (
     _object("kueue.x-k8s.io", "v1beta2", "Workload"),
     _object("kueue.x-k8s.io", "v1beta2", "AdmissionCheck", is_namespaced=False),

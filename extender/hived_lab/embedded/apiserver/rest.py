@@ -3,11 +3,11 @@
 `Rest.handle` answers every request, however broken, with a `Response` or a `Watch`; a refusal is a `Status`.
 """
 
-from collections.abc import Callable
 from hmac import compare_digest
 
-from hived_extender.pods.admission import Admitted
+from hived_extender.pods.admission import Admission
 from hived_lab.embedded.apiserver import discovery, models, pod_policy, pods, statuses
+from hived_lab.embedded.apiserver.admitting import admitted
 from hived_lab.embedded.apiserver.bodies import Body, decode, encode, view_of
 from hived_lab.embedded.apiserver.formats import Format
 from hived_lab.embedded.apiserver.patches import patch_of_type
@@ -28,22 +28,21 @@ from hived_lab.embedded.apiserver.requests import (
     target_of,
 )
 from hived_lab.embedded.apiserver.resources import PODS, ResourceType
-from hived_lab.embedded.apiserver.statuses import ApiError, Cause, forbidden
+from hived_lab.embedded.apiserver.statuses import ApiError, Cause
 from hived_lab.embedded.apiserver.store import Key, Revision
 from hived_lab.embedded.apiserver.validation import unknown_fields
 from hived_lab.embedded.apiserver.watching import Watch
 
 _INTERACTIVE = ("attach", "exec", "portforward", "proxy")
 
-PodAdmission = Callable[[Body], Admitted]
-
 
 class Rest:
     """The verbs over one registry.
 
     `expired_as_status` answers a watch of an expired version with the HTTP status 410, as old API servers did, instead
-    of an ERROR event. `admit_pod`, if given, changes pods that are created. With a `hived_token` only its bearer writes
-    the parts of pods that `pod_policy` keeps for hived; without one everybody does.
+    of an ERROR event. The `admission`, if given, changes pods and jobs that are created, and judges quota trees. With
+    a `hived_token` only its bearer writes the parts of pods that `pod_policy` keeps for hived; without one everybody
+    does.
     """
 
     def __init__(
@@ -51,10 +50,10 @@ class Rest:
         registry: Registry,
         bookmark_interval_s: float,
         expired_as_status: bool,
-        admit_pod: PodAdmission | None = None,
+        admission: Admission | None = None,
         hived_token: str = "",
     ) -> None:
-        self._admit_pod = admit_pod
+        self._admission = admission
         self._hived_header = f"Bearer {hived_token}".encode() if hived_token else b""
         self._registry = registry
         self._reads = Reads(registry, bookmark_interval_s, expired_as_status)
@@ -141,12 +140,9 @@ class Rest:
     def _create(self, request: Request, target: Target) -> Response:
         body = in_namespace(target, read_resource(request, target.resource))
         warnings = _field_warnings(request, target.resource, body)
-        if target.resource is PODS and self._admit_pod is not None:
-            admitted = self._admit_pod(body)
-            if admitted.refusal:
-                name = body.get("metadata", {}).get("name", "")
-                raise forbidden("pods", name, f"the admission webhook denied the request: {admitted.refusal}")
-            body, warnings = dict(admitted.pod), (*warnings, *admitted.warnings)
+        if self._admission is not None:
+            body, told = admitted(self._admission, target.resource, body)
+            warnings = (*warnings, *told)
         check = self._check(request, target.resource)
         created = self._registry.create(target.resource, body, request.parameters.is_dry_run(), check=check)
         return self._answer(request, target.resource, created, 201, warnings)
@@ -154,8 +150,8 @@ class Rest:
     def _replace(self, request: Request, target: Target, key: Key) -> Response:
         body = named(target, read_resource(request, target.resource))
         warnings = _field_warnings(request, target.resource, body)
-        updated = self._update(request, target, key, body)
-        return self._answer(request, target.resource, updated, 200, warnings)
+        updated, told = self._update(request, target, key, body)
+        return self._answer(request, target.resource, updated, 200, (*warnings, *told))
 
     def _patch(self, request: Request, target: Target, key: Key) -> Response:
         resource, wire = target.resource, target.resource.wire
@@ -167,13 +163,16 @@ class Rest:
         body = named(target, wire.from_wire(body) if wire else body)
         sent = patch if isinstance(patch, dict) else {}
         warnings = _field_warnings(request, resource, wire.from_wire(sent) if wire else sent)
-        updated = self._update(request, target, key, body)
-        return self._answer(request, resource, updated, 200, warnings)
+        updated, told = self._update(request, target, key, body)
+        return self._answer(request, resource, updated, 200, (*warnings, *told))
 
-    def _update(self, request: Request, target: Target, key: Key, body: Body) -> Revision:
+    def _update(self, request: Request, target: Target, key: Key, body: Body) -> tuple[Revision, tuple[str, ...]]:
         resource, is_status, dry_run = target.resource, target.subresource == "status", request.parameters.is_dry_run()
         check = self._check(request, resource)
-        return self._registry.update(resource, key, body, is_status, dry_run, check=check)
+        told: tuple[str, ...] = ()
+        if self._admission is not None and not is_status:
+            body, told = admitted(self._admission, resource, body, self._registry.get(resource, key).body)
+        return self._registry.update(resource, key, body, is_status, dry_run, check=check), told
 
     def _check(self, request: Request, resource: ResourceType) -> Check:
         """The admission policy that the stored object has to meet."""

@@ -14,9 +14,10 @@ import uvloop
 from hived.errors import UserError
 from hived_extender.http.listening import Limits
 from hived_extender.http.server import Serving
+from hived_extender.pods.admission import Admission
 from hived_lab.embedded.apiserver.asgi import Application
 from hived_lab.embedded.apiserver.registry import Registry
-from hived_lab.embedded.apiserver.rest import PodAdmission, Rest
+from hived_lab.embedded.apiserver.rest import Rest
 from hived_lab.embedded.apiserver.store import DEFAULT_HISTORY_LIMIT, Store
 
 LOOPBACK = "127.0.0.1"
@@ -39,7 +40,7 @@ class ApiServer:
     history_limit : changes remembered per resource; a watch from before them is answered with 410
     expired_as_status : answer such a watch with the HTTP status, not with an ERROR event
     event_ttl_s : seconds after which an event that nobody touched is removed
-    admit_pod : what to make of pods that are created; nothing by default
+    admission : changes pods and jobs that are created, and judges quota trees; by default none
     hived_token : who bears it may write what only hived writes onto pods; by default everybody may
     """
 
@@ -50,13 +51,13 @@ class ApiServer:
         bookmark_interval_s: float = DEFAULT_BOOKMARK_INTERVAL_S,
         expired_as_status: bool = False,
         event_ttl_s: float = DEFAULT_EVENT_TTL_S,
-        admit_pod: PodAdmission | None = None,
+        admission: Admission | None = None,
         hived_token: str = "",
     ) -> None:
         self._socket = _listen(port)
         # Versions from the clock are above those of an earlier run on this port, so its clients list again.
         self.registry = Registry(Store(time.time_ns() // 1000, history_limit))
-        self._rest = Rest(self.registry, bookmark_interval_s, expired_as_status, admit_pod, hived_token)
+        self._rest = Rest(self.registry, bookmark_interval_s, expired_as_status, admission, hived_token)
         self._event_ttl_s = event_ttl_s
         self._started: Future[None] = Future()
         self._loop: asyncio.AbstractEventLoop
