@@ -3,7 +3,8 @@
     python -m tests.benchmarks.queued_jobs --nodes 1024 16384
 
 Prints the median and the worst time of a turn after an arrival, and after an end whose cells others get, and the memory
-that the queued jobs take. The room is a real core.
+that the queued jobs take. The room is the service's own, without pods, sockets and threads: the longest question is how
+long others wait for its lock.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import resource
 import statistics
 import time
 from collections.abc import Callable
+from typing import Any, cast
 
 from hived.specs import (
     CellTypeSpec,
@@ -24,10 +26,17 @@ from hived.specs import (
     VirtualCellSpec,
     VirtualClusterSpec,
 )
+from hived_extender.job_kinds.job import JobRef
+from hived_extender.kube.client import KubeClient
 from hived_extender.queues import policies
+from hived_extender.queues.live_room import LiveRoom
 from hived_extender.queues.queues import Queues
 from hived_extender.queues.units import Start, Stop, Unit
-from tests.extender.queues.live import Live
+from hived_extender.service.preemptions import PreemptionPolicy
+from hived_extender.service.service import Service
+from hived_extender.service.stimuli import HoldDropped
+from tests.extender.service.by_hand import ByHand
+from tests.extender.service.small_cluster import FakeKube, node
 
 RACK_NODES, NODE_GPUS, VC_COUNT = 16, 8, 8
 SHAPES = ((1, 1), (1, 2), (1, 4), (1, 8), (2, 8), (4, 8), (8, 8), (16, 8))
@@ -57,6 +66,44 @@ def unit(number: int) -> Unit:
     return Unit(key, vc, spec, float(number))
 
 
+class Served:
+    """The room that a service has. `longest_ms` is its longest answer since the last turn began."""
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        kube = cast(KubeClient, FakeKube())
+        self._service = Service(spec, kube, run=ByHand, preemption=PreemptionPolicy())
+        racks = spec.physical_cells
+        self._service.sync_nodes([node(each.address) for rack in racks for each in rack.children])
+        self._service.lead(lambda: True)
+        self._jobs: dict[str, tuple[JobRef, tuple[()]]] = {}
+        self._room = LiveRoom(self._service.runner, self._jobs, {})
+        self.longest_ms = 0.0
+
+    def come(self, new: Unit) -> Unit:
+        """A job is known."""
+        name = new.key.split("/")[2]
+        self._jobs[new.key] = JobRef("batch/v1", "Job", "default", name, f"uid-{name}"), ()
+        return new
+
+    def release(self, key: str) -> None:
+        """The pods of a job are gone."""
+        self._service.runner.handle(HoldDropped(key))
+
+    def hold(self, *asked: Any) -> Any:
+        """See `room.Room`."""
+        return self._timed(self._room.hold, *asked)
+
+    def victims(self, *asked: Any) -> Any:
+        """See `room.Room`."""
+        return self._timed(self._room.victims, *asked)
+
+    def _timed(self, ask: Callable[..., Any], *asked: Any) -> Any:
+        start = time.perf_counter()
+        found = ask(*asked)
+        self.longest_ms = max(self.longest_ms, (time.perf_counter() - start) * 1000)
+        return found
+
+
 def memory_mb() -> float:
     """The most that this process has used."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -78,7 +125,7 @@ def timed(act: Callable[[], None]) -> float:
 def measure(node_count: int, job_count: int) -> None:
     """One line of results for each kind of turn."""
     spec = cluster(node_count)
-    live, queues = Live(spec), Queues(spec)
+    live, queues = Served(spec), Queues(spec)
     queues.told_rules(policies.Rules(default=policies.QueueRules(borrows=True)))
     clock, running = [0.0], dict[str, None]()
 
@@ -95,18 +142,20 @@ def measure(node_count: int, job_count: int) -> None:
     filling = 0
     while filling < job_count and len(running) >= filling - 1:
         for _ in range(64):
-            queues.arrived(unit(filling))
+            queues.arrived(live.come(unit(filling)))
             filling += 1
         turn()
     gc.collect()
     before = memory_mb()
     for number in range(filling, filling + job_count):
-        queues.arrived(unit(number))
+        queues.arrived(live.come(unit(number)))
+    live.longest_ms = 0.0
     first = timed(turn)
+    longest = live.longest_ms
     after = memory_mb()
     arrivals, ends = [], []
     for number in range(filling + job_count, filling + job_count + 60):
-        queues.arrived(unit(number))
+        queues.arrived(live.come(unit(number)))
         arrivals.append(timed(turn))
         key = list(running)[number * 37 % len(running)]
         del running[key]
@@ -115,7 +164,8 @@ def measure(node_count: int, job_count: int) -> None:
         ends.append(timed(turn))
     shown = timed(lambda: show(queues))
     print(
-        f"{node_count} nodes, {job_count} waiting, {len(running)} running: first turn {first:.0f} ms,"
+        f"{node_count} nodes, {job_count} waiting, {len(running)} running: first turn {first:.0f} ms"
+        f" (longest question {longest:.0f}),"
         f" after an arrival {statistics.median(arrivals):.1f} ms (most {max(arrivals):.0f}),"
         f" after an end {statistics.median(ends):.1f} ms (most {max(ends):.0f}),"
         f" whole order {shown:.0f} ms, memory {after - before:.0f} MB more",

@@ -4,7 +4,7 @@ A pod that takes a slot becomes a group of its own by a split, so that neither i
 change. The other slots go on as a smaller stand-in.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -15,7 +15,8 @@ from hived.groups import bind_info_for, bind_info_of_slot, is_placed, nodes_of_s
 from hived.scheduler import Asked
 from hived.specs import BindInfo, PodPlacement, PodRequest
 from hived.split import split_bind_info
-from hived.topology import BoolArray, IntArray
+from hived.state import GroupState
+from hived.topology import NO_CELL, BoolArray, IntArray
 from hived_extender.service.core import Core
 from hived_extender.service.pods import PodRecord
 from hived_extender.service.stand_ins import like, sizes_of
@@ -23,6 +24,9 @@ from hived_extender.service.stimuli import Hold
 
 Taker = tuple[PodRequest, Sequence[BoolArray | None]]
 """A pod that brings a group, and for each slot of that the nodes that it may use; None for all."""
+
+
+_NONE = np.zeros(0, np.int32)
 
 
 class Held:
@@ -178,6 +182,18 @@ class Held:
             ):
                 by_size[size] += member
         return bind_info_for(tuple(tuple(found) for found in by_size.values() if found), 0, chain)
+
+
+def are_whole(core: Core, holds: Iterable[Held]) -> bool:
+    """Is each of them whole, as `Held.is_whole` has it? False if one is in doubt. Cost O(holds + leaves), in numpy."""
+    groups = [core.state.groups.get(held.name) for held in holds if held.stand_in is not None]
+    sound = [
+        one for one in groups if one is not None and one.lazy_preemptor is None and one.state is GroupState.ALLOCATED
+    ]
+    if len(sound) < len(groups):
+        return False
+    leaves = np.concatenate([_NONE, *(group.physical for group in sound)])
+    return not ((leaves == NO_CELL) | (core.state.cells.bad[leaves] == 1)).any()
 
 
 def _own_placement(info: BindInfo) -> PodPlacement:

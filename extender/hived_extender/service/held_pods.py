@@ -13,7 +13,7 @@ from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.core import Core
 from hived_extender.service.gangs.plans import Round
 from hived_extender.service.gangs.rounds import single_request
-from hived_extender.service.held import Held, Taker
+from hived_extender.service.held import Held, Taker, are_whole
 from hived_extender.service.held_jobs import HeldJobs
 from hived_extender.service.pods import PodRecord, PodState
 from hived_extender.service.stand_ins import sizes_of
@@ -101,7 +101,9 @@ class HeldPods:
             return
         is_changed = self._looked_at != (core, core.change_count)
         self._looked_at = core, core.change_count
-        for held in [one for one in self._jobs.by_key.values() if not one.is_lost]:
+        holds = [one for one in self._jobs.by_key.values() if not one.is_lost]
+        is_changed = is_changed and not are_whole(core, holds)
+        for held in holds if is_changed else [one for one in holds if one.given]:
             pods = [self._cache.pods.get(uid) for uid in held.given]
             if any(one is None or not one.state.has_node for one in pods):
                 self._lose(core, held, "a pod has lost the cells that it was given")

@@ -100,13 +100,19 @@ class Holds:
             return Wait("pods of its earlier run still have cells")
         self._number += 1
         held = Held(hold, stand_in_name(self._number, hold.key))
-        claims = [self._claim(each) for each in asked.claims]
-        before = met(core, claims) if claims else []
         found = self._take(core, held)
-        if claims and isinstance(found, Bind) and met(core, claims) != before:
-            self._withdraw(core, held)
+        if asked.claims and isinstance(found, Bind) and not self._keeps_room(core, held, asked.claims):
             return KeptForOthers("its cells are for jobs that come first")
         return found
+
+    def _keeps_room(self, core: Core, held: Held, claims: Sequence[Claimed]) -> bool:
+        """Do the claims get their cells beside a hold as without it? Else it is withdrawn."""
+        after = met(core, [self._claim(each) for each in claims])
+        if len(after) == len(claims):
+            return True
+        self._withdraw(core, held)
+        is_same = met(core, [self._claim(each) for each in claims]) == after
+        return is_same and isinstance(self._take(core, held), Bind)
 
     def question(self, hold: Hold) -> Asking | None:
         """The question to the core about a hold; None if its pods have all cells already. Changes nothing."""

@@ -14,12 +14,14 @@ def least_prefix(candidates: Sequence[T], is_enough: Callable[[Sequence[T]], boo
     """
     if is_enough(()):
         return []
+    if not candidates:
+        return None
     most = 1
-    while most < len(candidates) and not is_enough(candidates[:most]):
+    while not is_enough(candidates[:most]):
+        if most >= len(candidates):
+            return None
         most *= 2
     most = min(most, len(candidates))
-    if not candidates or not is_enough(candidates[:most]):
-        return None
     least = most // 2  # not enough
     while most - least > 1:
         middle = (least + most) // 2

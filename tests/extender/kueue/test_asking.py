@@ -12,7 +12,7 @@ import pytest
 from tests.expecting import expect_soon
 from tests.extender.kueue.kueue_by_hand import KueueByHand
 from tests.extender.kueue.workload_objects import pod_set, template
-from tests.extender.queues.embedded_jobs import Jobs, jobs_on
+from tests.extender.queues.embedded_jobs import UNITS, Jobs, jobs_on
 
 CONFIG = """
 rules: 2
@@ -61,6 +61,14 @@ def borrowers(jobs: Jobs, count: int) -> list[str]:
     return names[1:]
 
 
+def evicted_for(jobs: Jobs, name: str) -> str:
+    """Who got the cells of a job that was evicted, as its unit says, without the uid; "" if it was not."""
+    (unit,) = (each for each in jobs.kube.get(UNITS)["items"] if each["metadata"]["name"] == name)
+    conditions = {each["type"]: each for each in unit["status"]["conditions"]}
+    evicted = conditions["Evicted"]
+    return str(evicted["message"]).rsplit("/", 1)[0] if evicted["status"] == "True" else ""
+
+
 def test_jobs_on_lent_cells_are_called_back_for_a_gang_of_kueues(jobs: Jobs, kueue: KueueByHand) -> None:
     first, second, third = borrowers(jobs, 3)
     has_quota(kueue, "gang", 2)
@@ -73,13 +81,8 @@ def test_a_job_that_left_for_kueue_says_so_and_runs_again_later(jobs: Jobs, kueu
     (first,) = borrowers(jobs, 1)
     has_quota(kueue, "gang", 3)
     kueue.expect("gang", "Ready")
-    jobs.expect(lambda: jobs.waits(first))
-    units = jobs.kube.get("/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/queueunits")["items"]
-    (unit,) = (each for each in units if each["metadata"]["name"] == first)
-    (evicted,) = (each for each in unit["status"]["conditions"] if each["type"] == "Evicted")
-    assert (evicted["status"], evicted["message"].rsplit("/", 1)[0]) == (
-        "True",
-        "its cells went to Workload/default/gang",
+    jobs.expect(
+        lambda: jobs.waits(first), lambda: evicted_for(jobs, first) == "its cells went to Workload/default/gang"
     )
     kueue.finish("gang")
     jobs.expect(lambda: jobs.runs(first))

@@ -9,13 +9,17 @@ from hived_extender.service.reclaiming import least_prefix
 
 
 class Room:
-    """Candidates free some cells each; so many are needed. Counts the questions."""
+    """Candidates free some cells each; so many are needed. Notes the questions."""
 
     def __init__(self, needed: int, frees: Sequence[int]) -> None:
-        self.needed, self.frees, self.count = needed, frees, 0
+        self.needed, self.frees, self.asked = needed, frees, list[tuple[int, ...]]()
+
+    @property
+    def count(self) -> int:
+        return len(self.asked)
 
     def is_enough(self, leaving: Sequence[int]) -> bool:
-        self.count += 1
+        self.asked.append(tuple(leaving))
         return sum(self.frees[one] for one in leaving) >= self.needed
 
     def least(self) -> list[int] | None:
@@ -46,6 +50,12 @@ def test_many_candidates_are_few_questions() -> None:
     room = Room(1, [0] * 1000 + [1] + [0] * 1000)
     assert room.least() == [1000]
     assert room.count < 1001 + 2 * 11 + 3
+
+
+def test_a_beginning_that_is_enough_is_asked_about_once() -> None:
+    room = Room(4, [1] * 8)
+    assert room.least() == [0, 1, 2, 3]
+    assert room.asked.count((0, 1, 2, 3)) == 1
 
 
 @pytest.mark.parametrize("seed", range(50))
