@@ -112,7 +112,7 @@ QUEUE_OF_VC = Record(
         Key(
             "maxRunningPerUser",
             Integer("a whole number of jobs", 1),
-            "the most jobs of one user that run at a time",
+            "the most jobs of one user of a namespace that run at a time",
             rule="no limit",
             is_nullable=False,
         ),

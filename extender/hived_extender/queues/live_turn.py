@@ -10,7 +10,6 @@ import numpy as np
 
 from hived.decisions import Bind
 from hived_extender.queues.entries import Entry, Run
-from hived_extender.queues.kept_aside import count_waiting
 from hived_extender.queues.order import Walk
 from hived_extender.queues.policies import Policy
 from hived_extender.queues.quota_victims import quota_victims
@@ -18,6 +17,7 @@ from hived_extender.queues.reclaim import for_borrower, for_due
 from hived_extender.queues.room import Ask, Claimed, Pending, Room, Victims
 from hived_extender.queues.table import Reclaim, Table
 from hived_extender.queues.units import Evict, Order, Start, Stop
+from hived_extender.queues.user_limits import count_waiting
 
 FOR_DUE = "its cells are promised to another job, whose turn has come"
 FOR_PRIORITY = "a job of higher priority in its virtual cluster has its place"

@@ -19,14 +19,14 @@ Rank = tuple[float, ...]
 
 
 class Kind(NamedTuple):
-    """All that an answer to a unit can depend on. `user` is "" where no rule asks for it."""
+    """All that an answer to a unit can depend on. `owner` is empty where no rule asks for it."""
 
     queue: str
     spec: PodSpec  # of a group without a name
     request: tuple[tuple[str, float], ...]
     is_preemptible: bool
     limit_s: float | None
-    user: str
+    owner: tuple[str, ...]
     needs: str
 
 
@@ -37,11 +37,11 @@ class Kinds:
         self.kinds: list[Kind] = []
         self._numbers: dict[Kind, int] = {}
 
-    def number(self, unit: Unit, asks_user: bool) -> int:
+    def number(self, unit: Unit, asks_owner: bool) -> int:
         """The number of a unit's kind. Cost: a hash of its spec."""
         kind = Kind(
             unit.queue, unit.spec.of_group(""), tuple(sorted(unit.request.items())), unit.is_preemptible,
-            unit.limit_s, unit.user if asks_user else "", unit.needs,
+            unit.limit_s, unit.owner if asks_owner else (), unit.needs,
         )  # fmt: skip
         number = self._numbers.setdefault(kind, len(self.kinds))
         if number == len(self.kinds):

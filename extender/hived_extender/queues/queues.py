@@ -11,7 +11,6 @@ import numpy as np
 from hived.specs import BindInfo, ClusterSpec, PodSpec
 from hived_extender.queues import explaining
 from hived_extender.queues.entries import Entry, Memo, Run
-from hived_extender.queues.kept_aside import count_waiting
 from hived_extender.queues.ledger import Ledger, Unlimited
 from hived_extender.queues.live_turn import LiveTurn
 from hived_extender.queues.own_turn import OwnTurn
@@ -23,6 +22,7 @@ from hived_extender.queues.reservation import Certainty, Expected, Learned, Rese
 from hived_extender.queues.room import Claimed, Lent, Pending, Room
 from hived_extender.queues.table import Table
 from hived_extender.queues.units import Order, Unit
+from hived_extender.queues.user_limits import count_waiting
 
 
 class Queues:

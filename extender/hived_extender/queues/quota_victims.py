@@ -46,4 +46,4 @@ def _count(table: Table, unit: Unit, sign: int) -> None:
         table.live_ledger.take(unit)
     else:
         table.live_ledger.give(unit)
-    table.users[unit.queue, unit.user] = table.users.get((unit.queue, unit.user), 0) + sign
+    table.users[unit.owner] = table.users.get(unit.owner, 0) + sign

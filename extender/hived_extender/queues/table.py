@@ -19,6 +19,9 @@ from hived_extender.queues.room import Ask
 from hived_extender.queues.shares import CELLS, Shares
 from hived_extender.queues.units import Unit
 
+Owner = tuple[str, str, str]
+"""See `Unit.owner`."""
+
 MOST_PLAYED = 10_000
 """Units of a virtual cluster that ran ahead, have ended, and are yet to be played in its own schedule."""
 
@@ -70,10 +73,10 @@ class Table:
         self.change = 0  # releases, additions and deletions
         self.asked_at = -1  # the count of changes when units that are due were asked about last
         self.running: dict[str, None] = {}
-        self.users: dict[tuple[str, str], int] = {}
-        self.own_users: dict[tuple[str, str], int] = {}
+        self.users: dict[Owner, int] = {}
+        self.own_users: dict[Owner, int] = {}
         self.vacating: dict[str, IntArray] = {}  # virtual leaves of units that leave and have lost their place there
-        self.user_waits: dict[tuple[str, str], dict[str, None]] = {}
+        self.user_waits: dict[Owner, dict[str, None]] = {}
         self.played: dict[str, dict[str, None]] = {}
         self._borrowers: list[Borrower] | None = None
         self.count_anew()
@@ -202,7 +205,7 @@ class Table:
             self.live_ledger.take(unit)
         else:
             self.live_ledger.give(unit)
-        self.users[unit.queue, unit.user] = self.users.get((unit.queue, unit.user), 0) + sign
+        self.users[unit.owner] = self.users.get(unit.owner, 0) + sign
 
     def count_own(self, unit: Unit, sign: int) -> None:
         """A unit runs in its own schedule, or does no more."""
@@ -210,7 +213,7 @@ class Table:
             self.own_ledger.take(unit)
         else:
             self.own_ledger.give(unit)
-        self.own_users[unit.queue, unit.user] = self.own_users.get((unit.queue, unit.user), 0) + sign
+        self.own_users[unit.owner] = self.own_users.get(unit.owner, 0) + sign
 
     # Refusals
 
@@ -276,7 +279,7 @@ class Table:
                     found.append(Borrower(entry.unit, entry.run.start_s, key in self.own.runs))
         return self._borrowers
 
-    def is_over_users_limit(self, unit: Unit, counts: Mapping[tuple[str, str], int]) -> bool:
+    def is_over_users_limit(self, unit: Unit, counts: Mapping[Owner, int]) -> bool:
         """Has its user as many jobs that run as the queue allows?"""
         most = self.rules.of(unit.queue).most_running
-        return most is not None and counts.get((unit.queue, unit.user), 0) >= most
+        return most is not None and counts.get(unit.owner, 0) >= most

@@ -16,6 +16,7 @@ class Unit(msgspec.Struct, frozen=True):
     queue : full name of the leaf of the quota tree, such as "root/team/a"; the virtual cluster where there is no tree
     spec : the whole gang as one affinity group: virtual cluster, priority, members, cells. Its group name is the key
     created_s : seconds since 1970; its place among equals, which it keeps when it comes back
+    namespace : of the job
     user : the owner, for limits per user; "" if nobody says
     request : amounts by resource, in the resource's base unit, as the quota tree counts them
     is_preemptible : may it run ahead, on borrowed cells that are taken back
@@ -34,6 +35,12 @@ class Unit(msgspec.Struct, frozen=True):
     limit_s: float | None = None
     is_held: bool = False
     needs: str = ""
+    namespace: str = ""
+
+    @property
+    def owner(self) -> tuple[str, str, str]:
+        """Its user as limits count: in one queue and one namespace, as the name is the word of the job's author."""
+        return self.queue, self.namespace, self.user
 
     @property
     def vc(self) -> str:

@@ -39,11 +39,12 @@ def unit(
     at: float = 0.0,
     limit_s: float | None = None,
     user: str = "",
+    namespace: str = "",
     is_preemptible: bool = True,
 ) -> Unit:
     """A job of a virtual cluster that is its own queue."""
     spec = PodSpec(vc, priority, gpus, GroupSpec(key, (MemberSpec(pods, gpus),)))
-    return Unit(key, vc, spec, at, user=user, is_preemptible=is_preemptible, limit_s=limit_s)
+    return Unit(key, vc, spec, at, user=user, namespace=namespace, is_preemptible=is_preemptible, limit_s=limit_s)
 
 
 class Desk:

@@ -235,6 +235,15 @@ def test_a_user_has_no_more_jobs_that_wait_than_the_queue_allows() -> None:
     assert isinstance(desk.queues.why("b"), NotItsTurn)
 
 
+def test_a_name_that_another_namespace_writes_uses_up_nobodys_limits() -> None:
+    desk = Desk(most_running=1, most_waiting=1)
+    strange = [unit(f"s{i}", gpus=1, at=i, user="ann", namespace="other") for i in range(3)]
+    assert desk.come(*strange) == ["s0"]
+    assert desk.come(unit("a", gpus=1, at=9, user="ann", namespace="own")) == ["a"]
+    desk.come(unit("b", at=10, user="ann", namespace="own"))
+    assert desk.queues.why("b") == OverUserLimit("ann", 1, waits=False)
+
+
 def test_queues_that_are_rebuilt_go_on_in_the_same_order() -> None:
     desk = Desk(borrows=True)
     units = [unit(f"a{i}", at=i, priority=i % 2) for i in range(8)]

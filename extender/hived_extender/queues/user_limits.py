@@ -10,7 +10,7 @@ def count_waiting(table: Table, about: Entry) -> None:
     most = table.rules.of(unit.queue).most_waiting
     if most is None:
         return
-    waits = table.user_waits.setdefault((unit.queue, unit.user), {})
+    waits = table.user_waits.setdefault(unit.owner, {})
     waits[unit.key] = None
     count = 0
     for key in list(waits):
