@@ -1,6 +1,7 @@
 """A tree of quotas, read from an ElasticQuotaTree. Values only."""
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 
 import msgspec
 
@@ -43,7 +44,7 @@ class Quota(msgspec.Struct, frozen=True):
         return self.name.rpartition("/")[2]
 
 
-class QuotaTree(msgspec.Struct, frozen=True):
+class QuotaTree(msgspec.Struct, frozen=True, dict=True):
     """All quotas by full name, parents before children, in the order of the object. `oversell` multiplies limits."""
 
     quotas: Mapping[str, Quota]
@@ -52,6 +53,16 @@ class QuotaTree(msgspec.Struct, frozen=True):
     def leaves(self) -> Iterator[Quota]:
         """The quotas that jobs belong to."""
         return (quota for quota in self.quotas.values() if quota.is_leaf)
+
+    @cached_property
+    def leaf_of_namespace(self) -> Mapping[str, Quota]:
+        """The leaf that lists a namespace."""
+        return {namespace: leaf for leaf in self.leaves() for namespace in leaf.namespaces}
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Quota]:
+        """All quotas by their own names and their full ones."""
+        return {name: quota for quota in self.quotas.values() for name in (quota.short_name, quota.name)}
 
     def path(self, name: str) -> list[Quota]:
         """A quota and all above it, the quota first."""
