@@ -15,7 +15,7 @@ from hived.scheduler import Asked, handle
 from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, Rules
 from hived.state import State
 from hived_extender.queues.room import Ask, Pending, Victims
-from hived_extender.service.claims import Afterwards, Claim, met
+from hived_extender.service.claims import Afterwards, Claim, Stage
 from hived_extender.service.reclaiming import least_prefix
 from hived_simulator.clusters import Started
 from hived_simulator.hived_cluster import HivedCluster
@@ -32,6 +32,7 @@ class _Present:
 
     state: State
     now_s: float | None
+    version: int = 0
 
 
 class QueuedCluster(HivedCluster):
@@ -66,12 +67,13 @@ class QueuedCluster(HivedCluster):
     def _spares(self, asked: Asked, claims: Sequence[Claim]) -> bool:
         """Do the claims still get their cells if this request gets some now?"""
         present = _Present(self.state, self._known_s)
-        return met(present, [Claim(asked, ()), *claims]) == [0, *(number + 1 for number in met(present, claims))]
+        beside, alone = Stage().met(present, [Claim(asked, ()), *claims]), Stage().met(present, claims)
+        return beside == [0, *(number + 1 for number in alone)]
 
     def victims(self, ask: Ask, candidates: Sequence[str], pending: Pending) -> Victims | None:
         """See `room.Room`. Every group has a unit. Cost: a copy of the state, and O(victims) searches."""
         present = _Present(self.state, self._known_s)
-        afterwards = Afterwards(present, self._claims(pending), self._pods_of(pending.leaving))
+        afterwards = Afterwards(Stage(), present, self._claims(pending), self._pods_of(pending.leaving))
         asked, keys = self._asked(ask), [key for key in candidates if self._pods_of([key])]
         found = least_prefix(keys, lambda gone: afterwards.binds_without(asked, self._pods_of(gone)))
         return None if found is None else Victims(tuple(found))

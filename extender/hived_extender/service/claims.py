@@ -4,15 +4,15 @@ Played on a copy of the state, claim by claim; nothing changes. Only asked while
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import dataclass, fields, replace
+from typing import Protocol, cast
 
 import numpy as np
 
 from hived.copying import copy_state
-from hived.decisions import Bind
+from hived.decisions import Bind, Decision
 from hived.errors import UserError
-from hived.events import Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.events import Limit, Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested, Spread, Together
 from hived.groups import nodes_of_slots
 from hived.scheduler import Asked, handle, plan_in_turn
 from hived.specs import PodRequest
@@ -28,6 +28,10 @@ class Present(Protocol):
         """The state; it stays as it is."""
 
     @property
+    def version(self) -> int:
+        """Another one once the state has changed."""
+
+    @property
     def now_s(self) -> float | None:
         """The time."""
 
@@ -40,9 +44,69 @@ class Claim:
     leaving: Sequence[PodRequest]
 
 
-def met(core: Present, claims: Sequence[Claim]) -> list[int]:
-    """The claims that get their cells in turn, beside all that holds cells now. Cost O(cells + groups)."""
-    return _play(copy_state(core.state), claims, core.now_s)
+@dataclass(slots=True)
+class _Play:
+    """Claims get their cells in turn on a copy of a state, once the pods of `leaving` have left.
+
+    `left` are the nodes that pods have left so far; `first_left` those before the first claim.
+    """
+
+    leaving: tuple[PodRequest, ...]
+    first_left: BoolArray
+    state: State
+    left: BoolArray
+    claims: list[Claim]
+    met: list[int]
+
+    def begins(self, leaving: Sequence[PodRequest], left: BoolArray, claims: Sequence[Claim]) -> bool:
+        """Does a play of these claims begin like this one?"""
+        return (
+            len(self.claims) <= len(claims)
+            and self.leaving == tuple(leaving)
+            and np.array_equal(self.first_left, left)
+            and all(map(_is_same, self.claims, claims))
+        )
+
+    def go_on(self, claims: Sequence[Claim], now_s: float | None) -> None:
+        """Further claims are next."""
+        for claim in claims:
+            self.left |= _nodes_of(self.state, claim.leaving)
+            _leave(self.state, claim.leaving)
+            if claim.asked is None or _binds(self.state, _offered(claim.asked, self.left), now_s):
+                self.met.append(len(self.claims))
+            self.claims.append(claim)
+
+
+class Stage:
+    """Plays claims of one cluster, and goes on from an earlier play if only claims have come since.
+
+    So that a turn that makes many claims plays each of them a few times, and not once for each other.
+    """
+
+    def __init__(self) -> None:
+        self._state: State | None = None
+        self._version = 0
+        self._plays: dict[bool, _Play] = {}
+
+    def met(self, core: Present, claims: Sequence[Claim]) -> list[int]:
+        """The claims that get their cells in turn, beside all that holds cells now. Cost O(cells + groups)."""
+        return self.play(core, claims).met
+
+    def play(
+        self, core: Present, claims: Sequence[Claim], leaving: Sequence[PodRequest] = (), left: BoolArray | None = None
+    ) -> _Play:
+        """Claims in turn, once others have left these nodes. Its state is not to be changed."""
+        if self._state is not core.state or self._version != core.version:
+            self._state, self._version = core.state, core.version
+            self._plays.clear()
+        left = _nodes_of(core.state, leaving) if left is None else left
+        found = self._plays.get(bool(leaving))
+        if found is None or not found.begins(leaving, left, claims):
+            found = _Play(tuple(leaving), left, copy_state(core.state), left.copy(), [], [])
+            _leave(found.state, leaving)
+            self._plays[bool(leaving)] = found
+        found.go_on(claims[len(found.claims) :], core.now_s)
+        return found
 
 
 class Afterwards:
@@ -52,52 +116,54 @@ class Afterwards:
     cells then, so a request has to have cells either way.
     """
 
-    def __init__(self, core: Present, claims: Sequence[Claim], leaving: Sequence[PodRequest]) -> None:
-        self._now_s = core.now_s
-        self._present, self._leaving = core.state, leaving
-        self._claimed = [[claim.asked] for claim in claims if claim.asked is not None]
-        self._left = _nodes_of(core.state, [pod for claim in claims for pod in claim.leaving])
-        self._left |= _nodes_of(core.state, leaving)
-        self._later = copy_state(core.state)
-        _play(self._later, claims, core.now_s)
+    def __init__(self, stage: Stage, core: Present, claims: Sequence[Claim], leaving: Sequence[PodRequest]) -> None:
+        self._stage, self._core, self._leaving = stage, core, leaving
+        self._claims = [Claim(claim.asked, ()) for claim in claims if claim.asked is not None]
+        self._left = _nodes_of(core.state, [*(pod for claim in claims for pod in claim.leaving), *leaving])
+        self._later = copy_state(stage.play(core, claims).state)
         _leave(self._later, leaving)
 
     def binds_without(self, asked: Asked, gone: Sequence[PodRequest]) -> bool:
         """Would a request have cells, and nobody leave, if these pods were gone too? Cost O(cells), and the search."""
-        return self._binds(self._later, [[asked]], gone) and (
-            not self._claimed or self._binds(self._present, [*self._claimed, [asked]], [*self._leaving, *gone])
-        )
-
-    def _binds(self, state: State, bundles: Sequence[Sequence[Asked]], gone: Sequence[PodRequest]) -> bool:
-        """Has the last bundle cells?"""
-        facts = [PodDeleted(pod) for pod in gone if pod.spec.group.name in state.groups]
-        left = self._left | _nodes_of(self._present, gone)
-        offered = [[_offered(asked, left) for asked in bundle] for bundle in bundles]
-        found = plan_in_turn(state, offered, self._now_s, facts)[-1]
-        return not isinstance(found, UserError) and all(isinstance(one, Bind) for one in found)
+        left = self._left | _nodes_of(self._core.state, gone)
+        asked = _offered(asked, left)
+        facts = [PodDeleted(pod) for pod in gone if pod.spec.group.name in self._later.groups]
+        if not _is_bound(plan_in_turn(self._later, [[asked]], self._core.now_s, facts)[0]):
+            return False
+        if not self._claims:
+            return True
+        together = self._stage.play(self._core, self._claims, [*self._leaving, *gone], left).state
+        return _is_bound(plan_in_turn(together, [[asked]], self._core.now_s)[0])
 
 
-def _play(state: State, claims: Sequence[Claim], now_s: float | None) -> list[int]:
-    found = []
-    left = _nodes_of(state, ())
-    for number, claim in enumerate(claims):
-        left |= _nodes_of(state, claim.leaving)
-        _leave(state, claim.leaving)
-        if claim.asked is None:
-            found.append(number)
-            continue
-        asked = _offered(claim.asked, left)
-        pod = asked.pod
-        try:
-            decision = handle(
-                state, ScheduleRequested(pod, Phase.FILTERING, offer=asked.offer, now_s=now_s, own=asked.own)
-            )
-        except UserError:
-            continue
-        if isinstance(decision, Bind):
-            handle(state, PodAllocated(pod, decision.bind_info))
-            found.append(number)
-    return found
+def _is_bound(found: Sequence[Decision] | UserError) -> bool:
+    return not isinstance(found, UserError) and all(isinstance(one, Bind) for one in found)
+
+
+def _binds(state: State, asked: Asked, now_s: float | None) -> bool:
+    """Let a request have its cells, if there are any."""
+    event = ScheduleRequested(asked.pod, Phase.FILTERING, offer=asked.offer, now_s=now_s, own=asked.own)
+    try:
+        decision = handle(state, event)
+    except UserError:
+        return False
+    if isinstance(decision, Bind):
+        handle(state, PodAllocated(asked.pod, decision.bind_info, decision.lazily_preempted))
+    return isinstance(decision, Bind)
+
+
+def _is_same(one: object, other: object) -> bool:
+    """Are two claims, or parts of them, equal? Arrays and what has some do not compare by themselves."""
+    if one is other or type(one) is not type(other):
+        return one is other
+    if isinstance(one, np.ndarray):
+        return np.array_equal(one, cast(np.ndarray, other))
+    if isinstance(one, tuple):
+        pairs = zip(one, cast(tuple[object, ...], other), strict=False)
+        return len(one) == len(cast(tuple[object, ...], other)) and all(_is_same(*pair) for pair in pairs)
+    if isinstance(one, Claim | Asked | Offer | Limit | Spread | Together):
+        return all(_is_same(getattr(one, each.name), getattr(other, each.name)) for each in fields(one))
+    return one == other
 
 
 def _leave(state: State, pods: Sequence[PodRequest]) -> None:

@@ -17,7 +17,7 @@ from hived.events import Phase
 from hived.groups import virtual_leaves
 from hived.specs import PodRequest
 from hived_extender.job_kinds.job import JobName, JobRef
-from hived_extender.service.claims import Afterwards, Claim, met
+from hived_extender.service.claims import Afterwards, Claim, Stage
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.core import Core
 from hived_extender.service.held import Held
@@ -71,6 +71,7 @@ class Holds:
         self._cache, self._preemptions, self._retries = cache, preemptions, retries
         self._jobs = HeldJobs(cache)
         self.pods = HeldPods(cache, self._jobs)
+        self._stage = Stage()
         self._number = 0
 
     def handlers(self) -> dict[type[Any], Callable[[Any], Any]]:
@@ -107,25 +108,33 @@ class Holds:
 
     def _keeps_room(self, core: Core, held: Held, claims: Sequence[Claimed]) -> bool:
         """Do the claims get their cells beside a hold as without it? Else it is withdrawn."""
-        after = met(core, [self._claim(each) for each in claims])
+        after = self._stage.met(core, self._claims(claims))
         if len(after) == len(claims):
             return True
         self._withdraw(core, held)
-        is_same = met(core, [self._claim(each) for each in claims]) == after
+        is_same = self._stage.met(core, self._claims(claims)) == after
         return is_same and isinstance(self._take(core, held), Bind)
 
     def question(self, hold: Hold) -> Asking | None:
         """The question to the core about a hold; None if its pods have all cells already. Changes nothing."""
         return self._jobs.asking(self._core, hold)
 
-    def _claim(self, claimed: Claimed) -> Claim:
+    def _claims(self, claimed: Sequence[Claimed]) -> list[Claim]:
+        pods = dict[JobRef, list[PodRequest]]()
+        return [self._claim(each, pods) for each in claimed]
+
+    def _claim(self, claimed: Claimed, pods: dict[JobRef, list[PodRequest]]) -> Claim:
         hold = claimed.hold
         asked = self._jobs.asked(self._core, Held(hold, stand_in_name(0, hold.key)))
         lent = self._jobs.on_lent_cells(self._core) if claimed.takes_lent else []
-        return Claim(asked, [*self._pods_of(claimed.leaving), *lent])
+        return Claim(asked, (*self._pods_of(claimed.leaving, pods), *lent))
 
-    def _pods_of(self, jobs: Sequence[JobRef]) -> list[PodRequest]:
-        return [pod for job in jobs for pod in self._jobs.pods_of(job)]
+    def _pods_of(self, jobs: Sequence[JobRef], known: dict[JobRef, list[PodRequest]]) -> list[PodRequest]:
+        """The pods of all these; those that are `known` are not looked for."""
+        for job in jobs:
+            if job not in known:
+                known[job] = self._jobs.pods_of(job)
+        return [pod for job in jobs for pod in known[job]]
 
     def _withdraw(self, core: Core, held: Held) -> None:
         """Hold nothing, as if it had not been asked."""
@@ -140,7 +149,7 @@ class Holds:
         asked = self._jobs.asked(core, Held(wanted.hold, stand_in_name(0, wanted.hold.key)))
         if asked is None or (present is not None and present.stand_in is not None):
             return Victims(())
-        afterwards = Afterwards(core, [self._claim(each) for each in wanted.claims], self._pods_of(wanted.leaving))
+        afterwards = Afterwards(self._stage, core, self._claims(wanted.claims), self._pods_of(wanted.leaving, {}))
         jobs = {job: self._jobs.pods_of(job) for job in wanted.candidates}
         groups = {} if wanted.spares_others else self._jobs.opportunistic(core)
         leaving = least_prefix(
