@@ -280,7 +280,7 @@ class QueueDesk:
         log.warning("the ElasticQuotaTree does not fit the cells", extra={"fields": {"warnings": warnings[:50]}})
         self._tell_tree(item, "\n".join(warnings), "QuotaShape")
 
-    def _tell_tree(self, item: Object, problem: str, reason: str = "InvalidQuotaTree") -> None:
+    def _tell_tree(self, item: Object, problem: str, reason: str) -> None:
         self._tell(_Tree(item), problem, reason, "scheduling.sigs.k8s.io/v1beta1/ElasticQuotaTree")
 
     def _tell(self, about: PodRef, problem: str, reason: str, kind: str) -> None:

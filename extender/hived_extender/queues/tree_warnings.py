@@ -13,14 +13,13 @@ LOCK_S = 1.0
 
 
 def tree_warnings(desk: QueueDesk, document: Mapping[str, Any], tree: QuotaTree) -> list[str]:
-    """Which jobs would be above the quotas of a tree, and whether another tree counts. Cost O(jobs)."""
-    found = []
-    if other := desk.quotas.older_than(document):
-        found.append(f"only the oldest tree counts, which is {other}: change that one, or delete it")
+    """Which jobs would be above the quotas of a tree; of one that does not count, why not. Cost O(jobs)."""
+    if why := desk.quotas.why_ignored(document):
+        return [why]
     if not desk.lock.acquire(timeout=LOCK_S):
-        return [*found, "whether jobs are above it is not known at the moment: see hived get queue afterwards"]
+        return ["whether jobs are above it is not known at the moment: see hived get queue afterwards"]
     try:
         turns = desk.turns
-        return found if turns is None else [*found, *lowered_by(tree, turns.book, time.time())]
+        return [] if turns is None else lowered_by(tree, turns.book, time.time())
     finally:
         desk.lock.release()

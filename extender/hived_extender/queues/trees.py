@@ -1,7 +1,8 @@
 """The ElasticQuotaTree of a cluster, as its watch tells of it: the last one that keeps all rules.
 
-There is one, in any namespace; of several the oldest counts, then the first by name. One that breaks a rule is named in
-the log and by an event, and the tree before it stays.
+There is one, in namespace kube-system, as for Kube Queue: tenants may write objects of their own namespaces. Of several
+the oldest counts, then the first by name. One that breaks a rule is named in the log and by an event, and the tree
+before it stays.
 """
 
 import logging
@@ -12,7 +13,7 @@ from typing import Any
 import msgspec
 
 from hived.errors import UserError
-from hived_extender.quotas.reading import read_tree
+from hived_extender.quotas.reading import misspelt_in, read_tree
 from hived_extender.quotas.tree import QuotaTree
 
 log = logging.getLogger(__name__)
@@ -29,71 +30,82 @@ class TreeKind(msgspec.Struct, frozen=True):
 
 
 TREES = TreeKind("scheduling.sigs.k8s.io", "elasticquotatrees", ("v1beta1",))
+NAMESPACE = "kube-system"
+
+INVALID, IGNORED, MISSPELT = "InvalidQuotaTree", "IgnoredQuotaTree", "MisspeltQuotaTree"
+"""Reasons of events at trees."""
 
 
 class WatchedTree:
-    """See the module. Thread-safe. `tell` is called with each object that breaks rules, and the mistakes."""
+    """See the module. Thread-safe. `tell` is called once with each object, message and reason that are news."""
 
-    def __init__(self, wake: Callable[[], None], tell: Callable[[Object, str], None]) -> None:
+    def __init__(self, wake: Callable[[], None], tell: Callable[[Object, str, str], None]) -> None:
         self._wake, self._tell = wake, tell
         self._lock = threading.Lock()
-        self._objects: dict[tuple[str, str], Object] = {}
+        self._objects: dict[str, Object] = {}
+        self._told: dict[str, str] = {}
         self.tree: QuotaTree | None = None
         self.item: Object | None = None  # the object that counts, whether it keeps the rules or not
-        self.problem = ""
 
     def listed(self, kind: TreeKind, items: list[Object]) -> None:
         """See `optional_kinds.Told`."""
         with self._lock:
-            self._objects = {_name(item): item for item in items}
+            self._objects = {_name(item): item for item in items if _namespace(item) == NAMESPACE}
         self._read()
 
     def seen(self, kind: TreeKind, item: Object) -> None:
         """See `optional_kinds.Told`."""
-        with self._lock:
-            self._objects[_name(item)] = item
-        self._read()
+        if _namespace(item) == NAMESPACE:
+            with self._lock:
+                self._objects[_name(item)] = item
+            self._read()
 
     def gone(self, kind: TreeKind, item: Object) -> None:
         """See `optional_kinds.Told`."""
-        with self._lock:
-            self._objects.pop(_name(item), None)
-        self._read()
+        if _namespace(item) == NAMESPACE:
+            with self._lock:
+                self._objects.pop(_name(item), None)
+            self._read()
 
     def unserved(self, kind: TreeKind) -> None:
         """See `optional_kinds.Told`."""
         self.listed(kind, [])
 
-    def older_than(self, item: Mapping[str, Any]) -> str:
-        """The namespace and name of the object that counts in place of this one, "" if there is none."""
-        found = self.item
-        return "" if found is None or _name(found) == _name(item) else "/".join(_name(found))
+    def why_ignored(self, item: Mapping[str, Any]) -> str:
+        """Why a tree does not count, "" if it does."""
+        if _namespace(item) != NAMESPACE:
+            return f"trees count in namespace {NAMESPACE} only, so this one changes nothing"
+        if self.item is None or _name(self.item) == _name(item):
+            return ""
+        return f"only the oldest tree counts, which is {NAMESPACE}/{_name(self.item)}: change that one, or delete it"
 
     def _read(self) -> None:
         with self._lock:
-            first = min(self._objects.values(), key=_age, default=None)
-        tree, problem = self.tree, ""
-        if first is None:
-            tree = None
-        else:
-            try:
-                tree = read_tree(first)
-            except UserError as error:
-                problem = error.message
-        if problem and problem != self.problem and first is not None:
-            log.warning("the ElasticQuotaTree is not used", extra={"fields": {"mistakes": problem}})
-            self._tell(first, problem)
-        self.item = first
-        is_other = tree != self.tree
-        self.tree, self.problem = tree, problem
-        if is_other:
+            items = sorted(self._objects.values(), key=_age)
+        tree, self.item = self.tree, items[0] if items else None
+        news: list[tuple[Object, str, str]] = [(item, self.why_ignored(item), IGNORED) for item in items[1:]]
+        try:
+            tree = read_tree(items[0]) if items else None
+            news += [(item, "\n".join(misspelt_in(item)), MISSPELT) for item in items[:1]]
+        except UserError as error:
+            log.warning("the ElasticQuotaTree is not used", extra={"fields": {"mistakes": error.message}})
+            news.append((items[0], error.message, INVALID))
+        before, self._told = self._told, {_name(item): text for item, text, _ in news}
+        for item, text, reason in news:
+            if text and text != before.get(_name(item)):
+                self._tell(item, text, reason)
+        if tree != self.tree:
+            self.tree = tree
             self._wake()
 
 
-def _name(item: Mapping[str, Any]) -> tuple[str, str]:
-    metadata = item.get("metadata") or {}
-    return str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
+def _namespace(item: Mapping[str, Any]) -> str:
+    return str((item.get("metadata") or {}).get("namespace") or "")
 
 
-def _age(item: Object) -> tuple[str, tuple[str, str]]:
+def _name(item: Mapping[str, Any]) -> str:
+    return str((item.get("metadata") or {}).get("name") or "")
+
+
+def _age(item: Object) -> tuple[str, str]:
     return item["metadata"].get("creationTimestamp", ""), _name(item)

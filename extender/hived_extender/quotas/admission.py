@@ -1,7 +1,8 @@
 """The admission of an ElasticQuotaTree: all of its rules are checked before it is stored, in the words of `reading`.
 
-Only an object that breaks a rule is refused. A tree that keeps them but is hardly meant, such as a `min` that is no sum
-of cells, gets a warning. A change that leaves the tree as it is passes, so that labels and finalizers can be changed.
+Only an object that breaks a rule is refused. A tree that keeps them but is hardly meant gets a warning: a `min` that is
+no sum of cells, or a word that means nothing. A change that leaves the tree as it is passes, so that labels and
+finalizers can be changed.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +13,7 @@ import msgspec
 from hived.errors import UserError
 from hived.specs import ClusterSpec
 from hived_extender.quotas.backing import fit_warnings
-from hived_extender.quotas.reading import read_tree
+from hived_extender.quotas.reading import misspelt_in, read_tree
 from hived_extender.quotas.tree import QuotaTree
 
 MOST_WARNINGS = 20
@@ -46,7 +47,7 @@ def judge(
         tree = read_tree(document)
     except UserError as error:
         return Verdict(f"the quota tree breaks rules, and is not stored:\n{error.message}")
-    warnings = fit_warnings(tree, cluster, resources)
+    warnings = [*misspelt_in(document), *fit_warnings(tree, cluster, resources)]
     if beside is not None:
         warnings += beside(document, tree)
     more = len(warnings) - MOST_WARNINGS

@@ -4,13 +4,16 @@ Every mistake is told at once, with its place in the object. Anybody who may wri
 depth and number are bounded.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from hived.errors import UserError
 from hived_config.quantities import quantity
+from hived_config.reader import closest
 from hived_extender.quotas.tree import ROOT, Quota, QuotaTree
 
 MOST_QUOTAS, MOST_LEVELS, LONGEST_NAME, MOST_MISTAKES = 10_000, 32, 253, 50
@@ -22,6 +25,16 @@ LEND_LIMIT = "alibabacloud.com/lendlimit"
 OVERSELL = "oversellrate"
 VIRTUAL_CLUSTER = "hivedscheduler.microsoft.com/virtual-cluster"
 DRAIN = "hivedscheduler.microsoft.com/over-quota"
+FIELDS = ("name", "namespaces", "min", "max", "attributes", "children")
+ATTRIBUTES = (LEND_LIMIT, OVERSELL, VIRTUAL_CLUSTER, DRAIN, "resourceflavors", "preempt-policy")
+"""The last ones are Kube Queue's alone."""
+
+ALIKE = 0.8
+"""So much of the letters of two names are the same if one is the other misspelt."""
+
+MOST_COMPARED, MOST_RESOURCES = 1_000, 100
+"""Unknown words of a tree that are looked at, and resources with which they are compared."""
+
 DRAINS = ("wait", "preempt-newest", "preempt-least-work")
 
 Amounts = dict[str, float]
@@ -192,6 +205,38 @@ def read_tree(document: Object, total: Mapping[str, float] | None = None) -> Quo
         rest = [f"and {more} more mistakes"] if more > 0 else []
         raise UserError("\n".join(reader.mistakes[:MOST_MISTAKES] + rest))
     return QuotaTree({node.quota.name: node.quota for node in reader.nodes}, reader.oversell)
+
+
+def misspelt_in(document: Object) -> list[str]:
+    """The words of a sound tree that mean nothing, each with its place; of very many the first `MOST_MISTAKES`.
+
+    They break no rule, as Kube Queue passes over them too. Attributes and resources may be somebody else's, so only
+    those are named that are nearly one of a tree's. Cost O(quotas x resources), and `MOST_COMPARED` comparisons.
+    """
+    found = []
+    for place, word, known in islice(_unknown_words(document), MOST_COMPARED):
+        if known is FIELDS:
+            near = closest(word, known)
+            hint = f"did you mean {near}?" if near else f"expected one of {', '.join(known)}"
+            found.append(f"{place}.{word[:LONGEST_NAME]}: there is no such field, {hint}")
+        elif alike := get_close_matches(word[:LONGEST_NAME], known, n=1, cutoff=ALIKE):
+            found.append(f"{place}.{word[:LONGEST_NAME]}: it means nothing, did you mean {alike[0]}?")
+    return found[:MOST_MISTAKES]
+
+
+def _unknown_words(document: Object) -> Iterator[tuple[str, str, Sequence[str]]]:
+    """The place of each, the word, and those that may have been meant."""
+    root = document["spec"]["root"]
+    resources = list(dict.fromkeys((MAX_JOBS, *(root.get("min") or ()), *(root.get("max") or ()))))[:MOST_RESOURCES]
+    left: list[tuple[str, Object]] = [("spec.root", root)]
+    while left:
+        place, quota = left.pop()
+        yield from ((place, word, FIELDS) for word in quota if word not in FIELDS)
+        parts: dict[str, Sequence[str]] = {"attributes": ATTRIBUTES, "min": resources, "max": resources}
+        for part, known in parts.items():
+            yield from ((f"{place}.{part}", word, known) for word in quota.get(part) or () if word not in known)
+        children = list(enumerate(quota.get("children") or ()))
+        left += [(f"{place}.children[{index}]{_called(child)}", child) for index, child in reversed(children)]
 
 
 def _check_names(reader: _Reader) -> None:

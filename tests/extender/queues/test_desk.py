@@ -193,6 +193,38 @@ def test_a_min_that_is_no_sum_of_cells_is_told_at_the_tree(jobs: Jobs) -> None:
     ]
 
 
+def test_a_tree_with_a_word_that_means_nothing_is_used_and_told_of(jobs: Jobs) -> None:
+    odd = fleet_tree()
+    odd["spec"]["root"]["children"][0]["namespace"] = ["a"]
+    jobs.kube.create(TREES, odd)
+    jobs.expect(lambda: bool(told(jobs, "MisspeltQuotaTree")))
+    assert "did you mean namespaces?" in told(jobs, "MisspeltQuotaTree")[0]
+    assert jobs.running.extender.queues.quotas.tree is not None
+
+
+def test_a_second_tree_is_told_that_it_does_not_count(jobs: Jobs) -> None:
+    jobs.kube.create(TREES, fleet_tree())
+    quotas = jobs.running.extender.queues.quotas
+    jobs.expect(lambda: quotas.tree is not None)
+    jobs.kube.create(TREES, {**shared_tree(16), "metadata": {"name": "z"}})
+    jobs.expect(lambda: bool(told(jobs, "IgnoredQuotaTree")))
+    assert "kube-system/elasticquotatree" in told(jobs, "IgnoredQuotaTree")[0]
+    assert quotas.tree is not None
+    assert "root/child-2" in quotas.tree.quotas
+
+
+def test_a_tree_of_a_tenants_namespace_does_not_count(jobs: Jobs) -> None:
+    jobs.kube.create(TREES.replace("kube-system", "default"), shared_tree(16))
+    desk = jobs.running.extender.queues
+    jobs.kube.create(TREES, fleet_tree())
+    jobs.expect(lambda: desk.quotas.tree is not None)
+    assert desk.quotas.tree is not None
+    assert "root/child-2" in desk.quotas.tree.quotas
+    elsewhere = {"metadata": {"name": "elasticquotatree", "namespace": "default"}}
+    warned = tree_warnings(desk, elsewhere, read_tree(shared_tree(16)))
+    assert warned == ["trees count in namespace kube-system only, so this one changes nothing"]
+
+
 def told(jobs: Jobs, reason: str) -> list[str]:
     """The messages of events at quota trees."""
     events = jobs.kube.get("/api/v1/namespaces/kube-system/events")["items"]

@@ -70,6 +70,12 @@ def test_a_min_that_is_no_sum_of_cells_is_warned_of_with_the_nearest() -> None:
     assert "nearest " in found
 
 
+def test_a_word_that_means_nothing_is_warned_of() -> None:
+    found = judged(document(quota("a", {}, {}, namespace=["x"]), total=LARGE))
+    said = "spec.root.children[0] (a).namespace: there is no such field, did you mean namespaces?"
+    assert found == Verdict(warnings=(said,))
+
+
 def test_warnings_are_few() -> None:
     name = "hivedscheduler.microsoft.com/virtual-cluster"
     many = document(*(quota(f"q{number}", attributes={name: "none"}) for number in range(100)), total=LARGE)

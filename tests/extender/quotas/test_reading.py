@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hived.errors import UserError
-from hived_extender.quotas.reading import DRAIN, LEND_LIMIT, MOST_MISTAKES, OVERSELL, VIRTUAL_CLUSTER, read_tree
+from hived_extender.quotas.reading import (
+    DRAIN,
+    LEND_LIMIT,
+    MOST_MISTAKES,
+    OVERSELL,
+    VIRTUAL_CLUSTER,
+    misspelt_in,
+    read_tree,
+)
 from tests.extender.quotas.trees import GPU, document, quota, tree
 
 
@@ -125,6 +133,54 @@ def test_a_place_names_the_quota() -> None:
     assert "spec.root.children[1] (b).min.nvidia.com/gpu" in refused(quota("a"), quota("b", {GPU: "many"}))
 
 
+@pytest.mark.parametrize(
+    ("children", "said"),
+    [
+        ([quota("a", mix={GPU: 8})], "spec.root.children[0] (a).mix: there is no such field, did you mean min?"),
+        (
+            [quota("t", children=[quota("a", namespace=["x"])])],
+            "spec.root.children[0] (t).children[0] (a).namespace: there is no such field, did you mean namespaces?",
+        ),
+        ([quota("a", weight=2)], "spec.root.children[0] (a).weight: there is no such field, expected one of name, "),
+        (
+            [quota("a", attributes={"alibabacloud.com/lendlimits": "{}"})],
+            "spec.root.children[0] (a).attributes.alibabacloud.com/lendlimits: it means nothing, did you mean "
+            + LEND_LIMIT,
+        ),
+        (
+            [quota("a", {}, {"nvida.com/gpu": 8})],
+            "spec.root.children[0] (a).max.nvida.com/gpu: it means nothing, did you mean nvidia.com/gpu?",
+        ),
+        (
+            [quota("a", {}, {"kube-queue/max-job": 8})],
+            "spec.root.children[0] (a).max.kube-queue/max-job: it means nothing, did you mean kube-queue/max-jobs?",
+        ),
+    ],
+)
+def test_a_word_that_means_nothing_is_named_in_a_tree_that_is_read(children: list[dict[str, Any]], said: str) -> None:
+    given = document(*children)
+    read_tree(given)
+    (found,) = misspelt_in(given)
+    assert found.startswith(said)
+
+
+def test_words_of_others_are_left_alone() -> None:
+    attributes = {
+        "resourceflavors": "a",
+        "preempt-policy": "PreemptLowerPriority",
+        "example.com/owner": "x",
+        OVERSELL: "1",
+    }
+    child = quota("a", {}, {"cpu": 8, "amd.com/gpu": 4, "kube-queue/max-jobs": 1}, attributes=attributes)
+    assert misspelt_in(document(child, attributes=attributes)) == []
+
+
+def test_very_many_words_are_told_by_the_first_ones() -> None:
+    words: dict[str, Any] = {f"word-{number}": 1 for number in range(9_000)}
+    assert len(misspelt_in(document(quota("a", **words)))) == MOST_MISTAKES
+    assert misspelt_in(document(quota("a", {}, words, attributes=words))) == []
+
+
 def test_a_tree_that_is_too_deep_is_refused() -> None:
     deep = quota("q0")
     for number in range(1, 60):
@@ -148,6 +204,7 @@ JSON = st.recursive(
 def test_anything_is_read_or_refused(root: Any) -> None:
     try:
         said = str(len(read_tree({"spec": {"root": root}}).quotas))
+        misspelt_in({"spec": {"root": root}})
     except UserError as error:
         said = error.message
     assert said.isdigit() or said.startswith("spec.root")
