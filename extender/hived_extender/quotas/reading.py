@@ -4,7 +4,7 @@ Every mistake is told at once, with its place in the object. Anybody who may wri
 depth and number are bounded.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any
@@ -32,8 +32,8 @@ ATTRIBUTES = (LEND_LIMIT, OVERSELL, VIRTUAL_CLUSTER, DRAIN, "resourceflavors", "
 ALIKE = 0.8
 """So much of the letters of two names are the same if one is the other misspelt."""
 
-MOST_COMPARED, MOST_RESOURCES = 1_000, 100
-"""Unknown words of a tree that are looked at, and resources with which they are compared."""
+MOST_COMPARED, MOST_RESOURCES = 200, 100
+"""Unknown words of a tree that are compared with others, and with how many: anybody may have written it."""
 
 DRAINS = ("wait", "preempt-newest", "preempt-least-work")
 
@@ -213,30 +213,39 @@ def misspelt_in(document: Object) -> list[str]:
     They break no rule, as Kube Queue passes over them too. Attributes and resources may be somebody else's, so only
     those are named that are nearly one of a tree's. Cost O(quotas x resources), and `MOST_COMPARED` comparisons.
     """
-    found = []
-    for place, word, known in islice(_unknown_words(document), MOST_COMPARED):
-        if known is FIELDS:
-            near = closest(word, known)
-            hint = f"did you mean {near}?" if near else f"expected one of {', '.join(known)}"
-            found.append(f"{place}.{word[:LONGEST_NAME]}: there is no such field, {hint}")
-        elif alike := get_close_matches(word[:LONGEST_NAME], known, n=1, cutoff=ALIKE):
-            found.append(f"{place}.{word[:LONGEST_NAME]}: it means nothing, did you mean {alike[0]}?")
-    return found[:MOST_MISTAKES]
+    found: list[str] = []
+    near: dict[tuple[str, str], str] = {}  # by kind of word, and the word
+    for place, kind, word, known in _unknown_words(document):
+        if (kind, word) not in near and len(near) < MOST_COMPARED:
+            near[kind, word] = closest(word, known) if known is FIELDS else _alike(word, known)
+        meant = near.get((kind, word), "")
+        if meant or known is FIELDS:
+            hint = f"did you mean {meant}?" if meant else f"expected one of {', '.join(known)}"
+            found.append(f"{place}.{word[:LONGEST_NAME]}: means nothing, {hint}")
+        if len(found) == MOST_MISTAKES:
+            break
+    return found
 
 
-def _unknown_words(document: Object) -> Iterator[tuple[str, str, Sequence[str]]]:
-    """The place of each, the word, and those that may have been meant."""
+def _unknown_words(document: Object) -> Iterator[tuple[str, str, str, Collection[str]]]:
+    """The place of each, the kind of word, the word, and those that may have been meant."""
     root = document["spec"]["root"]
-    resources = list(dict.fromkeys((MAX_JOBS, *(root.get("min") or ()), *(root.get("max") or ()))))[:MOST_RESOURCES]
+    resources = dict.fromkeys((MAX_JOBS, *(root.get("min") or ()), *(root.get("max") or ())))
     left: list[tuple[str, Object]] = [("spec.root", root)]
     while left:
         place, quota = left.pop()
-        yield from ((place, word, FIELDS) for word in quota if word not in FIELDS)
-        parts: dict[str, Sequence[str]] = {"attributes": ATTRIBUTES, "min": resources, "max": resources}
+        yield from ((place, "field", word, FIELDS) for word in quota if word not in FIELDS)
+        parts: dict[str, Collection[str]] = {"attributes": ATTRIBUTES, "min": resources, "max": resources}
         for part, known in parts.items():
-            yield from ((f"{place}.{part}", word, known) for word in quota.get(part) or () if word not in known)
+            words = (word for word in quota.get(part) or () if word not in known)
+            yield from ((f"{place}.{part}", part, word, known) for word in words)
         children = list(enumerate(quota.get("children") or ()))
         left += [(f"{place}.children[{index}]{_called(child)}", child) for index, child in reversed(children)]
+
+
+def _alike(word: str, known: Collection[str]) -> str:
+    compared = islice(known, MOST_RESOURCES)
+    return next(iter(get_close_matches(word[:LONGEST_NAME], compared, n=1, cutoff=ALIKE)), "")
 
 
 def _check_names(reader: _Reader) -> None:

@@ -72,7 +72,7 @@ def test_a_min_that_is_no_sum_of_cells_is_warned_of_with_the_nearest() -> None:
 
 def test_a_word_that_means_nothing_is_warned_of() -> None:
     found = judged(document(quota("a", {}, {}, namespace=["x"]), total=LARGE))
-    said = "spec.root.children[0] (a).namespace: there is no such field, did you mean namespaces?"
+    said = "spec.root.children[0] (a).namespace: means nothing, did you mean namespaces?"
     assert found == Verdict(warnings=(said,))
 
 

@@ -136,24 +136,24 @@ def test_a_place_names_the_quota() -> None:
 @pytest.mark.parametrize(
     ("children", "said"),
     [
-        ([quota("a", mix={GPU: 8})], "spec.root.children[0] (a).mix: there is no such field, did you mean min?"),
+        ([quota("a", mix={GPU: 8})], "spec.root.children[0] (a).mix: means nothing, did you mean min?"),
         (
             [quota("t", children=[quota("a", namespace=["x"])])],
-            "spec.root.children[0] (t).children[0] (a).namespace: there is no such field, did you mean namespaces?",
+            "spec.root.children[0] (t).children[0] (a).namespace: means nothing, did you mean namespaces?",
         ),
-        ([quota("a", weight=2)], "spec.root.children[0] (a).weight: there is no such field, expected one of name, "),
+        ([quota("a", weight=2)], "spec.root.children[0] (a).weight: means nothing, expected one of name, "),
         (
             [quota("a", attributes={"alibabacloud.com/lendlimits": "{}"})],
-            "spec.root.children[0] (a).attributes.alibabacloud.com/lendlimits: it means nothing, did you mean "
+            "spec.root.children[0] (a).attributes.alibabacloud.com/lendlimits: means nothing, did you mean "
             + LEND_LIMIT,
         ),
         (
             [quota("a", {}, {"nvida.com/gpu": 8})],
-            "spec.root.children[0] (a).max.nvida.com/gpu: it means nothing, did you mean nvidia.com/gpu?",
+            "spec.root.children[0] (a).max.nvida.com/gpu: means nothing, did you mean nvidia.com/gpu?",
         ),
         (
             [quota("a", {}, {"kube-queue/max-job": 8})],
-            "spec.root.children[0] (a).max.kube-queue/max-job: it means nothing, did you mean kube-queue/max-jobs?",
+            "spec.root.children[0] (a).max.kube-queue/max-job: means nothing, did you mean kube-queue/max-jobs?",
         ),
     ],
 )
