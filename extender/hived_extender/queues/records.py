@@ -22,16 +22,11 @@ SHOWN_ITEMS = 200
 PATH = "hivedscheduler.microsoft.com/quota"
 """The label of a Queue object with the digest of its full name, and the annotation with the name itself."""
 
-_SUFFIXES = {
-    "Job": "",
-    "PyTorchJob": "-py-qu",
-    "TFJob": "-tf-qu",
-    "MPIJob": "-mpi-qu",
-    "RayJob": "-ray-qu",
-    "RayCluster": "-raycluster-qu",
-}
+_KINDS = {"PyTorchJob": "py", "TFJob": "tf", "MPIJob": "mpi", "RayJob": "ray"}
+"""In names of units; of other kinds the kind itself."""
+
 _NAME_LIMIT = 253
-_DIGEST_LENGTH = 5
+_DIGEST_LENGTH, _LONG_DIGEST_LENGTH = 5, 20
 
 Object = dict[str, Any]
 
@@ -82,11 +77,19 @@ def queue_name(path: str) -> str:
 
 
 def unit_name(job: JobRef) -> str:
-    """The name of the object of a unit, as Kube Queue has it: a suffix tells jobs of several kinds apart."""
-    suffix = _SUFFIXES.get(job.kind, f"-{job.kind.lower()}-qu")
-    if job.kind == "Job" and not job.api_version.startswith("batch/"):
-        suffix = f"-{job.api_version.split('.')[1]}-qu"
-    return f"{job.name[: _NAME_LIMIT - len(suffix)]}{suffix}"
+    """The name of the object of a unit, as Kube Queue has it: a suffix tells jobs of several kinds apart.
+
+    No two jobs share one. A Job has its own name, unless that ends like a suffix, and a long name ends in a digest.
+    """
+    kind, end = _KINDS.get(job.kind, job.kind.lower()), "-qu"
+    if kind == "job":
+        group = job.api_version.partition("/")[0]
+        kind = group.split(".")[1] if group != "batch" else kind if job.name.endswith(end) else ""
+    name = f"{job.name}-{kind}{end}" if kind else job.name
+    if len(name) <= _NAME_LIMIT:
+        return name
+    end = f"-{hashlib.sha256(name.encode()).hexdigest()[:_LONG_DIGEST_LENGTH]}-long{end}"
+    return name[: _NAME_LIMIT - len(end)].rstrip("-.") + end
 
 
 def unit_key(job: JobRef) -> tuple[str, str]:

@@ -54,6 +54,24 @@ def test_jobs_of_one_name_and_several_kinds_have_units_of_their_own() -> None:
     assert names[:3] == ["train-py-qu", "train-tf-qu", "train"]
 
 
+def test_no_two_jobs_have_a_unit_of_one_name_however_they_are_called() -> None:
+    endings = ["", "-qu", *(f"-{kind}-qu" for kind in ("py", "tf", "job", "long", "volcano"))]
+    names = [f"{'x' * size}{one}{other}" for size in (1, 240, 250) for one in endings for other in endings]
+    versions = [
+        ("batch/v1", "Job"), ("batch.volcano.sh/v1alpha1", "Job"), ("kubeflow.org/v1", "PyTorchJob"),
+        ("kubeflow.org/v1", "TFJob"), ("v1", "Gang"),
+    ]  # fmt: skip
+    jobs = [(name, *version) for name in dict.fromkeys(names) for version in versions]
+    units = [unit_name(replace(JOB, name=name, api_version=version, kind=kind)) for name, version, kind in jobs]
+    assert len(set(units)) == len(jobs)
+    assert max(map(len, units)) <= 253
+    named_like_units = [(unit, *version) for unit in units if unit not in names for version in versions]
+    others = [
+        unit_name(replace(JOB, name=name, api_version=version, kind=kind)) for name, version, kind in named_like_units
+    ]
+    assert set(others).isdisjoint(units)
+
+
 def test_a_unit_names_its_job_its_queue_and_its_request() -> None:
     made = unit_object(UNIT)
     assert made["metadata"]["ownerReferences"][0]["uid"] == "u-1"
