@@ -12,7 +12,7 @@ from hived.decisions import Bind
 from hived_extender.queues.entries import Entry, Run
 from hived_extender.queues.order import Walk
 from hived_extender.queues.policies import Policy
-from hived_extender.queues.quota_victims import quota_victims
+from hived_extender.queues.quota_victims import is_refused, quota_victims, victims_within
 from hived_extender.queues.reclaim import for_borrower, for_due
 from hived_extender.queues.room import Ask, Claimed, Pending, Room, Victims
 from hived_extender.queues.table import Reclaim, Table
@@ -145,17 +145,14 @@ class LiveTurn:
             refusal = table.live_ledger.refusal(unit)
             if refusal is None and table.is_over_users_limit(unit, table.users):
                 refusal = "its user has as many jobs that run as the queue allows"
-            if refusal is not None:
-                table.ahead_refusals[kind], table.reclaim_refusals[kind] = refusal, None
-                return False
             ask, shape = Ask(unit, True), table.borrowed_shape(kind)
-            if shape not in table.shape_refusals:
+            if refusal is None and shape not in table.shape_refusals:
                 found = self._room.hold(ask, self._pending(unit.key))
                 if isinstance(found, Bind):
                     self._start(entry, ask)
                     return True
                 table.shape_refusals[shape] = found.reason
-            table.ahead_refusals[kind] = table.shape_refusals[shape]
+            table.ahead_refusals[kind] = refusal if refusal is not None else table.shape_refusals[shape]
         if kind not in table.reclaim_refusals and unit.key not in table.claims:
             self._take_back(entry)
         return False
@@ -164,7 +161,7 @@ class LiveTurn:
         table, unit = self._table, entry.unit
         order = for_borrower(unit, table.borrowers(), table.shares, table.exchanges, self._now)
         ask = Ask(unit, True)
-        victims = self._room.victims(ask, [each.unit.key for each in order], self._pending(unit.key)) if order else None
+        victims = victims_within(table, self._room, ask, order, self._pending(unit.key)) if order else None
         if victims is None:
             table.reclaim_refusals[entry.kind] = None
             return
@@ -205,8 +202,8 @@ class LiveTurn:
         for key, claim in list(table.claims.items()):
             if claim.ask.is_borrowed and (key in table.own.runs or not self._are_leaving(claim)):
                 self._drop(key)
-                is_due = key in table.own.runs
-                if not is_due and isinstance(self._room.hold(claim.ask, self._pending(key)), Bind):
+                may_start = key not in table.own.runs and not is_refused(table, claim.ask.unit)
+                if may_start and isinstance(self._room.hold(claim.ask, self._pending(key)), Bind):
                     self._start(table.entries[key], claim.ask)
 
     def _drop(self, key: str) -> None:

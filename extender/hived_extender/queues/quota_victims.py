@@ -1,38 +1,72 @@
-"""Borrowers that leave because a unit that is due would not be within the max of its quota, or its user's limit."""
+"""Borrowers that leave because a unit would not be within the max of a quota, or its user's limit."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from hived_extender.queues.reclaim import Borrower, for_due
+from hived_extender.queues.room import Ask, Pending, Room, Victims
 from hived_extender.queues.table import Table
 from hived_extender.queues.units import Unit
 
 
 def quota_victims(table: Table, unit: Unit, now: float) -> list[str]:
-    """The keys of those that have to leave, none needlessly; empty if the unit is within, or no leaving helps.
+    """The keys of those that have to leave for a unit that is due, none needlessly; empty if no leaving helps.
 
-    Borrowers that have been told to leave are still counted until they have. Cost: nothing if it is within.
+    Cost: nothing if the unit is within.
     """
-    if not _is_refused(table, unit):
+    if not is_refused(table, unit):
         return []
+    order = for_due(table.borrowers(), table.shares, now)
+    return least(table, unit, (each for each in order if not each.is_due and _is_related(each.unit, unit))) or []
+
+
+def victims_within(table: Table, room: Room, ask: Ask, order: Sequence[Borrower], pending: Pending) -> Victims | None:
+    """Which of these have to leave for a borrower, so that it has cells and is within its quotas; None if all are not
+    enough.
+    """
+    unit, there = ask.unit, {each.unit.key: each for each in order}
+    if least(table, unit, order) is None:
+        return None
+    found = room.victims(ask, list(there), pending)
+    if found is None or not is_refused(table, unit):
+        return found
+    others = [each for key, each in there.items() if key not in found.keys]
+    more = least(table, unit, others, [there[key] for key in found.keys]) or []
+    fewer = room.victims(ask, found.keys, replace(pending, leaving=(*pending.leaving, *more)))
+    if fewer and least(table, unit, (), [there[key] for key in (*fewer.keys, *more)]) is not None:
+        found = fewer
+    return replace(found, keys=(*found.keys, *more))
+
+
+def least(
+    table: Table, unit: Unit, candidates: Iterable[Borrower], leaving: Sequence[Borrower] = ()
+) -> list[str] | None:
+    """The keys of the first that have to leave besides `leaving`, none needlessly; None if all are not enough.
+
+    Borrowers that have been told to leave are still counted until they have. Cost: nothing if the unit is within.
+    """
+    for each in leaving:
+        _count(table, each.unit, -1)
     gone: list[Borrower] = []
-    candidates = [each for each in for_due(table.borrowers(), table.shares, now) if not each.is_due]
     for each in candidates:
-        if not _is_refused(table, unit):
+        if not is_refused(table, unit):
             break
-        if _is_related(each.unit, unit):
-            _count(table, each.unit, -1)
-            gone.append(each)
-    is_enough = not _is_refused(table, unit)
+        _count(table, each.unit, -1)
+        gone.append(each)
+    is_enough = not is_refused(table, unit)
     kept = []
     for each in gone:
         _count(table, each.unit, 1)
-        if is_enough and _is_refused(table, unit):
+        if is_enough and is_refused(table, unit):
             _count(table, each.unit, -1)
             kept.append(each)
-    for each in kept:
+    for each in (*kept, *leaving):
         _count(table, each.unit, 1)
-    return [each.unit.key for each in kept]
+    return [each.unit.key for each in kept] if is_enough else None
 
 
-def _is_refused(table: Table, unit: Unit) -> bool:
+def is_refused(table: Table, unit: Unit) -> bool:
+    """Would it be above a quota, or its user's limit?"""
     return table.live_ledger.refusal(unit) is not None or table.is_over_users_limit(unit, table.users)
 
 

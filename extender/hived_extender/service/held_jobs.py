@@ -80,8 +80,11 @@ class HeldJobs:
         demands = dict.fromkeys(one.ruled.demands for one in records if one.ruled is not None)
         return Asking(asked, self._cache.offers.could_take(records), tuple(demands))
 
-    def asked(self, core: Core, held: Held) -> Asked | None:
-        """The request for all slots that no pod of the job has yet; None if there are none."""
+    def asked(self, core: Core, held: Held, *, others_leave: bool = False) -> Asked | None:
+        """The request for all slots that no pod of the job has yet; None if there are none.
+
+        `others_leave`: it is asked whether it would have cells once others have left.
+        """
         hold, left = held.hold, sizes_of(held.hold.spec.group.members)
         slots = list(range(len(left)))
         for record in self.placed(hold.job.job_name):
@@ -92,13 +95,13 @@ class HeldJobs:
         if not slots:
             return None
         request = held.request([left[slot] for slot in slots])
-        return Asked(request, offer=self._offer(hold, request, slots), own=_own(core, hold, slots))
+        return Asked(request, offer=self._offer(hold, request, slots, others_leave), own=_own(core, hold, slots))
 
-    def _offer(self, hold: Hold, request: PodRequest, slots: Sequence[int]) -> Offer | None:
+    def _offer(self, hold: Hold, request: PodRequest, slots: Sequence[int], others_leave: bool) -> Offer | None:
         """The nodes that Kubernetes' rules allow pods like the templates, as far as is known; any without templates."""
         if not hold.pods:
             return None
-        return self._cache.offers.of(request, self._records(hold, slots))
+        return self._cache.offers.of(request, self._records(hold, slots), others_leave=others_leave)
 
     def _records(self, hold: Hold, slots: Iterable[int]) -> list[PodRecord]:
         """Pods like the templates, one for each slot; equal ones are the same object."""

@@ -125,7 +125,7 @@ class Holds:
 
     def _claim(self, claimed: Claimed, pods: dict[JobRef, list[PodRequest]]) -> Claim:
         hold = claimed.hold
-        asked = self._jobs.asked(self._core, Held(hold, stand_in_name(0, hold.key)))
+        asked = self._jobs.asked(self._core, Held(hold, stand_in_name(0, hold.key)), others_leave=True)
         lent = self._jobs.on_lent_cells(self._core) if claimed.takes_lent else []
         return Claim(asked, (*self._pods_of(claimed.leaving, pods), *lent))
 
@@ -146,7 +146,7 @@ class Holds:
     def victims(self, wanted: VictimsAsked) -> Victims | None:
         """The jobs and groups that would have to leave for a hold, at the least; None if all of them are not enough."""
         core, present = self._core, self._jobs.by_key.get(wanted.hold.key)
-        asked = self._jobs.asked(core, Held(wanted.hold, stand_in_name(0, wanted.hold.key)))
+        asked = self._jobs.asked(core, Held(wanted.hold, stand_in_name(0, wanted.hold.key)), others_leave=True)
         if asked is None or (present is not None and present.stand_in is not None):
             return Victims(())
         afterwards = Afterwards(self._stage, core, self._claims(wanted.claims), self._pods_of(wanted.leaving, {}))

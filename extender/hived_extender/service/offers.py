@@ -143,6 +143,7 @@ class Offers:
         *,
         exact: PodRecord | None = None,
         candidates: Mask | None = None,
+        others_leave: bool = False,
     ) -> Offer | None:
         """The offer to a request with one slot for each of `members`, or whose first member speaks for all slots.
 
@@ -152,6 +153,7 @@ class Offers:
         and O(slots + nodes) where pods are alike and were not asked about one by one.
 
         candidates : the nodes that kube-scheduler could clear by preempting; it has just found no other
+        others_leave : also for opportunistic pods, for whom nobody is preempted
         """
         spec = request.spec
         if spec.ignore_suggested_nodes or self._is_too_large(spec):
@@ -162,7 +164,7 @@ class Offers:
                 mask = self._nodes(record, exact)
                 if candidates is not None:
                     mask = mask & ~candidates
-                clears = spec.priority > OPPORTUNISTIC_PRIORITY
+                clears = others_leave or spec.priority > OPPORTUNISTIC_PRIORITY
                 rows[kind] = mask, self._clearable(record, candidates) > mask if clears else self._none
         found = [rows[_kind(record, exact)] for record in members]
         nodes, after = [mask for mask, _ in found], [mask for _, mask in found]

@@ -7,13 +7,13 @@ import pytest
 from msgspec.structs import replace
 
 from hived_extender.queues.ledger import TreeLedger
-from hived_extender.queues.policies import Rules
+from hived_extender.queues.policies import QueueRules, Rules
 from hived_extender.queues.queues import Queues
 from hived_extender.queues.reclaim import Borrower, Exchanges, for_borrower, for_due
 from hived_extender.queues.shares import CELLS, Shares
 from hived_extender.queues.units import Unit
 from hived_extender.quotas.tree import Quota, QuotaTree
-from tests.extender.queues.small import SPEC, unit
+from tests.extender.queues.small import SPEC, Desk, unit
 
 GUARANTEED = {"A": 4.0, "B": 4.0, "C": 8.0}
 
@@ -98,3 +98,37 @@ def test_a_queue_of_a_tree_that_uses_no_more_than_its_min_has_no_share() -> None
         queues.arrived(replace(unit(key), queue=queue, request={"gpu": 4.0}))
         queues.started(key, 0.0, is_borrowed=False)
     assert queues.shares() == {"root/a": 0.0, "root/b": pytest.approx(4 / 12)}
+
+
+def under_a_full_root(most_running: int | None = None) -> Desk:
+    """Queue A has borrowed up to the max of the root, and B uses its min alone."""
+    least = {"root/A": 4.0, "root/B": 4.0, "root/C": 8.0}
+    most = {"gpu": 16.0}
+    leaves = {name: Quota(name, "root", min={"gpu": amount}, max=most) for name, amount in least.items()}
+    tree = QuotaTree({"root": Quota("root", min=most, max=most, children=tuple(leaves)), **leaves})
+    desk = Desk()
+    desk.queues.told_rules(Rules(default=QueueRules(borrows=None, most_running=most_running)), partial(TreeLedger, tree))
+    desk.come(*(of_tree(f"a{at}", "A", at, user=f"user-{at}") for at in range(4)))
+    desk.come(of_tree("b0", "B", 9))
+    desk.leave()
+    return desk
+
+
+def of_tree(key: str, vc: str, at: int, user: str = "") -> Unit:
+    return replace(unit(key, vc, at=at, user=user), queue=f"root/{vc}", request={"gpu": 4.0})
+
+
+def test_a_queue_takes_back_its_share_where_the_root_has_no_quota_left() -> None:
+    desk = under_a_full_root()
+    assert desk.come(of_tree("b1", "B", 10)) == []
+    assert len(desk.leaving) == 1, "A has borrowed two nodes, B none"
+    assert desk.leave() == ["b1"]
+    assert desk.queues.shares()["root/A"] == desk.queues.shares()["root/B"]
+    assert desk.turn() == []
+    assert not desk.leaving
+
+
+def test_nobody_leaves_for_a_borrower_whose_user_has_as_many_jobs_as_the_queue_allows() -> None:
+    desk = under_a_full_root(most_running=1)
+    desk.come(of_tree("b1", "B", 10))
+    assert not desk.leaving

@@ -427,6 +427,20 @@ def test_nodes_that_only_candidates_keep_full_are_to_be_had_once_they_leave() ->
     assert found == Victims((job("j0"), job("j1")))
 
 
+def test_a_borrower_may_have_the_nodes_that_only_candidates_keep_full() -> None:
+    cluster = full_nodes()
+    wanted = hold(pods=2, priority=-1, templates=(template(), template()))
+    assert cluster.victims(wanted, "j0", "j1") == Victims((job("j0"), job("j1")))
+
+
+def test_a_claim_of_a_borrower_has_the_nodes_that_its_own_victims_keep_full() -> None:
+    cluster = full_nodes()
+    claim = Claimed(hold("first", pods=2, priority=-1, templates=(template(), template())), (job("j0"), job("j1")))
+    cluster.drop("j0-0")
+    kept = cluster.tell(HoldAsked(hold("second", pods=1, priority=-1, templates=(template(),)), (claim,)))
+    assert isinstance(kept, KeptForOthers)
+
+
 def test_a_claim_has_the_nodes_that_its_own_victims_keep_full() -> None:
     cluster = full_nodes()
     claim = Claimed(hold("first", pods=2, templates=(template(), template())), (job("j0"), job("j1")))

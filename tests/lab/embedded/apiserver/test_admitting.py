@@ -46,13 +46,13 @@ def test_a_change_of_a_job_is_nobody_s_business(kube: KubeClient) -> None:
 
 
 def test_a_tree_that_breaks_rules_is_not_stored(kube: KubeClient) -> None:
-    with pytest.raises(KubeError, match="min nvidia.com/gpu is 9, more than max 8"):
+    with pytest.raises(KubeError, match=r"min nvidia\.com/gpu is 9, more than max 8"):
         kube.create(TREES, tree(9))
     assert kube.get(TREES)["items"] == []
 
 
 def test_a_tree_is_not_changed_into_one_that_breaks_rules(kube: KubeClient) -> None:
     kube.create(TREES, tree(8))
-    with pytest.raises(KubeError, match="min nvidia.com/gpu is 9, more than max 8"):
+    with pytest.raises(KubeError, match=r"min nvidia\.com/gpu is 9, more than max 8"):
         kube.patch(f"{TREES}/tree", {"spec": tree(9)["spec"]})
     assert kube.get(f"{TREES}/tree")["spec"] == tree(8)["spec"]
