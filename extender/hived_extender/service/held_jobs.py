@@ -16,6 +16,7 @@ from hived_extender.kube_rules.reader import DemandsReader
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.core import Core
 from hived_extender.service.held import Held
+from hived_extender.service.jobs import is_of
 from hived_extender.service.pods import PodRecord
 from hived_extender.service.stand_ins import ranges_of, sizes_of, stand_in_name
 from hived_extender.service.stimuli import Hold
@@ -62,7 +63,12 @@ class HeldJobs:
         key = self._keys.get(job) if job is not None else None
         return self.by_key.get(key) if key is not None else None
 
-    def placed(self, job: JobName) -> list[PodRecord]:
+    def of_pod(self, record: PodRecord) -> Held | None:
+        """The hold of a pod's job, None if it has none."""
+        held = self.of(record.job_object)
+        return held if held is not None and is_of(record, held.hold.job) else None
+
+    def placed(self, job: JobRef) -> list[PodRecord]:
         """The pods of a job that have cells."""
         pods = self._cache.jobs.pods_of(job)
         return [one for one in pods if one.state.has_node and one.is_in_core and one.place.info is not None]
@@ -87,7 +93,7 @@ class HeldJobs:
         """
         hold, left = held.hold, sizes_of(held.hold.spec.group.members)
         slots = list(range(len(left)))
-        for record in self.placed(hold.job.job_name):
+        for record in self.placed(hold.job):
             size = len(record.place.info.leaf_cell_indices) if record.place.info is not None else 0
             taken = next((slot for slot in reversed(slots) if left[slot] == size), None)
             if taken is not None:
@@ -116,7 +122,7 @@ class HeldJobs:
 
     def pods_of(self, job: JobRef) -> list[PodRequest]:
         """The pods of a job, and its stand-in, as the core knows them."""
-        pods = [one.request for one in self.placed(job.job_name) if one.request is not None]
+        pods = [one.request for one in self.placed(job) if one.request is not None]
         held = self.of(job.job_name)
         return pods + ([held.stand_in] if held is not None and held.stand_in is not None else [])
 
@@ -132,7 +138,7 @@ class HeldJobs:
             if group.virtual is not None or not group.slots_of:
                 continue
             records = [self._cache.pods.get(uid) for uid in group.slots_of]
-            if any(one is None or self.of(one.job_object) is not None for one in records):
+            if any(one is None or self.of_pod(one) is not None for one in records):
                 continue
             found[name] = list({pod.uid: pod for pod in group.holders if pod is not None}.values())
         return found

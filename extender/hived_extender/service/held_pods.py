@@ -119,7 +119,7 @@ class HeldPods:
 
     def _of(self, record: PodRecord) -> Held | None:
         """The hold of a pod's job, None if nothing is held for it any more."""
-        held = self._jobs.of(record.job_object)
+        held = self._jobs.of_pod(record)
         return None if held is None or held.is_lost else held
 
     def _give(self, core: Core, held: Held, takers: Sequence[Taker]) -> bool:

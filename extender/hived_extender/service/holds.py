@@ -16,7 +16,7 @@ from hived.errors import UserError
 from hived.events import Phase
 from hived.groups import virtual_leaves
 from hived.specs import PodRequest
-from hived_extender.job_kinds.job import JobName, JobRef
+from hived_extender.job_kinds.job import JobRef
 from hived_extender.service.claims import Afterwards, Claim, Stage
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.core import Core
@@ -97,7 +97,7 @@ class Holds:
         earlier = self._jobs.of(hold.job.job_name)
         if earlier is not None and (earlier is not held or earlier.hold.spec != hold.spec):
             self.drop(earlier.hold.key)
-        if asked.is_start and self._jobs.placed(hold.job.job_name):
+        if asked.is_start and self._jobs.placed(hold.job):
             return Wait("pods of its earlier run still have cells")
         self._number += 1
         held = Held(hold, stand_in_name(self._number, hold.key))
@@ -140,7 +140,7 @@ class Holds:
         """Hold nothing, as if it had not been asked."""
         held.release(core)
         held.answer, held.is_lost = None, True
-        if not self._jobs.placed(held.hold.job.job_name):
+        if not self._jobs.placed(held.hold.job):
             self.drop(held.hold.key)
 
     def victims(self, wanted: VictimsAsked) -> Victims | None:
@@ -176,7 +176,7 @@ class Holds:
         if held is not None:
             if self._cache.core is not None:
                 held.release(self._cache.core)
-            self._run_at(held.hold.job.job_name, None)
+            self._run_at(held.hold.job, None)
 
     def bar(self, change: JobsBarred) -> None:
         """Hold some jobs back, and others no longer."""
@@ -213,11 +213,11 @@ class Holds:
         asked = self._jobs.asked(core, held)
         if asked is None:
             self._keep(held)
-            held.answer = HeldBind(held.place_of_all(core, self._jobs.placed(held.hold.job.job_name)))
+            held.answer = HeldBind(held.place_of_all(core, self._jobs.placed(held.hold.job)))
             return held.answer
         found = core.decide(asked.pod, Phase.FILTERING, asked.offer, commit=True, own=asked.own)
         if not isinstance(found, Bind):
-            if self._jobs.placed(held.hold.job.job_name):  # what runs of it, runs at this priority
+            if self._jobs.placed(held.hold.job):  # what runs of it, runs at this priority
                 self._keep(held)
                 held.is_lost = True
             return found if isinstance(found, Wait) else NeedsVictims(NEEDS_VICTIMS)
@@ -226,7 +226,7 @@ class Holds:
 
     def _answer_held(self, core: Core, held: Held, found: Bind) -> Bind:
         self._keep(held)
-        info = held.place_of_all(core, self._jobs.placed(held.hold.job.job_name))
+        info = held.place_of_all(core, self._jobs.placed(held.hold.job))
         held.answer = HeldBind(info, found.lazily_preempted, (), found.gave_up, virtual_leaves(core.state, held.name))
         log.info("cells held", extra={"fields": {"job": held.hold.key, "pods": len(held.sizes)}})
         return held.answer
@@ -235,9 +235,9 @@ class Holds:
         held.is_lost = False
         self._cache.jobs.free([held.hold.job.job_name])
         self._jobs.put(held)
-        self._run_at(held.hold.job.job_name, held.hold.spec.priority)
+        self._run_at(held.hold.job, held.hold.spec.priority)
 
-    def _run_at(self, job: JobName, priority: int | None) -> None:
+    def _run_at(self, job: JobRef, priority: int | None) -> None:
         """Pods of a job that wait ask at another priority, and are tried."""
         self._ask_again(self._cache.jobs.run_at(job, priority))
         for record in self._cache.jobs.pods_of(job):
@@ -254,7 +254,7 @@ class Holds:
                 self._cache.take_note(record, record.reading)
 
     def _state_of(self, held: Held) -> HoldState:
-        placed = self._jobs.placed(held.hold.job.job_name)
+        placed = self._jobs.placed(held.hold.job)
         bound = [one for one in placed if one.state is PodState.BOUND]
         count = len(sizes_of(held.hold.spec.group.members))
         return HoldState(count, len(held.sizes), len(placed), len(bound), held.is_lost)

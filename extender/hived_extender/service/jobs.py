@@ -7,7 +7,7 @@ its cells until the queue drops it. Not thread-safe.
 from collections.abc import Iterable, Mapping
 
 from hived_extender.job_kinds.gangs import gang_of
-from hived_extender.job_kinds.job import JobName
+from hived_extender.job_kinds.job import JobName, JobRef
 from hived_extender.job_kinds.kinds import unit_of
 from hived_extender.job_kinds.owners import job_of, workload_of
 from hived_extender.pods.wire import Pod
@@ -18,7 +18,7 @@ class Jobs:
     """See the module."""
 
     def __init__(self) -> None:
-        self._priorities: dict[JobName, int] = {}
+        self._priorities: dict[JobName, tuple[JobRef, int]] = {}
         self._pods: dict[JobName, dict[str, PodRecord]] = {}
         self._barred: dict[JobName, str] = {}
         self._makers: dict[JobName, JobName] = {}
@@ -57,9 +57,11 @@ class Jobs:
         """The jobs that have pods, in the order in which these became known."""
         return list(self._pods)
 
-    def pods_of(self, job: JobName) -> list[PodRecord]:
-        """The pods of a job, in the order in which they became known."""
-        return list(self._pods.get(job, {}).values())
+    def pods_of(self, job: JobName | JobRef) -> list[PodRecord]:
+        """The pods of a job, in the order in which they became known; by its name alone, of all jobs of the name."""
+        if isinstance(job, JobName):
+            return list(self._pods.get(job, {}).values())
+        return [record for record in self._pods.get(job.job_name, {}).values() if is_of(record, job)]
 
     def bar(self, jobs: Mapping[JobName, str]) -> None:
         """Pods of these jobs wait until their queue, which is named, frees them. Nobody may have created them yet."""
@@ -74,12 +76,12 @@ class Jobs:
         """The queue that a pod waits for, "" if it does not."""
         return self._barred.get(record.job_object, "") if record.job_object is not None else ""
 
-    def run_at(self, job: JobName, priority: int | None) -> list[PodRecord]:
+    def run_at(self, job: JobRef, priority: int | None) -> list[PodRecord]:
         """Pods of a job run at this priority from now on; None: at their own. Returns those that did not before."""
         if priority is None:
-            self._priorities.pop(job, None)
+            self._priorities.pop(job.job_name, None)
         else:
-            self._priorities[job] = priority
+            self._priorities[job.job_name] = job, priority
         changed = [record for record in self.pods_of(job) if record.runs_at != priority]
         for record in changed:
             record.runs_at = priority
@@ -88,7 +90,7 @@ class Jobs:
     def forget_all(self) -> None:
         """Nobody says at which priority jobs run, or holds any back."""
         self._barred.clear()
-        for job in list(self._priorities):
+        for job, _ in list(self._priorities.values()):
             self.run_at(job, None)
 
     def _belongs(self, record: PodRecord, job: JobName | None) -> None:
@@ -97,9 +99,20 @@ class Jobs:
             record.job_object = job
         if job is not None:
             self._pods.setdefault(job, {})[record.uid] = record
-            record.runs_at = self._priorities.get(job)
+            ref, priority = self._priorities.get(job, (None, None))
+            record.runs_at = priority if ref is not None and is_of(record, ref) else None
 
     def _forget_makers(self) -> None:
         for job in [job for job in self._ended if unit_of(job, self._makers) not in self._pods]:
             del self._ended[job]
             self._makers.pop(job, None)
+
+
+def is_of(record: PodRecord, job: JobRef) -> bool:
+    """Does a pod belong to this very job? Its controller may be an earlier one of the name, or none that exists.
+
+    Anybody may write a pod that names a job as its controller; Kubernetes' own controllers go by the uid, too.
+    """
+    owner = record.seen.owner
+    is_other = owner is not None and (owner.kind, owner.name) == (job.kind, job.name) and owner.uid != job.uid
+    return record.job_object == job.job_name and not is_other

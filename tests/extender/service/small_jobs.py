@@ -90,15 +90,16 @@ class SmallJobCluster(SmallGangCluster):
         return found[job(name).key]
 
     def come(
-        self, name: str, job_name: str = "train", gpus: int = 4, annotations: Mapping[str, str] | None = None
-    ) -> Json:
-        """The controller of a job makes a pod."""
+        self, name: str, job_name: str = "train", gpus: int = 4, annotations: Mapping[str, str] | None = None,
+        job_uid: str = "",
+    ) -> Json:  # fmt: skip
+        """The controller of a job makes a pod; `job_uid` is that of another job of the name."""
         self.clock += 1
         owner = {
             "apiVersion": "batch/v1",
             "kind": "Job",
             "name": job_name,
-            "uid": f"uid-{job_name}",
+            "uid": job_uid or f"uid-{job_name}",
             "controller": True,
         }
         pod: Json = {

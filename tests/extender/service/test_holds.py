@@ -341,6 +341,25 @@ def test_pods_that_run_keep_their_priority_after_a_restart_and_others_get_it_aga
 # --- dropping ------------------------------------------------------------------------------------------------------
 
 
+def test_a_pod_that_names_a_job_of_the_name_but_not_this_one_gets_no_held_cells() -> None:
+    cluster = SmallJobCluster()
+    cluster.held(hold())
+    cluster.come("thief", job_uid="forged")
+    cluster.ask("thief")
+    assert "ns/thief" not in cluster.groups()
+    assert cluster.state_of() == HoldState(2, 2, 0, 0)
+
+
+def test_pods_of_an_earlier_job_of_the_name_keep_their_cells_and_take_no_slot_of_the_later_one() -> None:
+    cluster = SmallJobCluster()
+    cluster.come("old", job_uid="earlier")
+    cluster.ask("old")
+    assert not isinstance(cluster.hold(hold()), HeldBind)
+    found = cluster.tell(HoldAsked(hold(pods=1), is_start=True))
+    assert isinstance(found, HeldBind)
+    assert cluster.state_of() == HoldState(1, 1, 0, 0)
+
+
 def test_what_is_dropped_is_free_for_others() -> None:
     cluster = SmallJobCluster()
     cluster.hold(hold())
