@@ -8,6 +8,8 @@ import msgspec
 
 from hived_config.kinds import Boolean, Choice, Given, Integer, Key, Number, Record
 
+START_S = 600.0
+
 
 class QueuePolicy(Enum):
     """The order of a queue: ours, or those of Kube Queue."""
@@ -34,11 +36,15 @@ class QueueOfVc(msgspec.Struct, frozen=True):
 
 
 class Queueing(msgspec.Struct, frozen=True):
-    """The rules of queues. `half_life_s`: borrowed use of the past counts less with time; 0 for present use alone."""
+    """The rules of queues. `half_life_s`: borrowed use of the past counts less with time; 0 for present use alone.
+
+    `start_s`: a job that was let go has a pod with a node after so long, or waits again.
+    """
 
     is_enabled: bool = False
     policy: QueuePolicy = QueuePolicy.HIVED
     half_life_s: float = 0.0
+    start_s: float = START_S
     virtual_clusters: Mapping[str, QueueOfVc] = msgspec.field(default_factory=dict)
 
     def of(self, vc: str) -> QueueOfVc:
@@ -47,8 +53,9 @@ class Queueing(msgspec.Struct, frozen=True):
 
     def as_json(self) -> dict[str, Any]:
         """As a file could have it, the queues of virtual clusters left aside."""
-        half_life = {"halfLifeMinutes": self.half_life_s / 60} if self.half_life_s else {}
-        return {"enabled": self.is_enabled, "policy": self.policy.value, **half_life}
+        minutes = {"halfLifeMinutes": self.half_life_s / 60} if self.half_life_s else {}
+        minutes |= {"startMinutes": self.start_s / 60} if self.start_s != START_S else {}
+        return {"enabled": self.is_enabled, "policy": self.policy.value, **minutes}
 
 
 class _Queues(Record):
@@ -61,6 +68,7 @@ class _Queues(Record):
             bool(given.value("enabled")),
             given.value("policy") or QueuePolicy.HIVED,
             60.0 * (given.value("halfLifeMinutes") or 0.0),
+            60.0 * given.value("startMinutes") if given.value("startMinutes") else START_S,
         )
 
 
@@ -89,6 +97,13 @@ QUEUES = _Queues(
             Number("a number of minutes"),
             "borrowed use of the past counts in the order of borrowers, half after so long",
             rule="present use alone counts",
+            is_nullable=False,
+        ),
+        Key(
+            "startMinutes",
+            Number("a number of minutes"),
+            "a job that was let go, and has no pod with a node after so long, goes back to the end of its queue",
+            START_S / 60,
             is_nullable=False,
         ),
     ),

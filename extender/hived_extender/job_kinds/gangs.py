@@ -85,6 +85,7 @@ def read(name: JobName, pods: Sequence[Document]) -> Job:
         state,
         owner=owner,
         comes_back=maker is not None,
+        grows=True,
     )
 
 

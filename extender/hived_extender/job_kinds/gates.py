@@ -43,7 +43,7 @@ def _read(document: Document) -> Job:
     state = JobState.LET_GO
     if root.part("metadata").texts("annotations").get(marks.HELD) == "true":
         state = JobState.LEAVING if root.part("status").whole("readyReplicas", 0) else JobState.HELD
-    return job_of(root, [role], state)
+    return job_of(root, [role], state, grows=True)  # by rolling updates and autoscalers
 
 
 def _suspend(job: JobRef, annotations: Mapping[str, str | None], version: str = "") -> tuple[Write, ...]:

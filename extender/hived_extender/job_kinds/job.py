@@ -77,6 +77,7 @@ class Job(msgspec.Struct, frozen=True):
     roles_in : the object that has the roles, once its controller has made it; None if they are in the job itself
     owner : the object with which its QueueUnit goes, None for the job object
     comes_back : may it be called back, and wait again?
+    grows : may it have more pods than it was let go with? These get cells as if it were in no queue
     """
 
     ref: JobRef
@@ -95,3 +96,4 @@ class Job(msgspec.Struct, frozen=True):
     roles_in: JobName | None = None
     owner: JobRef | None = None
     comes_back: bool = True
+    grows: bool = False

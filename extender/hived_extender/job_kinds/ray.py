@@ -29,7 +29,7 @@ def _read_cluster(switch: Switch, document: Document) -> Job:
     state = JobState.LET_GO
     if switch.is_on(root):
         state = JobState.HELD if root.part("status").text("state") in _QUIET else JobState.LEAVING
-    return job_of(root, roles_of(root.part("spec")), state)
+    return job_of(root, roles_of(root.part("spec")), state, grows=True)  # by its autoscaler
 
 
 def _read_job(switch: Switch, document: Document) -> Job:

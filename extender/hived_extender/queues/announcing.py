@@ -65,7 +65,7 @@ class JobEvents:
     def evicted(self, job: JobRef, queue: str, winner: str, now: float) -> None:
         """A job is called back. `winner` is the key of the one that gets its cells, or other words; "" for nobody."""
         why = f"its cells go to {_named(winner, job.namespace)}" if winner else "it has no cells any more"
-        self._note(job, EVICTED, f"{why}; it waits again at its old place in queue {queue}", now)
+        self._note(job, EVICTED, f"{why}; it waits again in queue {queue}", now)
 
     def insufficient(self, job: JobRef, text: str, now: float) -> None:
         """A quota refuses the first job of a queue, in Kube Queue's words."""

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
 import msgspec
-from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived.specs import PodRequest
@@ -188,14 +187,14 @@ class QueueAnswers:
                 if entry.step is not Step.WAITING:
                     raise UserError(f"{entry.job.ref} does not wait, so it has no place in its queue", 409)
                 place = turns.queues.moved(entry.key, to)
-                turns.book.keep(entry.key, replace(entry.kept, place=place))
+                turns.book.keep(entry.key, place=place)
             else:
                 is_held = args.action == "hold"
                 if not is_held and turns.is_inactive(entry.job.ref):
                     unit = "/".join(unit_key(entry.job.ref))
                     raise UserError(f"QueueUnit {unit} says active: false; set it to true, or remove it", 409)
                 turns.queues.held(entry.key, is_held)
-                turns.book.keep(entry.key, replace(entry.kept, is_held=is_held))
+                turns.book.keep(entry.key, is_held=is_held)
             found = self._job(turns, entry, turns.queues.position(entry.key) or 0, seen)
         self._desk.wake()
         return found

@@ -9,9 +9,10 @@ Nothing here calls the API server, reads a clock or starts a thread.
 """
 
 import logging
+import math
 from collections.abc import Mapping
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -25,6 +26,13 @@ from hived_extender.queues.units import Unit
 from hived_extender.service.stimuli import HoldState
 
 log = logging.getLogger(__name__)
+
+GROWN = "others until it is its turn, as it asks for more than it was let go with"
+LATE = "others for now, as none of its pods had a node in time"
+"""Words in place of the job that gets the cells."""
+
+REFUSED_S = 4.0
+"""The wait after the third refusal in a row: a job that cannot be suspended loses its pods then."""
 
 
 class Step(Enum):
@@ -108,22 +116,32 @@ class Told(Protocol):
 
 
 class Book:
-    """See the module. `entries` are by key, in the order in which jobs were seen first."""
+    """See the module. `entries` are by key, in the order in which jobs were seen first.
 
-    def __init__(self, queues: Told) -> None:
-        self._queues = queues
+    A job has `start_s` seconds from when it was let go until a pod of it has a node.
+    """
+
+    def __init__(self, queues: Told, start_s: float = math.inf) -> None:
+        self._queues, self._start_s = queues, start_s
         self.entries: dict[str, JobRecord] = {}
         self._todo: dict[str, None] = {}  # keys with something to be written
         self._over_now: list[JobRecord] = []
 
+    def queue_of(self, key: str) -> str:
+        """The queue of a job, "" if it is in none."""
+        unit = self.entries[key].unit
+        return unit.queue if unit is not None else ""
+
     # Facts
 
     def job_seen(
-        self, job: Job, unit: Unit | None, kept: Kept, now: float, problem: str = "", *, has_cells: bool = False
-    ) -> None:
+        self, job: Job, unit: Unit | None, kept: Kept, now: float, problem: str = "", *, has_cells: bool = False,
+        is_first: bool = False,
+    ) -> None:  # fmt: skip
         """A job looks like this now. `kept` is the state on it; `problem` says why it is no unit.
 
-        `has_cells`: it ran before there were queues. A new one that nobody has let go is then left alone.
+        `has_cells`: pods of it have cells. One that `is_first`, seen when these turns begin, is left alone then if
+        nobody has ever held it: it ran before there were queues.
         """
         key = job.ref.key
         entry = self.entries.get(key)
@@ -133,8 +151,9 @@ class Book:
                 entry.job = replace(job, roles=())
             self._over(key, now)
         elif entry is None:
-            self._new(JobRecord(replace(job, roles=()), kept, unit, problem, since_s=now), now, has_cells=has_cells)
-        elif kept.since_s >= entry.kept.since_s:
+            entry = JobRecord(replace(job, roles=()), kept, unit, problem, since_s=now)
+            self._new(entry, now, has_cells=has_cells, was_there=is_first and has_cells and not kept.version)
+        elif kept.version >= entry.kept.version:
             self._again(entry, replace(job, roles=()), unit, problem, now)
         elif entry.wanted is None and entry.written is None:
             self._want(entry, Change.KEEP)  # somebody has taken away what is kept; news count again once it is there
@@ -143,19 +162,33 @@ class Book:
         """A job was deleted."""
         self._over(job.key, now)
 
-    def progressed(self, states: Mapping[str, HoldState], now: float) -> list[str]:
-        """How far the pods of jobs with cells have come. Returns the keys of those that lost theirs."""
-        lost = []
+    def progressed(self, states: Mapping[str, HoldState], now: float) -> dict[str, str]:
+        """How far the pods of jobs with cells have come.
+
+        Returns the keys of jobs that lost theirs, with "", and of those that have had no pod with a node for too long,
+        with `LATE`. A gang that does not come back has its pods, and nobody has to make them.
+        """
+        back: dict[str, str] = {}
         for key, state in states.items():
             entry = self.entries.get(key)
             if entry is None or not entry.step.has_cells:
                 continue
             entry.progress = state
             if state.is_lost:
-                lost.append(key)
+                back[key] = ""
             elif entry.step is Step.STARTING and state.placed_count and not state.held_count:
                 entry.step = Step.RUNNING
-        return lost
+            elif entry.step is Step.STARTING and not state.placed_count and self._is_late(entry, now):
+                back[key] = LATE
+        return back
+
+    def left(self, key: str, now: float) -> None:
+        """A job whose object cannot be written has no pods with cells any more: it waits, as if it were suspended."""
+        entry = self.entries[key]
+        entry.step, entry.since_s, entry.progress = Step.WAITING, now, None
+        self._queues.evicted(key, now)
+        if entry.unit is not None:
+            self._queues.changed(entry.unit)
 
     def pods_are_gated(self, key: str) -> None:
         """Pods of a job wait at its gate. They came after it was let go: it is let go once more."""
@@ -175,13 +208,17 @@ class Book:
         if entry.wanted is not None:
             self._todo[entry.key] = None
 
+    def _is_late(self, entry: JobRecord, now: float) -> bool:
+        return entry.job.comes_back and now >= entry.since_s + self._start_s
+
     # Decisions
 
     def let_go(self, key: str, now: float, *, is_borrowed: bool, due_s: float | None) -> None:
         """Cells are held for a unit: its job may go."""
         entry = self.entries[key]
-        kept = replace(
-            entry.kept, is_let_go=True, is_borrowed=is_borrowed, since_s=now, due_s=due_s,
+        leaf_count = 0 if entry.unit is None else entry.unit.leaf_count
+        kept = entry.kept.followed_by(
+            is_let_go=True, leaf_count=leaf_count, is_borrowed=is_borrowed, since_s=now, due_s=due_s,
             attempts=entry.kept.attempts + 1, evicted_for="",
         )  # fmt: skip
         self._step(entry, Step.STARTING, kept, Change.LET_GO, now)
@@ -194,14 +231,14 @@ class Book:
         entry = self.entries[key]
         self._queues.leaving(key, winner, entry.kept.since_s)
         ran_s = entry.kept.ran_s + max(0.0, now - entry.kept.since_s)
-        due_s = None if loses_turn else entry.kept.due_s
-        kept = replace(entry.kept, is_let_go=False, since_s=now, ran_s=ran_s, evicted_for=winner, due_s=due_s)
+        due_s = None if loses_turn or not winner else entry.kept.due_s  # as `Queues.evicted` has it
+        kept = entry.kept.followed_by(is_let_go=False, since_s=now, ran_s=ran_s, evicted_for=winner, due_s=due_s)
         self._step(entry, Step.LEAVING, kept, Change.CALL_BACK, now)
 
-    def keep(self, key: str, kept: Kept) -> None:
+    def keep(self, key: str, **changes: Any) -> None:
         """Another state is to be kept: a place, or that its owner holds it back."""
         entry = self.entries[key]
-        entry.kept = kept
+        entry.kept = entry.kept.followed_by(**changes)
         self._want(entry, entry.wanted or Change.KEEP)
 
     def take_actions(self, now: float, limit: int) -> list[Action]:
@@ -217,6 +254,11 @@ class Book:
                 due.append(entry.written)
         return due
 
+    def unheard(self) -> list[JobRecord]:
+        """The jobs that are to leave and whose objects were refused several times in a row. Cost O(refused calls)."""
+        found = (self.entries.get(key) for key in self._todo)
+        return [one for one in found if one and one.step is Step.LEAVING and one.backoff.wait_s >= REFUSED_S]
+
     def take_over(self) -> list[JobRecord]:
         """The jobs that have ended since the last call, as they were last."""
         over, self._over_now = self._over_now, []
@@ -224,16 +266,19 @@ class Book:
 
     # Steps
 
-    def _new(self, entry: JobRecord, now: float, *, has_cells: bool) -> None:
+    def _new(self, entry: JobRecord, now: float, *, has_cells: bool, was_there: bool) -> None:
         key, unit, kept = entry.key, entry.unit, entry.kept
         self.entries[key] = entry
         if unit is None:
             self._release(entry, is_marked=is_marked_held(entry.job.annotations))
             return
-        is_running = entry.job.state is JobState.LET_GO and (kept.is_let_go or has_cells)
+        may_run = was_there or (kept.is_let_go and not _has_grown(entry, unit))
+        is_running = entry.job.state is JobState.LET_GO and may_run
         self._queues.arrived(unit, _memo(kept, now, is_running=is_running))
         if is_running:
-            entry.step, entry.since_s = Step.RUNNING, kept.since_s or now
+            entry.step, entry.since_s = (Step.RUNNING if has_cells else Step.STARTING), kept.since_s or now
+        elif entry.job.state is JobState.HELD and kept.is_let_go:
+            self.keep(key, is_let_go=False)  # somebody else suspended it
         elif entry.job.state is not JobState.HELD:
             self._queues.started(key, now, is_borrowed=True)
             self.call_back(key, kept.evicted_for, now)
@@ -246,13 +291,13 @@ class Book:
             self._release(entry, is_marked=had is not None or is_marked_held(job.annotations))
             return
         if entry.step is Step.LEAVING and job.state is JobState.HELD:
-            entry.step, entry.since_s, entry.progress = Step.WAITING, now, None
-            self._queues.evicted(entry.key, now)
-            self._queues.changed(entry.unit)
+            self.left(entry.key, now)
         elif entry.step in (Step.WAITING, Step.LEAVING) and job.state is JobState.LET_GO:
             self._want(entry, Change.CALL_BACK)  # somebody else resumed it
         elif entry.step.has_cells and job.state in (JobState.HELD, JobState.LEAVING):
             self.call_back(entry.key, "", now)  # somebody else suspended it
+        elif entry.step.has_cells and (_has_grown(entry, entry.unit) or (had is not None and had.vc != entry.unit.vc)):
+            self.call_back(entry.key, GROWN, now, loses_turn=True)
 
     def _release(self, entry: JobRecord, *, is_marked: bool) -> None:
         """Let a job go that is in no queue, if hived holds it: it was marked at its creation, or has been a unit."""
@@ -287,6 +332,11 @@ class Book:
     def _want(self, entry: JobRecord, change: Change) -> None:
         entry.wanted = change
         self._todo[entry.key] = None
+
+
+def _has_grown(entry: JobRecord, unit: Unit) -> bool:
+    """Does a job ask for more cells than were held when it was let go? Kinds that grow by themselves may."""
+    return not entry.job.grows and 0 < entry.kept.leaf_count < unit.leaf_count
 
 
 def _memo(kept: Kept, now: float, *, is_running: bool) -> Memo:

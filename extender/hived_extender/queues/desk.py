@@ -228,7 +228,7 @@ class QueueDesk:
             self._term, before = term, self.turns
             self.turns = Turns(self._service, core, queueing, tree, self._shared)
             for name, seen in self.jobs.everything().items():
-                self.turns.job_seen(name, seen, is_first=True)
+                self.turns.job_seen(name, seen, is_first=True, earlier=before)
             if before is not None:  # of the same service perhaps, which holds cells for jobs that are gone meanwhile
                 before.leave_off(self.turns)
             self._fit(tree, core.state.spec)

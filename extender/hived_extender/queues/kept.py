@@ -6,8 +6,10 @@ one without it counts as absent, and the job is held back again.
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from hived_extender.pods.annotations import PREFIX
 from hived_extender.pods.proofs import Prover
@@ -24,7 +26,9 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes
     ----------
+    version : counts what hived has written, so that an older state tells itself whatever clocks say
     is_let_go : hived has let the job go, and not called it back
+    leaf_count : the leaf cells of the gang that was let go
     is_borrowed : it runs as opportunistic work
     since_s : when it was let go or called back last
     due_s : when the schedule of its VC alone has started it, None if it has not
@@ -35,7 +39,9 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     evicted_for : the job that its cells went to, "" if it was never called back
     """
 
+    version: int = 0
     is_let_go: bool = False
+    leaf_count: int = 0
     is_borrowed: bool = False
     since_s: float = 0.0
     due_s: float | None = None
@@ -44,6 +50,10 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     place: float | None = None
     is_held: bool = False
     evicted_for: str = ""
+
+    def followed_by(self, **changes: Any) -> "Kept":
+        """The next state, with these changes."""
+        return replace(self, version=self.version + 1, **changes)
 
 
 class _Sealed(msgspec.Struct, frozen=True):

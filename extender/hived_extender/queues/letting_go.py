@@ -5,8 +5,6 @@ A job that its author created suspended stays so, as does one of `hived hold`.
 
 from collections.abc import Iterable
 
-from msgspec.structs import replace
-
 from hived_extender.job_kinds.job import JobState
 from hived_extender.job_kinds.marks import is_marked_held
 from hived_extender.kube.refused_writes import Backoff
@@ -34,7 +32,7 @@ class LettingGo:
             state = kept.read(job.annotations, job.ref.uid, self._prover)
             was_called_back = state.since_s > 0 and not state.is_let_go
             if not state.is_held and (was_called_back or is_marked_held(job.annotations)):
-                found.append(Action(job.ref, Change.LET_GO, replace(state, is_let_go=True, since_s=now)))
+                found.append(Action(job.ref, Change.LET_GO, state.followed_by(is_let_go=True, since_s=now)))
                 if len(found) == limit:
                     break
         return found

@@ -11,7 +11,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from hived.errors import UserError
+from hived.errors import InvariantError, UserError
 from hived.specs import ClusterSpec
 from hived_config.queueing import Queueing
 from hived_extender.job_kinds import gangs, kinds
@@ -22,7 +22,8 @@ from hived_extender.pods.proofs import Prover
 from hived_extender.pods.wire import Pod
 from hived_extender.queues import kept
 from hived_extender.queues.announcing import JobEvents
-from hived_extender.queues.book import Action, Book, Step
+from hived_extender.queues.book import Action, Book, JobRecord, Step
+from hived_extender.queues.calling_back import CallingBack
 from hived_extender.queues.job_units import Cells, unit_of
 from hived_extender.queues.kept import Kept
 from hived_extender.queues.ledger import TreeLedger, Unlimited
@@ -39,7 +40,7 @@ from hived_extender.queues.room import Ask
 from hived_extender.queues.surroundings import Surroundings
 from hived_extender.queues.tree_use import running_in, usage_of
 from hived_extender.queues.units import Evict, Start, Stop, Unit
-from hived_extender.queues.watched import Seen
+from hived_extender.queues.watched import NOT_UNDERSTOOD, Seen
 from hived_extender.quotas.backing import virtual_cluster_of
 from hived_extender.quotas.draining import WAIT, drained, going_over
 from hived_extender.quotas.tree import QuotaTree
@@ -54,7 +55,6 @@ from hived_extender.service.stimuli import (
     HoldsLookedAt,
     HoldState,
     JobsBarred,
-    Stimulus,
 )
 
 log = logging.getLogger(__name__)
@@ -96,32 +96,49 @@ class Turns:
         self._new_ledger = Unlimited if tree is None else partial(TreeLedger, tree)
         self.rules = self._configured = rules_of(queueing, tree, self._cluster)
         self.queues.told_rules(self.rules, self._new_ledger)
-        self.book = Book(self.queues)
+        self.book = Book(self.queues, queueing.start_s)
+        self._back = CallingBack(service, self.book, self.queues, shared.events, shared.now)
         self._publisher = shared.publisher
         self._records = Records(shared.publisher, () if tree is None else tree.quotas)
         self._inactive: frozenset[tuple[str, str]] = frozenset()
         self._surroundings = Surroundings(self.queues)
         self._refs: dict[str, tuple[JobRef, Sequence[tuple[Pod, int]]]] = {}
-        self._names: dict[JobName, str] = {}
+        self._names: dict[JobName, JobRef] = {}
         self._names_changed, self._looked = 0, (-1, 0)
         self.room = LiveRoom(service.runner, self._refs, shared.outside)
         self._asked_all_s = shared.now()
 
     # Facts
 
-    def job_seen(self, name: JobName, seen: Seen | None, *, is_first: bool = False) -> None:
-        """A job looks like this now; None if it is gone. `is_first`: it was there when these turns began."""
-        now, key = self._now(), self._names.get(name)
-        if key is not None and (seen is None or seen.job.ref.key != key):
-            self._job_gone(name, key, now)
+    def job_seen(
+        self, name: JobName, seen: Seen | None, *, is_first: bool = False, earlier: "Turns | None" = None
+    ) -> None:
+        """A job looks like this now; None if it is gone. `is_first`: it was there when these turns began, after those
+        of an `earlier` term.
+
+        A mistake of ours in taking it in is its own trouble, and stops nobody's turn.
+        """
+        before = self._names.get(name)
+        if before is not None and (seen is None or seen.job.ref != before):
+            self._job_gone(name, before, self._now())
         if seen is None:
             return
+        try:
+            self._take_in(name, seen, earlier, is_first=is_first)
+        except (UserError, InvariantError):
+            raise
+        except Exception:
+            log.exception("a job cannot be queued", extra={"fields": {"job": str(seen.job.ref)}})
+            self._take_in(name, replace(seen, need=None, problem=NOT_UNDERSTOOD), earlier, is_first=is_first)
+
+    def _take_in(self, name: JobName, seen: Seen, earlier: "Turns | None", *, is_first: bool) -> None:
+        now, entry = self._now(), self.book.entries.get(seen.job.ref.key)
         is_ours = seen.need is not None or bool(seen.problem)
         if not is_ours and name not in self._names and not is_marked_held(seen.job.annotations):
             return
         job = seen.job
         self._names_changed += name not in self._names
-        self._names[name] = job.ref.key
+        self._names[name] = job.ref
         unit, problem = None, seen.problem
         if seen.need is not None:
             self._refs[job.ref.key] = job.ref, seen.need.pods
@@ -129,19 +146,23 @@ class Turns:
                 unit = unit_of(job, seen.need, self._cells, self._tree)
             except UserError as error:
                 problem = f"{job.ref}: {error.message}"
-        is_new = job.ref.key not in self.book.entries
-        self.book.job_seen(job, unit, self._kept(job), now, problem, has_cells=is_first and self._has_cells(name))
-        self._bar(name, job.ref.key)
-        if is_new and unit is not None:
-            self._hold_again(name, unit)
-            entry = self.book.entries.get(unit.key)  # none for a job that is over when it is seen first
-            if entry is not None and entry.step is Step.WAITING:
+        is_new, had_cells = entry is None, entry is not None and entry.step.has_cells
+        has_cells = is_new and self._has_cells(job.ref)
+        newest = self._kept(job, entry, earlier)
+        self.book.job_seen(job, unit, newest, now, problem, has_cells=has_cells, is_first=is_first)
+        entry = self.book.entries.get(job.ref.key)  # none for a job that is over
+        self._back.bar(job.ref)
+        if had_cells and entry is not None and not entry.step.has_cells:
+            self._back.called_back(entry)
+        if is_new and unit is not None and entry is not None:
+            self._hold_again(entry, unit, has_cells=has_cells)
+            if entry.step is Step.WAITING:
                 self._events.enqueued(job.ref, unit.queue, now - job.created_s, now)
         if unit is not None and self.is_inactive(job.ref):
             self.queues.held(job.ref.key, True)
         if job.state.is_over:
             self._events.gone(job.ref.key)
-            self._put(HoldDropped(job.ref.key))
+            self._back.put(HoldDropped(job.ref.key))
 
     def wrote(self, action: Action, error: str) -> None:
         """A call on a job was made, or refused."""
@@ -150,26 +171,28 @@ class Turns:
     def follow_pods(self) -> None:
         """See how far the pods of jobs with cells have come, and what goes on beside the queues. Cost O(groups)."""
         states: Mapping[str, HoldState] = self._service.runner.handle(HoldsLookedAt())
-        for key in self.book.progressed(states, self._now()):
-            self._call_back(key, "")
+        for key, winner in self.book.progressed(states, self._now()).items():
+            self._back.lose(key, winner)
         with self._service.runner.look() as machine:
             core, jobs = machine.cache.core, machine.cache.jobs
-            with_pods = [name for name in jobs.with_pods() if name in self._names]
+            with_pods = [self._names[name] for name in jobs.with_pods() if name in self._names]
             found, looked = None, (0 if core is None else core.version, self._names_changed)
             if core is not None and self._looked != looked:
                 self._looked = looked
-                records = (record for name in with_pods for record in jobs.pods_of(name))
+                records = (record for job in with_pods for record in jobs.pods_of(job))
                 queued = {record.request.spec.group.name for record in records if record.request is not None}
                 found = self._surroundings.look(core, queued)
             gated = [
-                self._names[name]
-                for name in with_pods
-                if (name.group, name.kind) in GATED and any(GATE in one.seen.gates for one in jobs.pods_of(name))
+                job.key
+                for job in with_pods
+                if (job.job_name.group, job.kind) in GATED and any(GATE in one.seen.gates for one in jobs.pods_of(job))
             ]
         for key in gated:
             self.book.pods_are_gated(key)
         if found is not None:
             self._surroundings.tell(found)
+        for entry in self.book.unheard():
+            self._back.evict_pods(entry)
 
     def told_objects(self, objects: QueueObjects) -> None:
         """Obey the words of users in Queue and QueueUnit objects. Cost O(jobs) if they have changed."""
@@ -186,10 +209,10 @@ class Turns:
     def leave_off(self, goes_on: "Turns | None" = None) -> None:
         """Drop what is held for jobs, and let their pods be placed, but for jobs of the turns that go on."""
         others = {} if goes_on is None else goes_on.book.entries
-        for name, key in self._names.items():
-            if key not in others:
-                self._put(JobsBarred(freed=(name,)))
-                self._put(HoldDropped(key))
+        for name, job in self._names.items():
+            if job.key not in others:
+                self._back.put(JobsBarred(freed=(name,)))
+                self._back.put(HoldDropped(job.key))
 
     # Questions
 
@@ -224,15 +247,14 @@ class Turns:
         for order in self.queues.turn(now, self.room):
             match order:
                 case Start(key=key, is_borrowed=is_borrowed):
-                    self._service.metrics.queue_admitted.labels(self._queue_of(key)).inc()
+                    self._service.metrics.queue_admitted.labels(self.book.queue_of(key)).inc()
                     self.book.let_go(key, now, is_borrowed=is_borrowed, due_s=self.queues.due(key))
                     job = self.book.entries[key].job.ref
-                    self._events.dequeued(job, self._queue_of(key), now, is_borrowed=is_borrowed)
+                    self._events.dequeued(job, self.book.queue_of(key), now, is_borrowed=is_borrowed)
                 case Stop(key=key, winner=winner):
-                    self._service.metrics.queue_reclaimed.labels(self._queue_of(key)).inc()
-                    self._call_back(key, winner)
+                    self._back.reclaim(key, winner)
                 case Evict(groups=groups, winner=winner):
-                    self._put(GroupsEvicted(groups, winner))
+                    self._back.put(GroupsEvicted(groups, winner))
 
     def lent(self) -> Lent:
         """The jobs on borrowed cells."""
@@ -242,8 +264,7 @@ class Turns:
         """A job on borrowed cells leaves for guaranteed work of no queue."""
         entry = self.book.entries.get(key)
         if entry is not None and entry.step.has_cells:
-            self._service.metrics.queue_reclaimed.labels(self._queue_of(key)).inc()
-            self._call_back(key, winner)
+            self._back.reclaim(key, winner)
 
     def take_actions(self, limit: int) -> list[Action]:
         """The calls on jobs that are due."""
@@ -258,21 +279,26 @@ class Turns:
             if isinstance(reason, OverQuota):
                 self._events.insufficient(self.book.entries[key].job.ref, reason.text, now)
 
-    def _job_gone(self, name: JobName, key: str, now: float) -> None:
+    def _job_gone(self, name: JobName, job: JobRef, now: float) -> None:
         self._names.pop(name, None)
         self._names_changed += 1
-        self._events.gone(key)
-        self._put(JobsBarred(freed=(name,)))  # a later job of the name may be in no queue
-        if key in self._refs:
-            self.book.job_gone(self._refs.pop(key)[0], now)
-            self._put(HoldDropped(key))
+        self._events.gone(job.key)
+        self._back.put(JobsBarred(freed=(name,)))  # a later job of the name may be in no queue
+        if self._refs.pop(job.key, None) is not None:
+            self.book.job_gone(job, now)
+            self._back.put(HoldDropped(job.key))
 
-    def _kept(self, job: Job) -> Kept:
-        """The state that is kept on a job. That of a gang was on its pods, which are gone once it is called back."""
-        found, entry = kept.read(job.annotations, job.ref.uid, self._prover), self.book.entries.get(job.ref.key)
-        if job.ref.kind != gangs.KIND or entry is None or entry.step.has_cells:
+    def _kept(self, job: Job, entry: JobRecord | None, earlier: "Turns | None") -> Kept:
+        """The state that is kept on a job. Its owner may write an older one again, which an earlier term knows better.
+
+        That of a gang was on its pods, which are gone once it is called back.
+        """
+        found = kept.read(job.annotations, job.ref.uid, self._prover)
+        if entry is None and earlier is not None:
+            entry = earlier.book.entries.get(job.ref.key)
+        elif entry is None or job.ref.kind != gangs.KIND or entry.step.has_cells:
             return found
-        return max(found, entry.kept, key=lambda one: one.since_s)
+        return found if entry is None else max(found, entry.kept, key=lambda one: one.version)
 
     def _drain(self, now: float) -> None:
         """Jobs leave quotas that were lowered below their use, where these say so."""
@@ -280,52 +306,26 @@ class Turns:
             return
         running = running_in(self._tree, self.book, now)
         for key, quota in drained(usage_of(self._tree, self.book), running).items():
-            self._service.metrics.queue_reclaimed.labels(self._queue_of(key)).inc()
-            self._call_back(key, f"{quota}, which was lowered", loses_turn=True)
+            self._back.reclaim(key, f"{quota}, which was lowered", loses_turn=True)
 
-    def _queue_of(self, key: str) -> str:
-        unit = self.book.entries[key].unit
-        return unit.queue if unit is not None else ""
-
-    def _hold_again(self, name: JobName, unit: Unit) -> None:
+    def _hold_again(self, entry: JobRecord, unit: Unit, *, has_cells: bool) -> None:
         """A job that an earlier term let go: its pods run at the priority of then, and those to come get cells."""
-        entry = self.book.entries.get(unit.key)
-        if entry is None or entry.step is not Step.RUNNING or not entry.kept.is_let_go:
+        if not entry.step.has_cells or not entry.kept.is_let_go:
             return
         found = self.room.hold_again(Ask(unit, entry.kept.is_borrowed, self.queues.own_cells(unit.key)))
+        if not has_cells and not isinstance(found, HeldBind) and entry.job.comes_back:
+            self._back.call_back(unit.key, "")
+            return
         with self._service.runner.look() as machine:
-            core, requests = machine.cache.core, [one.request for one in machine.cache.jobs.pods_of(name)]
+            core, requests = machine.cache.core, [one.request for one in machine.cache.jobs.pods_of(entry.job.ref)]
             groups = dict.fromkeys(each.spec.group.name for each in requests if each is not None)
             held = found.virtual if isinstance(found, HeldBind) else ()
             if core is not None:
                 self.queues.runs_on(unit.key, leaves_of(core.state, unit, groups, held))
 
-    def _call_back(self, key: str, winner: str, *, loses_turn: bool = False) -> None:
-        """A job gives its cells back: its pods are to end, and new ones get none."""
-        self.book.call_back(key, winner, self._now(), loses_turn=loses_turn)
-        self._events.evicted(self.book.entries[key].job.ref, self._queue_of(key), winner, self._now())
-        if loses_turn:
-            self.queues.lost_turn(key)
-        self._bar(self.book.entries[key].job.ref.job_name, key)
-        self._put(HoldDropped(key))
-
-    def _bar(self, name: JobName, key: str) -> None:
-        """Have the pods of a job wait until its turn: its owner may have let it go."""
-        entry = self.book.entries.get(key)
-        if entry is None or entry.step.has_cells or entry.unit is None:
-            self._put(JobsBarred(freed=(name,)))
-        else:
-            self._put(JobsBarred({name: entry.unit.queue}))
-
-    def _has_cells(self, name: JobName) -> bool:
+    def _has_cells(self, job: JobRef) -> bool:
         with self._service.runner.look() as machine:
-            return any(record.state.is_placed for record in machine.cache.jobs.pods_of(name))
-
-    def _put(self, stimulus: Stimulus) -> None:
-        try:
-            self._service.runner.handle(stimulus)
-        except UserError as error:
-            log.info("the service does not take part", extra={"fields": {"cause": error.message}})
+            return any(record.state.is_placed for record in machine.cache.jobs.pods_of(job))
 
 
 def rules_of(queueing: Queueing, tree: QuotaTree | None, cluster: ClusterSpec) -> Rules:

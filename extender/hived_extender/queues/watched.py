@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 
 Object = dict[str, Any]
 
+NOT_UNDERSTOOD = "hived has failed to read it, and its log says how: please tell the maintainers"
+"""Why a job is in no queue that shows a mistake of ours. It is that job's trouble alone."""
+
 
 class Seen(msgspec.Struct, frozen=True):
     """A job as it was seen last. `need` is None if it is not for us to queue, or, as `problem` says, cannot be."""
@@ -140,11 +143,9 @@ class WatchedJobs:
         name = kind.name(str(metadata.get("namespace", "")), str(metadata.get("name", "")))
         item.setdefault("apiVersion", kind.api_versions[0])  # items of a list lack these
         item.setdefault("kind", kind.kind)
-        try:
-            job = kinds.read(item)
-        except UserError as error:
-            log.warning("a job cannot be read", extra={"fields": {"reason": error.message}})
-            self.forget(name)
+        job = self._read(item)
+        if job is None or (metadata.get("deletionTimestamp") and job.manager is None):
+            self.forget(name)  # one on its way out makes no pods any more, and waits for nothing
             return name
         with self._lock:
             made = self._made.get(job.roles_in) if job.roles_in is not None else None
@@ -155,12 +156,23 @@ class WatchedJobs:
             self._read_maker_again(name, job)
         return name
 
+    def _read(self, item: Object) -> Job | None:
+        try:
+            return kinds.read(item)
+        except UserError as error:
+            log.warning("a job cannot be read", extra={"fields": {"reason": error.message}})
+        except Exception:
+            log.exception("a job cannot be read")
+        return None
+
     def _judged(self, job: Job) -> Seen:
         try:
-            need = self._read_need(job)
+            return Seen(_light(job), self._read_need(job))
         except UserError as error:
             return Seen(_light(job), None, error.message)
-        return Seen(_light(job), need)
+        except Exception:
+            log.exception("the needs of a job cannot be read", extra={"fields": {"job": str(job.ref)}})
+            return Seen(_light(job), None, NOT_UNDERSTOOD)
 
     def _read_maker_again(self, name: JobName, job: Job) -> None:
         """A job that has its pods in this object can be read now."""

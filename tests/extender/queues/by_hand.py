@@ -33,6 +33,7 @@ class QueuesByHand:
         self.jobs: dict[str, Seen] = {}  # as the API server has them
         self.pods: dict[str, list[str]] = {}
         self.news: dict[str, None] = {}  # jobs of which the desk has yet to hear
+        self.unwritable: list[str] = []  # jobs that the API server lets nobody suspend
         self.turns = self._new_turns()
 
     # The owner and the controllers
@@ -69,9 +70,17 @@ class QueuesByHand:
 
     def end(self, name: str) -> None:
         """A job ends."""
-        seen = self.jobs[name]
-        self.jobs[name] = replace(seen, job=replace(seen.job, state=JobState.SUCCEEDED))
-        self.news[name] = None
+        self._set(name, JobState.SUCCEEDED)
+
+    def suspend(self, name: str) -> None:
+        """The owner of a job holds it back; its pods are gone."""
+        self.delete_pods(name)
+        self._set(name, JobState.HELD)
+
+    def write_again(self, name: str, earlier: Seen) -> None:
+        """The owner of a job lets it go with the state that was written onto it earlier."""
+        self.jobs[name] = earlier
+        self._set(name, JobState.LET_GO)
 
     def delete_pods(self, name: str) -> None:
         """The service hears that the pods of a job are gone."""
@@ -89,13 +98,15 @@ class QueuesByHand:
         self.turns.follow_pods()
         self.turns.take_turn()
         for action in self.turns.take_actions(64):
-            self._write(action)
-            self.turns.wrote(action, "")
+            is_refused = action.change is Change.CALL_BACK and action.job.name in self.unwritable
+            if not is_refused:
+                self._write(action)
+            self.turns.wrote(action, "annotations are too long" if is_refused else "")
         self.cluster.by_hand.settle()
 
     def begin_anew(self) -> None:
         """Turns of another configuration or tree follow those of now."""
-        before, self.turns = self.turns, self._new_turns()
+        before, self.turns = self.turns, self._new_turns(self.turns)
         before.leave_off(self.turns)
 
     def restart(self) -> None:
@@ -121,7 +132,12 @@ class QueuesByHand:
         """The jobs that wait."""
         return [key.split("/")[2] for key in self.turns.queues.order("a")]
 
-    def _new_turns(self) -> Turns:
+    def _set(self, name: str, state: JobState) -> None:
+        seen = self.jobs[name]
+        self.jobs[name] = replace(seen, job=replace(seen.job, state=state))
+        self.news[name] = None
+
+    def _new_turns(self, earlier: Turns | None = None) -> Turns:
         service = self.cluster.service
         core = service.machine.cache.core
         assert core is not None
@@ -131,7 +147,7 @@ class QueuesByHand:
         turns = Turns(service, core, Queueing(is_enabled=True), None, shared)
         self.news.clear()
         for seen in self.jobs.values():
-            turns.job_seen(seen.job.ref.job_name, seen, is_first=True)
+            turns.job_seen(seen.job.ref.job_name, seen, is_first=True, earlier=earlier)
         return turns
 
     def _write(self, action: Action) -> None:

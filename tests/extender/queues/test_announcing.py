@@ -56,7 +56,7 @@ def test_the_course_of_a_job_is_told_in_its_order() -> None:
     assert case.api.told() == [
         ("Enqueued", "waits in queue root/a"),
         ("Dequeued", "leaves queue root/a: its whole gang has idle cells, which may be taken back"),
-        ("Preempted", "its cells go to Job/team/owner; it waits again at its old place in queue root/a"),
+        ("Preempted", "its cells go to Job/team/owner; it waits again in queue root/a"),
         ("Dequeued", "leaves queue root/a: its whole gang has cells of its virtual cluster"),
     ]
 
@@ -74,7 +74,7 @@ def test_a_winner_of_another_namespace_is_named_by_its_uid_alone() -> None:
     case = Case()
     case.events.evicted(ref(), "a", "Job/secret/owner/u-1", 0.0)
     case.write()
-    assert case.api.told()[0][1] == "its cells go to job u-1; it waits again at its old place in queue a"
+    assert case.api.told()[0][1] == "its cells go to job u-1; it waits again in queue a"
 
 
 def test_words_in_place_of_a_winner_stay_as_they_are() -> None:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from hived.specs import GroupSpec, MemberSpec, PodSpec
 from hived_extender.job_kinds.job import Job, JobRef, JobState
-from hived_extender.queues.book import Action, Book, Change, Step
+from hived_extender.queues.book import LATE, Action, Book, Change, Step
 from hived_extender.queues.kept import Kept
 from hived_extender.queues.units import Unit
 from hived_extender.service.stimuli import HoldState
@@ -41,9 +41,9 @@ class Told:
 class Case:
     """A book, and everything that was told of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
         self.told = Told()
-        self.book = Book(self.told)
+        self.book = Book(self.told, **options)
 
     def seen(self, job: Job, kept: Kept | None = None, now: float = 0.0, **more: Any) -> None:
         entry = self.book.entries.get(KEY)
@@ -157,16 +157,37 @@ def test_a_job_that_its_owner_suspends_gives_its_cells_back() -> None:
     assert (case.step, changes(case.write())) == (Step.LEAVING, [Change.CALL_BACK])
 
 
+@pytest.mark.parametrize(("winner", "due_s"), [("Job/team/big", 1.0), ("", None)])
+def test_a_job_that_leaves_for_nobody_is_due_no_more(winner: str, due_s: float | None) -> None:
+    case = Case().running()
+    case.book.call_back(KEY, winner, 5.0)
+    assert case.book.entries[KEY].kept.due_s == due_s
+
+
 def test_a_new_leader_takes_a_job_for_running_that_was_let_go() -> None:
     case = Case()
-    case.seen(LET_GO, Kept(is_let_go=True, since_s=3.0), now=9.0)
+    case.seen(LET_GO, Kept(is_let_go=True, since_s=3.0), now=9.0, has_cells=True)
     assert (case.step, case.told.names, case.write()) == (Step.RUNNING, ["arrived"], [])
 
 
 def test_a_job_that_ran_before_there_were_queues_is_left_alone() -> None:
     case = Case()
-    case.seen(LET_GO, has_cells=True, now=9.0)
+    case.seen(LET_GO, has_cells=True, is_first=True, now=9.0)
     assert (case.step, case.write()) == (Step.RUNNING, [])
+
+
+@pytest.mark.parametrize("kept", [Kept(version=3), Kept()])
+def test_a_job_that_was_called_back_or_comes_later_is_held_back_though_pods_of_it_have_cells(kept: Kept) -> None:
+    case = Case()
+    case.seen(LET_GO, kept, has_cells=True, is_first=bool(kept.version))
+    assert changes(case.write()) == [Change.CALL_BACK]
+
+
+def test_a_job_that_its_owner_suspends_while_nobody_leads_is_let_go_no_more() -> None:
+    case = Case()
+    case.seen(HELD, Kept(version=2, is_let_go=True))
+    (action,) = case.write()
+    assert (action.change, action.kept) == (Change.KEEP, Kept(version=3))
 
 
 def test_a_new_job_that_nobody_held_back_is_held_back() -> None:
@@ -207,9 +228,83 @@ def test_one_write_of_a_job_is_under_way_at_a_time() -> None:
     assert changes(case.book.take_actions(2.0, 10)) == [Change.CALL_BACK]
 
 
+def test_an_older_state_is_no_news_whatever_the_clock_says() -> None:
+    case = Case()
+    case.seen(HELD, Kept(version=1, since_s=1000.0))
+    case.book.let_go(KEY, 990.0, is_borrowed=False, due_s=None)
+    case.write()
+    case.seen(HELD, Kept(version=1, since_s=1000.0), now=990.5)
+    assert (case.step, changes(case.write())) == (Step.STARTING, [Change.KEEP])
+
+
+def test_a_job_without_a_pod_that_has_a_node_is_called_back_after_its_time() -> None:
+    case = Case(start_s=600.0)
+    case.seen(HELD)
+    case.book.let_go(KEY, 1.0, is_borrowed=False, due_s=1.0)
+    nothing = {KEY: HoldState(slot_count=1, held_count=1, placed_count=0, bound_count=0)}
+    assert (case.book.progressed(nothing, 600.0), case.book.progressed(nothing, 601.0)) == ({}, {KEY: LATE})
+
+
+def test_a_job_some_of_whose_pods_have_nodes_has_all_the_time_for_the_others() -> None:
+    case = Case(start_s=600.0)
+    case.seen(HELD)
+    case.book.let_go(KEY, 1.0, is_borrowed=False, due_s=1.0)
+    some = HoldState(slot_count=2, held_count=1, placed_count=1, bound_count=1)
+    assert case.book.progressed({KEY: some}, 9999.0) == {}
+
+
+LARGER = replace(UNIT, spec=PodSpec("vc", 5, 8, GroupSpec(KEY, (MemberSpec(2, 8),))))
+
+
+def test_a_job_that_grows_while_it_runs_is_called_back() -> None:
+    case = Case().running()
+    case.seen(LET_GO, unit=LARGER)
+    assert changes(case.write()) == [Change.CALL_BACK]
+
+
+def test_a_job_that_shrinks_and_grows_again_to_its_size_goes_on() -> None:
+    case = Case()
+    case.seen(HELD, unit=LARGER)
+    case.book.let_go(KEY, 1.0, is_borrowed=False, due_s=1.0)
+    case.write()
+    for unit in (UNIT, LARGER):
+        case.seen(LET_GO, unit=unit)
+    assert (case.step, case.write()) == (Step.STARTING, [])
+
+
+def test_a_job_that_may_grow_by_itself_goes_on() -> None:
+    case = Case().running()
+    case.seen(replace(LET_GO, grows=True), unit=LARGER)
+    assert (case.step, case.write()) == (Step.RUNNING, [])
+
+
+def test_a_job_that_asks_another_virtual_cluster_while_it_runs_is_called_back() -> None:
+    case = Case().running()
+    case.seen(LET_GO, unit=replace(UNIT, spec=PodSpec("other", 5, 8, GroupSpec(KEY, (MemberSpec(1, 8),)))))
+    assert changes(case.write()) == [Change.CALL_BACK]
+
+
+def test_a_new_leader_calls_a_job_back_that_has_grown_while_nobody_led() -> None:
+    case = Case()
+    case.seen(LET_GO, Kept(version=2, is_let_go=True, leaf_count=8), unit=LARGER, has_cells=True)
+    assert changes(case.write()) == [Change.CALL_BACK]
+
+
+def test_a_job_whose_call_back_is_refused_three_times_is_named_and_waits_once_its_pods_are_gone() -> None:
+    case = Case().running()
+    case.book.call_back(KEY, "Job/team/big", 5.0)
+    unheard = []
+    for now in (5.0, 6.0, 8.0):
+        unheard.append(case.book.unheard())
+        case.write(now, error="too long")
+    assert (unheard, [each.key for each in case.book.unheard()]) == ([[], [], []], [KEY])
+    case.book.left(KEY, 9.0)
+    assert (case.step, case.told.names[-2:]) == (Step.WAITING, ["evicted", "changed"])
+
+
 def test_jobs_that_lost_their_cells_are_named() -> None:
     case = Case().running()
-    assert case.book.progressed({KEY: replace(ALL_PLACED, is_lost=True)}, 3.0) == [KEY]
+    assert case.book.progressed({KEY: replace(ALL_PLACED, is_lost=True)}, 3.0) == {KEY: ""}
 
 
 def test_a_job_that_is_no_unit_waits_in_no_queue() -> None:
@@ -229,7 +324,7 @@ def test_a_job_that_becomes_no_unit_leaves_its_queue(step: Job, told: str) -> No
 def test_a_place_that_is_kept_is_written_alone() -> None:
     case = Case()
     case.seen(HELD)
-    case.book.keep(KEY, replace(case.book.entries[KEY].kept, place=3.0))
+    case.book.keep(KEY, place=3.0)
     (action,) = case.write()
     assert (action.change, action.kept.place) == (Change.KEEP, 3.0)
 

@@ -441,6 +441,28 @@ def test_a_job_whose_gang_becomes_smaller_while_it_runs_is_called_back_and_runs_
     assert jobs.running.extender.service.fault == ""
 
 
+def test_a_job_that_grows_while_it_runs_waits_for_its_turn_with_all_of_its_pods(jobs: Jobs) -> None:
+    jobs.create("grows", "b", gpus=1)
+    jobs.expect(lambda: jobs.runs("grows"))
+    (before,) = [pod["metadata"]["uid"] for pod in jobs.kube.get(PODS)["items"]]
+    jobs.kube.patch(f"{JOBS}/grows", {"spec": {"parallelism": 8, "completions": 8}})
+    jobs.expect(lambda: len(jobs.nodes("grows")) == 8)
+    assert before not in [pod["metadata"]["uid"] for pod in jobs.kube.get(PODS)["items"]]
+    jobs.expect(lambda: "Preempted" in job_events(jobs, "grows"))
+
+
+def test_a_job_that_is_being_deleted_has_no_turn_any_more(jobs: Jobs) -> None:
+    jobs.create("first", "b")
+    jobs.expect(lambda: jobs.runs("first"))
+    jobs.create("going", "b", finalizers=["example.com/stays"])
+    jobs.expect(lambda: jobs.queued("b") == ["going"])
+    jobs.delete("going")
+    jobs.create("next", "b")
+    jobs.delete("first")
+    jobs.expect(lambda: jobs.runs("next"))
+    assert not jobs.is_let_go("going")
+
+
 def test_a_job_that_was_not_held_gets_no_more_than_its_turn_gives_it(jobs: Jobs) -> None:
     jobs.create("first", "b")
     jobs.expect(lambda: jobs.runs("first"))

@@ -6,8 +6,10 @@ from itertools import permutations, product
 import pytest
 
 from hived.groups import virtual_leaves
+from hived_config.queueing import START_S
 from hived_extender.queues.reasons import NotItsTurn
 from hived_extender.queues.turns import ASK_ALL_S
+from hived_extender.queues.watched import NOT_UNDERSTOOD
 from tests.extender.queues.by_hand import QueuesByHand
 from tests.extender.service.small_cluster import node_json, to_node
 from tests.extender.service.small_jobs import job, template
@@ -70,6 +72,86 @@ def test_jobs_that_run_keep_their_virtual_cells_in_their_own_schedule_when_anoth
     for name in ("later", "earlier"):
         (group,) = [each for each in queues.cluster.state.groups if name in each]
         assert queues.turns.queues.own_cells(job(name).key) == virtual_leaves(queues.cluster.state, group)
+
+
+def test_an_old_state_that_its_owner_writes_onto_a_job_again_counts_nothing_in_the_next_term() -> None:
+    queues = QueuesByHand()
+    queues.create("x", 1)
+    queues.look()
+    earlier, key = queues.jobs["x"], job("x").key
+    queues.turns.queues.held(key, True)
+    queues.turns.book.keep(key, is_held=True)
+    queues.look()
+    queues.suspend("x")
+    queues.look()
+    queues.write_again("x", earlier)
+    queues.begin_anew()
+    queues.look()
+    queues.look()
+    assert (queues.let_go(), queues.order()) == ([], ["x"])
+
+
+def test_a_job_that_was_let_go_long_ago_and_has_no_pod_is_called_back_by_another_process() -> None:
+    queues = QueuesByHand()
+    queues.create("x", 1)
+    queues.look()
+    earlier = queues.jobs["x"]
+    queues.suspend("x")
+    queues.create("y", 1, priority=1)
+    queues.look()
+    queues.make_pods("y")
+    queues.place_pods("y")
+    queues.write_again("x", earlier)
+    queues.now += START_S
+    queues.restart()
+    queues.look()
+    assert queues.let_go() == ["y"]
+
+
+def test_a_job_whose_controller_makes_no_pod_goes_behind_the_others_after_its_time() -> None:
+    queues = QueuesByHand()
+    queues.create("x")
+    queues.look()
+    queues.create("y")
+    queues.look()
+    assert queues.let_go() == ["x"]
+    queues.now += START_S
+    queues.look()
+    queues.look()
+    assert (queues.let_go(), queues.order()) == (["y"], ["x"])
+
+
+def test_a_job_that_its_owner_suspends_before_it_has_pods_holds_no_cells_any_more() -> None:
+    queues = QueuesByHand()
+    queues.create("x")
+    queues.look()
+    queues.suspend("x")
+    queues.turns.job_seen(job("x").job_name, queues.jobs["x"])
+    assert queues.cluster.state_or_none("x") is None
+
+
+def test_a_job_that_nobody_may_suspend_loses_its_pods_and_others_their_wait() -> None:
+    queues = QueuesByHand()
+    queues.run("a", "b")
+    queues.unwritable.append("a")
+    queues.create("x", 2, priority=1)
+    for _ in range(10):
+        queues.look()
+    assert queues.cluster.kube.leaving == [("evicted", "a-0")]
+    assert "x" not in queues.let_go()
+    queues.delete_pods("a")
+    queues.look()
+    queues.look()
+    assert "x" in queues.let_go()
+
+
+def test_a_job_that_hived_fails_on_stops_no_turn() -> None:
+    queues = QueuesByHand()
+    queues.create("odd", template=template(nodeSelector={"rack": "\ud800"}))
+    queues.create("x")
+    queues.look()
+    assert queues.let_go() == ["x"]
+    assert queues.turns.book.entries[job("odd").key].problem == NOT_UNDERSTOOD
 
 
 def test_a_job_gets_cells_of_nodes_that_get_the_label_it_asks_for_though_the_core_is_told_nothing() -> None:
