@@ -137,18 +137,7 @@ def _spec_of(job: Job, role: Role, pod: Pod, interpreter: Interpreter) -> PodSpe
             ask = _within_its_domain(ask, part)
     except UserError as error:
         raise UserError(f"{job.ref}: role {role.name}: {error.message}") from None
-    return PodSpec(
-        virtual_cluster=ask.virtual_cluster,
-        priority=ask.priority,
-        leaf_cell_count=ask.leaf_cell_count,
-        group=GroupSpec("", ()),
-        pinned_cell_id=ask.pinned_cell_id,
-        leaf_cell_type=ask.leaf_cell_type,
-        lazy_preemption=ask.lazy_preemption,
-        ignore_suggested_nodes=False,
-        within_cell=ask.within_cell,
-        within_is_required=ask.within_is_required and not ask.prefers_near,
-    )
+    return ask.spec(GroupSpec("", ()))
 
 
 _OFF = f'annotate the job {marks.QUEUE}: "off", and it starts as soon as there is room'

@@ -24,7 +24,6 @@ from hived_extender.pods.gang_annotations import asks_in_own_words
 from hived_extender.pods.interpreter import Interpreter
 from hived_extender.pods.wire import Pod, PodMetadata
 from hived_extender.pods.wire import PodSpec as WirePodSpec
-from hived_extender.service.gangs.plans import spec_of
 
 MOST_PODS = 2**14
 """Pods of one Workload; each takes a slot of its own."""
@@ -108,7 +107,7 @@ def _role(
             ask, words = _ask(workload, pod, interpreter)
             if not ask.leaf_cell_count:
                 return
-            spec = spec_of(ask, GroupSpec("", (MemberSpec(1, ask.leaf_cell_count),)))
+            spec = ask.spec(GroupSpec("", (MemberSpec(1, ask.leaf_cell_count),)))
         interpreter.check_access(workload.job.namespace, spec.virtual_cluster, spec.priority)
     except UserError as error:
         raise UserError(f"pod set {pod_set.name}: {error.message}") from error

@@ -12,7 +12,8 @@ from math import ceil
 import msgspec
 
 from hived.errors import UserError
-from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
+from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec, GroupSpec
+from hived.specs import PodSpec as CoreSpec
 from hived_config.access import DEFAULT_VIRTUAL_CLUSTER, Access
 from hived_config.rules import PodRules
 from hived_extender.pods.annotations import MAX_COUNT, PREFIX
@@ -72,6 +73,21 @@ class Ask(msgspec.Struct, frozen=True):
     within_is_required: bool = True
     job_cell: str = ""
     prefers_near: bool = False
+
+    def spec(self, group: GroupSpec) -> CoreSpec:
+        """The request of a pod to the core, as a member of this group."""
+        return CoreSpec(
+            virtual_cluster=self.virtual_cluster,
+            priority=self.priority,
+            leaf_cell_count=self.leaf_cell_count,
+            group=group,
+            pinned_cell_id=self.pinned_cell_id,
+            leaf_cell_type=self.leaf_cell_type,
+            lazy_preemption=self.lazy_preemption,
+            ignore_suggested_nodes=False,
+            within_cell=self.within_cell,
+            within_is_required=self.within_is_required and not self.prefers_near,
+        )
 
 
 class Wish(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from itertools import islice
 import msgspec
 
 from hived.errors import UserError
-from hived.specs import GroupSpec, MemberSpec, PodRequest, PodSpec
+from hived.specs import GroupSpec, MemberSpec, PodRequest
 from hived_extender.pods.asks import Ask
 from hived_extender.pods.dialects import kueue
 from hived_extender.pods.dialects.description import GangKey, MatchPolicy
@@ -288,7 +288,7 @@ def _part(name: str, key: GangKey, pods: Sequence[tuple[Ask, PodRecord]], absent
     sizes[first.leaf_cell_count] += absent_count
     group = GroupSpec(name, tuple(MemberSpec(count, size) for size, count in sorted(sizes.items())))
     spec = replace(
-        spec_of(first, group),
+        first.spec(group),
         within_is_required=first.within_is_required and not all(ask.prefers_near for ask, _ in pods),
         lazy_preemption=all(ask.lazy_preemption for ask, _ in pods),
     )
@@ -305,20 +305,4 @@ def _absent_pod(part: PodRequest, ask: Ask, index: int) -> PodRequest:
     group = GroupSpec(name, (MemberSpec(1, ask.leaf_cell_count),))
     return PodRequest(
         name, part.name, part.namespace, replace(part.spec, group=group, leaf_cell_count=ask.leaf_cell_count)
-    )
-
-
-def spec_of(ask: Ask, group: GroupSpec) -> PodSpec:
-    """The request of a pod to the core, as a member of this group."""
-    return PodSpec(
-        virtual_cluster=ask.virtual_cluster,
-        priority=ask.priority,
-        leaf_cell_count=ask.leaf_cell_count,
-        group=group,
-        pinned_cell_id=ask.pinned_cell_id,
-        leaf_cell_type=ask.leaf_cell_type,
-        lazy_preemption=ask.lazy_preemption,
-        ignore_suggested_nodes=False,
-        within_cell=ask.within_cell,
-        within_is_required=ask.within_is_required and not ask.prefers_near,
     )

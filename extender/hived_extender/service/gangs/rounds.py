@@ -23,7 +23,7 @@ from hived_extender.pods.dialects.description import GangKey
 from hived_extender.pods.gang_annotations import gang_annotations, promise, spec_text
 from hived_extender.pods.readings import as_asked
 from hived_extender.service.core import Core
-from hived_extender.service.gangs.plans import Part, Round, spec_of
+from hived_extender.service.gangs.plans import Part, Round
 from hived_extender.service.gangs.table import Gangs
 from hived_extender.service.offers import Offers
 from hived_extender.service.pods import PodRecord, PodState, PodTable
@@ -247,7 +247,7 @@ def single_request(record: PodRecord) -> PodRequest:
     if ask is None:
         raise InvariantError(f"{record.key} asks for nothing")
     group = GroupSpec(record.key, (MemberSpec(1, ask.leaf_cell_count),))
-    return PodRequest(record.uid, record.name, record.namespace, spec_of(ask, group))
+    return PodRequest(record.uid, record.name, record.namespace, ask.spec(group))
 
 
 def _decided_text(record: PodRecord) -> str:
