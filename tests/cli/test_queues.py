@@ -79,6 +79,13 @@ def test_a_job_that_is_held_says_so_until_it_is_released(jobs: Jobs) -> None:
     assert json.loads(hived(jobs, "release", "second", "-o", "json").output)["state"] == "Waiting"
 
 
+def test_holding_a_job_that_runs_says_that_it_runs_on(jobs: Jobs) -> None:
+    said = "runs on cells of its own virtual cluster"
+    held = hived(jobs, "hold", "first").output
+    assert held == f"Job/default/first: Running: {said}; is held once it waits again\n"
+    assert hived(jobs, "release", "first").output == f"Job/default/first: Running: {said}\n"
+
+
 def test_a_place_is_kept_on_the_job(jobs: Jobs) -> None:
     desk = jobs.running.extender.queues
     name = JobName("batch", "Job", "default", "third")
@@ -176,7 +183,11 @@ def test_queues_and_their_jobs_are_completed(jobs: Jobs, words: str, incomplete:
         (("move", "second", "--front", "--back"), "give one of", 2),
         (("hold", "wrong"), "is in no queue", 1),
         (("why", "first"), "its pods have names of their own; no job, gang, group or pod 'first' waits or runs", 1),
-        (("move", "second", "--before", "first"), "cannot be moved before", 1),
+        (
+            ("move", "second", "--before", "first"),
+            "Job/default/second cannot be moved before Job/default/first: expected",
+            1,
+        ),
     ],
 )
 def test_a_mistake_is_said(jobs: Jobs, arguments: tuple[str, ...], said: str, code: int) -> None:

@@ -35,6 +35,8 @@ def change(inspector: Inspector, job: str, action: QueueAction, output: str, *, 
         click.echo(as_json(msgspec.to_builtins(found)))
         return
     place = f", place {found.position} in queue {printable(found.queue)}" if found.position else ""
+    if not place and found.reason:
+        place = f": {printable(found.reason)}"
     click.echo(f"{printable(found.name)}: {found.state}{place}")
 
 

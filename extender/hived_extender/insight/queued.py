@@ -14,7 +14,7 @@ from hived_extender.api.waiting import Certificate, IfResult, Job, When, Why
 from hived_extender.insight.answering import Answering
 from hived_extender.insight.snapshot import WaitingEntry
 from hived_extender.queues.answering import Question, QueueAnswers, Seen
-from hived_extender.queues.reasons import Impossible, MakingRoom, NoHardware, NotItsTurn
+from hived_extender.queues.reasons import MakingRoom, NoHardware, NotItsTurn
 from hived_extender.service.certificates import rfc3339
 
 
@@ -68,7 +68,7 @@ def certificate_of(question: Question, live: Certificate | None) -> Certificate:
     job, reason = question.job, question.reason
     if live is None:
         return Certificate(sentence=job.reason, cause="invalid", vc=job.vc, asks=job.asks, reason=job.reason)
-    cause = "never" if isinstance(reason, Impossible) else job.cause or "order"
+    cause = job.cause or "order"
     if live.never or (cause == "never" and not live.never):
         return live if live.never else replace(live, sentence=job.reason, cause="invalid", unblock=[], holders=[])
     is_for_cells = isinstance(reason, NoHardware) or (isinstance(reason, NotItsTurn) and not reason.before)

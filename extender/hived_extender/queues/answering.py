@@ -20,7 +20,7 @@ from hived_extender.queues.desk import QueueDesk
 from hived_extender.queues.reasons import Held, Reason
 from hived_extender.queues.records import unit_key
 from hived_extender.queues.turns import Turns
-from hived_extender.queues.words import cause_of, sentence, start_of
+from hived_extender.queues.words import HELD_LATER, cause_of, sentence, start_of
 from hived_extender.service.certificates import asks_of
 from hived_extender.service.held_jobs import Asking
 
@@ -210,6 +210,8 @@ class QueueAnswers:
     ) -> QueuedJob:
         """`over` has the jobs that are above a quota that was lowered, with the quota."""
         unit, reason = entry.unit, turns.queues.why(entry.key)
+        is_held = entry.kept.is_held or turns.is_inactive(entry.job.ref)
+        held = HELD_LATER if is_held and entry.step is not Step.WAITING else ""
         above = f"; above quota {over[entry.key]}, which was lowered" if over and entry.key in over else ""
         return QueuedJob(
             name=str(entry.job.ref),
@@ -221,7 +223,7 @@ class QueueAnswers:
             position=position,
             state=_state(entry, reason),
             since=waits_since(entry) if entry.step is Step.WAITING else entry.since_s,
-            reason=entry.problem or sentence(reason, namer(turns, seen)) + above,
+            reason=entry.problem or sentence(reason, namer(turns, seen)) + above + held,
             gpus=unit.leaf_count if unit is not None else 0,
             asks=asks_of([PodRequest("", "", "", unit.spec)], unit.spec.leaf_cell_type) if unit is not None else "",
             cause=("invalid" if unit is None else cause_of(reason)) or "",

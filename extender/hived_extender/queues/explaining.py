@@ -11,6 +11,7 @@ from hived_extender.queues.reasons import (
     Impossible,
     Leaving,
     MakingRoom,
+    NeverFits,
     NoHardware,
     NotItsTurn,
     NotPromised,
@@ -21,6 +22,10 @@ from hived_extender.queues.reasons import (
 )
 from hived_extender.queues.reservation import Expected, Reservation, expected_end, latest
 from hived_extender.queues.table import Table
+from hived_extender.quotas.usage import WAIT
+
+TOO_LARGE = "It can never run: ask for less, or raise the quota"
+"""The end of a quota's refusal in place of `WAIT`, where no running job is in the way."""
 
 
 def order_of(table: Table, queue: str) -> list[str]:
@@ -102,11 +107,15 @@ def _not_due(table: Table, entry: Entry, now: float) -> Reason:
     if not has_turn:
         if table.is_over_users_limit(unit, table.users):
             return OverUserLimit(unit.user, rules.most_running or 0, waits=False)
-        refusal = table.live_ledger.refusal(unit)
+        refusal, may_borrow = table.live_ledger.refusal(unit), table.may_borrow(unit)
         if refusal is not None:
-            return OverQuota(refusal)
-        if not table.may_borrow(unit):
-            return NotPromised(unit.queue)
+            alone = table.empty_ledger.refusal(unit)
+            return OverQuota(refusal) if alone is None else Impossible(alone.replace(WAIT, TOO_LARGE))
+        is_never = entry.kind in refusals.never and not table.own.is_damaged
+        if not may_borrow:
+            return NeverFits(unit.queue, may_borrow) if is_never else NotPromised(unit.queue)
+        if not table.could_borrow(entry.kind):
+            return NeverFits(unit.queue, may_borrow)
     count = before(table, entry)
     reservation = refusals.reservation
     if reservation is None or reservation.key != unit.key:

@@ -19,6 +19,7 @@ import numpy as np
 
 from hived.copying import copy_state
 from hived.decisions import Bind, Preempt
+from hived.errors import UserError
 from hived.events import NodeHealthChanged, PodAllocated, PodDeleted, ScheduleRequested
 from hived.scheduler import handle, idle_state
 from hived.specs import BindInfo, ClusterSpec, PodRequest, PodSpec, Rules
@@ -78,6 +79,19 @@ class OwnSchedule:
         Whoever runs now has no say in it, since they leave some day.
         """
         return find_room(self.empty, unit) is not None
+
+    @property
+    def is_damaged(self) -> bool:
+        """Is any node bad now?"""
+        return bool(self.empty.cells.node_bad.any())
+
+    def could_borrow(self, spec: PodSpec) -> bool:
+        """Would opportunistic pods like these fit if nobody ran, on the hardware of now?"""
+        pod = PodRequest("", "", "", replace(spec.of_group("", True), pinned_cell_id=""))
+        try:
+            return isinstance(handle(self.empty, ScheduleRequested(pod)), Bind)
+        except UserError:
+            return False
 
     def start(self, unit: Unit, placed: Placed, due_s: float) -> None:
         """Carry out what `find` has just found; its victims have been ended."""

@@ -32,7 +32,7 @@ def place_for(table: Table, entry: Entry, to: Place) -> float:
     keys = [key for _, key in peers]
     if to not in keys:
         raise UserError(
-            f"{entry.unit.key} cannot be moved before {to}: expected front, back or a job of priority"
+            f"{_plain(entry.unit.key)} cannot be moved before {_plain(to)}: expected front, back or a job of priority"
             f" {entry.unit.priority} that waits in queue {entry.unit.queue}"
         )
     index = keys.index(to)
@@ -40,3 +40,8 @@ def place_for(table: Table, entry: Entry, to: Place) -> float:
     before = peers[index - 1][0] if index else after - 2.0
     middle = before + (after - before) / 2
     return middle if before < middle < after else math.nextafter(after, -math.inf)
+
+
+def _plain(key: str) -> str:
+    """The name of a job as people know it, without the uid."""
+    return key.rpartition("/")[0] or key

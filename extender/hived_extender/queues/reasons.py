@@ -46,6 +46,13 @@ class NotPromised(Reason, frozen=True, tag="not promised"):
     queue: str
 
 
+class NeverFits(Reason, frozen=True, tag="never fits"):
+    """It is more than its queue is guaranteed, however little runs, and more than it may borrow, or could."""
+
+    queue: str
+    may_borrow: bool
+
+
 class Impossible(Reason, frozen=True, tag="impossible"):
     """No turn helps: it asks for something that cannot be."""
 

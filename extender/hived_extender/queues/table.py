@@ -58,6 +58,7 @@ class Table:
         self.new_ledger: Callable[[], Ledger] = Unlimited
         self.kinds = Kinds()
         self._shapes: dict[int, tuple[PodSpec, str]] = {}
+        self._could_borrow: dict[tuple[PodSpec, str], bool] = {}
         self.entries: dict[str, Entry] = {}
         self.own = OwnSchedule(spec)
         self.own_lines: dict[str, Line] = {}
@@ -136,6 +137,15 @@ class Table:
             kind = self.kind(number)
             found = self._shapes[number] = replace(kind.spec, priority=OPPORTUNISTIC_PRIORITY), kind.needs
         return found
+
+    def could_borrow(self, number: int) -> bool:
+        """Would a unit of this kind have borrowed cells if nobody ran? Yes, as far as bad nodes leave that open."""
+        if self.own.is_damaged:
+            return True
+        shape = self.borrowed_shape(number)
+        if shape not in self._could_borrow:
+            self._could_borrow[shape] = self.own.could_borrow(shape[0])
+        return self._could_borrow[shape]
 
     def kind(self, number: int) -> Kind:
         """The kind of a number."""

@@ -8,6 +8,7 @@ from hived_extender.queues.reasons import (
     Impossible,
     Leaving,
     MakingRoom,
+    NeverFits,
     NoHardware,
     NotItsTurn,
     NotPromised,
@@ -28,6 +29,8 @@ def sentence(reason: Reason | None, name: Callable[[str], str]) -> str:
     match reason:
         case None:
             return ""
+        case Running(is_borrowed=True, is_due=True):
+            return "its turn has come while it ran on idle cells: it stays there, and is the last to leave"
         case Running(is_borrowed=True):
             return "runs ahead of its turn, on cells that may be taken back"
         case Running():
@@ -45,6 +48,10 @@ def sentence(reason: Reason | None, name: Callable[[str], str]) -> str:
             return text
         case NotPromised(queue=queue):
             return f"is above the guarantee of queue {queue}, which may not borrow"
+        case NeverFits(queue=queue, may_borrow=False):
+            return f"is more than queue {queue} is guaranteed, and may not borrow: it can never run; ask for less"
+        case NeverFits():
+            return "fits nowhere, even if nobody else ran: it can never run; ask for smaller pods, or fewer"
         case MakingRoom(victims=victims):
             more = f" and {len(victims) - 1} more" if len(victims) > 1 else ""
             first = f"{name(victims[0])}{more}"
@@ -64,8 +71,15 @@ def _turn(reason: NotItsTurn) -> str:
     if reason.is_blocked:
         text += "; nobody goes past the first"
     if reason.borrowing:
-        text += f"; it cannot borrow either: {reason.borrowing}"
+        text += f"; it cannot borrow either: {_IDLE.get(reason.borrowing, reason.borrowing)}"
     return text
+
+
+HELD_LATER = "; is held once it waits again"
+"""The end of the sentence of a job that runs, and that its owner holds."""
+
+_IDLE = {"insufficient capacity when scheduling in physical cluster": "no idle cells are enough"}
+"""Words of the core that owners of jobs would not know."""
 
 
 def cause_of(reason: Reason | None) -> CauseName | None:
@@ -75,7 +89,7 @@ def cause_of(reason: Reason | None) -> CauseName | None:
             return None
         case OverUserLimit() | OverQuota() | NotPromised():
             return "quota"
-        case Impossible():
+        case Impossible() | NeverFits():
             return "never"
         case MakingRoom():
             return "lent"
@@ -91,7 +105,7 @@ def start_of(reason: Reason | None) -> When | None:
     match reason:
         case None | Running() | Leaving():
             return None
-        case Impossible():
+        case Impossible() | NeverFits():
             return When(kind="never")
         case NoHardware(text=""):
             return When(kind="now")

@@ -14,6 +14,9 @@ from hived_extender.quotas.tree import Quota, QuotaTree
 EPSILON = 1e-9
 """Of an amount: sums of fractions of cores are not exact."""
 
+WAIT = "Wait for running jobs to complete"
+"""How Kube Queue ends a refusal."""
+
 
 class Refusal(msgspec.Struct, frozen=True):
     """A job may not run now: the quota and the resource that are in the way, "" for the number of jobs."""
@@ -155,7 +158,7 @@ class Usage:
         jobs, most = self._uses[quota.name].jobs, quota.max_jobs
         text = (
             f"Insufficient quota(kube-queue/max-jobs) in quota {quota.name}: request 1, max {most}, used {jobs}, "
-            f"oversellreate {self.tree.oversell:g}. Wait for running jobs to complete"
+            f"oversellreate {self.tree.oversell:g}. {WAIT}"
         )
         return Refusal(quota.name, "", text)
 
@@ -166,7 +169,7 @@ class Usage:
         most = limit / self.tree.oversell
         text = (
             f"Insufficient quota({resource}) in quota {quota.name}: request {amount:g}, {word} {most:g}, "
-            f"used {used:g}, oversellreate {self.tree.oversell:g}. Wait for running jobs to complete"
+            f"used {used:g}, oversellreate {self.tree.oversell:g}. {WAIT}"
         )
         return Refusal(quota.name, resource, text)
 

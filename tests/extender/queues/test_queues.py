@@ -1,15 +1,28 @@
 """Queues by sentence, on a real core."""
 
+from functools import partial
+
 import pytest
 from msgspec.structs import replace
 
 from hived.decisions import Bind, Wait
 from hived.errors import UserError
-from hived_extender.queues.policies import Policy
+from hived_extender.queues.ledger import TreeLedger
+from hived_extender.queues.policies import Policy, Rules
 from hived_extender.queues.queues import rebuilt
-from hived_extender.queues.reasons import Held, NotItsTurn, OverUserLimit, Running
+from hived_extender.queues.reasons import (
+    Held,
+    Impossible,
+    NeverFits,
+    NotItsTurn,
+    NotPromised,
+    OverQuota,
+    OverUserLimit,
+    Running,
+)
 from hived_extender.queues.reservation import Certainty, Learned
 from hived_extender.queues.room import Ask, Pending
+from hived_extender.quotas.tree import Quota, QuotaTree
 from tests.extender.queues.live import Live
 from tests.extender.queues.small import SPEC, Desk, unit
 
@@ -317,3 +330,45 @@ class Picky(Live):
 
     def hold(self, ask: Ask, pending: Pending) -> Bind | Wait:
         return Wait("no node has that label") if ask.unit.needs else super().hold(ask, pending)
+
+
+def test_a_job_larger_than_its_virtual_cluster_never_runs_where_that_does_not_borrow() -> None:
+    desk = Desk()
+    desk.come(unit("large", pods=2))
+    assert desk.queues.why("large") == NeverFits("A", may_borrow=False)
+
+
+def test_a_job_that_fits_nowhere_is_told_so_though_its_queue_borrows() -> None:
+    desk = Desk(borrows=True)
+    desk.come(*(unit(f"a{at}", at=at) for at in range(4)))
+    desk.come(unit("wide", gpus=8, at=5), unit("large", pods=2, at=6))
+    assert desk.queues.why("wide") == NeverFits("A", may_borrow=True)
+    assert isinstance(desk.queues.why("large"), NotItsTurn), "it waits for idle cells"
+
+
+def test_nobody_is_told_that_a_job_never_runs_while_nodes_are_bad() -> None:
+    desk = Desk()
+    desk.queues.health("n0", False)
+    desk.come(unit("large", pods=2))
+    assert desk.queues.why("large") == NotPromised("A")
+
+
+def test_a_job_above_the_max_of_its_quota_is_not_told_to_wait_for_others() -> None:
+    quota = Quota("root/A", "root", min={"gpu": 4.0}, max={"gpu": 4.0})
+    tree = QuotaTree({"root": Quota("root", children=("root/A",)), "root/A": quota})
+    desk = Desk()
+    desk.queues.told_rules(Rules(), partial(TreeLedger, tree))
+    for key, amount in (("within", 4.0), ("later", 4.0), ("above", 8.0)):
+        desk.come(replace(unit(key), queue="root/A", request={"gpu": amount}))
+    assert isinstance(desk.queues.why("later"), NotItsTurn | OverQuota)
+    reason = desk.queues.why("above")
+    assert isinstance(reason, Impossible)
+    assert reason.text.endswith("used 0, oversellreate 1. It can never run: ask for less, or raise the quota")
+
+
+def test_a_job_whose_turn_has_come_is_not_ahead_of_it_any_more() -> None:
+    desk = Desk(borrows=True)
+    assert desk.come(unit("first"), unit("second", at=1)) == ["first", "second"]
+    assert desk.queues.why("second") == Running(is_borrowed=True, is_due=False)
+    desk.end("first", 5.0)
+    assert desk.queues.why("second") == Running(is_borrowed=True, is_due=True)

@@ -107,7 +107,9 @@ def under_a_full_root(most_running: int | None = None) -> Desk:
     leaves = {name: Quota(name, "root", min={"gpu": amount}, max=most) for name, amount in least.items()}
     tree = QuotaTree({"root": Quota("root", min=most, max=most, children=tuple(leaves)), **leaves})
     desk = Desk()
-    desk.queues.told_rules(Rules(default=QueueRules(borrows=None, most_running=most_running)), partial(TreeLedger, tree))
+    desk.queues.told_rules(
+        Rules(default=QueueRules(borrows=None, most_running=most_running)), partial(TreeLedger, tree)
+    )
     desk.come(*(of_tree(f"a{at}", "A", at, user=f"user-{at}") for at in range(4)))
     desk.come(of_tree("b0", "B", 9))
     desk.leave()
