@@ -213,13 +213,15 @@ class Book:
 
     # Decisions
 
-    def let_go(self, key: str, now: float, *, is_borrowed: bool, due_s: float | None) -> None:
+    def let_go(
+        self, key: str, now: float, *, is_borrowed: bool, due_s: float | None, promised_s: float | None = None
+    ) -> None:
         """Cells are held for a unit: its job may go."""
         entry = self.entries[key]
         leaf_count = 0 if entry.unit is None else entry.unit.leaf_count
         kept = entry.kept.followed_by(
             is_let_go=True, leaf_count=leaf_count, is_borrowed=is_borrowed, since_s=now, due_s=due_s,
-            attempts=entry.kept.attempts + 1, evicted_for="",
+            attempts=entry.kept.attempts + 1, evicted_for="", promised_s=promised_s,
         )  # fmt: skip
         self._step(entry, Step.STARTING, kept, Change.LET_GO, now)
 
@@ -347,4 +349,5 @@ def _memo(kept: Kept, now: float, *, is_running: bool) -> Memo:
         started_s=(kept.since_s or now) if is_running else None,
         is_borrowed=kept.is_borrowed,
         is_held=kept.is_held,
+        promised_s=kept.promised_s,
     )

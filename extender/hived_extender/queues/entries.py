@@ -21,6 +21,7 @@ class Memo(msgspec.Struct, frozen=True, omit_defaults=True):
     is_borrowed : the present run is on borrowed cells
     ran_s : how long it really ran if it has ended before its own schedule ended it
     is_held : `hived hold`
+    promised_s : the limit by which it went past the first unit that did not fit, None if it has not
     reserved : the virtual leaves that are reserved for it as the first that does not fit
     reserved_s, certainty : when it is to start there, and how sure that is
     """
@@ -33,6 +34,7 @@ class Memo(msgspec.Struct, frozen=True, omit_defaults=True):
     is_borrowed: bool = False
     ran_s: float | None = None
     is_held: bool = False
+    promised_s: float | None = None
     reserved: tuple[int, ...] = ()
     reserved_s: float | None = None
     certainty: str = ""
@@ -60,6 +62,7 @@ class Entry:
     leaving_for: str = ""  # "" for nobody: it was suspended, or has lost its cells
     ran_s: float | None = None  # has really ended after so long, and is yet to be played in its own schedule
     impossible: str = ""
+    promised_s: float | None = None  # as `Memo` has it
 
     @property
     def at(self) -> At:

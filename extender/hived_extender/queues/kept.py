@@ -36,6 +36,7 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     attempts : how often it was let go
     place : its own place in the order, None for the one that follows from its creation
     is_held : its owner or an admin said `hived hold`
+    promised_s : the limit by which it went past the first job that did not fit, None if it has not
     evicted_for : the job that its cells went to, "" if it was never called back
     """
 
@@ -49,6 +50,7 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     attempts: int = 0
     place: float | None = None
     is_held: bool = False
+    promised_s: float | None = None
     evicted_for: str = ""
 
     def followed_by(self, **changes: Any) -> "Kept":
@@ -81,5 +83,5 @@ def read(annotations: Mapping[str, str], uid: str, prover: Prover) -> Kept:
         kept = _kept_decoder.decode(sealed.kept)
     except (ValueError, RecursionError):
         return Kept()
-    numbers = (kept.since_s, kept.ran_s, kept.due_s or 0.0, kept.place or 0.0)
+    numbers = (kept.since_s, kept.ran_s, kept.due_s or 0.0, kept.place or 0.0, kept.promised_s or 0.0)
     return kept if all(map(math.isfinite, numbers)) else Kept()

@@ -1,11 +1,14 @@
 """A turn of the own schedules: what has ended there ends, and units start in the order of their virtual cluster."""
 
+from math import inf
+
 from hived.errors import UserError
+from hived_extender.queues import promises
 from hived_extender.queues.entries import Entry
 from hived_extender.queues.order import Walk
-from hived_extender.queues.own_schedule import OwnRun, Placed
+from hived_extender.queues.own_schedule import Placed
 from hived_extender.queues.policies import Policy
-from hived_extender.queues.reservation import Expected, Reservation, expected_end, reserve
+from hived_extender.queues.reservation import Reservation, expected_end, reserve
 from hived_extender.queues.table import MOST_PLAYED, OwnRefusals, Table
 
 
@@ -19,6 +22,7 @@ class OwnTurn:
     def __init__(self, table: Table) -> None:
         self._table = table
         self.stops: dict[str, str] = {}
+        self._looked_s = -inf
         self.restored: dict[str, tuple[float, tuple[int, ...]]] = {}
 
     def run(self, now: float) -> None:
@@ -28,6 +32,8 @@ class OwnTurn:
             for _, key in table.own.over(end):
                 self.end(key)
             self._serve(end)
+        promises.look(table, self._looked_s, now)
+        self._looked_s = now
         self._serve(now)
 
     def end(self, key: str, *, is_played: bool = True) -> None:
@@ -36,6 +42,7 @@ class OwnTurn:
         run = table.own.end(key)
         if run is None:
             return
+        table.promised.pop(key, None)
         table.count_own(run.unit, -1)
         table.freed_own(run.unit.vc)
         entry = table.entries.get(key)
@@ -111,6 +118,10 @@ class OwnTurn:
                 if rules.policy is Policy.BLOCK:
                     closed[entry.unit.queue] = None
                 elif rules.policy is Policy.HIVED and first is None:
+                    if late := promises.in_the_way(table, entry, now):
+                        for each in late:
+                            self._lose(each, key)
+                        return
                     first = self._reserve(entry, refusals, now)
             elif (
                 first is not None
@@ -119,7 +130,8 @@ class OwnTurn:
             ):
                 first.passed.add(entry.kind)
             else:
-                self._start(entry, placed, now)
+                goes_past = first is not None and not first.allows(placed.leaves, None, now)
+                self._start(entry, placed, now, entry.unit.limit_s if goes_past else None)
                 if placed.victims:  # they stand in the line again, perhaps before the next one
                     refusals.is_stale = True
                     return
@@ -186,18 +198,17 @@ class OwnTurn:
         table, known = self._table, refusals.reservation
         if known is not None and known.key == entry.unit.key:
             return known
-        return reserve(table.own, entry.unit, self._ends(entry.unit.vc, now))
+        return reserve(
+            table.own, entry.unit, [(run, expected_end(run, now)) for run in table.own.runs_of(entry.unit.vc)]
+        )
 
-    def _ends(self, vc: str, now: float) -> list[tuple[OwnRun, Expected]]:
-        table = self._table
-        return [(run, expected_end(run, now)) for run in table.own.runs_of(vc)]
-
-    def _start(self, entry: Entry, placed: Placed, now: float) -> None:
+    def _start(self, entry: Entry, placed: Placed, now: float, promised_s: float | None) -> None:
         table, unit = self._table, entry.unit
         for victim in placed.victims:
             self._lose(victim, unit.key)
         table.own.start(unit, placed, max(now, unit.created_s))
         table.count_own(unit, 1)
+        promises.note(table, entry, promised_s)
         own = table.own.runs[unit.key]
         if entry.ran_s is not None:
             own.end_s = own.due_s + entry.ran_s
@@ -235,6 +246,7 @@ class OwnTurn:
                 entry.ran_s = due_s + entry.ran_s - now
             return
         table.own.start(unit, placed, due_s)
+        promises.note(table, entry, entry.promised_s)
         table.count_own(unit, 1)
         if entry.ran_s is not None:
             table.own.runs[unit.key].end_s = due_s + entry.ran_s

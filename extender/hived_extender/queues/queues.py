@@ -86,6 +86,7 @@ class Queues:
         memo = memo or Memo()
         at, is_held = unit.created_s if memo.place is None else memo.place, unit.is_held or memo.is_held
         table.entries[unit.key] = entry = Entry(unit, at, table.number(unit), is_held, ran_s=memo.ran_s)
+        entry.promised_s = memo.promised_s
         if memo.due_s is not None:
             self._own.restored[unit.key] = memo.due_s, memo.own
         if memo.started_s is not None and memo.ran_s is None:
@@ -247,6 +248,10 @@ class Queues:
         """When its own schedule started a unit, None if it has not."""
         return None if (run := self._table.own.runs.get(key)) is None else run.due_s
 
+    def promised(self, key: str) -> float | None:
+        """The limit by which a unit went past the first one that did not fit, None if it has not."""
+        return entry.promised_s if (entry := self._table.entries.get(key)) is not None else None
+
     def own_cells(self, key: str) -> tuple[int, ...]:
         """The virtual leaf cells of a unit in its own schedule, in slot order; empty if it does not run there."""
         return () if (run := self._table.own.runs.get(key)) is None else run.own
@@ -297,6 +302,7 @@ def _memo_of(table: Table, entry: Entry) -> Memo:
         is_borrowed=run is not None and run.is_borrowed,
         ran_s=entry.ran_s,
         is_held=entry.is_held,
+        promised_s=entry.promised_s,
         reserved=() if kept is None else tuple(kept.leaves.tolist()),
         reserved_s=None if kept is None else kept.start.at_s,
         certainty="" if kept is None else kept.start.certainty.value,

@@ -78,6 +78,7 @@ class Table:
         self.own_users: dict[Owner, int] = {}
         self.vacating: dict[str, IntArray] = {}  # virtual leaves of units that leave and have lost their place there
         self.user_waits: dict[Owner, dict[str, None]] = {}
+        self.promised: dict[str, None] = {}  # units that went past the first one by their limit, see `promises`
         self.played: dict[str, dict[str, None]] = {}
         self._borrowers: list[Borrower] | None = None
         self.count_anew()

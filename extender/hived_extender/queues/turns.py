@@ -248,7 +248,8 @@ class Turns:
             match order:
                 case Start(key=key, is_borrowed=is_borrowed):
                     self._service.metrics.queue_admitted.labels(self.book.queue_of(key)).inc()
-                    self.book.let_go(key, now, is_borrowed=is_borrowed, due_s=self.queues.due(key))
+                    due_s, promised_s = self.queues.due(key), self.queues.promised(key)
+                    self.book.let_go(key, now, is_borrowed=is_borrowed, due_s=due_s, promised_s=promised_s)
                     job = self.book.entries[key].job.ref
                     self._events.dequeued(job, self.book.queue_of(key), now, is_borrowed=is_borrowed)
                 case Stop(key=key, winner=winner):

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from hived.decisions import Bind, Wait
 from hived.errors import UserError
 from hived_extender.queues.ledger import TreeLedger
-from hived_extender.queues.policies import Policy, Rules
+from hived_extender.queues.policies import Policy, QueueRules, Rules
+from hived_extender.queues.promises import SLACK_S
 from hived_extender.queues.queues import rebuilt
 from hived_extender.queues.reasons import (
     Held,
@@ -100,6 +101,52 @@ def test_the_start_of_the_first_job_is_estimated_by_earlier_runs_of_those_on_its
     assert start_of(desk, "gang") == (200.0, Certainty.ESTIMATED)
     desk.end("half", 40.0)
     assert start_of(desk, "gang") == (100.0, Certainty.ESTIMATED)
+
+
+def past_the_gang() -> Desk:
+    """`short` has promised to end before `gang` starts, and runs on."""
+    desk = Desk()
+    desk.come(unit("half", "C", limit_s=1000.0))
+    assert desk.come(unit("gang", "C", pods=2, at=1), unit("short", "C", at=2, limit_s=1.0)) == ["short"]
+    return desk
+
+
+def test_a_job_that_went_past_by_its_limit_and_breaks_it_leaves_once_the_first_one_would_start() -> None:
+    desk = past_the_gang()
+    desk.now = 500.0
+    assert (desk.turn(), desk.leaving) == ([], [])  # the first one does not fit in any case
+    assert (desk.end("half", 900.0), desk.leaving) == ([], ["short"])
+    assert desk.leave() == ["gang"]
+
+
+def test_it_leaves_when_it_breaks_its_promise_and_has_a_minute_to_end_by_itself() -> None:
+    desk = past_the_gang()
+    desk.end("half", 2.0 + SLACK_S)
+    assert desk.leaving == []
+    desk.now = 2.0 + 1.0 + SLACK_S  # it was created at 2
+    desk.turn()
+    assert desk.leaving == ["short"]
+
+
+def test_a_promise_outlives_a_restart_and_a_limit_that_is_raised_meanwhile() -> None:
+    desk = past_the_gang()
+    memos = desk.queues.dump()
+    units = [
+        unit("half", "C", limit_s=1000.0),
+        unit("gang", "C", pods=2, at=1),
+        unit("short", "C", at=2, limit_s=9999.0),
+    ]
+    desk.queues = rebuilt(SPEC, [(each, memos[each.key]) for each in units], Rules(QueueRules(borrows=False)))
+    desk.end("half", 900.0)
+    assert desk.leaving == ["short"]
+
+
+def test_a_job_that_only_takes_longer_than_its_limit_stays() -> None:
+    desk = Desk()
+    desk.come(unit("half", "C", limit_s=1.0))
+    desk.come(unit("gang", "C", pods=2, at=1))
+    desk.now = 5000.0
+    assert (desk.turn(), desk.leaving) == ([], [])
 
 
 def test_a_declared_limit_counts_rather_than_earlier_runs() -> None:
