@@ -180,7 +180,7 @@ class LiveTurn:
             own = table.own.runs.get(key)
             ask = known.ask if known is not None else Ask(unit, own is None, () if own is None else own.own)
         before = () if known is None else known.victims
-        leaving = self._leaving()
+        leaving = table.leaving()
         if known is not None and self._are_leaving(known):
             leaving = tuple(dict.fromkeys((*known.leaving, *victims)))
         self._shared = None
@@ -237,14 +237,10 @@ class LiveTurn:
                 claims.append(Claimed(claim.ask, tuple(each for each in claim.leaving if self._is_leaving(each))))
             elif not keeps_all:
                 break
-        found = Pending(self._leaving(), tuple(claims))
+        found = Pending(table.leaving(), tuple(claims))
         if is_borrowed and own is None:
             self._shared = found
         return found
-
-    def _leaving(self) -> tuple[str, ...]:
-        table = self._table
-        return tuple(each for each in table.running if table.entries[each].is_leaving)
 
     # Orders
 

@@ -8,16 +8,19 @@ Why the first unit starts: the leaves stay reserved as long as it is the first, 
 until the reserved start. So it starts once those have ended that run on them, at the latest.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
 
+from hived.decisions import Bind
 from hived.errors import UserError
+from hived.events import PodDeleted
+from hived.scheduler import Asked, plan_in_turn
 from hived.state import State
 from hived.topology import IntArray
-from hived_extender.queues.own_schedule import OwnRun, OwnSchedule, find_room, freed_state
+from hived_extender.queues.own_schedule import OwnRun, OwnSchedule, find_room, freed_state, stand_in
 from hived_extender.queues.units import Unit
 
 Learned = Callable[[str, int, float], tuple[float, float] | None]
@@ -92,22 +95,19 @@ def reserve(own: OwnSchedule, unit: Unit, ends: Iterable[tuple[OwnRun, Expected]
     """The reserved start of a unit that does not fit; None if it would not fit an empty virtual cluster either.
 
     `ends` are the running units of its virtual cluster. If others have to end as well, which are of no queue, nobody
-    knows when it starts. Cost O(cells) of copying and a search, log(units) times.
+    knows when it starts. Cost O(units) and a search, log(units) times; and a copy of the cells.
     """
     order = sorted(ends, key=_by_end)
     low, high = 0, len(order)  # it does not fit once `low` have ended
-    found = _leaves_after(own, unit, order)
-    if found is None:
+    gone = [PodDeleted(stand_in(run.unit)) for run, _ in order]
+    if not _binds_without(own.state, unit, gone):
         leaves = _leaves_in(own.empty, unit)
         return None if leaves is None else Reservation(unit.key, Expected(None, Certainty.UNKNOWN), leaves)
     while high - low > 1:
         middle = (low + high) // 2
-        leaves = _leaves_after(own, unit, order[:middle])
-        if leaves is None:
-            low = middle
-        else:
-            high, found = middle, leaves
-    return Reservation(unit.key, latest(end for _, end in order[:high]), found)
+        low, high = (low, middle) if _binds_without(own.state, unit, gone[:middle]) else (middle, high)
+    leaves = _leaves_in(freed_state(own.state, (run.unit for run, _ in order[:high])), unit)
+    return None if leaves is None else Reservation(unit.key, latest(end for _, end in order[:high]), leaves)
 
 
 def latest(ends: Iterable[Expected]) -> Expected:
@@ -127,8 +127,10 @@ def _by_end(each: tuple[OwnRun, Expected]) -> tuple[int, float, float, str]:
     return (0 if end.is_sure else _ORDER.index(end.certainty), end.at_s or 0.0, run.due_s, run.unit.key)
 
 
-def _leaves_after(own: OwnSchedule, unit: Unit, ended: list[tuple[OwnRun, Expected]]) -> IntArray | None:
-    return _leaves_in(freed_state(own.state, (run.unit for run, _ in ended)), unit)
+def _binds_without(state: State, unit: Unit, gone: Sequence[PodDeleted]) -> bool:
+    """Has it room, without victims, once these have gone? Nothing changes."""
+    (found,) = plan_in_turn(state, [[Asked(stand_in(unit))]], facts=gone)
+    return not isinstance(found, UserError) and isinstance(found[0], Bind)
 
 
 def _leaves_in(state: State, unit: Unit) -> IntArray | None:

@@ -81,6 +81,7 @@ class Table:
         self.promised: dict[str, None] = {}  # units that went past the first one by their limit, see `promises`
         self.played: dict[str, dict[str, None]] = {}
         self._borrowers: list[Borrower] | None = None
+        self._leaving: tuple[str, ...] | None = None
         self.count_anew()
 
     # Lines
@@ -194,7 +195,7 @@ class Table:
 
     def leaves(self, entry: Entry, winner: str) -> None:
         """A unit is told to leave."""
-        entry.is_leaving, entry.leaving_for = True, winner
+        entry.is_leaving, entry.leaving_for, self._leaving = True, winner, None
         self.shares.give(entry.unit)
         self.reclaim_refusals.clear()
         self.settle(entry)
@@ -207,7 +208,7 @@ class Table:
         self.running.pop(entry.unit.key, None)
         self.vacating.pop(entry.unit.key, None)
         entry.run, entry.is_leaving, entry.leaving_for = None, False, ""
-        self._borrowers = None
+        self._borrowers = self._leaving = None
         self.freed()
 
     def _count_run(self, entry: Entry, sign: int) -> None:
@@ -289,6 +290,12 @@ class Table:
                 if entry.run is not None and entry.run.is_borrowed and not entry.is_leaving:
                     found.append(Borrower(entry.unit, entry.run.start_s, key in self.own.runs))
         return self._borrowers
+
+    def leaving(self) -> tuple[str, ...]:
+        """All that run and were told to leave, in the order of starts."""
+        if self._leaving is None:
+            self._leaving = tuple(key for key in self.running if self.entries[key].is_leaving)
+        return self._leaving
 
     def is_over_users_limit(self, unit: Unit, counts: Mapping[Owner, int]) -> bool:
         """Has its user as many jobs that run as the queue allows?"""

@@ -99,8 +99,8 @@ class HeldPods:
         core = self._cache.core
         if core is None or not self._jobs.by_key:
             return
-        is_changed = self._looked_at != (core, core.change_count)
-        self._looked_at = core, core.change_count
+        is_changed = not self.has_looked(core)
+        self.spared(core)
         holds = [one for one in self._jobs.by_key.values() if not one.is_lost]
         is_changed = is_changed and not are_whole(core, holds)
         for held in holds if is_changed else [one for one in holds if one.given]:
@@ -110,6 +110,14 @@ class HeldPods:
             held.given = {one.uid: one for one in pods if one is not None and one.state is PodState.BINDING}
             if is_changed and not held.is_lost and not held.is_whole(core):
                 self._lose(core, held, "its cells are needed by others, or bad")
+
+    def has_looked(self, core: Core) -> bool:
+        """Has nothing changed since the last look?"""
+        return self._looked_at == (core, core.change_count)
+
+    def spared(self, core: Core) -> None:
+        """All changes since a look left other holds alone."""
+        self._looked_at = core, core.change_count
 
     def lose_all(self) -> None:
         """The state is another one, and has no stand-ins: the queue has to ask again."""

@@ -101,7 +101,9 @@ class Holds:
             return Wait("pods of its earlier run still have cells")
         self._number += 1
         held = Held(hold, stand_in_name(self._number, hold.key))
-        found = self._take(core, held)
+        has_looked, found = self.pods.has_looked(core), self._take(core, held)
+        if has_looked and isinstance(found, Bind):
+            self.pods.spared(core)  # it took free cells
         if asked.claims and isinstance(found, Bind) and not self._keeps_room(core, held, asked.claims):
             return KeptForOthers("its cells are for jobs that come first")
         return found
