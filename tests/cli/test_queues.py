@@ -42,7 +42,13 @@ def places(jobs: Jobs) -> list[str]:
 
 def test_queues_are_listed_with_their_jobs(jobs: Jobs) -> None:
     (row,) = [row for row in rows(hived(jobs, "get", "queue")) if row[0] == "b"]
-    assert row[:6] == ["b", "b", "hived", "2", "1", "0"]
+    assert row == ["b", "b", "hived", "2", "1", "0", "8", "gpu", "8", "gpu", "-", "-"]
+
+
+def test_a_queue_without_jobs_is_listed_and_has_none(jobs: Jobs) -> None:
+    (row,) = [row for row in rows(hived(jobs, "get", "queue")) if row[0] == "a"]
+    assert row == ["a", "a", "hived", "0", "0", "0", "-", "8", "gpu", "-", "-"]
+    assert hived(jobs, "get", "queue", "a").output == "No job is in a queue.\n"
 
 
 def test_the_jobs_of_a_queue_are_in_their_order_with_reasons(jobs: Jobs) -> None:
@@ -149,7 +155,7 @@ def test_a_part_of_a_queue_says_how_much_is_left(jobs: Jobs) -> None:
 @pytest.mark.parametrize(
     ("words", "incomplete", "found"),
     [
-        ("get queue", "", ["b"]),
+        ("get queue", "", ["a", "b"]),
         ("get queue", "x", []),
         ("hold", "sec", ["second"]),
         ("move", "Job/default/t", ["Job/default/third"]),
@@ -175,7 +181,7 @@ def test_queues_and_their_jobs_are_completed(jobs: Jobs, words: str, incomplete:
 @pytest.mark.parametrize(
     ("arguments", "said", "code"),
     [
-        (("get", "queue", "x"), "there is no queue 'x'; those with jobs are b", 1),
+        (("get", "queue", "x"), "there is no queue 'x'; there are a, b", 1),
         (("move", "nobody", "--front"), "no job 'nobody' is in a queue", 1),
         (("hold", "thrid"), "no job 'thrid' is in a queue; nearest: third", 1),
         (("move", "first", "--front"), "does not wait, so it has no place", 1),

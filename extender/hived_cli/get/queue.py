@@ -34,7 +34,8 @@ def command(
     """Show queues, and the jobs in them with their places and reasons.
 
     Of the queue NAME its jobs are shown: those that wait in their order, then the others.
-    BORROWED jobs run ahead of their turn, or above their quota, on cells that may be taken back. A queue is OVER if its
+    MIN is guaranteed, by a quota or by cells. MAX bounds all that runs; without a quota nothing does. BORROWED jobs
+    run ahead of their turn, or above their MIN, on cells that may be taken back. A queue is OVER if its
     quota was lowered below its use.
 
     \b
@@ -60,8 +61,6 @@ def command(
 
 
 def _queues(queues: Sequence[QueueReport]) -> str:
-    if not queues:
-        return "No queue has jobs."
     rows = [
         [
             printable(one.name),
@@ -71,12 +70,13 @@ def _queues(queues: Sequence[QueueReport]) -> str:
             str(one.running),
             str(one.borrowed),
             _amounts(one.used),
-            UNKNOWN if one.guaranteed is None else _amounts(one.guaranteed),
+            _amounts(one.guaranteed),
+            _amounts(one.max),
             click.style(_amounts(one.over), fg="red") if one.over else UNKNOWN,
         ]
         for one in queues
     ]
-    return table(["QUEUE", "VC", "POLICY", ">WAITING", ">RUNNING", ">BORROWED", "USED", "MIN", "OVER"], rows)
+    return table(["QUEUE", "VC", "POLICY", ">WAITING", ">RUNNING", ">BORROWED", "USED", "MIN", "MAX", "OVER"], rows)
 
 
 def _part(found: QueuedJobs, *, is_wide: bool, is_one: bool) -> str:

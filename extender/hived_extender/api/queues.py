@@ -41,7 +41,11 @@ class QueuedJob(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class QueueReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """A queue. `over` has, by resource, how much it uses above a quota that was lowered. `share` orders queues."""
+    """A queue. Amounts are by resource: `used`, `guaranteed`, and `max`, as far as that is bounded.
+
+    `max` has the number of jobs as well. `over` is how much it uses above a quota that was lowered. `share` orders
+    queues, and `borrowed` counts jobs whose turn has not come.
+    """
 
     name: str
     vc: str
@@ -51,8 +55,9 @@ class QueueReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     borrowed: int
     share: float
     used: dict[str, float]
-    guaranteed: dict[str, float] | None
+    guaranteed: dict[str, float]
     over: dict[str, float]
+    max: dict[str, float] = msgspec.field(default_factory=dict)
 
 
 class QueueList(msgspec.Struct, frozen=True):

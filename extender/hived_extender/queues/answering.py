@@ -15,9 +15,9 @@ from hived_extender.api.queues import QueueArgs, QueuedJob, QueueReport
 from hived_extender.api.waiting import MASKED, When
 from hived_extender.job_kinds.kinds import resource_of
 from hived_extender.queues.book import JobRecord, Step
-from hived_extender.queues.counting import count, waits_since
+from hived_extender.queues.counting import QueueCount, count, waits_since
 from hived_extender.queues.desk import QueueDesk
-from hived_extender.queues.reasons import Held, Reason
+from hived_extender.queues.reasons import Held, Reason, Running
 from hived_extender.queues.records import unit_key
 from hived_extender.queues.turns import Turns
 from hived_extender.queues.words import HELD_LATER, cause_of, sentence, start_of
@@ -89,10 +89,13 @@ class QueueAnswers:
         return self._desk.queueing.is_enabled
 
     def queues(self) -> list[QueueReport]:
-        """All queues that have jobs, by name."""
+        """All queues, by name."""
         with self._desk.lock:
             turns = self._turns()
-            shares, over, found = turns.queues.shares(), turns.over(), count(turns.book)
+            over, found, known = turns.over(), count(turns.book, turns.queues.due), turns.known
+            names = known.with_others(found)
+            shares = turns.queues.shares(names)
+            found |= {name: QueueCount(known.vcs[name]) for name in names if name not in found}
             return [
                 QueueReport(
                     name=name,
@@ -101,12 +104,13 @@ class QueueAnswers:
                     waiting=found[name].waiting,
                     running=found[name].running,
                     borrowed=found[name].borrowed,
-                    share=shares.get(name, 0.0),
+                    share=shares[name],
                     used=found[name].used,
-                    guaranteed=turns.guaranteed(name),
+                    guaranteed=known.guaranteed(name),
+                    max=known.most(name),
                     over=over.get(name, {}),
                 )
-                for name in sorted(found)
+                for name in names
             ]
 
     def namespaces(self) -> list[str]:
@@ -252,7 +256,7 @@ def nearest(name: str, names: Iterable[str]) -> list[str]:
 
 def _placed(turns: Turns, queue: str) -> list[tuple[JobRecord, int]]:
     """The jobs of a queue, or of all, with their places: those that wait in their order, then the others with 0."""
-    names = turns.queues.queues()
+    names = turns.known.with_others(turns.queues.queues())
     if queue and queue not in names:
         raise UserError(f"there is no queue {queue!r}; {_known(queue, names)}", 404)
     entries = turns.book.entries
@@ -268,13 +272,11 @@ def _placed(turns: Turns, queue: str) -> list[tuple[JobRecord, int]]:
 
 def _known(name: str, names: Sequence[str]) -> str:
     """The names of all queues, or the nearest ones of many."""
-    if not names:
-        return "no queue has jobs"
     near = nearest(name, (*names, *(each.rpartition("/")[2] for each in names)))
     whole = dict.fromkeys(full for each in near for full in names if each in (full, full.rpartition("/")[2]))
     if len(names) <= MOST_NAMED or not whole:
         more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-        return f"those with jobs are {', '.join(names[:MOST_NAMED])}{more}"
+        return f"there are {', '.join(names[:MOST_NAMED])}{more}"
     return f"nearest: {', '.join(list(whole)[:CLOSE_COUNT])}"
 
 
@@ -283,7 +285,9 @@ def _state(entry: JobRecord, reason: Reason | None) -> str:
         return "Refused"
     if entry.step is Step.WAITING:
         return "Held" if isinstance(reason, Held) else "Waiting"
-    return "Borrowed" if entry.step is Step.RUNNING and entry.kept.is_borrowed else _STATES[entry.step]
+    is_borrowed = entry.step is Step.RUNNING and entry.kept.is_borrowed
+    is_due = isinstance(reason, Running) and reason.is_due
+    return "Borrowed" if is_borrowed and not is_due else _STATES[entry.step]
 
 
 def _names(entry: JobRecord) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """Counts of queues, in one walk over all jobs."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import msgspec
 
@@ -22,8 +23,11 @@ class QueueCount(msgspec.Struct):
     used: dict[str, float] = msgspec.field(default_factory=dict)
 
 
-def count(book: Book) -> dict[str, QueueCount]:
-    """All queues that have jobs, by full name. Cost O(jobs)."""
+def count(book: Book, due: Callable[[str], float | None]) -> dict[str, QueueCount]:
+    """All queues that have jobs, by full name. `due` says when the turn of a job came, None for not yet.
+
+    Cost O(jobs).
+    """
     found: dict[str, QueueCount] = {}
     for entry in book.entries.values():
         unit = entry.unit
@@ -38,22 +42,32 @@ def count(book: Book) -> dict[str, QueueCount]:
             one.oldest_s = since_s if one.oldest_s is None else min(one.oldest_s, since_s)
         elif entry.step.has_cells:
             one.running += 1
-            one.borrowed += entry.kept.is_borrowed
+            one.borrowed += entry.kept.is_borrowed and due(entry.key) is None
             for name, amount in unit.request.items():
                 one.used[name] = one.used.get(name, 0.0) + amount
     return found
 
 
-def gauges(book: Book, shares: Mapping[str, float], now: float) -> QueueGauges:
+class Ordered(Protocol):
+    """The order of units; `queues.Queues` has it."""
+
+    def due(self, key: str) -> float | None:
+        """When the turn of a unit came, None if it has not."""
+
+    def shares(self) -> Mapping[str, float]:
+        """The share of each queue that has units."""
+
+
+def gauges(book: Book, queues: Ordered, now: float) -> QueueGauges:
     """The same as Prometheus reads it: a job that has borrowed its cells is not among those that run."""
-    found = count(book)
+    found = count(book, queues.due)
     jobs: dict[tuple[str, str], int] = {}
     for name, one in sorted(found.items()):
         jobs[name, "waiting"] = one.waiting
         jobs[name, "running"] = one.running - one.borrowed
         jobs[name, "borrowed"] = one.borrowed
     waits = {(name,): max(0.0, now - (now if one.oldest_s is None else one.oldest_s)) for name, one in found.items()}
-    return QueueGauges(jobs, waits, {(name,): share for name, share in shares.items()})
+    return QueueGauges(jobs, waits, {(name,): share for name, share in queues.shares().items()})
 
 
 def waits_since(entry: JobRecord) -> float:

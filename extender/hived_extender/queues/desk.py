@@ -292,7 +292,7 @@ class QueueDesk:
     def _gauges(self) -> QueueGauges:
         with self.lock:
             turns = self.turns
-            return QueueGauges() if turns is None else gauges(turns.book, turns.queues.shares(), self._now())
+            return QueueGauges() if turns is None else gauges(turns.book, turns.queues, self._now())
 
     def _answered(self, action: Action, error: str) -> None:
         self._answers.append((action, error))

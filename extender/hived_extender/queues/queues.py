@@ -240,9 +240,9 @@ class Queues:
         """The full names of all queues that have units, ascending."""
         return explaining.queues_of(self._table)
 
-    def shares(self) -> Mapping[str, float]:
-        """The share of each queue, as `shares` has it."""
-        return {queue: self._table.shares.share(queue) for queue in self.queues()}
+    def shares(self, names: Iterable[str] | None = None) -> Mapping[str, float]:
+        """The share of each of these queues, as `shares` has it; of all that have units by default."""
+        return {queue: self._table.shares.share(queue) for queue in (self.queues() if names is None else names)}
 
     def due(self, key: str) -> float | None:
         """When its own schedule started a unit, None if it has not."""

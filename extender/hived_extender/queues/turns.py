@@ -26,6 +26,7 @@ from hived_extender.queues.book import Action, Book, JobRecord, Step
 from hived_extender.queues.calling_back import CallingBack
 from hived_extender.queues.job_units import Cells, unit_of
 from hived_extender.queues.kept import Kept
+from hived_extender.queues.known_queues import KnownQueues
 from hived_extender.queues.ledger import TreeLedger, Unlimited
 from hived_extender.queues.live_room import LiveRoom, leaves_of
 from hived_extender.queues.policies import QueueRules, Rules, policy_named
@@ -83,7 +84,7 @@ class Shared:
 
 
 class Turns:
-    """See the module. `queues`, `book` and `room` may be looked at between calls."""
+    """See the module. `queues`, `known`, `book` and `room` may be looked at between calls."""
 
     def __init__(
         self, service: Service, core: Core, queueing: Queueing, tree: QuotaTree | None, shared: Shared
@@ -92,6 +93,7 @@ class Turns:
         self._service, self._prover, self._now, self._events = service, shared.prover, shared.now, shared.events
         self.queues = Queues(core.state.spec, shared.learned)
         self._tree, self._cluster = tree, core.state.spec
+        self.known = KnownQueues(tree, self._cluster, service.machine.interpreter.rules)
         self._cells = Cells(core.state.spec, len(core.state.arrays.node_leaf))
         self._new_ledger = Unlimited if tree is None else partial(TreeLedger, tree)
         self.rules = self._configured = rules_of(queueing, tree, self._cluster)
@@ -219,11 +221,6 @@ class Turns:
     def is_inactive(self, job: JobRef) -> bool:
         """Does a user say `active: false` of the unit of a job?"""
         return unit_key(job) in self._inactive
-
-    def guaranteed(self, queue: str) -> dict[str, float] | None:
-        """The `min` of a quota, None for a virtual cluster, whose cells are its guarantee."""
-        quota = self._tree.quotas.get(queue) if self._tree is not None else None
-        return None if quota is None else dict(quota.min)
 
     def over(self) -> dict[str, dict[str, float]]:
         """By quota and resource, how much is used above its `max`; without quotas that use no more. Cost O(jobs)."""

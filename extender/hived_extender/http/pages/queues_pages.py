@@ -55,13 +55,13 @@ class QueuesPages:
         self._guard = FormGuard()
 
     def queues(self) -> Response:
-        """All queues that have jobs, or those of one virtual cluster."""
+        """All queues, or those of one virtual cluster."""
         vc = request.args.get("vc", "")
         queues = [queue for queue in self._answers.queues() if not vc or queue.vc == vc]
         return self._site.page("queues.html", TAB, vc=vc, queues=queues, path_of=paths.page_queue_path, amounts=amounts)
 
     def queue(self, name: str) -> Response:
-        """One queue. Raises UserError (404) if it has no jobs."""
+        """One queue. Raises UserError (404) if there is none."""
         mask = self._site.mask()
         seen, page = mask.seen(self._answers.namespaces()), page_number()
         total, jobs = self._answers.some_jobs(Wanted(name), seen, (page - 1) * ROWS, ROWS)
