@@ -15,7 +15,7 @@ from hived.specs import ClusterSpec
 from hived_config.rules import PodRules
 from hived_extender.job_kinds import gangs, gates, kinds, marks
 from hived_extender.job_kinds.job import JobState
-from hived_extender.job_kinds.needs import is_ours, need_of
+from hived_extender.job_kinds.needs import is_ours, misplaced, need_of
 from hived_extender.job_kinds.owners import job_of, workload_of
 from hived_extender.pods.admission import GATES, Admission, Admitted, Answered, decoded
 from hived_extender.pods.asks import no_labels
@@ -70,26 +70,27 @@ class JobAdmission(Admission):
         return may_wait and not is_of_other and gangs.names_gang(pod)
 
     def admit_job(self, document: Mapping[str, Any], namespace: str = "") -> Answered:
-        """The change that holds a job, if it is ours to queue. Raises nothing."""
+        """The change that holds a job, if it is ours to queue and not held yet, and warnings. Raises nothing."""
         if not self._has_queues or kinds.find_kind(document.get("apiVersion"), document.get("kind")) is None:
             return Answered()
         try:
             given = _placed(document, namespace)
             job = kinds.read(given)
-            if job.state is not JobState.LET_GO or not is_ours(job, self._interpreter):
+            if not is_ours(job, self._interpreter):
                 return Answered()
         except UserError as error:
             return Answered(warnings=(f"it waits in no queue: {error.message}",))
         try:
-            patch = kinds.hold_at_creation(given)
+            patch = kinds.hold_at_creation(given) if job.state is JobState.LET_GO else []
         except UserError as error:
             return Answered(refusal=error.message)
+        warning = ""
         try:
-            if job.roles_in is None:
-                need_of(job, self._interpreter)
+            if job.roles_in is None and (need := need_of(job, self._interpreter)) is not None:
+                warning = misplaced(job, (pod for pod, _ in need.pods))
         except UserError as error:
-            return Answered(tuple(patch), (f"it waits until this is put right: {error.message}",))
-        return Answered(tuple(patch))
+            warning = f"it waits until this is put right: {error.message}"
+        return Answered(tuple(patch), (warning,) if warning else ())
 
     def admit_tree(self, document: Mapping[str, Any], old: Mapping[str, Any] | None) -> Answered:
         """Refuse a quota tree that breaks rules, and warn of all that is hardly meant. Raises nothing."""

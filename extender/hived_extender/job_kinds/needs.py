@@ -5,7 +5,7 @@ Each role's template is read as the pod that it will be. So a queued job asks fo
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -15,7 +15,7 @@ from hived.specs import GroupSpec, MemberSpec, PodSpec
 from hived_extender.job_kinds import gangs, marks
 from hived_extender.job_kinds.job import Job, JobState, Role
 from hived_extender.pods.annotations import MAX_COUNT, SCHEDULING_SPEC, is_quickly_read, read_spec
-from hived_extender.pods.asks import Ask
+from hived_extender.pods.asks import LEAF_CELL_TYPE, PINNED_CELL, PRIORITY, VIRTUAL_CLUSTER, Ask
 from hived_extender.pods.declared import declared_limit
 from hived_extender.pods.dialects import jobset
 from hived_extender.pods.dialects.description import Description, JobPart
@@ -91,6 +91,15 @@ def _check_is_whole(job: Job, pods: Sequence[Pod], interpreter: Interpreter) -> 
         raise UserError(f"{job.ref}: {waits_for}")
 
 
+def misplaced(job: Job, pods: Iterable[Pod]) -> str:
+    """Which annotations of a job object count on its pods alone, which lack them; "" for none."""
+    on_pods = {name for pod in pods for name in pod.annotations}
+    found = [name for name in _OF_PODS if name in job.annotations and name not in on_pods]
+    if not found:
+        return ""
+    return f"it is annotated {' and '.join(found)}, which counts on its pods alone: move it to their template"
+
+
 def is_ours(job: Job, interpreter: Interpreter) -> bool:
     """Is it for us to queue, whether or not its cells can be made out? Raises UserError for templates that are none."""
     if job.manager is not None or not marks.may_queue(job.labels, job.annotations):
@@ -136,9 +145,12 @@ def _spec_of(job: Job, role: Role, pod: Pod, interpreter: Interpreter) -> PodSpe
         if part is not None:
             ask = _within_its_domain(ask, part)
     except UserError as error:
-        raise UserError(f"{job.ref}: role {role.name}: {error.message}") from None
+        hint = misplaced(job, [pod])
+        raise UserError(f"{job.ref}: role {role.name}: {error.message}{hint and f'; {hint}'}") from None
     return ask.spec(GroupSpec("", ()))
 
+
+_OF_PODS = (VIRTUAL_CLUSTER, PRIORITY, LEAF_CELL_TYPE, PINNED_CELL)
 
 _OFF = f'annotate the job {marks.QUEUE}: "off", and it starts as soon as there is room'
 

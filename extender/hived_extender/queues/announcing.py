@@ -15,7 +15,7 @@ import msgspec
 from hived_extender.job_kinds.job import JobRef
 from hived_extender.kube.client import KubeError
 from hived_extender.kube.events import NORMAL, WARNING, EventRecorder
-from hived_extender.queues.words import DEQUEUED, ENQUEUED, EVICTED, INSUFFICIENT
+from hived_extender.queues.words import DEQUEUED, ENQUEUED, EVICTED, INSUFFICIENT, REFUSED
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ NEW_S = 60.0
 """A job that is older was told that it waits, perhaps by another replica."""
 
 _KEY_PARTS = 4
-_TYPES = {EVICTED: WARNING}
+_TYPES = {EVICTED: WARNING, REFUSED: WARNING}
 
 
 class _Of(msgspec.Struct):
@@ -52,10 +52,14 @@ class JobEvents:
         self._jobs: OrderedDict[str, _Of] = OrderedDict()
         self._due: dict[str, None] = {}
 
-    def enqueued(self, job: JobRef, queue: str, age_s: float, now: float) -> None:
-        """A job has come into a queue; nothing is said of an old one."""
+    def enqueued(self, job: JobRef, queue: str, age_s: float, now: float, warning: str = "") -> None:
+        """A job has come into a queue, perhaps with a warning; nothing is said of an old one."""
         if age_s < NEW_S:
-            self._note(job, ENQUEUED, f"waits in queue {queue}", now)
+            self._note(job, ENQUEUED, f"waits in queue {queue}{warning and f'; {warning}'}", now)
+
+    def refused(self, job: JobRef, problem: str, now: float) -> None:
+        """A job is in no queue, or will never start, until somebody puts this right."""
+        self._note(job, REFUSED, problem, now, kept_back=KEPT_BACK)
 
     def dequeued(self, job: JobRef, queue: str, now: float, *, is_borrowed: bool) -> None:
         """Cells for all pods of a job are held."""

@@ -18,6 +18,7 @@ from hived_extender.job_kinds import gangs, kinds
 from hived_extender.job_kinds.gates import GATE
 from hived_extender.job_kinds.job import Job, JobName, JobRef
 from hived_extender.job_kinds.marks import is_marked_held
+from hived_extender.job_kinds.needs import misplaced
 from hived_extender.pods.proofs import Prover
 from hived_extender.pods.wire import Pod
 from hived_extender.queues import kept
@@ -33,7 +34,7 @@ from hived_extender.queues.policies import QueueRules, Rules, policy_named
 from hived_extender.queues.publishing import Publisher
 from hived_extender.queues.queue_objects import QueueObjects
 from hived_extender.queues.queues import Queues
-from hived_extender.queues.reasons import OverQuota
+from hived_extender.queues.reasons import Impossible, NeverFits, OverQuota
 from hived_extender.queues.recording import Records
 from hived_extender.queues.records import unit_key
 from hived_extender.queues.reservation import Learned
@@ -42,6 +43,7 @@ from hived_extender.queues.surroundings import Surroundings
 from hived_extender.queues.tree_use import running_in, usage_of
 from hived_extender.queues.units import Evict, Start, Stop, Unit
 from hived_extender.queues.watched import NOT_UNDERSTOOD, Seen
+from hived_extender.queues.words import sentence
 from hived_extender.quotas.backing import virtual_cluster_of
 from hived_extender.quotas.draining import WAIT, drained, going_over
 from hived_extender.quotas.tree import QuotaTree
@@ -141,13 +143,13 @@ class Turns:
         job = seen.job
         self._names_changed += name not in self._names
         self._names[name] = job.ref
-        unit, problem = None, seen.problem
+        unit, problem = None, seen.problem.removeprefix(f"{job.ref}: ")
         if seen.need is not None:
             self._refs[job.ref.key] = job.ref, seen.need.pods
             try:
                 unit = unit_of(job, seen.need, self._cells, self._tree)
             except UserError as error:
-                problem = f"{job.ref}: {error.message}"
+                problem = error.message
         is_new, had_cells = entry is None, entry is not None and entry.step.has_cells
         has_cells = is_new and self._has_cells(job.ref)
         newest = self._kept(job, entry, earlier)
@@ -159,7 +161,10 @@ class Turns:
         if is_new and unit is not None and entry is not None:
             self._hold_again(entry, unit, has_cells=has_cells)
             if entry.step is Step.WAITING:
-                self._events.enqueued(job.ref, unit.queue, now - job.created_s, now)
+                warning = misplaced(job, (pod for pod, _ in seen.need.pods)) if seen.need is not None else ""
+                self._events.enqueued(job.ref, unit.queue, now - job.created_s, now, warning)
+        if problem and job.ref.kind != gangs.KIND and job.roles_in is None:  # others become whole in a moment
+            self._events.refused(job.ref, problem, now)
         if unit is not None and self.is_inactive(job.ref):
             self.queues.held(job.ref.key, True)
         if job.state.is_over:
@@ -276,6 +281,8 @@ class Turns:
             reason = self.queues.why(key)
             if isinstance(reason, OverQuota):
                 self._events.insufficient(self.book.entries[key].job.ref, reason.text, now)
+            elif isinstance(reason, NeverFits | Impossible):
+                self._events.refused(self.book.entries[key].job.ref, sentence(reason, str), now)
 
     def _job_gone(self, name: JobName, job: JobRef, now: float) -> None:
         self._names.pop(name, None)

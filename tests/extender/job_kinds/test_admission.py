@@ -74,6 +74,25 @@ def test_a_job_that_is_no_unit_is_held_and_its_author_hears_why() -> None:
     assert found.warnings[0].startswith("it waits until this is put right: Job/team/train: role train: ")
 
 
+@pytest.mark.parametrize("suspend", [True, False])
+def test_annotations_of_pods_on_the_job_object_are_warned_of(suspend: bool) -> None:
+    said = {"hivedscheduler.microsoft.com/priority": "100"}
+    counts = admitted(new("batch/v1", "Job", job_spec(4, template=template(1, annotations=said)), annotations=said))
+    assert counts.warnings == ()
+    found = admitted(new("batch/v1", "Job", job_spec(4, suspend=suspend), annotations=said))
+    assert bool(found.patch) is not suspend
+    assert found.warnings == (
+        "it is annotated hivedscheduler.microsoft.com/priority, which counts on its pods alone: move it to their "
+        "template",
+    )
+
+
+def test_a_job_whose_virtual_cluster_stands_on_the_object_is_told_where_it_counts() -> None:
+    said = {"hivedscheduler.microsoft.com/virtual-cluster": "a"}
+    found = admitted(new("batch/v1", "Job", job_spec(4, template=template(1, annotations={})), annotations=said))
+    assert "move it to their template" in found.warnings[0]
+
+
 def test_an_object_that_cannot_be_read_passes_with_a_warning() -> None:
     found = admitted(new("batch/v1", "Job", {"parallelism": "four"}))
     assert found.patch == ()

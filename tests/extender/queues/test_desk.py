@@ -316,6 +316,18 @@ def job_events(jobs: Jobs, name: str) -> list[str]:
     return sorted(each["reason"] for each in about if each["involvedObject"]["name"] == name)
 
 
+def test_a_job_in_no_queue_is_told_why_in_an_event(jobs: Jobs) -> None:
+    jobs.create("wrong", "nowhere")
+    jobs.expect(lambda: job_events(jobs, "wrong") == ["Refused"])
+    assert jobs.reason("wrong").startswith("role wrong: ")
+
+
+def test_a_job_that_can_never_run_is_told_so_in_an_event_when_it_is_first(jobs: Jobs) -> None:
+    jobs.create("large", "b", pods=2)
+    jobs.expect(lambda: job_events(jobs, "large") == ["Enqueued", "Refused"])
+    assert "it can never run" in jobs.reason("large")
+
+
 def test_events_at_a_job_tell_its_course(jobs: Jobs) -> None:
     jobs.create("own", "a")
     jobs.expect(lambda: jobs.runs("own"))
