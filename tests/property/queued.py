@@ -141,7 +141,7 @@ class History:
 
     def _wake(self) -> float:
         """When there is to be a turn though nothing happens until then."""
-        moments = [self.now + min(WAKE_S.values()), self.queues.next_own_end_s()]
+        moments = [self.now + WAKE_S, self.queues.next_own_end_s()]
         return min(moment for moment in moments if moment is not None)
 
     def _own_end(self) -> float | None:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
+import msgspec
+
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.metrics import Metrics
 from hived_extender.kube.watch import Reflector, Resource
@@ -36,6 +38,14 @@ class OptionalKind(Protocol):
     @property
     def versions(self) -> tuple[str, ...]:
         """Those that we read, the best first."""
+
+
+class ObjectKind(msgspec.Struct, frozen=True):
+    """An `OptionalKind` of which no more is to be known."""
+
+    group: str
+    plural: str
+    versions: tuple[str, ...]
 
 
 K = TypeVar("K", bound=OptionalKind)

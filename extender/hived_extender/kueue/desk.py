@@ -15,11 +15,11 @@ import msgspec
 from hived.errors import HivedError, InvariantError, UserError
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.metrics import Metrics
-from hived_extender.kube.optional_kinds import OptionalKinds
+from hived_extender.kube.optional_kinds import ObjectKind, OptionalKinds
 from hived_extender.kueue.asking import Asking
 from hived_extender.kueue.checks import Checks, Entry
 from hived_extender.kueue.gangs import Gang, NoCells, gang_of
-from hived_extender.kueue.names import CHECKS, FLAVORS, KINDS, WORKLOADS, KueueKind
+from hived_extender.kueue.names import CHECKS, FLAVORS, KINDS, WORKLOADS
 from hived_extender.kueue.workloads import Check, Object, Workload, check_of, flavor_labels, workload_of
 from hived_extender.kueue.writing import is_passing, write_active, write_state
 from hived_extender.pods.interpreter import Interpreter
@@ -87,7 +87,7 @@ class KueueDesk:
 
     # Told by the watches
 
-    def listed(self, kind: KueueKind, items: list[Object]) -> None:
+    def listed(self, kind: ObjectKind, items: list[Object]) -> None:
         """See `optional_kinds.Told`."""
         with self._lock:
             if kind is WORKLOADS:
@@ -104,7 +104,7 @@ class KueueDesk:
                 self._checks.read_anew()
         self._news.set()
 
-    def seen(self, kind: KueueKind, item: Object) -> None:
+    def seen(self, kind: ObjectKind, item: Object) -> None:
         """See `optional_kinds.Told`."""
         with self._lock:
             if kind is WORKLOADS and (workload := _read(workload_of, item)) is not None:
@@ -119,7 +119,7 @@ class KueueDesk:
                     self._checks.read_anew()
         self._news.set()
 
-    def gone(self, kind: KueueKind, item: Object) -> None:
+    def gone(self, kind: ObjectKind, item: Object) -> None:
         """See `optional_kinds.Told`."""
         with self._lock:
             if kind is WORKLOADS and (workload := _read(workload_of, item)) is not None:
@@ -129,7 +129,7 @@ class KueueDesk:
                 self._checks.checks_are(self._known_checks.values())
         self._news.set()
 
-    def unserved(self, kind: KueueKind) -> None:
+    def unserved(self, kind: ObjectKind) -> None:
         """See `optional_kinds.Told`."""
         self.listed(kind, [])
 

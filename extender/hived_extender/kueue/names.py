@@ -1,7 +1,6 @@
 """Names that Kueue has given, and ours towards it. Those of its API versions v1beta1 and v1beta2."""
 
-import msgspec
-
+from hived_extender.kube.optional_kinds import ObjectKind
 from hived_extender.pods.annotations import PREFIX
 
 GROUP = "kueue.x-k8s.io"
@@ -25,13 +24,7 @@ ACTIVE = "Active"
 WORKLOAD_PRIORITY_CLASS = "WorkloadPriorityClass"
 
 
-class KueueKind(msgspec.Struct, frozen=True):
-    """A resource of Kueue; of `versions` the first is read that the API server has."""
-
-    plural: str
-    group: str = GROUP
-    versions: tuple[str, ...] = VERSIONS
-
-
-WORKLOADS, CHECKS, FLAVORS = KueueKind("workloads"), KueueKind("admissionchecks"), KueueKind("resourceflavors")
+WORKLOADS, CHECKS, FLAVORS = (
+    ObjectKind(GROUP, plural, VERSIONS) for plural in ("workloads", "admissionchecks", "resourceflavors")
+)
 KINDS = (FLAVORS, CHECKS, WORKLOADS)

@@ -97,37 +97,27 @@ class Line:
 class Walk:
     """One walk along a line. `rank` says how a kind's first unit compares with that of others; it may grow meanwhile.
 
-    For each unit that it yields, `took` or `passed` is called, or neither: then all others of its kind are left out.
+    All others of the kind of a unit are left out, unless `took` is called.
     """
 
     def __init__(self, line: Line, rank: Callable[[int], Rank]) -> None:
         """Cost O(kinds)."""
         self._line, self._rank = line, rank
-        self._heap: list[tuple[Rank, At, int, int]] = [
-            (rank(kind), line.units(kind)[0], kind, 0) for kind in line.kinds()
-        ]
+        self._heap: list[tuple[Rank, At, int]] = [(rank(kind), line.units(kind)[0], kind) for kind in line.kinds()]
         heapify(self._heap)
-        self.kind, self._index = -1, 0
+        self._kind = -1
 
     def __iter__(self) -> Iterator[str]:
         while self._heap:
-            rank, at, kind, index = heappop(self._heap)
+            rank, at, kind = heappop(self._heap)
             now = self._rank(kind)
             if now != rank:
-                heappush(self._heap, (now, at, kind, index))
+                heappush(self._heap, (now, at, kind))
                 continue
-            self.kind, self._index = kind, index
+            self._kind = kind
             yield at[1]
 
     def took(self) -> None:
-        """The unit has left the line."""
-        self._push(self._index)
-
-    def passed(self) -> None:
-        """Go on behind this unit."""
-        self._push(self._index + 1)
-
-    def _push(self, index: int) -> None:
-        units = self._line.units(self.kind)
-        if index < len(units):
-            heappush(self._heap, (self._rank(self.kind), units[index], self.kind, index))
+        """The unit has left the line; the next one of its kind is in the walk."""
+        if units := self._line.units(self._kind):
+            heappush(self._heap, (self._rank(self._kind), units[0], self._kind))

@@ -11,8 +11,8 @@ import msgspec
 
 from hived.errors import UserError
 
-WAKE_S = {"Priority": 60.0, "Block": 30.0}
-"""Units that did not fit are tried again after so long, although nothing is known to have changed."""
+WAKE_S = 30.0
+"""`Block`: a unit that did not fit is tried again after so long, although nothing is known to have changed."""
 
 THROTTLE_S = 5.0
 """`Block`: the unit that blocks its queue is not tried more often than this."""
@@ -110,7 +110,7 @@ class Blocks:
             return True
         if block.key == key and now - block.tried_s < THROTTLE_S:
             return False
-        return block.key != key or block.change != change or now - block.tried_s >= WAKE_S["Block"]
+        return block.key != key or block.change != change or now - block.tried_s >= WAKE_S
 
     def refused(self, queue: str, key: str, now: float, change: int) -> None:
         """The first unit of a queue did not fit."""
@@ -123,10 +123,3 @@ class Blocks:
     def started(self, queue: str) -> None:
         """The first unit of a queue has started."""
         self._blocks.pop(queue, None)
-
-    def wake_s(self, queue: str, change: int) -> float | None:
-        """When the unit that blocks a queue may be tried again."""
-        block = self._blocks.get(queue)
-        if block is None:
-            return None
-        return block.tried_s + (THROTTLE_S if block.change != change else WAKE_S["Block"])

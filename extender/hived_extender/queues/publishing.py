@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-import msgspec
-
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.events import timestamp
+from hived_extender.kube.optional_kinds import ObjectKind
 from hived_extender.queues.queue_objects import QueueItem
 from hived_extender.queues.records import (
     PATH,
@@ -38,14 +37,6 @@ RETRY_S = 10.0
 Object = dict[str, Any]
 Name = tuple[str, str]
 Record = QueueRecord | UnitRecord
-
-
-class ObjectKind(msgspec.Struct, frozen=True):
-    """A kind to follow; see `optional_kinds.OptionalKind`."""
-
-    group: str
-    plural: str
-    versions: tuple[str, ...]
 
 
 QUEUES = ObjectKind("scheduling.x-k8s.io", "queues", ("v1alpha1",))

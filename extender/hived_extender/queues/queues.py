@@ -84,8 +84,8 @@ class Queues:
             self.changed(unit)
             return
         memo = memo or Memo()
-        at, is_held = unit.created_s if memo.place is None else memo.place, unit.is_held or memo.is_held
-        table.entries[unit.key] = entry = Entry(unit, at, table.number(unit), is_held, ran_s=memo.ran_s)
+        at = unit.created_s if memo.place is None else memo.place
+        table.entries[unit.key] = entry = Entry(unit, at, table.number(unit), memo.is_held, ran_s=memo.ran_s)
         entry.promised_s = memo.promised_s
         if memo.due_s is not None:
             self._own.restored[unit.key] = memo.due_s, memo.own
@@ -108,7 +108,7 @@ class Queues:
             was, place = entry.unit, entry.place
             self._forget(entry)
             at = unit.created_s if place == was.created_s else place
-            self.arrived(unit, Memo(place=at, is_held=entry.is_held and was.is_held == unit.is_held))
+            self.arrived(unit, Memo(place=at, is_held=entry.is_held))
 
     def held(self, key: str, is_held: bool) -> None:
         """A unit is to be in no turn, or is again. One that has cells keeps them."""

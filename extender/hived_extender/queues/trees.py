@@ -10,9 +10,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
-
 from hived.errors import UserError
+from hived_extender.kube.optional_kinds import ObjectKind
 from hived_extender.quotas.reading import misspelt_in, read_tree
 from hived_extender.quotas.tree import QuotaTree
 
@@ -21,15 +20,7 @@ log = logging.getLogger(__name__)
 Object = dict[str, Any]
 
 
-class TreeKind(msgspec.Struct, frozen=True):
-    """A kind to follow; see `optional_kinds.OptionalKind`."""
-
-    group: str
-    plural: str
-    versions: tuple[str, ...]
-
-
-TREES = TreeKind("scheduling.sigs.k8s.io", "elasticquotatrees", ("v1beta1",))
+TREES = ObjectKind("scheduling.sigs.k8s.io", "elasticquotatrees", ("v1beta1",))
 NAMESPACE = "kube-system"
 
 INVALID, IGNORED, MISSPELT = "InvalidQuotaTree", "IgnoredQuotaTree", "MisspeltQuotaTree"
@@ -47,27 +38,27 @@ class WatchedTree:
         self.tree: QuotaTree | None = None
         self.item: Object | None = None  # the object that counts, whether it keeps the rules or not
 
-    def listed(self, kind: TreeKind, items: list[Object]) -> None:
+    def listed(self, kind: ObjectKind, items: list[Object]) -> None:
         """See `optional_kinds.Told`."""
         with self._lock:
             self._objects = {_name(item): item for item in items if _namespace(item) == NAMESPACE}
         self._read()
 
-    def seen(self, kind: TreeKind, item: Object) -> None:
+    def seen(self, kind: ObjectKind, item: Object) -> None:
         """See `optional_kinds.Told`."""
         if _namespace(item) == NAMESPACE:
             with self._lock:
                 self._objects[_name(item)] = item
             self._read()
 
-    def gone(self, kind: TreeKind, item: Object) -> None:
+    def gone(self, kind: ObjectKind, item: Object) -> None:
         """See `optional_kinds.Told`."""
         if _namespace(item) == NAMESPACE:
             with self._lock:
                 self._objects.pop(_name(item), None)
             self._read()
 
-    def unserved(self, kind: TreeKind) -> None:
+    def unserved(self, kind: ObjectKind) -> None:
         """See `optional_kinds.Told`."""
         self.listed(kind, [])
 

@@ -21,7 +21,6 @@ class Unit(msgspec.Struct, frozen=True):
     request : amounts by resource, in the resource's base unit, as the quota tree counts them
     is_preemptible : may it run ahead, on borrowed cells that are taken back
     limit_s : how long a run lasts at the most, as declared; None if nobody says
-    is_held : its owner said `hived hold`: it is in no turn until it is released
     needs : equal for units whose pods ask Kubernetes for the same nodes, CPU and so on. One refusal is for all of them
     """
 
@@ -33,7 +32,6 @@ class Unit(msgspec.Struct, frozen=True):
     request: Mapping[str, float] = msgspec.field(default_factory=dict)
     is_preemptible: bool = True
     limit_s: float | None = None
-    is_held: bool = False
     needs: str = ""
     namespace: str = ""
 

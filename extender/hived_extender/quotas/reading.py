@@ -186,8 +186,8 @@ def is_unlimited(resource: str, amount: float) -> bool:
     return amount >= (UNLIMITED * 2**30 if is_bytes else UNLIMITED)
 
 
-def read_tree(document: Object, total: Mapping[str, float] | None = None) -> QuotaTree:
-    """The tree of an object. `total` is what the cluster has, by resource; None if that is not known.
+def read_tree(document: Object) -> QuotaTree:
+    """The tree of an object.
 
     Raises UserError, which lists every mistake with its place, the finding and the expectation; of very many the first
     `MOST_MISTAKES`, and their number.
@@ -199,7 +199,7 @@ def read_tree(document: Object, total: Mapping[str, float] | None = None) -> Quo
         raise UserError(f"spec.root: found {_shown(root)}; expected an object with name, min, max and children")
     reader.read(root, "spec.root", "", 1, "")
     _check_names(reader)
-    _check_amounts(reader, total or {})
+    _check_amounts(reader)
     if reader.mistakes:
         more = len(reader.mistakes) - MOST_MISTAKES
         rest = [f"and {more} more mistakes"] if more > 0 else []
@@ -263,7 +263,7 @@ def _check_names(reader: _Reader) -> None:
             namespaces.setdefault(namespace, node.quota.name)
 
 
-def _check_amounts(reader: _Reader, total: Mapping[str, float]) -> None:
+def _check_amounts(reader: _Reader) -> None:
     quotas = {node.quota.name: node.quota for node in reader.nodes}
     for node in reader.nodes:
         quota = node.quota
@@ -278,10 +278,6 @@ def _check_amounts(reader: _Reader, total: Mapping[str, float]) -> None:
             if own is not None and own > most:
                 found = f"max {name} is {own:g}, its parent's {most:g}"
                 reader.note(node.place, found, "a max of at most the parent's")
-        if parent is None:
-            for name, most in quota.max.items():
-                if name in total and most > total[name]:
-                    reader.note(node.place, f"max {name} is {most:g}, the cluster has {total[name]:g}", "at most that")
 
 
 def _check_children(reader: _Reader, node: _Node, quotas: Mapping[str, Quota]) -> None:

@@ -113,11 +113,6 @@ def test_the_root_has_one_min_and_max() -> None:
         read_tree({"spec": {"root": quota("root", {GPU: 8}, {GPU: 9})}})
 
 
-def test_the_root_has_no_more_than_the_cluster() -> None:
-    with pytest.raises(UserError, match="the cluster has 64"):
-        read_tree(document(total=100), {GPU: 64.0})
-
-
 def test_every_mistake_is_told_at_once() -> None:
     text = refused(quota("a", {GPU: 9}, {GPU: 8}), quota("a", {GPU: "many"}))
     assert len(text.splitlines()) == 3
