@@ -46,7 +46,6 @@ class _Node(msgspec.Struct):
 
     quota: Quota
     place: str
-    is_unlimited: bool = False
 
 
 class _Reader:
