@@ -225,16 +225,12 @@ class Book:
         )  # fmt: skip
         self._step(entry, Step.STARTING, kept, Change.LET_GO, now)
 
-    def call_back(self, key: str, winner: str, now: float, *, loses_turn: bool = False) -> None:
-        """The cells of a job go to another one, or it has lost them: it waits again at its old place.
-
-        `loses_turn`: it is not due any more.
-        """
+    def call_back(self, key: str, winner: str, now: float) -> None:
+        """The cells of a job go to another one, or it has lost them: it waits again at its old place."""
         entry = self.entries[key]
         self._queues.leaving(key, winner, entry.kept.since_s)
         ran_s = entry.kept.ran_s + max(0.0, now - entry.kept.since_s)
-        due_s = None if loses_turn or not winner else entry.kept.due_s  # as `Queues.evicted` has it
-        kept = entry.kept.followed_by(is_let_go=False, since_s=now, ran_s=ran_s, evicted_for=winner, due_s=due_s)
+        kept = entry.kept.followed_by(is_let_go=False, since_s=now, ran_s=ran_s, evicted_for=winner)
         self._step(entry, Step.LEAVING, kept, Change.CALL_BACK, now)
 
     def keep(self, key: str, **changes: Any) -> None:
@@ -299,7 +295,7 @@ class Book:
         elif entry.step.has_cells and job.state in (JobState.HELD, JobState.LEAVING):
             self.call_back(entry.key, "", now)  # somebody else suspended it
         elif entry.step.has_cells and (_has_grown(entry, entry.unit) or (had is not None and had.vc != entry.unit.vc)):
-            self.call_back(entry.key, GROWN, now, loses_turn=True)
+            self.call_back(entry.key, GROWN, now)
 
     def _release(self, entry: JobRecord, *, is_marked: bool) -> None:
         """Let a job go that is in no queue, if hived holds it: it was marked at its creation, or has been a unit."""
@@ -342,10 +338,10 @@ def _has_grown(entry: JobRecord, unit: Unit) -> bool:
 
 
 def _memo(kept: Kept, now: float, *, is_running: bool) -> Memo:
-    """The part of what is kept that the order depends on."""
+    """The part of what is kept that the order depends on. A job that was called back is due no more."""
     return Memo(
         place=kept.place,
-        due_s=kept.due_s,
+        due_s=kept.due_s if is_running else None,
         started_s=(kept.since_s or now) if is_running else None,
         is_borrowed=kept.is_borrowed,
         is_held=kept.is_held,

@@ -30,7 +30,7 @@ class CallingBack:
 
     def call_back(self, key: str, winner: str, *, loses_turn: bool = False) -> None:
         """A job gives its cells back: its pods are to end, and new ones get none."""
-        self._book.call_back(key, winner, self._now(), loses_turn=loses_turn)
+        self._book.call_back(key, winner, self._now())
         if loses_turn:
             self._queues.lost_turn(key)
         self.called_back(self._book.entries[key])

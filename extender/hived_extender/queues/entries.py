@@ -15,29 +15,18 @@ class Memo(msgspec.Struct, frozen=True, omit_defaults=True):
     ----------
     place : its place in the order, None for `created_s`
     due_s : when its own schedule started it, None if it has not
-    own : the virtual leaves that it has there; may be left out: then it gets some like these
-    vacates : the virtual leaves that it has yet to leave, since another unit has its place
     started_s : when its present run started, None if it does not run
     is_borrowed : the present run is on borrowed cells
-    ran_s : how long it really ran if it has ended before its own schedule ended it
     is_held : `hived hold`
     promised_s : the limit by which it went past the first unit that did not fit, None if it has not
-    reserved : the virtual leaves that are reserved for it as the first that does not fit
-    reserved_s, certainty : when it is to start there, and how sure that is
     """
 
     place: float | None = None
     due_s: float | None = None
-    own: tuple[int, ...] = ()
-    vacates: tuple[int, ...] = ()
     started_s: float | None = None
     is_borrowed: bool = False
-    ran_s: float | None = None
     is_held: bool = False
     promised_s: float | None = None
-    reserved: tuple[int, ...] = ()
-    reserved_s: float | None = None
-    certainty: str = ""
 
 
 @dataclass(slots=True)

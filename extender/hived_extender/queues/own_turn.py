@@ -221,8 +221,8 @@ class OwnTurn:
             self.restored[entry.unit.key] = due_s, own
 
     def restore_all(self, now: float) -> None:
-        """Let units go on here that were here in earlier queues."""
-        for key, (due_s, own) in sorted(self.restored.items(), key=lambda each: (each[1][0], each[0])):
+        """Let units go on here that were here in earlier queues; first those whose leaves are known."""
+        for key, (due_s, own) in sorted(self.restored.items(), key=lambda each: (not each[1][1], each[1][0], each[0])):
             entry = self._table.entries.get(key)
             if entry is not None and key not in self._table.own.runs:
                 self._restore(entry, due_s, own, now)

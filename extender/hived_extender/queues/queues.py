@@ -6,8 +6,6 @@ that are due there, then lends what is left. Facts only note what is to be looke
 
 from collections.abc import Callable, Iterable, Mapping
 
-import numpy as np
-
 from hived.specs import BindInfo, ClusterSpec, PodSpec
 from hived_extender.queues import explaining
 from hived_extender.queues.entries import Entry, Memo, Run
@@ -18,7 +16,7 @@ from hived_extender.queues.places import Place, place_for
 from hived_extender.queues.policies import Rules
 from hived_extender.queues.reasons import Reason
 from hived_extender.queues.reclaim import for_due
-from hived_extender.queues.reservation import Certainty, Expected, Learned, Reservation
+from hived_extender.queues.reservation import Learned
 from hived_extender.queues.room import Claimed, Lent, Pending, Room
 from hived_extender.queues.table import Table
 from hived_extender.queues.units import Order, Unit
@@ -85,16 +83,12 @@ class Queues:
             return
         memo = memo or Memo()
         at = unit.created_s if memo.place is None else memo.place
-        table.entries[unit.key] = entry = Entry(unit, at, table.number(unit), memo.is_held, ran_s=memo.ran_s)
+        table.entries[unit.key] = entry = Entry(unit, at, table.number(unit), memo.is_held)
         entry.promised_s = memo.promised_s
         if memo.due_s is not None:
-            self._own.restored[unit.key] = memo.due_s, memo.own
-        if memo.started_s is not None and memo.ran_s is None:
+            self._own.restored[unit.key] = memo.due_s, ()
+        if memo.started_s is not None:
             table.started(entry, Run(memo.started_s, memo.is_borrowed))
-            if memo.vacates:
-                table.vacating[unit.key] = np.array(memo.vacates, np.int32)
-        if memo.reserved:
-            table.refusals(unit.vc).reservation = _reserved(unit, memo)
         count_waiting(table, entry)
         table.settle(entry)
         table.exchanges.forget()
@@ -256,12 +250,6 @@ class Queues:
         """The virtual leaf cells of a unit in its own schedule, in slot order; empty if it does not run there."""
         return () if (run := self._table.own.runs.get(key)) is None else run.own
 
-    # Restarts
-
-    def dump(self) -> dict[str, Memo]:
-        """What is to be kept of all units, by key; `arrived` takes it."""
-        return {key: _memo_of(self._table, entry) for key, entry in self._table.entries.items()}
-
     # Upkeep
 
     def _forget(self, entry: Entry) -> None:
@@ -273,43 +261,3 @@ class Queues:
         table.settle(entry)
         table.freed()
         count_waiting(table, entry)
-
-
-def rebuilt(
-    spec: ClusterSpec, units: Iterable[tuple[Unit, Memo]], rules: Rules, new_ledger: Callable[[], Ledger] = Unlimited
-) -> Queues:
-    """Queues that go on as earlier ones, from all their units in the order in which they arrived."""
-    queues = Queues(spec)
-    queues.told_rules(rules, new_ledger)
-    for unit, memo in units:
-        queues.arrived(unit, memo)
-    return queues
-
-
-def _memo_of(table: Table, entry: Entry) -> Memo:
-    """All that new queues have to know of a unit. Cost O(its leaves)."""
-    key, run = entry.unit.key, entry.run
-    own, vacates = table.own.runs.get(key), table.vacating.get(key)
-    kept = table.refusals(entry.unit.vc).reservation
-    if kept is not None and kept.key != key:
-        kept = None
-    return Memo(
-        place=None if entry.place == entry.unit.created_s else entry.place,
-        due_s=None if own is None else own.due_s,
-        own=() if own is None else own.own,
-        vacates=() if vacates is None else tuple(vacates.tolist()),
-        started_s=None if run is None else run.start_s,
-        is_borrowed=run is not None and run.is_borrowed,
-        ran_s=entry.ran_s,
-        is_held=entry.is_held,
-        promised_s=entry.promised_s,
-        reserved=() if kept is None else tuple(kept.leaves.tolist()),
-        reserved_s=None if kept is None else kept.start.at_s,
-        certainty="" if kept is None else kept.start.certainty.value,
-    )
-
-
-def _reserved(unit: Unit, memo: Memo) -> Reservation:
-    """The start that earlier queues have reserved."""
-    start = Expected(memo.reserved_s, Certainty(memo.certainty))
-    return Reservation(unit.key, start, np.array(memo.reserved, np.int32))

@@ -9,8 +9,11 @@ from hived.specs import GroupSpec, MemberSpec, PodSpec
 from hived_extender.job_kinds.job import Job, JobRef, JobState
 from hived_extender.queues.book import LATE, Action, Book, Change, Step
 from hived_extender.queues.kept import Kept
+from hived_extender.queues.queues import Queues
 from hived_extender.queues.units import Unit
 from hived_extender.service.stimuli import HoldState
+from tests.extender.queues import small
+from tests.extender.queues.live import Live
 
 REF = JobRef("batch/v1", "Job", "team", "train", "u-1")
 KEY = REF.key
@@ -157,11 +160,16 @@ def test_a_job_that_its_owner_suspends_gives_its_cells_back() -> None:
     assert (case.step, changes(case.write())) == (Step.LEAVING, [Change.CALL_BACK])
 
 
-@pytest.mark.parametrize(("winner", "due_s"), [("Job/team/big", 1.0), ("", None)])
-def test_a_job_that_leaves_for_nobody_is_due_no_more(winner: str, due_s: float | None) -> None:
-    case = Case().running()
-    case.book.call_back(KEY, winner, 5.0)
-    assert case.book.entries[KEY].kept.due_s == due_s
+@pytest.mark.parametrize("job", [HELD, LEAVING, LET_GO], ids=lambda job: job.state.value)
+def test_after_a_restart_a_job_is_due_only_if_it_runs(job: Job) -> None:
+    queues = Queues(small.SPEC)
+    book = Book(queues)
+    book.job_seen(
+        job, small.unit(KEY, at=1.0), Kept(is_let_go=job is LET_GO, due_s=5.0, since_s=5.0, leaf_count=4), 9.0
+    )
+    queues.arrived(small.unit("first"))
+    queues.turn(9.0, Live(small.SPEC))
+    assert (queues.due(KEY) is not None) == (job is LET_GO)
 
 
 def test_a_new_leader_takes_a_job_for_running_that_was_let_go() -> None:

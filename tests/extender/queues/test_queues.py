@@ -7,10 +7,12 @@ from msgspec.structs import replace
 
 from hived.decisions import Bind, Wait
 from hived.errors import UserError
+from hived.groups import nodes_of_slots
+from hived_extender.queues.entries import Memo
 from hived_extender.queues.ledger import TreeLedger
 from hived_extender.queues.policies import Policy, QueueRules, Rules
 from hived_extender.queues.promises import SLACK_S
-from hived_extender.queues.queues import rebuilt
+from hived_extender.queues.queues import Queues
 from hived_extender.queues.reasons import (
     Held,
     Impossible,
@@ -130,13 +132,13 @@ def test_it_leaves_when_it_breaks_its_promise_and_has_a_minute_to_end_by_itself(
 
 def test_a_promise_outlives_a_restart_and_a_limit_that_is_raised_meanwhile() -> None:
     desk = past_the_gang()
-    memos = desk.queues.dump()
-    units = [
-        unit("half", "C", limit_s=1000.0),
-        unit("gang", "C", pods=2, at=1),
-        unit("short", "C", at=2, limit_s=9999.0),
-    ]
-    desk.queues = rebuilt(SPEC, [(each, memos[each.key]) for each in units], Rules(QueueRules(borrows=False)))
+    promised_s = desk.queues.promised("short")
+    after = Queues(SPEC)
+    after.told_rules(Rules(QueueRules(borrows=False)))
+    after.arrived(unit("half", "C", limit_s=1000.0), Memo(due_s=0.0, started_s=0.0))
+    after.arrived(unit("gang", "C", pods=2, at=1))
+    after.arrived(unit("short", "C", at=2, limit_s=9999.0), Memo(due_s=2.0, started_s=2.0, promised_s=promised_s))
+    desk.queues = after
     desk.end("half", 900.0)
     assert desk.leaving == ["short"]
 
@@ -170,16 +172,16 @@ def test_a_small_job_does_not_go_past_because_of_an_estimated_start() -> None:
 
 
 def test_earlier_runs_decide_nothing() -> None:
-    def reserved(learned: Learned | None) -> tuple[list[str], tuple[int, ...]]:
+    def starts(learned: Learned | None) -> list[list[str]]:
         desk = Desk(learned=learned)
         desk.come(unit("c1", "C", 2), unit("c2", "C", 4), unit("c3", "C", 2))
         started = desk.come(unit("gang", "C", 4, at=1), unit("small", "C", 2, at=2, limit_s=9.0))
-        return started, desk.queues.dump()["gang"].reserved
+        return [started, desk.end("c2", 3.0), desk.end("c1", 4.0), desk.end("c3", 5.0)]
 
     kinds: list[Learned | None] = [
         None, lambda *_: (5.0, 9.0), lambda vc, leaves, ran_s: (100.0 / leaves, 200.0),
     ]  # fmt: skip
-    first, *others = map(reserved, kinds)
+    first, *others = map(starts, kinds)
     assert others == [first, first]
 
 
@@ -304,18 +306,17 @@ def test_a_name_that_another_namespace_writes_uses_up_nobodys_limits() -> None:
     assert desk.queues.why("b") == OverUserLimit("ann", 1, waits=False)
 
 
-def test_queues_that_are_rebuilt_go_on_in_the_same_order() -> None:
-    desk = Desk(borrows=True)
-    units = [unit(f"a{i}", at=i, priority=i % 2) for i in range(8)]
-    desk.come(*units)
-    desk.queues.moved("a6", "front")
-    desk.turn()
-    memos = desk.queues.dump()
-    after = rebuilt(SPEC, [(each, memos[each.key]) for each in units], desk.queues._table.rules)
-    after.turn(desk.now, desk.live)
-    assert after.order("A") == desk.queues.order("A")
-    assert [after.own_cells(each.key) for each in units] == [desk.queues.own_cells(each.key) for each in units]
-    assert after.dump() == desk.queues.dump()
+def test_a_job_that_runs_keeps_its_cells_when_one_whose_cells_are_unknown_was_due_before_a_restart() -> None:
+    desk = Desk()
+    desk.come(unit("runs", gpus=2))
+    own = desk.queues.own_cells("runs")
+    after = Queues(SPEC)
+    after.arrived(unit("unknown", gpus=2), Memo(due_s=0.0, started_s=0.0))
+    after.arrived(unit("runs", gpus=2), Memo(due_s=1.0, started_s=1.0))
+    after.runs_on("runs", own)
+    after.turn(2.0, desk.live)
+    assert after.own_cells("runs") == own
+    assert len(after.own_cells("unknown")) == 2
 
 
 def test_a_job_that_stood_aside_waits_in_line_once_another_of_its_user_has_started() -> None:
@@ -419,3 +420,14 @@ def test_a_job_whose_turn_has_come_is_not_ahead_of_it_any_more() -> None:
     assert desk.queues.why("second") == Running(is_borrowed=True, is_due=False)
     desk.end("first", 5.0)
     assert desk.queues.why("second") == Running(is_borrowed=True, is_due=True)
+
+
+def test_a_job_that_is_due_borrows_while_the_hardware_of_its_own_cells_is_bad() -> None:
+    desk = Desk(borrows=True)
+    desk.come(unit("other", "C", priority=-1))
+    desk.come(unit("runs", gpus=2))
+    (node,) = nodes_of_slots(desk.live.state, desk.live.state.groups["runs"])
+    desk.live.set_health(node, False)
+    desk.queues.health(node, False)
+    assert desk.come(unit("due", gpus=2, at=1)) == ["due"]
+    assert desk.queues.why("due") == Running(is_borrowed=True, is_due=True)
