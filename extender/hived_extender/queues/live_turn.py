@@ -12,7 +12,7 @@ from hived.decisions import Bind
 from hived_extender.queues.entries import Entry, Run
 from hived_extender.queues.order import Walk
 from hived_extender.queues.policies import Policy
-from hived_extender.queues.quota_victims import is_refused, quota_victims, victims_within
+from hived_extender.queues.quota_victims import Claimants, is_refused, quota_victims, victims_within
 from hived_extender.queues.reclaim import for_borrower, for_due
 from hived_extender.queues.room import Ask, Claimed, Pending, Room, Victims
 from hived_extender.queues.table import Reclaim, Table
@@ -31,6 +31,7 @@ class LiveTurn:
     def __init__(self, table: Table, room: Room, now: float) -> None:
         self._table, self._room, self._now = table, room, now
         self.orders: list[Order] = []
+        self._claimants = Claimants(table)
         self._shared: Pending | None = None  # for all units without a claim, until something is claimed or left
 
     def run(self, stops: Mapping[str, str]) -> None:
@@ -43,7 +44,9 @@ class LiveTurn:
         self._drop_claims()
         self._serve_due()
         self._settle_borrowed_claims()
+        self._claimants.take_all()
         self._serve_borrowers()
+        self._claimants.give_all()
 
     def _claim_again(self) -> None:
         """Units that earlier queues have told to leave are waited for by the same ones, in the same order."""
@@ -95,7 +98,7 @@ class LiveTurn:
     def _make_room(self, entry: Entry, ask: Ask, *, is_last: bool) -> None:
         """Borrowers leave for a unit that is due. `is_last`: nobody leaves for it any more.
 
-        If its own cells have no hardware then, whoever leaves, any others have to do.
+        If its own cells have no hardware then, whoever leaves, any others have to do, or borrowed ones that are free.
         """
         table, key = self._table, entry.unit.key
         order = [each.unit.key for each in for_due(table.borrowers(), table.shares, self._now)]
@@ -110,6 +113,10 @@ class LiveTurn:
                 self._claim(key, victims.keys, wish)
                 table.claims[key].is_asked = True
                 return
+        lent = Ask(entry.unit, True)
+        may_borrow = is_last and table.may_borrow(entry.unit) and not is_refused(table, entry.unit)
+        if may_borrow and isinstance(self._room.hold(lent, self._pending(key)), Bind):
+            self._start(entry, lent)
 
     # Borrowers
 
@@ -169,6 +176,7 @@ class LiveTurn:
             table.exchanges.evicted(victim, unit.key)
         self._evict(victims, unit.key, FOR_SHARE)
         self._claim(unit.key, victims.keys, ask)
+        self._claimants.take(unit)
 
     # Claims
 
@@ -247,6 +255,7 @@ class LiveTurn:
     def _start(self, entry: Entry, ask: Ask) -> None:
         table, key = self._table, entry.unit.key
         if table.claims.pop(key, None) is not None:
+            self._claimants.give(entry.unit)
             self._shared = None
             table.freed()  # others were refused for the sake of the claim, which may have got other cells
         table.started(entry, Run(self._now, ask.is_borrowed))

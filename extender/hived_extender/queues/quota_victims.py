@@ -9,6 +9,40 @@ from hived_extender.queues.table import Table
 from hived_extender.queues.units import Unit
 
 
+class Claimants:
+    """Borrowers that others leave for: while more are asked about, they count as if they ran.
+
+    So no queue has more leave at once than its share, nor than its quota. Cost: O(claims).
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._units: dict[str, Unit] = {}
+
+    def take_all(self) -> None:
+        """Count those of all claims."""
+        for claim in self._table.claims.values():
+            if claim.ask.is_borrowed:
+                self.take(claim.ask.unit)
+
+    def take(self, unit: Unit) -> None:
+        """Count one more."""
+        self._units[unit.key] = unit
+        self._table.shares.take(unit)
+        _count(self._table, unit, 1)
+
+    def give(self, unit: Unit) -> None:
+        """Count one no more, if it is counted."""
+        if self._units.pop(unit.key, None) is not None:
+            self._table.shares.give(unit)
+            _count(self._table, unit, -1)
+
+    def give_all(self) -> None:
+        """Count none any more."""
+        for unit in list(self._units.values()):
+            self.give(unit)
+
+
 def quota_victims(table: Table, unit: Unit, now: float) -> list[str]:
     """The keys of those that have to leave for a unit that is due, none needlessly; empty if no leaving helps.
 

@@ -134,3 +134,12 @@ def test_nobody_leaves_for_a_borrower_whose_user_has_as_many_jobs_as_the_queue_a
     desk = under_a_full_root(most_running=1)
     desk.come(of_tree("b1", "B", 10))
     assert not desk.leaving
+
+
+def test_a_queue_has_no_more_leave_at_once_than_its_share() -> None:
+    desk = Desk()
+    desk.come(*(unit(f"b{at}", "B", priority=-1, at=at) for at in range(4)))
+    desk.come(*(unit(f"a{at}", "A", priority=-1, at=10 + at, limit_s=100.0 + at) for at in range(4)))
+    assert len(desk.leaving) == 2, "each queue is promised one node of four, and so may borrow one more"
+    assert desk.leave() == ["a0", "a1"]
+    assert not desk.leaving
