@@ -1,5 +1,6 @@
 """The slow, obvious version of a virtual cluster that is alone: a list, sorted anew whenever something happens."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -11,15 +12,19 @@ from hived.events import PodAllocated, PodDeleted, ScheduleRequested
 from hived.scheduler import handle, idle_state
 from hived.specs import ClusterSpec, PodRequest
 from hived.state import State
-from hived_extender.queues.policies import Policy
+from hived.topology import NO_CELL
+from hived_extender.queues.policies import Policy, Rules
 from hived_extender.queues.units import Unit
+from hived_extender.quotas.tree import QuotaTree
+from tests.property.queued_quotas import is_promised, use_of_min
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """A unit, when it came, how long it runs, and from when on everybody knows that.
 
-    `lost_runs`: so many times it is preempted first, before a run would have been over.
+    `known_s` and `run_s` are infinite for one that does not end. `lost_runs`: so many times it is preempted first,
+    before a run would have been over.
     """
 
     unit: Unit
@@ -43,22 +48,47 @@ class _Run:
 class Alone:
     """One virtual cluster without the others. `starts` has the first start of each job that outlasts a grace period."""
 
-    def __init__(self, spec: ClusterSpec, vc: str, policy: Policy, grace_s: float = 0.0) -> None:
+    def __init__(
+        self, spec: ClusterSpec, vc: str, rules: Rules, grace_s: float = 0.0, tree: QuotaTree | None = None
+    ) -> None:
         self.state = idle_state(replace(spec, virtual_clusters={vc: spec.virtual_clusters[vc]}))
-        self.policy, self.grace_s = policy, grace_s
+        self._empty = copy_state(self.state)
+        self.rules, self.tree, self.grace_s = rules, tree, grace_s
+        self.policy = rules.default.policy
         self.waiting: list[Job] = []
         self.running: dict[str, _Run] = {}
         self.starts: dict[str, float] = {}
         self.log: list[tuple[float, str]] = []  # all starts
+        self._leaves = own_leaves(spec, vc)
         self.reserved: tuple[str, tuple[int, ...], float | None] | None = None
 
-    def play(self, jobs: list[Job]) -> dict[str, float]:
-        """All jobs, from the first to the end of the last."""
-        possible = [job for job in jobs if self._find(self.state, job.unit) is not None]
-        coming = sorted(possible, key=lambda job: (job.came_s, job.unit.key))
+    def runs(self, job: Job, since_s: float, leaves: tuple[int, ...]) -> None:
+        """A job runs already, on these virtual leaves of the whole cluster."""
+        here = own_leaves(self.state.spec, job.unit.vc)
+        own = np.array([here[self._leaves.index(leaf)] for leaf in leaves], np.int32)
+        pod = _pod(job.unit)
+        found = handle(self.state, ScheduleRequested(pod, own=own))
+        assert isinstance(found, Bind), found
+        handle(self.state, PodAllocated(pod, found.bind_info))
+        virtual = self.state.groups[job.unit.key].virtual
+        assert virtual is not None
+        assert virtual.tolist() == own.tolist()
+        self.running[job.unit.key] = _Run(job, since_s, 0)
+
+    def play(
+        self, jobs: list[Job], there: Sequence[Job] = (), began_s: float = 0.0, until_s: float = inf
+    ) -> dict[str, float]:
+        """All jobs, from the first to the end of the last, or until then. Some are `there` when it begins."""
+        self.waiting = [job for job in there if self._is_possible(job.unit)]
+        self._serve(began_s)
+        coming = sorted(
+            (job for job in jobs if self._is_possible(job.unit)), key=lambda job: (job.came_s, job.unit.key)
+        )
         while coming or self.running:
             ends = [run.end_s for run in self.running.values()]
             now = min([*ends, *(job.came_s for job in coming[:1])])
+            if now > until_s:
+                break
             assert now < inf, f"{list(self.running)} should have been preempted"
             # what comes at the very moment of an end finds it over
             over = [key for key, run in self.running.items() if run.end_s == now]
@@ -74,12 +104,12 @@ class Alone:
             pass
 
     def _pass(self, now: float) -> bool:
-        """One look at all in order; True if there is to be another: earlier ones may fit elsewhere after a start."""
+        """One look at all in order, up to the first start; True if there was one, which others may fit beside."""
         first: str | None = None
-        closed = has_refused = False
-        for job in sorted(self.waiting, key=lambda each: (-each.unit.priority, each.unit.created_s, each.unit.key)):
-            if closed:
-                break
+        closed = False
+        for job in sorted(self.waiting, key=lambda each: (self._rank(each), each.unit.key)):
+            if closed or not self._is_promised(job.unit):
+                continue
             found = self._find(self.state, job.unit)
             if found is None:
                 if self.policy is Policy.BLOCK:
@@ -89,7 +119,6 @@ class Alone:
                 continue
             leaves, victims = found
             if first is not None and not self._may_pass(job, leaves, now):
-                has_refused = True
                 continue
             for victim in victims:
                 run = self.running[victim]
@@ -98,11 +127,31 @@ class Alone:
                     del self.starts[victim]  # preempted before it would have had its cells
                 self._remove(victim)
             self._start(job, now)
-            if victims or has_refused:
-                return True
+            return True
         if first is None:
             self.reserved = None
         return False
+
+    def _rank(self, job: Job) -> tuple[float, ...]:
+        unit, running = job.unit, self._running()
+        share = 0.0 if self.tree is None else use_of_min(self.tree, unit.queue, running)
+        priority = -float(unit.priority)
+        return (*((priority, share) if self.policy is Policy.HIVED else (share, priority)), unit.created_s)
+
+    def _is_possible(self, unit: Unit) -> bool:
+        """Would it run if nobody else did?"""
+        is_within = self.tree is None or is_promised(self.tree, unit, [])
+        return is_within and self._find(self._empty, unit) is not None
+
+    def _is_promised(self, unit: Unit) -> bool:
+        """May its queue and its user have more, beside all that runs?"""
+        running, most = self._running(), self.rules.of(unit.queue).most_running
+        of_user = sum(one.user == unit.user and one.queue == unit.queue for one in running)
+        is_within = self.tree is None or is_promised(self.tree, unit, running)
+        return is_within and (most is None or of_user < most)
+
+    def _running(self) -> list[Unit]:
+        return [run.job.unit for run in self.running.values()]
 
     def _start(self, job: Job, now: float) -> None:
         pod = _pod(job.unit)
@@ -161,6 +210,15 @@ class Alone:
         if job.unit.limit_s is not None and start is not None and now + job.unit.limit_s <= start:
             return True
         return not np.isin(leaves, reserved).any()
+
+
+def own_leaves(spec: ClusterSpec, vc: str) -> list[int]:
+    """The virtual leaf cells of a virtual cluster, ascending, in the same order whether others are there or not."""
+    topology = idle_state(spec).topology
+    arrays = topology.arrays
+    is_own = (arrays.vc == topology.vc_index[vc]) & (arrays.first_child == NO_CELL)
+    found: list[int] = np.flatnonzero(is_own).tolist()
+    return found
 
 
 def _pod(unit: Unit) -> PodRequest:

@@ -10,7 +10,7 @@ from tests.extender.queues.embedded_jobs import GPU, PREFIX, TREES, Jobs, jobs_o
 ALIBABA, KOORDINATOR = "quota.scheduling.alibabacloud.com/", "quota.scheduling.koordinator.sh/"
 
 
-def config(nodes: int, /, queues: str = "", **virtual_clusters: tuple[int, str]) -> str:
+def config(nodes: int, queues: str = "", /, **virtual_clusters: tuple[int, str]) -> str:
     """Nodes of eight GPUs; of each virtual cluster the nodes and the key `queue`."""
     cells = "".join(f"  - {{cellType: NODE, cellAddress: n{number}}}\n" for number in range(1, nodes + 1))
     parts = "".join(

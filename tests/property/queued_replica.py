@@ -1,0 +1,123 @@
+"""Jobs as the API server has them, and the replica that leads: what survives it is written on the jobs alone."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from hived.specs import ClusterSpec
+from hived_extender.job_kinds.job import Job, JobRef, JobState
+from hived_extender.queues.book import Action, Book
+from hived_extender.queues.kept import Kept
+from hived_extender.queues.ledger import Ledger, TreeLedger, Unlimited
+from hived_extender.queues.policies import Rules
+from hived_extender.queues.queues import Queues
+from hived_extender.queues.tree_use import running_in, usage_of
+from hived_extender.queues.units import Order, Start, Stop, Unit
+from hived_extender.quotas.draining import drained
+from hived_extender.quotas.tree import QuotaTree
+from tests.extender.queues.live import Live
+
+
+@dataclass(slots=True)
+class Course:
+    """A job object, and what really becomes of the job.
+
+    `has_pods`: its pods run, or still end."""
+
+    unit: Unit
+    run_s: float
+    came_s: float
+    state: JobState = JobState.HELD
+    kept: Kept = field(default_factory=Kept)
+    has_pods: bool = False
+    is_deleted: bool = False
+    first_start_s: float | None = None
+    last_start_s: float | None = None
+    end_s: float | None = None
+
+    @property
+    def key(self) -> str:
+        """Of its unit."""
+        return self.unit.key
+
+    @property
+    def is_over(self) -> bool:
+        """Has it ended, or is it gone?"""
+        return self.is_deleted or self.state.is_over
+
+    @property
+    def job(self) -> Job:
+        """As a watch tells it."""
+        return Job(ref_of(self.key), "1", self.unit.created_s, {}, {}, (), self.state)
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How queues are served."""
+
+    rules: Rules
+    tree: QuotaTree | None = None
+
+    def new_ledger(self) -> Ledger:
+        """Counts use by the tree."""
+        return Unlimited() if self.tree is None else TreeLedger(self.tree)
+
+
+@dataclass
+class Replica:
+    """The turns of one term of leadership, as `queues.turns.Turns` takes them."""
+
+    spec: ClusterSpec
+    manner: Manner
+    jobs: Iterable[Course]
+    live: Live
+    bad: Iterable[str]
+    now: float
+    queues: Queues = field(init=False)
+    book: Book = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.queues = Queues(self.spec)
+        self.queues.told_rules(self.manner.rules, self.manner.new_ledger)
+        self.book = Book(self.queues)
+        for course in sorted(self.jobs, key=lambda each: each.key):
+            self.see(course, self.now, has_cells=course.has_pods, is_first=True)
+            self.runs_on(course)
+        for node in self.bad:
+            self.queues.health(node, False)
+
+    def runs_on(self, course: Course) -> None:
+        """The cells of a job are known by its pods."""
+        group = self.live.state.groups.get(course.key)
+        if group is not None and group.virtual is not None:
+            self.queues.runs_on(course.key, tuple(group.virtual.tolist()))
+
+    def see(self, course: Course, now: float, *, has_cells: bool = False, is_first: bool = False) -> None:
+        """A job looks like this now."""
+        self.book.job_seen(course.job, course.unit, course.kept, now, has_cells=has_cells, is_first=is_first)
+
+    def turn(self, now: float, live: Live, call_back: Callable[[str], None]) -> list[Order]:
+        """Jobs above a quota leave, and a turn is taken; `call_back` is told the keys of jobs that leave."""
+        tree = self.manner.tree
+        if tree is not None:
+            for key, quota in drained(usage_of(tree, self.book), running_in(tree, self.book, now)).items():
+                call_back(key)
+                self.book.call_back(key, quota, now)
+                self.queues.lost_turn(key)
+        orders = self.queues.turn(now, live)
+        for order in orders:
+            if isinstance(order, Start):
+                self.book.let_go(order.key, now, is_borrowed=order.is_borrowed, due_s=self.queues.due(order.key))
+            elif isinstance(order, Stop):
+                call_back(order.key)
+                self.book.call_back(order.key, order.winner, now)
+        return orders
+
+    def actions(self, now: float) -> list[Action]:
+        """The calls on jobs that are due."""
+        return self.book.take_actions(now, 1_000)
+
+
+def ref_of(key: str) -> JobRef:
+    """The job of a unit."""
+    kind, namespace, name, uid = key.split("/")
+    return JobRef("batch/v1", kind, namespace, name, uid)
