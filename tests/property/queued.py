@@ -120,7 +120,7 @@ class History:
 
     def _wake_s(self) -> float:
         """When there is to be a turn though nothing happens until then."""
-        moments = [self.now + min(WAKE_S.values()), self.replica.queues.next_own_end_s()]
+        moments = [self.now + WAKE_S, self.replica.queues.next_own_end_s()]
         return min(moment for moment in moments if moment is not None)
 
     def _later(self, after: float, what: str, key: str, detail: object) -> None:
