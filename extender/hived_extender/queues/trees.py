@@ -12,7 +12,7 @@ from typing import Any
 
 from hived.errors import UserError
 from hived_extender.kube.optional_kinds import ObjectKind
-from hived_extender.quotas.reading import misspelt_in, read_tree
+from hived_extender.quotas.reading import NAMESPACE, misspelt_in, names_of, read_tree
 from hived_extender.quotas.tree import QuotaTree
 
 log = logging.getLogger(__name__)
@@ -21,7 +21,6 @@ Object = dict[str, Any]
 
 
 TREES = ObjectKind("scheduling.sigs.k8s.io", "elasticquotatrees", ("v1beta1",))
-NAMESPACE = "kube-system"
 
 INVALID, IGNORED, MISSPELT = "InvalidQuotaTree", "IgnoredQuotaTree", "MisspeltQuotaTree"
 """Reasons of events at trees."""
@@ -33,29 +32,29 @@ class WatchedTree:
     def __init__(self, wake: Callable[[], None], tell: Callable[[Object, str, str], None]) -> None:
         self._wake, self._tell = wake, tell
         self._lock = threading.Lock()
-        self._objects: dict[str, Object] = {}
-        self._told: dict[str, str] = {}
+        self._objects: dict[tuple[str, str], Object] = {}
+        self._told: dict[tuple[str, str], str] = {}
         self.tree: QuotaTree | None = None
         self.item: Object | None = None  # the object that counts, whether it keeps the rules or not
 
     def listed(self, kind: ObjectKind, items: list[Object]) -> None:
         """See `optional_kinds.Told`."""
         with self._lock:
-            self._objects = {_name(item): item for item in items if _namespace(item) == NAMESPACE}
+            self._objects = {names_of(item): item for item in items if _may_count(item)}
         self._read()
 
     def seen(self, kind: ObjectKind, item: Object) -> None:
         """See `optional_kinds.Told`."""
-        if _namespace(item) == NAMESPACE:
+        if _may_count(item):
             with self._lock:
-                self._objects[_name(item)] = item
+                self._objects[names_of(item)] = item
             self._read()
 
     def gone(self, kind: ObjectKind, item: Object) -> None:
         """See `optional_kinds.Told`."""
-        if _namespace(item) == NAMESPACE:
+        if _may_count(item):
             with self._lock:
-                self._objects.pop(_name(item), None)
+                self._objects.pop(names_of(item), None)
             self._read()
 
     def unserved(self, kind: ObjectKind) -> None:
@@ -63,12 +62,10 @@ class WatchedTree:
         self.listed(kind, [])
 
     def why_ignored(self, item: Mapping[str, Any]) -> str:
-        """Why a tree does not count, "" if it does."""
-        if _namespace(item) != NAMESPACE:
-            return f"trees count in namespace {NAMESPACE} only, so this one changes nothing"
-        if self.item is None or _name(self.item) == _name(item):
-            return ""
-        return f"only the oldest tree counts, which is {NAMESPACE}/{_name(self.item)}: change that one, or delete it"
+        """Why a tree of that namespace does not count, "" if it does."""
+        first = names_of(item) if self.item is None else names_of(self.item)
+        counts = f"only the oldest tree counts, which is {'/'.join(first)}: change that one, or delete it"
+        return "" if first == names_of(item) else counts
 
     def _read(self) -> None:
         with self._lock:
@@ -79,24 +76,21 @@ class WatchedTree:
             tree = read_tree(items[0]) if items else None
             news += [(item, "\n".join(misspelt_in(item)), MISSPELT) for item in items[:1]]
         except UserError as error:
-            log.warning("the ElasticQuotaTree is not used", extra={"fields": {"mistakes": error.message}})
             news.append((items[0], error.message, INVALID))
-        before, self._told = self._told, {_name(item): text for item, text, _ in news}
+        before, self._told = self._told, {names_of(item): text for item, text, _ in news}
         for item, text, reason in news:
-            if text and text != before.get(_name(item)):
+            if text and text != before.get(names_of(item)):
+                fields = {"name": names_of(item)[1], "reason": reason, "mistakes": text}
+                log.warning("an ElasticQuotaTree is not as it should be", extra={"fields": fields})
                 self._tell(item, text, reason)
         if tree != self.tree:
             self.tree = tree
             self._wake()
 
 
-def _namespace(item: Mapping[str, Any]) -> str:
-    return str((item.get("metadata") or {}).get("namespace") or "")
+def _may_count(item: Object) -> bool:
+    return names_of(item)[0] == NAMESPACE
 
 
-def _name(item: Mapping[str, Any]) -> str:
-    return str((item.get("metadata") or {}).get("name") or "")
-
-
-def _age(item: Object) -> tuple[str, str]:
-    return item["metadata"].get("creationTimestamp", ""), _name(item)
+def _age(item: Object) -> tuple[str, tuple[str, str]]:
+    return item["metadata"].get("creationTimestamp", ""), names_of(item)

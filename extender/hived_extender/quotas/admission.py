@@ -13,7 +13,7 @@ import msgspec
 from hived.errors import UserError
 from hived.specs import ClusterSpec
 from hived_extender.quotas.backing import fit_warnings
-from hived_extender.quotas.reading import misspelt_in, read_tree
+from hived_extender.quotas.reading import NAMESPACE, misspelt_in, names_of, read_tree
 from hived_extender.quotas.tree import QuotaTree
 
 MOST_WARNINGS = 20
@@ -43,6 +43,8 @@ def judge(
     """
     if old is not None and old.get("spec") == document.get("spec"):
         return Verdict()
+    if names_of(document)[0] not in ("", NAMESPACE):
+        return Verdict(warnings=(f"trees count in namespace {NAMESPACE} only, so this one changes nothing",))
     try:
         tree = read_tree(document)
     except UserError as error:

@@ -16,6 +16,9 @@ from hived_config.quantities import quantity
 from hived_config.reader import closest
 from hived_extender.quotas.tree import ROOT, Quota, QuotaTree
 
+NAMESPACE = "kube-system"
+"""Trees in other namespaces do not count."""
+
 MOST_QUOTAS, MOST_LEVELS, LONGEST_NAME, MOST_MISTAKES = 10_000, 32, 253, 50
 UNLIMITED = 2**31 - 1
 """As much, or more, is no limit; of bytes as many times as much, since 2 GiB is none."""
@@ -183,6 +186,13 @@ def is_unlimited(resource: str, amount: float) -> bool:
     """Is this much of a resource no limit?"""
     is_bytes = resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")
     return amount >= (UNLIMITED * 2**30 if is_bytes else UNLIMITED)
+
+
+def names_of(document: Object) -> tuple[str, str]:
+    """The namespace and the name of an object, "" for what it does not say."""
+    metadata = document.get("metadata")
+    given = metadata if isinstance(metadata, Mapping) else {}
+    return str(given.get("namespace") or ""), str(given.get("name") or "")
 
 
 def read_tree(document: Object) -> QuotaTree:

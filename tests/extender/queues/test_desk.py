@@ -220,9 +220,6 @@ def test_a_tree_of_a_tenants_namespace_does_not_count(jobs: Jobs) -> None:
     jobs.expect(lambda: desk.quotas.tree is not None)
     assert desk.quotas.tree is not None
     assert "root/child-2" in desk.quotas.tree.quotas
-    elsewhere = {"metadata": {"name": "elasticquotatree", "namespace": "default"}}
-    warned = tree_warnings(desk, elsewhere, read_tree(shared_tree(16)))
-    assert warned == ["trees count in namespace kube-system only, so this one changes nothing"]
 
 
 def told(jobs: Jobs, reason: str) -> list[str]:

@@ -44,7 +44,9 @@ def test_every_rule_that_a_tree_breaks_is_named_with_its_place() -> None:
     ]
 
 
-@pytest.mark.parametrize("given", [{}, {"spec": None}, {"spec": {"root": []}}, {"spec": {"root": {"children": 3}}}])
+@pytest.mark.parametrize(
+    "given", [{}, {"spec": None}, {"spec": {"root": []}}, {"spec": {"root": {"children": 3}}, "metadata": [3]}]
+)
 def test_whatever_is_no_tree_is_refused(given: dict[str, Any]) -> None:
     assert "; expected " in judged(given).refusal
 
@@ -68,6 +70,11 @@ def test_a_min_that_is_no_sum_of_cells_is_warned_of_with_the_nearest() -> None:
     (found,) = judged(document(quota(vc, {GPU: 0.5}, {}), total=LARGE)).warnings
     assert found.startswith(f"root/{vc}: min is 0.5 nvidia.com/gpu, and virtual cluster {vc} is promised cells of")
     assert "nearest " in found
+
+
+def test_a_tree_of_another_namespace_is_not_read_and_warned_of() -> None:
+    found = judged({**BROKEN, "metadata": {"namespace": "team"}})
+    assert found == Verdict(warnings=("trees count in namespace kube-system only, so this one changes nothing",))
 
 
 def test_a_word_that_means_nothing_is_warned_of() -> None:
