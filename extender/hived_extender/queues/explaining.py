@@ -105,9 +105,9 @@ def _not_due(table: Table, entry: Entry, now: float) -> Reason:
     has_turn = unit.priority >= 0 and entry.kind not in refusals.never and entry.kind not in refusals.not_promised
     borrowing = table.ahead_refusals.get(entry.kind, "")
     if not has_turn:
-        if table.is_over_users_limit(unit, table.users):
+        if table.live.is_over_users_limit(unit):
             return OverUserLimit(unit.user, rules.most_running or 0, waits=False)
-        refusal, may_borrow = table.live_ledger.refusal(unit), table.may_borrow(unit)
+        refusal, may_borrow = table.live.ledger.refusal(unit), table.may_borrow(unit)
         if refusal is not None:
             alone = table.empty_ledger.refusal(unit)
             return OverQuota(refusal) if alone is None else Impossible(alone.replace(WAIT, TOO_LARGE))

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Protocol
 
+from hived_extender.queues.policies import Rules
 from hived_extender.queues.units import Unit
 from hived_extender.quotas.tree import QuotaTree
 from hived_extender.quotas.usage import Usage
@@ -126,3 +127,26 @@ class TreeLedger:
     def borrows(self, queue: str) -> bool:
         """See `Ledger`: up to its `max`."""
         return queue in self._tree.quotas
+
+
+class Use:
+    """All that runs in the live cluster, or in all own schedules: by quota and by user."""
+
+    def __init__(self, ledger: Ledger, rules: Rules) -> None:
+        self.ledger, self._rules = ledger, rules
+        self._jobs: dict[tuple[str, str, str], int] = {}  # by `Unit.owner`
+
+    def take(self, unit: Unit) -> None:
+        """The unit runs from now on."""
+        self.ledger.take(unit)
+        self._jobs[unit.owner] = self._jobs.get(unit.owner, 0) + 1
+
+    def give(self, unit: Unit) -> None:
+        """It runs no more."""
+        self.ledger.give(unit)
+        self._jobs[unit.owner] -= 1
+
+    def is_over_users_limit(self, unit: Unit) -> bool:
+        """Has its user as many jobs that run as the queue allows?"""
+        most = self._rules.of(unit.queue).most_running
+        return most is not None and self._jobs.get(unit.owner, 0) >= most

@@ -149,8 +149,8 @@ class LiveTurn:
         table, unit, kind = self._table, entry.unit, entry.kind
         refusal = table.ahead_refusals.get(kind)
         if refusal is None:
-            refusal = table.live_ledger.refusal(unit)
-            if refusal is None and table.is_over_users_limit(unit, table.users):
+            refusal = table.live.ledger.refusal(unit)
+            if refusal is None and table.live.is_over_users_limit(unit):
                 refusal = "its user has as many jobs that run as the queue allows"
             ask, shape = Ask(unit, True), table.borrowed_shape(kind)
             if refusal is None and shape not in table.shape_refusals:

@@ -43,7 +43,7 @@ class OwnTurn:
         if run is None:
             return
         table.promised.pop(key, None)
-        table.count_own(run.unit, -1)
+        table.own_use.give(run.unit)
         table.freed_own(run.unit.vc)
         entry = table.entries.get(key)
         if entry is not None:
@@ -158,7 +158,7 @@ class OwnTurn:
         if entry.kind in refusals.not_promised:
             return False
         table, unit = self._table, entry.unit
-        if table.own_ledger.is_within_min(unit) and not table.is_over_users_limit(unit, table.own_users):
+        if table.own_use.ledger.is_within_min(unit) and not table.own_use.is_over_users_limit(unit):
             return True
         refusals.not_promised.add(entry.kind)
         if not table.empty_ledger.is_within_min(unit):
@@ -207,7 +207,7 @@ class OwnTurn:
         for victim in placed.victims:
             self._lose(victim, unit.key)
         table.own.start(unit, placed, max(now, unit.created_s))
-        table.count_own(unit, 1)
+        table.own_use.take(unit)
         promises.note(table, entry, promised_s)
         own = table.own.runs[unit.key]
         if entry.ran_s is not None:
@@ -247,7 +247,7 @@ class OwnTurn:
             return
         table.own.start(unit, placed, due_s)
         promises.note(table, entry, entry.promised_s)
-        table.count_own(unit, 1)
+        table.own_use.take(unit)
         if entry.ran_s is not None:
             table.own.runs[unit.key].end_s = due_s + entry.ran_s
             table.played.setdefault(unit.vc, {})[unit.key] = None

@@ -29,13 +29,13 @@ class Claimants:
         """Count one more."""
         self._units[unit.key] = unit
         self._table.shares.take(unit)
-        _count(self._table, unit, 1)
+        self._table.live.take(unit)
 
     def give(self, unit: Unit) -> None:
         """Count one no more, if it is counted."""
         if self._units.pop(unit.key, None) is not None:
             self._table.shares.give(unit)
-            _count(self._table, unit, -1)
+            self._table.live.give(unit)
 
     def give_all(self) -> None:
         """Count none any more."""
@@ -80,38 +80,30 @@ def least(
     Borrowers that have been told to leave are still counted until they have. Cost: nothing if the unit is within.
     """
     for each in leaving:
-        _count(table, each.unit, -1)
+        table.live.give(each.unit)
     gone: list[Borrower] = []
     for each in candidates:
         if not is_refused(table, unit):
             break
-        _count(table, each.unit, -1)
+        table.live.give(each.unit)
         gone.append(each)
     is_enough = not is_refused(table, unit)
     kept = []
     for each in gone:
-        _count(table, each.unit, 1)
+        table.live.take(each.unit)
         if is_enough and is_refused(table, unit):
-            _count(table, each.unit, -1)
+            table.live.give(each.unit)
             kept.append(each)
     for each in (*kept, *leaving):
-        _count(table, each.unit, 1)
+        table.live.take(each.unit)
     return [each.unit.key for each in kept] if is_enough else None
 
 
 def is_refused(table: Table, unit: Unit) -> bool:
     """Would it be above a quota, or its user's limit?"""
-    return table.live_ledger.refusal(unit) is not None or table.is_over_users_limit(unit, table.users)
+    return table.live.ledger.refusal(unit) is not None or table.live.is_over_users_limit(unit)
 
 
 def _is_related(one: Unit, other: Unit) -> bool:
     """Do their queues have an ancestor in common below the root?"""
     return one.queue.split("/")[:2] == other.queue.split("/")[:2]
-
-
-def _count(table: Table, unit: Unit, sign: int) -> None:
-    if sign > 0:
-        table.live_ledger.take(unit)
-    else:
-        table.live_ledger.give(unit)
-    table.users[unit.owner] = table.users.get(unit.owner, 0) + sign

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from hived.specs import MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec, PodSpec
 from hived.topology import IntArray
 from hived_extender.queues.entries import Entry, Run
-from hived_extender.queues.ledger import Ledger, Unlimited
+from hived_extender.queues.ledger import Ledger, Unlimited, Use
 from hived_extender.queues.order import Kind, Kinds, Line, Rank
 from hived_extender.queues.own_schedule import OwnSchedule
 from hived_extender.queues.policies import Blocks, Policy, Rules
@@ -18,9 +18,6 @@ from hived_extender.queues.reservation import Learned, Reservation
 from hived_extender.queues.room import Ask
 from hived_extender.queues.shares import CELLS, Shares
 from hived_extender.queues.units import Unit
-
-Owner = tuple[str, str, str]
-"""See `Unit.owner`."""
 
 MOST_PLAYED = 10_000
 """Units of a virtual cluster that ran ahead, have ended, and are yet to be played in its own schedule."""
@@ -74,10 +71,8 @@ class Table:
         self.change = 0  # releases, additions and deletions
         self.asked_at = -1  # the count of changes when units that are due were asked about last
         self.running: dict[str, None] = {}
-        self.users: dict[Owner, int] = {}
-        self.own_users: dict[Owner, int] = {}
         self.vacating: dict[str, IntArray] = {}  # virtual leaves of units that leave and have lost their place there
-        self.user_waits: dict[Owner, dict[str, None]] = {}
+        self.user_waits: dict[tuple[str, str, str], dict[str, None]] = {}  # by `Unit.owner`
         self.promised: dict[str, None] = {}  # units that went past the first one by their limit, see `promises`
         self.played: dict[str, dict[str, None]] = {}
         self._borrowers: list[Borrower] | None = None
@@ -126,7 +121,7 @@ class Table:
         if unit.priority < MIN_GUARANTEED_PRIORITY:
             return True
         borrows = self.rules.of(unit.queue).borrows
-        return unit.is_preemptible and (self.live_ledger.borrows(unit.queue) if borrows is None else borrows)
+        return unit.is_preemptible and (self.live.ledger.borrows(unit.queue) if borrows is None else borrows)
 
     def number(self, unit: Unit) -> int:
         """The number of its kind."""
@@ -157,19 +152,18 @@ class Table:
 
     def count_anew(self) -> None:
         """Count all use under the present rules and quotas; nothing is refused any more. Cost O(units)."""
-        self.live_ledger, self.own_ledger, self.empty_ledger = self.new_ledger(), self.new_ledger(), self.new_ledger()
-        total = self.live_ledger.total() or {CELLS: float(self.own.leaf_count)}
+        self.live, self.own_use = (Use(self.new_ledger(), self.rules) for _ in range(2))
+        self.empty_ledger = self.new_ledger()
+        total = self.empty_ledger.total() or {CELLS: float(self.own.leaf_count)}
         self.shares = Shares(total, self._guaranteed, self._weight, self.rules.half_life_s)
-        for counts in (self.users, self.own_users):
-            counts.clear()
         for entry in self.entries.values():
             entry.kind = self.number(entry.unit)
             if entry.run is not None:
-                self._count_run(entry, 1)
+                self.live.take(entry.unit)
                 if not entry.is_leaving:
                     self.shares.take(entry.unit)
         for run in self.own.runs.values():
-            self.count_own(run.unit, 1)
+            self.own_use.take(run.unit)
         self.own_lines.clear()
         self.forget_own_refusals()
         self.ahead, self.waiting = Line(), Line()
@@ -178,7 +172,7 @@ class Table:
         self.freed()
 
     def _guaranteed(self, queue: str) -> Mapping[str, float]:
-        found = self.live_ledger.guaranteed(queue)
+        found = self.live.ledger.guaranteed(queue)
         return {CELLS: float(self.own.promised_leaves(queue))} if found is None else found
 
     def _weight(self, queue: str) -> float:
@@ -188,7 +182,7 @@ class Table:
         """A unit has cells in the live cluster."""
         entry.run = run
         self.running[entry.unit.key] = None
-        self._count_run(entry, 1)
+        self.live.take(entry.unit)
         self.shares.take(entry.unit)
         self.reclaim_refusals.clear()
         self.settle(entry)
@@ -204,28 +198,12 @@ class Table:
         """A unit has no cells any more."""
         if not entry.is_leaving:
             self.shares.give(entry.unit)
-        self._count_run(entry, -1)
+        self.live.give(entry.unit)
         self.running.pop(entry.unit.key, None)
         self.vacating.pop(entry.unit.key, None)
         entry.run, entry.is_leaving, entry.leaving_for = None, False, ""
         self._borrowers = self._leaving = None
         self.freed()
-
-    def _count_run(self, entry: Entry, sign: int) -> None:
-        unit = entry.unit
-        if sign > 0:
-            self.live_ledger.take(unit)
-        else:
-            self.live_ledger.give(unit)
-        self.users[unit.owner] = self.users.get(unit.owner, 0) + sign
-
-    def count_own(self, unit: Unit, sign: int) -> None:
-        """A unit runs in its own schedule, or does no more."""
-        if sign > 0:
-            self.own_ledger.take(unit)
-        else:
-            self.own_ledger.give(unit)
-        self.own_users[unit.owner] = self.own_users.get(unit.owner, 0) + sign
 
     # Refusals
 
@@ -267,7 +245,7 @@ class Table:
 
     def own_rank(self, kind: int) -> Rank:
         """How the first unit of a kind compares with others of its virtual cluster's own schedule."""
-        return self._rank(kind, self.own_ledger.share(self.kind(kind).queue))
+        return self._rank(kind, self.own_use.ledger.share(self.kind(kind).queue))
 
     def ahead_rank(self, kind: int) -> Rank:
         """How the first unit of a kind compares with all that may borrow."""
@@ -296,8 +274,3 @@ class Table:
         if self._leaving is None:
             self._leaving = tuple(key for key in self.running if self.entries[key].is_leaving)
         return self._leaving
-
-    def is_over_users_limit(self, unit: Unit, counts: Mapping[Owner, int]) -> bool:
-        """Has its user as many jobs that run as the queue allows?"""
-        most = self.rules.of(unit.queue).most_running
-        return most is not None and counts.get(unit.owner, 0) >= most
