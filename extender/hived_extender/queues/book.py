@@ -132,6 +132,13 @@ class Book:
         unit = self.entries[key].unit
         return unit.queue if unit is not None else ""
 
+    def leaf_count_of(self, key: str) -> float:
+        """The leaf cells that a queue counts of a job: none in no queue, any number of one that is over."""
+        entry = self.entries.get(key)
+        if entry is None:
+            return math.inf
+        return 0 if entry.unit is None else entry.kept.leaf_count or entry.unit.leaf_count
+
     # Facts
 
     def job_seen(

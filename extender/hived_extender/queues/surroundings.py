@@ -5,7 +5,7 @@ to the queues as differences. Not thread-safe.
 """
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -17,6 +17,7 @@ from hived.state import GroupState
 from hived_extender.queues.queues import Queues
 from hived_extender.recording.operations import STAND_IN
 from hived_extender.service.core import Core
+from hived_extender.service.pods import PodRecord
 
 log = logging.getLogger(__name__)
 
@@ -93,3 +94,16 @@ class Surroundings:
         if name not in self._refused:
             self._refused[name] = None
             log.warning("work of no queue counts nothing", extra={"fields": {"group": name, "reason": error.message}})
+
+
+def groups_within(pods: Iterable[PodRecord], leaf_count: float) -> set[str]:
+    """The groups of a job's pods, of the first ones that have so many leaf cells together.
+
+    Anybody may add pods to a job, and some kinds grow by themselves. Those beyond its size are work of no queue.
+    """
+    found: set[str] = set()
+    for request in (one.request for one in pods if one.is_in_core):
+        if request is not None and (request.spec.group.name in found or leaf_count > 0):
+            found.add(request.spec.group.name)
+            leaf_count -= request.spec.leaf_cell_count
+    return found

@@ -39,7 +39,7 @@ from hived_extender.queues.recording import Records
 from hived_extender.queues.records import unit_key
 from hived_extender.queues.reservation import Learned
 from hived_extender.queues.room import Ask
-from hived_extender.queues.surroundings import Surroundings
+from hived_extender.queues.surroundings import Surroundings, groups_within
 from hived_extender.queues.tree_use import running_in, usage_of
 from hived_extender.queues.units import Evict, Start, Stop, Unit
 from hived_extender.queues.watched import NOT_UNDERSTOOD, Seen
@@ -186,9 +186,8 @@ class Turns:
             found, looked = None, (0 if core is None else core.version, self._names_changed)
             if core is not None and self._looked != looked:
                 self._looked = looked
-                records = (record for job in with_pods for record in jobs.pods_of(job))
-                queued = {record.request.spec.group.name for record in records if record.request is not None}
-                found = self._surroundings.look(core, queued)
+                sizes = ((jobs.pods_of(job), self.book.leaf_count_of(job.key)) for job in with_pods)
+                found = self._surroundings.look(core, {name for each in sizes for name in groups_within(*each)})
             gated = [
                 job.key
                 for job in with_pods

@@ -145,6 +145,17 @@ def test_a_job_that_nobody_may_suspend_loses_its_pods_and_others_their_wait() ->
     assert "x" in queues.let_go()
 
 
+def test_pods_beyond_the_size_of_a_job_are_work_of_no_queue() -> None:
+    queues = QueuesByHand()
+    queues.run("a")
+    queues.cluster.come("more", "a", 4)
+    queues.cluster.ask("more")
+    queues.create("x", 1)
+    queues.look()
+    assert queues.let_go() == ["a"]
+    assert isinstance(queues.turns.queues.why(job("x").key), NotItsTurn)
+
+
 def test_a_job_that_hived_fails_on_stops_no_turn() -> None:
     queues = QueuesByHand()
     queues.create("odd", template=template(nodeSelector={"rack": "\ud800"}))
