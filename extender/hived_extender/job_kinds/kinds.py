@@ -57,6 +57,11 @@ def read(document: Document, made: Document | None = None) -> Job:
     return replace(job, roles=inner.roles, min_count=inner.min_count)
 
 
+def has_roles_elsewhere(job: JobName) -> bool:
+    """Are the pods of a job written in the object that its controller makes?"""
+    return (job.group, job.kind) == (trainer.TRAIN_JOB.group, trainer.TRAIN_JOB.kind)
+
+
 def suspend(job: JobRef, annotations: Mapping[str, str | None] = {}, version: str = "") -> tuple[Write, ...]:
     """Calls that hold a job back again and write these annotations onto it (None removes one); idempotent.
 

@@ -152,8 +152,8 @@ class WatchedJobs:
         if made is not None:
             job = replace(job, roles=made.roles, min_count=made.min_count)
         self.keep(name, job)
-        if job.manager is not None:
-            self._read_maker_again(name, job)
+        if job.manager is not None and kinds.has_roles_elsewhere(job.manager):
+            self._read_maker_again(name, job, job.manager)
         return name
 
     def _read(self, item: Object) -> Job | None:
@@ -174,13 +174,13 @@ class WatchedJobs:
             log.exception("the needs of a job cannot be read", extra={"fields": {"job": str(job.ref)}})
             return Seen(_light(job), None, NOT_UNDERSTOOD)
 
-    def _read_maker_again(self, name: JobName, job: Job) -> None:
+    def _read_maker_again(self, name: JobName, job: Job, maker: JobName) -> None:
         """A job that has its pods in this object can be read now."""
         with self._lock:
             self._made[name] = job
-            makers = [seen.job for seen in self._jobs.values() if seen.job.roles_in == name]
-        for maker in makers:
-            self.keep(maker.ref.job_name, replace(maker, roles=job.roles, min_count=job.min_count))
+            seen = self._jobs.get(maker)
+        if seen is not None and seen.job.roles_in == name:
+            self.keep(maker, replace(seen.job, roles=job.roles, min_count=job.min_count))
 
 
 def _light(job: Job) -> Job:

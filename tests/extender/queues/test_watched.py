@@ -1,0 +1,62 @@
+"""Job objects as the watches tell of them: which are kept, and what is kept of them."""
+
+import gc
+from itertools import permutations
+
+import pytest
+
+from hived_extender.job_kinds import batch, jobset, trainer
+from hived_extender.job_kinds.job import Job, Role
+from hived_extender.job_kinds.needs import Need
+from hived_extender.queues.watched import NOT_UNDERSTOOD, WatchedJobs
+from tests.extender.job_kinds.documents import BATCH, JOB_SET, TRAIN, job_object, owner
+
+TRAIN_SET = job_object(*JOB_SET, ownerReferences=[owner("trainer.kubeflow.org/v1alpha1", "TrainJob")])
+NAME = batch.JOB.name("team", "train")
+
+
+class Case:
+    """Watched jobs, and the pods of each as it was read last."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.read: dict[str, tuple[Role, ...]] = {}
+        self.jobs = WatchedJobs(self._need, lambda: None, lambda job, maker: None)
+
+    def _need(self, job: Job) -> Need | None:
+        if self.error is not None:
+            raise self.error
+        self.read[job.ref.kind] = job.roles
+        return None
+
+
+@pytest.mark.parametrize("order", [*permutations(("train", "set"))])
+def test_a_train_job_has_the_pods_of_its_job_set_whichever_comes_first(order: tuple[str, ...]) -> None:
+    case = Case()
+    for each in order:
+        if each == "train":
+            case.jobs.seen(trainer.TRAIN_JOB, job_object(*TRAIN))
+        else:
+            case.jobs.seen(jobset.JOB_SET, dict(TRAIN_SET))
+    assert [role.name for role in case.read["TrainJob"]] == ["driver", "workers"]
+
+
+def test_nothing_is_kept_of_the_templates_of_jobs_that_another_one_has_made() -> None:
+    case = Case()
+    made = job_object(*BATCH, name="made", ownerReferences=[owner("jobset.x-k8s.io/v1alpha2", "JobSet")])
+    case.jobs.seen(batch.JOB, made)
+    assert [each for each in gc.get_objects() if isinstance(each, Role) and each.name == "made"] == []
+
+
+def test_a_job_that_is_being_deleted_is_known_no_more() -> None:
+    case = Case()
+    case.jobs.seen(batch.JOB, job_object(*BATCH))
+    assert case.jobs.everything() != {}
+    case.jobs.seen(batch.JOB, job_object(*BATCH, deletionTimestamp="2026-11-23T16:00:00Z"))
+    assert case.jobs.everything() == {}
+
+
+def test_a_job_that_hived_fails_to_read_is_in_no_queue_and_says_so() -> None:
+    case = Case(RuntimeError("bug"))
+    case.jobs.seen(batch.JOB, job_object(*BATCH))
+    assert case.jobs.everything()[NAME].problem == NOT_UNDERSTOOD
