@@ -34,6 +34,9 @@ LATE = "others for now, as none of its pods had a node in time"
 REFUSED_S = 4.0
 """The wait after the third refusal in a row: a job that cannot be suspended loses its pods then."""
 
+LEAVE_S = 60.0
+"""So long a controller has to delete the pods of a job that is called back; hived does it then."""
+
 
 class Step(Enum):
     """How far a job has come by our own doing."""
@@ -85,6 +88,11 @@ class JobRecord(msgspec.Struct):
     refusal: str = ""
 
     @property
+    def is_held(self) -> bool:
+        """Is its object suspended, by all that was written onto it?"""
+        return self.job.state is JobState.HELD and self.wanted is None and self.written is None
+
+    @property
     def key(self) -> str:
         """As units have it."""
         return self.job.ref.key
@@ -124,6 +132,7 @@ class Book:
     def __init__(self, queues: Told, start_s: float = math.inf) -> None:
         self._queues, self._start_s = queues, start_s
         self.entries: dict[str, JobRecord] = {}
+        self._leaving: dict[str, None] = {}
         self._todo: dict[str, None] = {}  # keys with something to be written
         self._over_now: list[JobRecord] = []
 
@@ -147,8 +156,8 @@ class Book:
     ) -> None:  # fmt: skip
         """A job looks like this now. `kept` is the state on it; `problem` says why it is no unit.
 
-        `has_cells`: pods of it have cells. One that `is_first`, seen when these turns begin, is left alone then if
-        nobody has ever held it: it ran before there were queues.
+        `has_cells`: pods of it have cells; asked for new jobs, and those that are to leave. One that `is_first`, seen
+        when these turns begin, is left alone then if nobody has ever held it: it ran before there were queues.
         """
         key = job.ref.key
         entry = self.entries.get(key)
@@ -161,7 +170,7 @@ class Book:
             entry = JobRecord(replace(job, roles=()), kept, unit, problem, since_s=now)
             self._new(entry, now, has_cells=has_cells, was_there=is_first and has_cells and not kept.version)
         elif kept.version >= entry.kept.version:
-            self._again(entry, replace(job, roles=()), unit, problem, now)
+            self._again(entry, replace(job, roles=()), unit, problem, now, has_cells=has_cells)
         elif entry.wanted is None and entry.written is None:
             self._want(entry, Change.KEEP)  # somebody has taken away what is kept; news count again once it is there
 
@@ -190,7 +199,7 @@ class Book:
         return back
 
     def left(self, key: str, now: float) -> None:
-        """A job whose object cannot be written has no pods with cells any more: it waits, as if it were suspended."""
+        """A job that was to leave has no pods with cells any more: it waits at its old place."""
         entry = self.entries[key]
         entry.step, entry.since_s, entry.progress = Step.WAITING, now, None
         self._queues.evicted(key, now)
@@ -259,10 +268,12 @@ class Book:
                 due.append(entry.written)
         return due
 
-    def unheard(self) -> list[JobRecord]:
-        """The jobs that are to leave and whose objects were refused several times in a row. Cost O(refused calls)."""
-        found = (self.entries.get(key) for key in self._todo)
-        return [one for one in found if one and one.step is Step.LEAVING and one.backoff.wait_s >= REFUSED_S]
+    def leaving(self, now: float) -> list[tuple[JobRecord, bool]]:
+        """The jobs that are to leave. Has that failed: is the call refused, or does the controller not heed it?"""
+        found = {key: self.entries.get(key) for key in self._leaving}
+        there = {key: one for key, one in found.items() if one is not None and one.step is Step.LEAVING}
+        self._leaving = dict.fromkeys(there)
+        return [(one, one.backoff.wait_s >= REFUSED_S or now >= one.since_s + LEAVE_S) for one in there.values()]
 
     def take_over(self) -> list[JobRecord]:
         """The jobs that have ended since the last call, as they were last."""
@@ -282,20 +293,22 @@ class Book:
         self._queues.arrived(unit, _memo(kept, now, is_running=is_running))
         if is_running:
             entry.step, entry.since_s = (Step.RUNNING if has_cells else Step.STARTING), kept.since_s or now
-        elif entry.job.state is JobState.HELD and kept.is_let_go:
-            self.keep(key, is_let_go=False)  # somebody else suspended it
-        elif entry.job.state is not JobState.HELD:
+        elif entry.job.state is not JobState.HELD or has_cells:
             self._queues.started(key, now, is_borrowed=True)
             self.call_back(key, kept.evicted_for, now)
+        elif kept.is_let_go:
+            self.keep(key, is_let_go=False)  # somebody else suspended it
 
-    def _again(self, entry: JobRecord, job: Job, unit: Unit | None, problem: str, now: float) -> None:
+    def _again(
+        self, entry: JobRecord, job: Job, unit: Unit | None, problem: str, now: float, *, has_cells: bool
+    ) -> None:
         had, entry.job, entry.problem = entry.unit, job, problem
         if unit != had:
             self._asks_for(entry, unit, now)
         if entry.unit is None:
             self._release(entry, is_marked=had is not None or is_marked_held(job.annotations))
             return
-        if entry.step is Step.LEAVING and job.state is JobState.HELD:
+        if entry.step is Step.LEAVING and job.state is JobState.HELD and not has_cells:
             self.left(entry.key, now)
         elif entry.step in (Step.WAITING, Step.LEAVING) and job.state is JobState.LET_GO:
             self._want(entry, Change.CALL_BACK)  # somebody else resumed it
@@ -332,6 +345,8 @@ class Book:
 
     def _step(self, entry: JobRecord, step: Step, kept: Kept, change: Change, now: float) -> None:
         entry.step, entry.kept, entry.since_s, entry.progress = step, kept, now, None
+        if step is Step.LEAVING:
+            self._leaving[entry.key] = None
         self._want(entry, change)
 
     def _want(self, entry: JobRecord, change: Change) -> None:

@@ -48,15 +48,17 @@ class CallingBack:
         if winner == LATE:
             self._book.keep(key, place=self._queues.moved(key, BACK))
 
-    def evict_pods(self, entry: JobRecord) -> None:
-        """A job whose object cannot be suspended leaves all the same: its pods do, and later ones get no cells."""
-        with self._service.runner.look() as machine:
-            pods = [one for one in machine.cache.jobs.pods_of(entry.job.ref) if one.state.is_placed]
-        groups = dict.fromkeys(one.request.spec.group.name for one in pods if one.request is not None)
-        if groups:
-            self.put(GroupsEvicted(tuple(groups), entry.kept.evicted_for))
-        elif not pods:
-            self._book.left(entry.key, self._now())
+    def see_off(self) -> None:
+        """Jobs wait again once their pods are gone, and these are evicted where nobody else makes them leave."""
+        for entry, has_failed in self._book.leaving(self._now()):
+            with self._service.runner.look() as machine:
+                pods = [one for one in machine.cache.jobs.pods_of(entry.job.ref) if one.state.is_placed]
+            left = [one.request for one in pods if one.request is not None and not one.seen.is_leaving]
+            if has_failed and left and entry.job.comes_back:
+                groups = dict.fromkeys(request.spec.group.name for request in left)
+                self.put(GroupsEvicted(tuple(groups), entry.kept.evicted_for))
+            elif not pods and (has_failed or entry.is_held):
+                self._book.left(entry.key, self._now())
 
     def bar(self, job: JobRef) -> None:
         """Have the pods of a job wait until its turn: its owner may have let it go."""

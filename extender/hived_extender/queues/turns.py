@@ -151,7 +151,7 @@ class Turns:
             except UserError as error:
                 problem = error.message
         is_new, had_cells = entry is None, entry is not None and entry.step.has_cells
-        has_cells = is_new and self._has_cells(job.ref)
+        has_cells = (entry is None or entry.step is Step.LEAVING) and self._has_cells(job.ref)
         newest = self._kept(job, entry, earlier)
         self.book.job_seen(job, unit, newest, now, problem, has_cells=has_cells, is_first=is_first)
         entry = self.book.entries.get(job.ref.key)  # none for a job that is over
@@ -197,8 +197,7 @@ class Turns:
             self.book.pods_are_gated(key)
         if found is not None:
             self._surroundings.tell(found)
-        for entry in self.book.unheard():
-            self._back.evict_pods(entry)
+        self._back.see_off()
 
     def told_objects(self, objects: QueueObjects) -> None:
         """Obey the words of users in Queue and QueueUnit objects. Cost O(jobs) if they have changed."""

@@ -34,6 +34,7 @@ class QueuesByHand:
         self.pods: dict[str, list[str]] = {}
         self.news: dict[str, None] = {}  # jobs of which the desk has yet to hear
         self.unwritable: list[str] = []  # jobs that the API server lets nobody suspend
+        self.deaf: list[str] = []  # jobs whose pods go on although they are suspended
         self.turns = self._new_turns()
 
     # The owner and the controllers
@@ -159,8 +160,9 @@ class QueuesByHand:
         if action.change is Change.LET_GO:
             state = JobState.LET_GO
         elif action.change is Change.CALL_BACK:
-            self.delete_pods(name)
             state = JobState.HELD
+            if name not in self.deaf:
+                self.delete_pods(name)
         annotations = written(action.kept, action.job.uid, Prover())
         self.jobs[name] = replace(seen, job=replace(seen.job, state=state, annotations=annotations))
         self.news[name] = None

@@ -298,16 +298,38 @@ def test_a_new_leader_calls_a_job_back_that_has_grown_while_nobody_led() -> None
     assert changes(case.write()) == [Change.CALL_BACK]
 
 
-def test_a_job_whose_call_back_is_refused_three_times_is_named_and_waits_once_its_pods_are_gone() -> None:
+def test_a_call_back_has_failed_once_it_is_refused_three_times() -> None:
     case = Case().running()
     case.book.call_back(KEY, "Job/team/big", 5.0)
-    unheard = []
     for now in (5.0, 6.0, 8.0):
-        unheard.append(case.book.unheard())
+        assert [has_failed for _, has_failed in case.book.leaving(now)] == [False]
         case.write(now, error="too long")
-    assert (unheard, [each.key for each in case.book.unheard()]) == ([[], [], []], [KEY])
+    assert [has_failed for _, has_failed in case.book.leaving(8.0)] == [True]
     case.book.left(KEY, 9.0)
-    assert (case.step, case.told.names[-2:]) == (Step.WAITING, ["evicted", "changed"])
+    assert (case.step, case.told.names[-2:], case.book.leaving(9.0)) == (Step.WAITING, ["evicted", "changed"], [])
+
+
+def test_a_call_back_has_failed_a_minute_later() -> None:
+    case = Case().running()
+    case.book.call_back(KEY, "Job/team/big", 5.0)
+    case.write()
+    assert [has_failed for now in (64.0, 65.0) for _, has_failed in case.book.leaving(now)] == [False, True]
+
+
+def test_a_job_that_is_suspended_leaves_for_as_long_as_its_pods_have_cells() -> None:
+    case = Case().running()
+    case.book.call_back(KEY, "Job/team/big", 5.0)
+    case.write()
+    case.seen(HELD, has_cells=True)
+    assert case.step is Step.LEAVING
+    case.seen(HELD)
+    assert case.step is Step.WAITING
+
+
+def test_a_new_leader_has_a_suspended_job_leave_whose_pods_still_have_cells() -> None:
+    case = Case()
+    case.seen(HELD, Kept(version=3, evicted_for="Job/team/big"), has_cells=True)
+    assert (case.step, changes(case.write())) == (Step.LEAVING, [Change.CALL_BACK])
 
 
 def test_jobs_that_lost_their_cells_are_named() -> None:

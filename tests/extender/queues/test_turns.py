@@ -7,6 +7,7 @@ import pytest
 
 from hived.groups import virtual_leaves
 from hived_config.queueing import START_S
+from hived_extender.queues.book import LEAVE_S
 from hived_extender.queues.reasons import NotItsTurn
 from hived_extender.queues.turns import ASK_ALL_S
 from hived_extender.queues.watched import NOT_UNDERSTOOD
@@ -143,6 +144,22 @@ def test_a_job_that_nobody_may_suspend_loses_its_pods_and_others_their_wait() ->
     queues.look()
     queues.look()
     assert "x" in queues.let_go()
+
+
+def test_pods_that_go_on_although_their_job_is_suspended_are_evicted_after_a_minute() -> None:
+    queues = QueuesByHand()
+    queues.run("a", "b")
+    queues.deaf.append("a")
+    queues.create("x", 2, priority=1)
+    queues.look()
+    queues.look()
+    assert (queues.let_go(), queues.order()) == ([], ["x", "b"])
+    queues.now += LEAVE_S
+    queues.look()
+    assert queues.cluster.kube.leaving == [("evicted", "a-0")]
+    queues.delete_pods("a")
+    queues.look()
+    assert (queues.let_go(), queues.order()) == (["x"], ["a", "b"])
 
 
 def test_pods_beyond_the_size_of_a_job_are_work_of_no_queue() -> None:
