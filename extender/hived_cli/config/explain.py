@@ -16,6 +16,8 @@ from hived_config.decision_rules import value_of
 from hived_config.division import DividedChain, divide
 from hived_config.document import read_text
 from hived_config.loader import load_text
+from hived_config.queueing import Queueing, QueueOfVc
+from hived_config.reader import printable
 from hived_extender.client.config_client import ConfigClient
 from hived_extender.client.inspection import Inspector
 
@@ -29,8 +31,9 @@ def command(path: Path | None, inspector: Inspector, form: str) -> None:
 
     Every level of a chain shows how many cells there are, the leaves below each, and how many whole cells are spare. It
     also shows how many cells each virtual cluster is promised (with * pinned ones). A list of who may use each virtual
-    cluster follows, and the rules of decisions if they are others than HiveD's. A FILE is a configuration, a DIR one of
-    OpenPAI's with a services-configuration.yaml; without either, the configuration of the running service is drawn.
+    cluster follows, the rules of decisions if they are others than HiveD's, and those of queues if jobs wait in some. A
+    FILE is a configuration, a DIR one of OpenPAI's with a services-configuration.yaml; without either, the
+    configuration of the running service is drawn.
 
     \b
     Examples:
@@ -50,6 +53,7 @@ def command(path: Path | None, inspector: Inspector, form: str) -> None:
             "rules": value_of(configuration.cluster.rules),
             "chains": [_as_json(chain, vcs) for chain in chains],
             "access": access_as_json(configuration.rules.access, vcs),
+            "queues": _queues_as_json(configuration.rules.queueing, vcs),
         }
         click.echo(as_json(answer))
     else:
@@ -57,6 +61,8 @@ def command(path: Path | None, inspector: Inspector, form: str) -> None:
         click.echo("\n" + draw_access(configuration.rules.access, vcs))
         if configuration.cluster.rules is not Rules.HIVED:
             click.echo("\n" + _draw_rules(configuration.cluster))
+        if configuration.rules.queueing.is_enabled:
+            click.echo("\n" + _draw_queues(configuration.rules.queueing, vcs))
 
 
 def _draw_rules(cluster: ClusterSpec) -> str:
@@ -65,6 +71,26 @@ def _draw_rules(cluster: ClusterSpec) -> str:
     named = {"combine": [vc.name for vc in vcs if vc.combines], "sparing": [vc.name for vc in vcs if vc.spares]}
     keys = [f"  {key}: {', '.join(names)}" for key, names in named.items() if names]
     return "\n".join([f"rules: {value_of(cluster.rules)}", *keys])
+
+
+def _queues_as_json(queueing: Queueing, vcs: list[str]) -> dict[str, Any]:
+    own = {vc: queueing.of(vc).as_json() for vc in vcs} if queueing.is_enabled else {}
+    return {**queueing.as_json(), "virtualClusters": own}
+
+
+def _draw_queues(queueing: Queueing, vcs: list[str]) -> str:
+    """The rules of queues, and a line for each virtual cluster."""
+    half_life = f", past use counts half after {queueing.half_life_s / 60:g} minutes" if queueing.half_life_s else ""
+    return "\n".join(
+        [f"queues: policy {queueing.policy.value}{half_life}", *(_queue(vc, queueing.of(vc)) for vc in vcs)]
+    )
+
+
+def _queue(vc: str, own: QueueOfVc) -> str:
+    words = [f"borrows idle cells by weight {own.weight:g}" if own.borrows else "does not borrow"]
+    words += [] if own.most_running is None else [f"at most {own.most_running} running per user"]
+    words += [] if own.most_waiting is None else [f"at most {own.most_waiting} waiting per user"]
+    return f"  {printable(vc)}: {', '.join(words)}"
 
 
 def _read(path: Path | None, inspector: Inspector) -> tuple[str, str]:

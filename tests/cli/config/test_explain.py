@@ -114,6 +114,23 @@ def test_a_folder_without_a_configuration_is_refused(tmp_path: Path) -> None:
     assert "has no configuration: expected services-configuration.yaml" in result.stderr
 
 
+def test_the_queue_of_each_virtual_cluster_is_named_where_jobs_wait(tmp_path: Path) -> None:
+    text = (SAMPLES / "two-machines.yaml").read_text()
+    queue = "{borrow: true, weight: 2, maxRunningPerUser: 3, maxWaitingPerUser: 9}"
+    file = tmp_path / "f.yaml"
+    for is_enabled in ("false", "true"):
+        head = f"queues: {{enabled: {is_enabled}, halfLifeMinutes: 90}}\n"
+        file.write_text(head + text.replace("  research:\n", f"  research:\n    queue: {queue}\n"))
+        assert ("queues: policy" in explain(file).output) is (is_enabled == "true")
+    drawn = explain(file).output.splitlines()
+    at = drawn.index("queues: policy hived, past use counts half after 90 minutes")
+    said = "borrows idle cells by weight 2, at most 3 running per user, at most 9 waiting per user"
+    assert f"  research: {said}" in drawn[at + 1 :]
+    assert any(line.endswith(": does not borrow") for line in drawn[at + 1 :])
+    queues = json.loads(explain(file, "--format", "json").output)["queues"]
+    assert (queues["enabled"], queues["virtualClusters"]["research"]["maxRunningPerUser"]) == (True, 3)
+
+
 def test_scripts_get_json() -> None:
     answer = json.loads(explain(SAMPLES / "racks.yaml", "--format", "json").output)
     (chain,) = answer["chains"]
