@@ -14,6 +14,7 @@ from hived_cli.helpers.connecting import asks_api_server, asks_service
 from hived_cli.helpers.documents import as_yaml
 from hived_cli.helpers.forecasts import UNCHECKED, check_access, check_taken, print_forecasts
 from hived_cli.helpers.outcomes import NEVER, RUNS
+from hived_cli.helpers.unqueued import unqueued
 from hived_cli.helpers.waits import listed
 from hived_config.loader import Configuration
 from hived_extender.client.inspection import Inspector
@@ -125,7 +126,10 @@ def command(
     if kube is None or dry_run:
         raise SystemExit(_foretell(inspector, kube, submission, jobs, output))
     unasked = "" if unchecked else _check_taken(inspector, found, jobs, submission.namespace)
-    _tell_created(create_jobs(kube, submission, jobs), jobs, output, is_alone=not watch and not is_embedded(kube))
+    created = create_jobs(kube, submission, jobs)
+    _tell_created(created, jobs, output, is_alone=not watch and not is_embedded(kube))
+    if found is not None and found.rules.queueing.is_enabled and (said := unqueued(jobs, created.pods)):
+        click.echo(f"Warning: {said}", err=True)
     if unasked:
         click.echo(f"Not checked whether hived takes these pods: {unasked}", err=True)
     if watch:

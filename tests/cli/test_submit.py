@@ -796,3 +796,42 @@ def test_an_embedded_cluster_runs_the_policies_of_jobs_by_itself(kube, write):
             before = uids(client)
             client.delete_pod("default", "vc-worker-1")
             expect_soon(lambda: uids(client).get("vc-worker-0", before["vc-worker-0"]) != before["vc-worker-0"])
+
+
+PLAIN_JOB = """\
+apiVersion: batch/v1
+kind: Job
+metadata: {name: plain}
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+      - {name: main, image: x, resources: {limits: {nvidia.com/gpu: 1}}}
+"""
+
+
+def test_pods_that_pass_the_queues_are_warned_of_with_a_remedy(run, write, job):
+    with_queues = write(f"rules: 2\nqueues: {{enabled: true}}\n{CONFIGURATION}", "queues.yaml")
+    result = run(write(PLAIN_JOB, "plain.yaml"), job, "--config", with_queues, "--vc", "research")
+    assert result.exit_code == 0
+    assert "jobs wait in queues here, and pods of hived submit do not" in result.stderr
+    assert "kubectl apply the file of plain, and create the pods with the scheduling gate" in result.stderr
+
+
+def test_pods_that_wait_in_a_queue_or_shall_not_are_not_warned_of(run, write):
+    with_queues = write(f"rules: 2\nqueues: {{enabled: true}}\n{CONFIGURATION}", "queues.yaml")
+    gated = PLAIN_JOB.replace("plain", "gated").replace(
+        "      restartPolicy",
+        "      schedulingGates: [{name: hivedscheduler.microsoft.com/queue}]\n      restartPolicy",
+    )
+    off = PLAIN_JOB.replace("plain", "off").replace(
+        "    spec:\n", '    metadata: {annotations: {hivedscheduler.microsoft.com/queue: "off"}}\n    spec:\n', 1
+    )
+    for name, text in (("gated", gated), ("off", off)):
+        result = run(write(text, f"{name}.yaml"), "--config", with_queues, "--vc", "research")
+        assert (result.exit_code, "queues" in result.stderr) == (0, False), result.stderr
+
+
+def test_nobody_is_warned_of_queues_where_there_are_none(run, write, configuration):
+    assert "queues" not in run(write(PLAIN_JOB), "--config", configuration, "--vc", "research").stderr
