@@ -287,9 +287,9 @@ class Turns:
         self._names_changed += 1
         self._events.gone(job.key)
         self._back.put(JobsBarred(freed=(name,)))  # a later job of the name may be in no queue
-        if self._refs.pop(job.key, None) is not None:
-            self.book.job_gone(job, now)
-            self._back.put(HoldDropped(job.key))
+        self._refs.pop(job.key, None)
+        self.book.job_gone(job, now)
+        self._back.put(HoldDropped(job.key))
 
     def _kept(self, job: Job, entry: JobRecord | None, earlier: "Turns | None") -> Kept:
         """The state that is kept on a job. Its owner may write an older one again, which an earlier term knows better.

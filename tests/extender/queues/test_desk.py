@@ -319,6 +319,13 @@ def test_a_job_in_no_queue_is_told_why_in_an_event(jobs: Jobs) -> None:
     assert jobs.reason("wrong").startswith("role wrong: ")
 
 
+def test_a_job_in_no_queue_is_forgotten_once_it_is_deleted(jobs: Jobs) -> None:
+    jobs.create("wrong", "nowhere")
+    jobs.expect(lambda: jobs.state("wrong") == "Refused")
+    jobs.delete("wrong")
+    jobs.expect(lambda: jobs.state("wrong") == "")
+
+
 def test_a_job_that_can_never_run_is_told_so_in_an_event_when_it_is_first(jobs: Jobs) -> None:
     jobs.create("large", "b", pods=2)
     jobs.expect(lambda: job_events(jobs, "large") == ["Enqueued", "Refused"])
