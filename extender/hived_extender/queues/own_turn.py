@@ -147,6 +147,8 @@ class OwnTurn:
         """
         kept = first or refusals.reservation
         is_again = bool(placed.victims) or (first is not None and bool(first.passed))
+        if first is not None and not self._is_promised(self._table.entries[first.key], refusals):
+            is_again = True  # this very start has taken the rest of its quota, or of its user's limit
         if kept is not None:
             kept.passed.clear()
         if is_again:

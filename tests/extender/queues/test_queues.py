@@ -431,3 +431,10 @@ def test_a_job_that_is_due_borrows_while_the_hardware_of_its_own_cells_is_bad() 
     desk.queues.health(node, False)
     assert desk.come(unit("due", gpus=2, at=1)) == ["due"]
     assert desk.queues.why("due") == Running(is_borrowed=True, is_due=True)
+
+
+def test_a_job_whose_user_may_have_no_more_keeps_nobody_from_going_past() -> None:
+    desk = Desk(most_running=1)
+    desk.come(unit("runs", "C", user="cid", limit_s=50.0))
+    gang, short = unit("gang", "C", pods=2, at=1, user="ann"), unit("short", "C", 1, at=2, user="ann", limit_s=5.0)
+    assert desk.come(gang, short, unit("other", "C", 2, at=3, user="bob")) == ["short", "other"]
