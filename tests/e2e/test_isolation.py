@@ -15,13 +15,10 @@ from hived_extender.pods.admission import VARIABLES
 from hived_extender.pods.annotations import LEAF_CELL_ISOLATION
 from hived_extender.pods.asks import DEVICE_REQUESTS
 from hived_extender.pods.wire import ENABLE_LIMIT
-from tests.e2e.certificates import LOOPBACK
 from tests.e2e.cluster import RealCluster
 from tests.e2e.plane import ControlPlane
 from tests.e2e.pods import POD_LIST, Json, configuration, is_bound, pod
-from tests.e2e.processes import free_port
-from tests.extender.deploy.rules import of_kind
-from tests.programs import output_of
+from tests.e2e.webhooks import webhook
 
 GPU = "nvidia.com/gpu"
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/hived"
@@ -29,17 +26,11 @@ CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurat
 
 @pytest.fixture
 def cluster(plane: ControlPlane, tmp_path: Path) -> Iterator[RealCluster]:
-    """A cluster with the webhook, configured as `hived manifests` does but for the address: there are no Services."""
-    file, folder, port = configuration(tmp_path, {"a": 1}, gpus=4), tmp_path / "certificates", free_port()
+    """A cluster with the webhook."""
+    file = configuration(tmp_path, {"a": 1}, gpus=4)
     file.write_text(file.read_text().replace("  a:\n", "  a:\n    namespaces: [default]\n"))
-    output_of("certificates", "--out", str(folder))
-    printed = yaml.safe_load_all(output_of("manifests", "--config", str(file), "--webhook", str(folder / "ca.crt")))
-    ((_, document),) = of_kind(list(printed), "MutatingWebhookConfiguration")
-    del document["webhooks"][0]["clientConfig"]["service"]
-    document["webhooks"][0]["clientConfig"]["url"] = f"https://{LOOPBACK}:{port}{MUTATE_PATH}"
-    options = [f"--webhook-port={port}", f"--webhook-tls-cert-file={folder / 'tls.crt'}"]
-    options.append(f"--webhook-tls-private-key-file={folder / 'tls.key'}")
-    with RealCluster(plane, file, serve_options=tuple(options)) as running:
+    document, options = webhook("MutatingWebhookConfiguration", MUTATE_PATH, file, tmp_path / "certificates")
+    with RealCluster(plane, file, serve_options=options) as running:
         plane.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(document))
         try:
             plane.wait_for("the webhook to be asked", lambda: is_asked(plane))

@@ -1,19 +1,23 @@
 """Jobs wait as jobs on a real control plane, beside Kubernetes' Job controller, with rights and kinds that we ship."""
 
+import json
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from subprocess import CalledProcessError
 from typing import Any
 
 import pytest
 
 from hived_extender.deploy.installation import kinds_of_queues
+from hived_extender.http.webhook import VALIDATE_PATH
 from hived_extender.job_kinds.gates import GATE
 from hived_extender.kube.client import KubeError
 from tests.e2e.cluster import RealCluster
 from tests.e2e.kueue_kinds import DEFINITIONS
 from tests.e2e.plane import ControlPlane
 from tests.e2e.pods import configuration
+from tests.e2e.webhooks import webhook
 from tests.expecting import expect_soon
 
 Json = dict[str, Any]
@@ -23,6 +27,7 @@ REPLICA_SETS = "/apis/apps/v1/namespaces/default/replicasets"
 UNITS = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/queueunits"
 QUEUES = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/kube-queue/queues"
 TREES = "/apis/scheduling.sigs.k8s.io/v1beta1/namespaces/kube-system/elasticquotatrees"
+VALIDATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 GPU = "nvidia.com/gpu"
 
 
@@ -57,6 +62,21 @@ def hived(plane: ControlPlane, kinds: None, tmp_path: Path) -> Iterator[RealClus
             plane.kubectl("delete", "job", job["metadata"]["name"], "--wait=true")
         for tree in plane.kube.get(TREES)["items"]:
             plane.kube.delete(f"{TREES}/{tree['metadata']['name']}")
+
+
+def tree(least: Json, most: Json, lend: str = "") -> Json:
+    """A quota tree whose only leaf, of virtual cluster b, has jobs of the default namespace."""
+    large = {"cpu": 999900, GPU: 999900}
+    attributes = {"hivedscheduler.microsoft.com/virtual-cluster": "b"}
+    if lend:
+        attributes["alibabacloud.com/lendlimit"] = lend
+    child = {"name": "child-2", "min": least, "max": most, "namespaces": ["default"], "attributes": attributes}
+    return {
+        "apiVersion": "scheduling.sigs.k8s.io/v1beta1",
+        "kind": "ElasticQuotaTree",
+        "metadata": {"name": "elasticquotatree", "namespace": "kube-system"},
+        "spec": {"root": {"name": "root", "min": large, "max": large, "children": [child]}},
+    }
 
 
 class Jobs:
@@ -118,16 +138,12 @@ def test_a_borrower_is_called_back_for_the_owner(jobs: Jobs) -> None:
     jobs.create("owner", "b")
     expect_soon(lambda: jobs.runs("owner"))
     expect_soon(lambda: jobs.waits("ahead"))
+    assert (jobs.runs("own"), jobs.runs("owner")) == (True, True), "jobs on their own cells run on"
 
 
 def test_a_quota_lets_one_job_run_at_a_time(jobs: Jobs) -> None:
-    large = {"cpu": 999900, GPU: 999900}
     own = {"kube-queue/max-jobs": 1, GPU: 10000}
-    attributes = {"hivedscheduler.microsoft.com/virtual-cluster": "b"}
-    child = {"name": "child-2", "min": own, "max": own, "namespaces": ["default"], "attributes": attributes}
-    root = {"name": "root", "min": large, "max": large, "children": [child]}
-    tree = {"apiVersion": "scheduling.sigs.k8s.io/v1beta1", "kind": "ElasticQuotaTree", "spec": {"root": root}}
-    jobs.kube.create(TREES, {**tree, "metadata": {"name": "elasticquotatree"}})
+    jobs.kube.create(TREES, tree(own, own))
     jobs.create("one", "b", gpus=1)
     expect_soon(lambda: jobs.runs("one"))
     jobs.create("two", "b", gpus=1)
@@ -135,6 +151,59 @@ def test_a_quota_lets_one_job_run_at_a_time(jobs: Jobs) -> None:
     assert jobs.waits("two")
     jobs.kube.delete(f"{TREES}/elasticquotatree")
     expect_soon(lambda: jobs.runs("two"))
+    assert jobs.runs("one"), "without the tree nothing limits them"
+
+
+@pytest.fixture
+def checked(plane: ControlPlane, kinds: None, tmp_path: Path) -> Iterator[RealCluster]:
+    """hived with queues, which the API server asks about every tree; no tree is left afterwards."""
+    file = configuration(tmp_path, {"a": 1, "b": 1}, gpus=4, rules=2, queues={"enabled": True})
+    document, options = webhook("ValidatingWebhookConfiguration", VALIDATE_PATH, file, tmp_path / "certificates")
+    with RealCluster(plane, file, serve_options=options) as cluster:
+        plane.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(document))
+        try:
+            plane.wait_for("the API server to ask about trees", lambda: not is_taken(plane, {GPU: 2}, {GPU: 1}))
+            yield cluster
+        finally:
+            plane.kube.delete(f"{VALIDATIONS}/{document['metadata']['name']}")
+            plane.wait_for("nobody to be asked", lambda: is_taken(plane, {GPU: 2}, {GPU: 1}))
+            for each in plane.kube.get(TREES)["items"]:
+                plane.kube.delete(f"{TREES}/{each['metadata']['name']}")
+            for each in plane.kube.get(JOBS)["items"]:
+                plane.kubectl("delete", "job", each["metadata"]["name"], "--wait=true")
+
+
+def is_taken(plane: ControlPlane, least: Json, most: Json) -> bool:
+    """Would the API server store a tree with such a leaf?"""
+    try:
+        plane.kube.create(f"{TREES}?dryRun=All", {**tree(least, most), "metadata": {"name": "trial"}})
+    except KubeError:
+        return False
+    return True
+
+
+def test_the_api_server_stores_no_tree_that_breaks_rules_and_says_every_mistake(
+    plane: ControlPlane, checked: RealCluster
+) -> None:
+    with pytest.raises(CalledProcessError) as refused:
+        plane.kubectl("create", "-f", "-", stdin=json.dumps(tree({GPU: 4}, {GPU: 3}, lend="many")))
+    assert "min nvidia.com/gpu is 4, more than max 3" in refused.value.stderr
+    assert "alibabacloud.com/lendlimit" in refused.value.stderr
+    assert plane.kube.get(TREES)["items"] == []
+
+
+def test_who_lowers_a_quota_below_its_use_is_warned_and_trees_pass_while_nobody_answers(
+    plane: ControlPlane, checked: RealCluster
+) -> None:
+    jobs = Jobs(plane)
+    plane.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(tree({GPU: 4}, {GPU: 4})))
+    jobs.create("train", "b")
+    expect_soon(lambda: jobs.runs("train"))
+    lowered = plane.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(tree({GPU: 2}, {GPU: 2})))
+    assert "jobs that run use 2 nvidia.com/gpu more than its max" in lowered.stderr
+    assert "Job/default/train" in lowered.stderr
+    checked.services[0].stop()
+    assert is_taken(plane, {GPU: 4}, {GPU: 3}), "nobody should need hived to change an object"
 
 
 def test_a_gang_of_plain_pods_waits_at_its_gate_and_is_called_back_if_it_is_made_anew(
