@@ -53,7 +53,8 @@ def test_a_job_is_held_by_the_keyboard_alone(browser: Browser, team_url: str) ->
         page.wait_until(f"document.readyState === 'complete' && {MAIN}.includes('Held at place 2')")
         page.evaluate(f"document.querySelector({button('release')!r}).focus()")
         page.press("Enter")
-        page.wait_until(f"document.readyState === 'complete' && {MAIN}.includes('Waiting at place 2')")
+        page.wait_until(f"document.readyState === 'complete' && !{MAIN}.includes('Held at place 2')")
+        assert "Waiting at place 2" in page.evaluate(MAIN)
 
 
 def test_a_job_before_which_none_can_be_moved_is_told(browser: Browser, team_url: str) -> None:

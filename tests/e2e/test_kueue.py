@@ -73,6 +73,7 @@ def test_states_are_written_with_the_rights_that_we_ship(hived: RealCluster, kue
     kueue.queue("job-odd", pod_set(made_of=template(virtual_cluster="nobody")))
     kueue.reserve("job-odd")
     kueue.expect("job-odd", "Rejected", "set it to a virtual cluster: a, b")
+    assert kueue.check("job-odd")["state"] == "Rejected"
 
 
 def test_a_job_runs_on_the_cells_that_were_held_for_it(hived: RealCluster, kueue: KueueByHand) -> None:
@@ -89,6 +90,7 @@ def test_a_job_runs_on_the_cells_that_were_held_for_it(hived: RealCluster, kueue
     for name in names:
         kueue.kube.delete(f"{kueue.pods}/{name}")
     kueue.expect("job-next", "Ready")
+    assert kueue.check("job-next")["message"].startswith("cells are held: 1 pod")
 
 
 @pytest.mark.parametrize(

@@ -56,27 +56,39 @@ def runs(racks: Racks) -> bool:
     return len([one for one in racks.bound("train") if one.devices]) == COUNT
 
 
-def take_its_course(racks: Racks, document: Json) -> None:
-    """Create it held, let it go, call it back and let it go again; its controller has to follow each time."""
+COURSE = [JobState.HELD, JobState.LET_GO, JobState.HELD, JobState.LET_GO]
+"""Of a job that waits, runs, is called back and runs again."""
+
+
+def take_its_course(racks: Racks, document: Json) -> list[JobState]:
+    """Create it held, let it go, call it back and let it go again; its controller has to follow each time.
+
+    Returns the states of the job, one after the other.
+    """
     document = patched(document)
     racks.create(document)
     racks.until(lambda: found(racks, document).get("status"), "its controller to have seen it")
-    assert read(racks, document).state is JobState.HELD
+    states = [read(racks, document).state]
     assert racks.pods("train") == []
     carry_out(racks, kinds.resume(read(racks, document).ref, KEPT))
     racks.until(lambda: runs(racks), "its pods to run")
-    assert read(racks, document).state is JobState.LET_GO
+    states.append(read(racks, document).state)
     carry_out(racks, kinds.suspend(read(racks, document).ref, KEPT))
     racks.until(lambda: not racks.observer.present() and not racks.used(), "all cells to be free")
     racks.until(lambda: read(racks, document).state is JobState.HELD, "its controller to say that no pod is left")
+    states.append(read(racks, document).state)
     carry_out(racks, kinds.resume(read(racks, document).ref, KEPT))
     racks.until(lambda: runs(racks), "its pods to run again")
     assert found(racks, document)["metadata"]["annotations"]["example.com/kept"] == "yes"
     assert racks.faults() == []
+    return [*states, read(racks, document).state]
 
 
-def see_whose_pods_they_are(racks: Racks, document: Json, made: tuple[Json, ...] = ()) -> None:
-    """Its pods belong to it by their owners and labels, perhaps by way of objects of these kinds that it makes."""
+def owners_of_pods(racks: Racks, document: Json, made: tuple[Json, ...] = ()) -> list[str]:
+    """The jobs that its pods belong to by owners and labels, perhaps by way of objects of these kinds that it makes.
+
+    Each job once, by kind and name; "" for a pod of none.
+    """
     racks.create(document)
     racks.until(lambda: runs(racks), "its pods to run")
     job = read(racks, document)
@@ -85,10 +97,10 @@ def see_whose_pods_they_are(racks: Racks, document: Json, made: tuple[Json, ...]
     with_roles = kinds.read(found(racks, document), roles[0] if roles else None).roles
     assert sum(role.count for role in with_roles if _has_devices(role.template)) == COUNT
     managers = {kinds.read(one).ref.job_name: job.ref.job_name for one in inner}
-    for one in racks.plane.kube.list_objects("/api/v1/namespaces/default/pods", Pod).items:
-        name = job_of(one.labels, one.metadata.owners or (), "default")
-        assert name is not None
-        assert kinds.unit_of(name, managers) == job.ref.job_name
+    pods = racks.plane.kube.list_objects("/api/v1/namespaces/default/pods", Pod).items
+    found_names = [job_of(one.labels, one.metadata.owners or (), "default") for one in pods]
+    units = [None if name is None else kinds.unit_of(name, managers) for name in found_names]
+    return list(dict.fromkeys("" if each is None else f"{each.kind}/{each.name}" for each in units))
 
 
 def _listed(racks: Racks, kind: Json) -> list[Json]:

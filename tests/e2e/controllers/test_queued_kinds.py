@@ -8,7 +8,7 @@ import yaml
 
 from tests.e2e.controllers.installing import installed
 from tests.e2e.controllers.kinds import JOBSET, TRAINER, TRAINING_OPERATOR
-from tests.e2e.controllers.queued import COUNT, named, see_whose_pods_they_are, take_its_course
+from tests.e2e.controllers.queued import COUNT, COURSE, named, owners_of_pods, take_its_course
 from tests.e2e.controllers.racks import GPU, SCHEDULER, Racks, container, template
 from tests.e2e.plane import ControlPlane
 from tests.e2e.tools import controller_source
@@ -77,9 +77,10 @@ def train_job() -> Json:
 
 @pytest.mark.parametrize("make", [batch_job, job_set, pytorch_job, train_job], ids=lambda make: make.__name__)
 def test_a_job_is_born_held_let_go_and_called_back(racks: Racks, make: Any) -> None:
-    take_its_course(racks, named(make()))
+    assert take_its_course(racks, named(make())) == COURSE
 
 
 @pytest.mark.parametrize("make", [batch_job, job_set, pytorch_job, train_job], ids=lambda make: make.__name__)
 def test_its_pods_belong_to_it(racks: Racks, make: Any) -> None:
-    see_whose_pods_they_are(racks, named(make()), (JOB_SETS,) if make is train_job else ())
+    document = named(make())
+    assert owners_of_pods(racks, document, (JOB_SETS,) if make is train_job else ()) == [f"{document['kind']}/train"]

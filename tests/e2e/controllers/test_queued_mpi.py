@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.controllers.installing import installed
 from tests.e2e.controllers.kinds import MPI_OPERATOR
-from tests.e2e.controllers.queued import named, see_whose_pods_they_are, take_its_course
+from tests.e2e.controllers.queued import COURSE, named, owners_of_pods, take_its_course
 from tests.e2e.controllers.racks import Racks, template
 from tests.e2e.plane import ControlPlane
 
@@ -39,8 +39,9 @@ def mpi_job() -> Json:
 
 
 def test_a_job_is_born_held_let_go_and_called_back(racks: Racks) -> None:
-    take_its_course(racks, named(mpi_job()))
+    assert take_its_course(racks, named(mpi_job())) == COURSE
 
 
 def test_its_pods_belong_to_it(racks: Racks) -> None:
-    see_whose_pods_they_are(racks, named(mpi_job()))
+    document = named(mpi_job())
+    assert owners_of_pods(racks, document) == [f"{document['kind']}/train"]

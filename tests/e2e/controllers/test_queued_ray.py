@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.controllers.installing import installed
 from tests.e2e.controllers.kinds import KUBERAY
-from tests.e2e.controllers.queued import named, see_whose_pods_they_are, take_its_course
+from tests.e2e.controllers.queued import COURSE, named, owners_of_pods, take_its_course
 from tests.e2e.controllers.racks import Racks, template
 from tests.e2e.plane import ControlPlane
 
@@ -56,10 +56,11 @@ def ray_job() -> Json:
 
 @pytest.mark.parametrize("make", [ray_cluster, ray_job], ids=lambda make: make.__name__)
 def test_a_job_is_born_held_let_go_and_called_back(racks: Racks, make: Any) -> None:
-    take_its_course(racks, named(make()))
+    assert take_its_course(racks, named(make())) == COURSE
 
 
 @pytest.mark.parametrize("make", [ray_cluster, ray_job], ids=lambda make: make.__name__)
 def test_its_pods_belong_to_it(racks: Racks, make: Any) -> None:
     made = ({"apiVersion": RAY, "kind": "RayCluster"},) if make is ray_job else ()
-    see_whose_pods_they_are(racks, named(make()), made)
+    document = named(make())
+    assert owners_of_pods(racks, document, made) == [f"{document['kind']}/train"]
