@@ -10,6 +10,7 @@ from hived.specs import OPPORTUNISTIC_PRIORITY
 from hived_extender.queues.policies import THROTTLE_S, QueueRules, Rules
 from hived_extender.queues.policies import Policy as QueuePolicy
 from hived_extender.queues.queues import Queues
+from hived_extender.queues.table import WHOLE
 from hived_extender.queues.units import Order, Start, Stop, Unit
 from hived_simulator.agenda import Entry, Kind
 from hived_simulator.changes import Act, Change
@@ -39,7 +40,7 @@ class QueuedLoop(Loop):
         self.late_s: dict[str, float] = {}
         self.borrowed_s = self.given_back_s = 0.0
         self._queueing = queueing
-        self._queues = Queues(cluster.spec)
+        self._queues = Queues(cluster.spec, pace=WHOLE)
         self._queues.told_rules(Rules(default=QueueRules(policy=queueing.policy, borrows=queueing.borrows)))
         self._keys = {task.group: _key(task) for task in tasks}
         self._tasks_of = {_key(task): task for task in tasks}

@@ -129,8 +129,15 @@ def measure(node_count: int, job_count: int) -> None:
     queues.told_rules(policies.Rules(default=policies.QueueRules(borrows=True)))
     clock, running = [0.0], dict[str, None]()
 
+    parts = list[float]()
+
     def turn() -> None:
         clock[0] += 1
+        parts.append(timed(part))
+        while queues.is_cut:
+            parts.append(timed(part))
+
+    def part() -> None:
         for order in queues.turn(clock[0], live):
             if isinstance(order, Stop):
                 live.release(order.key)
@@ -150,9 +157,9 @@ def measure(node_count: int, job_count: int) -> None:
     for number in range(filling, filling + job_count):
         queues.arrived(live.come(unit(number)))
     live.longest_ms = 0.0
+    parts.clear()
     first = timed(turn)
-    longest = live.longest_ms
-    after = memory_mb()
+    after, most, longest, count = memory_mb(), max(parts), live.longest_ms, len(parts)
     arrivals, ends = [], []
     for number in range(filling + job_count, filling + job_count + 60):
         queues.arrived(live.come(unit(number)))
@@ -165,7 +172,7 @@ def measure(node_count: int, job_count: int) -> None:
     shown = timed(lambda: show(queues))
     print(
         f"{node_count} nodes, {job_count} waiting, {len(running)} running: first turn {first:.0f} ms"
-        f" (longest question {longest:.0f}),"
+        f" in {count} parts (most {most:.0f}, of a question {longest:.0f}),"
         f" after an arrival {statistics.median(arrivals):.1f} ms (most {max(arrivals):.0f}),"
         f" after an end {statistics.median(ends):.1f} ms (most {max(ends):.0f}),"
         f" whole order {shown:.0f} ms, memory {after - before:.0f} MB more",

@@ -384,7 +384,7 @@ class History:
             self._written(action)
 
     def _new_replica(self) -> Replica:
-        return Replica(self.spec, self.manner, self.there(), self.live, self.bad, self.now)
+        return Replica(self.spec, self.manner, self.there(), self.live, self.bad, self.now, self.setting.pace)
 
     def _turn(self) -> None:
         self.turns += 1

@@ -10,6 +10,7 @@ from hived_extender.queues.kept import Kept
 from hived_extender.queues.ledger import Ledger, TreeLedger, Unlimited
 from hived_extender.queues.policies import Rules
 from hived_extender.queues.queues import Queues
+from hived_extender.queues.table import USUAL, Pace
 from hived_extender.queues.tree_use import running_in, usage_of
 from hived_extender.queues.units import Order, Start, Stop, Unit
 from hived_extender.quotas.draining import drained
@@ -64,7 +65,7 @@ class Manner:
 
 @dataclass
 class Replica:
-    """The turns of one term of leadership, as `queues.turns.Turns` takes them."""
+    """The turns of one term of leadership, as `queues.turns.Turns` takes them. `cuts` are those that had to be cut."""
 
     spec: ClusterSpec
     manner: Manner
@@ -72,11 +73,13 @@ class Replica:
     live: Live
     bad: Iterable[str]
     now: float
+    pace: Pace = USUAL
+    cuts: int = 0
     queues: Queues = field(init=False)
     book: Book = field(init=False)
 
     def __post_init__(self) -> None:
-        self.queues = Queues(self.spec)
+        self.queues = Queues(self.spec, pace=self.pace)
         self.queues.told_rules(self.manner.rules, self.manner.new_ledger)
         self.book = Book(self.queues)
         for course in sorted(self.jobs, key=lambda each: each.key):
@@ -104,6 +107,9 @@ class Replica:
                 self.book.call_back(key, quota, now)
                 self.queues.lost_turn(key)
         orders = self.queues.turn(now, live)
+        while self.queues.is_cut:
+            self.cuts += 1
+            orders += self.queues.turn(now, live)
         for order in orders:
             if isinstance(order, Start):
                 self.book.let_go(order.key, now, is_borrowed=order.is_borrowed, due_s=self.queues.due(order.key))

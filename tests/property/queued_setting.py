@@ -1,9 +1,10 @@
 """What one random history of queues is like; `queued.History` plays it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 from hived_extender.queues.policies import Policy
+from hived_extender.queues.table import USUAL, Pace
 from tests.quality.small import KINDS
 
 
@@ -24,6 +25,7 @@ class Setting:
         the other replica leads; rules or quotas are changed; a job is deleted; people hold, release, move or suspend
         one
     write_s : calls on job objects take up to so long, and are lost if another replica leads by then
+    pace : how much a turn does before it is cut
     restarts_always : before every turn another replica is asked what it would do
     """
 
@@ -48,6 +50,7 @@ class Setting:
     removals: int = 0
     people: int = 0
     write_s: int = 0
+    pace: Pace = field(default=USUAL, repr=False)
     restarts_always: bool = False
 
     @property
@@ -102,4 +105,5 @@ def random_setting(random: Random, events: int) -> Setting:
         removals=share(0, 3),
         people=share(0, 5),
         write_s=share(0, 0, 3),
+        pace=random.choice((USUAL, Pace(1, 1))),
     )

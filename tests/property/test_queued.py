@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from hived_extender.queues.policies import Policy
+from hived_extender.queues.table import WHOLE, Pace
 from tests.property.queued import History
 from tests.property.queued_setting import Setting
 from tests.quality.small import KINDS
@@ -72,3 +73,17 @@ def test_another_replica_would_have_jobs_wait_in_the_same_order_at_every_point(p
 def test_the_same_events_give_the_same_orders() -> None:
     first, second = (played(replace(STORM, events=60), 9) for _ in range(2))
     assert first.log == second.log
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_turns_that_are_cut_start_jobs_that_are_due_as_whole_ones(kind: str) -> None:
+    setting = Setting(
+        kind=kind, grace_s=2, events=80, borrows=False, priorities=(0, 1), limits=30, failures=3, restarts=0, load=2.0
+    )
+    cut, whole = (played(replace(setting, pace=pace), 11) for pace in (Pace(1, 1), WHOLE))
+    assert cut.log == whole.log
+    assert (cut.replica.cuts > 20, whole.replica.cuts) == (True, 0)
+
+
+def test_turns_that_are_cut_while_they_lend_break_no_rule() -> None:
+    assert played(replace(STORM, pace=Pace(1, 1)), 12).replica.cuts > 20

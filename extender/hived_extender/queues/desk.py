@@ -173,7 +173,8 @@ class QueueDesk:
                 self._under_way += 1
                 self._caller.call(action, self._may_write)
             turns.record()
-        return LOOK_S
+            is_cut = turns.queues.is_cut
+        return 0.0 if is_cut else LOOK_S
 
     def _publish(self) -> None:
         """Write objects of queues, at the pace of the API server, which holds up no turn."""

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from hived.decisions import Bind
+from hived.decisions import Bind, Wait
 from hived_extender.queues.entries import Entry, Run
 from hived_extender.queues.order import Walk
 from hived_extender.queues.policies import Policy
 from hived_extender.queues.quota_victims import Claimants, is_refused, quota_victims, victims_within
-from hived_extender.queues.reclaim import for_borrower, for_due
+from hived_extender.queues.reclaim import Borrower, for_borrower, for_due
 from hived_extender.queues.room import Ask, Claimed, Pending, Room, Victims
 from hived_extender.queues.table import Reclaim, Table
 from hived_extender.queues.units import Evict, Order, Start, Stop
@@ -32,21 +32,34 @@ class LiveTurn:
         self._table, self._room, self._now = table, room, now
         self.orders: list[Order] = []
         self._claimants = Claimants(table)
+        self._left = table.pace.questions
         self._shared: Pending | None = None  # for all units without a claim, until something is claimed or left
 
-    def run(self, stops: Mapping[str, str]) -> None:
-        """`stops` are units that lost their place in their own schedule, with the winner."""
+    def run(self, stops: Mapping[str, str]) -> bool:
+        """`stops` are units that lost their place in their own schedule, with the winner.
+
+        False if the turn is cut.
+        """
         self._claim_again()
         for key, winner in stops.items():
-            self._stop([key], winner, FOR_PRIORITY)
-            self._claim(winner, [key])
+            self._give_way(key, winner)
         self._table.shares.advance(self._now)
         self._drop_claims()
-        self._serve_due()
+        if not self._serve_due():
+            return False
         self._settle_borrowed_claims()
         self._claimants.take_all()
-        self._serve_borrowers()
+        is_done = self._serve_borrowers()
         self._claimants.give_all()
+        return is_done
+
+    def _give_way(self, key: str, winner: str) -> None:
+        """A unit has lost its place in its own schedule. Either may be gone meanwhile, if the turn was cut."""
+        entry = self._table.entries.get(key)
+        if entry is not None and entry.run is not None and not entry.is_leaving:
+            self._stop([key], winner, FOR_PRIORITY)
+            if winner in self._table.entries:
+                self._claim(winner, [key])
 
     def _claim_again(self) -> None:
         """Units that earlier queues have told to leave are waited for by the same ones, in the same order."""
@@ -61,13 +74,25 @@ class LiveTurn:
 
     # Units that are due
 
-    def _serve_due(self) -> None:
-        table = self._table
-        if table.asked_at == table.change and all(table.due.values()):
-            return
-        for key in list(table.due):
-            self._serve_one(table.entries[key])
-        table.asked_at = table.change
+    def _serve_due(self) -> bool:
+        """Ask for all units that are due, if there is news for one. False if some are left to the next turn."""
+        table, round_ = self._table, self._table.round
+        if not round_.left:
+            if table.asked_at == table.change and all(table.due.values()):
+                return True
+            round_.left, round_.has_news = dict.fromkeys(table.due), False
+        else:
+            round_.has_news = round_.has_news or round_.change != table.change
+            round_.left |= {key: None for key, refusal in table.due.items() if not refusal}
+        while round_.left and self._left > 0:
+            key = next(iter(round_.left))
+            del round_.left[key]
+            if key in table.due:
+                self._serve_one(table.entries[key])
+        round_.change = table.change
+        if not round_.left:
+            table.asked_at = -1 if round_.has_news else table.change
+        return not round_.left
 
     def _serve_one(self, entry: Entry) -> None:
         """Hold the cells of a unit that is due, or have others leave for it.
@@ -84,7 +109,7 @@ class LiveTurn:
             self._claim(key, [*here, *victims])
         ask, refusal = Ask(entry.unit, False, own.own), "waits for jobs of lower priority to leave"
         if not here:
-            found = self._room.hold(ask, self._pending(key, is_borrowed=False))
+            found = self._hold(ask, self._pending(key, is_borrowed=False))
             if isinstance(found, Bind):
                 self._start(entry, ask)
                 return
@@ -104,10 +129,10 @@ class LiveTurn:
         order = [each.unit.key for each in for_due(table.borrowers(), table.shares, self._now)]
         for wish in (ask, Ask(entry.unit, False)) if ask.own and is_last else (ask,):
             pending = self._pending(key, is_borrowed=False)
-            if wish is not ask and isinstance(self._room.hold(wish, pending), Bind):
+            if wish is not ask and isinstance(self._hold(wish, pending), Bind):
                 self._start(entry, wish)
                 return
-            victims = self._room.victims(wish, order, pending)
+            victims = self._victims(wish, order, pending)
             if victims is not None:
                 self._evict(victims, key, FOR_DUE)
                 self._claim(key, victims.keys, wish)
@@ -115,19 +140,22 @@ class LiveTurn:
                 return
         lent = Ask(entry.unit, True)
         may_borrow = is_last and table.may_borrow(entry.unit) and not is_refused(table, entry.unit)
-        if may_borrow and isinstance(self._room.hold(lent, self._pending(key)), Bind):
+        if may_borrow and isinstance(self._hold(lent, self._pending(key)), Bind):
             self._start(entry, lent)
 
     # Borrowers
 
-    def _serve_borrowers(self) -> None:
+    def _serve_borrowers(self) -> bool:
+        """Lend what nobody uses. False if some units are left to the next turn."""
         table = self._table
         if not table.ahead.count:
-            return
+            return True
         closed: dict[str, None] = {}
         depth: dict[str, int] = {}
         walk = Walk(table.ahead, table.ahead_rank)
         for key in walk:
+            if self._left <= 0:
+                return False
             entry = table.entries[key]
             queue, rules = entry.unit.queue, table.rules.of(entry.unit.queue)
             depth[queue] = depth.get(queue, 0) + 1
@@ -143,6 +171,7 @@ class LiveTurn:
             elif is_blocking:
                 closed[queue] = None
                 table.blocks.refused(queue, key, self._now, table.change)
+        return True
 
     def _borrow(self, entry: Entry) -> bool:
         """Start a unit on cells that nobody uses; if there are none, take some back from borrowers over their share."""
@@ -154,7 +183,7 @@ class LiveTurn:
                 refusal = "its user has as many jobs that run as the queue allows"
             ask, shape = Ask(unit, True), table.borrowed_shape(kind)
             if refusal is None and shape not in table.shape_refusals:
-                found = self._room.hold(ask, self._pending(unit.key))
+                found = self._hold(ask, self._pending(unit.key))
                 if isinstance(found, Bind):
                     self._start(entry, ask)
                     return True
@@ -168,7 +197,7 @@ class LiveTurn:
         table, unit = self._table, entry.unit
         order = for_borrower(unit, table.borrowers(), table.shares, table.exchanges, self._now)
         ask = Ask(unit, True)
-        victims = victims_within(table, self._room, ask, order, self._pending(unit.key)) if order else None
+        victims = self._borrowers_that_leave(ask, order) if order else None
         if victims is None:
             table.reclaim_refusals[entry.kind] = None
             return
@@ -177,6 +206,22 @@ class LiveTurn:
         self._evict(victims, unit.key, FOR_SHARE)
         self._claim(unit.key, victims.keys, ask)
         self._claimants.take(unit)
+
+    # Questions
+
+    def _hold(self, ask: Ask, pending: Pending) -> Bind | Wait:
+        found = self._room.hold(ask, pending)
+        self._left -= 1 + (len(pending.claims) if isinstance(found, Bind) else 0)
+        return found
+
+    def _borrowers_that_leave(self, ask: Ask, order: Sequence[Borrower]) -> Victims | None:
+        pending = self._pending(ask.unit.key)
+        self._left -= 1 + len(pending.claims)
+        return victims_within(self._table, self._room, ask, order, pending)
+
+    def _victims(self, ask: Ask, candidates: Sequence[str], pending: Pending) -> Victims | None:
+        self._left -= 1 + len(pending.claims)
+        return self._room.victims(ask, candidates, pending)
 
     # Claims
 
@@ -211,7 +256,7 @@ class LiveTurn:
             if claim.ask.is_borrowed and (key in table.own.runs or not self._are_leaving(claim)):
                 self._drop(key)
                 may_start = key not in table.own.runs and not is_refused(table, claim.ask.unit)
-                if may_start and isinstance(self._room.hold(claim.ask, self._pending(key)), Bind):
+                if may_start and isinstance(self._hold(claim.ask, self._pending(key)), Bind):
                     self._start(table.entries[key], claim.ask)
 
     def _drop(self, key: str) -> None:

@@ -11,6 +11,9 @@ from hived_extender.queues.policies import Policy
 from hived_extender.queues.reservation import Reservation, expected_end, reserve
 from hived_extender.queues.table import MOST_PLAYED, OwnRefusals, Table
 
+RESERVING = PREEMPTING = 10
+"""As many searches is a reservation, about, or a place of lower priority."""
+
 
 class OwnTurn:
     """See the module.
@@ -21,20 +24,28 @@ class OwnTurn:
 
     def __init__(self, table: Table) -> None:
         self._table = table
+        self._moment_s: float | None = None  # is being played, and not done yet
+        self._left = 0
         self.stops: dict[str, str] = {}
         self._looked_s = -inf
         self.restored: dict[str, tuple[float, tuple[int, ...]]] = {}
 
-    def run(self, now: float) -> None:
-        """Play all own schedules up to now. Units that start are in `table.due` unless they run."""
-        table = self._table
+    def run(self, now: float) -> bool:
+        """Play all own schedules up to now. Units that start are in `table.due` unless they run.
+
+        False if there is more to do than one turn should: the next call goes on, at the same moment.
+        """
+        table, self._left = self._table, self._table.pace.searches
+        if self._moment_s is not None and not self._serve(self._moment_s):
+            return False
         while (end := table.own.next_end_s()) is not None and end <= now:
             for _, key in table.own.over(end):
                 self.end(key)
-            self._serve(end)
+            if not self._serve(end):
+                return False
         promises.look(table, self._looked_s, now)
         self._looked_s = now
-        self._serve(now)
+        return self._serve(now)
 
     def end(self, key: str, *, is_played: bool = True) -> None:
         """A unit runs in its own schedule no more; `is_played`: it has ended there."""
@@ -82,11 +93,17 @@ class OwnTurn:
             if oldest in self._table.entries:
                 self.forget(self._table.entries[oldest])
 
-    def _serve(self, now: float) -> None:
+    def _serve(self, now: float) -> bool:
+        """Let all units start that can at a moment. False if some are left to the next turn."""
         for vc, refusals in list(self._table.own_refusals.items()):
             while refusals.is_stale:
+                if self._left <= 0:
+                    self._moment_s = now
+                    return False
                 refusals.is_stale = False
                 self._walk(vc, refusals, now)
+        self._moment_s = None
+        return True
 
     def _walk(self, vc: str, refusals: OwnRefusals, now: float) -> None:
         """One walk along the line of a virtual cluster."""
@@ -138,6 +155,9 @@ class OwnTurn:
                 walk.took()
                 if self._is_to_walk_again(refusals, first, placed):
                     return
+                if self._left <= 0:
+                    refusals.is_stale, refusals.reservation = True, first or refusals.reservation
+                    return
         refusals.reservation = first
 
     def _is_to_walk_again(self, refusals: OwnRefusals, first: Reservation | None, placed: Placed) -> bool:
@@ -179,12 +199,16 @@ class OwnTurn:
                 table.settle(other)
 
     def _find(self, entry: Entry) -> Placed | None:
+        self._left -= 1
         try:
-            return self._table.own.find(entry.unit)
+            placed = self._table.own.find(entry.unit)
         except UserError as error:
             entry.impossible = str(error)
             self._table.settle(entry)
             return None
+        if placed is not None and placed.victims:
+            self._left -= PREEMPTING
+        return placed
 
     def _could_ever(self, entry: Entry, refusals: OwnRefusals) -> bool:
         """Would the unit fit its virtual cluster if nobody ran?"""
@@ -200,6 +224,7 @@ class OwnTurn:
         table, known = self._table, refusals.reservation
         if known is not None and known.key == entry.unit.key:
             return known
+        self._left -= RESERVING
         return reserve(
             table.own, entry.unit, [(run, expected_end(run, now)) for run in table.own.runs_of(entry.unit.vc)]
         )

@@ -18,7 +18,7 @@ from hived_extender.queues.reasons import Reason
 from hived_extender.queues.reclaim import for_due
 from hived_extender.queues.reservation import Learned
 from hived_extender.queues.room import Claimed, Lent, Pending, Room
-from hived_extender.queues.table import Table
+from hived_extender.queues.table import USUAL, Pace, Table
 from hived_extender.queues.units import Order, Unit
 from hived_extender.queues.user_limits import count_waiting
 
@@ -29,11 +29,12 @@ class Queues:
     Facts may be told more than once. A key that is unknown is ignored, since its job may be gone already.
     """
 
-    def __init__(self, spec: ClusterSpec, learned: Learned | None = None) -> None:
+    def __init__(self, spec: ClusterSpec, learned: Learned | None = None, pace: Pace = USUAL) -> None:
         """`learned` says how long units run, for times that are only shown. Cost O(cells)."""
-        self._table = Table(spec, learned)
+        self._table = Table(spec, learned, pace)
         self._own = OwnTurn(self._table)
         self._now_s = 0.0
+        self.is_cut = False
 
     # Facts about the cluster
 
@@ -188,13 +189,19 @@ class Queues:
     # Orders
 
     def turn(self, now: float, room: Room) -> list[Order]:
-        """What is to be done now. Its starts have their cells: `room` has held them."""
+        """What is to be done now. Its starts have their cells: `room` has held them.
+
+        One that would take too long is cut (`is_cut`): the next turns, which are to be at once, do the rest in the
+        same order. Nobody borrows before all that are due have been served.
+        """
         self._now_s = now
         self._own.restore_all(now)
-        self._own.stops.clear()
-        self._own.run(now)
+        self.is_cut = not self._own.run(now)
+        if self.is_cut:
+            return []
         live = LiveTurn(self._table, room, now)
-        live.run(self._own.stops)
+        self.is_cut = not live.run(self._own.stops)
+        self._own.stops.clear()
         return live.orders
 
     def next_own_end_s(self) -> float | None:

@@ -3,8 +3,10 @@
 `settle` is the one place that decides in which lines a unit stands; it is called whenever something about it changed.
 """
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from hived.specs import MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec, PodSpec
 from hived.topology import IntArray
@@ -23,6 +25,22 @@ MOST_PLAYED = 10_000
 """Units of a virtual cluster that ran ahead, have ended, and are yet to be played in its own schedule."""
 
 
+class Pace(NamedTuple):
+    """How much one turn does, about, before it is cut: searches of the own schedules, and questions to the room.
+
+    A claim that the room plays for a question counts as another one. Tens of milliseconds.
+    """
+
+    searches: int = 40
+    questions: int = 50
+
+
+USUAL = Pace()
+
+WHOLE = Pace(sys.maxsize, sys.maxsize)
+"""No turn is cut."""
+
+
 @dataclass(slots=True)
 class Reclaim:
     """Room that is being made for a unit, by units that leave."""
@@ -31,6 +49,18 @@ class Reclaim:
     victims: tuple[str, ...]
     leaving: tuple[str, ...]  # all that had been told to leave when it was made
     is_asked: bool = False  # has the room named them, or are they only those that must leave anyway?
+
+
+@dataclass(slots=True)
+class Round:
+    """The units that are due and are still to be asked for, since one had news; a turn may leave some to the next.
+
+    `change` is the count of changes when that turn ended, `has_news`: more came since the round began.
+    """
+
+    left: dict[str, None]
+    change: int = 0
+    has_news: bool = False
 
 
 @dataclass(slots=True)
@@ -48,9 +78,9 @@ class OwnRefusals:
 class Table:
     """See the module."""
 
-    def __init__(self, spec: ClusterSpec, learned: Learned | None) -> None:
+    def __init__(self, spec: ClusterSpec, learned: Learned | None, pace: Pace) -> None:
         """Cost O(cells)."""
-        self.spec, self.learned = spec, learned
+        self.spec, self.learned, self.pace = spec, learned, pace
         self.rules = Rules()
         self.new_ledger: Callable[[], Ledger] = Unlimited
         self.kinds = Kinds()
@@ -69,6 +99,7 @@ class Table:
         self.told_to_leave: list[tuple[float, str, str]] = []  # by earlier queues: when, unit, winner
         self.exchanges, self.blocks = Exchanges(), Blocks()
         self.change = 0  # releases, additions and deletions
+        self.round = Round({})
         self.asked_at = -1  # the count of changes when units that are due were asked about last
         self.running: dict[str, None] = {}
         self.vacating: dict[str, IntArray] = {}  # virtual leaves of units that leave and have lost their place there

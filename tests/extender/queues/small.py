@@ -66,6 +66,8 @@ class Desk:
     def turn(self) -> list[str]:
         """Those that start; units that have to leave are in `leaving`."""
         orders: list[Order] = self.queues.turn(self.now, self.live)
+        while self.queues.is_cut:
+            orders += self.queues.turn(self.now, self.live)
         self.leaving += [order.key for order in orders if isinstance(order, Stop)]
         return [order.key for order in orders if isinstance(order, Start)]
 
