@@ -126,7 +126,7 @@ class LiveTurn:
         If its own cells have no hardware then, whoever leaves, any others have to do, or borrowed ones that are free.
         """
         table, key = self._table, entry.unit.key
-        order = [each.unit.key for each in for_due(table.borrowers(), table.shares, self._now)]
+        order = [each.unit.key for each in for_due(table.all_borrowers(), table.shares, self._now)]
         for wish in (ask, Ask(entry.unit, False)) if ask.own and is_last else (ask,):
             pending = self._pending(key, is_borrowed=False)
             if wish is not ask and isinstance(self._hold(wish, pending), Bind):

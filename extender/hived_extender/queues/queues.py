@@ -234,7 +234,7 @@ class Queues:
             for claim in table.claims.values()
             if not claim.ask.is_borrowed
         ]
-        order = for_due(table.borrowers(), table.shares, now)
+        order = for_due(table.all_borrowers(), table.shares, now)
         return Lent(tuple(each.unit.key for each in order), Pending(leaving, tuple(claims)))
 
     def queues(self) -> list[str]:

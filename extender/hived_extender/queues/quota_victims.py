@@ -50,7 +50,7 @@ def quota_victims(table: Table, unit: Unit, now: float) -> list[str]:
     """
     if not is_refused(table, unit):
         return []
-    order = for_due(table.borrowers(), table.shares, now)
+    order = for_due(table.all_borrowers(), table.shares, now)
     return least(table, unit, (each for each in order if not each.is_due and _is_related(each.unit, unit))) or []
 
 

@@ -18,7 +18,7 @@ each other twice without an arrival or an end in between.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hived_extender.queues.shares import Shares
@@ -65,20 +65,16 @@ def for_due(borrowers: Iterable[Borrower], shares: Shares, now: float) -> list[B
 
 
 def for_borrower(
-    unit: Unit, borrowers: Sequence[Borrower], shares: Shares, exchanges: Exchanges, now: float
+    unit: Unit, borrowers: Mapping[str, Sequence[Borrower]], shares: Shares, exchanges: Exchanges, now: float
 ) -> list[Borrower]:
-    """Those that may have to leave for another borrower, in order. See the module."""
+    """Those that may have to leave for another borrower, in order. See the module. `borrowers` are by queue."""
     after = shares.with_more(unit)
-    over = {each.unit.queue: None for each in borrowers if shares.share(each.unit.queue) > after}
-    if not over:
-        return []
     own = [
         each
-        for each in borrowers
-        if each.unit.queue in over
-        and each.unit.queue != unit.queue
-        and not each.is_due
-        and exchanges.may_evict(each.unit.key, unit.key)
+        for queue, of_queue in borrowers.items()
+        if queue != unit.queue and shares.share(queue) > after
+        for each in of_queue
+        if not each.is_due and exchanges.may_evict(each.unit.key, unit.key)
     ]
     own.sort(key=lambda each: (-each.start_s, each.lost(now), each.unit.key))
     left = {each.unit.queue: shares.share(each.unit.queue) for each in own}

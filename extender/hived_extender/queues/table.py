@@ -4,8 +4,9 @@
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import NamedTuple
 
 from hived.specs import MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec, PodSpec
@@ -106,7 +107,7 @@ class Table:
         self.user_waits: dict[tuple[str, str, str], dict[str, None]] = {}  # by `Unit.owner`
         self.promised: dict[str, None] = {}  # units that went past the first one by their limit, see `promises`
         self.played: dict[str, dict[str, None]] = {}
-        self._borrowers: list[Borrower] | None = None
+        self._borrowers: dict[str, list[Borrower]] | None = None
         self._leaving: tuple[str, ...] | None = None
         self.count_anew()
 
@@ -290,15 +291,20 @@ class Table:
             return (0.0, -priority, share, 0.0)
         return (-float(rules.priority), 0.0, share, -priority)
 
-    def borrowers(self) -> list[Borrower]:
-        """All that run on borrowed cells and were not told to leave."""
+    def borrowers(self) -> Mapping[str, list[Borrower]]:
+        """All that run on borrowed cells and were not told to leave, by queue."""
         if self._borrowers is None:
-            self._borrowers = found = []
+            self._borrowers = found = dict[str, list[Borrower]]()
             for key in self.running:
                 entry = self.entries[key]
                 if entry.run is not None and entry.run.is_borrowed and not entry.is_leaving:
-                    found.append(Borrower(entry.unit, entry.run.start_s, key in self.own.runs))
+                    is_due = key in self.own.runs
+                    found.setdefault(entry.unit.queue, []).append(Borrower(entry.unit, entry.run.start_s, is_due))
         return self._borrowers
+
+    def all_borrowers(self) -> Iterable[Borrower]:
+        """The same, in no order that counts."""
+        return chain.from_iterable(self.borrowers().values())
 
     def leaving(self) -> tuple[str, ...]:
         """All that run and were told to leave, in the order of starts."""

@@ -35,6 +35,15 @@ def test_the_queue_most_over_its_share_gives_first_and_of_it_the_newest_start() 
     assert keys(for_due(borrowers, shares_of(running), 10.0)) == ["a3", "a2", "b1", "a1"]
 
 
+def taken_by(
+    winner: Unit, borrowers: list[Borrower], shares: Shares, exchanges: Exchanges, now: float
+) -> list[Borrower]:
+    by_queue = dict[str, list[Borrower]]()
+    for each in borrowers:
+        by_queue.setdefault(each.unit.queue, []).append(each)
+    return for_borrower(winner, by_queue, shares, exchanges, now)
+
+
 def test_a_job_that_is_due_but_runs_on_borrowed_cells_leaves_last() -> None:
     running = [unit("a1"), unit("b1", "B")]
     borrowers = [Borrower(running[0], 5.0, is_due=True), Borrower(running[1], 1.0)]
@@ -50,17 +59,17 @@ def test_of_equal_starts_the_one_that_loses_least_work_leaves_first() -> None:
 def test_a_borrower_takes_nothing_from_a_queue_that_would_fall_below_its_own() -> None:
     running = [unit("a1"), unit("a2")]
     borrowers = [Borrower(each, 1.0) for each in running]
-    assert for_borrower(unit("b2", "B"), borrowers, shares_of([*running, unit("b1", "B")]), Exchanges(), 9.0) == []
-    assert keys(for_borrower(unit("b1", "B"), borrowers, shares_of(running), Exchanges(), 9.0)) == ["a1"]
+    assert taken_by(unit("b2", "B"), borrowers, shares_of([*running, unit("b1", "B")]), Exchanges(), 9.0) == []
+    assert keys(taken_by(unit("b1", "B"), borrowers, shares_of(running), Exchanges(), 9.0)) == ["a1"]
 
 
 def test_a_borrower_never_evicts_one_that_has_evicted_it() -> None:
     running = [unit("a1"), unit("a2"), unit("a3")]
     borrowers, exchanges = [Borrower(running[2], 1.0)], Exchanges()
     exchanges.evicted(victim="b1", winner="a3")
-    assert for_borrower(unit("b1", "B"), borrowers, shares_of(running), exchanges, 9.0) == []
+    assert taken_by(unit("b1", "B"), borrowers, shares_of(running), exchanges, 9.0) == []
     exchanges.forget()
-    assert keys(for_borrower(unit("b1", "B"), borrowers, shares_of(running), exchanges, 9.0)) == ["a3"]
+    assert keys(taken_by(unit("b1", "B"), borrowers, shares_of(running), exchanges, 9.0)) == ["a3"]
 
 
 def test_exchanges_alone_come_to_an_end_with_shares_within_one_job_of_each_other() -> None:
@@ -74,7 +83,7 @@ def test_exchanges_alone_come_to_an_end_with_shares_within_one_job_of_each_other
             moves = [
                 (each, found[0].unit)
                 for each in jobs
-                if each not in running and (found := for_borrower(each, borrowers, shares, exchanges, 1.0))
+                if each not in running and (found := taken_by(each, borrowers, shares, exchanges, 1.0))
             ]
             if not moves:
                 break
