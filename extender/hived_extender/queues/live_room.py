@@ -10,8 +10,9 @@ from hived.specs import OPPORTUNISTIC_PRIORITY
 from hived.state import State
 from hived_extender.job_kinds.job import JobRef
 from hived_extender.pods.wire import Pod
-from hived_extender.queues.room import Ask, Lent, Pending, Victims
+from hived_extender.queues.room import Ask, Lent, NoCells, Pending, Victims
 from hived_extender.queues.units import Unit
+from hived_extender.service import holds
 from hived_extender.service import lending as service
 from hived_extender.service.held_jobs import Asking
 from hived_extender.service.runner import Runner
@@ -51,7 +52,7 @@ class LiveRoom:
             if error.code == 503:
                 raise
             return Wait(error.message)
-        return found
+        return NoCells(found.reason) if isinstance(found, holds.NoCells) else found
 
     def victims(self, ask: Ask, candidates: Sequence[str], pending: Pending) -> Victims | None:
         """See `room.Room`."""

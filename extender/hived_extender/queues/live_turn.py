@@ -14,7 +14,7 @@ from hived_extender.queues.order import Walk
 from hived_extender.queues.policies import Policy
 from hived_extender.queues.quota_victims import Claimants, is_refused, quota_victims, victims_within
 from hived_extender.queues.reclaim import Borrower, for_borrower, for_due
-from hived_extender.queues.room import Ask, Claimed, Pending, Room, Victims
+from hived_extender.queues.room import Ask, Claimed, NoCells, Pending, Room, Victims
 from hived_extender.queues.table import Reclaim, Table
 from hived_extender.queues.units import Evict, Order, Start, Stop
 from hived_extender.queues.user_limits import count_waiting
@@ -181,14 +181,16 @@ class LiveTurn:
             refusal = table.live.ledger.refusal(unit)
             if refusal is None and table.live.is_over_users_limit(unit):
                 refusal = "its user has as many jobs that run as the queue allows"
-            ask, shape = Ask(unit, True), table.borrowed_shape(kind)
-            if refusal is None and shape not in table.shape_refusals:
+            ask, (spec, needs) = Ask(unit, True), table.borrowed_shape(kind)
+            refusal = refusal or table.shape_refusals.get((spec, None)) or table.shape_refusals.get((spec, needs))
+            if refusal is None:
                 found = self._hold(ask, self._pending(unit.key))
                 if isinstance(found, Bind):
                     self._start(entry, ask)
                     return True
-                table.shape_refusals[shape] = found.reason
-            table.ahead_refusals[kind] = refusal if refusal is not None else table.shape_refusals[shape]
+                refusal = found.reason
+                table.shape_refusals[spec, None if isinstance(found, NoCells) else needs] = refusal
+            table.ahead_refusals[kind] = refusal
         if kind not in table.reclaim_refusals and unit.key not in table.claims:
             self._take_back(entry)
         return False

@@ -31,22 +31,40 @@ class Kind(NamedTuple):
 
 
 class Kinds:
-    """A number for each kind."""
+    """A number for each kind that has units. A later kind never gets the same, so refusals may outlive a kind."""
 
     def __init__(self) -> None:
-        self.kinds: list[Kind] = []
+        self._kinds: dict[int, Kind] = {}
         self._numbers: dict[Kind, int] = {}
+        self._units: dict[int, int] = {}
+        self._next = 0
 
-    def number(self, unit: Unit, asks_owner: bool) -> int:
-        """The number of a unit's kind. Cost: a hash of its spec."""
+    def __getitem__(self, number: int) -> Kind:
+        return self._kinds[number]
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+    def join(self, unit: Unit, asks_owner: bool) -> int:
+        """The number of a unit's kind, which has one more. Cost: a hash of its spec."""
         kind = Kind(
             unit.queue, unit.spec.of_group(""), tuple(sorted(unit.request.items())), unit.is_preemptible,
             unit.limit_s, unit.owner if asks_owner else (), unit.needs,
         )  # fmt: skip
-        number = self._numbers.setdefault(kind, len(self.kinds))
-        if number == len(self.kinds):
-            self.kinds.append(kind)
+        number = self._numbers.setdefault(kind, self._next)
+        if number == self._next:
+            self._next += 1
+            self._kinds[number] = kind
+        self._units[number] = self._units.get(number, 0) + 1
         return number
+
+    def leave(self, number: int) -> bool:
+        """A kind has one unit fewer. True if that was the last one, so that the kind is forgotten."""
+        self._units[number] -= 1
+        if self._units[number]:
+            return False
+        del self._units[number], self._numbers[self._kinds.pop(number)]
+        return True
 
 
 class Line:

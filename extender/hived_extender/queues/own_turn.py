@@ -3,6 +3,7 @@
 from math import inf
 
 from hived.errors import UserError
+from hived.specs import PodSpec
 from hived_extender.queues import promises
 from hived_extender.queues.entries import Entry
 from hived_extender.queues.order import Walk
@@ -13,6 +14,10 @@ from hived_extender.queues.table import MOST_PLAYED, OwnRefusals, Table
 
 RESERVING = PREEMPTING = 10
 """As many searches is a reservation, about, or a place of lower priority."""
+
+
+MOST_POSSIBLE = 1000
+"""Specs of which is remembered that they fit an empty virtual cluster."""
 
 
 class OwnTurn:
@@ -69,6 +74,7 @@ class OwnTurn:
         table.entries.pop(entry.unit.key, None)
         table.played.get(entry.unit.vc, {}).pop(entry.unit.key, None)
         table.settle(entry)
+        table.drop(entry)
 
     def over(self, entry: Entry, start_s: float, now: float) -> None:
         """A unit has really ended that started at `start_s`; it stays until its own schedule has played it."""
@@ -124,13 +130,14 @@ class OwnTurn:
                 continue
             if first is not None and rules.policy is Policy.HIVED and entry.kind in first.passed:
                 continue
-            placed = None if entry.kind in refusals.no_room else self._find(entry)
+            shape = table.kind(entry.kind).spec
+            placed = None if shape in refusals.no_room else self._find(entry)
             if placed is None:
                 if entry.impossible:
                     walk.took()
                     continue
-                refusals.no_room.add(entry.kind)
-                if not self._could_ever(entry, refusals):
+                refusals.no_room.add(shape)
+                if not self._could_ever(entry, shape, refusals):
                     continue
                 if rules.policy is Policy.BLOCK:
                     closed[entry.unit.queue] = None
@@ -210,13 +217,15 @@ class OwnTurn:
             self._left -= PREEMPTING
         return placed
 
-    def _could_ever(self, entry: Entry, refusals: OwnRefusals) -> bool:
+    def _could_ever(self, entry: Entry, shape: PodSpec, refusals: OwnRefusals) -> bool:
         """Would the unit fit its virtual cluster if nobody ran?"""
-        if entry.kind not in refusals.possible:
+        if shape not in refusals.possible:
             if not self._table.own.could_ever(entry.unit):
                 self._never(entry, refusals)
                 return False
-            refusals.possible.add(entry.kind)
+            if len(refusals.possible) >= MOST_POSSIBLE:
+                refusals.possible.clear()
+            refusals.possible.add(shape)
         return True
 
     def _reserve(self, entry: Entry, refusals: OwnRefusals, now: float) -> Reservation | None:

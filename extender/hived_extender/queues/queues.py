@@ -268,3 +268,4 @@ class Queues:
         table.settle(entry)
         table.freed()
         count_waiting(table, entry)
+        table.drop(entry)

@@ -52,6 +52,11 @@ class Victims:
     groups: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class NoCells(Wait):
+    """There are no cells, whichever nodes Kubernetes would allow. So nobody has any who asks for as many."""
+
+
 class Room(Protocol):
     """See the module."""
 
@@ -59,7 +64,7 @@ class Room(Protocol):
         """Hold cells for a unit without evicting anybody: it has them from now on.
 
         The pending claims still get theirs in turn, each once those have left that it waits for; a claim that
-        cannot have them anyway does not count.
+        cannot have them anyway does not count. `NoCells` is only said of a unit that would borrow.
         """
 
     def victims(self, ask: Ask, candidates: Sequence[str], pending: Pending) -> Victims | None:

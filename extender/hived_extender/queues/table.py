@@ -66,12 +66,15 @@ class Round:
 
 @dataclass(slots=True)
 class OwnRefusals:
-    """What a virtual cluster's own schedule refused since something left it last: kinds, looked up only."""
+    """What a virtual cluster's own schedule refused since something left it last: kinds, looked up only.
 
-    no_room: set[int]
+    Or specs, where nothing else matters: Kubernetes' rules about nodes have no part in own schedules.
+    """
+
+    no_room: set[PodSpec]
     not_promised: set[int]
     never: set[int]  # that would not fit an empty virtual cluster
-    possible: set[int]  # that would
+    possible: set[PodSpec]  # that would
     reservation: Reservation | None = None
     is_stale: bool = True  # is there something to be tried?
 
@@ -93,7 +96,7 @@ class Table:
         self.own_refusals: dict[str, OwnRefusals] = {}
         self.ahead, self.waiting = Line(), Line()
         self.ahead_refusals: dict[int, str] = {}
-        self.shape_refusals: dict[tuple[PodSpec, str], str] = {}  # of what borrowers ask the live cluster for
+        self.shape_refusals: dict[tuple[PodSpec, str | None], str] = {}  # of what borrowers ask for; None: all needs
         self.reclaim_refusals: dict[int, None] = {}
         self.due: dict[str, str] = {}  # units that are due and have no cells, in order; and why not
         self.claims: dict[str, Reclaim] = {}
@@ -156,8 +159,8 @@ class Table:
         return unit.is_preemptible and (self.live.ledger.borrows(unit.queue) if borrows is None else borrows)
 
     def number(self, unit: Unit) -> int:
-        """The number of its kind."""
-        return self.kinds.number(unit, self.rules.of(unit.queue).most_running is not None)
+        """The number of its kind, which has one more."""
+        return self.kinds.join(unit, self.rules.of(unit.queue).most_running is not None)
 
     def borrowed_shape(self, number: int) -> tuple[PodSpec, str]:
         """What the live cluster is asked for if a unit of this kind borrows: equal for kinds with the same answer."""
@@ -178,7 +181,17 @@ class Table:
 
     def kind(self, number: int) -> Kind:
         """The kind of a number."""
-        return self.kinds.kinds[number]
+        return self.kinds[number]
+
+    def drop(self, entry: Entry) -> None:
+        """A unit is known no more, and stands in no line. A kind without units is forgotten."""
+        number = entry.kind
+        if self.kinds.leave(number):
+            refusals = self.refusals(entry.unit.vc)
+            refusals.not_promised.discard(number)
+            refusals.never.discard(number)
+            for known in (self._shapes, self.ahead_refusals, self.reclaim_refusals):
+                known.pop(number, None)
 
     # Use
 
@@ -188,6 +201,9 @@ class Table:
         self.empty_ledger = self.new_ledger()
         total = self.empty_ledger.total() or {CELLS: float(self.own.leaf_count)}
         self.shares = Shares(total, self._guaranteed, self._weight, self.rules.half_life_s)
+        self.kinds = Kinds()
+        for known in (self._shapes, self._could_borrow, self.ahead_refusals, self.reclaim_refusals):
+            known.clear()
         for entry in self.entries.values():
             entry.kind = self.number(entry.unit)
             if entry.run is not None:

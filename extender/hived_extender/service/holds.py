@@ -15,11 +15,12 @@ from hived.decisions import Bind, Wait
 from hived.errors import UserError
 from hived.events import Phase
 from hived.groups import virtual_leaves
-from hived.specs import PodRequest
+from hived.scheduler import Asked
+from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest, PodSpec
 from hived_extender.job_kinds.job import JobRef
 from hived_extender.service.claims import Afterwards, Claim, Stage
 from hived_extender.service.cluster_cache import ClusterCache
-from hived_extender.service.core import Core
+from hived_extender.service.core import Core, Refused
 from hived_extender.service.held import Held
 from hived_extender.service.held_jobs import Asking, HeldJobs
 from hived_extender.service.held_pods import HeldPods
@@ -60,6 +61,11 @@ class NeedsVictims(Wait):
 
 
 @dataclass(frozen=True, slots=True)
+class NoCells(Wait):
+    """There is no room for opportunistic work, whichever nodes Kubernetes would allow its pods."""
+
+
+@dataclass(frozen=True, slots=True)
 class KeptForOthers(Wait):
     """There is room, and claims that come first would miss it. Nothing is held."""
 
@@ -72,6 +78,8 @@ class Holds:
         self._jobs = HeldJobs(cache)
         self.pods = HeldPods(cache, self._jobs)
         self._stage = Stage()
+        self._full: dict[PodSpec, NoCells | None] = {}
+        self._full_at = (0, 0)
         self._number = 0
 
     def handlers(self) -> dict[type[Any], Callable[[Any], Any]]:
@@ -106,7 +114,23 @@ class Holds:
             self.pods.spared(core)  # it took free cells
         if asked.claims and isinstance(found, Bind) and not self._keeps_room(core, held, asked.claims):
             return KeptForOthers("its cells are for jobs that come first")
+        if isinstance(found, Refused) and hold.spec.priority == OPPORTUNISTIC_PRIORITY:
+            return self._without_rules(core, found)
         return found
+
+    def _without_rules(self, core: Core, refused: Refused) -> Wait:
+        """Is it for want of cells? Asked once for each spec until the state changes."""
+        if refused.offer is None or refused.request is None:
+            return NoCells(refused.reason)
+        if self._full_at != (core.number, core.version):
+            self._full_at = core.number, core.version
+            self._full.clear()
+        spec = refused.request.spec.of_group("")
+        if spec not in self._full:
+            (found,) = core.plan([[Asked(refused.request)]])
+            answer = found if isinstance(found, UserError) else found[0]
+            self._full[spec] = NoCells(answer.reason) if isinstance(answer, Wait) else None
+        return self._full[spec] or refused
 
     def _keeps_room(self, core: Core, held: Held, claims: Sequence[Claimed]) -> bool:
         """Do the claims get their cells beside a hold as without it? Else it is withdrawn."""

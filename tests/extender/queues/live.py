@@ -14,7 +14,7 @@ from hived.events import NodeHealthChanged, PodAllocated, PodDeleted, ScheduleRe
 from hived.scheduler import handle, idle_state
 from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, PodSpec
 from hived.state import State
-from hived_extender.queues.room import Ask, Claimed, Pending, Victims
+from hived_extender.queues.room import Ask, Claimed, NoCells, Pending, Victims
 
 
 def stand_in(ask: Ask) -> PodRequest:
@@ -81,7 +81,9 @@ class Live:
         found = decide(self.state, ask)
         if isinstance(found, Bind) and self._leaves_room(ask, pending.claims):
             return self._hold(ask, found)
-        return Wait(found.reason if isinstance(found, Wait) else "others use its cells")
+        if isinstance(found, Wait):
+            return NoCells(found.reason) if ask.is_borrowed else found
+        return Wait("others use its cells")
 
     def victims(self, ask: Ask, candidates: Sequence[str], pending: Pending) -> Victims | None:
         self.asked += 1
