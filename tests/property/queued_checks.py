@@ -83,6 +83,7 @@ class Checks:
         """
         history = self._history
         self._nobody_is_lost()
+        self._changed_queues_are_known()
         if history.turns % 10 == 0:
             assert broken_rule(history.live.state) is None
         self._own_cells_agree()
@@ -148,6 +149,14 @@ class Checks:
                 assert not is_own, f"{history.now}: another replica takes cells back from {order}"
 
     # Rules
+
+    def _changed_queues_are_known(self) -> None:
+        """Whoever looks at the first units of queues that have changed alone knows those of all."""
+        replica = self._history.replica
+        queues = replica.queues
+        for queue in queues.take_moved():
+            replica.firsts[queue] = queues.first(queue, 4)
+        assert all(replica.firsts.get(queue, []) == queues.order(queue)[:4] for queue in queues.queues())
 
     def _nobody_is_lost(self) -> None:
         history = self._history

@@ -65,7 +65,10 @@ class Manner:
 
 @dataclass
 class Replica:
-    """The turns of one term of leadership, as `queues.turns.Turns` takes them. `cuts` are those that had to be cut."""
+    """The turns of one term of leadership, as `queues.turns.Turns` takes them.
+
+    `cuts` are those that had to be cut, `firsts` the first units of each queue, as of its last change.
+    """
 
     spec: ClusterSpec
     manner: Manner
@@ -75,6 +78,7 @@ class Replica:
     now: float
     pace: Pace = USUAL
     cuts: int = 0
+    firsts: dict[str, list[str]] = field(default_factory=dict)
     queues: Queues = field(init=False)
     book: Book = field(init=False)
 

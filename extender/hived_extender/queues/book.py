@@ -135,6 +135,7 @@ class Book:
         self._leaving: dict[str, None] = {}
         self._todo: dict[str, None] = {}  # keys with something to be written
         self._over_now: list[JobRecord] = []
+        self._changed: dict[str, None] = {}  # keys
 
     def queue_of(self, key: str) -> str:
         """The queue of a job, "" if it is in none."""
@@ -160,6 +161,7 @@ class Book:
         when these turns begin, is left alone then if nobody has ever held it: it ran before there were queues.
         """
         key = job.ref.key
+        self._changed[key] = None
         entry = self.entries.get(key)
         if job.state.is_over:
             if entry is not None:
@@ -189,11 +191,12 @@ class Book:
             entry = self.entries.get(key)
             if entry is None or not entry.step.has_cells:
                 continue
-            entry.progress = state
+            if entry.progress != state:
+                entry.progress, self._changed[key] = state, None
             if state.is_lost:
                 back[key] = ""
             elif entry.step is Step.STARTING and state.placed_count and not state.held_count:
-                entry.step = Step.RUNNING
+                entry.step, self._changed[key] = Step.RUNNING, None
             elif entry.step is Step.STARTING and not state.placed_count and self._is_late(entry, now):
                 back[key] = LATE
         return back
@@ -202,6 +205,7 @@ class Book:
         """A job that was to leave has no pods with cells any more: it waits at its old place."""
         entry = self.entries[key]
         entry.step, entry.since_s, entry.progress = Step.WAITING, now, None
+        self._changed[key] = None
         self._queues.evicted(key, now)
         if entry.unit is not None:
             self._queues.changed(entry.unit)
@@ -218,6 +222,7 @@ class Book:
         if entry is None or entry.written is not action:
             return
         entry.written, entry.refusal = None, error
+        self._changed[entry.key] = None
         entry.backoff.wrote(now, refused=bool(error))
         if error:
             entry.wanted = entry.wanted or action.change
@@ -264,6 +269,7 @@ class Book:
                 del self._todo[key]
             elif entry.written is None and entry.backoff.at_s <= now and len(due) < limit:
                 entry.written, entry.wanted = Action(entry.job.ref, entry.wanted, entry.kept), None
+                self._changed[key] = None
                 del self._todo[key]
                 due.append(entry.written)
         return due
@@ -274,6 +280,11 @@ class Book:
         there = {key: one for key, one in found.items() if one is not None and one.step is Step.LEAVING}
         self._leaving = dict.fromkeys(there)
         return [(one, one.backoff.wait_s >= REFUSED_S or now >= one.since_s + LEAVE_S) for one in there.values()]
+
+    def take_changed(self) -> list[str]:
+        """The keys of all jobs that have changed since the last call, or are gone, in the order of the changes."""
+        changed, self._changed = list(self._changed), {}
+        return changed
 
     def take_over(self) -> list[JobRecord]:
         """The jobs that have ended since the last call, as they were last."""
@@ -335,6 +346,7 @@ class Book:
 
     def _over(self, key: str, now: float) -> None:
         entry = self.entries.pop(key, None)
+        self._changed[key] = None
         self._todo.pop(key, None)
         if entry is None or entry.unit is None:
             return
@@ -351,7 +363,7 @@ class Book:
 
     def _want(self, entry: JobRecord, change: Change) -> None:
         entry.wanted = change
-        self._todo[entry.key] = None
+        self._todo[entry.key] = self._changed[entry.key] = None
 
 
 def _has_grown(entry: JobRecord, unit: Unit) -> bool:

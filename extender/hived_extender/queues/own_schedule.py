@@ -63,6 +63,7 @@ class OwnSchedule:
         self.empty = copy_state(self.state)  # nobody ever runs here; its nodes fail as others do
         self.runs: dict[str, OwnRun] = {}
         self._others: dict[str, PodRequest] = {}
+        self._promised: dict[str, int] = {}
 
     def find(self, unit: Unit, own: tuple[int, ...] = ()) -> Placed | None:
         """Room for a unit now, on these leaves if they are free; None if there is none. Nothing changes.
@@ -148,11 +149,14 @@ class OwnSchedule:
 
     def promised_leaves(self, vc: str) -> int:
         """Virtual leaf cells of a virtual cluster, pinned ones included; 0 if there is no such one."""
-        topology = self.state.topology
-        if vc not in topology.vc_names:
-            return 0
-        levels = topology.arrays.chain_level[list(topology.preassigned[topology.vc_names.index(vc)])]
-        return int(topology.arrays.leaf_count[levels].sum())
+        found = self._promised.get(vc)
+        if found is None:
+            topology, found = self.state.topology, 0
+            if vc in topology.vc_names:
+                levels = topology.arrays.chain_level[list(topology.preassigned[topology.vc_names.index(vc)])]
+                found = int(topology.arrays.leaf_count[levels].sum())
+            self._promised[vc] = found
+        return found
 
     @property
     def leaf_count(self) -> int:

@@ -214,6 +214,15 @@ class Queues:
         """The keys of the units of a queue that wait, first first. Cost O(n log n)."""
         return explaining.order_of(self._table, queue)
 
+    def first(self, queue: str, count: int) -> list[str]:
+        """The beginning of `order`. Cost O(kinds + count)."""
+        return explaining.first_of(self._table, queue, count)
+
+    def take_moved(self) -> list[str]:
+        """The queues whose order may have changed since the last call, in the order of the changes."""
+        moved, self._table.moved = list(self._table.moved), {}
+        return moved
+
     def position(self, key: str) -> int | None:
         """1 for the first of its queue; None for one that does not wait. Cost O(kinds of the queue)."""
         return explaining.position_of(self._table, key)

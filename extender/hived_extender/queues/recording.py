@@ -8,7 +8,7 @@ from hived_extender.job_kinds.job import JobState
 from hived_extender.queues.book import Book, JobRecord, Step
 from hived_extender.queues.publishing import Publisher
 from hived_extender.queues.queues import Queues
-from hived_extender.queues.records import Phase, QueueRecord, UnitRecord, unit_name
+from hived_extender.queues.records import SHOWN_ITEMS, Phase, QueueRecord, UnitRecord, unit_name
 
 _PHASES = {
     Step.WAITING: Phase.ENQUEUED,
@@ -25,28 +25,32 @@ class Records:
         """All `quotas` of a tree have objects, other queues once they have jobs."""
         self._publisher, self._quotas = publisher, tuple(quotas)
         self._told: dict[str, UnitRecord] = {}
-        self.heads: list[str] = []  # the first job of each queue
+        self.heads: dict[str, str] = {}  # the first job of each queue
 
     def update(self, book: Book, queues: Queues) -> None:
-        """Have objects say what is so now. Cost O(jobs)."""
-        for key in [key for key in self._told if key not in book.entries]:
-            self._publisher.forget(self._told.pop(key))
+        """Have objects say what is so now. Cost: that of the jobs and queues that have changed."""
+        changed = book.take_changed()
+        for key in changed:
+            if key not in book.entries and (told := self._told.pop(key, None)) is not None:
+                self._publisher.forget(told)
         for entry in book.take_over():
             record = _unit_record(entry)
             if record is not None:
                 phase = Phase.SUCCEEDED if entry.job.state is JobState.SUCCEEDED else Phase.FAILED
                 self._publisher.want(replace(record, phase=phase, running=0, pending=0), is_last=True)
                 self._told.pop(entry.key, None)
-        for key, entry in book.entries.items():
-            record = _unit_record(entry)
+        for entry in [book.entries[key] for key in changed if key in book.entries]:
+            key, record = entry.key, _unit_record(entry)
             if record is not None and self._told.get(key) != record:
                 self._told[key] = record
                 self._publisher.want(record)
-        self.heads = []
-        for path in dict.fromkeys((*self._quotas, *queues.queues())):
-            order = queues.order(path)
-            self.heads += order[:1]
+        for path in dict.fromkeys((*self._quotas, *queues.take_moved())):
+            order = queues.first(path, SHOWN_ITEMS)
+            self.heads.pop(path, None)
+            if order:
+                self.heads[path] = order[0]
             self._publisher.want(QueueRecord(path, [self._item(book, key) for key in order]))
+        self._quotas = ()  # they have objects now
 
     def _item(self, book: Book, key: str) -> tuple[str, str, int]:
         job, unit = book.entries[key].job.ref, book.entries[key].unit

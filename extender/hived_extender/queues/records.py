@@ -63,7 +63,10 @@ class UnitRecord(msgspec.Struct, frozen=True):
 
 
 class QueueRecord(msgspec.Struct, frozen=True):
-    """All that a Queue says of one leaf. `items` are (namespace, name of the unit, priority) in the queue's order."""
+    """All that a Queue says of one leaf. `items` are (namespace, name of the unit, priority) in the queue's order.
+
+    Only the first `SHOWN_ITEMS` count.
+    """
 
     path: str
     items: Sequence[tuple[str, str, int]] = ()

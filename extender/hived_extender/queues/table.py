@@ -95,6 +95,7 @@ class Table:
         self.own_lines: dict[str, Line] = {}
         self.own_refusals: dict[str, OwnRefusals] = {}
         self.ahead, self.waiting = Line(), Line()
+        self.moved: dict[str, None] = {}  # queues whose order has changed
         self.ahead_refusals: dict[int, str] = {}
         self.shape_refusals: dict[tuple[PodSpec, str | None], str] = {}  # of what borrowers ask for; None: all needs
         self.reclaim_refusals: dict[int, None] = {}
@@ -134,9 +135,16 @@ class Table:
                 line.remove(kind, at)
                 # it may have been the first one, which others could not go past
                 wants_own = wants_own or (line is lines[0] and not is_own)
+            else:
+                continue
+            if line is self.waiting:
+                self.moved[unit.queue] = None
         if wants_own:
             self.refusals(unit.vc).is_stale = True
-        if is_own and is_waiting and not entry.is_leaving:
+        is_due = is_own and is_waiting and not entry.is_leaving
+        if is_due != (key in self.due):
+            self.moved[unit.queue] = None
+        if is_due:
             self.due.setdefault(key, "")
         else:
             self.due.pop(key, None)
@@ -145,6 +153,7 @@ class Table:
         """Take a unit out of all lines before its place or kind changes; `settle` puts it back."""
         for line in (self.own_lines.setdefault(entry.unit.vc, Line()), self.ahead, self.waiting):
             line.remove(entry.kind, entry.at)
+        self.moved[entry.unit.queue] = None
 
     def has_own_schedule(self, entry: Entry) -> bool:
         """Does it belong to the own schedule of its virtual cluster, now or later?"""

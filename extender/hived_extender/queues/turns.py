@@ -275,7 +275,7 @@ class Turns:
         """Have objects say what is so now, and the first job of each queue that a quota is in its way."""
         self._records.update(self.book, self.queues)
         now = self._now()
-        for key in self._records.heads:
+        for key in self._records.heads.values():
             reason = self.queues.why(key)
             if isinstance(reason, OverQuota):
                 self._events.insufficient(self.book.entries[key].job.ref, reason.text, now)
