@@ -156,6 +156,8 @@ class Checks:
         queues = replica.queues
         for queue in queues.take_moved():
             replica.firsts[queue] = queues.first(queue, 4)
+            places = [queues.position(key) for key in replica.firsts[queue]]
+            assert places == [*range(1, len(places) + 1)]
         assert all(replica.firsts.get(queue, []) == queues.order(queue)[:4] for queue in queues.queues())
 
     def _nobody_is_lost(self) -> None:

@@ -213,7 +213,7 @@ class QueueAnswers:
         self, turns: Turns, entry: JobRecord, position: int, seen: Seen = None, over: Mapping[str, str] | None = None
     ) -> QueuedJob:
         """`over` has the jobs that are above a quota that was lowered, with the quota."""
-        unit, reason = entry.unit, turns.queues.why(entry.key)
+        unit, reason = entry.unit, turns.queues.why(entry.key, position)
         is_held = entry.kept.is_held or turns.is_inactive(entry.job.ref)
         held = HELD_LATER if is_held and entry.step is not Step.WAITING else ""
         above = f"; above quota {over[entry.key]}, which was lowered" if over and entry.key in over else ""

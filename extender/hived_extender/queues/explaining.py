@@ -97,8 +97,16 @@ def _due_before(table: Table, entry: Entry) -> int:
     return count
 
 
-def why(table: Table, key: str, now: float) -> Reason | None:
+def why(table: Table, key: str, now: float, place: int = 0) -> Reason | None:
     """See `Queues.why`. `now` is that of the last turn."""
+    entry = table.entries.get(key)
+    if entry is None or entry.ran_s is not None:
+        return None
+    return refusal(table, key) or _not_due(table, entry, now, place - 1 if place else before(table, entry))
+
+
+def refusal(table: Table, key: str) -> Reason | None:
+    """See `Queues.refusal`."""
     entry = table.entries.get(key)
     if entry is None or entry.ran_s is not None:
         return None
@@ -117,28 +125,30 @@ def why(table: Table, key: str, now: float) -> Reason | None:
         claim = table.claims.get(key)
         victims = () if claim is None else tuple(each for each in claim.victims if _is_leaving(table, each))
         return MakingRoom(victims) if victims else NoHardware(table.due.get(key, ""))
-    return _not_due(table, entry, now)
+    return _has_no_turn(table, entry)
 
 
-def _not_due(table: Table, entry: Entry, now: float) -> Reason:
+def _has_no_turn(table: Table, entry: Entry) -> Reason | None:
+    """Why its own schedule does not have a unit, as long as it does not borrow either."""
+    unit, refusals = entry.unit, table.refusals(entry.unit.vc)
+    if unit.priority >= 0 and entry.kind not in refusals.never and entry.kind not in refusals.not_promised:
+        return None
+    if table.live.is_over_users_limit(unit):
+        return OverUserLimit(unit.user, table.rules.of(unit.queue).most_running or 0, waits=False)
+    quota, may_borrow = table.live.ledger.refusal(unit), table.may_borrow(unit)
+    if quota is not None:
+        alone = table.empty_ledger.refusal(unit)
+        return OverQuota(quota) if alone is None else Impossible(alone.replace(WAIT, TOO_LARGE))
+    if may_borrow:
+        return None if table.could_borrow(entry.kind) else NeverFits(unit.queue, may_borrow)
+    is_never = entry.kind in refusals.never and not table.own.is_damaged
+    return NeverFits(unit.queue, may_borrow) if is_never else NotPromised(unit.queue)
+
+
+def _not_due(table: Table, entry: Entry, now: float, count: int) -> Reason:
     unit, rules = entry.unit, table.rules.of(entry.unit.queue)
-    refusals = table.refusals(unit.vc)
-    has_turn = unit.priority >= 0 and entry.kind not in refusals.never and entry.kind not in refusals.not_promised
     borrowing = table.ahead_refusals.get(entry.kind, "")
-    if not has_turn:
-        if table.live.is_over_users_limit(unit):
-            return OverUserLimit(unit.user, rules.most_running or 0, waits=False)
-        refusal, may_borrow = table.live.ledger.refusal(unit), table.may_borrow(unit)
-        if refusal is not None:
-            alone = table.empty_ledger.refusal(unit)
-            return OverQuota(refusal) if alone is None else Impossible(alone.replace(WAIT, TOO_LARGE))
-        is_never = entry.kind in refusals.never and not table.own.is_damaged
-        if not may_borrow:
-            return NeverFits(unit.queue, may_borrow) if is_never else NotPromised(unit.queue)
-        if not table.could_borrow(entry.kind):
-            return NeverFits(unit.queue, may_borrow)
-    count = before(table, entry)
-    reservation = refusals.reservation
+    reservation = table.refusals(unit.vc).reservation
     if reservation is None or reservation.key != unit.key:
         is_blocked = rules.policy is Policy.BLOCK and count > 0
         return NotItsTurn(count, is_blocked=is_blocked, borrowing=borrowing)

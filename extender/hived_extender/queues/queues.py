@@ -227,9 +227,13 @@ class Queues:
         """1 for the first of its queue; None for one that does not wait. Cost O(kinds of the queue)."""
         return explaining.position_of(self._table, key)
 
-    def why(self, key: str) -> Reason | None:
-        """Why a unit waits, as of the last turn; None for one that is unknown."""
-        return explaining.why(self._table, key, self._now_s)
+    def why(self, key: str, place: int = 0) -> Reason | None:
+        """Why a unit waits, as of the last turn; None for one that is unknown. `place` is its position, if known."""
+        return explaining.why(self._table, key, self._now_s, place)
+
+    def refusal(self, key: str) -> Reason | None:
+        """The reason of `why`, unless it only is not its turn; so no start is estimated."""
+        return explaining.refusal(self._table, key)
 
     def lent(self, now: float) -> Lent:
         """The units on borrowed cells, which leave for guaranteed work of no queue as for a unit that is due.

@@ -266,7 +266,10 @@ class Table:
 
     def refusals(self, vc: str) -> OwnRefusals:
         """Of the own schedule of a virtual cluster."""
-        return self.own_refusals.setdefault(vc, OwnRefusals(set(), set(), set(), set()))
+        found = self.own_refusals.get(vc)
+        if found is None:
+            found = self.own_refusals[vc] = OwnRefusals(set(), set(), set(), set())
+        return found
 
     def forget_own_refusals(self) -> None:
         """Try everything anew; what is reserved stays reserved."""

@@ -276,7 +276,7 @@ class Turns:
         self._records.update(self.book, self.queues)
         now = self._now()
         for key in self._records.heads.values():
-            reason = self.queues.why(key)
+            reason = self.queues.refusal(key)
             if isinstance(reason, OverQuota):
                 self._events.insufficient(self.book.entries[key].job.ref, reason.text, now)
             elif isinstance(reason, NeverFits | Impossible):

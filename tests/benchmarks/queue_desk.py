@@ -1,0 +1,116 @@
+"""A look of the queues' desk and the answer to `hived get queue` with 50,000 jobs, by hand:
+
+    python -m tests.benchmarks.queue_desk --nodes 1024 --jobs 50000
+
+Prints CPU of a look without news, of one after an arrival, and of the answer about all jobs. Nothing is written.
+"""
+
+import argparse
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+
+from hived_config.queueing import Queueing
+from hived_extender.job_kinds.job import Job, JobRef, JobState
+from hived_extender.job_kinds.needs import Need
+from hived_extender.kube.client import KubeClient
+from hived_extender.kube.events import EventRecorder
+from hived_extender.pods.proofs import Prover
+from hived_extender.queues.announcing import JobEvents
+from hived_extender.queues.answering import QueueAnswers
+from hived_extender.queues.desk import QueueDesk
+from hived_extender.queues.publishing import Publisher
+from hived_extender.queues.queue_objects import QueueObjects
+from hived_extender.queues.turns import Shared, Turns
+from hived_extender.queues.watched import Seen
+from hived_extender.service.preemptions import PreemptionPolicy
+from hived_extender.service.service import Service
+from hived_extender.service.writes.telling import COMPONENT
+from tests.benchmarks.queued_jobs import cluster, unit
+from tests.extender.service.by_hand import ByHand
+from tests.extender.service.small_cluster import FakeKube, node
+
+
+class Desk:
+    """Turns of a service by hand."""
+
+    def __init__(self, node_count: int) -> None:
+        spec = cluster(node_count)
+        kube = cast(KubeClient, FakeKube())
+        self.service = Service(spec, kube, run=ByHand, preemption=PreemptionPolicy())
+        self.service.sync_nodes([node(each.address) for rack in spec.physical_cells for each in rack.children])
+        self.service.lead(lambda: True)
+        self.publisher = Publisher(kube, time.monotonic)
+        events = JobEvents(EventRecorder(kube, COMPONENT))
+        core = self.service.machine.cache.core
+        assert core is not None
+        shared = Shared(Prover(), self.publisher, time.time, events)
+        self.queueing = Queueing(is_enabled=True)
+        self.turns = Turns(self.service, core, self.queueing, None, shared)
+        self.lock = threading.Lock()
+        self._objects = QueueObjects()
+
+    def come(self, number: int) -> None:
+        """A job is created."""
+        name, spec = f"job-{number:06}", unit(number).spec
+        ref = JobRef("batch/v1", "Job", "default", name, f"uid-{number:06}")
+        job = Job(ref, "1", float(number), {}, {}, (), JobState.HELD)
+        self.turns.job_seen(ref.job_name, Seen(job, Need(spec, {}, "ann")))
+
+    def look(self) -> None:
+        """As `QueueDesk.look`, with no calls on jobs."""
+        self.turns.follow_pods()
+        self._objects.read(self.publisher.queue_items())
+        self.turns.told_objects(self._objects)
+        self.turns.take_turn()
+        self.turns.record()
+
+
+def cpu_ms(act: Callable[[], Any]) -> float:
+    """CPU of this thread."""
+    start = time.thread_time()
+    act()
+    return (time.thread_time() - start) * 1000
+
+
+def measure(node_count: int, job_count: int) -> None:
+    """One line of results."""
+    desk = Desk(node_count)
+    coming = cpu_ms(lambda: [desk.come(number) for number in range(job_count)])
+    desk.look()
+    while desk.turns.queues.is_cut:
+        desk.look()
+    quiet = [cpu_ms(desk.look) for _ in range(20)]
+    arrivals = []
+    for number in range(job_count, job_count + 20):
+        desk.come(number)
+        arrivals.append(cpu_ms(desk.look))
+    answers = QueueAnswers(cast(QueueDesk, SimpleNamespace(lock=desk.lock, turns=desk.turns, queueing=desk.queueing)))
+    found: list[Any] = []
+    asked = [cpu_ms(lambda: found.append(answers.jobs())) for _ in range(3)]
+    text = cpu_ms(lambda: msgspec.json.encode(found[0]))
+    print(
+        f"{node_count} nodes, {job_count} jobs: coming {coming / job_count:.2f} ms each,"
+        f" a quiet look {statistics.median(quiet):.1f} ms, after an arrival {statistics.median(arrivals):.1f} ms,"
+        f" all {len(found[0])} jobs described {statistics.median(asked):.0f} ms, as text {text:.0f} ms",
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Measure each size."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--nodes", type=int, nargs="+", default=[1024])
+    parser.add_argument("--jobs", type=int, default=50_000)
+    given = parser.parse_args()
+    for node_count in given.nodes:
+        measure(node_count, given.jobs)
+
+
+if __name__ == "__main__":
+    main()
