@@ -1,7 +1,5 @@
 """A turn of the own schedules: what has ended there ends, and units start in the order of their virtual cluster."""
 
-from math import inf
-
 from hived.errors import UserError
 from hived.specs import PodSpec
 from hived_extender.queues import promises
@@ -32,7 +30,6 @@ class OwnTurn:
         self._moment_s: float | None = None  # is being played, and not done yet
         self._left = 0
         self.stops: dict[str, str] = {}
-        self._looked_s = -inf
         self.restored: dict[str, tuple[float, tuple[int, ...]]] = {}
 
     def run(self, now: float) -> bool:
@@ -48,8 +45,7 @@ class OwnTurn:
                 self.end(key)
             if not self._serve(end):
                 return False
-        promises.look(table, self._looked_s, now)
-        self._looked_s = now
+        promises.look(table, now)
         return self._serve(now)
 
     def end(self, key: str, *, is_played: bool = True) -> None:
@@ -234,9 +230,8 @@ class OwnTurn:
         if known is not None and known.key == entry.unit.key:
             return known
         self._left -= RESERVING
-        return reserve(
-            table.own, entry.unit, [(run, expected_end(run, now)) for run in table.own.runs_of(entry.unit.vc)]
-        )
+        ends = [(run, expected_end(run, now)) for run in table.own.runs_of(entry.unit.vc)]
+        return reserve(table.own, entry.unit, ends)
 
     def _start(self, entry: Entry, placed: Placed, now: float, promised_s: float | None) -> None:
         table, unit = self._table, entry.unit

@@ -20,7 +20,7 @@ def note(table: Table, entry: Entry, promised_s: float | None) -> None:
     """A unit starts in its own schedule; None: it goes past nobody, or for another reason."""
     entry.promised_s = promised_s
     if promised_s is not None:
-        table.promised[entry.unit.key] = None
+        table.promised[entry.unit.key] = False
 
 
 def broken_since(table: Table, key: str) -> float:
@@ -31,10 +31,11 @@ def broken_since(table: Table, key: str) -> float:
     return max(entry.run.start_s, own.due_s) + entry.promised_s + SLACK_S
 
 
-def look(table: Table, before_s: float, now: float) -> None:
-    """Have virtual clusters looked at in which a promise was broken after `before_s`. Cost O(promises)."""
-    for key in table.promised:
-        if before_s < broken_since(table, key) <= now:
+def look(table: Table, now: float) -> None:
+    """Have virtual clusters looked at in which a promise was broken since the last look. Cost O(promises)."""
+    for key, is_broken in table.promised.items():
+        if not is_broken and broken_since(table, key) <= now:
+            table.promised[key] = True
             table.refusals(table.entries[key].unit.vc).is_stale = True
 
 

@@ -109,7 +109,7 @@ class Table:
         self.running: dict[str, None] = {}
         self.vacating: dict[str, IntArray] = {}  # virtual leaves of units that leave and have lost their place there
         self.user_waits: dict[tuple[str, str, str], dict[str, None]] = {}  # by `Unit.owner`
-        self.promised: dict[str, None] = {}  # units that went past the first one by their limit, see `promises`
+        self.promised: dict[str, bool] = {}  # units that went past the first one by their limit; is that broken?
         self.played: dict[str, dict[str, None]] = {}
         self._borrowers: dict[str, list[Borrower]] | None = None
         self._leaving: tuple[str, ...] | None = None
