@@ -64,11 +64,14 @@ class _Queues(Record):
     def read(self, reader: Any, node: Any) -> Queueing:
         """The rules, without those of virtual clusters."""
         given = self.given(reader, node)
+        start = given.value("startMinutes")
+        if start == 0:
+            reader.note(given.nodes["startMinutes"], "0", "a number of minutes above 0")
         return Queueing(
             bool(given.value("enabled")),
             given.value("policy") or QueuePolicy.HIVED,
             60.0 * (given.value("halfLifeMinutes") or 0.0),
-            60.0 * given.value("startMinutes") if given.value("startMinutes") else START_S,
+            60.0 * start if start else START_S,
         )
 
 

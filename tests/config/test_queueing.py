@@ -27,10 +27,11 @@ def test_jobs_wait_in_no_queues_by_default() -> None:
 
 def test_the_keys_are_read() -> None:
     found = read(
-        "queues: {enabled: true, policy: Block, halfLifeMinutes: 30}\n",
+        "queues: {enabled: true, policy: Block, halfLifeMinutes: 30, startMinutes: 5}\n",
         "    queue: {borrow: true, weight: 2, maxRunningPerUser: 3, maxWaitingPerUser: 40}\n",
     ).rules.queueing
     assert (found.is_enabled, found.policy, found.half_life_s) == (True, QueuePolicy.BLOCK, 1800.0)
+    assert (found.start_s, read("").rules.queueing.start_s) == (300.0, 600.0)
     assert found.of("a") == QueueOfVc(borrows=True, weight=2.0, most_running=3, most_waiting=40)
     assert found.of("another") == QueueOfVc()
 
@@ -40,6 +41,7 @@ def test_the_keys_are_read() -> None:
     [
         ("queues: {policy: Fifo}\n", "", "hived or Priority or Block or Round"),
         ("queues: {enabled: perhaps}\n", "", "true or false"),
+        ("queues: {startMinutes: 0}\n", "", "above 0"),
         ("", "    queue: {weight: 0}\n", "a weight above 0"),
         ("", "    queue: {maxRunningPerUser: 0}\n", "at least 1"),
         ("", "    queue: {borrows: true}\n", "borrow"),
