@@ -140,7 +140,8 @@ def _has_no_turn(table: Table, entry: Entry) -> Reason | None:
         alone = table.empty_ledger.refusal(unit)
         return OverQuota(quota) if alone is None else Impossible(alone.replace(WAIT, TOO_LARGE))
     if may_borrow:
-        return None if table.could_borrow(entry.kind) else NeverFits(unit.queue, may_borrow)
+        could_borrow = table.own.could_borrow(table.borrowed_shape(entry.kind)[0])
+        return None if could_borrow else NeverFits(unit.queue, may_borrow)
     is_never = entry.kind in refusals.never and not table.own.is_damaged
     return NeverFits(unit.queue, may_borrow) if is_never else NotPromised(unit.queue)
 

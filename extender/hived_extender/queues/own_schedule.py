@@ -61,6 +61,7 @@ class OwnSchedule:
         self.spec = spec
         self.state = idle_state(spec)
         self.empty = copy_state(self.state)  # nobody ever runs here; its nodes fail as others do
+        self._could_borrow: dict[PodSpec, bool] = {}
         self.runs: dict[str, OwnRun] = {}
         self._others: dict[str, PodRequest] = {}
         self._promised: dict[str, int] = {}
@@ -87,12 +88,16 @@ class OwnSchedule:
         return bool(self.empty.cells.node_bad.any())
 
     def could_borrow(self, spec: PodSpec) -> bool:
-        """Would opportunistic pods like these fit if nobody ran, on the hardware of now?"""
-        pod = PodRequest("", "", "", replace(spec.of_group("", True), pinned_cell_id=""))
-        try:
-            return isinstance(handle(self.empty, ScheduleRequested(pod)), Bind)
-        except UserError:
-            return False
+        """Would opportunistic pods like these fit if nobody ran? Yes, as far as bad nodes leave that open."""
+        if self.is_damaged:
+            return True
+        if spec not in self._could_borrow:
+            pod = PodRequest("", "", "", replace(spec.of_group("", True), pinned_cell_id=""))
+            try:
+                self._could_borrow[spec] = isinstance(handle(self.empty, ScheduleRequested(pod)), Bind)
+            except UserError:
+                self._could_borrow[spec] = False
+        return self._could_borrow[spec]
 
     def start(self, unit: Unit, placed: Placed, due_s: float) -> None:
         """Carry out what `find` has just found; its victims have been ended."""

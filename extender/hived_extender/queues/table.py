@@ -89,7 +89,6 @@ class Table:
         self.new_ledger: Callable[[], Ledger] = Unlimited
         self.kinds = Kinds()
         self._shapes: dict[int, tuple[PodSpec, str]] = {}
-        self._could_borrow: dict[tuple[PodSpec, str], bool] = {}
         self.entries: dict[str, Entry] = {}
         self.own = OwnSchedule(spec)
         self.own_lines: dict[str, Line] = {}
@@ -179,15 +178,6 @@ class Table:
             found = self._shapes[number] = replace(kind.spec, priority=OPPORTUNISTIC_PRIORITY), kind.needs
         return found
 
-    def could_borrow(self, number: int) -> bool:
-        """Would a unit of this kind have borrowed cells if nobody ran? Yes, as far as bad nodes leave that open."""
-        if self.own.is_damaged:
-            return True
-        shape = self.borrowed_shape(number)
-        if shape not in self._could_borrow:
-            self._could_borrow[shape] = self.own.could_borrow(shape[0])
-        return self._could_borrow[shape]
-
     def kind(self, number: int) -> Kind:
         """The kind of a number."""
         return self.kinds[number]
@@ -211,7 +201,7 @@ class Table:
         total = self.empty_ledger.total() or {CELLS: float(self.own.leaf_count)}
         self.shares = Shares(total, self._guaranteed, self._weight, self.rules.half_life_s)
         self.kinds = Kinds()
-        for known in (self._shapes, self._could_borrow, self.ahead_refusals, self.reclaim_refusals):
+        for known in (self._shapes, self.ahead_refusals, self.reclaim_refusals):
             known.clear()
         for entry in self.entries.values():
             entry.kind = self.number(entry.unit)
