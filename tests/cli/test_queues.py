@@ -137,6 +137,12 @@ def test_changes_that_would_help_a_job_without_pods_are_tried(jobs: Jobs) -> Non
     assert (result.exit_code, "would wait all the same" in result.output) == (3, True)
 
 
+def test_why_carries_a_change_out_by_the_job_object(jobs: Jobs) -> None:
+    said = hived(jobs, "why", "second").output
+    assert "kubectl delete the job of one that shall end" in said
+    assert "hived submit" not in said
+
+
 def test_jobs_without_pods_are_among_all_jobs_with_their_places(jobs: Jobs) -> None:
     found = rows(hived(jobs, "get", "jobs", "--waiting"))
     assert [row[0] for row in found] == ["Job/default/second", "Job/default/third", "Job/default/wrong"]

@@ -38,7 +38,7 @@ def draw_why(why: Why, now: datetime, place: str = "") -> str:
     if why.certificate is not None and place.endswith(printable(why.certificate.sentence)):
         why = replace(why, certificate=replace(why.certificate, sentence=""))  # the place says it already
     if why.certificate is not None:
-        lines += _certificate(why.certificate, why.when, now)
+        lines += _certificate(why.certificate, why.when, now, is_queued=bool(place))
     elif why.job.nodes:
         lines += paragraph(f"on {listed(why.job.nodes, most=16)}")
     if why.job.preempted is not None:
@@ -89,7 +89,7 @@ def _priority(job: Job) -> str:
     return "opportunistic" if job.priority < 0 else f"priority {priority(job.priority)}"
 
 
-def _certificate(found: Certificate, when: When | None, now: datetime) -> Iterator[str]:
+def _certificate(found: Certificate, when: When | None, now: datetime, *, is_queued: bool) -> Iterator[str]:
     if found.sentence:
         yield from paragraph(printable(found.sentence))
     causes = " and ".join((found.cause, *found.also))
@@ -101,7 +101,7 @@ def _certificate(found: Certificate, when: When | None, now: datetime) -> Iterat
     if found.bad_nodes:
         yield from ["", _title("Bad nodes"), *_indented(_bad_nodes(found.bad_nodes, now))]
     if found.unblock:
-        yield from ["", _title("What would help, each alone"), *_unblocks(found.unblock)]
+        yield from ["", _title("What would help, each alone"), *_unblocks(found.unblock, is_queued)]
     elif found.cause not in UNTRIED_CAUSES and (when is None or when.kind not in SOON):
         yield from [
             "",
@@ -146,7 +146,7 @@ def _bad_nodes(nodes: Sequence[BadNode], now: datetime) -> str:
     return table(["NODE", "REASON", ">FOR"], rows)
 
 
-def _unblocks(unblocks: Sequence[Unblock]) -> Iterator[str]:
+def _unblocks(unblocks: Sequence[Unblock], is_queued: bool) -> Iterator[str]:
     """Each change, and below it the option that tries it."""
     for one in unblocks:
         yield from paragraph(printable(one.text))
@@ -154,9 +154,10 @@ def _unblocks(unblocks: Sequence[Unblock]) -> Iterator[str]:
     kinds = {one.change.partition("=")[0] for one in unblocks}
     ways = []
     if not kinds.isdisjoint(_OF_THE_JOB):
-        ways.append("hived delete the job, correct it, and hived submit it again, such as with --priority or --vc")
+        again = "hived delete the job, correct it, and hived submit it again, such as with --priority or --vc"
+        ways.append("kubectl delete the job, correct it, and kubectl apply it again" if is_queued else again)
     if "ends" in kinds:
-        ways.append("hived delete one that shall end")
+        ways.append("kubectl delete the job of one that shall end" if is_queued else "hived delete one that shall end")
     if "cells" in kinds:
         ways.append("hived config set-vc or hived config move for cells=")
     if ways:
