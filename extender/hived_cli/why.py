@@ -15,6 +15,7 @@ from hived_cli.helpers.names import find_why
 from hived_cli.helpers.outcomes import NEVER, RUNS, WAITS
 from hived_cli.helpers.waits import GONE
 from hived_cli.helpers.watching import Answer, Show, watches
+from hived_config.reader import printable
 from hived_extender.api.queues import QueuedJob
 from hived_extender.api.waiting import Job, Why
 from hived_extender.client.inspection import Inspector
@@ -94,7 +95,7 @@ def _find(inspector: Inspector, name: str, namespace: str, queued_job: QueuedJob
     except UserError as error:
         if queued_job is None or error.code != HTTPStatus.NOT_FOUND:
             raise
-        told = f"{queued_job.name} is {queued_job.state.lower()}, and its pods have names of their own"
+        told = f"{queued_job.name} does not wait: {printable(queued_job.reason)}; its pods have names of their own"
         raise UserError(f"{told}; {error}", error.code) from error
 
 

@@ -194,7 +194,11 @@ def test_queues_and_their_jobs_are_completed(jobs: Jobs, words: str, incomplete:
         (("move", "second"), "give one of --front, --back and --before JOB", 2),
         (("move", "second", "--front", "--back"), "give one of", 2),
         (("hold", "wrong"), "is in no queue", 1),
-        (("why", "first"), "its pods have names of their own; no job, gang, group or pod 'first' waits or runs", 1),
+        (
+            ("why", "first"),
+            "runs on cells of its own virtual cluster; its pods have names of their own; no job, gang",
+            1,
+        ),
         (
             ("move", "second", "--before", "first"),
             "Job/default/second cannot be moved before Job/default/first: expected",
