@@ -27,6 +27,9 @@ from hived.state import State
 from hived.topology import IntArray
 from hived_extender.queues.units import Unit
 
+MOST_KEPT = 1024
+"""Kinds of pods of which it is remembered whether they could ever borrow."""
+
 
 @dataclass(slots=True)
 class OwnRun:
@@ -92,6 +95,8 @@ class OwnSchedule:
         if self.is_damaged:
             return True
         if spec not in self._could_borrow:
+            if len(self._could_borrow) >= MOST_KEPT:
+                self._could_borrow.clear()
             pod = PodRequest("", "", "", replace(spec.of_group("", True), pinned_cell_id=""))
             try:
                 self._could_borrow[spec] = isinstance(handle(self.empty, ScheduleRequested(pod)), Bind)

@@ -1,0 +1,61 @@
+"""A service that is started anew beside the objects of an earlier one, as after a crash or an upgrade."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from hived_config.loader import load
+from hived_extender.api.queues import QueueArgs
+from hived_extender.kube.client import KubeClient
+from hived_extender.pods.proofs import Prover
+from hived_lab.embedded.cluster import EmbeddedCluster
+from hived_lab.start import Embedded
+from tests.extender.queues.embedded_jobs import CONFIG, PODS, Jobs
+from tests.extender.replica import start
+
+SECRET = b"a secret that outlives a process"
+
+
+@contextmanager
+def service(file: Path, cluster: EmbeddedCluster, kube: KubeClient) -> Iterator[Jobs]:
+    """An extender of its own, and the scheduler loop that asks it."""
+    with start(file, cluster, serves_every_name=True, prover=Prover([SECRET])) as extender:
+        assert extender.wait_ready()
+        cluster.start_scheduler(extender.url)
+        try:
+            yield Jobs(Embedded(cluster, extender), kube)
+        finally:
+            cluster.stop_scheduler()
+
+
+def places(jobs: Jobs) -> list[tuple[str, str]]:
+    """The jobs of queue b with their states: those that wait in their order, then the others."""
+    names = [(one.name.rpartition("/")[2], one.state) for one in jobs.inspector.queued_jobs("b").items]
+    return names if len(names) > 1 else []
+
+
+def test_a_new_service_goes_on_with_the_order_and_the_runs_of_an_earlier_one(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(CONFIG)
+    with (
+        EmbeddedCluster(load(file).cluster) as cluster,
+        closing(KubeClient.connect(kubeconfig=str(cluster.hived_kubeconfig))) as kube,
+    ):
+        with service(file, cluster, kube) as jobs:
+            for name in ("runs", "x", "y", "z"):
+                jobs.create(name, "b")
+                jobs.expect(lambda name=name: jobs.state(name) in ("Running", "Waiting"))
+            jobs.expect(lambda: jobs.runs("runs"))
+            jobs.inspector.change_queue(QueueArgs("z", "move", "front"))
+            jobs.inspector.change_queue(QueueArgs("x", "hold"))
+            expected = [("z", "Waiting"), ("x", "Held"), ("y", "Waiting"), ("runs", "Running")]
+            jobs.expect(lambda: places(jobs) == expected)
+            uids = [pod["metadata"]["uid"] for pod in kube.get(PODS)["items"]]
+        with service(file, cluster, kube) as jobs:
+            jobs.expect(lambda: places(jobs) == expected)
+            assert [pod["metadata"]["uid"] for pod in kube.get(PODS)["items"]] == uids
+            jobs.delete("runs")
+            jobs.expect(lambda: jobs.runs("z"))
+            jobs.delete("z")
+            jobs.expect(lambda: jobs.runs("y"))
+            assert jobs.waits("x")
