@@ -205,8 +205,9 @@ class QueueAnswers:
 
     def _turns(self) -> Turns:
         if self._desk.turns is None:
-            why = "this replica does not lead" if self._desk.queueing.is_enabled else "queues are not enabled"
-            raise UserError(f"{why}: see the key queues of the configuration", 503)
+            if self._desk.queueing.is_enabled:
+                raise UserError("queues are about to begin, or another replica leads: try again in a moment", 503)
+            raise UserError("queues are not enabled: see the key queues of the configuration", 503)
         return self._desk.turns
 
     def _job(

@@ -8,9 +8,10 @@ from hived_config.loader import load
 from hived_extender.api.queues import QueueArgs
 from hived_extender.kube.client import KubeClient
 from hived_extender.pods.proofs import Prover
+from hived_extender.queues.kept import STATE
 from hived_lab.embedded.cluster import EmbeddedCluster
 from hived_lab.start import Embedded
-from tests.extender.queues.embedded_jobs import CONFIG, PODS, Jobs
+from tests.extender.queues.embedded_jobs import CONFIG, JOBS, PODS, Jobs
 from tests.extender.replica import start
 
 SECRET = b"a secret that outlives a process"
@@ -28,10 +29,14 @@ def service(file: Path, cluster: EmbeddedCluster, kube: KubeClient) -> Iterator[
             cluster.stop_scheduler()
 
 
+def kept(kube: KubeClient, name: str) -> str:
+    """The state that is kept on a job."""
+    return str(kube.get(f"{JOBS}/{name}")["metadata"].get("annotations", {}).get(STATE, ""))
+
+
 def places(jobs: Jobs) -> list[tuple[str, str]]:
     """The jobs of queue b with their states: those that wait in their order, then the others."""
-    names = [(one.name.rpartition("/")[2], one.state) for one in jobs.inspector.queued_jobs("b").items]
-    return names if len(names) > 1 else []
+    return [(one.name.rpartition("/")[2], one.state) for one in jobs.inspector.queued_jobs("b").items]
 
 
 def test_a_new_service_goes_on_with_the_order_and_the_runs_of_an_earlier_one(tmp_path: Path) -> None:
@@ -42,17 +47,20 @@ def test_a_new_service_goes_on_with_the_order_and_the_runs_of_an_earlier_one(tmp
         closing(KubeClient.connect(kubeconfig=str(cluster.hived_kubeconfig))) as kube,
     ):
         with service(file, cluster, kube) as jobs:
-            for name in ("runs", "x", "y", "z"):
-                jobs.create(name, "b")
-                jobs.expect(lambda name=name: jobs.state(name) in ("Running", "Waiting"))
+            jobs.create("runs", "b")
             jobs.expect(lambda: jobs.runs("runs"))
+            for name in ("x", "y", "z"):
+                jobs.create(name, "b")
+            jobs.expect(lambda: len(places(jobs)) == 4)
             jobs.inspector.change_queue(QueueArgs("z", "move", "front"))
             jobs.inspector.change_queue(QueueArgs("x", "hold"))
             expected = [("z", "Waiting"), ("x", "Held"), ("y", "Waiting"), ("runs", "Running")]
             jobs.expect(lambda: places(jobs) == expected)
+            jobs.expect(lambda: "place" in kept(kube, "z"), lambda: "is_held" in kept(kube, "x"))
             uids = [pod["metadata"]["uid"] for pod in kube.get(PODS)["items"]]
         with service(file, cluster, kube) as jobs:
-            jobs.expect(lambda: places(jobs) == expected)
+            desk = jobs.running.extender.queues
+            jobs.expect(lambda: desk.turns is not None, lambda: places(jobs) == expected)
             assert [pod["metadata"]["uid"] for pod in kube.get(PODS)["items"]] == uids
             jobs.delete("runs")
             jobs.expect(lambda: jobs.runs("z"))
