@@ -36,6 +36,7 @@ class Need(msgspec.Struct, frozen=True):
     is_preemptible : may it run on borrowed cells that are taken back
     limit_s : how long a run lasts at the most, None if nobody says
     pods : for each member of the group, in its order, the first pod of each role of that size with its number of pods
+    has_others : has it pods without cells too, such as initializers, which may come long before the others?
     """
 
     spec: PodSpec
@@ -44,6 +45,7 @@ class Need(msgspec.Struct, frozen=True):
     is_preemptible: bool = True
     limit_s: float | None = None
     pods: tuple[tuple[Pod, int], ...] = ()
+    has_others: bool = False
 
 
 def need_of(job: Job, interpreter: Interpreter) -> Need | None:
@@ -76,6 +78,7 @@ def need_of(job: Job, interpreter: Interpreter) -> Need | None:
         job.comes_back and marks.is_preemptible(job.labels),
         _limit(job, [pod for _, pod in pods]),
         tuple((pod, role.count) for role, pod, _ in by_size),
+        has_others=len(ours) < len(pods),
     )
 
 

@@ -197,7 +197,7 @@ class Book:
                 back[key] = ""
             elif entry.step is Step.STARTING and state.placed_count and not state.held_count:
                 entry.step, self._changed[key] = Step.RUNNING, None
-            elif entry.step is Step.STARTING and not state.placed_count and self._is_late(entry, now):
+            elif entry.step is Step.STARTING and not state.placed_count and self._is_late(entry, entry.since_s, now):
                 back[key] = LATE
         return back
 
@@ -229,8 +229,9 @@ class Book:
         if entry.wanted is not None:
             self._todo[entry.key] = None
 
-    def _is_late(self, entry: JobRecord, now: float) -> bool:
-        return entry.job.comes_back and now >= entry.since_s + self._start_s
+    def _is_late(self, entry: JobRecord, since_s: float, now: float) -> bool:
+        may_take_time = not entry.job.comes_back or (entry.unit is not None and entry.unit.may_take_time)
+        return not may_take_time and now >= since_s + self._start_s
 
     # Decisions
 
@@ -299,7 +300,8 @@ class Book:
         if unit is None:
             self._release(entry, is_marked=is_marked_held(entry.job.annotations))
             return
-        may_run = was_there or (kept.is_let_go and not _has_grown(entry, unit))
+        is_fresh = has_cells or not self._is_late(entry, kept.since_s, now)
+        may_run = was_there or (kept.is_let_go and is_fresh and not _has_grown(entry, unit))
         is_running = entry.job.state is JobState.LET_GO and may_run
         self._queues.arrived(unit, _memo(kept, now, is_running=is_running))
         if is_running:

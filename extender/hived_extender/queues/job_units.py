@@ -42,7 +42,7 @@ def unit_of(job: Job, need: Need, cells: Cells, tree: QuotaTree | None) -> Unit:
         queue = leaf.name
     unit = Unit(
         job.ref.key, queue, need.spec, job.created_s, need.user, need.request, need.is_preemptible, need.limit_s,
-        needs=_needs(need.pods), namespace=job.ref.namespace,
+        needs=_needs(need.pods), namespace=job.ref.namespace, may_take_time=need.has_others,
     )  # fmt: skip
     if unit.leaf_count > cells.leaf_count:
         raise UserError(

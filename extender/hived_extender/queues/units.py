@@ -21,6 +21,7 @@ class Unit(msgspec.Struct, frozen=True):
     request : amounts by resource, in the resource's base unit, as the quota tree counts them
     is_preemptible : may it run ahead, on borrowed cells that are taken back
     limit_s : how long a run lasts at the most, as declared; None if nobody says
+    may_take_time : has it pods without cells, which may come long before those with cells?
     needs : equal for units whose pods ask Kubernetes for the same nodes, CPU and so on. One refusal is for all of them
     """
 
@@ -33,6 +34,7 @@ class Unit(msgspec.Struct, frozen=True):
     is_preemptible: bool = True
     limit_s: float | None = None
     needs: str = ""
+    may_take_time: bool = False
     namespace: str = ""
 
     @property

@@ -82,6 +82,10 @@ def test_roles_of_one_size_are_one_member_and_those_without_devices_none() -> No
     assert needed(JOB_SET).spec.group.members == (MemberSpec(8, 1),)
 
 
+def test_it_is_known_that_a_job_has_pods_without_devices_too() -> None:
+    assert (needed(JOB_SET).has_others, needed(PYTORCH).has_others) == (True, False)
+
+
 def test_members_are_ascending_by_size_and_the_request_is_that_of_the_largest() -> None:
     replicas = {"PS": {"replicas": 2, "template": template(4)}, "Worker": {"replicas": 3, "template": template(2)}}
     spec = needed(("kubeflow.org/v1", "TFJob", {"tfReplicaSpecs": replicas})).spec

@@ -253,6 +253,14 @@ def test_a_job_without_a_pod_that_has_a_node_is_called_back_after_its_time() -> 
     assert (case.book.progressed(nothing, 600.0), case.book.progressed(nothing, 601.0)) == ({}, {KEY: LATE})
 
 
+def test_a_job_with_pods_without_cells_has_all_the_time_for_those_with_cells() -> None:
+    case = Case(start_s=600.0)
+    case.seen(HELD, unit=replace(UNIT, may_take_time=True))
+    case.book.let_go(KEY, 1.0, is_borrowed=False, due_s=1.0)
+    nothing = {KEY: HoldState(slot_count=1, held_count=1, placed_count=0, bound_count=0)}
+    assert case.book.progressed(nothing, 9999.0) == {}
+
+
 def test_a_job_some_of_whose_pods_have_nodes_has_all_the_time_for_the_others() -> None:
     case = Case(start_s=600.0)
     case.seen(HELD)
@@ -290,6 +298,13 @@ def test_a_job_that_asks_another_virtual_cluster_while_it_runs_is_called_back() 
     case = Case().running()
     case.seen(LET_GO, unit=replace(UNIT, spec=PodSpec("other", 5, 8, GroupSpec(KEY, (MemberSpec(1, 8),)))))
     assert changes(case.write()) == [Change.CALL_BACK]
+
+
+def test_a_new_leader_has_a_job_wait_at_its_old_place_that_was_let_go_long_ago_and_has_no_pods() -> None:
+    case = Case(start_s=600.0)
+    case.seen(LET_GO, Kept(version=2, is_let_go=True, since_s=3.0, place=5.0), now=603.0)
+    (action,) = case.write()
+    assert (action.change, action.kept.place, action.kept.evicted_for) == (Change.CALL_BACK, 5.0, "")
 
 
 def test_a_new_leader_calls_a_job_back_that_has_grown_while_nobody_led() -> None:
