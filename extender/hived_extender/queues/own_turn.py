@@ -156,22 +156,21 @@ class OwnTurn:
                     refusals.is_stale = True
                     return
                 walk.took()
-                if self._is_to_walk_again(refusals, first, placed):
+                if self._is_to_walk_again(refusals, first):
                     return
                 if self._left <= 0:
                     refusals.is_stale, refusals.reservation = True, first or refusals.reservation
                     return
         refusals.reservation = first
 
-    def _is_to_walk_again(self, refusals: OwnRefusals, first: Reservation | None, placed: Placed) -> bool:
-        """Is there to be another walk after a start? Earlier units may fit elsewhere now, and come before later ones.
+    def _is_to_walk_again(self, refusals: OwnRefusals, first: Reservation | None) -> bool:
+        """Is there to be another walk after a start, so that nobody is left who could start?
 
-        So a walk leaves nobody who could start, and one more of them changes nothing.
+        Earlier units may fit elsewhere now, and come before later ones. And the first one may have no quota left.
         """
-        kept = first or refusals.reservation
-        is_again = bool(placed.victims) or (first is not None and bool(first.passed))
-        if first is not None and not self._is_promised(self._table.entries[first.key], refusals):
-            is_again = True  # this very start has taken the rest of its quota, or of its user's limit
+        kept, is_again = first or refusals.reservation, False
+        if first is not None:
+            is_again = bool(first.passed) or not self._is_promised(self._table.entries[first.key], refusals)
         if kept is not None:
             kept.passed.clear()
         if is_again:
