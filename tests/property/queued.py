@@ -54,6 +54,7 @@ class History:
         self.live, self._empty = Live(self.spec), Live(self.spec)
         self.bad: dict[str, None] = {}
         self.courses: dict[str, Course] = {}
+        self._there: dict[str, Course] = {}
         self.now = 0.0
         self.log: list[str] = []
         self.timers: list[tuple[float, int, str, str, object]] = []
@@ -183,6 +184,7 @@ class History:
         self.log.append(f"{self.now} end {course.key}")
         self._release(course)
         course.state, course.end_s = JobState.SUCCEEDED, self.now
+        del self._there[course.key]
         self.replica.see(course, self.now)
         self.checks.forget_evictions()
 
@@ -229,7 +231,7 @@ class History:
             request_of(size * count), bool(setting.size) or random.randrange(100) < 80, limit,
         )  # fmt: skip
         if self._is_possible(unit):
-            course = self.courses[key] = Course(unit, run_s, self.now)
+            course = self.courses[key] = self._there[key] = Course(unit, run_s, self.now)
             self.log.append(
                 f"{self.now} arrived {key} {unit.queue} {unit.user} p{priority} {count}x{size}"
                 f" pre={unit.is_preemptible} run={run_s} lim={limit}"
@@ -305,6 +307,7 @@ class History:
             course = self.random.choice(there)
             self.log.append(f"{self.now} deleted {course.key}")
             course.is_deleted = True
+            del self._there[course.key]
             if course.key in self.live.pods:
                 self._release(course)
             self.replica.book.job_gone(course.job.ref, self.now)
@@ -416,7 +419,7 @@ class History:
 
     def there(self) -> list[Course]:
         """The jobs that are not over."""
-        return [course for course in self.courses.values() if not course.is_over]
+        return list(self._there.values())
 
     def waiting(self) -> list[str]:
         """The jobs without cells, as the replica has them."""

@@ -204,7 +204,7 @@ class Checks:
 
     def _stuck(self) -> str | None:
         """A job that waits although it could run beside all others, if there is one."""
-        history, refused = self._history, dict[PodSpec, None]()
+        history, refused, running = self._history, dict[PodSpec, None](), self._running()
         for key in history.waiting():
             entry, unit = history.replica.book.entries[key], history.courses[key].unit
             rules = history.manner.rules.of(unit.queue)
@@ -213,15 +213,14 @@ class Checks:
             if not history.bad and history.replica.queues.due(key) is not None:
                 return f"{key} is due, and nobody leaves for it: {history.replica.queues.why(key)}"
             shape = unit.spec.of_group("")
-            if shape not in refused and self._may_borrow(unit):
+            if shape not in refused and self._may_borrow(unit, running):
                 refused[shape] = None
                 if isinstance(decide(history.live.state, Ask(unit, True)), Bind):
                     return f"{key} could borrow"
         return None
 
-    def _may_borrow(self, unit: Unit) -> bool:
+    def _may_borrow(self, unit: Unit, running: Sequence[Unit]) -> bool:
         history = self._history
-        running = self._running()
         manner, rules = history.manner, history.manner.rules.of(unit.queue)
         borrows = rules.borrows if rules.borrows is not None else manner.tree is not None
         is_willing = unit.priority < 0 or (unit.is_preemptible and borrows)

@@ -24,9 +24,7 @@ POLICY = "queue"
 
 
 class Found(NamedTuple):
-    """How many starts were compared, by how much they were later than alone, without the others, and how many jobs never
-    started alone.
-    """
+    """How many starts were compared, by how much the later ones were late, and how many jobs never start alone."""
 
     compared: int
     late_s: list[float]
@@ -53,6 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def compare(plan: Plan, grace_s: float) -> Found:
     """Run the policy, and play each virtual cluster alone."""
     loop, due_s = _played(plan)
+    print(f"{POLICY}: run", file=sys.stderr, flush=True)
     late_s, compared, never = list[float](), 0, 0
     spec, queueing = loop.cluster.spec, loop._queueing
     for vc in spec.virtual_clusters:

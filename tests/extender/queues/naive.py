@@ -10,7 +10,7 @@ from hived.copying import copy_state
 from hived.decisions import Bind, Preempt
 from hived.events import PodAllocated, PodDeleted, ScheduleRequested
 from hived.scheduler import handle, idle_state
-from hived.specs import ClusterSpec, PodRequest
+from hived.specs import ClusterSpec, PodRequest, PodSpec
 from hived.state import State
 from hived.topology import NO_CELL
 from hived_extender.queues.policies import Policy, Rules
@@ -106,12 +106,14 @@ class Alone:
     def _pass(self, now: float) -> bool:
         """One look at all in order, up to the first start; True if there was one, which others may fit beside."""
         first: str | None = None
-        closed = False
+        closed, refused = False, set[PodSpec]()  # shapes without room; looked up only
         for job in sorted(self.waiting, key=lambda each: (self._rank(each), each.unit.key)):
             if closed or not self._is_promised(job.unit):
                 continue
-            found = self._find(self.state, job.unit)
+            shape = job.unit.spec.of_group("")
+            found = None if shape in refused else self._find(self.state, job.unit)
             if found is None:
+                refused.add(shape)
                 if self.policy is Policy.BLOCK:
                     closed = True
                 if self.policy is Policy.HIVED and first is None:
@@ -145,7 +147,10 @@ class Alone:
 
     def _is_promised(self, unit: Unit) -> bool:
         """May its queue and its user have more, beside all that runs?"""
-        running, most = self._running(), self.rules.of(unit.queue).most_running
+        most = self.rules.of(unit.queue).most_running
+        if most is None and self.tree is None:
+            return True
+        running = self._running()
         of_user = sum(one.user == unit.user and one.queue == unit.queue for one in running)
         is_within = self.tree is None or is_promised(self.tree, unit, running)
         return is_within and (most is None or of_user < most)
