@@ -251,8 +251,7 @@ class Book:
         """The cells of a job go to another one, or it has lost them: it waits again at its old place."""
         entry = self.entries[key]
         self._queues.leaving(key, winner, entry.kept.since_s)
-        ran_s = entry.kept.ran_s + max(0.0, now - entry.kept.since_s)
-        kept = entry.kept.followed_by(is_let_go=False, since_s=now, ran_s=ran_s, evicted_for=winner)
+        kept = entry.kept.followed_by(is_let_go=False, since_s=now, evicted_for=winner)
         self._step(entry, Step.LEAVING, kept, Change.CALL_BACK, now)
 
     def keep(self, key: str, **changes: Any) -> None:

@@ -32,7 +32,6 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     is_borrowed : it runs as opportunistic work
     since_s : when it was let go or called back last
     due_s : when the schedule of its VC alone has started it, None if it has not
-    ran_s : how long earlier runs took together
     attempts : how often it was let go
     place : its own place in the order, None for the one that follows from its creation
     is_held : its owner or an admin said `hived hold`
@@ -46,7 +45,6 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     is_borrowed: bool = False
     since_s: float = 0.0
     due_s: float | None = None
-    ran_s: float = 0.0
     attempts: int = 0
     place: float | None = None
     is_held: bool = False
@@ -83,5 +81,5 @@ def read(annotations: Mapping[str, str], uid: str, prover: Prover) -> Kept:
         kept = _kept_decoder.decode(sealed.kept)
     except (ValueError, RecursionError):
         return Kept()
-    numbers = (kept.since_s, kept.ran_s, kept.due_s or 0.0, kept.place or 0.0, kept.promised_s or 0.0)
+    numbers = (kept.since_s, kept.due_s or 0.0, kept.place or 0.0, kept.promised_s or 0.0)
     return kept if all(map(math.isfinite, numbers)) else Kept()

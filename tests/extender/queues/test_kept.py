@@ -5,7 +5,7 @@ import pytest
 from hived_extender.pods.proofs import Prover
 from hived_extender.queues.kept import STATE, Kept, read, written
 
-KEPT = Kept(is_let_go=True, is_borrowed=True, since_s=5.5, due_s=7.0, ran_s=3.0, attempts=2, place=1.5)
+KEPT = Kept(is_let_go=True, is_borrowed=True, since_s=5.5, due_s=7.0, attempts=2, place=1.5)
 
 
 def test_what_was_written_is_read() -> None:
