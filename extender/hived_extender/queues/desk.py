@@ -191,11 +191,9 @@ class QueueDesk:
             wait_s = LOOK_S
             try:
                 wait_s = self.look()
-            except InvariantError:
-                if self._service.fault:
+            except Exception as error:
+                if isinstance(error, InvariantError) and self._service.fault:
                     return  # the service has stopped, and has said so
-                log.critical("a turn of the queues has failed, and is tried again", exc_info=True)
-            except Exception:
                 log.critical("a turn of the queues has failed, and is tried again", exc_info=True)
                 self._term = None  # what was half done is read anew
             self._wake.wait(wait_s)

@@ -24,7 +24,9 @@ from hived_extender.queues.reasons import (
     Reason,
     Running,
 )
+from hived_extender.queues.reclaim import for_due
 from hived_extender.queues.reservation import Expected, Reservation, expected_end, latest
+from hived_extender.queues.room import Claimed, Lent, Pending
 from hived_extender.queues.table import Table
 from hived_extender.quotas.usage import WAIT
 
@@ -174,3 +176,15 @@ def _estimated(table: Table, vc: str, reservation: Reservation, now: float) -> E
 def _is_leaving(table: Table, key: str) -> bool:
     entry = table.entries.get(key)
     return entry is not None and entry.is_leaving
+
+
+def lent_of(table: Table, now: float) -> Lent:
+    """See `Queues.lent`. Of the claims only those of units that are due are in it. Cost O(units that run)."""
+    leaving = tuple(key for key in table.running if table.entries[key].leaving_for)
+    claims = [
+        Claimed(claim.ask, tuple(key for key in claim.leaving if key in leaving))
+        for claim in table.claims.values()
+        if not claim.ask.is_borrowed
+    ]
+    order = for_due(table.all_borrowers(), table.shares, now)
+    return Lent(tuple(each.unit.key for each in order), Pending(leaving, tuple(claims)))

@@ -9,13 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from hived.decisions import Bind, Wait
+from hived_extender.queues.claims import Claims
 from hived_extender.queues.entries import Entry, Run
 from hived_extender.queues.order import Walk
 from hived_extender.queues.policies import Policy
 from hived_extender.queues.quota_victims import Claimants, is_refused, quota_victims, victims_within
 from hived_extender.queues.reclaim import Borrower, for_borrower, for_due
-from hived_extender.queues.room import Ask, Claimed, NoCells, Pending, Room, Victims
-from hived_extender.queues.table import Reclaim, Table
+from hived_extender.queues.room import Ask, NoCells, Pending, Room, Victims
+from hived_extender.queues.table import Table
 from hived_extender.queues.units import Evict, Order, Start, Stop
 from hived_extender.queues.user_limits import count_waiting
 
@@ -31,20 +32,19 @@ class LiveTurn:
     def __init__(self, table: Table, room: Room, now: float) -> None:
         self._table, self._room, self._now = table, room, now
         self.orders: list[Order] = []
-        self._claimants = Claimants(table)
+        self._claims, self._claimants = Claims(table), Claimants(table)
         self._left = table.pace.questions
-        self._shared: Pending | None = None  # for all units without a claim, until something is claimed or left
 
     def run(self, stops: Mapping[str, str]) -> bool:
         """`stops` are units that lost their place in their own schedule, with the winner.
 
         False if the turn is cut.
         """
-        self._claim_again()
+        self._claims.renew()
         for key, winner in stops.items():
             self._give_way(key, winner)
         self._table.shares.advance(self._now)
-        self._drop_claims()
+        self._claims.drop_settled()
         if not self._serve_due():
             return False
         self._settle_borrowed_claims()
@@ -59,18 +59,7 @@ class LiveTurn:
         if entry is not None and entry.run is not None and not entry.is_leaving:
             self._stop([key], winner, FOR_PRIORITY)
             if winner in self._table.entries:
-                self._claim(winner, [key])
-
-    def _claim_again(self) -> None:
-        """Units that earlier queues have told to leave are waited for by the same ones, in the same order."""
-        table, left = self._table, []
-        for _, key, winner in sorted(table.told_to_leave):
-            left.append(key)
-            if (entry := table.entries.get(winner)) is not None and entry.is_waiting:
-                own, known = table.own.runs.get(winner), table.claims.get(winner)
-                ask = Ask(entry.unit, own is None, () if own is None else own.own)
-                table.claims[winner] = Reclaim(ask, (*(() if known is None else known.victims), key), tuple(left))
-        table.told_to_leave.clear()
+                self._claims.make(winner, [key])
 
     # Units that are due
 
@@ -106,17 +95,17 @@ class LiveTurn:
         victims = quota_victims(table, entry.unit, self._now)
         self._stop(victims, key, FOR_QUOTA)
         if here or victims:
-            self._claim(key, [*here, *victims])
+            self._claims.make(key, [*here, *victims])
         ask, refusal = Ask(entry.unit, False, own.own), "waits for jobs of lower priority to leave"
         if not here:
-            found = self._hold(ask, self._pending(key, is_borrowed=False))
+            found = self._hold(ask, self._claims.pending(key, is_borrowed=False))
             if isinstance(found, Bind):
                 self._start(entry, ask)
                 return
             refusal = found.reason or "waits for borrowed cells"
         table.due[key] = refusal
         claim = table.claims.get(key)
-        is_waiting = claim is not None and self._are_leaving(claim)
+        is_waiting = claim is not None and self._claims.are_leaving(claim)
         if not (claim is not None and is_waiting and claim.is_asked):
             self._make_room(entry, ask, is_last=not is_waiting)
 
@@ -128,19 +117,19 @@ class LiveTurn:
         table, key = self._table, entry.unit.key
         order = [each.unit.key for each in for_due(table.all_borrowers(), table.shares, self._now)]
         for wish in (ask, Ask(entry.unit, False)) if ask.own and is_last else (ask,):
-            pending = self._pending(key, is_borrowed=False)
+            pending = self._claims.pending(key, is_borrowed=False)
             if wish is not ask and isinstance(self._hold(wish, pending), Bind):
                 self._start(entry, wish)
                 return
             victims = self._victims(wish, order, pending)
             if victims is not None:
                 self._evict(victims, key, FOR_DUE)
-                self._claim(key, victims.keys, wish)
+                self._claims.make(key, victims.keys, wish)
                 table.claims[key].is_asked = True
                 return
         lent = Ask(entry.unit, True)
         may_borrow = is_last and table.may_borrow(entry.unit) and not is_refused(table, entry.unit)
-        if may_borrow and isinstance(self._hold(lent, self._pending(key)), Bind):
+        if may_borrow and isinstance(self._hold(lent, self._claims.pending(key)), Bind):
             self._start(entry, lent)
 
     # Borrowers
@@ -184,7 +173,7 @@ class LiveTurn:
             ask, (spec, needs) = Ask(unit, True), table.borrowed_shape(kind)
             refusal = refusal or table.shape_refusals.get((spec, None)) or table.shape_refusals.get((spec, needs))
             if refusal is None:
-                found = self._hold(ask, self._pending(unit.key))
+                found = self._hold(ask, self._claims.pending(unit.key))
                 if isinstance(found, Bind):
                     self._start(entry, ask)
                     return True
@@ -206,7 +195,7 @@ class LiveTurn:
         for victim in victims.keys:
             table.exchanges.evicted(victim, unit.key)
         self._evict(victims, unit.key, FOR_SHARE)
-        self._claim(unit.key, victims.keys, ask)
+        self._claims.make(unit.key, victims.keys, ask)
         self._claimants.take(unit)
 
     # Questions
@@ -217,7 +206,7 @@ class LiveTurn:
         return found
 
     def _borrowers_that_leave(self, ask: Ask, order: Sequence[Borrower]) -> Victims | None:
-        pending = self._pending(ask.unit.key)
+        pending = self._claims.pending(ask.unit.key)
         self._left -= 1 + len(pending.claims)
         return victims_within(self._table, self._room, ask, order, pending)
 
@@ -225,77 +214,15 @@ class LiveTurn:
         self._left -= 1 + len(pending.claims)
         return self._room.victims(ask, candidates, pending)
 
-    # Claims
-
-    def _claim(self, key: str, victims: Sequence[str], ask: Ask | None = None) -> None:
-        table = self._table
-        known = table.claims.get(key)
-        if ask is None:
-            unit = table.entries[key].unit
-            own = table.own.runs.get(key)
-            ask = known.ask if known is not None else Ask(unit, own is None, () if own is None else own.own)
-        before = () if known is None else known.victims
-        leaving = table.leaving()
-        if known is not None and self._are_leaving(known):
-            leaving = tuple(dict.fromkeys((*known.leaving, *victims)))
-        self._shared = None
-        is_asked = known is not None and known.is_asked
-        table.claims[key] = Reclaim(ask, tuple(dict.fromkeys((*before, *victims))), leaving, is_asked)
-
-    def _drop_claims(self) -> None:
-        """Forget claims of units that have cells, are gone, or have lost their turn."""
-        table = self._table
-        for key, claim in list(table.claims.items()):
-            entry = table.entries.get(key)
-            is_over = entry is None or not entry.is_waiting or not entry.is_standing
-            if is_over or (not claim.ask.is_borrowed and key not in table.own.runs):
-                self._drop(key)
-
     def _settle_borrowed_claims(self) -> None:
         """A borrower whose room is made gets its cells, before all others that borrow; else it stands in line again."""
         table = self._table
         for key, claim in list(table.claims.items()):
-            if claim.ask.is_borrowed and (key in table.own.runs or not self._are_leaving(claim)):
-                self._drop(key)
+            if claim.ask.is_borrowed and (key in table.own.runs or not self._claims.are_leaving(claim)):
+                self._claims.drop(key)
                 may_start = key not in table.own.runs and not is_refused(table, claim.ask.unit)
-                if may_start and isinstance(self._hold(claim.ask, self._pending(key)), Bind):
+                if may_start and isinstance(self._hold(claim.ask, self._claims.pending(key)), Bind):
                     self._start(table.entries[key], claim.ask)
-
-    def _drop(self, key: str) -> None:
-        del self._table.claims[key]
-        self._shared = None
-        self._table.freed()
-
-    def _are_leaving(self, claim: Reclaim) -> bool:
-        return any(map(self._is_leaving, claim.leaving))
-
-    def _is_leaving(self, key: str) -> bool:
-        entry = self._table.entries.get(key)
-        return entry is not None and entry.is_leaving
-
-    def _pending(self, key: str, *, is_borrowed: bool = True) -> Pending:
-        """The claims that a question about this unit has to heed: those before its own one, in order.
-
-        Later ones too as long as others leave for it: it is then to wait for these cells, rather than take others'. A
-        unit that is due heeds no claims of borrowers.
-        """
-        table = self._table
-        own = table.claims.get(key)
-        if is_borrowed and own is None and self._shared is not None:
-            return self._shared
-        keeps_all = own is None or self._are_leaving(own)
-        claims: list[Claimed] = []
-        for other, claim in sorted(table.claims.items(), key=lambda each: each[1].ask.is_borrowed):
-            if claim.ask.is_borrowed and not is_borrowed:
-                break
-            if other != key:
-                claims.append(Claimed(claim.ask, tuple(each for each in claim.leaving if self._is_leaving(each))))
-            elif not keeps_all:
-                break
-        found = Pending(table.leaving(), tuple(claims))
-        if is_borrowed and own is None:
-            self._shared = found
-        return found
 
     # Orders
 
@@ -303,7 +230,7 @@ class LiveTurn:
         table, key = self._table, entry.unit.key
         if table.claims.pop(key, None) is not None:
             self._claimants.give(entry.unit)
-            self._shared = None
+            self._claims.changed()
             table.freed()  # others were refused for the sake of the claim, which may have got other cells
         table.started(entry, Run(self._now, ask.is_borrowed))
         count_waiting(table, entry)
@@ -317,5 +244,5 @@ class LiveTurn:
     def _stop(self, keys: Iterable[str], winner: str, why: str) -> None:
         for key in keys:
             self._table.leaves(self._table.entries[key], winner)
-            self._shared = None
+            self._claims.changed()
             self.orders.append(Stop(key, winner, why))

@@ -21,8 +21,7 @@ MOST_POSSIBLE = 1000
 class OwnTurn:
     """See the module.
 
-    `stops` are live units that run guaranteed and have lost their place, with the winner. `restored` are units that
-    earlier queues had started, with their due moments and leaves, until the next turn.
+    `stops` are live units that run guaranteed and have lost their place, with the winner.
     """
 
     def __init__(self, table: Table) -> None:
@@ -30,7 +29,6 @@ class OwnTurn:
         self._moment_s: float | None = None  # is being played, and not done yet
         self._left = 0
         self.stops: dict[str, str] = {}
-        self.restored: dict[str, tuple[float, tuple[int, ...]]] = {}
 
     def run(self, now: float) -> bool:
         """Play all own schedules up to now. Units that start are in `table.due` unless they run.
@@ -242,45 +240,6 @@ class OwnTurn:
         own = table.own.runs[unit.key]
         if entry.ran_s is not None:
             own.end_s = own.due_s + entry.ran_s
-        table.settle(entry)
-
-    def runs_on(self, entry: Entry, own: tuple[int, ...]) -> None:
-        """A unit that earlier queues have started has these virtual leaves in the live cluster, none if borrowed."""
-        if own and entry.run is not None and not entry.run.is_borrowed:
-            due_s, _ = self.restored.get(entry.unit.key, (entry.run.start_s, ()))
-            self.restored[entry.unit.key] = due_s, own
-
-    def restore_all(self, now: float) -> None:
-        """Let units go on here that were here in earlier queues; first those whose leaves are known."""
-        for key, (due_s, own) in sorted(self.restored.items(), key=lambda each: (not each[1][1], each[1][0], each[0])):
-            entry = self._table.entries.get(key)
-            if entry is not None and key not in self._table.own.runs:
-                self._restore(entry, due_s, own, now)
-        self.restored.clear()
-
-    def _restore(self, entry: Entry, due_s: float, own: tuple[int, ...], now: float) -> None:
-        """A unit goes on here, on these leaves if they are free.
-
-        One that has really ended by now is played no further than it would have been, be there room for it or not.
-        """
-        table, unit = self._table, entry.unit
-        if entry.ran_s is not None and due_s + entry.ran_s <= now:
-            self.forget(entry)
-            return
-        try:
-            placed = table.own.find(unit, own)
-        except UserError:
-            placed = None
-        if placed is None or placed.victims:
-            if entry.ran_s is not None:
-                entry.ran_s = due_s + entry.ran_s - now
-            return
-        table.own.start(unit, placed, due_s)
-        promises.note(table, entry, entry.promised_s)
-        table.own_use.take(unit)
-        if entry.ran_s is not None:
-            table.own.runs[unit.key].end_s = due_s + entry.ran_s
-            table.played.setdefault(unit.vc, {})[unit.key] = None
         table.settle(entry)
 
     def _lose(self, victim: str, winner: str) -> None:

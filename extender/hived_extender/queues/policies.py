@@ -84,6 +84,13 @@ class Rules(msgspec.Struct, frozen=True):
         """The rules of a queue."""
         return self.queues.get(queue, self.default)
 
+    def rank(self, queue: str, priority: int, share: float) -> tuple[float, ...]:
+        """How a unit of a queue with this share compares with those of other queues of its virtual cluster."""
+        own = self.of(queue)
+        if own.policy is Policy.HIVED:
+            return (0.0, -float(priority), share, 0.0)
+        return (-float(own.priority), 0.0, share, -float(priority))
+
 
 class _Block:
     """A queue that is blocked by its first unit: since when, tried when, and at which count of changes."""

@@ -15,9 +15,9 @@ from hived_extender.queues.own_turn import OwnTurn
 from hived_extender.queues.places import Place, place_for
 from hived_extender.queues.policies import Rules
 from hived_extender.queues.reasons import Reason
-from hived_extender.queues.reclaim import for_due
 from hived_extender.queues.reservation import Learned
-from hived_extender.queues.room import Claimed, Lent, Pending, Room
+from hived_extender.queues.restarts import Restarts
+from hived_extender.queues.room import Lent, Room
 from hived_extender.queues.table import USUAL, Pace, Table
 from hived_extender.queues.units import Order, Unit
 from hived_extender.queues.user_limits import count_waiting
@@ -33,6 +33,7 @@ class Queues:
         """`learned` says how long units run, for times that are only shown. Cost O(cells)."""
         self._table = Table(spec, learned, pace)
         self._own = OwnTurn(self._table)
+        self._restarts = Restarts(self._table, self._own.forget)
         self._now_s = 0.0
         self.is_cut = False
 
@@ -87,7 +88,7 @@ class Queues:
         table.entries[unit.key] = entry = Entry(unit, at, table.number(unit), memo.is_held)
         entry.promised_s = memo.promised_s
         if memo.due_s is not None:
-            self._own.restored[unit.key] = memo.due_s, ()
+            self._restarts.was_due(unit.key, memo.due_s)
         if memo.started_s is not None:
             table.started(entry, Run(memo.started_s, memo.is_borrowed))
         count_waiting(table, entry)
@@ -148,7 +149,7 @@ class Queues:
     def runs_on(self, key: str, own: tuple[int, ...]) -> None:
         """A unit that earlier queues have started runs on these virtual leaves; to be told before the first turn."""
         if (entry := self._table.entries.get(key)) is not None:
-            self._own.runs_on(entry, own)
+            self._restarts.runs_on(entry, own)
 
     def leaving(self, key: str, winner: str, at_s: float = 0.0) -> None:
         """A unit was told then to leave for another one; turns note what they order themselves."""
@@ -195,7 +196,7 @@ class Queues:
         same order. Nobody borrows before all that are due have been served.
         """
         self._now_s = now
-        self._own.restore_all(now)
+        self._restarts.go_on(now)
         self.is_cut = not self._own.run(now)
         if self.is_cut:
             return []
@@ -236,19 +237,8 @@ class Queues:
         return explaining.refusal(self._table, key)
 
     def lent(self, now: float) -> Lent:
-        """The units on borrowed cells, which leave for guaranteed work of no queue as for a unit that is due.
-
-        Of the claims only those of units that are due are in it. Cost O(units that run).
-        """
-        table = self._table
-        leaving = tuple(key for key in table.running if table.entries[key].leaving_for)
-        claims = [
-            Claimed(claim.ask, tuple(key for key in claim.leaving if key in leaving))
-            for claim in table.claims.values()
-            if not claim.ask.is_borrowed
-        ]
-        order = for_due(table.all_borrowers(), table.shares, now)
-        return Lent(tuple(each.unit.key for each in order), Pending(leaving, tuple(claims)))
+        """The units on borrowed cells, which leave for guaranteed work of no queue as for a unit that is due."""
+        return explaining.lent_of(self._table, now)
 
     def queues(self) -> list[str]:
         """The full names of all queues that have units, ascending."""

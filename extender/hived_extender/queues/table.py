@@ -15,7 +15,7 @@ from hived_extender.queues.entries import Entry, Run
 from hived_extender.queues.ledger import Ledger, Unlimited, Use
 from hived_extender.queues.order import Kind, Kinds, Line, Rank
 from hived_extender.queues.own_schedule import OwnSchedule
-from hived_extender.queues.policies import Blocks, Policy, Rules
+from hived_extender.queues.policies import Blocks, Rules
 from hived_extender.queues.reclaim import Borrower, Exchanges
 from hived_extender.queues.reservation import Learned, Reservation
 from hived_extender.queues.room import Ask
@@ -199,7 +199,7 @@ class Table:
         self.live, self.own_use = (Use(self.new_ledger(), self.rules) for _ in range(2))
         self.empty_ledger = self.new_ledger()
         total = self.empty_ledger.total() or {CELLS: float(self.own.leaf_count)}
-        self.shares = Shares(total, self._guaranteed, self._weight, self.rules.half_life_s)
+        self.shares = Shares(total, self._guaranteed, lambda queue: self.rules.of(queue).weight, self.rules.half_life_s)
         self.kinds = Kinds()
         for known in (self._shapes, self.ahead_refusals, self.reclaim_refusals):
             known.clear()
@@ -221,9 +221,6 @@ class Table:
     def _guaranteed(self, queue: str) -> Mapping[str, float]:
         found = self.live.ledger.guaranteed(queue)
         return {CELLS: float(self.own.promised_leaves(queue))} if found is None else found
-
-    def _weight(self, queue: str) -> float:
-        return self.rules.of(queue).weight
 
     def started(self, entry: Entry, run: Run) -> None:
         """A unit has cells in the live cluster."""
@@ -295,19 +292,13 @@ class Table:
 
     def own_rank(self, kind: int) -> Rank:
         """How the first unit of a kind compares with others of its virtual cluster's own schedule."""
-        return self._rank(kind, self.own_use.ledger.share(self.kind(kind).queue))
+        found = self.kinds[kind]
+        return self.rules.rank(found.queue, found.spec.priority, self.own_use.ledger.share(found.queue))
 
     def ahead_rank(self, kind: int) -> Rank:
         """How the first unit of a kind compares with all that may borrow."""
-        queue = self.kind(kind).queue
-        return (self.shares.in_order(queue), *self._rank(kind, 0.0))
-
-    def _rank(self, number: int, share: float) -> Rank:
-        kind = self.kind(number)
-        rules, priority = self.rules.of(kind.queue), float(kind.spec.priority)
-        if rules.policy is Policy.HIVED:
-            return (0.0, -priority, share, 0.0)
-        return (-float(rules.priority), 0.0, share, -priority)
+        found = self.kinds[kind]
+        return (self.shares.in_order(found.queue), *self.rules.rank(found.queue, found.spec.priority, 0.0))
 
     def borrowers(self) -> Mapping[str, list[Borrower]]:
         """All that run on borrowed cells and were not told to leave, by queue."""
