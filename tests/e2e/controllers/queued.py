@@ -68,6 +68,7 @@ def take_its_course(racks: Racks, document: Json) -> list[JobState]:
     document = patched(document)
     racks.create(document)
     racks.until(lambda: found(racks, document).get("status"), "its controller to have seen it")
+    racks.until(lambda: read(racks, document).state is JobState.HELD, "its controller to say that it is held")
     states = [read(racks, document).state]
     assert racks.pods("train") == []
     carry_out(racks, kinds.resume(read(racks, document).ref, KEPT))
