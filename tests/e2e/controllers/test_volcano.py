@@ -6,12 +6,12 @@ let in.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 
-from hived_extender.kube.client import pod_path
+from hived_extender.kube.client import KubeError, pod_path
 from hived_extender.pods.dialects import volcano
 from tests.e2e.controllers.installing import await_served
 from tests.e2e.controllers.racks import SCHEDULER, Racks, pod, template
@@ -42,8 +42,16 @@ def defined(plane: ControlPlane, group: str, version: str, kind: str, plural: st
     document = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": metadata}
     plane.kube.create(DEFINITIONS, {**document, "spec": spec})
     await_served(plane, metadata["name"])
+    plane.wait_for(f"{kind} to be listed", lambda: plural in kinds_in(plane, f"/apis/{group}/{version}"))
     yield
     plane.kubectl("delete", f"crd/{metadata['name']}")  # which waits until it is gone
+
+
+def kinds_in(plane: ControlPlane, base: str) -> list[str]:
+    """The plurals that the API server lists in a version of a group, some time after it serves the first."""
+    with suppress(KubeError):
+        return [one["name"] for one in plane.kube.get(base)["resources"]]
+    return []
 
 
 @pytest.fixture
