@@ -8,7 +8,7 @@ import msgspec
 
 from hived_config.kinds import Boolean, Choice, Given, Integer, Key, Number, Record
 
-START_S = 600.0
+START_S = 600
 
 
 class QueuePolicy(Enum):
@@ -106,7 +106,7 @@ QUEUES = _Queues(
             "startMinutes",
             Number("a number of minutes"),
             "a job that was let go, and has no pod with a node after so long, goes back to the end of its queue",
-            START_S / 60,
+            START_S // 60,
             is_nullable=False,
         ),
     ),
