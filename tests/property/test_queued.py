@@ -85,5 +85,12 @@ def test_turns_that_are_cut_start_jobs_that_are_due_as_whole_ones(kind: str) -> 
     assert (cut.replica.cuts > 20, whole.replica.cuts) == (True, 0)
 
 
+@pytest.mark.parametrize("policy", list(Policy))
+def test_turns_that_are_cut_lend_as_whole_ones(policy: Policy) -> None:
+    setting = replace(STORM, policy=policy, priorities=(0, 1), limits=30, restarts=0, load=2.0)
+    cut, whole = (played(replace(setting, pace=pace), 11) for pace in (Pace(1, 1), WHOLE))
+    assert cut.log == whole.log
+
+
 def test_turns_that_are_cut_while_they_lend_break_no_rule() -> None:
     assert played(replace(STORM, pace=Pace(1, 1)), 12).replica.cuts > 20

@@ -16,7 +16,7 @@ from hived_extender.queues.policies import Policy
 from hived_extender.queues.quota_victims import Claimants, is_refused, quota_victims, victims_within
 from hived_extender.queues.reclaim import Borrower, for_borrower, for_due
 from hived_extender.queues.room import Ask, NoCells, Pending, Room, Victims
-from hived_extender.queues.table import Table
+from hived_extender.queues.table import Lending, Table
 from hived_extender.queues.units import Evict, Order, Start, Stop
 from hived_extender.queues.user_limits import count_waiting
 
@@ -45,9 +45,11 @@ class LiveTurn:
             self._give_way(key, winner)
         self._table.shares.advance(self._now)
         self._claims.drop_settled()
-        if not self._serve_due():
-            return False
-        self._settle_borrowed_claims()
+        lending = self._table.lending
+        if lending is None or lending.change != self._table.change:
+            if not self._serve_due():
+                return False
+            self._settle_borrowed_claims()
         self._claimants.take_all()
         is_done = self._serve_borrowers()
         self._claimants.give_all()
@@ -139,13 +141,17 @@ class LiveTurn:
         table = self._table
         if not table.ahead.count:
             return True
-        closed: dict[str, None] = {}
-        depth: dict[str, int] = {}
+        lending, table.lending = table.lending or Lending(table.change), None
+        closed, depth = lending.closed, lending.depth
         walk = Walk(table.ahead, table.ahead_rank)
         for key in walk:
-            if self._left <= 0:
-                return False
             entry = table.entries[key]
+            if entry.kind in lending.out:
+                continue
+            if self._left <= 0:
+                lending.change, table.lending = table.change, lending
+                return False
+            lending.out.add(entry.kind)
             queue, rules = entry.unit.queue, table.rules.of(entry.unit.queue)
             depth[queue] = depth.get(queue, 0) + 1
             if queue in closed or (rules.max_depth and depth[queue] > rules.max_depth):
@@ -155,6 +161,7 @@ class LiveTurn:
                 closed[queue] = None
             elif self._borrow(entry):
                 walk.took()
+                lending.out.discard(entry.kind)
                 if is_blocking:
                     table.blocks.started(queue)
             elif is_blocking:

@@ -5,7 +5,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import NamedTuple
 
@@ -65,6 +65,19 @@ class Round:
 
 
 @dataclass(slots=True)
+class Lending:
+    """A walk along those that may borrow: kinds that are left out of the rest of it, units seen and closed, by queue.
+
+    A turn may leave the rest of it to the next. Units that are due come before it if there is another `change` by then.
+    """
+
+    change: int
+    out: set[int] = field(default_factory=set)  # looked up only
+    depth: dict[str, int] = field(default_factory=dict)
+    closed: dict[str, None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class OwnRefusals:
     """What a virtual cluster's own schedule refused since something left it last: kinds, looked up only.
 
@@ -104,6 +117,7 @@ class Table:
         self.exchanges, self.blocks = Exchanges(), Blocks()
         self.change = 0  # releases, additions and deletions
         self.round = Round({})
+        self.lending: Lending | None = None  # that was cut
         self.asked_at = -1  # the count of changes when units that are due were asked about last
         self.running: dict[str, None] = {}
         self.vacating: dict[str, IntArray] = {}  # virtual leaves of units that leave and have lost their place there
@@ -212,6 +226,7 @@ class Table:
         for run in self.own.runs.values():
             self.own_use.take(run.unit)
         self.own_lines.clear()
+        self.lending = None
         self.forget_own_refusals()
         self.ahead, self.waiting = Line(), Line()
         for entry in self.entries.values():
