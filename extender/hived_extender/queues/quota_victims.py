@@ -10,36 +10,39 @@ from hived_extender.queues.units import Unit
 
 
 class Claimants:
-    """Borrowers that others leave for: while more are asked about, they count as if they ran.
+    """Units that others leave for: while borrowers are asked about, they count as if they ran.
 
-    So no queue has more leave at once than its share, nor than its quota. Cost: O(claims).
+    So no queue has more leave at once than its share, nor than its quota, and nobody borrows the quota of a unit that
+    is due. Cost: O(claims).
     """
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self._units: dict[str, Unit] = {}
+        self._units: dict[str, tuple[Unit, bool]] = {}
 
     def take_all(self) -> None:
         """Count those of all claims."""
         for claim in self._table.claims.values():
-            if claim.ask.is_borrowed:
-                self.take(claim.ask.unit)
+            self.take(claim.ask.unit, is_borrowed=claim.ask.is_borrowed)
 
-    def take(self, unit: Unit) -> None:
+    def take(self, unit: Unit, *, is_borrowed: bool = True) -> None:
         """Count one more."""
-        self._units[unit.key] = unit
-        self._table.shares.take(unit)
+        self._units[unit.key] = unit, is_borrowed
+        if is_borrowed:
+            self._table.shares.take(unit)
         self._table.live.take(unit)
 
     def give(self, unit: Unit) -> None:
         """Count one no more, if it is counted."""
-        if self._units.pop(unit.key, None) is not None:
+        _, is_borrowed = self._units.pop(unit.key, (unit, None))
+        if is_borrowed:
             self._table.shares.give(unit)
+        if is_borrowed is not None:
             self._table.live.give(unit)
 
     def give_all(self) -> None:
         """Count none any more."""
-        for unit in list(self._units.values()):
+        for unit, _ in list(self._units.values()):
             self.give(unit)
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import numpy as np
+
 from hived.errors import UserError
 from hived_extender.queues import promises
 from hived_extender.queues.entries import Entry
@@ -20,8 +22,13 @@ class Restarts:
         self._started[key] = due_s, ()
 
     def runs_on(self, entry: Entry, own: tuple[int, ...]) -> None:
-        """A unit that earlier queues have started has these virtual leaves in the live cluster, none if borrowed."""
-        if own and entry.run is not None and not entry.run.is_borrowed:
+        """A unit that earlier queues have started has these virtual leaves in the live cluster, none if borrowed.
+
+        One that leaves has lost them to others, who wait until it has left.
+        """
+        if own and entry.is_leaving:
+            self._table.vacating[entry.unit.key] = np.array(own, np.int32)
+        elif own and entry.run is not None and not entry.run.is_borrowed:
             due_s, _ = self._started.get(entry.unit.key, (entry.run.start_s, ()))
             self._started[entry.unit.key] = due_s, own
 
