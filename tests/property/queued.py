@@ -53,6 +53,7 @@ class History:
         self.manner = self._manner()
         self.live, self._empty = Live(self.spec), Live(self.spec)
         self.bad: dict[str, None] = {}
+        self.healed_s = -1.0  # when a node healed last
         self.courses: dict[str, Course] = {}
         self._there: dict[str, Course] = {}
         self.now = 0.0
@@ -274,6 +275,7 @@ class History:
         self.replica.queues.health(node, is_healthy)
         if is_healthy:
             del self.bad[node]
+            self.healed_s = self.now
             return
         self.bad[node] = None
         for key in there:

@@ -205,12 +205,14 @@ class Checks:
     def _stuck(self) -> str | None:
         """A job that waits although it could run beside all others, if there is one."""
         history, refused, running = self._history, dict[PodSpec, None](), self._running()
+        starts = [course.last_start_s or 0.0 for course in history.there() if course.has_pods]
+        is_whole = not history.bad and min(starts, default=inf) > history.healed_s  # else some run on others' cells
         for key in history.waiting():
             entry, unit = history.replica.book.entries[key], history.courses[key].unit
             rules = history.manner.rules.of(unit.queue)
             if entry.kept.is_held or rules.policy is Policy.BLOCK or history.setting.most_waiting:
                 continue
-            if not history.bad and history.replica.queues.due(key) is not None:
+            if is_whole and history.replica.queues.due(key) is not None:
                 return f"{key} is due, and nobody leaves for it: {history.replica.queues.why(key)}"
             shape = unit.spec.of_group("")
             if shape not in refused and self._may_borrow(unit, running):

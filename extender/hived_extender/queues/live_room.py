@@ -1,6 +1,6 @@
 """The live cluster as the queues ask it: the service holds cells for jobs, and says who would have to leave."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hived.decisions import Bind, Wait
@@ -113,12 +113,18 @@ class LiveRoom:
         return tuple(self._jobs[key][0] for key in keys if key in self._jobs)
 
 
-def leaves_of(state: State, unit: Unit, groups: Iterable[str], held: tuple[int, ...]) -> tuple[int, ...]:
+def leaves_of(
+    state: State, unit: Unit, groups: Sequence[str], held: tuple[int, ...], *, is_leaving: bool = False
+) -> tuple[int, ...]:
     """The virtual leaves that a unit has, in slot order; empty if they are not all known, or it has borrowed them.
+
+    Of one that is leaving, those of the pods that are left.
 
     They are not written onto jobs: the cells that pods are bound to say it, whoever leads.
     `groups` are the groups of its pods, `held` the leaves of the slots that no pod has yet.
     """
+    if is_leaving:
+        return tuple(leaf for name in groups for leaf in virtual_leaves(state, name))
     left = sizes_of(unit.spec.group.members)
     slots: list[tuple[int, tuple[int, ...]]] = []
     for name in groups:

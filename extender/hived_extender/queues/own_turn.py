@@ -10,6 +10,9 @@ from hived_extender.queues.policies import Policy
 from hived_extender.queues.reservation import Reservation, expected_end, reserve
 from hived_extender.queues.table import MOST_PLAYED, OwnRefusals, Table
 
+KEEPS_ORDER = (Policy.HIVED, Policy.BLOCK)
+"""Policies by which nobody goes past a unit that waits for its quota."""
+
 RESERVING = PREEMPTING = 10
 """As many searches is a reservation, about, or a place of lower priority."""
 
@@ -120,7 +123,11 @@ class OwnTurn:
             rules = table.rules.of(entry.unit.queue)
             depth[entry.unit.queue] = depth.get(entry.unit.queue, 0) + 1
             is_deep = rules.max_depth and depth[entry.unit.queue] > rules.max_depth
-            if entry.unit.queue in closed or is_deep or not self._is_promised(entry, refusals):
+            if entry.unit.queue in closed or is_deep:
+                continue
+            if not self._is_promised(entry, refusals):
+                if rules.policy in KEEPS_ORDER and self._awaits_quota(entry, refusals):
+                    closed[entry.unit.queue] = None  # small ones would use up whatever comes free for it
                 continue
             if first is not None and rules.policy is Policy.HIVED and entry.kind in first.passed:
                 continue
@@ -186,6 +193,10 @@ class OwnTurn:
         if not table.empty_ledger.is_within_min(unit):
             self._never(entry, refusals)
         return False
+
+    def _awaits_quota(self, entry: Entry, refusals: OwnRefusals) -> bool:
+        """Is there too little left of its quota, until others of it end?"""
+        return entry.kind not in refusals.never and not self._table.own_use.ledger.is_within_min(entry.unit)
 
     def _never(self, entry: Entry, refusals: OwnRefusals) -> None:
         """The own schedule will not start this kind, however empty it is."""

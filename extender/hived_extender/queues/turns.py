@@ -12,7 +12,6 @@ from functools import partial
 from msgspec.structs import replace
 
 from hived.errors import InvariantError, UserError
-from hived.groups import virtual_leaves
 from hived.specs import ClusterSpec
 from hived_config.queueing import Queueing
 from hived_extender.job_kinds import gangs, kinds
@@ -313,10 +312,7 @@ class Turns:
             self._back.reclaim(key, f"{quota}, which was lowered", loses_turn=True)
 
     def _hold_again(self, entry: JobRecord, unit: Unit, *, has_cells: bool) -> None:
-        """A job that an earlier term let go: its pods run at the priority of then, and those to come get cells.
-
-        One that leaves keeps others from its cells until it has left.
-        """
+        """Pods of a job that an earlier term let go run at the priority of then, and those to come get cells."""
         found = None
         if entry.step.has_cells and entry.kept.is_let_go:
             found = self.room.hold_again(Ask(unit, entry.kept.is_borrowed, self.queues.own_cells(unit.key)))
@@ -327,13 +323,11 @@ class Turns:
             return
         with self._service.runner.look() as machine:
             core, requests = machine.cache.core, [one.request for one in machine.cache.jobs.pods_of(entry.job.ref)]
-            groups = dict.fromkeys(each.spec.group.name for each in requests if each is not None)
+            groups = list(dict.fromkeys(each.spec.group.name for each in requests if each is not None))
             held = found.virtual if isinstance(found, HeldBind) else ()
             if core is not None:
-                of_pods = tuple(leaf for name in groups for leaf in virtual_leaves(core.state, name))
                 is_leaving = entry.step is Step.LEAVING
-                own = of_pods if is_leaving else leaves_of(core.state, unit, groups, held)
-                self.queues.runs_on(unit.key, own)
+                self.queues.runs_on(unit.key, leaves_of(core.state, unit, groups, held, is_leaving=is_leaving))
 
     def _has_cells(self, job: JobRef) -> bool:
         with self._service.runner.look() as machine:

@@ -107,8 +107,13 @@ class Alone:
         """One look at all in order, up to the first start; True if there was one, which others may fit beside."""
         first: str | None = None
         closed, refused = False, set[PodSpec]()  # shapes without room; looked up only
+        shut: set[str] = set()  # queues whose first job waits for its quota; looked up only
         for job in sorted(self.waiting, key=lambda each: (self._rank(each), each.unit.key)):
-            if closed or not self._is_promised(job.unit):
+            if closed or job.unit.queue in shut:
+                continue
+            if not self._is_promised(job.unit):
+                if self.policy in (Policy.HIVED, Policy.BLOCK) and self._awaits_quota(job.unit):
+                    shut.add(job.unit.queue)
                 continue
             shape = job.unit.spec.of_group("")
             found = None if shape in refused else self._find(self.state, job.unit)
@@ -154,6 +159,9 @@ class Alone:
         of_user = sum(one.user == unit.user and one.queue == unit.queue for one in running)
         is_within = self.tree is None or is_promised(self.tree, unit, running)
         return is_within and (most is None or of_user < most)
+
+    def _awaits_quota(self, unit: Unit) -> bool:
+        return self.tree is not None and not is_promised(self.tree, unit, self._running())
 
     def _running(self) -> list[Unit]:
         return [run.job.unit for run in self.running.values()]

@@ -25,6 +25,7 @@ from hived_extender.queues.reasons import (
 )
 from hived_extender.queues.reservation import Certainty, Learned
 from hived_extender.queues.room import Ask, Pending
+from hived_extender.queues.units import Unit
 from hived_extender.quotas.tree import Quota, QuotaTree
 from tests.extender.queues.live import Live
 from tests.extender.queues.small import SPEC, Desk, unit
@@ -438,3 +439,21 @@ def test_a_job_whose_user_may_have_no_more_keeps_nobody_from_going_past() -> Non
     desk.come(unit("runs", "C", user="cid", limit_s=50.0))
     gang, short = unit("gang", "C", pods=2, at=1, user="ann"), unit("short", "C", 1, at=2, user="ann", limit_s=5.0)
     assert desk.come(gang, short, unit("other", "C", 2, at=3, user="bob")) == ["short", "other"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "goes_past"), [(Policy.HIVED, False), (Policy.BLOCK, False), (Policy.PRIORITY, True)]
+)
+def test_small_jobs_do_not_use_up_the_quota_that_a_gang_waits_for(policy: Policy, goes_past: bool) -> None:
+    quota = Quota("root/C", "root", min={"gpu": 8.0}, max={"gpu": 8.0})
+    root = Quota("root", children=("root/C",), min={"gpu": 8.0}, max={"gpu": 8.0})
+    tree = QuotaTree({"root": root, "root/C": quota})
+    desk = Desk()
+    desk.queues.told_rules(Rules(QueueRules(policy=policy, borrows=False)), partial(TreeLedger, tree))
+
+    def job(key: str, at: float, amount: float) -> Unit:
+        return replace(unit(key, "C", at=at), queue="root/C", request={"gpu": amount})
+
+    desk.come(job("first", 0, 4.0), job("gang", 1, 8.0), job("small", 2, 4.0))
+    assert (desk.queues.due("small") is not None) is goes_past
+    assert ("gang" in desk.end("first", 5.0)) is not goes_past
