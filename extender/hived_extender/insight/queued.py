@@ -14,7 +14,7 @@ from hived_extender.api.waiting import Certificate, IfResult, Job, When, Why
 from hived_extender.insight.answering import Answering
 from hived_extender.insight.snapshot import WaitingEntry
 from hived_extender.queues.answering import Question, QueueAnswers, Seen
-from hived_extender.queues.reasons import MakingRoom, NoHardware, NotItsTurn
+from hived_extender.queues.reasons import Held, MakingRoom, NoHardware, NotItsTurn, OverQuota, OverUserLimit
 from hived_extender.service.certificates import rfc3339
 
 
@@ -40,7 +40,8 @@ def try_on_queued(
 ) -> tuple[IfResult, str] | None:  # fmt: skip
     """Whether a job of a queue would have its cells at once with these changes, and its namespace.
 
-    As `Answering.try_changes`; None if none waits of this name. Raises UserError.
+    As `Answering.try_changes`; None if none waits of this name. Changes are tried on cells, so a job that its queue
+    keeps for another reason does not start. Raises UserError.
     """
     question = queues.question(name, seen)
     if question is None:
@@ -48,7 +49,13 @@ def try_on_queued(
     entry = _entry(question)
     if not entry.requests:
         raise UserError(f"{entry.name} is in no queue: {question.job.reason}")
-    return answering.try_on(entry, changes, is_shown), entry.namespace
+    found = answering.try_on(entry, changes, is_shown)
+    if found.starts and isinstance(question.reason, Held | OverQuota | OverUserLimit):
+        told = f"{question.job.reason}; with these changes there would be cells for it at once"
+        found = IfResult(
+            starts=False, certificate=replace(certificate_of(question, answering.judged(entry)), sentence=told)
+        )
+    return found, entry.namespace
 
 
 def job_of(queued: QueuedJob) -> Job:
@@ -69,6 +76,8 @@ def certificate_of(question: Question, live: Certificate | None) -> Certificate:
     if live is None:
         return Certificate(sentence=job.reason, cause="invalid", vc=job.vc, asks=job.asks, reason=job.reason)
     cause = job.cause or "order"
+    if live.never and isinstance(reason, NotItsTurn):  # only on its own cells; it may borrow others
+        live = replace(live, never=False, cause=cause, sentence=job.reason)
     if live.never or (cause == "never" and not live.never):
         return live if live.never else replace(live, sentence=job.reason, cause="invalid", unblock=[], holders=[])
     is_for_cells = isinstance(reason, NoHardware) or (isinstance(reason, NotItsTurn) and not reason.before)

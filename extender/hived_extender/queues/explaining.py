@@ -145,7 +145,7 @@ def _has_no_turn(table: Table, entry: Entry) -> Reason | None:
         could_borrow = table.own.could_borrow(table.borrowed_shape(entry.kind)[0])
         return None if could_borrow else NeverFits(unit.queue, may_borrow)
     is_never = entry.kind in refusals.never and not table.own.is_damaged
-    return NeverFits(unit.queue, may_borrow) if is_never else NotPromised(unit.queue)
+    return NeverFits(unit.queue, may_borrow) if is_never else NotPromised(unit.queue, unit.is_preemptible)
 
 
 def _not_due(table: Table, entry: Entry, now: float, count: int) -> Reason:

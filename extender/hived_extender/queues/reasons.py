@@ -41,9 +41,10 @@ class OverQuota(Reason, frozen=True, tag="quota"):
 
 
 class NotPromised(Reason, frozen=True, tag="not promised"):
-    """It is above its queue's guarantee, and may not borrow."""
+    """It is above its queue's guarantee, and may not borrow: its queue never does, or it is not `is_preemptible`."""
 
     queue: str
+    is_preemptible: bool = True
 
 
 class NeverFits(Reason, frozen=True, tag="never fits"):

@@ -47,6 +47,8 @@ def sentence(reason: Reason | None, name: Callable[[str], str]) -> str:
             return f"{user} runs {limit} job{'s' * (limit != 1)}, as many as the queue allows"
         case OverQuota(text=text) | Impossible(text=text):
             return text
+        case NotPromised(queue=queue, is_preemptible=False):
+            return f"is above the guarantee of queue {queue}, and may not be preempted, so it may not borrow"
         case NotPromised(queue=queue):
             return f"is above the guarantee of queue {queue}, which may not borrow"
         case NeverFits(queue=queue, may_borrow=False):

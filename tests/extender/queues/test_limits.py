@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hived_extender.api.queues import QueueArgs
 from hived_extender.queues.answering import QueueAnswers
 from tests.extender.queues.embedded_jobs import GPU, PREFIX, TREES, Jobs, jobs_on
 
@@ -186,3 +187,37 @@ def test_a_label_names_the_quota_of_a_job_rather_than_its_namespace(tmp_path: Pa
             lambda: jobs.queued("root/team") == ["by-label", "by-other-label"],
             lambda: "did you mean 'team'?" in reason(jobs, "wrong"),
         )
+
+
+def test_changes_that_would_give_it_cells_do_not_start_a_job_that_is_held(tmp_path: Path) -> None:
+    with jobs_on(tmp_path, config(1, b=(1, ""))) as jobs:
+        jobs.create("first", "b")
+        jobs.create("second", "b")
+        jobs.expect(lambda: jobs.runs("first"), lambda: jobs.phase("second") == "Enqueued")
+        jobs.inspector.change_queue(QueueArgs("second", "hold"))
+        jobs.delete("first")
+
+        def is_told() -> bool:
+            found = jobs.inspector.why_if("second", ["priority=20"])
+            assert not found.starts
+            sentence = "" if found.certificate is None else found.certificate.sentence
+            return "is held" in sentence and "there would be cells for it" in sentence
+
+        jobs.expect(is_told)
+        jobs.inspector.change_queue(QueueArgs("second", "release"))
+        jobs.expect(lambda: jobs.runs("second"))
+
+
+def test_a_job_that_is_larger_than_its_guarantee_and_may_borrow_is_not_told_that_it_can_never_run(
+    tmp_path: Path,
+) -> None:
+    with jobs_on(tmp_path, config(3, b=(1, "borrow: true"), c=(2, ""))) as jobs:
+        jobs.create("own", "c")
+        jobs.expect(lambda: jobs.runs("own"))
+        jobs.create("other", "c")
+        jobs.expect(lambda: jobs.runs("other"))
+        jobs.create("gang", "b", pods=2)
+        jobs.expect(lambda: jobs.phase("gang") == "Enqueued")
+        found = jobs.inspector.why("gang")
+        assert found is not None
+        assert not found.certificate.never
