@@ -29,23 +29,28 @@ class OwnTurn:
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self._moment_s: float | None = None  # is being played, and not done yet
+        self._moment_s, self._vcs = 0.0, list[str]()  # is being played, and who is still to be served then
         self._left = 0
+        self.is_behind = False
         self.stops: dict[str, str] = {}
 
     def run(self, now: float) -> bool:
         """Play all own schedules up to now. Units that start are in `table.due` unless they run.
 
-        False if there is more to do than one turn should: the next call goes on, at the same moment.
+        False if there is more to do than one turn should: the next call goes on, at the same moment. One that only ends
+        a moment, and leaves news of meanwhile to the next call, `is_behind`: no news keep live turns from their turn.
         """
         table, self._left = self._table, self._table.pace.searches
-        if self._moment_s is not None and not self._serve(self._moment_s):
+        if not self._go_on():
             return False
-        while (end := table.own.next_end_s()) is not None and end <= now:
+        while self._left > 0 and (end := table.own.next_end_s()) is not None and end <= now:
             for _, key in table.own.over(end):
                 self.end(key)
             if not self._serve(end):
                 return False
+        self.is_behind = self._left <= 0
+        if self.is_behind:
+            return True
         promises.look(table, now)
         return self._serve(now)
 
@@ -98,14 +103,19 @@ class OwnTurn:
 
     def _serve(self, now: float) -> bool:
         """Let all units start that can at a moment. False if some are left to the next turn."""
-        for vc, refusals in list(self._table.own_refusals.items()):
+        self._moment_s, self._vcs = now, list(self._table.own_refusals)
+        return self._go_on()
+
+    def _go_on(self) -> bool:
+        """Serve all that are left. News of virtual clusters that have been served wait for the next moment."""
+        while self._vcs:
+            refusals = self._table.refusals(self._vcs[0])
             while refusals.is_stale:
                 if self._left <= 0:
-                    self._moment_s = now
                     return False
                 refusals.is_stale = False
-                self._walk(vc, refusals, now)
-        self._moment_s = None
+                self._walk(self._vcs[0], refusals, self._moment_s)
+            del self._vcs[0]
         return True
 
     def _walk(self, vc: str, refusals: OwnRefusals, now: float) -> None:

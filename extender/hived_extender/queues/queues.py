@@ -201,7 +201,8 @@ class Queues:
         if self.is_cut:
             return []
         live = LiveTurn(self._table, room, now)
-        self.is_cut = not live.run(self._own.stops)
+        is_done = live.run(self._own.stops)
+        self.is_cut = self._own.is_behind or not is_done
         self._own.stops.clear()
         return live.orders
 
