@@ -45,12 +45,14 @@ class LiveTurn:
             self._give_way(key, winner)
         self._table.shares.advance(self._now)
         self._claims.drop_settled()
-        lending = self._table.lending
-        if lending is None or lending.change != self._table.change:
-            if not self._serve_due():
-                return False
+        is_lending = self._is_lending()
+        if not is_lending and not self._serve_due():
+            return False
+        self._claimants.take_all(self._claims, is_borrowed=False)
+        if not is_lending:
             self._settle_borrowed_claims()
-        self._claimants.take_all()
+            self._left = max(self._left, 1 + self._table.pace.questions // 2)  # news for the due hold up no others
+        self._claimants.take_all(self._claims, is_borrowed=True)
         is_done = self._serve_borrowers()
         self._claimants.give_all()
         return is_done
@@ -139,9 +141,9 @@ class LiveTurn:
     def _serve_borrowers(self) -> bool:
         """Lend what nobody uses. False if some units are left to the next turn."""
         table = self._table
+        lending, table.lending = table.lending or Lending(table.change), None
         if not table.ahead.count:
             return True
-        lending, table.lending = table.lending or Lending(table.change), None
         closed, depth = lending.closed, lending.depth
         walk = Walk(table.ahead, table.ahead_rank)
         for key in walk:
@@ -168,6 +170,11 @@ class LiveTurn:
                 closed[queue] = None
                 table.blocks.refused(queue, key, self._now, table.change)
         return True
+
+    def _is_lending(self) -> bool:
+        """Does the turn only go on with a walk that was cut? Not if there is news for a unit that is due."""
+        table = self._table
+        return table.lending is not None and table.lending.change == table.change and all(table.due.values())
 
     def _borrow(self, entry: Entry) -> bool:
         """Start a unit on cells that nobody uses; if there are none, take some back from borrowers over their share."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from hived_extender.queues.claims import Claims
 from hived_extender.queues.reclaim import Borrower, for_due
 from hived_extender.queues.room import Ask, Pending, Room, Victims
 from hived_extender.queues.table import Table
@@ -20,10 +21,11 @@ class Claimants:
         self._table = table
         self._units: dict[str, tuple[Unit, bool]] = {}
 
-    def take_all(self) -> None:
-        """Count those of all claims."""
+    def take_all(self, claims: Claims, *, is_borrowed: bool) -> None:
+        """Count those of all claims of borrowers, or of units that are due while others leave for them."""
         for claim in self._table.claims.values():
-            self.take(claim.ask.unit, is_borrowed=claim.ask.is_borrowed)
+            if claim.ask.is_borrowed == is_borrowed and (is_borrowed or claims.are_leaving(claim)):
+                self.take(claim.ask.unit, is_borrowed=is_borrowed)
 
     def take(self, unit: Unit, *, is_borrowed: bool = True) -> None:
         """Count one more."""
@@ -47,14 +49,15 @@ class Claimants:
 
 
 def quota_victims(table: Table, unit: Unit, now: float) -> list[str]:
-    """The keys of those that have to leave for a unit that is due, none needlessly; empty if no leaving helps.
+    """The keys of those that have to leave for a unit that is due, besides those that leave for it already.
 
-    Cost: nothing if the unit is within.
+    None needlessly; empty if no leaving helps. Cost: nothing if the unit is within.
     """
     if not is_refused(table, unit):
         return []
     order = for_due(table.all_borrowers(), table.shares, now)
-    return least(table, unit, (each for each in order if not each.is_due and _is_related(each.unit, unit))) or []
+    related = (each for each in order if not each.is_due and _is_related(each.unit, unit))
+    return least(table, unit, related, _leaving_for(table, unit)) or []
 
 
 def victims_within(table: Table, room: Room, ask: Ask, order: Sequence[Borrower], pending: Pending) -> Victims | None:
@@ -105,6 +108,12 @@ def least(
 def is_refused(table: Table, unit: Unit) -> bool:
     """Would it be above a quota, or its user's limit?"""
     return table.live.ledger.refusal(unit) is not None or table.live.is_over_users_limit(unit)
+
+
+def _leaving_for(table: Table, unit: Unit) -> list[Borrower]:
+    claim = table.claims.get(unit.key)
+    there = [] if claim is None else [table.entries[key] for key in claim.victims if key in table.entries]
+    return [Borrower(each.unit, each.run.start_s, False) for each in there if each.run is not None and each.is_leaving]
 
 
 def _is_related(one: Unit, other: Unit) -> bool:

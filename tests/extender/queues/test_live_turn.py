@@ -1,0 +1,99 @@
+"""Turns of the live cluster: quotas of units that are due, and turns that are cut while news come."""
+
+from functools import partial
+
+from msgspec.structs import replace
+
+from hived.groups import nodes_of_slots
+from hived_extender.queues.ledger import TreeLedger
+from hived_extender.queues.policies import QueueRules, Rules
+from hived_extender.queues.queues import Queues
+from hived_extender.queues.table import Pace
+from hived_extender.queues.units import Start, Unit
+from hived_extender.quotas.tree import Quota, QuotaTree
+from tests.extender.queues.live import Live
+from tests.extender.queues.small import SPEC, Desk, unit
+
+
+def of_quota(key: str, vc: str, gpus: int, at: float, *, priority: int = -1) -> Unit:
+    return replace(unit(key, vc, gpus, at=at, priority=priority), queue=f"root/{vc}", request={"gpu": float(gpus)})
+
+
+def with_one_node_left(most: float) -> Desk:
+    """Quota A may use so much; three nodes are full."""
+    least = {"A": 3.0, "B": 4.0, "C": 8.0}
+    quotas = {
+        f"root/{name}": Quota(f"root/{name}", "root", min={"gpu": amount}, max={"gpu": most if name == "A" else 16.0})
+        for name, amount in least.items()
+    }
+    root = Quota("root", min={"gpu": 32.0}, max={"gpu": 32.0}, children=tuple(quotas))
+    desk = Desk()
+    desk.queues.told_rules(Rules(), partial(TreeLedger, QuotaTree({"root": root, **quotas})))
+    full = [of_quota("b", "B", 4, 0, priority=0), *(of_quota(f"c{n}", "C", 4, n, priority=0) for n in range(2))]
+    assert sorted(desk.come(*full)) == ["b", "c0", "c1"]
+    return desk
+
+
+def test_nobody_borrows_the_quota_of_a_unit_that_is_due_while_others_leave_for_it() -> None:
+    desk = with_one_node_left(most=3.0)
+    desk.come(of_quota("other", "C", 2, 3), of_quota("early", "A", 1, 4))
+    assert desk.come(of_quota("due", "A", 3, 5, priority=0)) == []
+    assert sorted(desk.leaving) == ["early", "other"]
+    assert desk.come(of_quota("late", "A", 1, 6)) == []
+    assert desk.leave() == ["due"]
+
+
+def test_nobody_else_leaves_a_quota_while_enough_leave_it_already() -> None:
+    desk = with_one_node_left(most=4.0)
+    for number, (key, vc, gpus) in enumerate((("stays", "A", 1), ("other", "C", 2), ("leaves", "A", 1))):
+        desk.now = float(number)
+        desk.come(of_quota(key, vc, gpus, number))
+    desk.come(of_quota("due", "A", 3, 5, priority=0))
+    assert sorted(desk.leaving) == ["leaves", "other"]
+    desk.queues.room_made()
+    desk.turn()
+    assert sorted(desk.leaving) == ["leaves", "other"]
+    assert desk.leave() == ["due"]
+
+
+def lending(pace: Pace) -> tuple[Queues, Live]:
+    """Queues that all may borrow."""
+    queues = Queues(SPEC, pace=pace)
+    queues.told_rules(Rules(default=QueueRules(borrows=True)))
+    return queues, Live(SPEC)
+
+
+def starts(queues: Queues, live: Live) -> list[str]:
+    """Those of one turn, which may be cut."""
+    return [order.key for order in queues.turn(0.0, live) if isinstance(order, Start)]
+
+
+def test_units_are_lent_cells_although_news_for_the_due_need_all_of_each_turn() -> None:
+    queues, live = lending(Pace(questions=1))
+    queues.arrived(unit("there", "B", 1))
+    assert starts(queues, live) == ["there"]
+    (node,) = nodes_of_slots(live.state, live.state.groups["there"])
+    for other in live.state.topology.node_names:
+        live.set_health(other, other == node)
+    queues.arrived(unit("due", "A", 4, is_preemptible=False))
+    queues.arrived(unit("lent", "C", 1, priority=-1))
+    found = list[str]()
+    for _ in range(10):
+        queues.room_made()
+        found += starts(queues, live)
+    assert found == ["lent"]
+
+
+def test_a_unit_that_is_due_meanwhile_comes_before_the_rest_of_a_walk_of_borrowers() -> None:
+    queues, live = lending(Pace(questions=1))
+    queues.arrived(unit("c", "C", 4, pods=2))
+    queues.arrived(unit("b", "B", 4))
+    queues.arrived(unit("a", "A", 3))
+    while not queues.own_cells("a") or queues.is_cut:
+        starts(queues, live)
+    for gpus in (2, 3, 4):
+        queues.arrived(unit(f"large{gpus}", "B", gpus, priority=-1))
+    assert starts(queues, live) == []
+    assert queues.is_cut
+    queues.arrived(unit("due", "A", 1))
+    assert starts(queues, live) == ["due"]
