@@ -263,12 +263,19 @@ class OwnTurn:
             own.end_s = own.due_s + entry.ran_s
         table.settle(entry)
 
-    def _lose(self, victim: str, winner: str) -> None:
-        """A unit loses its place to one of higher priority, and stands in the line again."""
+    def lose_turn(self, key: str) -> Entry | None:
+        """A unit stands in the line again; returns it if it has yet to leave its own cells in the live cluster."""
         table = self._table
-        entry, run = table.entries.get(victim), table.own.runs[victim]
-        self.end(victim, is_played=False)
-        table.claims.pop(victim, None)
-        if entry is not None and entry.run is not None and not entry.run.is_borrowed and not entry.is_leaving:
+        entry, run = table.entries.get(key), table.own.runs.get(key)
+        self.end(key, is_played=False)
+        if run is None or entry is None or entry.run is None or entry.run.is_borrowed:
+            return None
+        table.vacating[key] = run.leaves
+        return entry
+
+    def _lose(self, victim: str, winner: str) -> None:
+        """A unit loses its place to one of higher priority."""
+        entry = self.lose_turn(victim)
+        self._table.claims.pop(victim, None)
+        if entry is not None and not entry.is_leaving:
             self.stops[victim] = winner
-            table.vacating[victim] = run.leaves

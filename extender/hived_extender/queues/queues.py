@@ -160,7 +160,7 @@ class Queues:
 
     def lost_turn(self, key: str) -> None:
         """A unit is due no more, as its quota was lowered: its own schedule starts it again when the quota allows."""
-        self._own.end(key, is_played=False)
+        self._own.lose_turn(key)
 
     def evicted(self, key: str, now: float) -> None:
         """A unit has no cells any more, and waits at its old place."""

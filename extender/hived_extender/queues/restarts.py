@@ -24,7 +24,7 @@ class Restarts:
     def runs_on(self, entry: Entry, own: tuple[int, ...]) -> None:
         """A unit that earlier queues have started has these virtual leaves in the live cluster, none if borrowed.
 
-        One that leaves has lost them to others, who wait until it has left.
+        One that leaves has them until it has left: others that are due there wait for that.
         """
         if own and entry.is_leaving:
             self._table.vacating[entry.unit.key] = np.array(own, np.int32)

@@ -16,6 +16,7 @@ from hived_extender.queues.queues import Queues
 from hived_extender.queues.reasons import (
     Held,
     Impossible,
+    MakingRoom,
     NeverFits,
     NotItsTurn,
     NotPromised,
@@ -25,7 +26,7 @@ from hived_extender.queues.reasons import (
 )
 from hived_extender.queues.reservation import Certainty, Learned
 from hived_extender.queues.room import Ask, Pending
-from hived_extender.queues.units import Unit
+from hived_extender.queues.units import Start, Unit
 from hived_extender.quotas.tree import Quota, QuotaTree
 from tests.extender.queues.live import Live
 from tests.extender.queues.small import SPEC, Desk, unit
@@ -457,3 +458,32 @@ def test_small_jobs_do_not_use_up_the_quota_that_a_gang_waits_for(policy: Policy
     desk.come(job("first", 0, 4.0), job("gang", 1, 8.0), job("small", 2, 4.0))
     assert (desk.queues.due("small") is not None) is goes_past
     assert ("gang" in desk.end("first", 5.0)) is not goes_past
+
+
+def test_a_job_that_is_due_after_a_restart_waits_for_one_that_still_leaves_its_cells() -> None:
+    desk = Desk()
+    desk.come(unit("leaves"))
+    own = desk.queues.own_cells("leaves")
+    after = Queues(SPEC)
+    after.arrived(unit("leaves", at=1))
+    after.started("leaves", 0.0, is_borrowed=True)
+    after.leaving("leaves", "")
+    after.runs_on("leaves", own)
+    after.arrived(unit("due"))
+    assert after.turn(1.0, desk.live) == []
+    assert after.why("due") == MakingRoom(("leaves",))
+    desk.live.release("leaves")
+    after.evicted("leaves", 2.0)
+    assert after.turn(2.0, desk.live) == [Start("due", False, own)]
+
+
+def test_a_job_that_is_due_waits_for_one_that_leaves_its_cells_as_its_quota_was_lowered() -> None:
+    desk = Desk()
+    desk.come(unit("c0", "C"), unit("c1", "C"))
+    own = desk.queues.own_cells("c1")
+    desk.queues.leaving("c1", "a quota, which was lowered")
+    desk.queues.lost_turn("c1")
+    desk.queues.held("c1", True)
+    assert desk.come(unit("due", "C", at=1)) == []
+    assert desk.queues.own_cells("due") == own
+    assert desk.queues.why("due") == MakingRoom(("c1",))
