@@ -2,13 +2,13 @@
 
 from hived.errors import UserError
 from hived.specs import PodSpec
-from hived_extender.queues import promises
+from hived_extender.queues import played, promises
 from hived_extender.queues.entries import Entry
 from hived_extender.queues.order import Walk
 from hived_extender.queues.own_schedule import Placed
 from hived_extender.queues.policies import Policy
 from hived_extender.queues.reservation import Reservation, expected_end, reserve
-from hived_extender.queues.table import MOST_PLAYED, OwnRefusals, Table
+from hived_extender.queues.table import OwnRefusals, Table
 
 KEEPS_ORDER = (Policy.HIVED, Policy.BLOCK)
 """Policies by which nobody goes past a unit that waits for its quota."""
@@ -66,17 +66,9 @@ class OwnTurn:
         entry = table.entries.get(key)
         if entry is not None:
             if is_played and entry.ran_s is not None:
-                self.forget(entry)
+                played.forget(table, entry)
             else:
                 table.settle(entry)
-
-    def forget(self, entry: Entry) -> None:
-        """Nothing is left to be known of a unit."""
-        table = self._table
-        table.entries.pop(entry.unit.key, None)
-        table.played.get(entry.unit.vc, {}).pop(entry.unit.key, None)
-        table.settle(entry)
-        table.drop(entry)
 
     def over(self, entry: Entry, start_s: float, now: float) -> None:
         """A unit has really ended that started at `start_s`; it stays until its own schedule has played it."""
@@ -85,21 +77,13 @@ class OwnTurn:
         table.own.ended(key, start_s, now)
         own = table.own.runs.get(key)
         if own is None and not table.has_own_schedule(entry):
-            self.forget(entry)
+            played.forget(table, entry)
         elif own is not None and own.end_s is not None and own.end_s <= now:
             self.end(key)
-        else:
-            self._keep_played(entry)
-
-    def _keep_played(self, entry: Entry) -> None:
-        played = self._table.played.setdefault(entry.unit.vc, {})
-        played[entry.unit.key] = None
-        self._table.settle(entry)
-        if len(played) > MOST_PLAYED:
-            oldest = next(iter(played))
+        elif (oldest := played.keep(table, entry)) is not None:
             self.end(oldest)
-            if oldest in self._table.entries:
-                self.forget(self._table.entries[oldest])
+            if oldest in table.entries:
+                played.forget(table, table.entries[oldest])
 
     def _serve(self, now: float) -> bool:
         """Let all units start that can at a moment. False if some are left to the next turn."""
@@ -215,7 +199,7 @@ class OwnTurn:
         for _, key in list(table.own_lines[entry.unit.vc].units(entry.kind)):
             other = table.entries[key]
             if other.ran_s is not None:
-                self.forget(other)
+                played.forget(table, other)
             else:
                 table.settle(other)
 
@@ -276,6 +260,7 @@ class OwnTurn:
     def _lose(self, victim: str, winner: str) -> None:
         """A unit loses its place to one of higher priority."""
         entry = self.lose_turn(victim)
-        self._table.claims.pop(victim, None)
+        if self._table.claims.pop(victim, None) is not None:
+            self._table.freed()
         if entry is not None and not entry.is_leaving:
             self.stops[victim] = winner

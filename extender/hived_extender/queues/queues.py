@@ -33,7 +33,7 @@ class Queues:
         """`learned` says how long units run, for times that are only shown. Cost O(cells)."""
         self._table = Table(spec, learned, pace)
         self._own = OwnTurn(self._table)
-        self._restarts = Restarts(self._table, self._own.forget)
+        self._restarts = Restarts(self._table)
         self._now_s = 0.0
         self.is_cut = False
 

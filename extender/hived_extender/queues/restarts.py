@@ -1,20 +1,18 @@
 """Units that earlier queues have started go on in the own schedules, before the first turn of new queues."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 from hived.errors import UserError
-from hived_extender.queues import promises
+from hived_extender.queues import played, promises
 from hived_extender.queues.entries import Entry
 from hived_extender.queues.table import Table
 
 
 class Restarts:
-    """See the module. `forget` is told units of which nothing is left to be known."""
+    """See the module."""
 
-    def __init__(self, table: Table, forget: Callable[[Entry], None]) -> None:
-        self._table, self._forget = table, forget
+    def __init__(self, table: Table) -> None:
+        self._table = table
         self._started: dict[str, tuple[float, tuple[int, ...]]] = {}  # due moments and leaves, until the next turn
 
     def was_due(self, key: str, due_s: float) -> None:
@@ -47,7 +45,7 @@ class Restarts:
         """
         table, unit = self._table, entry.unit
         if entry.ran_s is not None and due_s + entry.ran_s <= now:
-            self._forget(entry)
+            played.forget(table, entry)
             return
         try:
             placed = table.own.find(unit, own)

@@ -22,9 +22,6 @@ from hived_extender.queues.room import Ask
 from hived_extender.queues.shares import CELLS, Shares
 from hived_extender.queues.units import Unit
 
-MOST_PLAYED = 10_000
-"""Units of a virtual cluster that ran ahead, have ended, and are yet to be played in its own schedule."""
-
 
 class Pace(NamedTuple):
     """How much one turn does, about, before it is cut: searches of the own schedules, and questions to the room.
