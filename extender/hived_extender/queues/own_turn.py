@@ -254,7 +254,7 @@ class OwnTurn:
         self.end(key, is_played=False)
         if run is None or entry is None or entry.run is None or entry.run.is_borrowed:
             return None
-        table.vacating[key] = run.leaves
+        table.vacating.setdefault(key, run.leaves)  # it may have lost another place since
         return entry
 
     def _lose(self, victim: str, winner: str) -> None:

@@ -487,3 +487,15 @@ def test_a_job_that_is_due_waits_for_one_that_leaves_its_cells_as_its_quota_was_
     assert desk.come(unit("due", "C", at=1)) == []
     assert desk.queues.own_cells("due") == own
     assert desk.queues.why("due") == MakingRoom(("c1",))
+
+
+def test_a_job_still_has_to_leave_its_cells_when_it_has_lost_another_place_since() -> None:
+    desk = Desk()
+    desk.come(unit("low", "C"), unit("beside", "C", priority=1))
+    assert desk.come(unit("high", "C", priority=5, at=1)) == []
+    assert desk.leaving == ["low"]
+    desk.end("beside", 2.0)
+    assert desk.queues.due("low") == 2.0
+    assert desk.come(unit("second", "C", priority=5, at=3)) == ["second"]
+    assert desk.queues.due("low") is None
+    assert desk.leave() == ["high"]
