@@ -122,6 +122,8 @@ class OwnTurn:
             if not self._is_promised(entry, refusals):
                 if rules.policy in KEEPS_ORDER and self._awaits_quota(entry, refusals):
                     closed[entry.unit.queue] = None  # small ones would use up whatever comes free for it
+                elif entry.impossible:
+                    walk.took()
                 continue
             if first is not None and rules.policy is Policy.HIVED and entry.kind in first.passed:
                 continue
@@ -189,8 +191,14 @@ class OwnTurn:
         return False
 
     def _awaits_quota(self, entry: Entry, refusals: OwnRefusals) -> bool:
-        """Is there too little left of its quota, until others of it end?"""
-        return entry.kind not in refusals.never and not self._table.own_use.ledger.is_within_min(entry.unit)
+        """Is there too little left of its quota, until others of it end, and would it run then?"""
+        if entry.kind in refusals.never or self._table.own_use.ledger.is_within_min(entry.unit):
+            return False
+        try:
+            return self._could_ever(entry, self._table.kind(entry.kind).spec, refusals)
+        except UserError as error:
+            self._table.cannot(entry, error)
+            return False
 
     def _never(self, entry: Entry, refusals: OwnRefusals) -> None:
         """The own schedule will not start this kind, however empty it is."""
@@ -208,8 +216,7 @@ class OwnTurn:
         try:
             placed = self._table.own.find(entry.unit)
         except UserError as error:
-            entry.impossible = str(error)
-            self._table.settle(entry)
+            self._table.cannot(entry, error)
             return None
         if placed is not None and placed.victims:
             self._left -= PREEMPTING

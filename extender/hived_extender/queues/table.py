@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import NamedTuple
 
+from hived.errors import UserError
 from hived.specs import MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec, PodSpec
 from hived.topology import IntArray
 from hived_extender.queues.entries import Entry, Run
@@ -192,6 +193,11 @@ class Table:
     def kind(self, number: int) -> Kind:
         """The kind of a number."""
         return self.kinds[number]
+
+    def cannot(self, entry: Entry, error: UserError) -> None:
+        """A unit asks for something impossible, and takes no part in turns."""
+        entry.impossible = str(error)
+        self.settle(entry)
 
     def drop(self, entry: Entry) -> None:
         """A unit is known no more, and stands in no line. A kind without units is forgotten."""

@@ -106,10 +106,10 @@ class Alone:
     def _pass(self, now: float) -> bool:
         """One look at all in order, up to the first start; True if there was one, which others may fit beside."""
         first: str | None = None
-        closed, refused = False, set[PodSpec]()  # shapes without room; looked up only
-        shut: set[str] = set()  # queues whose first job waits for its quota; looked up only
+        refused = set[PodSpec]()  # shapes without room; looked up only
+        shut = set[str]()  # queues whose first job nobody may go past; looked up only
         for job in sorted(self.waiting, key=lambda each: (self._rank(each), each.unit.key)):
-            if closed or job.unit.queue in shut:
+            if job.unit.queue in shut:
                 continue
             if not self._is_promised(job.unit):
                 if self.policy in (Policy.HIVED, Policy.BLOCK) and self._awaits_quota(job.unit):
@@ -120,7 +120,7 @@ class Alone:
             if found is None:
                 refused.add(shape)
                 if self.policy is Policy.BLOCK:
-                    closed = True
+                    shut.add(job.unit.queue)
                 if self.policy is Policy.HIVED and first is None:
                     first = self._reserve(job, now)
                 continue

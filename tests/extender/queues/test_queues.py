@@ -455,9 +455,10 @@ def test_small_jobs_do_not_use_up_the_quota_that_a_gang_waits_for(policy: Policy
     def job(key: str, at: float, amount: float) -> Unit:
         return replace(unit(key, "C", at=at), queue="root/C", request={"gpu": amount})
 
-    desk.come(job("first", 0, 4.0), job("gang", 1, 8.0), job("small", 2, 4.0))
+    never = replace(job("never", 0.5, 8.0), spec=unit("never", "C", pods=3).spec)
+    desk.come(job("first", 0, 4.0), never, job("gang", 1, 8.0), job("small", 2, 4.0))
     assert (desk.queues.due("small") is not None) is goes_past
-    assert ("gang" in desk.end("first", 5.0)) is not goes_past
+    assert ("gang" in desk.end("first", 5.0)) is not goes_past  # nor does one that never fits keep it waiting
 
 
 def test_a_job_that_is_due_after_a_restart_waits_for_one_that_still_leaves_its_cells() -> None:
