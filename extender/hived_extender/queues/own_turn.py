@@ -57,8 +57,7 @@ class OwnTurn:
     def end(self, key: str, *, is_played: bool = True) -> None:
         """A unit runs in its own schedule no more; `is_played`: it has ended there."""
         table = self._table
-        run = table.own.end(key)
-        if run is None:
+        if (run := table.own.end(key)) is None:
             return
         table.promised.pop(key, None)
         table.own_use.give(run.unit)
@@ -191,8 +190,9 @@ class OwnTurn:
         return False
 
     def _awaits_quota(self, entry: Entry, refusals: OwnRefusals) -> bool:
-        """Is there too little left of its quota, until others of it end, and would it run then?"""
-        if entry.kind in refusals.never or self._table.own_use.ledger.is_within_min(entry.unit):
+        """Is its quota alone in the way, until others of it end, and would it run then?"""
+        use, unit = self._table.own_use, entry.unit
+        if entry.kind in refusals.never or use.is_over_users_limit(unit) or use.ledger.is_within_min(unit):
             return False
         try:
             return self._could_ever(entry, self._table.kind(entry.kind).spec, refusals)

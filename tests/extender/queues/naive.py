@@ -152,16 +152,15 @@ class Alone:
 
     def _is_promised(self, unit: Unit) -> bool:
         """May its queue and its user have more, beside all that runs?"""
-        most = self.rules.of(unit.queue).most_running
-        if most is None and self.tree is None:
-            return True
-        running = self._running()
-        of_user = sum(one.user == unit.user and one.queue == unit.queue for one in running)
-        is_within = self.tree is None or is_promised(self.tree, unit, running)
-        return is_within and (most is None or of_user < most)
+        return self._user_may(unit) and (self.tree is None or is_promised(self.tree, unit, self._running()))
 
     def _awaits_quota(self, unit: Unit) -> bool:
-        return self.tree is not None and not is_promised(self.tree, unit, self._running())
+        return self.tree is not None and self._user_may(unit) and not is_promised(self.tree, unit, self._running())
+
+    def _user_may(self, unit: Unit) -> bool:
+        most = self.rules.of(unit.queue).most_running
+        of_user = sum(one.user == unit.user and one.queue == unit.queue for one in self._running())
+        return most is None or of_user < most
 
     def _running(self) -> list[Unit]:
         return [run.job.unit for run in self.running.values()]
