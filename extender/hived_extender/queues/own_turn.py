@@ -30,8 +30,7 @@ class OwnTurn:
     def __init__(self, table: Table) -> None:
         self._table = table
         self._moment_s, self._vcs = 0.0, list[str]()  # is being played, and who is still to be served then
-        self._left = 0
-        self.is_behind = False
+        self._left, self.is_behind = 0, False
         self.stops: dict[str, str] = {}
 
     def run(self, now: float) -> bool:
@@ -192,7 +191,8 @@ class OwnTurn:
     def _awaits_quota(self, entry: Entry, refusals: OwnRefusals) -> bool:
         """Is its quota alone in the way, until others of it end, and would it run then?"""
         use, unit = self._table.own_use, entry.unit
-        if entry.kind in refusals.never or use.is_over_users_limit(unit) or use.ledger.is_within_min(unit):
+        is_never = entry.kind in refusals.never or unit.key not in self._table.entries
+        if is_never or use.is_over_users_limit(unit) or use.ledger.is_within_min(unit):
             return False
         try:
             return self._could_ever(entry, self._table.kind(entry.kind).spec, refusals)
