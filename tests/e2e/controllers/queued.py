@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hived_extender.job_kinds import kinds
+from hived_extender.job_kinds import kinds, marks
 from hived_extender.job_kinds.job import Job, JobState
 from hived_extender.job_kinds.owners import job_of
 from hived_extender.job_kinds.writes import Verb, Write, path_of
@@ -23,13 +23,14 @@ def named(document: Json) -> Json:
 
 
 def patched(document: Json) -> Json:
-    """The object as the webhook has it stored."""
+    """The object as the webhook has it stored, but for the mark: where queues are off, hived lets marked jobs go."""
     for operation in kinds.hold_at_creation(document):
         *outer, key = operation["path"].removeprefix("/").split("/")
         target = document
         for each in outer:
             target = target[each]
         target[key] = operation["value"]
+    document["metadata"].get("annotations", {}).pop(marks.HELD, None)
     return document
 
 

@@ -61,6 +61,10 @@ def test_a_job_is_born_held_let_go_and_called_back(racks: Racks, make: Any) -> N
 
 @pytest.mark.parametrize("make", [ray_cluster, ray_job], ids=lambda make: make.__name__)
 def test_its_pods_belong_to_it(racks: Racks, make: Any) -> None:
-    made = ({"apiVersion": RAY, "kind": "RayCluster"},) if make is ray_job else ()
+    made = (
+        ({"apiVersion": RAY, "kind": "RayCluster"}, {"apiVersion": "batch/v1", "kind": "Job"})
+        if make is ray_job
+        else ()
+    )
     document = named(make())
     assert owners_of_pods(racks, document, made) == [f"{document['kind']}/train"]

@@ -28,7 +28,7 @@ Json = dict[str, Any]
 def racks(shared_racks: Racks) -> Iterator[Racks]:
     """The racks without jobs, before and after."""
     yield shared_racks
-    shared_racks.clean(("jobs.batch", "deployments.apps", volcano.KIND.name))
+    shared_racks.clean(("jobs.batch", "deployments.apps", "statefulsets.apps", volcano.KIND.name))
 
 
 @contextmanager
@@ -151,11 +151,17 @@ def make_group(racks: Racks, owner: Json, minimum: int) -> str:
     return name
 
 
-def make_deployment(racks: Racks) -> Json:
-    """A Deployment without replicas, which the rights of an installation do not reach."""
-    spec = {"replicas": 0, "selector": {"matchLabels": {"app": "own"}}, "template": template(labels={"app": "own"})}
-    document = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "own"}, "spec": spec}
-    return document | racks.plane.kube.create("/apis/apps/v1/namespaces/default/deployments", document)
+def make_stateful_set(racks: Racks) -> Json:
+    """A StatefulSet without replicas, which the rights of an installation do not reach."""
+    labels = {"app": "own"}
+    spec = {
+        "replicas": 0,
+        "selector": {"matchLabels": labels},
+        "template": template(labels=labels),
+        "serviceName": "own",
+    }
+    document = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "own"}, "spec": spec}
+    return document | racks.plane.kube.create("/apis/apps/v1/namespaces/default/statefulsets", document)
 
 
 def make_job(racks: Racks) -> Json:
@@ -172,7 +178,7 @@ def phase_of(racks: Racks, name: str) -> str:
 
 
 def test_a_pod_group_whose_owner_hived_may_not_read_is_let_in_where_volcano_has_no_queues(racks: Racks) -> None:
-    name = make_group(racks, make_deployment(racks), 1)
+    name = make_group(racks, make_stateful_set(racks), 1)
     racks.until(lambda: phase_of(racks, name) not in ("", "Pending"), "the PodGroup to be let in")
     assert phase_of(racks, name) == "Inqueue"
 
@@ -180,7 +186,7 @@ def test_a_pod_group_whose_owner_hived_may_not_read_is_let_in_where_volcano_has_
 def test_a_pod_group_whose_owner_hived_may_not_read_is_left_to_the_queues_of_volcano(
     racks: Racks, volcano_jobs: None, volcano_queues: None
 ) -> None:
-    first = make_group(racks, make_deployment(racks), 1)
+    first = make_group(racks, make_stateful_set(racks), 1)
     second = make_group(racks, make_job(racks), 3)
     racks.until(lambda: phase_of(racks, second) == "Inqueue", "the later PodGroup to be let in")
     assert phase_of(racks, first) in ("", "Pending")
