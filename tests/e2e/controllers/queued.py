@@ -91,6 +91,7 @@ def owners_of_pods(racks: Racks, document: Json, made: tuple[Json, ...] = ()) ->
 
     Each job once, by kind and name; "" for a pod of none.
     """
+    racks.until(lambda: not _pods(racks), "pods of earlier jobs to be gone, also those without devices")
     racks.create(document)
     racks.until(lambda: runs(racks), "its pods to run")
     job = read(racks, document)
@@ -99,10 +100,13 @@ def owners_of_pods(racks: Racks, document: Json, made: tuple[Json, ...] = ()) ->
     with_roles = kinds.read(found(racks, document), roles[0] if roles else None).roles
     assert sum(role.count for role in with_roles if _has_devices(role.template)) == COUNT
     managers = {kinds.read(one).ref.job_name: job.ref.job_name for one in inner}
-    pods = racks.plane.kube.list_objects("/api/v1/namespaces/default/pods", Pod).items
-    found_names = [job_of(one.labels, one.metadata.owners or (), "default") for one in pods]
+    found_names = [job_of(one.labels, one.metadata.owners or (), "default") for one in _pods(racks)]
     units = [None if name is None else kinds.unit_of(name, managers) for name in found_names]
     return list(dict.fromkeys("" if each is None else f"{each.kind}/{each.name}" for each in units))
+
+
+def _pods(racks: Racks) -> list[Pod]:
+    return racks.plane.kube.list_objects("/api/v1/namespaces/default/pods", Pod).items
 
 
 def _listed(racks: Racks, kind: Json) -> list[Json]:
