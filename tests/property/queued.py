@@ -358,7 +358,8 @@ class History:
         if self.random.random() < 0.5:
             self._finish_calls()
         self.writing.clear()
-        before = self.checks.orders()
+        unwritten = [key for key, entry in self.replica.book.entries.items() if entry.wanted or entry.written]
+        before = self.checks.orders(but=unwritten)  # a place that nobody has written is lost
         lost = [course for course in self.there() if course.key in self.live.pods and not course.has_pods]
         for course in lost:
             self.live.release(course.key)

@@ -119,10 +119,10 @@ class Checks:
         there = {course.key: None for course in history.there()}
         self._terms.append(Term(history.manner, history.now, over, there, running))
 
-    def orders(self) -> dict[str, list[str]]:
-        """The jobs of each queue that wait and are not due."""
+    def orders(self, but: Container[str]) -> dict[str, list[str]]:
+        """The jobs of each queue that wait and are not due, but for these."""
         queues = self._history.replica.queues
-        return {queue: _not_due(queues, queue, ()) for queue in queues.queues()}
+        return {queue: _not_due(queues, queue, but) for queue in queues.queues()}
 
     def same_order(self, before: dict[str, list[str]], orders: Sequence[Order]) -> None:
         """After another replica has begun to lead, the jobs that still wait do so in the same order."""

@@ -77,12 +77,17 @@ class LiveTurn:
         else:
             round_.has_news = round_.has_news or round_.change != table.change
             round_.left |= {key: None for key, refusal in table.due.items() if not refusal}
-        while round_.left and self._left > 0:
-            key = next(iter(round_.left))
-            del round_.left[key]
-            if key in table.due:
-                self._serve_one(table.entries[key])
-        round_.change = table.change
+        while True:
+            began = table.change
+            while round_.left and self._left > 0:
+                key = next(iter(round_.left))
+                del round_.left[key]
+                if key in table.due:
+                    self._serve_one(table.entries[key])
+            if round_.left or began == table.change:
+                break
+            round_.left = dict.fromkeys(table.due)  # some were refused for the sake of one that has cells by now
+        round_.change, round_.has_news = table.change, round_.has_news or began != table.change
         if not round_.left:
             table.asked_at = -1 if round_.has_news else table.change
         return not round_.left

@@ -375,6 +375,22 @@ def test_a_job_that_is_larger_than_its_virtual_cluster_keeps_nobody_from_going_p
     assert desk.come(unit("never", pods=2), unit("later", at=1)) == ["later"]
 
 
+def test_a_job_that_waits_for_cells_of_another_claim_starts_in_the_turn_in_which_that_has_others() -> None:
+    desk = Desk(borrows=True)
+    desk.live = Considerate(SPEC)
+    desk.come(*(unit(f"lent{at}", "A", priority=-1, at=at) for at in range(4)))
+    assert desk.come(unit("first", "C", at=5), unit("second", "C", at=6)) == []
+    assert desk.leave() == ["second", "first"]
+
+
+class Considerate(Live):
+    """A cluster in which the first job would take the cells of the second one, until that has some."""
+
+    def hold(self, ask: Ask, pending: Pending) -> Bind | Wait:
+        has_to_wait = ask.unit.key == "first" and "second" not in self.pods
+        return Wait("others use its cells") if has_to_wait else super().hold(ask, pending)
+
+
 class Picky(Live):
     """A cluster in which no node has a label that some pods need."""
 
