@@ -128,12 +128,18 @@ def command(
     unasked = "" if unchecked else _check_taken(inspector, found, jobs, submission.namespace)
     created = create_jobs(kube, submission, jobs)
     _tell_created(created, jobs, output, is_alone=not watch and not is_embedded(kube))
-    if found is not None and found.rules.queueing.is_enabled and (said := unqueued(jobs, created.pods)):
-        click.echo(f"Warning: {said}", err=True)
-    if unasked:
-        click.echo(f"Not checked whether hived takes these pods: {unasked}", err=True)
+    is_queued = found is not None and found.rules.queueing.is_enabled
+    _warn(unqueued(jobs, created.pods) if is_queued else "", unasked)
     if watch:
         watch_jobs(kube, [(job.namespace, job.name) for job in jobs if job.document and not job.is_suspended])
+
+
+def _warn(unqueued_pods: str, unasked: str) -> None:
+    """Say that pods wait in no queue, and why nobody was asked about them; "" for neither."""
+    if unqueued_pods:
+        click.echo(f"Warning: {unqueued_pods}", err=True)
+    if unasked:
+        click.echo(f"Not checked whether hived takes these pods: {unasked}", err=True)
 
 
 def _check_words(user: str, *, dry_run: bool, watch: bool) -> None:

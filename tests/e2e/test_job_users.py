@@ -78,5 +78,6 @@ def test_the_name_of_the_creator_stays(tenant: KubeClient, plane: ControlPlane) 
 def test_a_service_account_makes_jobs_for_others(tenant: KubeClient, plane: ControlPlane) -> None:
     account = str(plane.kubeconfig("system:serviceaccount:default:platform", ["authors"]))
     with closing(KubeClient.connect(kubeconfig=account)) as platform:
-        platform.create(JOBS, job("made", "bob"))
+        made = platform.create(JOBS, job("made", "bob"))
+        assert made["metadata"]["annotations"][USER] == "bob"
         platform.delete(f"{JOBS}/made")

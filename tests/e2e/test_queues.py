@@ -237,6 +237,7 @@ def test_a_gang_of_plain_pods_waits_at_its_gate_and_is_called_back_if_it_is_made
     expect_soon(lambda: jobs.runs("owner"))
     expect_soon(is_at_gate)
     expect_soon(lambda: jobs.phase("ring-gang-qu") == "Enqueued")
+    assert not any(pod["spec"].get("nodeName") for pod in ring())
     plane.kubectl("delete", "job", "owner")
     expect_soon(lambda: len([pod for pod in ring() if pod["spec"].get("nodeName")]) == 2)
     plane.kubectl("delete", "replicaset", "ring")

@@ -373,7 +373,7 @@ def _has_grown(entry: JobRecord, unit: Unit) -> bool:
 
 
 def _memo(kept: Kept, now: float, *, is_running: bool) -> Memo:
-    """The part of what is kept that the order depends on. A job that was called back is due no more."""
+    """The kept state that the order depends on. A job that was called back is due no more."""
     return Memo(
         place=kept.place,
         due_s=kept.due_s if is_running else None,

@@ -1,4 +1,4 @@
-"""What the queues ask of quotas: how much is used, and who may use more; by a tree of quotas, or without one."""
+"""Use of quotas, and which units may use more; by a tree of quotas, or without one."""
 
 from collections.abc import Mapping
 from typing import Protocol

@@ -190,7 +190,7 @@ class Queues:
     # Orders
 
     def turn(self, now: float, room: Room) -> list[Order]:
-        """What is to be done now. Its starts have their cells: `room` has held them.
+        """The orders of a turn. Its starts have their cells: `room` has held them.
 
         One that would take too long is cut (`is_cut`): the next turns, which are to be at once, do the rest in the
         same order. Nobody borrows before all that are due have been served.

@@ -67,7 +67,7 @@ def for_due(borrowers: Iterable[Borrower], shares: Shares, now: float) -> list[B
 def for_borrower(
     unit: Unit, borrowers: Mapping[str, Sequence[Borrower]], shares: Shares, exchanges: Exchanges, now: float
 ) -> list[Borrower]:
-    """Those that may have to leave for another borrower, in order. See the module. `borrowers` are by queue."""
+    """The borrowers that may have to leave for another one, in order. See the module. `borrowers` are by queue."""
     after = shares.with_more(unit)
     own = [
         each

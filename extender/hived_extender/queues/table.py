@@ -77,7 +77,7 @@ class Lending:
 
 @dataclass(slots=True)
 class OwnRefusals:
-    """What a virtual cluster's own schedule refused since something left it last: kinds, looked up only.
+    """Kinds that a virtual cluster's own schedule refused since something left it last; looked up only.
 
     Or specs, where nothing else matters: Kubernetes' rules about nodes have no part in own schedules.
     """

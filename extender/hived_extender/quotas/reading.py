@@ -189,7 +189,7 @@ def is_unlimited(resource: str, amount: float) -> bool:
 
 
 def names_of(document: Object) -> tuple[str, str]:
-    """The namespace and the name of an object, "" for what it does not say."""
+    """The namespace and the name of an object, "" for one that is missing."""
     metadata = document.get("metadata")
     given = metadata if isinstance(metadata, Mapping) else {}
     return str(given.get("namespace") or ""), str(given.get("name") or "")
