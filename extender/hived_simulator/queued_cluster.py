@@ -16,7 +16,6 @@ from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, Rules
 from hived.state import State
 from hived_extender.queues.room import Ask, Pending, Victims
 from hived_extender.service.claims import Afterwards, Claim, Stage
-from hived_extender.service.reclaiming import least_prefix
 from hived_simulator.clusters import Started
 from hived_simulator.hived_cluster import HivedCluster
 from hived_simulator.requests import pod_of, pod_spec
@@ -75,7 +74,7 @@ class QueuedCluster(HivedCluster):
         present = _Present(self.state, self._known_s)
         afterwards = Afterwards(Stage(), present, self._claims(pending), self._pods_of(pending.leaving))
         asked, keys = self._asked(ask), [key for key in candidates if self._pods_of([key])]
-        found = least_prefix(keys, lambda gone: afterwards.binds_without(asked, self._pods_of(gone)))
+        found = afterwards.least_leaving(asked, {key: self._pods_of([key]) for key in keys})
         return None if found is None else Victims(tuple(found))
 
     @property

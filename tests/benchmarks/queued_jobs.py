@@ -26,6 +26,7 @@ from hived.specs import (
     VirtualCellSpec,
     VirtualClusterSpec,
 )
+from hived_extender.http.server import tune_process
 from hived_extender.job_kinds.job import JobRef
 from hived_extender.kube.client import KubeClient
 from hived_extender.queues import policies
@@ -186,6 +187,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, nargs="+", default=[1024, 16384])
     parser.add_argument("--jobs", type=int, default=50_000)
     given = parser.parse_args()
+    tune_process()
     for node_count in given.nodes:
         measure(node_count, given.jobs)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hived.copying import copy_state
+from hived.copying import Scratch, copy_state
 from hived.decisions import Bind, Preempt
 from hived.errors import UserError
 from hived.events import NodeHealthChanged, PodAllocated, PodDeleted, ScheduleRequested
@@ -68,22 +68,31 @@ class OwnSchedule:
         self.runs: dict[str, OwnRun] = {}
         self._others: dict[str, PodRequest] = {}
         self._promised: dict[str, int] = {}
+        self._freed, self._tried = Scratch(), Scratch()
 
     def find(self, unit: Unit, own: tuple[int, ...] = ()) -> Placed | None:
         """Room for a unit now, on these leaves if they are free; None if there is none. Nothing changes.
 
         Raises UserError if it asks for something impossible.
         """
-        placed = find_room(self.state, unit, own)
+        placed = find_room(self.state, unit, own, self._tried)
         is_ours = placed is None or all(victim in self.runs for victim in placed.victims)
         return placed if is_ours else None  # the work of no queue is not ours to stop
 
-    def could_ever(self, unit: Unit) -> bool:
-        """Would a unit fit if nobody ran, on the hardware of now? Raises UserError as `find` does.
+    def find_alone(self, unit: Unit) -> Placed | None:
+        """Room for a unit if nobody ran, on the hardware of now; as `find` otherwise.
 
-        Whoever runs now has no say in it, since they leave some day.
+        None if it never fits: whoever runs now has no say in it, since they leave some day.
         """
-        return find_room(self.empty, unit) is not None
+        return find_room(self.empty, unit, (), self._tried)
+
+    def find_without(self, unit: Unit, gone: Iterable[Unit]) -> Placed | None:
+        """Room for a unit once these have ended, and nobody else loses a place; as `find` otherwise."""
+        what_if = self._freed.copy(self.state)
+        for each in gone:
+            handle(what_if, PodDeleted(stand_in(each)))
+        placed = find_room(what_if, unit, (), self._tried)
+        return None if placed is None or placed.victims else placed
 
     @property
     def is_damaged(self) -> bool:
@@ -185,8 +194,8 @@ def stand_in(unit: Unit) -> PodRequest:
     return PodRequest(unit.key, unit.key, "", spec)
 
 
-def find_room(state: State, unit: Unit, own: tuple[int, ...] = ()) -> Placed | None:
-    """See `OwnSchedule.find`."""
+def find_room(state: State, unit: Unit, own: tuple[int, ...] = (), scratch: Scratch | None = None) -> Placed | None:
+    """See `OwnSchedule.find`. `scratch` is for what would be without victims."""
     pod = stand_in(unit)
     decision = handle(state, _asked(pod, own))
     if isinstance(decision, Bind):
@@ -194,7 +203,7 @@ def find_room(state: State, unit: Unit, own: tuple[int, ...] = ()) -> Placed | N
     if not isinstance(decision, Preempt):
         return None
     victims = tuple(dict.fromkeys(uid for uids in decision.victims_by_node.values() for uid in uids))
-    what_if = copy_state(state)
+    what_if = (scratch or Scratch()).copy(state)
     for victim in victims:
         group = what_if.groups.get(victim)
         if group is None:
@@ -202,14 +211,6 @@ def find_room(state: State, unit: Unit, own: tuple[int, ...] = ()) -> Placed | N
         handle(what_if, PodDeleted(next(pod for pod in group.holders if pod is not None)))
     after = handle(what_if, _asked(pod, own))
     return Placed(pod, _decided_leaves(what_if), victims, after.bind_info) if isinstance(after, Bind) else None
-
-
-def freed_state(state: State, units: Iterable[Unit], room: State | None = None) -> State:
-    """A copy of a state from which these units have gone. `room` is an earlier copy whose memory is used again."""
-    what_if = copy_state(state, room)
-    for unit in units:
-        handle(what_if, PodDeleted(stand_in(unit)))
-    return what_if
 
 
 def _asked(pod: PodRequest, own: tuple[int, ...]) -> ScheduleRequested:

@@ -30,7 +30,7 @@ class OwnTurn:
     def __init__(self, table: Table) -> None:
         self._table = table
         self._moment_s, self._vcs = 0.0, list[str]()  # is being played, and who is still to be served then
-        self._left, self.is_behind = 0, False
+        self._left, self.is_behind, self._is_in_a_walk = 0, False, False
         self.stops: dict[str, str] = {}
 
     def run(self, now: float) -> bool:
@@ -39,15 +39,15 @@ class OwnTurn:
         False if there is more to do than one turn should: the next call goes on, at the same moment. One that only ends
         a moment, and leaves news of meanwhile to the next call, `is_behind`: no news keep live turns from their turn.
         """
-        table, self._left = self._table, self._table.pace.searches
+        table, self._left, self.is_behind = self._table, self._table.pace.searches, False
         if not self._go_on():
             return False
-        while self._left > 0 and (end := table.own.next_end_s()) is not None and end <= now:
+        while self._left > 0 and not self.is_behind and (end := table.own.next_end_s()) is not None and end <= now:
             for _, key in table.own.over(end):
                 self.end(key)
             if not self._serve(end):
                 return False
-        self.is_behind = self._left <= 0
+        self.is_behind |= self._left <= 0
         if self.is_behind:
             return True
         promises.look(table, now)
@@ -89,13 +89,21 @@ class OwnTurn:
         return self._go_on()
 
     def _go_on(self) -> bool:
-        """Serve all that are left. News of virtual clusters that have been served wait for the next moment."""
+        """Serve all that are left. News of virtual clusters that have been served wait for the next moment.
+
+        So do news of one whose walk was cut, as it would begin anew: nobody else may have to wait for that.
+        """
+        if self._is_in_a_walk and self._vcs and not self._table.refusals(self._vcs[0]).is_cut:
+            self.is_behind = True
+            del self._vcs[0]
+        self._is_in_a_walk = False
         while self._vcs:
             refusals = self._table.refusals(self._vcs[0])
             while refusals.is_stale:
                 if self._left <= 0:
+                    self._is_in_a_walk = refusals.is_cut
                     return False
-                refusals.is_stale = False
+                refusals.is_stale = refusals.is_cut = False
                 self._walk(self._vcs[0], refusals, self._moment_s)
             del self._vcs[0]
         return True
@@ -111,6 +119,10 @@ class OwnTurn:
         depth: dict[str, int] = {}
         walk = Walk(line, table.own_rank)
         for key in walk:
+            if self._left <= 0:  # the next walk finds at once that all these are refused
+                refusals.is_stale = refusals.is_cut = True
+                refusals.reservation = first or refusals.reservation
+                return
             entry = table.entries[key]
             rules = table.rules.of(entry.unit.queue)
             depth[entry.unit.queue] = depth.get(entry.unit.queue, 0) + 1
@@ -156,9 +168,6 @@ class OwnTurn:
                     return
                 walk.took()
                 if self._is_to_walk_again(refusals, first):
-                    return
-                if self._left <= 0:
-                    refusals.is_stale, refusals.reservation = True, first or refusals.reservation
                     return
         refusals.reservation = first
 
@@ -225,7 +234,8 @@ class OwnTurn:
     def _could_ever(self, entry: Entry, shape: PodSpec, refusals: OwnRefusals) -> bool:
         """Would the unit fit its virtual cluster if nobody ran?"""
         if shape not in refusals.possible:
-            if not self._table.own.could_ever(entry.unit):
+            self._left -= 1
+            if self._table.own.find_alone(entry.unit) is None:
                 self._never(entry, refusals)
                 return False
             if len(refusals.possible) >= MOST_POSSIBLE:

@@ -9,7 +9,6 @@ from math import inf
 import numpy as np
 
 from hived_extender.queues.entries import Entry
-from hived_extender.queues.own_schedule import find_room, freed_state
 from hived_extender.queues.table import Table
 
 SLACK_S = 60.0
@@ -48,7 +47,7 @@ def in_the_way(table: Table, first: Entry, now: float) -> list[str]:
     broken = [key for key in table.promised if broken_since(table, key) <= now and runs[key].unit.vc == first.unit.vc]
     if not broken:
         return []
-    placed = find_room(freed_state(table.own.state, (runs[key].unit for key in broken)), first.unit)
-    if placed is None or placed.victims:
+    placed = table.own.find_without(first.unit, (runs[key].unit for key in broken))
+    if placed is None:
         return []
     return [key for key in broken if np.isin(runs[key].leaves, placed.leaves).any()]

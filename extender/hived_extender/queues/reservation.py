@@ -20,7 +20,7 @@ from hived.events import PodDeleted
 from hived.scheduler import Asked, plan_in_turn
 from hived.state import State
 from hived.topology import IntArray
-from hived_extender.queues.own_schedule import OwnRun, OwnSchedule, find_room, freed_state, stand_in
+from hived_extender.queues.own_schedule import OwnRun, OwnSchedule, stand_in
 from hived_extender.queues.units import Unit
 
 Learned = Callable[[str, int, float], tuple[float, float] | None]
@@ -101,13 +101,13 @@ def reserve(own: OwnSchedule, unit: Unit, ends: Iterable[tuple[OwnRun, Expected]
     low, high = 0, len(order)  # it does not fit once `low` have ended
     gone = [PodDeleted(stand_in(run.unit)) for run, _ in order]
     if not _binds_without(own.state, unit, gone):
-        leaves = _leaves_in(own.empty, unit)
-        return None if leaves is None else Reservation(unit.key, Expected(None, Certainty.UNKNOWN), leaves)
+        placed = own.find_alone(unit)
+        return None if placed is None else Reservation(unit.key, Expected(None, Certainty.UNKNOWN), placed.leaves)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if _binds_without(own.state, unit, gone[:middle]) else (middle, high)
-    leaves = _leaves_in(freed_state(own.state, (run.unit for run, _ in order[:high])), unit)
-    return None if leaves is None else Reservation(unit.key, latest(end for _, end in order[:high]), leaves)
+    placed = own.find_without(unit, (run.unit for run, _ in order[:high]))
+    return None if placed is None else Reservation(unit.key, latest(end for _, end in order[:high]), placed.leaves)
 
 
 def latest(ends: Iterable[Expected]) -> Expected:
@@ -131,11 +131,3 @@ def _binds_without(state: State, unit: Unit, gone: Sequence[PodDeleted]) -> bool
     """Has it room, without victims, once these have gone? Nothing changes."""
     (found,) = plan_in_turn(state, [[Asked(stand_in(unit))]], facts=gone)
     return not isinstance(found, UserError) and isinstance(found[0], Bind)
-
-
-def _leaves_in(state: State, unit: Unit) -> IntArray | None:
-    try:
-        placed = find_room(state, unit)
-    except UserError:
-        return None
-    return None if placed is None or placed.victims else placed.leaves

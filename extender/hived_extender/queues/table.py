@@ -88,6 +88,7 @@ class OwnRefusals:
     possible: set[PodSpec]  # that would
     reservation: Reservation | None = None
     is_stale: bool = True  # is there something to be tried?
+    is_cut: bool = False  # has the last walk some units left, and does the next one pass all before them at once?
 
 
 class Table:
@@ -302,7 +303,7 @@ class Table:
                 refusals.is_stale = True
             if name == vc or self.own.is_shared:
                 refusals.no_room.clear()
-                refusals.is_stale = True
+                refusals.is_stale, refusals.is_cut = True, False
                 if refusals.reservation is not None:
                     refusals.reservation.passed.clear()
 

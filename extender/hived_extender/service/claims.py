@@ -3,21 +3,24 @@
 Played on a copy of the state, claim by claim; nothing changes. Only asked while jobs leave for others.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Protocol, cast
+from typing import Protocol, TypeVar, cast
 
 import numpy as np
 
-from hived.copying import copy_state
-from hived.decisions import Bind, Decision
+from hived.copying import Scratch
+from hived.decisions import Applied, Bind, Decision
 from hived.errors import UserError
 from hived.events import Limit, Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested, Spread, Together
 from hived.groups import nodes_of_slots
 from hived.scheduler import Asked, handle, plan_in_turn
 from hived.specs import PodRequest
-from hived.state import State
-from hived.topology import BoolArray
+from hived.state import NO_GROUP, DecidedBind, Group, State
+from hived.topology import NO_CELL, BoolArray
+from hived_extender.service.reclaiming import least_prefix
+
+Name = TypeVar("Name")
 
 
 class Present(Protocol):
@@ -87,10 +90,29 @@ class Stage:
         self._state: State | None = None
         self._version = 0
         self._plays: dict[bool, _Play] = {}
+        self._copies = {False: Scratch(), True: Scratch()}
+        self.afterwards = Scratch()
 
     def met(self, core: Present, claims: Sequence[Claim]) -> list[int]:
         """The claims that get their cells in turn, beside all that holds cells now. Cost O(cells + groups)."""
         return self.play(core, claims).met
+
+    def spares(self, core: Present, before: int, claims: Sequence[Claim], pod: PodRequest) -> bool:
+        """Do the claims get all that they get without a pod, which got its cells after the version `before`?
+
+        False if a claim would get some of these cells, or there was no play yet. Else a play goes on beside the pod, so
+        that a turn with many starts need not play all claims for each. Cost O(leaves), once all claims are played.
+        """
+        play, self._plays = self._plays.get(False), {}
+        nobody = np.zeros(len(core.state.topology.node_names), np.bool_)
+        is_known = self._state is core.state and self._version == before and core.version == before + 1
+        if play is None or not is_known or not play.begins((), nobody, claims):
+            return False
+        play.go_on(claims[len(play.claims) :], core.now_s)
+        if len(play.met) < len(claims) or not _take_same_cells(play.state, core.state.groups[pod.spec.group.name], pod):
+            return False
+        self._version, self._plays = core.version, {False: play}
+        return True
 
     def play(
         self, core: Present, claims: Sequence[Claim], leaving: Sequence[PodRequest] = (), left: BoolArray | None = None
@@ -102,7 +124,7 @@ class Stage:
         left = _nodes_of(core.state, leaving) if left is None else left
         found = self._plays.get(bool(leaving))
         if found is None or not found.begins(leaving, left, claims):
-            found = _Play(tuple(leaving), left, copy_state(core.state), left.copy(), [], [])
+            found = _Play(tuple(leaving), left, self._copies[bool(leaving)].copy(core.state), left.copy(), [], [])
             _leave(found.state, leaving)
             self._plays[bool(leaving)] = found
         found.go_on(claims[len(found.claims) :], core.now_s)
@@ -120,20 +142,56 @@ class Afterwards:
         self._stage, self._core, self._leaving = stage, core, leaving
         self._claims = [Claim(claim.asked, ()) for claim in claims if claim.asked is not None]
         self._left = _nodes_of(core.state, [*(pod for claim in claims for pod in claim.leaving), *leaving])
-        self._later = copy_state(stage.play(core, claims).state)
+        self._later = stage.afterwards.copy(stage.play(core, claims).state)
         _leave(self._later, leaving)
 
-    def binds_without(self, asked: Asked, gone: Sequence[PodRequest]) -> bool:
-        """Would a request have cells, and nobody leave, if these pods were gone too? Cost O(cells), and the search."""
-        left = self._left | _nodes_of(self._core.state, gone)
-        asked = _offered(asked, left)
+    def least_leaving(self, asked: Asked, pods: Mapping[Name, Sequence[PodRequest]]) -> list[Name] | None:
+        """The first of these without whose pods a request has cells, as `least_prefix` has it.
+
+        Cost: a search for each of its questions, and a play of all claims; rarely a play for each question.
+        """
+
+        def of(names: Sequence[Name]) -> list[PodRequest]:
+            return [pod for name in names for pod in pods[name]]
+
+        def binds(names: Sequence[Name]) -> bool:
+            return self.binds_in_turn(asked, of(names))
+
+        found = least_prefix(list(pods), binds)
+        if found is None or self.binds_together(asked, of(found)):
+            return found
+        return least_prefix(list(pods), lambda names: binds(names) and self.binds_together(asked, of(names)))
+
+    def binds_in_turn(self, asked: Asked, gone: Sequence[PodRequest]) -> bool:
+        """Would a request have cells, and nobody leave, if these pods left last?"""
+        asked = _offered(asked, self._left | _nodes_of(self._core.state, gone))
         facts = [PodDeleted(pod) for pod in gone if pod.spec.group.name in self._later.groups]
-        if not _is_bound(plan_in_turn(self._later, [[asked]], self._core.now_s, facts)[0]):
-            return False
+        return _is_bound(plan_in_turn(self._later, [[asked]], self._core.now_s, facts)[0])
+
+    def binds_together(self, asked: Asked, gone: Sequence[PodRequest]) -> bool:
+        """The same if all left before the first claim has its cells."""
         if not self._claims:
             return True
+        left = self._left | _nodes_of(self._core.state, gone)
         together = self._stage.play(self._core, self._claims, [*self._leaving, *gone], left).state
-        return _is_bound(plan_in_turn(together, [[asked]], self._core.now_s)[0])
+        return _is_bound(plan_in_turn(together, [[_offered(asked, left)]], self._core.now_s)[0])
+
+
+def _take_same_cells(state: State, group: Group, pod: PodRequest) -> bool:
+    """Allocate the cells that a pod brought a group in another state, if they are free here and others stay.
+
+    The state is of no use if they are not. Cost O(leaves).
+    """
+    users = state.cells.using[group.physical], state.cells.reserving[group.physical]
+    if group.bind_info is None or NO_CELL in group.physical or any((each != NO_GROUP).any() for each in users):
+        return False
+    virtual = None if group.virtual is None else group.virtual.copy()
+    decided = DecidedBind(
+        group.bind_info, pod.spec, group.slots_of[pod.uid][0], group.physical.copy(), virtual, virtual is not None
+    )
+    state.last_bind = decided
+    applied = handle(state, PodAllocated(pod, decided.bind_info))
+    return applied == Applied() and _is_same(state.groups[group.name].virtual, group.virtual)
 
 
 def _is_bound(found: Sequence[Decision] | UserError) -> bool:

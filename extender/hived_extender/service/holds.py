@@ -26,7 +26,6 @@ from hived_extender.service.held_jobs import Asking, HeldJobs
 from hived_extender.service.held_pods import HeldPods
 from hived_extender.service.pods import PodRecord, PodState
 from hived_extender.service.preemptions import Preemptions
-from hived_extender.service.reclaiming import least_prefix
 from hived_extender.service.retries import Retries
 from hived_extender.service.stand_ins import sizes_of, stand_in_name
 from hived_extender.service.stimuli import (
@@ -109,10 +108,11 @@ class Holds:
             return Wait("pods of its earlier run still have cells")
         self._number += 1
         held = Held(hold, stand_in_name(self._number, hold.key))
-        has_looked, found = self.pods.has_looked(core), self._take(core, held)
+        has_looked, before = self.pods.has_looked(core), core.version
+        found = self._take(core, held)
         if has_looked and isinstance(found, Bind):
             self.pods.spared(core)  # it took free cells
-        if asked.claims and isinstance(found, Bind) and not self._keeps_room(core, held, asked.claims):
+        if asked.claims and isinstance(found, Bind) and not self._keeps_room(core, held, before, asked.claims):
             return KeptForOthers("its cells are for jobs that come first")
         if isinstance(found, Refused) and hold.spec.priority == OPPORTUNISTIC_PRIORITY:
             return self._without_rules(core, found)
@@ -132,8 +132,13 @@ class Holds:
             self._full[spec] = NoCells(answer.reason) if isinstance(answer, Wait) else None
         return self._full[spec] or refused
 
-    def _keeps_room(self, core: Core, held: Held, claims: Sequence[Claimed]) -> bool:
-        """Do the claims get their cells beside a hold as without it? Else it is withdrawn."""
+    def _keeps_room(self, core: Core, held: Held, before: int, claims: Sequence[Claimed]) -> bool:
+        """Do the claims get their cells beside a hold as without it? Else it is withdrawn.
+
+        `before` is the version of the core then.
+        """
+        if held.stand_in is not None and self._stage.spares(core, before, self._claims(claims), held.stand_in):
+            return True
         after = self._stage.met(core, self._claims(claims))
         if len(after) == len(claims):
             return True
@@ -178,16 +183,12 @@ class Holds:
         afterwards = Afterwards(self._stage, core, self._claims(wanted.claims), self._pods_of(wanted.leaving, {}))
         jobs = {job: self._jobs.pods_of(job) for job in wanted.candidates}
         groups = {} if wanted.spares_others else self._jobs.opportunistic(core)
-        leaving = least_prefix(
-            [*jobs.values(), *groups.values()],
-            lambda gone: afterwards.binds_without(asked, [pod for pods in gone for pod in pods]),
-        )
+        leaving = afterwards.least_leaving(asked, {**jobs, **groups})
         if leaving is None:
             return None
-        chosen = {id(pods) for pods in leaving}
         return Victims(
-            tuple(job for job, pods in jobs.items() if id(pods) in chosen),
-            tuple(name for name, pods in groups.items() if id(pods) in chosen),
+            tuple(one for one in leaving if isinstance(one, JobRef)),
+            tuple(one for one in leaving if isinstance(one, str)),
         )
 
     def evict(self, evicted: GroupsEvicted) -> None:

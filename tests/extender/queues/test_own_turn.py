@@ -20,3 +20,20 @@ def test_news_of_one_virtual_cluster_hold_up_no_other_although_they_need_all_of_
         queues.moved("waits0", "front")
         found += [order.key for order in queues.turn(1, live) if isinstance(order, Start)]
     assert found == ["other"]
+
+
+def test_a_walk_along_many_kinds_without_room_is_cut_and_ends_as_a_whole_one() -> None:
+    found = {}
+    for searches in (3, 10_000):
+        queues, live = Queues(SPEC, pace=Pace(searches=searches)), Live(SPEC)
+        queues.arrived(unit("runs", "A", 7))
+        for number in range(40):
+            queues.arrived(unit(f"waits{number}", "A", 3, at=1, limit_s=100.0 + number))
+        queues.arrived(unit("small", "A", 1, at=2))
+        parts, started = 0, list[str]()
+        while not parts or queues.is_cut:
+            started += [order.key for order in queues.turn(1, live) if isinstance(order, Start)]
+            parts += 1
+        found[searches] = started, queues.order("A"), parts
+    assert found[3][:2] == found[10_000][:2]
+    assert (found[3][2] > 1, found[10_000][2]) == (True, 1)
