@@ -15,7 +15,7 @@ from hived_config.reader import printable
 from hived_extender.api.waiting import Job
 from hived_extender.client.inspection import Inspector, NoAnswerError
 from hived_extender.kube.client import KubeClient
-from hived_jobs.deletion import Deletion, carry_out, of_job, of_openpai_job, of_pods, of_single_pod
+from hived_jobs.deletion import Deletion, carry_out, of_job, of_openpai_job, of_pods, of_queued_job, of_single_pod
 
 SHOWN = 16
 
@@ -34,11 +34,12 @@ def command(
 ) -> None:  # fmt: skip
     """Delete the pods of a job, gang or group, and the record of a submitted job.
 
-    JOB is the name of a submitted job, of a gang (podgroup/NAMESPACE/NAME), of an affinity group (NAMESPACE:NAME), or
-    of a pod that belongs to none of these. The API server deletes the pods. It also says which pods a submitted job
-    has; the service says which a gang or group has, and is asked once more after 2 seconds if it does not know the name
-    yet. The record goes with the last pod of its job, and all that was made for the job goes with the record. You are
-    told what will be deleted, and asked. Pods of other controllers may be created again by them; you are told so.
+    JOB is the name of a submitted job, of a job of a queue (KIND/NAMESPACE/NAME), whose object is deleted, of a gang
+    (podgroup/NAMESPACE/NAME), of an affinity group (NAMESPACE:NAME), or of a pod that belongs to none of these. The API
+    server deletes the pods. It also says which pods a submitted job has; the service says which a gang or group has,
+    and is asked once more after 2 seconds if it does not know the name yet. The record goes with the last pod of its
+    job, and all that was made for the job goes with the record. You are told what will be deleted, and asked. Pods of
+    other controllers may be created again by them; you are told so.
 
     The exit code is 0 if all is deleted, with --dry-run if it could be; 1 if nothing was deleted, or not all.
 
@@ -77,6 +78,10 @@ def _find(kube: KubeClient, inspector: Inspector, name: str, namespace: str) -> 
         if found is not None:
             return found, f"{_count(found)} of {where}/{short}"
     try:
+        queued = inspector.queued_job("/".join(submitted_as(name, namespace)))
+        found = of_queued_job(kube, queued) if queued is not None else None
+        if queued is not None and found is not None:
+            return found, f"{printable(queued.name)}, which goes with its pods"
         jobs = find_jobs(inspector, name, namespace)
     except NoAnswerError as error:
         raise UserError(f"{error}; it knows the pods of gangs and groups, and no job {name!r} was submitted") from error

@@ -83,20 +83,21 @@ def command(
         if why.job.state == GONE and context.params["is_watched"]:
             click.echo(f"{why.job.name} is gone: {why.job.sentence}", err=True)
             return None
-        return as_json(why) if is_json else draw_why(why, datetime.now(UTC))
+        job = inspector.queued_job(why.job.name)
+        return as_json(why) if is_json else draw_why(why, datetime.now(UTC), queued(job) if job is not None else "")
 
     show(answer)
 
 
 def _find(inspector: Inspector, name: str, namespace: str, queued_job: QueuedJob | None) -> Why:
-    """See `find_why`. The pods of a job of a queue have names of their own, which its name leads to."""
+    """See `find_why`. A job of a queue that was just let go has no pods yet."""
     try:
         return find_why(inspector, name, namespace)
     except UserError as error:
         if queued_job is None or error.code != HTTPStatus.NOT_FOUND:
             raise
-        told = f"{queued_job.name} does not wait: {printable(queued_job.reason)}; its pods have names of their own"
-        raise UserError(f"{told}; {error}", error.code) from error
+        told = f"{queued_job.name} does not wait: {printable(queued_job.reason)}; its pods are not known yet"
+        raise UserError(told, error.code) from error
 
 
 def _try(inspector: Inspector, job: Job, changes: Sequence[str], *, is_json: bool) -> NoReturn:

@@ -2,11 +2,14 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from hived.errors import UserError
+from hived_extender.api.queues import QueuedJob
+from hived_extender.job_kinds.kinds import find_kind
+from hived_extender.job_kinds.writes import path_of
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
 from hived_extender.pods.annotations import SCHEDULING_SPEC, pod_request
 from hived_jobs.job_cache import JobPod, belongs
@@ -21,7 +24,7 @@ _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """Pods and records to delete together.
+    """Pods and records to delete together, or the `owners` of pods, which go with them: path and uid by name.
 
     `makers` are controllers that would create pods again, as kubectl calls them, with how many of the pods each has.
     """
@@ -29,6 +32,7 @@ class Deletion:
     pods: tuple[JobPod, ...]
     records: tuple[Record, ...]
     makers: tuple[tuple[str, int], ...] = ()
+    owners: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
     def pod_names(self) -> list[str]:
@@ -37,8 +41,8 @@ class Deletion:
 
     @property
     def record_names(self) -> list[str]:
-        """NAMESPACE/NAME of each job whose record goes."""
-        return [f"{record.namespace}/{record.name}" for record in self.records]
+        """NAMESPACE/NAME of each job whose record goes, and the names of owners."""
+        return [*self.owners, *(f"{record.namespace}/{record.name}" for record in self.records)]
 
 
 def of_job(kube: KubeClient, namespace: str, name: str) -> Deletion | None:
@@ -61,6 +65,16 @@ def of_openpai_job(kube: KubeClient, namespace: str, name: str) -> Deletion | No
             f"job {namespace}/{name} is of several users, {', '.join(users)}: name one of its groups or pods"
         )
     return Deletion(tuple(pods), (), _makers(pods, set())) if pods else None
+
+
+def of_queued_job(kube: KubeClient, job: QueuedJob) -> Deletion | None:
+    """The object of a job that waits or runs in a queue; None if it has none, as a gang of plain pods. KubeError."""
+    kind_name, namespace, name = job.name.split("/")
+    kind = find_kind(job.api_version, kind_name)
+    if kind is None:
+        return None
+    path = path_of(job.api_version, kind.plural, namespace, name)
+    return Deletion((), (), owners={job.name: (path, kube.get(path)["metadata"]["uid"])})
 
 
 def of_single_pod(kube: KubeClient, namespace: str, name: str) -> Deletion | None:
@@ -105,9 +119,10 @@ def carry_out(kube: KubeClient, deletion: Deletion, tell: Told) -> None:
         (f"pod/{pod.metadata.name}", pod_path(pod.metadata.namespace, pod.metadata.name), pod.metadata.uid)
         for pod in deletion.pods
     ]
+    objects += [(name, *owner) for name, owner in deletion.owners.items()]
     for what, path, uid in objects:
         try:
-            kube.delete(path, uid=uid)
+            kube.delete(path, uid=uid, with_dependents=what in deletion.owners)
         except KubeError as error:
             if not error.is_not_found and not error.is_conflict:
                 raise UserError(f"{what}: {error}; {done} of {len(objects)} were deleted", error.status) from error

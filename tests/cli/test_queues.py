@@ -30,6 +30,11 @@ def hived(jobs: Jobs, *arguments: str) -> Result:
     return CliRunner().invoke(main, [*arguments, "--server", jobs.running.extender.url])
 
 
+def delete(jobs: Jobs, *arguments: str) -> Result:
+    """`hived delete`, by the API server of the cluster."""
+    return hived(jobs, "delete", *arguments, "--kubeconfig", str(jobs.running.cluster.hived_kubeconfig))
+
+
 def rows(result: Result) -> list[list[str]]:
     assert result.exit_code == 0, result.output
     return [line.split() for line in result.output.splitlines()[1:]]
@@ -114,7 +119,7 @@ def test_why_tells_the_place_of_a_job_without_pods_and_who_has_its_cells(jobs: J
     said = hived(jobs, "why", "second").output
     assert said.startswith("Job/default/second   Waiting   1 node of 8 GPU   b, priority 10")
     assert "place 1 in queue b: is first, and the cells of its virtual cluster are in use" in said
-    assert "b has 1 of 1 in use by first-0" in said
+    assert "b has 1 of 1 in use by first" in said
     assert "cause: in-use (1 NODE: 1 in use)" in said
     assert "unknown; jobs that it waits for have declared no limits" in said
 
@@ -123,15 +128,15 @@ def test_why_of_a_later_job_names_the_order_and_promises_no_change(jobs: Jobs) -
     found = json.loads(hived(jobs, "why", "third", "-o", "json").output)
     assert (found["job"]["queue"], found["job"]["place"]) == ("b", 2)
     assert (found["certificate"]["cause"], found["certificate"]["also"]) == ("order", ["in-use"])
-    assert [one["group"] for one in found["certificate"]["holders"]] == ["default/first-0"]
+    assert [one["group"] for one in found["certificate"]["holders"]] == ["Job/default/first"]
     assert "unblock" not in found["certificate"]
     assert found["when"] == {"kind": "unknown", "because": "1 job of its queue comes first"}
 
 
 def test_changes_that_would_help_a_job_without_pods_are_tried(jobs: Jobs) -> None:
     unblock = json.loads(hived(jobs, "why", "second", "-o", "json").output)["certificate"]["unblock"]
-    assert "ends=default/first-0" in [one["change"] for one in unblock]
-    result = hived(jobs, "why", "second", "--if", "ends=default/first-0")
+    assert "ends=Job/default/first" in [one["change"] for one in unblock]
+    result = hived(jobs, "why", "second", "--if", "ends=Job/default/first")
     assert (result.exit_code, "would start at once" in result.output) == (0, True)
     result = hived(jobs, "why", "second", "--if", "priority=9")
     assert (result.exit_code, "would wait all the same" in result.output) == (3, True)
@@ -149,6 +154,31 @@ def test_jobs_without_pods_are_among_all_jobs_with_their_places(jobs: Jobs) -> N
     assert "place 2 in queue b: 1 job before it" in " ".join(found[1])
     assert hived(jobs, "get", "jobs", "--waiting", "--vc", "a").output == "No such job waits or runs.\n"
     assert "place 1 in queue b" in hived(jobs, "top").output
+
+
+@pytest.mark.parametrize("name", ["first", "default/first", "Job/default/first", "podgroup/default/first", "first-0"])
+def test_a_job_that_runs_is_known_by_the_name_of_its_object(jobs: Jobs, name: str) -> None:
+    assert [row[0] for row in rows(hived(jobs, "get", "jobs", "--state", "running"))] == ["Job/default/first"]
+    lines = hived(jobs, "why", name).output.splitlines()
+    assert lines[0].startswith("Job/default/first   Running   1 pod of 8 GPU")
+    assert lines[1] == "  in queue b: runs on cells of its own virtual cluster"
+    if name != "first-0":
+        assert "would start at once" in hived(jobs, "why", "second", "--if", f"ends={name}").output
+
+
+@pytest.mark.parametrize("name", ["first", "default/second", "Job/default/third"])
+def test_the_object_of_a_job_would_be_deleted_whether_it_runs_or_waits(jobs: Jobs, name: str) -> None:
+    answer = json.loads(delete(jobs, name, "--dry-run", "-o", "json").output)
+    short = name.rpartition("/")[2]
+    assert answer == {"pods": [], "jobs": [f"Job/default/{short}"], "deleted": False}
+
+
+def test_deleting_a_job_deletes_its_object_with_its_pods(jobs: Jobs) -> None:
+    jobs.create("short", "a")
+    jobs.expect(lambda: jobs.runs("short"))
+    result = delete(jobs, "short", "--yes")
+    assert result.output == "Job/default/short, which goes with its pods\nJob/default/short deleted\n"
+    jobs.expect(lambda: jobs.state("short") == "" and jobs.nodes("short") == [])
 
 
 def test_a_part_of_a_queue_says_how_much_is_left(jobs: Jobs) -> None:
@@ -194,11 +224,6 @@ def test_queues_and_their_jobs_are_completed(jobs: Jobs, words: str, incomplete:
         (("move", "second"), "give one of --front, --back and --before JOB", 2),
         (("move", "second", "--front", "--back"), "give one of", 2),
         (("hold", "wrong"), "is in no queue", 1),
-        (
-            ("why", "first"),
-            "runs on cells of its own virtual cluster; its pods have names of their own; no job, gang",
-            1,
-        ),
         (
             ("move", "second", "--before", "first"),
             "Job/default/second cannot be moved before Job/default/first: expected",

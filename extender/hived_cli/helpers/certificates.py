@@ -49,9 +49,9 @@ def draw_why(why: Why, now: datetime, place: str = "") -> str:
 
 
 def queued(job: QueuedJob) -> str:
-    """The place of a job in its queue, and why it does not start there."""
-    place = f"place {job.position} in queue {printable(job.queue)}" if job.position else "in no queue"
-    return f"{place}: {printable(job.reason)}"
+    """The place of a job in its queue, and why it does not start there; of one that runs, how."""
+    place = f"in queue {printable(job.queue)}" if job.queue else "in no queue"
+    return f"{f'place {job.position} ' if job.position else ''}{place}: {printable(job.reason)}"
 
 
 def draw_trial(job: Job, changes: Sequence[str], result: IfResult) -> str:

@@ -16,6 +16,7 @@ from hived_extender.client.inspection import Inspector
 GANG = "podgroup/"
 KINDS = ("pod", "job")
 DEFAULT_NAMESPACE = "default"
+FULL = 2
 CLOSE_COUNT = 3
 MOST_COMPARED = 20_000
 """So many names are looked through for those that are nearly the one that was given."""
@@ -30,13 +31,19 @@ def known_as(name: str, namespace: str) -> list[str]:
     """The names that the service may know a job by, most likely first: docs/commands.md#names-of-jobs has all forms."""
     found = _known_as(name, namespace)
     bare = without_kind(name)
-    return found if bare == name else [*found, *_known_as(bare, namespace)]
+    queued = [GANG + name.partition("/")[2]] if _is_full(name) else []  # its pods, while they wait
+    return [*found, *queued, *(_known_as(bare, namespace) if bare != name else ())]
 
 
 def without_kind(name: str) -> str:
     """A name as people write it, from `pod/NAME` or `job/NAME` as `hived submit` prints it."""
     kind, slash, bare = name.partition("/")
     return bare if slash and kind in KINDS and "/" not in bare else name
+
+
+def _is_full(name: str) -> bool:
+    """Is it the name of a gang, or of a job of a queue: Kind/namespace/name?"""
+    return name.count("/") == FULL
 
 
 def submitted_as(name: str, namespace: str) -> tuple[str, str]:
@@ -120,6 +127,7 @@ def matching(jobs: Iterable[Job], name: str, namespace: str) -> list[Job]:
     return (
         [job for job in seen if job.name in names]
         or [job for job in seen if not names.isdisjoint(job.pods)]
+        or [job for job in seen if _is_full(job.name) and job.name.partition("/")[2] in names]
         or [job for job in here if any(_short(pod) == name for pod in job.pods)]
         or [job for job in here if name in (*_PARTS.split(job.name), job.name.partition(":")[2])]
     )

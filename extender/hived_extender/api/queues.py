@@ -15,6 +15,7 @@ class QueuedJob(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     Attributes
     ----------
     name : "Kind/namespace/name"
+    api_version : of the job object; "" of a gang of plain pods, which is none
     position : 1 for the first that waits, 0 for one that does not
     state : "Waiting", "Held" (by hived hold), "Starting", "Running", "Borrowed" (runs on cells that may be taken back),
         "Leaving" or "Refused" (in no queue, see `reason`)
@@ -35,6 +36,7 @@ class QueuedJob(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     since: float
     reason: str
     gpus: int
+    api_version: str = ""
     asks: str = ""
     cause: str = ""
     when: When | None = None

@@ -16,6 +16,7 @@ from hived_extender.http.queries import number
 from hived_extender.http.routing import Backend
 from hived_extender.insight.answering import NOT_FOUND, View, unknown
 from hived_extender.insight.queued import job_of, try_on_queued, why_queued
+from hived_extender.job_kinds.gangs import KIND as GANG
 from hived_extender.pods.wire import decode_args, encode
 from hived_extender.queues.answering import Wanted
 
@@ -41,8 +42,11 @@ def jobs(backend: Backend, question: Question) -> Answer:
     at_s = view.snapshot.at
     shown = [mask.listed(one.job, view.certificates.get(one.job.name), at_s) for one in view.jobs]
     if QUEUED in filters:
+        queued = jobs_in_queues(backend, mask, filters)
+        gangs = {one.name.replace(GANG, "podgroup", 1) for one in queued}  # whose pods are there, with a gate
+        shown = [one for one in shown if one.name not in gangs]
         waiting = sum(one.state in ("Waiting", "Preempting") for one in shown)
-        shown[waiting:waiting] = jobs_in_queues(backend, mask, filters)
+        shown[waiting:waiting] = queued
     return tagged(question, item_list(encode(job) for job in shown if _is_chosen(job, filters)))
 
 

@@ -37,6 +37,9 @@ FORECAST_REST = 15.0
 
 NOT_FOUND = 404
 
+KIND_NAMESPACE_NAME = 2
+"""Slashes in the name of a job of a queue, and of a gang."""
+
 _UNTIMED: Mapping[CauseName, str] = {
     "bad": "nobody says when the nodes are healthy again",
     "kubernetes": "nobody says until when rules of Kubernetes stand in the way",
@@ -268,8 +271,15 @@ def _start(found: Certificate, when: When | None) -> When | None:
 
 
 def _named(jobs: Sequence[ListedJob]) -> dict[str, ListedJob]:
-    """Each job by all of its names. Names of jobs come before those of groups and pods; the first such job counts."""
+    """Each job by all of its names. Names of jobs come before those of groups and pods; the first such job counts.
+
+    A job of a queue may be called without its kind, or as the gang that its pods are.
+    """
     found: dict[str, ListedJob] = {}
+    for one in reversed(jobs):
+        if one.job.name.count("/") == KIND_NAMESPACE_NAME:
+            bare = one.job.name.partition("/")[2]
+            found |= {bare: one, f"podgroup/{bare}": one}
     for one in reversed(jobs):
         found.update(dict.fromkeys((*one.job.pods, *one.groups), one))
     for one in reversed(jobs):

@@ -216,7 +216,8 @@ def _holders(text: str, value: str, holders: Mapping[str, Sequence[str]]) -> tup
 def _holder(text: str, name: str, known: Collection[str], jobs: Collection[str]) -> str:
     if name in known:
         return name
-    called = [job for job in jobs if job.endswith((f"/{name}", f":{name}"))]
+    bare = name.removeprefix("podgroup/")
+    called = [job for job in jobs if job.endswith((f"/{bare}", f":{bare}"))]
     called = called or [job for job in jobs if name in _PARTS.split(job)]
     if len(called) > 1:
         raise UserError(f"{_shown(text)}: {name} is part of {len(called)} names: {_listed(called)}; give one of them")

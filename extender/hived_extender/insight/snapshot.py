@@ -253,6 +253,8 @@ def _note(
         found = _asked(record, cache)
         if found is not None:
             entry, asked = found
+            if record.is_queued:
+                entry = replace(entry, name=record.job)
             job = jobs.get(entry.name)
             if job is None or (asked is not None and not job.entry_of_first.requests):
                 said, user = machine.announcements.said(record.uid), cache.nodes.user_of(record)

@@ -5,6 +5,9 @@ from typing import Any
 
 import msgspec
 
+WORKLOAD = "Workload"
+"""Kueue's kind of a job that it lets in."""
+
 Document = dict[str, Any]
 """A job object as JSON has it."""
 
@@ -16,6 +19,9 @@ class JobName(msgspec.Struct, frozen=True, order=True):
     kind: str
     namespace: str
     name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.namespace}/{self.name}"
 
 
 class JobRef(msgspec.Struct, frozen=True, order=True):

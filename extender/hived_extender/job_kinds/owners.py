@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from hived_extender.job_kinds import marks
-from hived_extender.job_kinds.job import Document, JobName
+from hived_extender.job_kinds.job import WORKLOAD, Document, JobName
 from hived_extender.job_kinds.kind import root_of
 from hived_extender.pods.wire import Owner
 
@@ -52,8 +52,8 @@ def workload_of(annotations: Mapping[str, str], namespace: str) -> JobName | Non
     Tenants may write it, so it means a Workload of the pod's own namespace, whatever the key says.
     """
     parts = annotations.get(marks.HOLD, "").split("/")
-    is_key = len(parts) == 4 and parts[0] == "Workload"
-    return JobName("kueue.x-k8s.io", "Workload", namespace, parts[2]) if is_key else None
+    is_key = len(parts) == 4 and parts[0] == WORKLOAD
+    return JobName("kueue.x-k8s.io", WORKLOAD, namespace, parts[2]) if is_key else None
 
 
 def managed_by(document: Document) -> JobName | None:

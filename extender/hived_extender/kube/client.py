@@ -137,9 +137,17 @@ class KubeClient:
         """
         self._request("PATCH", path, body=body, content_type="application/strategic-merge-patch+json")
 
-    def delete(self, path: str, *, uid: str = "", grace_period_s: int | None = None) -> None:
-        """Delete an object, only the one with this uid if one is given; it may vanish later. Raises KubeError."""
-        self._request("DELETE", path, body=_delete_options(uid, grace_period_s))
+    def delete(
+        self, path: str, *, uid: str = "", grace_period_s: int | None = None, with_dependents: bool = False
+    ) -> None:
+        """Delete an object, only the one with this uid if one is given; it may vanish later. Raises KubeError.
+
+        Kinds differ in whether dependents go as well, such as the pods of a Job, unless it is said.
+        """
+        options = _delete_options(uid, grace_period_s)
+        if with_dependents:
+            options["propagationPolicy"] = "Background"
+        self._request("DELETE", path, body=options)
 
     def bind_pod(
         self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str], *, version: str = ""

@@ -13,6 +13,7 @@ from hived.errors import UserError
 from hived.specs import PodRequest
 from hived_extender.api.queues import QueueArgs, QueuedJob, QueueReport
 from hived_extender.api.waiting import MASKED, When
+from hived_extender.job_kinds.gangs import KIND as GANG
 from hived_extender.job_kinds.kinds import resource_of
 from hived_extender.queues.book import JobRecord, Step
 from hived_extender.queues.counting import QueueCount, count, waits_since
@@ -220,6 +221,7 @@ class QueueAnswers:
         above = f"; above quota {over[entry.key]}, which was lowered" if over and entry.key in over else ""
         return QueuedJob(
             name=str(entry.job.ref),
+            api_version="" if entry.job.ref.kind == GANG else entry.job.ref.api_version,
             namespace=entry.job.ref.namespace,
             queue=unit.queue if unit is not None else "",
             vc=unit.vc if unit is not None else "",
@@ -292,8 +294,8 @@ def _state(entry: JobRecord, reason: Reason | None) -> str:
 
 
 def _names(entry: JobRecord) -> tuple[str, ...]:
-    ref = entry.job.ref
-    return str(ref), f"{ref.namespace}/{ref.name}", ref.name
+    ref, bare = entry.job.ref, f"{entry.job.ref.namespace}/{entry.job.ref.name}"
+    return str(ref), bare, ref.name, f"podgroup/{bare}"
 
 
 def _is_seen(entry: JobRecord, seen: Seen) -> bool:

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived.specs import OPPORTUNISTIC_PRIORITY, BindInfo, PodRequest, PodSpec
-from hived_extender.job_kinds.job import JobName
+from hived_extender.job_kinds.job import WORKLOAD, JobName
 from hived_extender.kube.versions import is_older
 from hived_extender.kube_rules.demands import RuledPod
 from hived_extender.pods.asks import Ask
@@ -37,7 +37,6 @@ from hived_extender.pods.wire import Owner, Pod
 
 REMEMBERED_ENDS = 4096
 """Pods that are gone and still known to be: an event about one of them that comes late must not bring it back."""
-
 
 GRACE_S = 30.0
 """Kubernetes gives this long to a pod that says nothing of it."""
@@ -272,10 +271,16 @@ class PodRecord:
 
     @property
     def job(self) -> str:
-        """The name of its job as people know it: that of its gang, else of its affinity group, else its own."""
-        if self.gang is not None:
-            return f"podgroup/{self.gang}"
-        return self.key if self.request is None else self.request.spec.group.name
+        """The name of its job as people know it: of its queue's job, else its gang, its affinity group, or itself."""
+        if self.is_queued:
+            return str(self.job_object)
+        alone = self.key if self.request is None else self.request.spec.group.name
+        return alone if self.gang is None else f"podgroup/{self.gang}"
+
+    @property
+    def is_queued(self) -> bool:
+        """Does a queue of hived's run its job? Workloads have cells like jobs of queues, and are Kueue's."""
+        return self.runs_at is not None and self.job_object is not None and self.job_object.kind != WORKLOAD
 
     @property
     def claim(self) -> tuple[str, int]:

@@ -143,7 +143,8 @@ def _holder(holder: Holder, today: str, namespace: str) -> str:
 
 def short_name(job: str, namespace: str, reader: str) -> str:
     """The name of a job of a namespace, as people of the namespace `reader` call it."""
-    name = job.removeprefix("podgroup/")
+    kind, _, bare = job.partition("/")
+    name = bare if kind == "podgroup" or bare.startswith(f"{namespace}/") else job
     for separator in "/:":
         if reader and namespace == reader:
             name = name.removeprefix(reader + separator)

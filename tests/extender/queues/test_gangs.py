@@ -87,6 +87,18 @@ def test_a_gang_waits_in_the_queue_until_there_are_cells_for_all_of_it(jobs: Job
     jobs.expect(lambda: len(jobs.nodes("ring")) == 2)
 
 
+def test_a_gang_has_one_row_among_all_jobs_whether_it_waits_or_runs(jobs: Jobs) -> None:
+    def listed() -> list[str]:
+        return [f"{one.name} {one.state}" for one in jobs.inspector.jobs({"queued": ("10",)})]
+
+    member(jobs, "ring", 0)
+    jobs.expect(lambda: listed() == ["Gang/default/ring Waiting"])
+    member(jobs, "ring", 1)
+    jobs.expect(lambda: listed() == ["Gang/default/ring Running"])
+    assert (found := jobs.inspector.why("podgroup/default/ring")) is not None
+    assert (found.job.name, found.job.pods) == ("Gang/default/ring", ["default/ring-0", "default/ring-1"])
+
+
 def test_a_gang_whose_pods_have_succeeded_is_over(jobs: Jobs) -> None:
     for number in range(2):
         member(jobs, "ring", number, seconds="0.1")

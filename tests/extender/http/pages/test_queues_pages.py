@@ -81,9 +81,9 @@ def test_the_page_of_a_job_without_pods_says_who_has_its_cells_and_what_would_he
     html = page(client, f"/page/queued/{SECOND}")
     words = text_of(html)
     assert "in its queue: is first, and the cells of its virtual cluster are in use" in words
-    assert "B has 1 of 1 in use by first-0" in words or "b has 1 of 1 in use by first-0" in words
-    assert 'href="/page/jobs/default/first-0"' in html
-    assert "ends=default/first-0" in words
+    assert "b has 1 of 1 in use by first (" in words.lower()
+    assert 'href="/page/jobs/Job/default/first"' in html
+    assert "ends=Job/default/first" in words
     assert "Unknown: jobs that it waits for have declared no limits" in words
 
 
