@@ -133,19 +133,21 @@ def refusal(table: Table, key: str) -> Reason | None:
 def _has_no_turn(table: Table, entry: Entry) -> Reason | None:
     """Why its own schedule does not have a unit, as long as it does not borrow either."""
     unit, refusals = entry.unit, table.refusals(entry.unit.vc)
+    if not table.own.could_borrow(table.borrowed_shape(entry.kind)[0]):
+        return NeverFits(unit.queue, is_anywhere=True)
     if unit.priority >= 0 and entry.kind not in refusals.never and entry.kind not in refusals.not_promised:
         return None
     if table.live.is_over_users_limit(unit):
         return OverUserLimit(unit.user, table.rules.of(unit.queue).most_running or 0, waits=False)
-    quota, may_borrow = table.live.ledger.refusal(unit), table.may_borrow(unit)
+    quota = table.live.ledger.refusal(unit)
+    if quota is not None and (alone := table.empty_ledger.refusal(unit)) is not None:
+        return Impossible(alone.replace(WAIT, TOO_LARGE))
+    may_borrow = table.may_borrow(unit)
+    if entry.kind in refusals.never and not may_borrow and not table.own.is_damaged:
+        return NeverFits(unit.queue)
     if quota is not None:
-        alone = table.empty_ledger.refusal(unit)
-        return OverQuota(quota) if alone is None else Impossible(alone.replace(WAIT, TOO_LARGE))
-    if may_borrow:
-        could_borrow = table.own.could_borrow(table.borrowed_shape(entry.kind)[0])
-        return None if could_borrow else NeverFits(unit.queue, may_borrow)
-    is_never = entry.kind in refusals.never and not table.own.is_damaged
-    return NeverFits(unit.queue, may_borrow) if is_never else NotPromised(unit.queue, unit.is_preemptible)
+        return OverQuota(quota)
+    return None if may_borrow else NotPromised(unit.queue, unit.is_preemptible)
 
 
 def _not_due(table: Table, entry: Entry, now: float, count: int) -> Reason:

@@ -48,10 +48,12 @@ class NotPromised(Reason, frozen=True, tag="not promised"):
 
 
 class NeverFits(Reason, frozen=True, tag="never fits"):
-    """It is more than its queue is guaranteed, however little runs, and more than it may borrow, or could."""
+    """It is more than its queue is guaranteed, however little runs, and may not borrow. Or `is_anywhere`: no cluster as
+    empty and healthy as can be has cells for it.
+    """
 
     queue: str
-    may_borrow: bool
+    is_anywhere: bool = False
 
 
 class Impossible(Reason, frozen=True, tag="impossible"):

@@ -51,7 +51,7 @@ def sentence(reason: Reason | None, name: Callable[[str], str]) -> str:
             return f"is above the guarantee of queue {queue}, and may not be preempted, so it may not borrow"
         case NotPromised(queue=queue):
             return f"is above the guarantee of queue {queue}, which may not borrow"
-        case NeverFits(queue=queue, may_borrow=False):
+        case NeverFits(queue=queue, is_anywhere=False):
             return f"is more than queue {queue} is guaranteed, and may not borrow: it can never run; ask for less"
         case NeverFits():
             return "fits nowhere, even if nobody else ran: it can never run; ask for smaller pods, or fewer"

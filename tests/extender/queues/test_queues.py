@@ -401,14 +401,14 @@ class Picky(Live):
 def test_a_job_larger_than_its_virtual_cluster_never_runs_where_that_does_not_borrow() -> None:
     desk = Desk()
     desk.come(unit("large", pods=2))
-    assert desk.queues.why("large") == NeverFits("A", may_borrow=False)
+    assert desk.queues.why("large") == NeverFits("A")
 
 
 def test_a_job_that_fits_nowhere_is_told_so_though_its_queue_borrows() -> None:
     desk = Desk(borrows=True)
     desk.come(*(unit(f"a{at}", at=at) for at in range(4)))
     desk.come(unit("wide", gpus=8, at=5), unit("large", pods=2, at=6))
-    assert desk.queues.why("wide") == NeverFits("A", may_borrow=True)
+    assert desk.queues.why("wide") == NeverFits("A", is_anywhere=True)
     assert isinstance(desk.queues.why("large"), NotItsTurn), "it waits for idle cells"
 
 
@@ -430,6 +430,20 @@ def test_a_job_above_the_max_of_its_quota_is_not_told_to_wait_for_others() -> No
     reason = desk.queues.why("above")
     assert isinstance(reason, Impossible)
     assert reason.text.endswith("used 0, oversellreate 1. It can never run: ask for less, or raise the quota")
+
+
+@pytest.mark.parametrize(
+    "others", [0, 1, 2], ids=["alone", "in a used quota", "behind a gang that waits for its quota"]
+)
+def test_a_job_whose_pods_fit_no_node_is_told_so_at_once_whatever_is_left_of_its_quota(others: int) -> None:
+    quota = Quota("root/A", "root", min={"gpu": 8.0}, max={"gpu": 16.0})
+    tree = QuotaTree({"root": Quota("root", children=("root/A",)), "root/A": quota})
+    desk = Desk(borrows=True)
+    desk.queues.told_rules(Rules(), partial(TreeLedger, tree))
+    for at, amount in enumerate((16.0, 8.0)[:others]):
+        desk.come(replace(unit(f"a{at}", at=at), queue="root/A", request={"gpu": amount}))
+    desk.come(replace(unit("wide", gpus=8, at=5), queue="root/A", request={"gpu": 8.0}))
+    assert desk.queues.why("wide") == NeverFits("root/A", is_anywhere=True)
 
 
 def test_a_job_whose_turn_has_come_is_not_ahead_of_it_any_more() -> None:
