@@ -219,7 +219,7 @@ class History:
     def _arrive(self, number: int) -> None:
         random, setting = self.random, self.setting
         vc = random.choice(list(self.spec.virtual_clusters))
-        key = f"Job/default/j{number:05}/u"
+        key = f"Job/{vc}/j{number:05}/u{number}"
         size, count = random.choice((1, 1, 2, 2, 4)), random.choice((1, 1, 1, 2, 3))
         if setting.size:
             size, count = setting.size, 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hived.decisions import Bind
 from hived.invariants import broken_rule
 from hived.specs import PodSpec
-from hived_extender.job_kinds.job import JobState
+from hived_extender.job_kinds.job import JobState, uid_of
 from hived_extender.queues.book import Step
 from hived_extender.queues.policies import Policy
 from hived_extender.queues.queues import Queues
@@ -65,8 +65,9 @@ class Checks:
 
         That one may be due by now: then it cannot be evicted once more.
         """
-        key, winner = course.key, course.kept.evicted_for
-        if winner in self._history.courses:
+        key, uid = course.key, uid_of(course.kept.evicted_for)
+        winner = next((each.key for each in self._history.there() if uid_of(each.key) == uid), "")
+        if winner:
             assert (winner, key) not in self._evictions, f"{winner} evicts {key} again"
             is_back = (key, winner) in self._evictions and self._history.replica.queues.due(winner) is None
             assert not is_back, f"{key} has evicted {winner}, which now evicts it"

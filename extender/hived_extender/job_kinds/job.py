@@ -11,6 +11,8 @@ WORKLOAD = "Workload"
 Document = dict[str, Any]
 """A job object as JSON has it."""
 
+_KEY_PARTS = 4
+
 
 class JobName(msgspec.Struct, frozen=True, order=True):
     """A job object of the table by its API group, kind and name: as its pods name it."""
@@ -45,6 +47,29 @@ class JobRef(msgspec.Struct, frozen=True, order=True):
     def job_name(self) -> JobName:
         """Without version and uid."""
         return JobName(self.api_version.rpartition("/")[0], self.kind, self.namespace, self.name)
+
+
+def parts_of(key: str) -> list[str]:
+    """Kind, namespace, name and uid by the key of a job; none of other words that stand in place of one."""
+    parts = key.split("/")
+    return parts if len(parts) == _KEY_PARTS and " " not in key else []
+
+
+def masked(key: str, namespace: str) -> str:
+    """The key of a job for readers of a namespace, who read of a job of another one its uid alone. Other words stay."""
+    parts = parts_of(key)
+    return f"job {parts[-1]}" if parts and parts[1] != namespace else key
+
+
+def told(key: str, namespace: str) -> str:
+    """The same as people read it, without the uid of a job that is named."""
+    found = masked(key, namespace)
+    return "/".join(parts_of(found)[:-1]) or found
+
+
+def uid_of(key: str) -> str:
+    """The uid of a job by its key, `masked` or not."""
+    return key.replace(" ", "/").rpartition("/")[2]
 
 
 class JobState(Enum):

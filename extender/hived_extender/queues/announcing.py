@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from hived_extender.job_kinds.job import JobRef
+from hived_extender.job_kinds.job import JobRef, told
 from hived_extender.kube.client import KubeError
 from hived_extender.kube.events import NORMAL, WARNING, EventRecorder
 from hived_extender.queues.words import DEQUEUED, ENQUEUED, EVICTED, INSUFFICIENT, REFUSED
@@ -29,7 +29,6 @@ MOST_JOBS, MOST_NOTES = 16_384, 8
 NEW_S = 60.0
 """A job that is older was told that it waits, perhaps by another replica."""
 
-_KEY_PARTS = 4
 _TYPES = {EVICTED: WARNING, REFUSED: WARNING}
 
 
@@ -68,7 +67,7 @@ class JobEvents:
 
     def evicted(self, job: JobRef, queue: str, winner: str, now: float) -> None:
         """A job is called back. `winner` is the key of the one that gets its cells, or other words; "" for nobody."""
-        why = f"its cells go to {_named(winner, job.namespace)}" if winner else "it has no cells any more"
+        why = f"its cells go to {told(winner, job.namespace)}" if winner else "it has no cells any more"
         self._note(job, EVICTED, f"{why}; it waits again in queue {queue}", now)
 
     def insufficient(self, job: JobRef, text: str, now: float) -> None:
@@ -124,11 +123,3 @@ class JobEvents:
         found.tokens, found.last = found.tokens - 1.0, (reason, message)
         found.notes.append((reason, message))
         self._due.setdefault(job.key)
-
-
-def _named(winner: str, namespace: str) -> str:
-    """The name of a job by its key, but its uid alone if it is somebody else's."""
-    parts = winner.split("/")
-    if len(parts) != _KEY_PARTS or " " in winner:
-        return winner
-    return "/".join(parts[:-1]) if parts[1] == namespace else f"job {parts[-1]}"

@@ -14,6 +14,7 @@ from hived.specs import PodRequest
 from hived_extender.api.queues import QueueArgs, QueuedJob, QueueReport
 from hived_extender.api.waiting import MASKED, When
 from hived_extender.job_kinds.gangs import KIND as GANG
+from hived_extender.job_kinds.job import parts_of
 from hived_extender.job_kinds.kinds import resource_of
 from hived_extender.queues.book import JobRecord, Step
 from hived_extender.queues.counting import QueueCount, count, waits_since
@@ -35,9 +36,6 @@ CLOSE_COUNT = 3
 MOST_NAMED = 8
 MOST_COMPARED = 5000
 """Jobs whose names are looked through for those that are nearly the one that was given."""
-
-_KEY_PARTS = 4
-"""Of the key of a job: its kind, namespace, name and uid."""
 
 _STATES = {Step.STARTING: "Starting", Step.RUNNING: "Running", Step.LEAVING: "Leaving"}
 
@@ -309,8 +307,8 @@ def namer(turns: Turns, seen: Seen) -> Callable[[str], str]:
         entry = turns.book.entries.get(key)
         if entry is not None:
             return str(entry.job.ref) if _is_seen(entry, seen) else MASKED
-        parts = key.split("/")
-        if len(parts) != _KEY_PARTS or " " in key:
+        parts = parts_of(key)
+        if not parts:
             return key
         return "/".join(parts[:-1]) if seen is None or parts[1] in seen else MASKED
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from hived_extender.job_kinds.job import Job, JobRef, JobState
+from hived_extender.job_kinds.job import Job, JobRef, JobState, masked
 from hived_extender.job_kinds.marks import is_marked_held
 from hived_extender.kube.refused_writes import Backoff
 from hived_extender.queues.entries import Memo
@@ -251,7 +251,8 @@ class Book:
         """The cells of a job go to another one, or it has lost them: it waits again at its old place."""
         entry = self.entries[key]
         self._queues.leaving(key, winner, entry.kept.since_s)
-        kept = entry.kept.followed_by(is_let_go=False, since_s=now, evicted_for=winner)
+        evicted_for = masked(winner, entry.job.ref.namespace)  # owners read it
+        kept = entry.kept.followed_by(is_let_go=False, since_s=now, evicted_for=evicted_for)
         self._step(entry, Step.LEAVING, kept, Change.CALL_BACK, now)
 
     def keep(self, key: str, **changes: Any) -> None:

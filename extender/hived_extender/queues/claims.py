@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from hived_extender.job_kinds.job import uid_of
 from hived_extender.queues.room import Ask, Claimed, Pending
 from hived_extender.queues.table import Reclaim, Table
 
@@ -20,8 +21,10 @@ class Claims:
     def renew(self) -> None:
         """Units that earlier queues have told to leave are waited for by the same ones, in the same order."""
         table, left = self._table, []
-        for _, key, winner in sorted(table.told_to_leave):
+        keys = {uid_of(key): key for key in table.entries} if table.told_to_leave else {}
+        for _, key, named in sorted(table.told_to_leave):
             left.append(key)
+            winner = named if named in table.entries else keys.get(uid_of(named), "")  # kept ones may be masked
             if (entry := table.entries.get(winner)) is not None and entry.is_waiting:
                 own, known = table.own.runs.get(winner), table.claims.get(winner)
                 ask = Ask(entry.unit, own is None, () if own is None else own.own)

@@ -36,7 +36,7 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     place : its own place in the order, None for the one that follows from its creation
     is_held : its owner or an admin said `hived hold`
     promised_s : the limit by which it went past the first job that did not fit, None if it has not
-    evicted_for : the job that its cells went to, "" if it was never called back
+    evicted_for : the job that its cells went to, as `masked` has it for its owner; "" if it was never called back
     """
 
     version: int = 0

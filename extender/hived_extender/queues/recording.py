@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from hived_extender.job_kinds.job import JobState
+from hived_extender.job_kinds.job import JobState, told
 from hived_extender.queues.book import Book, JobRecord, Step
 from hived_extender.queues.publishing import Publisher
 from hived_extender.queues.queues import Queues
@@ -75,7 +75,7 @@ def _unit_record(entry: JobRecord) -> UnitRecord | None:
         attempts=entry.kept.attempts,
         running=progress.bound_count if progress is not None else 0,
         pending=progress.slot_count - progress.bound_count if progress is not None else 0,
-        evicted_for=entry.kept.evicted_for,
+        evicted_for=told(entry.kept.evicted_for, entry.job.ref.namespace),
         priority_class=entry.job.priority_class,
         owner=entry.job.owner,
     )

@@ -20,6 +20,7 @@ from hived.errors import HivedError
 from hived.events import Offer, Phase
 from hived.specs import PodRequest
 from hived_config.settings import Budgets, PreemptBy, Settings
+from hived_extender.job_kinds.job import told
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.dialects.description import GangKey
 from hived_extender.pods.progress import seconds_of, write_time
@@ -131,7 +132,8 @@ class Preemptions:
         for record in self._cache.gangs.leaving_with(records):
             known = self._victims.get(record.uid)
             if known is None:
-                self._announcements.say(record, Reason.PREEMPTED, f"its cells are needed by {winner}")
+                named = told(winner, record.namespace) or "others"
+                self._announcements.say(record, Reason.PREEMPTED, f"its cells are needed by {named}")
                 self._add(record, None)
             else:
                 known.preemptor = None

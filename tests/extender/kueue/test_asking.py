@@ -62,11 +62,11 @@ def borrowers(jobs: Jobs, count: int) -> list[str]:
 
 
 def evicted_for(jobs: Jobs, name: str) -> str:
-    """Who got the cells of a job that was evicted, as its unit says, without the uid; "" if it was not."""
+    """Who got the cells of a job that was evicted, as its unit says; "" if it was not."""
     (unit,) = (each for each in jobs.kube.get(UNITS)["items"] if each["metadata"]["name"] == name)
     conditions = {each["type"]: each for each in unit["status"]["conditions"]}
     evicted = conditions["Evicted"]
-    return str(evicted["message"]).rsplit("/", 1)[0] if evicted["status"] == "True" else ""
+    return str(evicted["message"]) if evicted["status"] == "True" else ""
 
 
 def test_jobs_on_lent_cells_are_called_back_for_a_gang_of_kueues(jobs: Jobs, kueue: KueueByHand) -> None:

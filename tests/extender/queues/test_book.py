@@ -29,6 +29,11 @@ class Told:
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
+        self.winner = ""
+
+    def leaving(self, key: str, winner: str, at_s: float) -> None:
+        self.calls.append(("leaving", key))
+        self.winner = winner
 
     def __getattr__(self, name: str) -> Any:
         def call(subject: Any, *_: Any, **__: Any) -> None:
@@ -124,6 +129,13 @@ def test_a_job_that_is_called_back_waits_again_once_its_pods_are_gone() -> None:
     assert "evicted" not in case.told.names
     case.seen(HELD)
     assert (case.step, case.told.names[-2:]) == (Step.WAITING, ["evicted", "changed"])
+
+
+def test_no_name_of_another_namespace_is_kept_on_a_job_and_the_queues_know_the_winner_all_the_same() -> None:
+    case = Case().running()
+    case.book.call_back(KEY, "Job/secret/big/u-2", 5.0)
+    (action,) = case.write()
+    assert (action.kept.evicted_for, case.told.winner) == ("job u-2", "Job/secret/big/u-2")
 
 
 def test_news_of_a_job_without_what_is_kept_change_nothing_until_it_is_there_again() -> None:

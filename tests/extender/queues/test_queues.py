@@ -508,6 +508,24 @@ def test_a_job_that_is_due_after_a_restart_waits_for_one_that_still_leaves_its_c
     assert after.turn(2.0, desk.live) == [Start("due", False, own)]
 
 
+@pytest.mark.parametrize("named", ["Job/b/due/u-2", "job u-2"])  # as `masked` has it where the owners differ
+def test_after_a_restart_a_job_waits_for_those_that_left_for_it_by_its_key_or_its_uid(named: str) -> None:
+    desk, due = Desk(borrows=True), unit("Job/b/due/u-2", "B", at=1)
+    runs = [unit(f"Job/a/{name}/u-{name}", "A") for name in ("w", "x", "y", "z")]
+    desk.come(*runs)
+    desk.come(due)
+    (leaving,) = desk.leaving
+    after = Queues(SPEC)
+    after.told_rules(Rules(default=QueueRules(borrows=True)))
+    for each in (*runs, due):
+        after.arrived(each)
+    for each in runs:
+        after.started(each.key, 0.0, is_borrowed=each is not runs[0])
+    after.leaving(leaving, named)
+    assert after.turn(1.0, desk.live) == []
+    assert after.why(due.key) == MakingRoom((leaving,))
+
+
 def test_a_job_that_is_due_waits_for_one_that_leaves_its_cells_as_its_quota_was_lowered() -> None:
     desk = Desk()
     desk.come(unit("c0", "C"), unit("c1", "C"))

@@ -509,10 +509,19 @@ def test_evicted_groups_are_told_for_whom() -> None:
     cluster = SmallJobCluster()
     cluster.pod("o-0", priorityClassName="low")
     cluster.settle()
-    cluster.evict("ns/o-0")
+    cluster.evict("ns/o-0", winner="Job/ns/train/u-1")
     cluster.pass_time(5)
     assert cluster.kube.leaving == [("evicted", "o-0")]
     assert "its cells are needed by Job/ns/train" in cluster.kube.messages
+
+
+def test_evicted_groups_are_not_told_the_name_of_a_job_of_another_namespace() -> None:
+    cluster = SmallJobCluster()
+    cluster.pod("o-0", priorityClassName="low")
+    cluster.settle()
+    cluster.evict("ns/o-0", winner="Job/secret/big/u-2")
+    cluster.pass_time(5)
+    assert "its cells are needed by job u-2" in cluster.kube.messages
 
 
 def test_a_refused_eviction_is_tried_again() -> None:
