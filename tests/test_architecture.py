@@ -113,8 +113,8 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
 SERVICE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("core", "notices", "pods", "decision_log", "devices.layout", "devices.table", "gangs.letting_in", "gangs.names"),
     ("sentences",),
-    ("offers", "certificates", "state_inputs", "devices.dra", "devices.reading", "devices.shortage"),
-    ("claims", "jobs", "reclaiming", "stand_ins"),
+    ("offers", "certificates", "reclaiming", "state_inputs", "devices.dra", "devices.reading", "devices.shortage"),
+    ("claims", "jobs", "stand_ins"),
     ("devices.following", "devices.losses", "devices.notes", "gangs.gang", "gangs.growth", "gangs.named_groups"),
     ("devices.guarantees", "gangs.leaders"),
     ("gangs.plans",),

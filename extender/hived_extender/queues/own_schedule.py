@@ -27,6 +27,9 @@ from hived.state import State
 from hived.topology import IntArray
 from hived_extender.queues.units import Unit
 
+COPYING = 10
+"""As many searches is what would be if others left, about."""
+
 MOST_KEPT = 1024
 """Kinds of pods of which it is remembered whether they could ever borrow."""
 
@@ -69,6 +72,7 @@ class OwnSchedule:
         self._others: dict[str, PodRequest] = {}
         self._promised: dict[str, int] = {}
         self._freed, self._tried = Scratch(), Scratch()
+        self.searches = 0  # so far, or as much as they
 
     def find(self, unit: Unit, own: tuple[int, ...] = ()) -> Placed | None:
         """Room for a unit now, on these leaves if they are free; None if there is none. Nothing changes.
@@ -76,6 +80,7 @@ class OwnSchedule:
         Raises UserError if it asks for something impossible.
         """
         placed = find_room(self.state, unit, own, self._tried)
+        self.searches += 1 + (COPYING if placed is not None and placed.victims else 0)
         is_ours = placed is None or all(victim in self.runs for victim in placed.victims)
         return placed if is_ours else None  # the work of no queue is not ours to stop
 
@@ -84,10 +89,12 @@ class OwnSchedule:
 
         None if it never fits: whoever runs now has no say in it, since they leave some day.
         """
+        self.searches += 1
         return find_room(self.empty, unit, (), self._tried)
 
     def find_without(self, unit: Unit, gone: Iterable[Unit]) -> Placed | None:
         """Room for a unit once these have ended, and nobody else loses a place; as `find` otherwise."""
+        self.searches += COPYING
         what_if = self._freed.copy(self.state)
         for each in gone:
             handle(what_if, PodDeleted(stand_in(each)))

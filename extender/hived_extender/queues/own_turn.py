@@ -1,8 +1,7 @@
 """A turn of the own schedules: what has ended there ends, and units start in the order of their virtual cluster."""
 
 from hived.errors import UserError
-from hived.specs import PodSpec
-from hived_extender.queues import played, promises
+from hived_extender.queues import own_limits, played, promises
 from hived_extender.queues.entries import Entry
 from hived_extender.queues.order import Walk
 from hived_extender.queues.own_schedule import Placed
@@ -12,13 +11,6 @@ from hived_extender.queues.table import OwnRefusals, Table
 
 KEEPS_ORDER = (Policy.HIVED, Policy.BLOCK)
 """Policies by which nobody goes past a unit that waits for its quota."""
-
-RESERVING = PREEMPTING = 10
-"""As many searches is a reservation, about, or a place of lower priority."""
-
-
-MOST_POSSIBLE = 1000
-"""Specs of which is remembered that they fit an empty virtual cluster."""
 
 
 class OwnTurn:
@@ -30,7 +22,7 @@ class OwnTurn:
     def __init__(self, table: Table) -> None:
         self._table = table
         self._moment_s, self._vcs = 0.0, list[str]()  # is being played, and who is still to be served then
-        self._left, self.is_behind, self._is_in_a_walk = 0, False, False
+        self._enough_at, self.is_behind, self._is_in_a_walk = 0, False, False
         self.stops: dict[str, str] = {}
 
     def run(self, now: float) -> bool:
@@ -39,15 +31,16 @@ class OwnTurn:
         False if there is more to do than one turn should: the next call goes on, at the same moment. One that only ends
         a moment, and leaves news of meanwhile to the next call, `is_behind`: no news keep live turns from their turn.
         """
-        table, self._left, self.is_behind = self._table, self._table.pace.searches, False
+        table, self.is_behind = self._table, False
+        self._enough_at = table.own.searches + table.pace.searches
         if not self._go_on():
             return False
-        while self._left > 0 and not self.is_behind and (end := table.own.next_end_s()) is not None and end <= now:
+        while not (self._is_enough or self.is_behind) and (end := table.own.next_end_s()) is not None and end <= now:
             for _, key in table.own.over(end):
                 self.end(key)
             if not self._serve(end):
                 return False
-        self.is_behind |= self._left <= 0
+        self.is_behind |= self._is_enough
         if self.is_behind:
             return True
         promises.look(table, now)
@@ -83,6 +76,11 @@ class OwnTurn:
             if oldest in table.entries:
                 played.forget(table, table.entries[oldest])
 
+    @property
+    def _is_enough(self) -> bool:
+        """Has the turn searched as much as one should?"""
+        return self._table.own.searches >= self._enough_at
+
     def _serve(self, now: float) -> bool:
         """Let all units start that can at a moment. False if some are left to the next turn."""
         self._moment_s, self._vcs = now, list(self._table.own_refusals)
@@ -100,7 +98,7 @@ class OwnTurn:
         while self._vcs:
             refusals = self._table.refusals(self._vcs[0])
             while refusals.is_stale:
-                if self._left <= 0:
+                if self._is_enough:
                     self._is_in_a_walk = refusals.is_cut
                     return False
                 refusals.is_stale = refusals.is_cut = False
@@ -119,7 +117,7 @@ class OwnTurn:
         depth: dict[str, int] = {}
         walk = Walk(line, table.own_rank)
         for key in walk:
-            if self._left <= 0:  # the next walk finds at once that all these are refused
+            if self._is_enough:  # the next walk finds at once that all these are refused
                 refusals.is_stale = refusals.is_cut = True
                 refusals.reservation = first or refusals.reservation
                 return
@@ -129,8 +127,8 @@ class OwnTurn:
             is_deep = rules.max_depth and depth[entry.unit.queue] > rules.max_depth
             if entry.unit.queue in closed or is_deep:
                 continue
-            if not self._is_promised(entry, refusals):
-                if rules.policy in KEEPS_ORDER and self._awaits_quota(entry, refusals):
+            if not own_limits.is_promised(table, entry, refusals):
+                if rules.policy in KEEPS_ORDER and own_limits.awaits_quota(table, entry, refusals):
                     closed[entry.unit.queue] = None  # small ones would use up whatever comes free for it
                 elif entry.impossible:
                     walk.took()
@@ -144,7 +142,7 @@ class OwnTurn:
                     walk.took()
                     continue
                 refusals.no_room.add(shape)
-                if not self._could_ever(entry, shape, refusals):
+                if not own_limits.could_ever(table, entry, refusals):
                     continue
                 if rules.policy is Policy.BLOCK:
                     closed[entry.unit.queue] = None
@@ -176,79 +174,27 @@ class OwnTurn:
 
         Earlier units may fit elsewhere now, and come before later ones. And the first one may have no quota left.
         """
-        kept, is_again = first or refusals.reservation, False
+        table, kept, is_again = self._table, first or refusals.reservation, False
         if first is not None:
-            is_again = bool(first.passed) or not self._is_promised(self._table.entries[first.key], refusals)
+            is_again = bool(first.passed) or not own_limits.is_promised(table, table.entries[first.key], refusals)
         if kept is not None:
             kept.passed.clear()
         if is_again:
             refusals.is_stale, refusals.reservation = True, kept
         return is_again
 
-    def _is_promised(self, entry: Entry, refusals: OwnRefusals) -> bool:
-        """May the queue and the user have more in the own schedule?"""
-        if entry.kind in refusals.not_promised:
-            return False
-        table, unit = self._table, entry.unit
-        if table.own_use.ledger.is_within_min(unit) and not table.own_use.is_over_users_limit(unit):
-            return True
-        refusals.not_promised.add(entry.kind)
-        if not table.empty_ledger.is_within_min(unit):
-            self._never(entry, refusals)
-        return False
-
-    def _awaits_quota(self, entry: Entry, refusals: OwnRefusals) -> bool:
-        """Is its quota alone in the way, until others of it end, and would it run then?"""
-        use, unit = self._table.own_use, entry.unit
-        is_never = entry.kind in refusals.never or unit.key not in self._table.entries
-        if is_never or use.is_over_users_limit(unit) or use.ledger.is_within_min(unit):
-            return False
-        try:
-            return self._could_ever(entry, self._table.kind(entry.kind).spec, refusals)
-        except UserError as error:
-            self._table.cannot(entry, error)
-            return False
-
-    def _never(self, entry: Entry, refusals: OwnRefusals) -> None:
-        """The own schedule will not start this kind, however empty it is."""
-        table = self._table
-        refusals.never.add(entry.kind)
-        for _, key in list(table.own_lines[entry.unit.vc].units(entry.kind)):
-            other = table.entries[key]
-            if other.ran_s is not None:
-                played.forget(table, other)
-            else:
-                table.settle(other)
-
     def _find(self, entry: Entry) -> Placed | None:
-        self._left -= 1
         try:
-            placed = self._table.own.find(entry.unit)
+            return self._table.own.find(entry.unit)
         except UserError as error:
             self._table.cannot(entry, error)
             return None
-        if placed is not None and placed.victims:
-            self._left -= PREEMPTING
-        return placed
-
-    def _could_ever(self, entry: Entry, shape: PodSpec, refusals: OwnRefusals) -> bool:
-        """Would the unit fit its virtual cluster if nobody ran?"""
-        if shape not in refusals.possible:
-            self._left -= 1
-            if self._table.own.find_alone(entry.unit) is None:
-                self._never(entry, refusals)
-                return False
-            if len(refusals.possible) >= MOST_POSSIBLE:
-                refusals.possible.clear()
-            refusals.possible.add(shape)
-        return True
 
     def _reserve(self, entry: Entry, refusals: OwnRefusals, now: float) -> Reservation | None:
         """Keep the reservation of the first unit as long as it is the first, else make one."""
         table, known = self._table, refusals.reservation
         if known is not None and known.key == entry.unit.key:
             return known
-        self._left -= RESERVING
         ends = [(run, expected_end(run, now)) for run in table.own.runs_of(entry.unit.vc)]
         return reserve(table.own, entry.unit, ends)
 
