@@ -93,7 +93,7 @@ class Queues:
             table.started(entry, Run(memo.started_s, memo.is_borrowed))
         count_waiting(table, entry)
         table.settle(entry)
-        table.exchanges.forget()
+        table.has_news()
 
     def changed(self, unit: Unit) -> None:
         """A unit asks for something else. One that has cells keeps them, and what it asked for."""
@@ -138,7 +138,7 @@ class Queues:
         entry = self._table.entries.get(key)
         if entry is not None and entry.ran_s is None:
             self._forget(entry)
-            self._table.exchanges.forget()
+            self._table.has_news()
 
     def started(self, key: str, now: float, *, is_borrowed: bool) -> None:
         """A unit has cells; told of the starts that a turn ordered as well."""
@@ -179,7 +179,7 @@ class Queues:
         table, entry = self._table, self._table.entries.get(key)
         if entry is None or entry.ran_s is not None:
             return
-        table.exchanges.forget()
+        table.has_news()
         if entry.run is None:
             self._forget(entry)
             return

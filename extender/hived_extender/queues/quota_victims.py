@@ -56,8 +56,7 @@ def quota_victims(table: Table, unit: Unit, now: float) -> list[str]:
     if not is_refused(table, unit):
         return []
     order = for_due(table.all_borrowers(), table.shares, now)
-    related = (each for each in order if not each.is_due and _is_related(each.unit, unit))
-    return least(table, unit, related, _leaving_for(table, unit)) or []
+    return least(table, unit, (each for each in order if not each.is_due), _leaving_for(table, unit)) or []
 
 
 def victims_within(table: Table, room: Room, ask: Ask, order: Sequence[Borrower], pending: Pending) -> Victims | None:
@@ -114,8 +113,3 @@ def _leaving_for(table: Table, unit: Unit) -> list[Borrower]:
     claim = table.claims.get(unit.key)
     there = [] if claim is None else [table.entries[key] for key in claim.victims if key in table.entries]
     return [Borrower(each.unit, each.run.start_s, False) for each in there if each.run is not None and each.is_leaving]
-
-
-def _is_related(one: Unit, other: Unit) -> bool:
-    """Do their queues have an ancestor in common below the root?"""
-    return one.queue.split("/")[:2] == other.queue.split("/")[:2]

@@ -52,9 +52,11 @@ class Exchanges:
         """Has the victim not evicted the winner, nor the winner the victim already?"""
         return (victim, winner) not in self._victims and (winner, victim) not in self._victims
 
-    def forget(self) -> None:
-        """A unit has come or ended."""
+    def forget(self) -> bool:
+        """A unit has come or ended. True if that allows some exchange."""
+        had_any = bool(self._victims)
         self._victims.clear()
+        return had_any
 
 
 def for_due(borrowers: Iterable[Borrower], shares: Shares, now: float) -> list[Borrower]:

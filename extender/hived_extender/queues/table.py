@@ -286,6 +286,11 @@ class Table:
             if reservation is not None:
                 reservation.passed.clear()
 
+    def has_news(self) -> None:
+        """A unit has come or ended: borrowers may take their turn back."""
+        if self.exchanges.forget():
+            self.reclaim_refusals.clear()
+
     def freed(self, *, has_own: bool = False) -> None:
         """The live cluster may have room that it had not before; `has_own`: the own schedules may have, too."""
         for vc in self.spec.virtual_clusters if has_own else ():

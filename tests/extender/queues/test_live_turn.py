@@ -19,14 +19,14 @@ def of_quota(key: str, vc: str, gpus: int, at: float, *, priority: int = -1) -> 
     return replace(unit(key, vc, gpus, at=at, priority=priority), queue=f"root/{vc}", request={"gpu": float(gpus)})
 
 
-def with_one_node_left(most: float) -> Desk:
-    """Quota A may use so much; three nodes are full."""
+def with_one_node_left(most: float, of_all: float = 32.0) -> Desk:
+    """Quota A may use so much, and all together so much; three nodes are full."""
     least = {"A": 3.0, "B": 4.0, "C": 8.0}
     quotas = {
         f"root/{name}": Quota(f"root/{name}", "root", min={"gpu": amount}, max={"gpu": most if name == "A" else 16.0})
         for name, amount in least.items()
     }
-    root = Quota("root", min={"gpu": 32.0}, max={"gpu": 32.0}, children=tuple(quotas))
+    root = Quota("root", min={"gpu": 32.0}, max={"gpu": of_all}, children=tuple(quotas))
     desk = Desk()
     desk.queues.told_rules(Rules(), partial(TreeLedger, QuotaTree({"root": root, **quotas})))
     full = [of_quota("b", "B", 4, 0, priority=0), *(of_quota(f"c{n}", "C", 4, n, priority=0) for n in range(2))]
@@ -54,6 +54,13 @@ def test_nobody_else_leaves_a_quota_while_enough_leave_it_already() -> None:
     desk.turn()
     assert sorted(desk.leaving) == ["leaves", "other"]
     assert desk.leave() == ["due"]
+
+
+def test_borrowers_of_other_quotas_leave_if_the_max_of_all_quotas_is_in_the_way() -> None:
+    desk = with_one_node_left(most=4.0, of_all=15.0)
+    assert desk.come(of_quota("lent", "C", 3, 3)) == ["lent"]
+    assert desk.come(of_quota("due", "A", 1, 4, priority=0)) == ["due"]
+    assert desk.leaving == ["lent"]
 
 
 def lending(pace: Pace) -> tuple[Queues, Live]:

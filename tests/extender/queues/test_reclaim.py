@@ -68,7 +68,8 @@ def test_a_borrower_never_evicts_one_that_has_evicted_it() -> None:
     borrowers, exchanges = [Borrower(running[2], 1.0)], Exchanges()
     exchanges.evicted(victim="b1", winner="a3")
     assert taken_by(unit("b1", "B"), borrowers, shares_of(running), exchanges, 9.0) == []
-    exchanges.forget()
+    assert exchanges.forget()
+    assert not exchanges.forget()
     assert keys(taken_by(unit("b1", "B"), borrowers, shares_of(running), exchanges, 9.0)) == ["a3"]
 
 
