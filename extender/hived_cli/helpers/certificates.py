@@ -157,7 +157,7 @@ def _unblocks(unblocks: Sequence[Unblock], is_queued: bool) -> Iterator[str]:
         again = "hived delete the job, correct it, and hived submit it again, such as with --priority or --vc"
         ways.append("kubectl delete the job, correct it, and kubectl apply it again" if is_queued else again)
     if "ends" in kinds:
-        ways.append("kubectl delete the job of one that shall end" if is_queued else "hived delete one that shall end")
+        ways.append("hived delete one that shall end")
     if "cells" in kinds:
         ways.append("hived config set-vc or hived config move for cells=")
     if ways:

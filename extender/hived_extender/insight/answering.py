@@ -14,7 +14,7 @@ from hived.emptied import Emptied
 from hived.errors import HivedError, UserError
 from hived.topology import Topology
 from hived_extender.api.waiting import CauseName, Certificate, FreeCells, IfResult, NodeView, When, Why
-from hived_extender.insight.changes import words
+from hived_extender.insight.changes import Change, words
 from hived_extender.insight.forecaster import Forecaster
 from hived_extender.insight.free_cells import free_cells
 from hived_extender.insight.ifs import read_changes, try_changes
@@ -151,16 +151,17 @@ class Answering:
         entry = view.snapshot.find(listed.job.name)
         if entry is None:
             raise UserError(f"{listed.job.name} does not wait: it is {listed.job.state.lower()}")
-        return self._tried(view, entry, changes, is_shown)
+        return self.try_on(view, entry, _read(view, entry, changes, is_shown))
 
-    def try_on(self, entry: WaitingEntry, changes: Sequence[str], is_shown: Callable[[str], bool]) -> IfResult:
-        """The same for a job that has no pods. Raises UserError."""
-        return self._tried(self.view(), entry, changes, is_shown)
+    def read(
+        self, entry: WaitingEntry, changes: Sequence[str], is_shown: Callable[[str], bool]
+    ) -> tuple[View, tuple[Change, ...]]:
+        """Changes for a job that has no pods, and the view in which they are to be tried. Raises UserError."""
+        view = self.view()
+        return view, _read(view, entry, changes, is_shown)
 
-    def _tried(
-        self, view: View, entry: WaitingEntry, changes: Sequence[str], is_shown: Callable[[str], bool]
-    ) -> IfResult:
-        read = read_changes(view.snapshot, entry, changes, lambda known: is_shown(view.namespaces.get(known, "")))
+    def try_on(self, view: View, entry: WaitingEntry, read: Sequence[Change]) -> IfResult:
+        """The same as `try_changes` for a job that has no pods, of changes of `read`. Raises UserError."""
         question = view.snapshot.version, entry.name, *map(words, read)
         return self._ifs.get(question, self._in_turn(lambda: try_changes(view.snapshot, entry, read, self._judge)))
 
@@ -255,6 +256,12 @@ class Answering:
         if found is None or found[0] is not topology:
             found = self._emptied = topology, Emptied(), threading.Lock()
         return Judge(snapshot, *found[1:])
+
+
+def _read(
+    view: View, entry: WaitingEntry, changes: Sequence[str], is_shown: Callable[[str], bool]
+) -> tuple[Change, ...]:
+    return read_changes(view.snapshot, entry, changes, lambda known: is_shown(view.namespaces.get(known, "")))
 
 
 def _causes(found: Certificate) -> Causes:

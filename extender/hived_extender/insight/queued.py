@@ -5,17 +5,22 @@ the queue asks when it is.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
 from hived.errors import UserError
+from hived.specs import OPPORTUNISTIC_PRIORITY
 from hived_extender.api.queues import QueuedJob
-from hived_extender.api.waiting import Certificate, IfResult, Job, When, Why
-from hived_extender.insight.answering import Answering
+from hived_extender.api.waiting import Certificate, IfResult, Job, Unblock, When, Why
+from hived_extender.insight.answering import Answering, View
+from hived_extender.insight.changes import Change, Ends, OtherCluster, Priority, words
 from hived_extender.insight.snapshot import WaitingEntry
+from hived_extender.insight.unblocks import MOST_OF_A_KIND, MOST_SHOWN
 from hived_extender.queues.answering import Question, QueueAnswers, Seen
 from hived_extender.queues.reasons import Held, MakingRoom, NoHardware, NotItsTurn, OverQuota, OverUserLimit
 from hived_extender.service.certificates import rfc3339
+from hived_extender.service.sentences import short_name
 
 
 def why_queued(queues: QueueAnswers, answering: Answering, name: str, seen: Seen) -> Why | None:
@@ -29,6 +34,8 @@ def why_queued(queues: QueueAnswers, answering: Answering, name: str, seen: Seen
     entry = _entry(question)
     live = answering.judged(entry) if entry.requests else None
     found = certificate_of(question, live)
+    if question.freeing and not found.unblock and not found.never:
+        found = replace(found, unblock=_ends(answering, question, entry))
     when = _start(question, found)
     job = replace(job_of(question.job), asks=found.asks or question.job.asks, cause=found.cause, when=when)
     return Why(job=replace(job, sentence=found.sentence), certificate=found, when=when)
@@ -49,13 +56,56 @@ def try_on_queued(
     entry = _entry(question)
     if not entry.requests:
         raise UserError(f"{entry.name} is in no queue: {question.job.reason}")
-    found = answering.try_on(entry, changes, is_shown)
-    if found.starts and isinstance(question.reason, Held | OverQuota | OverUserLimit):
+    view, read = answering.read(entry, changes, is_shown)
+    if question.quota and any(isinstance(one, OtherCluster) and one.name != question.job.vc for one in read):
+        raise UserError(
+            f"its quota {question.quota} is for virtual cluster {question.job.vc} alone: a job for another one has "
+            "to be in a quota of that, as hived get queue has them"
+        )
+    found = _tried(answering, view, question, entry, read)
+    ended = [name for one in read if isinstance(one, Ends) for name in one.names]
+    if found.starts and _is_kept(queues, question, ended):
         told = f"{question.job.reason}; with these changes there would be cells for it at once"
         found = IfResult(
             starts=False, certificate=replace(certificate_of(question, answering.judged(entry)), sentence=told)
         )
     return found, entry.namespace
+
+
+def _tried(
+    answering: Answering, view: View, question: Question, entry: WaitingEntry, read: Sequence[Change]
+) -> IfResult:
+    """Whether it would start when it is due, or else ahead of its turn."""
+    found = answering.try_on(view, entry, read)
+    if not found.starts and question.may_borrow and not any(isinstance(one, Priority) for one in read):
+        with suppress(UserError):  # its namespace may have no opportunistic pods
+            ahead = answering.try_on(view, entry, [*read, Priority(OPPORTUNISTIC_PRIORITY)])
+            return ahead if ahead.starts else found
+    return found
+
+
+def _is_kept(queues: QueueAnswers, question: Question, ended: Sequence[str]) -> bool:
+    """Does its queue keep a job even when some have ended?"""
+    match question.reason:
+        case Held() | OverUserLimit(waits=True):
+            return True
+        case OverQuota() | OverUserLimit():
+            return not queues.is_free_without(question.key, ended)
+    return False
+
+
+def _ends(answering: Answering, question: Question, entry: WaitingEntry) -> list[Unblock]:
+    """Jobs one of which has to end so that its quota, or its user's limit, has room, where cells are free then."""
+    found: list[Unblock] = []
+    for name in question.freeing[:MOST_OF_A_KIND]:
+        with suppress(UserError):  # it has just ended
+            view, read = answering.read(entry, [f"ends={name}"], lambda namespace: True)
+            if _tried(answering, view, question, entry, read).starts:
+                short = short_name(name, name.split("/")[1], entry.namespace)
+                found.append(Unblock(change=words(read[0]), text=f"once {short} has ended"))
+        if len(found) == MOST_SHOWN:
+            break
+    return found
 
 
 def job_of(queued: QueuedJob) -> Job:
@@ -75,6 +125,8 @@ def certificate_of(question: Question, live: Certificate | None) -> Certificate:
     job, reason = question.job, question.reason
     if live is None:
         return Certificate(sentence=job.reason, cause="invalid", vc=job.vc, asks=job.asks, reason=job.reason)
+    if question.quota:
+        live = replace(live, unblock=[one for one in live.unblock if not one.change.startswith("vc=")])
     cause = job.cause or "order"
     if live.never and isinstance(reason, NotItsTurn):  # only on its own cells; it may borrow others
         live = replace(live, never=False, cause=cause, sentence=job.reason)

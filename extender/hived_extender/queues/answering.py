@@ -19,7 +19,7 @@ from hived_extender.job_kinds.kinds import resource_of
 from hived_extender.queues.book import JobRecord, Step
 from hived_extender.queues.counting import QueueCount, count, waits_since
 from hived_extender.queues.desk import QueueDesk
-from hived_extender.queues.reasons import Held, Reason, Running
+from hived_extender.queues.reasons import Held, OverQuota, OverUserLimit, Reason, Running
 from hived_extender.queues.records import unit_key
 from hived_extender.queues.turns import Turns
 from hived_extender.queues.words import HELD_LATER, cause_of, sentence, start_of
@@ -68,12 +68,20 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A job that waits, why, and what the core is asked for its cells; `asking` is None for one with a mistake."""
+    """A job that waits, why, and what the core is asked for its cells; `asking` is None for one with a mistake.
+
+    `key` is that of its unit. A `quota` of a tree has one virtual cluster alone; "" if the job is in none. It waits for
+    its quota, or its user's limit, until one of `freeing` ends.
+    """
 
     job: QueuedJob
     reason: Reason | None
     asking: Asking | None
     limit_s: float | None
+    key: str = ""
+    quota: str = ""
+    may_borrow: bool = False
+    freeing: tuple[str, ...] = ()
 
 
 class QueueAnswers:
@@ -171,9 +179,27 @@ class QueueAnswers:
             entry = next((one for one in entries if name in _names(one) and _is_seen(one, seen)), None)
             if turns is None or entry is None or entry.step is not Step.WAITING:
                 return None
-            job = self._job(turns, entry, turns.queues.position(entry.key) or 0, seen)
-            asking = turns.room.question(entry.unit) if entry.unit is not None else None
-            return Question(job, turns.queues.why(entry.key), asking, entry.unit.limit_s if entry.unit else None)
+            unit, queues = entry.unit, turns.queues
+            job = self._job(turns, entry, queues.position(entry.key) or 0, seen)
+            if unit is None:
+                return Question(job, None, None, None)
+            reason = queues.why(entry.key)
+            freeing = queues.freed_by(entry.key) if isinstance(reason, OverQuota | OverUserLimit) else ()
+            runs = [one for (key,) in freeing if (one := turns.book.entries.get(key)) is not None]
+            return Question(
+                job, reason, turns.room.question(unit), unit.limit_s, entry.key,
+                unit.queue if unit.queue != unit.vc and turns.known.vcs.get(unit.queue) else "",
+                queues.may_borrow(entry.key), tuple(str(one.job.ref) for one in runs if _is_seen(one, seen)),
+            )  # fmt: skip
+
+    def is_free_without(self, key: str, ended: Collection[str]) -> bool:
+        """Would a job be within its quota and its user's limit if these jobs had ended, which are full names?"""
+        with self._desk.lock:
+            turns = self._desk.turns
+            if turns is None or key not in turns.book.entries:
+                return False
+            keys = [entry.key for entry in turns.book.entries.values() if str(entry.job.ref) in ended]
+            return bool(turns.queues.freed_by(key, [keys]))
 
     def act(self, args: QueueArgs, seen: Seen = None) -> QueuedJob:
         """Hold a job, release it, or give it another place; jobs outside of `seen` are unknown here.

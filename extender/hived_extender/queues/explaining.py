@@ -1,6 +1,6 @@
 """Order and reasons, read from the table; nothing changes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import chain, islice
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from hived.specs import FREE_PRIORITY
 from hived_extender.queues.entries import Entry
+from hived_extender.queues.ledger import Use
 from hived_extender.queues.order import At
 from hived_extender.queues.policies import Policy
 from hived_extender.queues.reasons import (
@@ -173,6 +174,23 @@ def _estimated(table: Table, vc: str, reservation: Reservation, now: float) -> E
         for run in there
     ]
     return latest(expected_end(run, now, table.learned, start) for run, start in zip(there, starts, strict=True))
+
+
+def freed_by(table: Table, key: str, choices: Iterable[Sequence[str]] | None) -> list[Sequence[str]]:
+    """See `Queues.freed_by`."""
+    use, units = Use(table.new_ledger(), table.rules), {each: table.entries[each].unit for each in table.running}
+    for unit in units.values():
+        use.take(unit)
+    asking, found = table.entries[key].unit, []
+    for choice in [(each,) for each in units] if choices is None else choices:
+        ended = [units[each] for each in choice if each in units]
+        for unit in ended:
+            use.give(unit)
+        if not use.is_over_users_limit(asking) and use.ledger.refusal(asking) is None:
+            found.append(choice)
+        for unit in ended:
+            use.take(unit)
+    return found
 
 
 def _is_leaving(table: Table, key: str) -> bool:

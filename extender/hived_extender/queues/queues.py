@@ -4,26 +4,25 @@
 that are due there, then lends what is left. Facts only note what is to be looked at; nothing starts before a turn.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 
 from hived.specs import BindInfo, ClusterSpec, PodSpec
-from hived_extender.queues import explaining
 from hived_extender.queues.entries import Entry, Memo, Run
 from hived_extender.queues.ledger import Ledger, Unlimited
 from hived_extender.queues.live_turn import LiveTurn
 from hived_extender.queues.own_turn import OwnTurn
 from hived_extender.queues.places import Place, place_for
 from hived_extender.queues.policies import Rules
-from hived_extender.queues.reasons import Reason
+from hived_extender.queues.questions import Questions
 from hived_extender.queues.reservation import Learned
 from hived_extender.queues.restarts import Restarts
-from hived_extender.queues.room import Lent, Room
+from hived_extender.queues.room import Room
 from hived_extender.queues.table import USUAL, Pace, Table
 from hived_extender.queues.units import Order, Unit
 from hived_extender.queues.user_limits import count_waiting
 
 
-class Queues:
+class Queues(Questions):
     """All queues of one cluster. See the module.
 
     Facts may be told more than once. A key that is unknown is ignored, since its job may be gone already.
@@ -31,10 +30,9 @@ class Queues:
 
     def __init__(self, spec: ClusterSpec, learned: Learned | None = None, pace: Pace = USUAL) -> None:
         """`learned` says how long units run, for times that are only shown. Cost O(cells)."""
-        self._table = Table(spec, learned, pace)
+        super().__init__(Table(spec, learned, pace))
         self._own = OwnTurn(self._table)
         self._restarts = Restarts(self._table)
-        self._now_s = 0.0
         self.is_cut = False
 
     # Facts about the cluster
@@ -210,58 +208,12 @@ class Queues:
         """When the first unit ends in its own schedule that has really ended already: then others may be due."""
         return self._table.own.next_end_s()
 
-    # Questions
-
-    def order(self, queue: str) -> list[str]:
-        """The keys of the units of a queue that wait, first first. Cost O(n log n)."""
-        return explaining.order_of(self._table, queue)
-
-    def first(self, queue: str, count: int) -> list[str]:
-        """The beginning of `order`. Cost O(kinds + count)."""
-        return explaining.first_of(self._table, queue, count)
+    # Upkeep
 
     def take_moved(self) -> list[str]:
         """The queues whose order may have changed since the last call, in the order of the changes."""
         moved, self._table.moved = list(self._table.moved), {}
         return moved
-
-    def position(self, key: str) -> int | None:
-        """1 for the first of its queue; None for one that does not wait. Cost O(kinds of the queue)."""
-        return explaining.position_of(self._table, key)
-
-    def why(self, key: str, place: int = 0) -> Reason | None:
-        """Why a unit waits, as of the last turn; None for one that is unknown. `place` is its position, if known."""
-        return explaining.why(self._table, key, self._now_s, place)
-
-    def refusal(self, key: str) -> Reason | None:
-        """The reason of `why`, unless it only is not its turn; so no start is estimated."""
-        return explaining.refusal(self._table, key)
-
-    def lent(self, now: float) -> Lent:
-        """The units on borrowed cells, which leave for guaranteed work of no queue as for a unit that is due."""
-        return explaining.lent_of(self._table, now)
-
-    def queues(self) -> list[str]:
-        """The full names of all queues that have units, ascending."""
-        return explaining.queues_of(self._table)
-
-    def shares(self, names: Iterable[str] | None = None) -> Mapping[str, float]:
-        """The share of each of these queues, as `shares` has it; of all that have units by default."""
-        return {queue: self._table.shares.share(queue) for queue in (self.queues() if names is None else names)}
-
-    def due(self, key: str) -> float | None:
-        """When its own schedule started a unit, None if it has not."""
-        return None if (run := self._table.own.runs.get(key)) is None else run.due_s
-
-    def promised(self, key: str) -> float | None:
-        """The limit by which a unit went past the first one that did not fit, None if it has not."""
-        return entry.promised_s if (entry := self._table.entries.get(key)) is not None else None
-
-    def own_cells(self, key: str) -> tuple[int, ...]:
-        """The virtual leaf cells of a unit in its own schedule, in slot order; empty if it does not run there."""
-        return () if (run := self._table.own.runs.get(key)) is None else run.own
-
-    # Upkeep
 
     def _forget(self, entry: Entry) -> None:
         table, key = self._table, entry.unit.key
