@@ -1,8 +1,14 @@
 """Labels and annotations of job objects that say whether and how they are queued."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 
+from hived_config.reader import closest
 from hived_extender.pods.annotations import PREFIX
+from hived_extender.quotas.naming import LABELS
+
+LONGEST = 63
+"""Characters of a word that are compared, and shown."""
 
 QUEUE = PREFIX + "queue"
 """`"off"`: this job is in no queue. Also the name of the scheduling gate of pods that are held."""
@@ -30,6 +36,37 @@ _OWNERS = (USER, "userName", "arena.kubeflow.org/username", "kubeflow.org/user")
 """Labels or annotations that name the owner of a job, ours first."""
 
 _PREEMPTIBLE = ("quota.scheduling.alibabacloud.com/preemptible", "quota.scheduling.koordinator.sh/preemptible")
+
+
+_KUBE_QUEUE = ("kube-queue", "koord-queue")
+"""Prefixes of Kube Queue's words for other objects: no job object has one that counts."""
+
+ALIKE = 0.85
+"""So much of the letters of two prefixes are the same if one is the other misspelt."""
+
+
+def odd_words(labels: Mapping[str, str], annotations: Mapping[str, str], of_pods: Iterable[str]) -> list[str]:
+    """Labels and annotations of a job object that mean nothing, and are nearly one that does: a sentence for each.
+
+    `of_pods` are ours that count on pods. Those of others are left alone. Cost: a comparison with each of ours.
+    """
+    known, found = (QUEUE, USER, SUSPEND, KUEUE_QUEUE, *_PREEMPTIBLE, *LABELS, *of_pods), []
+    by_prefix: dict[str, list[str]] = {}
+    for word in known:
+        by_prefix.setdefault(word.partition("/")[0], []).append(word)
+    for word in dict.fromkeys((*labels, *annotations)):
+        prefix, slash, name = word.partition("/")
+        if not slash or word in known or word.startswith(f"{QUEUE}-"):  # hived's own begin so
+            continue
+        like = get_close_matches(prefix[:LONGEST], by_prefix, n=1, cutoff=ALIKE)
+        meant = known if prefix in _KUBE_QUEUE else by_prefix[like[0]] if like else ()
+        names = {each.partition("/")[2]: each for each in reversed(meant)}
+        if near := names.get(closest(name, names)):
+            found.append(f"{word} means nothing, did you mean {near}?")
+    said = annotations.get(QUEUE, labels.get(QUEUE, "off"))
+    if said.strip().lower() != "off":
+        found.append(f'{QUEUE} is {said[:LONGEST]!r}, and only "off" counts; the label {LABELS[0]} names a quota')
+    return found
 
 
 def may_queue(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:

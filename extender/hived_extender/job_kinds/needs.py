@@ -95,12 +95,11 @@ def _check_is_whole(job: Job, pods: Sequence[Pod], interpreter: Interpreter) -> 
 
 
 def misplaced(job: Job, pods: Iterable[Pod]) -> str:
-    """Which annotations of a job object count on its pods alone, which lack them; "" for none."""
+    """Which annotations of a job object count on its pods alone, which lack them, or are misspelt; "" for none."""
     on_pods = {name for pod in pods for name in pod.annotations}
     found = [name for name in _OF_PODS if name in job.annotations and name not in on_pods]
-    if not found:
-        return ""
-    return f"it is annotated {' and '.join(found)}, which counts on its pods alone: move it to their template"
+    moved = f"it is annotated {' and '.join(found)}, which counts on its pods alone: move it to their template"
+    return "; ".join([*([moved] if found else []), *marks.odd_words(job.labels, job.annotations, _OF_PODS)])
 
 
 def is_ours(job: Job, interpreter: Interpreter) -> bool:

@@ -35,7 +35,7 @@ from hived_extender.queues.reservation import Learned
 from hived_extender.queues.trees import TREES, Object, WatchedTree
 from hived_extender.queues.turns import Shared, Turns
 from hived_extender.queues.watched import WatchedJobs
-from hived_extender.quotas.backing import cells_of, shape_warnings
+from hived_extender.quotas.backing import leaf_warnings
 from hived_extender.quotas.tree import QuotaTree
 from hived_extender.service.pods import PodName
 from hived_extender.service.service import Service
@@ -268,7 +268,7 @@ class QueueDesk:
             return
         self._fitted = tree, cluster
         resources = self._service.machine.interpreter.rules.resources_in(cluster)
-        self._warnings = [] if tree is None else shape_warnings(tree, cells_of(cluster, resources))
+        self._warnings = [] if tree is None else leaf_warnings(tree, cluster, resources)
 
     def _tell_warnings(self) -> None:
         """Say in the log and at the object how a tree does not fit; outside of the lock, as it calls the API server."""

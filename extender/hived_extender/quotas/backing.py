@@ -5,7 +5,11 @@ from collections.abc import Mapping
 from hived.specs import ClusterSpec
 from hived_config.division import divide
 from hived_config.reader import closest
-from hived_extender.quotas.tree import Quota, QuotaTree
+from hived_extender.quotas.reading import VIRTUAL_CLUSTER, alike
+from hived_extender.quotas.tree import ROOT, Quota, QuotaTree
+
+MOST_NAMED = 8
+"""Leaves that are named in one warning."""
 
 Sizes = dict[int, int]
 """Numbers of cells by their devices."""
@@ -43,7 +47,37 @@ def cells_of(cluster: ClusterSpec, resources: Mapping[str, str]) -> dict[str, di
 
 def fit_warnings(tree: QuotaTree, cluster: ClusterSpec, resources: Mapping[str, str]) -> list[str]:
     """How a tree does not fit the hardware of a cluster: its root, then its leaves. `resources` as for `cells_of`."""
-    return [*root_warnings(tree, devices_of(cluster, resources)), *shape_warnings(tree, cells_of(cluster, resources))]
+    found = root_warnings(tree, devices_of(cluster, resources))
+    return [*found, *leaf_warnings(tree, cluster, resources)]
+
+
+def leaf_warnings(tree: QuotaTree, cluster: ClusterSpec, resources: Mapping[str, str]) -> list[str]:
+    """The same without how much the root has."""
+    cells = cells_of(cluster, resources)
+    found = _misspelt_resources(tree, devices_of(cluster, resources))
+    return [*found, *shape_warnings(tree, cells), *_unbacked(tree, cells)]
+
+
+def _misspelt_resources(tree: QuotaTree, devices: Mapping[str, int]) -> list[str]:
+    """Resources of the root that no cells have, and that are nearly one. `misspelt_in` compares others with these."""
+    root = tree.quotas[ROOT]
+    others = [name for name in dict.fromkeys((*root.min, *root.max)) if name not in devices]
+    near = {name: alike(name, devices) for name in others}
+    return [f"{ROOT}: no cell has {name}, did you mean {meant}?" for name, meant in near.items() if meant]
+
+
+def _unbacked(tree: QuotaTree, cells: Mapping[str, object]) -> list[str]:
+    """Leaves with a `min` that no virtual cluster backs, as none has their name and they name none: the first ones."""
+    names = [one for one in tree.leaves() if not one.vc and one.short_name not in cells and any(one.min.values())]
+    if not names:
+        return []
+    hints = {leaf.name: closest(leaf.short_name, cells) for leaf in names[:MOST_NAMED]}
+    shown = ", ".join(f"{name} (did you mean {near}?)" if near else name for name, near in hints.items())
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return [
+        f"{shown}{more}: no virtual cluster has this name, so min is no promise of cells, and jobs run where their "
+        f"pods ask; the attribute {VIRTUAL_CLUSTER} names one"
+    ]
 
 
 def devices_of(cluster: ClusterSpec, resources: Mapping[str, str]) -> dict[str, int]:

@@ -226,7 +226,7 @@ def misspelt_in(document: Object) -> list[str]:
     near: dict[tuple[str, str], str] = {}  # by kind of word, and the word
     for place, kind, word, known in _unknown_words(document):
         if (kind, word) not in near and len(near) < MOST_COMPARED:
-            near[kind, word] = closest(word, known) if known is FIELDS else _alike(word, known)
+            near[kind, word] = closest(word, known) if known is FIELDS else alike(word, known)
         meant = near.get((kind, word), "")
         if meant or known is FIELDS:
             hint = f"did you mean {meant}?" if meant else f"expected one of {', '.join(known)}"
@@ -252,7 +252,8 @@ def _unknown_words(document: Object) -> Iterator[tuple[str, str, str, Collection
         left += [(f"{place}.children[{index}]{_called(child)}", child) for index, child in reversed(children)]
 
 
-def _alike(word: str, known: Collection[str]) -> str:
+def alike(word: str, known: Collection[str]) -> str:
+    """The known word that this one is misspelt, "" if it is another one. Cost: `MOST_RESOURCES` comparisons."""
     compared = islice(known, MOST_RESOURCES)
     return next(iter(get_close_matches(word[:LONGEST_NAME], compared, n=1, cutoff=ALIKE)), "")
 

@@ -13,6 +13,7 @@ from hived_extender.job_kinds import gates, kinds, marks
 from hived_extender.job_kinds.admission import JobAdmission
 from hived_extender.job_kinds.job import JobState
 from hived_extender.pods.admission import Answered, review
+from hived_extender.pods.annotations import PREFIX
 from tests.extender.job_kinds.api import Json, patched
 from tests.extender.job_kinds.documents import ALL, BATCH, RAY_JOB, job_spec, owner, template
 from tests.extender.job_kinds.test_needs import CLUSTER, RULES
@@ -91,6 +92,37 @@ def test_a_job_whose_virtual_cluster_stands_on_the_object_is_told_where_it_count
     said = {"hivedscheduler.microsoft.com/virtual-cluster": "a"}
     found = admitted(new("batch/v1", "Job", job_spec(4, template=template(1, annotations={})), annotations=said))
     assert "move it to their template" in found.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("word", "value", "warning"),
+    [
+        (f"{PREFIX}queu", "off", f"did you mean {PREFIX}queue?"),
+        (f"{PREFIX}usr", "me", f"did you mean {PREFIX}user?"),
+        (f"{PREFIX}virtual-clustr", "a", f"did you mean {PREFIX}virtual-cluster?"),
+        ("hived-scheduler.microsoft.com/queue", "off", f"did you mean {PREFIX}queue?"),
+        ("kube-queue/suspend", "true", "did you mean scheduling.x-k8s.io/suspend?"),
+        ("quota.scheduling.alibabacloud.com/names", "a", "did you mean quota.scheduling.alibabacloud.com/name?"),
+        (f"{PREFIX}queue", "root/a", "the label quota.scheduling.alibabacloud.com/name names a quota"),
+    ],
+)  # fmt: skip
+def test_a_word_of_queues_that_means_nothing_is_told_with_the_nearest_one(word: str, value: str, warning: str) -> None:
+    found = admitted(new("batch/v1", "Job", job_spec(4), annotations={word: value}))
+    assert found.patch
+    assert len(found.warnings) == 1
+    assert warning in found.warnings[0]
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        f"{PREFIX}user", f"{PREFIX}queue-state", f"{PREFIX}expected-duration", f"{PREFIX}may-move", "userName",
+        "scheduling.x-k8s.io/pod-group",
+        "quota.scheduling.koordinator.sh/preemptible", "kueue.x-k8s.io/priority-class", "example.com/queue",
+    ],
+)  # fmt: skip
+def test_words_of_ours_and_of_others_get_no_warning(word: str) -> None:
+    assert admitted(new("batch/v1", "Job", job_spec(4), annotations={word: "7"})).warnings == ()
 
 
 def test_an_object_that_cannot_be_read_passes_with_a_warning() -> None:

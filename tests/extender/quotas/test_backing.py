@@ -1,12 +1,13 @@
 """A `min` that is no sum of cells is told with the nearest sums."""
 
 from random import Random
+from typing import Any
 
 import pytest
 
 from hived_config.loader import load_text
-from hived_extender.quotas.backing import cells_of, shape_warnings
-from hived_extender.quotas.reading import VIRTUAL_CLUSTER
+from hived_extender.quotas.backing import cells_of, fit_warnings, shape_warnings
+from hived_extender.quotas.reading import VIRTUAL_CLUSTER, read_tree
 from tests.extender.quotas.trees import GPU, quota, tree
 
 CELLS = {"vision": {GPU: {8: 3}}, "mixed": {GPU: {8: 1, 4: 1, 2: 1}}}
@@ -74,6 +75,27 @@ def test_leaf_cells_that_are_no_devices_are_not_counted() -> None:
 def test_a_virtual_cluster_that_does_not_exist_is_told_with_the_nearest_name() -> None:
     (warning,) = shape_warnings(tree(quota("a", attributes={VIRTUAL_CLUSTER: "visoin"})), CELLS)
     assert warning == "root/a: virtual cluster 'visoin' is not in the configuration, did you mean 'vision'?"
+
+
+def fits(*leaves: dict[str, Any], resource: str = GPU) -> list[str]:
+    """The warnings about a tree whose root has 16 of a resource."""
+    amounts = {resource: 16}
+    root = {"name": "root", "min": amounts, "max": amounts, "children": list(leaves)}
+    found = read_tree({"spec": {"root": root}})
+    return fit_warnings(found, load_text(CONFIG, "test.yaml").cluster, {"GPU": GPU})
+
+
+def test_a_resource_of_the_whole_tree_that_no_cell_has_is_told_with_the_nearest_one() -> None:
+    odd = "nvidia.com/gpus"
+    (warning,) = fits(quota("vision", {odd: 8}), resource=odd)
+    assert warning == "root: no cell has nvidia.com/gpus, did you mean nvidia.com/gpu?"
+    assert fits(quota("vision", {"cpu": 0}), resource="cpu") == [], "cells are not counted by it"
+
+
+def test_leaves_that_no_virtual_cluster_backs_are_told_together_with_the_nearest_names() -> None:
+    backed = quota("other", attributes={VIRTUAL_CLUSTER: "vision"})
+    (warning,) = fits(quota("visoin", {GPU: 8}), quota("team-7", {GPU: 4}), quota("free"), backed)
+    assert warning.startswith("root/visoin (did you mean vision?), root/team-7: no virtual cluster has this name")
 
 
 def test_more_than_a_sum_of_all_cells_has_one_nearest_sum() -> None:
