@@ -382,4 +382,5 @@ def _memo(kept: Kept, now: float, *, is_running: bool) -> Memo:
         is_borrowed=kept.is_borrowed,
         is_held=kept.is_held,
         promised_s=kept.promised_s,
+        evicted=(kept.since_s, kept.evicted_for) if kept.evicted_for and not is_running else None,
     )

@@ -19,12 +19,22 @@ class Claims:
         self._shared = None
 
     def renew(self) -> None:
-        """Units that earlier queues have told to leave are waited for by the same ones, in the same order."""
+        """Units that earlier queues have told to leave are waited for by the same ones, in the same order.
+
+        Unless another unit has come since, they do not take turns with these either.
+        """
         table, left = self._table, []
-        keys = {uid_of(key): key for key in table.entries} if table.told_to_leave else {}
-        for _, key, named in sorted(table.told_to_leave):
-            left.append(key)
+        if not table.told_to_leave:
+            return
+        keys = {uid_of(key): key for key in table.entries}
+        newest_s = max((entry.unit.created_s for entry in table.entries.values()), default=0.0)
+        for at_s, key, named in sorted(set(table.told_to_leave)):
             winner = named if named in table.entries else keys.get(uid_of(named), "")  # kept ones may be masked
+            if at_s >= newest_s:
+                table.exchanges.evicted(key, winner)
+            if not self._is_leaving(key):
+                continue
+            left.append(key)
             if (entry := table.entries.get(winner)) is not None and entry.is_waiting:
                 own, known = table.own.runs.get(winner), table.claims.get(winner)
                 ask = Ask(entry.unit, own is None, () if own is None else own.own)

@@ -19,6 +19,7 @@ class Memo(msgspec.Struct, frozen=True, omit_defaults=True):
     is_borrowed : the present run is on borrowed cells
     is_held : `hived hold`
     promised_s : the limit by which it went past the first unit that did not fit, None if it has not
+    evicted : when it was told to leave for another unit, whose key may be masked; None if it runs, or never was
     """
 
     place: float | None = None
@@ -27,6 +28,7 @@ class Memo(msgspec.Struct, frozen=True, omit_defaults=True):
     is_borrowed: bool = False
     is_held: bool = False
     promised_s: float | None = None
+    evicted: tuple[float, str] | None = None
 
 
 @dataclass(slots=True)

@@ -39,9 +39,9 @@ def first_of(table: Table, queue: str, count: int) -> list[str]:
     """The first of `order_of`. Cost O(kinds + units that are due + count)."""
     due = [table.entries[key] for key in table.due if table.entries[key].unit.queue == queue]
     lines = [
-        _placed(-float(table.kind(kind).spec.priority), table.waiting.units(kind))
+        _placed(-float(table.kinds[kind].spec.priority), table.waiting.units(kind))
         for kind in table.waiting.kinds()
-        if table.kind(kind).queue == queue
+        if table.kinds[kind].queue == queue
     ]
     others = (key for _, (_, key) in merge(*lines) if key not in table.due)
     first = [key for _, (_, key) in sorted((-float(each.unit.priority), each.at) for each in due)]
@@ -56,8 +56,8 @@ def order_of(table: Table, queue: str) -> list[str]:
     """See `Queues.order`. Those that are due come first."""
     found: list[tuple[bool, float, At]] = []
     for kind in table.waiting.kinds():
-        if table.kind(kind).queue == queue:
-            priority = -float(table.kind(kind).spec.priority)
+        if table.kinds[kind].queue == queue:
+            priority = -float(table.kinds[kind].spec.priority)
             found += [(at[1] not in table.due, priority, at) for at in table.waiting.units(kind)]
     return [at[1] for _, _, at in sorted(found)]
 
@@ -79,7 +79,7 @@ def before(table: Table, entry: Entry) -> int:
     queue, priority, count = entry.unit.queue, entry.unit.priority, 0
     is_due = entry.unit.key in table.due
     for kind in table.waiting.kinds():
-        other = table.kind(kind)
+        other = table.kinds[kind]
         if other.queue == queue and not is_due:
             if other.spec.priority > priority:
                 count += len(table.waiting.units(kind))

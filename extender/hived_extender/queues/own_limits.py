@@ -37,7 +37,7 @@ def awaits_quota(table: Table, entry: Entry, refusals: OwnRefusals) -> bool:
 
 def could_ever(table: Table, entry: Entry, refusals: OwnRefusals) -> bool:
     """Would the unit fit its virtual cluster if nobody ran? Cost: a search, once for each shape."""
-    shape = table.kind(entry.kind).spec
+    shape = table.kinds[entry.kind].spec
     if shape not in refusals.possible:
         if table.own.find_alone(entry.unit) is None:
             _never(table, entry, refusals)

@@ -135,7 +135,7 @@ class OwnTurn:
                 continue
             if first is not None and rules.policy is Policy.HIVED and entry.kind in first.passed:
                 continue
-            shape = table.kind(entry.kind).spec
+            shape = table.kinds[entry.kind].spec
             placed = None if shape in refusals.no_room else self._find(entry)
             if placed is None:
                 if entry.impossible:

@@ -87,6 +87,8 @@ class Queues(Questions):
         entry.promised_s = memo.promised_s
         if memo.due_s is not None:
             self._restarts.was_due(unit.key, memo.due_s)
+        if memo.evicted is not None:
+            table.told_to_leave.append((memo.evicted[0], unit.key, memo.evicted[1]))
         if memo.started_s is not None:
             table.started(entry, Run(memo.started_s, memo.is_borrowed))
         count_waiting(table, entry)

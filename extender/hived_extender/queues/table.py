@@ -14,7 +14,7 @@ from hived.specs import MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, Cluster
 from hived.topology import IntArray
 from hived_extender.queues.entries import Entry, Run
 from hived_extender.queues.ledger import Ledger, Unlimited, Use
-from hived_extender.queues.order import Kind, Kinds, Line, Rank
+from hived_extender.queues.order import Kinds, Line, Rank
 from hived_extender.queues.own_schedule import OwnSchedule
 from hived_extender.queues.policies import Blocks, Rules
 from hived_extender.queues.reclaim import Borrower, Exchanges
@@ -112,7 +112,7 @@ class Table:
         self.reclaim_refusals: dict[int, None] = {}
         self.due: dict[str, str] = {}  # units that are due and have no cells, in order; and why not
         self.claims: dict[str, Reclaim] = {}
-        self.told_to_leave: list[tuple[float, str, str]] = []  # by earlier queues: when, unit, winner
+        self.told_to_leave: list[tuple[float, str, str]] = []  # by earlier queues: when, unit, winner; some have left
         self.exchanges, self.blocks = Exchanges(), Blocks()
         self.change = 0  # releases, additions and deletions
         self.round = Round({})
@@ -187,13 +187,9 @@ class Table:
         """What the live cluster is asked for if a unit of this kind borrows: equal for kinds with the same answer."""
         found = self._shapes.get(number)
         if found is None:
-            kind = self.kind(number)
+            kind = self.kinds[number]
             found = self._shapes[number] = replace(kind.spec, priority=OPPORTUNISTIC_PRIORITY), kind.needs
         return found
-
-    def kind(self, number: int) -> Kind:
-        """The kind of a number."""
-        return self.kinds[number]
 
     def cannot(self, entry: Entry, error: UserError) -> None:
         """A unit asks for something impossible, and takes no part in turns."""

@@ -6,6 +6,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
+from hived_extender.queues.entries import Memo
 from hived_extender.queues.ledger import TreeLedger
 from hived_extender.queues.policies import QueueRules, Rules
 from hived_extender.queues.queues import Queues
@@ -153,3 +154,18 @@ def test_a_queue_has_no_more_leave_at_once_than_its_share() -> None:
     assert len(desk.leaving) == 2, "each queue is promised one node of four, and so may borrow one more"
     assert desk.leave() == ["a0", "a1"]
     assert not desk.leaving
+
+
+@pytest.mark.parametrize(("evicted_s", "leaves"), [(5.0, "b2"), (3.0, "b3")])
+def test_two_jobs_do_not_take_turns_after_a_restart_either_unless_a_job_has_come_since(
+    evicted_s: float, leaves: str
+) -> None:
+    desk = Desk()
+    full = [unit(f"b{at}", "B", priority=-1, at=at) for at in range(4)]
+    desk.come(*full)
+    desk.queues = Queues(SPEC)
+    for at, each in enumerate(full):
+        desk.queues.arrived(each, Memo(started_s=float(at), is_borrowed=True))
+    desk.queues.arrived(unit("a", "A", priority=-1, at=4), Memo(evicted=(evicted_s, "b3")))
+    desk.turn()
+    assert desk.leaving == [leaves]
