@@ -316,6 +316,10 @@ class Book:
         self, entry: JobRecord, job: Job, unit: Unit | None, problem: str, now: float, *, has_cells: bool
     ) -> None:
         had, entry.job, entry.problem = entry.unit, job, problem
+        if had is None and unit is not None:  # as if it had just come, with the state of when it was a unit
+            entry.unit, entry.step = unit, Step.WAITING
+            self._new(entry, now, has_cells=has_cells, was_there=False)
+            return
         if unit != had:
             self._asks_for(entry, unit, now)
         if entry.unit is None:
@@ -336,10 +340,8 @@ class Book:
             self._want(entry, Change.LET_GO)
 
     def _asks_for(self, entry: JobRecord, unit: Unit | None, now: float) -> None:
-        had, entry.unit = entry.unit, unit
-        if had is None and unit is not None:
-            self._queues.arrived(unit)
-        elif unit is not None:
+        entry.unit = unit
+        if unit is not None:
             self._queues.changed(unit)
         elif entry.step is Step.WAITING:
             self._queues.removed(entry.key)

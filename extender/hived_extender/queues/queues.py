@@ -7,6 +7,7 @@ that are due there, then lends what is left. Facts only note what is to be looke
 from collections.abc import Callable
 
 from hived.specs import BindInfo, ClusterSpec, PodSpec
+from hived_extender.queues import played
 from hived_extender.queues.entries import Entry, Memo, Run
 from hived_extender.queues.ledger import Ledger, Unlimited
 from hived_extender.queues.live_turn import LiveTurn
@@ -78,7 +79,10 @@ class Queues(Questions):
     def arrived(self, unit: Unit, memo: Memo | None = None) -> None:
         """A unit waits, or goes on as `memo` has it from earlier queues."""
         table = self._table
-        if unit.key in table.entries:
+        known = table.entries.get(unit.key)
+        if known is not None and known.ran_s is not None:
+            self._forget(known)  # it was over, and is there again
+        elif known is not None:
             self.changed(unit)
             return
         memo = memo or Memo()
@@ -221,9 +225,7 @@ class Queues(Questions):
         table, key = self._table, entry.unit.key
         if entry.run is not None:
             table.stopped(entry)
-        table.entries.pop(key, None)
         self._own.end(key, is_played=False)
-        table.settle(entry)
+        played.forget(table, entry)
         table.freed()
         count_waiting(table, entry)
-        table.drop(entry)

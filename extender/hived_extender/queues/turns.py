@@ -150,13 +150,13 @@ class Turns:
                 unit = unit_of(job, seen.need, self._cells, self._tree)
             except UserError as error:
                 problem = error.message
-        is_new, had_cells = entry is None, entry is not None and entry.step.has_cells
-        has_cells = (entry is None or entry.step is Step.LEAVING) and self._has_cells(job.ref)
+        is_new, had_cells = entry is None or entry.unit is None, entry is not None and entry.step.has_cells
+        has_cells = (is_new or (entry is not None and entry.step is Step.LEAVING)) and self._has_cells(job.ref)
         newest = self._kept(job, entry, earlier)
         self.book.job_seen(job, unit, newest, now, problem, has_cells=has_cells, is_first=is_first)
         entry = self.book.entries.get(job.ref.key)  # none for a job that is over
         self._back.bar(job.ref)
-        if had_cells and entry is not None and not entry.step.has_cells:
+        if had_cells and entry is not None and entry.unit is not None and not entry.step.has_cells:
             self._back.called_back(entry)
         if is_new and unit is not None and entry is not None:
             self._hold_again(entry, unit, has_cells=has_cells)
@@ -309,7 +309,7 @@ class Turns:
             return
         running = running_in(self._tree, self.book, now)
         for key, quota in drained(usage_of(self._tree, self.book), running).items():
-            self._back.reclaim(key, f"{quota}, which was lowered", loses_turn=True)
+            self._back.reclaim(key, f"others, as quota {quota} was lowered below its use", loses_turn=True)
 
     def _hold_again(self, entry: JobRecord, unit: Unit, *, has_cells: bool) -> None:
         """Pods of a job that an earlier term let go run at the priority of then, and those to come get cells."""

@@ -374,6 +374,16 @@ def test_a_job_that_becomes_no_unit_leaves_its_queue(step: Job, told: str) -> No
     assert case.told.names[-1] == told
 
 
+@pytest.mark.parametrize(("now", "step"), [(5.0, Step.STARTING), (11.0, Step.LEAVING)])
+def test_a_job_that_is_a_unit_again_goes_on_as_its_state_says_and_not_with_the_step_of_then(
+    now: float, step: Step
+) -> None:
+    case = Case(start_s=10.0).running()
+    case.seen(LET_GO, unit=None)
+    case.seen(LET_GO, now=now)
+    assert case.step is step
+
+
 def test_a_place_that_is_kept_is_written_alone() -> None:
     case = Case()
     case.seen(HELD)
