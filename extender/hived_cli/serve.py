@@ -207,7 +207,7 @@ def _serve_embedded(options: ServeOptions, config: Path, syncing: "NodeSyncing |
         stop=stop,
         has_webhook=options.webhook,
         syncing=syncing,
-        on_answering=_introduce,
+        on_answering=introduce,
     ) as running:
         if not stop.is_set():
             click.echo(f"Ready after {time.monotonic() - began:.0f} s: pods are scheduled from now on.")
@@ -225,8 +225,11 @@ def _serve_until(stop: threading.Event, extender: Extender) -> None:
             is_settled = True
 
 
-def _introduce(running: "Embedded") -> None:
+def introduce(running: "Embedded") -> None:
+    """Say where a cluster answers, and what to try. A job that is submitted waits in no queue, so it is applied there."""
     kubeconfig, extender_url = running.cluster.kubeconfig, running.extender.url
+    has_queues = running.extender.queues.queueing.is_enabled
+    begin = "kubectl apply -f job.yaml\n  hived get queue --jobs" if has_queues else "hived submit job.yaml"
     click.echo(f"""\
 An embedded cluster is running. Pods that are created now wait until hived is ready, a few seconds.
 
@@ -239,7 +242,7 @@ Try, in another terminal:
 
   export KUBECONFIG={kubeconfig} HIVED_SERVER={extender_url}
   kubectl get nodes
-  hived submit job.yaml
+  {begin}
   kubectl get pods -A --watch
   kubectl cordon NODE
   hived get cluster

@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hived_cli import main
+from hived_cli.serve import introduce
 from hived_extender.job_kinds.job import JobName
 from hived_extender.queues.kept import STATE
 from tests.expecting import expect_soon
@@ -70,8 +71,22 @@ def test_the_jobs_of_a_queue_are_in_their_order_with_reasons(jobs: Jobs) -> None
 def test_jobs_of_all_queues_have_those_with_mistakes_among_them(jobs: Jobs) -> None:
     items = json.loads(hived(jobs, "get", "queue", "--jobs", "-o", "json").output)["items"]
     (wrong,) = [item for item in items if item["name"] == "Job/default/wrong"]
-    assert (wrong["state"], wrong["position"]) == ("Refused", 0)
+    assert (wrong["state"], wrong["position"], wrong["user"]) == ("Refused", 0, "default")
     assert "set it to a virtual cluster: a, b" in wrong["reason"]
+
+
+def test_a_job_with_a_mistake_has_no_numbers_that_are_not_known(jobs: Jobs) -> None:
+    (wrong,) = [row for row in rows(hived(jobs, "get", "queue", "--jobs", "-o", "wide")) if "wrong" in row[1]]
+    assert wrong[:7] == ["-", "Job/default/wrong", "-", "-", "-", "default", "Refused"]
+
+
+def test_jobs_of_an_embedded_cluster_with_queues_are_made_so_that_they_wait(
+    jobs: Jobs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    introduce(jobs.running)
+    said = capsys.readouterr().out
+    assert "\n  kubectl apply -f job.yaml\n  hived get queue --jobs\n" in said
+    assert "hived submit" not in said
 
 
 def test_a_job_is_moved_to_the_front_and_back_and_before_another_one(jobs: Jobs) -> None:

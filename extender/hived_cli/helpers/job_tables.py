@@ -23,7 +23,7 @@ def job_table(jobs: Sequence[Job], now: datetime, *, title: str = "JOB", is_wide
     """A row for each job. Lines fit the terminal, unless the table `is_wide`: then it has all columns."""
     columns: _Columns = {
         title: lambda job: printable(job.name),
-        "VC": lambda job: printable(job.vc),
+        "VC": lambda job: printable(job.vc) or UNKNOWN,
         "USER": lambda job: printable(job.user) or UNKNOWN,
         ">PRIORITY": lambda job: priority(job.priority),
         "STATE": state,

@@ -4,7 +4,7 @@ Each question takes the desk's lock, for a walk over the jobs: 50,000 take tenth
 rights meanwhile, so callers say beforehand which namespaces may be named.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
 import msgspec
@@ -16,13 +16,14 @@ from hived_extender.api.waiting import MASKED, When
 from hived_extender.job_kinds.gangs import KIND as GANG
 from hived_extender.job_kinds.job import parts_of
 from hived_extender.job_kinds.kinds import resource_of
+from hived_extender.job_kinds.marks import user_of
 from hived_extender.queues.book import JobRecord, Step
 from hived_extender.queues.counting import QueueCount, count, waits_since
 from hived_extender.queues.desk import QueueDesk
 from hived_extender.queues.reasons import Held, OverQuota, OverUserLimit, Reason, Running
 from hived_extender.queues.records import unit_key
 from hived_extender.queues.turns import Turns
-from hived_extender.queues.words import HELD_LATER, cause_of, sentence, start_of
+from hived_extender.queues.words import HELD_LATER, cause_of, held_by, sentence, start_of
 from hived_extender.service.certificates import asks_of
 from hived_extender.service.held_jobs import Asking
 
@@ -59,7 +60,7 @@ class Wanted(msgspec.Struct, frozen=True):
             return False
         if (self.user or self.namespace or self.prefix) and not _is_seen(entry, seen):
             return False
-        if self.user and (unit is None or unit.user != self.user):
+        if self.user and _user(entry) != self.user:
             return False
         if self.prefix and not any(name.startswith(self.prefix) for name in _names(entry)):
             return False
@@ -124,8 +125,7 @@ class QueueAnswers:
         """The namespaces of all jobs, ascending; none while there are no turns."""
         with self._desk.lock:
             turns = self._desk.turns
-            entries = [] if turns is None else turns.book.entries.values()
-            return sorted({entry.job.ref.namespace for entry in entries})
+            return sorted({entry.job.ref.namespace for entry in _listed(turns)})
 
     def jobs(self, queue: str = "", seen: Seen = None) -> list[QueuedJob]:
         """The jobs of a queue, or of all: those that wait in their order, then the others. UserError (404).
@@ -154,12 +154,10 @@ class QueueAnswers:
         """A job by its name, of the namespaces `seen`; None if it is in no queue."""
         with self._desk.lock:
             turns = self._desk.turns
-            if turns is None:
+            entry = next((one for one in _listed(turns) if name in _names(one) and _is_seen(one, seen)), None)
+            if turns is None or entry is None:
                 return None
-            entries = turns.book.entries.values()
-            entry = next((one for one in entries if name in _names(one) and _is_seen(one, seen)), None)
-            position = turns.queues.position(entry.key) if entry is not None else None
-            return None if entry is None else self._job(turns, entry, position or 0, seen, turns.going_over())
+            return self._job(turns, entry, turns.queues.position(entry.key) or 0, seen, turns.going_over())
 
     def named(self, name: str, seen: Seen) -> str:
         """The full name of the one job that is called so, of the namespaces `seen`. Raises UserError (404, 409)."""
@@ -175,8 +173,7 @@ class QueueAnswers:
         """A job that waits, as the live cluster would be asked for its cells; None if none waits of this name."""
         with self._desk.lock:
             turns = self._desk.turns
-            entries = turns.book.entries.values() if turns is not None else ()
-            entry = next((one for one in entries if name in _names(one) and _is_seen(one, seen)), None)
+            entry = next((one for one in _listed(turns) if name in _names(one) and _is_seen(one, seen)), None)
             if turns is None or entry is None or entry.step is not Step.WAITING:
                 return None
             unit, queues = entry.unit, turns.queues
@@ -240,8 +237,10 @@ class QueueAnswers:
     ) -> QueuedJob:
         """`over` has the jobs that are above a quota that was lowered, with the quota."""
         unit, reason = entry.unit, turns.queues.why(entry.key, position)
-        is_held = entry.kept.is_held or turns.is_inactive(entry.job.ref)
+        by_unit = "/".join(unit_key(entry.job.ref)) if turns.is_inactive(entry.job.ref) else ""
+        is_held = entry.kept.is_held or by_unit
         held = HELD_LATER if is_held and entry.step is not Step.WAITING else ""
+        why = held_by(by_unit, is_held=entry.kept.is_held) if isinstance(reason, Held) else None
         above = f"; above quota {over[entry.key]}, which was lowered" if over and entry.key in over else ""
         return QueuedJob(
             name=str(entry.job.ref),
@@ -249,12 +248,12 @@ class QueueAnswers:
             namespace=entry.job.ref.namespace,
             queue=unit.queue if unit is not None else "",
             vc=unit.vc if unit is not None else "",
-            user=unit.user if unit is not None else "",
+            user=_user(entry),
             priority=unit.priority if unit is not None else 0,
             position=position,
             state=_state(entry, reason),
             since=waits_since(entry) if entry.step is Step.WAITING else entry.since_s,
-            reason=entry.problem or sentence(reason, namer(turns, seen)) + above + held,
+            reason=entry.problem or (why or sentence(reason, namer(turns, seen))) + above + held,
             gpus=unit.leaf_count if unit is not None else 0,
             asks=asks_of([PodRequest("", "", "", unit.spec)], unit.spec.leaf_cell_type) if unit is not None else "",
             cause=("invalid" if unit is None else cause_of(reason)) or "",
@@ -262,9 +261,15 @@ class QueueAnswers:
         )
 
 
+def _listed(turns: Turns | None) -> Iterator[JobRecord]:
+    """The jobs that are in a queue, or would be but for a problem. A job that was taken out of its queue is neither."""
+    entries = () if turns is None else turns.book.entries.values()
+    return (entry for entry in entries if entry.unit is not None or entry.problem)
+
+
 def _find(turns: Turns, name: str, seen: Seen) -> JobRecord:
     """The one job of this name, of the namespaces `seen`. Raises UserError (404, 409)."""
-    entries = [entry for entry in turns.book.entries.values() if _is_seen(entry, seen)]
+    entries = [entry for entry in _listed(turns) if _is_seen(entry, seen)]
     found = [entry for entry in entries if name in _names(entry)]
     if len(found) == 1:
         return found[0]
@@ -290,7 +295,7 @@ def _placed(turns: Turns, queue: str) -> list[tuple[JobRecord, int]]:
     found: list[tuple[JobRecord, int]] = []
     for name in [queue] if queue else names:
         found += [(entries[key], place) for place, key in enumerate(turns.queues.order(name), 1)]
-    for entry in entries.values():
+    for entry in _listed(turns):
         is_asked = not queue or (entry.unit is not None and entry.unit.queue == queue)
         if is_asked and (entry.step is not Step.WAITING or entry.unit is None):
             found.append((entry, 0))
@@ -315,6 +320,11 @@ def _state(entry: JobRecord, reason: Reason | None) -> str:
     is_borrowed = entry.step is Step.RUNNING and entry.kept.is_borrowed
     is_due = isinstance(reason, Running) and reason.is_due
     return "Borrowed" if is_borrowed and not is_due else _STATES[entry.step]
+
+
+def _user(entry: JobRecord) -> str:
+    job = entry.job
+    return entry.unit.user if entry.unit else user_of(job.labels, job.annotations, job.ref.namespace)
 
 
 def _names(entry: JobRecord) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import chain, islice
+from typing import Literal
 
 import numpy as np
 
@@ -157,9 +158,17 @@ def _not_due(table: Table, entry: Entry, now: float, count: int) -> Reason:
     reservation = table.refusals(unit.vc).reservation
     if reservation is None or reservation.key != unit.key:
         is_blocked = rules.policy is Policy.BLOCK and count > 0
-        return NotItsTurn(count, is_blocked=is_blocked, borrowing=borrowing)
+        return NotItsTurn(count, is_blocked=is_blocked, behind=_behind(table, entry), borrowing=borrowing)
     start = reservation.start if reservation.start.is_sure else _estimated(table, unit.vc, reservation, now)
     return NotItsTurn(count, start.at_s, start.certainty, is_first=True, late_s=start.late_s, borrowing=borrowing)
+
+
+def _behind(table: Table, entry: Entry) -> Literal["", "cells", "quota"]:
+    """Which first unit keeps this one from going past, in its own schedule?"""
+    refusals = table.refusals(entry.unit.vc)
+    if entry.unit.queue in refusals.awaits_quota:
+        return "quota"
+    return "cells" if refusals.reservation is not None and entry.kind in refusals.reservation.passed else ""
 
 
 def _estimated(table: Table, vc: str, reservation: Reservation, now: float) -> Expected:

@@ -112,9 +112,9 @@ class OwnTurn:
         line = table.own_lines.get(vc)
         if line is None:
             return
+        refusals.awaits_quota.clear()
         first: Reservation | None = None
-        closed: dict[str, None] = {}
-        depth: dict[str, int] = {}
+        closed, depth = dict[str, None](), dict[str, int]()
         walk = Walk(line, table.own_rank)
         for key in walk:
             if self._is_enough:  # the next walk finds at once that all these are refused
@@ -129,7 +129,8 @@ class OwnTurn:
                 continue
             if not own_limits.is_promised(table, entry, refusals):
                 if rules.policy in KEEPS_ORDER and own_limits.awaits_quota(table, entry, refusals):
-                    closed[entry.unit.queue] = None  # small ones would use up whatever comes free for it
+                    # small ones would use up whatever comes free for it
+                    closed[entry.unit.queue] = refusals.awaits_quota[entry.unit.queue] = None
                 elif entry.impossible:
                     walk.took()
                 continue

@@ -1,5 +1,7 @@
 """Why a unit waits, as values; words are made of them where they are shown."""
 
+from typing import Literal
+
 import msgspec
 
 from hived_extender.queues.reservation import Certainty
@@ -78,7 +80,8 @@ class NotItsTurn(Reason, frozen=True, tag="turn"):
     """So many units of its queue are before it. Of the first that does not fit, when its start is reserved.
 
     `start_s` is None if that is unknown, and `late_s` is the time of 9 of 10 cases of an estimate. `is_blocked`:
-    policy `Block` lets nobody past the first one.
+    policy `Block` lets nobody past the first one. `behind`: it may not go past a first one that has these cells
+    reserved, or that waits for its quota.
     """
 
     before: int
@@ -87,4 +90,5 @@ class NotItsTurn(Reason, frozen=True, tag="turn"):
     is_first: bool = False
     is_blocked: bool = False
     late_s: float | None = None
+    behind: Literal["", "cells", "quota"] = ""
     borrowing: str = ""  # why it does not run ahead on borrowed cells

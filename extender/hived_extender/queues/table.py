@@ -87,6 +87,7 @@ class OwnRefusals:
     never: set[int]  # that would not fit an empty virtual cluster
     possible: set[PodSpec]  # that would
     reservation: Reservation | None = None
+    awaits_quota: dict[str, None] = field(default_factory=dict)  # queues whose first unit waits for that
     is_stale: bool = True  # is there something to be tried?
     is_cut: bool = False  # has the last walk some units left, and does the next one pass all before them at once?
 

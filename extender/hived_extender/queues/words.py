@@ -39,12 +39,12 @@ def sentence(reason: Reason | None, name: Callable[[str], str]) -> str:
         case Leaving(winner=winner):
             return f"its cells go to {name(winner)}" if winner else "it has lost its cells"
         case Held():
-            return "is held: hived release, or active: true in its QueueUnit, lets it take its turn"
+            return held_by("", is_held=True)
         case OverUserLimit(user=user, limit=limit, waits=True):
             plural, verb = ("s", "") if limit != 1 else ("", "s")
-            return f"{user} has {limit} job{plural} that wait{verb} before it, as many as the queue looks at"
+            return f"user {user} has {limit} job{plural} that wait{verb} before it, as many as the queue looks at"
         case OverUserLimit(user=user, limit=limit):
-            return f"{user} runs {limit} job{'s' * (limit != 1)}, as many as the queue allows"
+            return f"user {user} runs {limit} job{'s' * (limit != 1)}, as many as the queue allows"
         case OverQuota(text=text) | Impossible(text=text):
             return text
         case NotPromised(queue=queue, is_preemptible=False):
@@ -67,15 +67,29 @@ def sentence(reason: Reason | None, name: Callable[[str], str]) -> str:
 
 
 def _turn(reason: NotItsTurn) -> str:
-    if reason.is_first or not reason.before:
+    if not reason.is_first and reason.behind == "cells" and not reason.before:
+        text = "is first in its queue"
+    elif reason.is_first or not reason.before:
         text = "is first, and the cells of its virtual cluster are in use"
     else:
         text = f"{_jobs(reason.before)} before it in its queue"
-    if reason.is_blocked:
+    if reason.behind == "cells":
+        text += "; cells that are free are kept for the first job of its virtual cluster"
+    elif reason.behind == "quota":
+        text += "; nobody goes past the first that waits for its quota"
+    elif reason.is_blocked:
         text += "; nobody goes past the first"
     if reason.borrowing:
         text += f"; it cannot borrow either: {_IDLE.get(reason.borrowing, reason.borrowing)}"
     return text
+
+
+def held_by(unit: str, *, is_held: bool) -> str:
+    """Why a job is held, and what lets it go: by `hived hold` if it `is_held`, by its QueueUnit if `unit` is a name."""
+    if not unit:
+        return "is held: hived release lets it take its turn"
+    then = ", and then hived release," if is_held else ""
+    return f"is held, as QueueUnit {unit} says active: false: active: true there{then} lets it take its turn"
 
 
 HELD_LATER = "; is held once it waits again"

@@ -4,6 +4,7 @@ Every mistake is told at once, with its place in the object. Anybody who may wri
 depth and number are bounded.
 """
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from itertools import islice
@@ -134,8 +135,7 @@ class _Reader:
             amount = quantity(given)
             if amount is None:
                 self.note(f"{place}.{name}", f"found {_shown(given)}", "a quantity of at least 0, such as 8 or 64Gi")
-            else:
-                found[name] = amount
+            found[name] = math.nan if amount is None else amount  # that is neither more nor less, so it is told once
         return found
 
     def _lend_limit(self, attributes: Object, place: str, least: Amounts) -> Amounts:
@@ -177,7 +177,8 @@ class _Reader:
 
     def _check_root(self, least: Amounts, most: Amounts, place: str) -> None:
         for name in sorted(least.keys() | most.keys()):
-            if least.get(name) != most.get(name):
+            is_known = not math.isnan(least.get(name, 0.0) + most.get(name, 0.0))
+            if is_known and least.get(name) != most.get(name):
                 found = f"min {name} is {_amount(least.get(name))} and max {_amount(most.get(name))}"
                 self.note(place, found, "the same in min and max of the root")
 

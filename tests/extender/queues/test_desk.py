@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from hived_extender.api.queues import QueueArgs
 from hived_extender.queues.kept import STATE
 from hived_extender.queues.tree_warnings import tree_warnings
 from hived_extender.quotas.reading import read_tree
@@ -252,6 +253,14 @@ def test_a_quota_that_is_lowered_calls_the_newest_borrower_back(jobs: Jobs) -> N
     jobs.kube.patch(f"{TREES}/elasticquotatree", {"spec": shared_tree(8)["spec"]})
     jobs.expect(lambda: jobs.waits("more"))
     assert jobs.runs("own")
+    lowered = "its cells go to others, as quota root/team was lowered below its use; it waits again in queue root/team"
+    jobs.expect(lambda: lowered in messages(jobs, "more"))
+
+
+def messages(jobs: Jobs, name: str) -> list[str]:
+    """The messages of events at a job."""
+    events = jobs.kube.get("/api/v1/namespaces/default/events")["items"]
+    return [each["message"] for each in events if each["involvedObject"]["name"] == name]
 
 
 def two_halves(jobs: Jobs, policy: str) -> None:
@@ -324,6 +333,30 @@ def test_a_job_in_no_queue_is_forgotten_once_it_is_deleted(jobs: Jobs) -> None:
     jobs.expect(lambda: jobs.state("wrong") == "Refused")
     jobs.delete("wrong")
     jobs.expect(lambda: jobs.state("wrong") == "")
+
+
+def test_a_job_that_is_taken_out_of_its_queue_is_listed_no_more(jobs: Jobs) -> None:
+    jobs.create("runs", "b")
+    jobs.expect(lambda: jobs.runs("runs"))
+    jobs.create("waits", "b")
+    jobs.expect(lambda: jobs.state("waits") == "Waiting")
+    off = {"metadata": {"annotations": {f"{PREFIX}queue": "off"}}}
+    for name in ("runs", "waits"):
+        jobs.kube.patch(f"{JOBS}/{name}", off)
+    jobs.expect(lambda: jobs.is_let_go("waits"), lambda: jobs.inspector.queued_jobs("").items == [])
+    assert (jobs.state("runs"), jobs.state("waits")) == ("", "")
+
+
+def test_a_job_without_pods_waits_in_no_queue_and_has_its_cells_again_with_pods(jobs: Jobs) -> None:
+    jobs.create("empty", "b")
+    jobs.expect(lambda: jobs.runs("empty"))
+    jobs.kube.patch(f"{JOBS}/empty", {"spec": {"parallelism": 0}})
+    jobs.expect(lambda: jobs.state("empty") == "")
+    jobs.create("later", "b")
+    jobs.kube.patch(f"{JOBS}/empty", {"spec": {"parallelism": 1}})
+    jobs.expect(lambda: jobs.state("empty") == "Running", lambda: jobs.state("later") == "Waiting")
+    assert [job.position for job in jobs.inspector.queued_jobs("b").items] == [1, 0]
+    assert (jobs.runs("empty"), job_events(jobs, "empty")) == (True, ["Dequeued", "Enqueued"])
 
 
 def test_a_job_that_can_never_run_is_told_so_in_an_event_when_it_is_first(jobs: Jobs) -> None:
@@ -436,12 +469,18 @@ def test_an_inactive_unit_waits_until_it_is_active_again(jobs: Jobs) -> None:
     jobs.expect(lambda: jobs.phase("second") == "Enqueued")
     jobs.kube.patch(f"{UNITS}/second", {"spec": {"active": False}})
     jobs.expect(lambda: jobs.state("second") == "Held")
+    by_unit = "is held, as QueueUnit default/second says active: false: active: true there"
+    assert jobs.reason("second") == f"{by_unit} lets it take its turn"
+    jobs.inspector.change_queue(QueueArgs("second", "hold"))
+    assert jobs.reason("second") == f"{by_unit}, and then hived release, lets it take its turn"
     jobs.create("third", "b")
     jobs.delete("first")
     jobs.expect(lambda: jobs.runs("third"))
     assert jobs.waits("second")
     jobs.delete("third")
     jobs.kube.patch(f"{UNITS}/second", {"spec": {"active": True}})
+    jobs.expect(lambda: jobs.reason("second") == "is held: hived release lets it take its turn")
+    jobs.inspector.change_queue(QueueArgs("second", "release"))
     jobs.expect(lambda: jobs.runs("second"))
 
 

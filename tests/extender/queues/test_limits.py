@@ -79,7 +79,7 @@ def test_a_user_runs_no_more_jobs_than_the_queue_allows(tmp_path: Path) -> None:
         jobs.create("other", "b", **of("bob"))
         jobs.expect(lambda: jobs.runs("other"), lambda: jobs.phase("two") == "Enqueued")
         assert jobs.waits("two")
-        assert reason(jobs, "two") == "ann runs 1 job, as many as the queue allows"
+        assert reason(jobs, "two") == "user ann runs 1 job, as many as the queue allows"
         jobs.delete("one")
         jobs.expect(lambda: jobs.runs("two"))
 
@@ -91,7 +91,7 @@ def test_a_user_has_no_more_jobs_in_line_than_the_queue_looks_at(tmp_path: Path)
         for name, user in (("first", "ann"), ("second", "ann"), ("third", "bob")):
             jobs.create(name, "b", **of(user))
             jobs.expect(partial(is_enqueued, jobs, name))
-        assert reason(jobs, "second") == "ann has 1 job that waits before it, as many as the queue looks at"
+        assert reason(jobs, "second") == "user ann has 1 job that waits before it, as many as the queue looks at"
         jobs.delete("runs")
         jobs.expect(lambda: jobs.runs("first"))
         jobs.delete("first")

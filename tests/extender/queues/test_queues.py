@@ -27,6 +27,7 @@ from hived_extender.queues.reasons import (
 from hived_extender.queues.reservation import Certainty, Learned
 from hived_extender.queues.room import Ask, Pending
 from hived_extender.queues.units import Start, Unit
+from hived_extender.queues.words import sentence
 from hived_extender.quotas.tree import Quota, QuotaTree
 from tests.extender.queues.live import Live
 from tests.extender.queues.small import SPEC, Desk, unit
@@ -77,6 +78,7 @@ def test_a_small_job_does_not_go_past_a_gang_onto_the_cells_reserved_for_it() ->
     reason = desk.queues.why("gang")
     assert isinstance(reason, NotItsTurn)
     assert reason.is_first
+    assert desk.queues.why("small") == NotItsTurn(1, behind="cells")
 
 
 def test_a_small_job_goes_past_if_by_its_limit_it_ends_before_the_reserved_start() -> None:
@@ -370,6 +372,13 @@ def test_a_unit_that_leaves_for_nobody_is_taken_off_its_queues_share_once() -> N
     assert desk.queues.shares() == before
 
 
+def test_a_job_that_was_over_and_is_there_again_has_a_turn_though_its_own_schedule_is_to_play_it() -> None:
+    desk = Desk(borrows=True)
+    assert desk.come(unit("first"), unit("ahead", at=1)) == ["first", "ahead"]
+    desk.end("ahead", 2.0)
+    assert desk.come(unit("ahead", at=1)) == ["ahead"]
+
+
 def test_a_job_that_is_larger_than_its_virtual_cluster_keeps_nobody_from_going_past() -> None:
     desk = Desk()
     assert desk.come(unit("never", pods=2), unit("later", at=1)) == ["later"]
@@ -488,6 +497,7 @@ def test_small_jobs_do_not_use_up_the_quota_that_a_gang_waits_for(policy: Policy
     never = replace(job("never", 0.5, 8.0), spec=unit("never", "C", pods=3).spec)
     desk.come(job("first", 0, 4.0), never, job("gang", 1, 8.0), job("small", 2, 4.0))
     assert (desk.queues.due("small") is not None) is goes_past
+    assert goes_past or "past the first that waits for its quota" in sentence(desk.queues.why("small"), str)
     assert ("gang" in desk.end("first", 5.0)) is not goes_past  # nor does one that never fits keep it waiting
 
 

@@ -113,6 +113,23 @@ def test_the_root_has_one_min_and_max() -> None:
         read_tree({"spec": {"root": quota("root", {GPU: 8}, {GPU: 9})}})
 
 
+@pytest.mark.parametrize(
+    ("root", "child"),
+    [
+        (quota("root", {GPU: -1}, {GPU: 8}), quota("a", {GPU: 8})),
+        (quota("root", {GPU: 8}, {GPU: -1}), quota("a", {GPU: 8})),
+        (quota("root", {GPU: 8}, {GPU: 8}), quota("a", {GPU: -1}, attributes={LEND_LIMIT: f'{{"{GPU}": 4}}'})),
+    ],
+)
+def test_an_amount_that_is_none_is_told_once_and_compared_with_no_other(
+    root: dict[str, Any], child: dict[str, Any]
+) -> None:
+    with pytest.raises(UserError) as refusal:
+        read_tree({"spec": {"root": {**root, "children": [child]}}})
+    (line,) = refusal.value.message.splitlines()
+    assert "found -1; expected a quantity of at least 0" in line
+
+
 def test_every_mistake_is_told_at_once() -> None:
     text = refused(quota("a", {GPU: 9}, {GPU: 8}), quota("a", {GPU: "many"}))
     assert len(text.splitlines()) == 3
