@@ -226,7 +226,7 @@ def _serve_until(stop: threading.Event, extender: Extender) -> None:
 
 
 def introduce(running: "Embedded") -> None:
-    """Say where a cluster answers, and what to try. A job that is submitted waits in no queue, so it is applied there."""
+    """Say where a cluster answers, and what to try: jobs that wait where there are queues."""
     kubeconfig, extender_url = running.cluster.kubeconfig, running.extender.url
     has_queues = running.extender.queues.queueing.is_enabled
     begin = "kubectl apply -f job.yaml\n  hived get queue --jobs" if has_queues else "hived submit job.yaml"

@@ -78,8 +78,7 @@ class Queues(Questions):
 
     def arrived(self, unit: Unit, memo: Memo | None = None) -> None:
         """A unit waits, or goes on as `memo` has it from earlier queues."""
-        table = self._table
-        known = table.entries.get(unit.key)
+        table, known = self._table, self._table.entries.get(unit.key)
         if known is not None and known.ran_s is not None:
             self._forget(known)  # it was over, and is there again
         elif known is not None:
@@ -222,10 +221,10 @@ class Queues(Questions):
         return moved
 
     def _forget(self, entry: Entry) -> None:
-        table, key = self._table, entry.unit.key
+        table = self._table
         if entry.run is not None:
             table.stopped(entry)
-        self._own.end(key, is_played=False)
+        self._own.end(entry.unit.key, is_played=False)
         played.forget(table, entry)
         table.freed()
         count_waiting(table, entry)
