@@ -33,6 +33,9 @@ Seen = Collection[str] | None
 AT_ONCE = 5000
 """Jobs that are described before a turn may be taken: a tenth of a second."""
 
+WRITE_S = 10.0
+"""So long a change waits until it is written. The client waits for longer."""
+
 CLOSE_COUNT = 3
 MOST_NAMED = 8
 MOST_COMPARED = 5000
@@ -201,7 +204,8 @@ class QueueAnswers:
     def act(self, args: QueueArgs, seen: Seen = None) -> QueuedJob:
         """Hold a job, release it, or give it another place; jobs outside of `seen` are unknown here.
 
-        Raises UserError (404, 409).
+        Answers once that is written onto the job, so that it outlives this process. Raises UserError (404, 409), and
+        503 if it counts, but is not written yet.
         """
         with self._desk.lock:
             turns = self._turns()
@@ -222,8 +226,25 @@ class QueueAnswers:
                 turns.queues.held(entry.key, is_held)
                 turns.book.keep(entry.key, is_held=is_held)
             found = self._job(turns, entry, turns.queues.position(entry.key) or 0, seen)
-        self._desk.wake()
+            self._desk.wake()
+            self._wait_until_written(turns, entry)
         return found
+
+    def _wait_until_written(self, turns: Turns, entry: JobRecord) -> None:
+        """With the lock of the desk, which is given back meanwhile. Raises UserError (503)."""
+
+        def is_known() -> bool:
+            is_left = self._desk.turns is not turns or turns.book.entries.get(entry.key) is not entry
+            return is_left or entry.is_written or (bool(entry.refusal) and entry.written is None)
+
+        entry.refusal = ""
+        if not self._desk.lock.wait_for(is_known, WRITE_S) or not entry.is_written:
+            why = entry.refusal or "the API server has not answered, or another replica leads"
+            raise UserError(
+                f"{entry.job.ref}: this counts, but is not written onto it yet, and lost if hived ends before: {why}. "
+                "It is tried again; hived get queue shows whether it still counts",
+                503,
+            )
 
     def _turns(self) -> Turns:
         if self._desk.turns is None:

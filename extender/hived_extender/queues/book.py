@@ -90,7 +90,12 @@ class JobRecord(msgspec.Struct):
     @property
     def is_held(self) -> bool:
         """Is its object suspended, by all that was written onto it?"""
-        return self.job.state is JobState.HELD and self.wanted is None and self.written is None
+        return self.job.state is JobState.HELD and self.is_written
+
+    @property
+    def is_written(self) -> bool:
+        """Is all of its state on its object?"""
+        return self.wanted is None and self.written is None
 
     @property
     def key(self) -> str:

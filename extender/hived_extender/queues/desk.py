@@ -66,8 +66,8 @@ EVENTS = 20
 class QueueDesk:
     """See the module; from `start` to `stop`. `look` may be called by tests in place of the thread.
 
-    `turns` are those of the present term, None while there are none; `lock` is held while they change. `outside` are
-    the claims of guaranteed work of no queue that others leave for, by key; under the lock, too.
+    `turns` are those of the present term, None while there are none. `lock` is held while they change, then notified.
+    `outside` are the claims of guaranteed work of no queue that others leave for, by key; under the lock, too.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class QueueDesk:
         self._warnings: list[str] = []
         self.turns: Turns | None = None
         self.outside: dict[str, Claimed] = {}
-        self.lock = threading.Lock()
+        self.lock = threading.Condition(threading.Lock())
         self.jobs = WatchedJobs(self._read_need, self._wake.set, self._made_by)
         self.gangs = WatchedGangs(self.jobs, self._wake.set, clock)
         service.follow_pods(self.gangs)
@@ -173,8 +173,8 @@ class QueueDesk:
                 self._under_way += 1
                 self._caller.call(action, self._may_write)
             turns.record()
-            is_cut = turns.queues.is_cut
-        return 0.0 if is_cut else LOOK_S
+            self.lock.notify_all()
+        return 0.0 if turns.queues.is_cut else LOOK_S
 
     def _publish(self) -> None:
         """Write objects of queues, at the pace of the API server, which holds up no turn."""
@@ -240,6 +240,7 @@ class QueueDesk:
                 if self._service.is_ready:
                     self.turns.leave_off()
                 self._term = self.turns = None
+                self.lock.notify_all()
             self.publisher.forget_all()
 
     def _let_all_go(self) -> None:

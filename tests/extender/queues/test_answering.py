@@ -4,13 +4,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from hived_extender.api.queues import QueuedJob
+from hived.errors import UserError
+from hived_extender.api.queues import QueueArgs, QueuedJob
 from hived_extender.api.waiting import MASKED, When
 from hived_extender.insight.durations import LEAST_ENDS, Ended
 from hived_extender.pods.progress import read_time
 from hived_extender.queues.answering import QueueAnswers, Wanted, namer
 from hived_extender.queues.reasons import Leaving
 from hived_extender.queues.words import sentence
+from hived_lab.embedded.apiserver.validation import MAX_ANNOTATION_BYTES
 from tests.extender.queues.embedded_jobs import Jobs, jobs_on
 
 
@@ -68,6 +70,16 @@ def test_a_reason_keeps_words_that_are_no_job(jobs: Jobs) -> None:
 def test_a_job_of_a_namespace_that_is_not_seen_is_not_found(answers: QueueAnswers) -> None:
     assert answers.job("second", frozenset({"other"})) is None
     assert answers.job("second", frozenset({"default"})) == answers.job("Job/default/second")
+
+
+def test_a_change_that_the_job_has_no_room_for_is_no_success(jobs: Jobs, answers: QueueAnswers) -> None:
+    jobs.create("full", "b", annotations={"notes": "x" * (MAX_ANNOTATION_BYTES - len("notes"))})
+    jobs.expect(lambda: answers.job("full") is not None)
+    for args in (QueueArgs("full", "hold"), QueueArgs("full", "move", "front")):
+        with pytest.raises(UserError, match=r"is not written onto it yet, .*Too long"):
+            answers.act(args)
+    jobs.delete("full")
+    jobs.expect(lambda: answers.job("full") is None)
 
 
 def test_a_part_of_the_jobs_is_that_part_of_all(answers: QueueAnswers) -> None:

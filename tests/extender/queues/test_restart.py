@@ -54,9 +54,9 @@ def test_a_new_service_goes_on_with_the_order_and_the_runs_of_an_earlier_one(tmp
             jobs.expect(lambda: len(places(jobs)) == 4)
             jobs.inspector.change_queue(QueueArgs("z", "move", "front"))
             jobs.inspector.change_queue(QueueArgs("x", "hold"))
+            assert ("place" in kept(kube, "z"), "is_held" in kept(kube, "x")) == (True, True)
             expected = [("z", "Waiting"), ("x", "Held"), ("y", "Waiting"), ("runs", "Running")]
             jobs.expect(lambda: places(jobs) == expected)
-            jobs.expect(lambda: "place" in kept(kube, "z"), lambda: "is_held" in kept(kube, "x"))
             uids = [pod["metadata"]["uid"] for pod in kube.get(PODS)["items"]]
         with service(file, cluster, kube) as jobs:
             desk = jobs.running.extender.queues
