@@ -33,8 +33,8 @@ class Runner:
         self._inspector = Inspector(cluster.url)
         self._client = ConfigClient(self._inspector)
 
-    def expect_as_planned(self, name: str, case: Case) -> None:
-        """Run the case, and compare everything with its expectations."""
+    def expect_as_planned(self, name: str, case: Case) -> str:
+        """Run the case, and compare everything with its expectations. Returns the configuration in force at its end."""
         self._reset()
         self._submit(self.base.jobs | case.jobs)
         began = self._look()
@@ -44,12 +44,12 @@ class Runner:
 
         text = self.base.changed(case)
         after = self._change(text, case, began, merged_view(self.base.waiting, case.waiting))
-        if after is None:
-            return
-        restarted = self._restart(case, after)
-        if case.back is not None:
-            waiting = merged_view(self.base.waiting, case.back.waiting)
-            self._change(self.base.text, case.back, restarted, waiting)
+        if after is not None:
+            restarted = self._restart(case, after)
+            if case.back is not None:
+                waiting = merged_view(self.base.waiting, case.back.waiting)
+                self._change(self.base.text, case.back, restarted, waiting)
+        return self._client.current().text
 
     # The beginning
 

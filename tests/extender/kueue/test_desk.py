@@ -25,7 +25,8 @@ def test_a_mistake_is_rejected_with_the_words_that_pods_get(kueue: KueueByHand) 
     kueue.declare()
     kueue.queue("job-odd", pod_set(made_of=template(virtual_cluster="nobody")))
     kueue.reserve("job-odd")
-    kueue.expect("job-odd", "Rejected", "set it to a virtual cluster: ")
+    found = kueue.expect("job-odd", "Rejected", "set it to a virtual cluster: ")
+    assert found["message"].startswith("pod set main: hivedscheduler.microsoft.com/virtual-cluster is 'nobody'")
 
 
 def test_nothing_is_written_before_there_is_quota(kueue: KueueByHand) -> None:

@@ -132,6 +132,7 @@ def test_the_end_of_a_workload_gives_the_cells_back(kueue: KueueByHand, end: str
     held(kueue, "job-train")
     getattr(kueue, end)("job-train")
     held(kueue, "job-next")
+    assert len(nodes(kueue, kueue.start("job-next"))) == 2
 
 
 def test_a_workload_that_comes_back_after_an_eviction_gets_cells_again(kueue: KueueByHand) -> None:
@@ -149,15 +150,17 @@ def test_one_without_room_waits_until_there_is_some(kueue: KueueByHand) -> None:
     kueue.queue("job-second")
     kueue.reserve("job-second")
     kueue.expect("job-second", "Pending", "research has 2 of 2 in use")
+    assert "podSetUpdates" not in kueue.check("job-second")
     kueue.finish("job-first")
-    kueue.expect("job-second", "Ready")
+    assert "podSetUpdates" in kueue.expect("job-second", "Ready")
 
 
 def test_one_that_can_never_run_is_rejected(kueue: KueueByHand) -> None:
     kueue.declare()
     kueue.queue("job-huge", pod_set(count=3))
     kueue.reserve("job-huge")
-    kueue.expect("job-huge", "Rejected", "it can never run: research has 2 in all")
+    found = kueue.expect("job-huge", "Rejected", "it can never run: research has 2 in all")
+    assert "podSetUpdates" not in found
 
 
 def test_opportunistic_pods_leave_for_a_gang_with_a_guarantee(kueue: KueueByHand) -> None:
