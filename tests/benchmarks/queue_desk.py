@@ -5,11 +5,10 @@
 Prints CPU of a look without news, of one after an arrival, and of the answer about all jobs. Nothing is written.
 """
 
-import argparse
 import statistics
 import threading
 import time
-from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -28,23 +27,17 @@ from hived_extender.queues.publishing import Publisher
 from hived_extender.queues.queue_objects import QueueObjects
 from hived_extender.queues.turns import Shared, Turns
 from hived_extender.queues.watched import Seen
-from hived_extender.service.preemptions import PreemptionPolicy
-from hived_extender.service.service import Service
 from hived_extender.service.writes.telling import COMPONENT
-from tests.benchmarks.queued_jobs import cluster, unit
-from tests.extender.service.by_hand import ByHand
-from tests.extender.service.small_cluster import FakeKube, node
+from tests.benchmarks.queued_jobs import cluster, measure_each, service, timed, unit
+from tests.extender.service.small_cluster import FakeKube
 
 
 class Desk:
     """Turns of a service by hand."""
 
     def __init__(self, node_count: int) -> None:
-        spec = cluster(node_count)
         kube = cast(KubeClient, FakeKube())
-        self.service = Service(spec, kube, run=ByHand, preemption=PreemptionPolicy())
-        self.service.sync_nodes([node(each.address) for rack in spec.physical_cells for each in rack.children])
-        self.service.lead(lambda: True)
+        self.service = service(cluster(node_count))
         self.publisher = Publisher(kube, time.monotonic)
         events = JobEvents(EventRecorder(kube, COMPONENT))
         core = self.service.machine.cache.core
@@ -71,11 +64,8 @@ class Desk:
         self.turns.record()
 
 
-def cpu_ms(act: Callable[[], Any]) -> float:
-    """CPU of this thread."""
-    start = time.thread_time()
-    act()
-    return (time.thread_time() - start) * 1000
+cpu_ms = partial(timed, clock=time.thread_time)
+"""CPU of this thread."""
 
 
 def measure(node_count: int, job_count: int) -> None:
@@ -102,15 +92,5 @@ def measure(node_count: int, job_count: int) -> None:
     )
 
 
-def main() -> None:
-    """Measure each size."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--nodes", type=int, nargs="+", default=[1024])
-    parser.add_argument("--jobs", type=int, default=50_000)
-    given = parser.parse_args()
-    for node_count in given.nodes:
-        measure(node_count, given.jobs)
-
-
 if __name__ == "__main__":
-    main()
+    measure_each(measure, 1024)

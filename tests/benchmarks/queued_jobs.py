@@ -67,15 +67,19 @@ def unit(number: int) -> Unit:
     return Unit(key, vc, spec, float(number))
 
 
+def service(spec: ClusterSpec) -> Service:
+    """One that leads and knows all nodes, without sockets and threads."""
+    made = Service(spec, cast(KubeClient, FakeKube()), run=ByHand, preemption=PreemptionPolicy())
+    made.sync_nodes([node(each.address) for rack in spec.physical_cells for each in rack.children])
+    made.lead(lambda: True)
+    return made
+
+
 class Served:
     """The room that a service has. `longest_ms` is its longest answer since the last turn began."""
 
     def __init__(self, spec: ClusterSpec) -> None:
-        kube = cast(KubeClient, FakeKube())
-        self._service = Service(spec, kube, run=ByHand, preemption=PreemptionPolicy())
-        racks = spec.physical_cells
-        self._service.sync_nodes([node(each.address) for rack in racks for each in rack.children])
-        self._service.lead(lambda: True)
+        self._service = service(spec)
         self._jobs: dict[str, tuple[JobRef, tuple[()]]] = {}
         self._room = LiveRoom(self._service.runner, self._jobs, {})
         self.longest_ms = 0.0
@@ -116,11 +120,11 @@ def show(queues: Queues) -> None:
         queues.order(name)
 
 
-def timed(act: Callable[[], None]) -> float:
-    """Milliseconds."""
-    start = time.perf_counter()
+def timed(act: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> float:
+    """Milliseconds by a clock."""
+    start = clock()
     act()
-    return (time.perf_counter() - start) * 1000
+    return (clock() - start) * 1000
 
 
 def measure(node_count: int, job_count: int) -> None:
@@ -181,16 +185,16 @@ def measure(node_count: int, job_count: int) -> None:
     )
 
 
-def main() -> None:
-    """Measure each size."""
+def measure_each(measure: Callable[[int, int], None], *node_counts: int) -> None:
+    """Measure each size: those of the command line, or these."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--nodes", type=int, nargs="+", default=[1024, 16384])
+    parser.add_argument("--nodes", type=int, nargs="+", default=node_counts)
     parser.add_argument("--jobs", type=int, default=50_000)
     given = parser.parse_args()
-    tune_process()
     for node_count in given.nodes:
         measure(node_count, given.jobs)
 
 
 if __name__ == "__main__":
-    main()
+    tune_process()
+    measure_each(measure, 1024, 16384)

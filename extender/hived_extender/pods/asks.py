@@ -77,10 +77,10 @@ class Ask(msgspec.Struct, frozen=True):
     def spec(self, group: GroupSpec) -> CoreSpec:
         """The request of a pod to the core, as a member of this group."""
         return CoreSpec(
-            virtual_cluster=self.virtual_cluster,
-            priority=self.priority,
-            leaf_cell_count=self.leaf_cell_count,
-            group=group,
+            self.virtual_cluster,
+            self.priority,
+            self.leaf_cell_count,
+            group,
             pinned_cell_id=self.pinned_cell_id,
             leaf_cell_type=self.leaf_cell_type,
             lazy_preemption=self.lazy_preemption,
