@@ -48,6 +48,7 @@ class Checks:
     def __init__(self, history: "History") -> None:
         self._history = history
         self._evictions: dict[tuple[str, str], None] = {}
+        self._news_s = 0.0  # when a job has come or ended last
         self._terms = [Term(history.manner)]
         self.fair = self.compared = 0
 
@@ -63,8 +64,11 @@ class Checks:
     def evicted(self, course: Course) -> None:
         """A job leaves for another one: never twice for the same, and not for one that it has evicted itself.
 
-        That one may be due by now: then it cannot be evicted once more.
+        That one may be due by now: then it cannot be evicted once more. Some are written late: one that was decided
+        before a job came or ended counts no more.
         """
+        if course.kept.since_s < self._news_s:
+            return
         key, uid = course.key, uid_of(course.kept.evicted_for)
         winner = next((each.key for each in self._history.there() if uid_of(each.key) == uid), "")
         if winner:
@@ -76,6 +80,7 @@ class Checks:
     def forget_evictions(self) -> None:
         """A job has come or ended."""
         self._evictions.clear()
+        self._news_s = self._history.now
 
     def after_turn(self, *, is_quiet: bool) -> None:
         """Nobody is lost or stuck, guaranteed work is where its own schedule has it, and shares are fair.
