@@ -58,12 +58,13 @@ class Claims:
         table.claims[key] = Reclaim(ask, tuple(dict.fromkeys((*before, *victims))), leaving, is_asked)
 
     def drop_settled(self) -> None:
-        """Forget claims of units that have cells, are gone, or have lost their turn."""
+        """Forget claims of units that have cells, are gone, have lost their turn, or may not borrow (any more)."""
         table = self._table
         for key, claim in list(table.claims.items()):
             entry = table.entries.get(key)
             is_over = entry is None or not entry.is_waiting or not entry.is_standing
-            if is_over or (not claim.ask.is_borrowed and key not in table.own.runs):
+            unit = claim.ask.unit
+            if is_over or not (table.may_borrow(unit) if claim.ask.is_borrowed else key in table.own.runs):
                 self.drop(key)
 
     def drop(self, key: str) -> None:

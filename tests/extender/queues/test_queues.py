@@ -536,6 +536,29 @@ def test_after_a_restart_a_job_waits_for_those_that_left_for_it_by_its_key_or_it
     assert after.why(due.key) == MakingRoom((leaving,))
 
 
+def test_a_job_that_may_not_borrow_gets_no_borrowed_cells_for_jobs_that_left_for_it_before_a_restart() -> None:
+    desk, due = Desk(borrows=True), unit("due", at=1, is_preemptible=False)
+    runs = [unit(name, "B") for name in ("w", "x", "y", "z")]
+    desk.come(*runs)
+    desk.come(due)
+    (leaving,) = desk.leaving
+    after = Queues(SPEC)
+    after.told_rules(Rules(default=QueueRules(borrows=True)))
+    for each in (*runs, due):
+        after.arrived(each)
+    for each in runs:
+        after.started(each.key, 0.0, is_borrowed=each is not runs[0])
+    after.leaving(leaving, "due")
+    after.arrived(unit("urgent", priority=1, at=2))  # its turn comes first now
+    assert after.turn(2.0, desk.live) == []
+    other = next(each.key for each in runs[1:] if each.key != leaving)
+    for key in (leaving, other):
+        desk.live.release(key)
+    after.evicted(leaving, 3.0)
+    after.ended(other, 3.0)
+    assert [(each.key, each.is_borrowed) for each in after.turn(3.0, desk.live)] == [("urgent", False), (leaving, True)]
+
+
 def test_a_job_that_is_due_waits_for_one_that_leaves_its_cells_as_its_quota_was_lowered() -> None:
     desk = Desk()
     desk.come(unit("c0", "C"), unit("c1", "C"))
