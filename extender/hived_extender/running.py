@@ -41,6 +41,7 @@ from hived_extender.pods.podgroups import Objects
 from hived_extender.pods.proofs import Prover
 from hived_extender.queues.answering import QueueAnswers
 from hived_extender.queues.desk import QueueDesk
+from hived_extender.queues.going import without_queues
 from hived_extender.queues.lender import QueueLender
 from hived_extender.queues.tree_warnings import tree_warnings
 from hived_extender.reconfiguration.configurations import Configurations
@@ -153,6 +154,7 @@ class Extender:
             on_switch=self._taken_up,
             relist=self._relist,
             tell=lambda kind, reason, message: self._tell(origin.store, kind, reason, message),
+            beside=lambda new: without_queues(self.queues, new),
         )
 
     def _make_node_sync(self) -> "NodeSync | None":

@@ -82,14 +82,12 @@ class QueueDesk:
         now: Callable[[], float] = time.time,
     ) -> None:
         """`learned` says how long jobs run; it is asked on any thread, with `lock` held."""
-        self._service, self._now = service, now
+        self._service, self._now, self._clock = service, now, clock
         self._wake, self._is_stopping = threading.Event(), threading.Event()
         self._answers: deque[tuple[Action, str]] = deque()
-        self._under_way = 0
-        self._clock, self._listing_until = clock, 0.0
+        self._under_way, self._listing_until, self._warnings = 0, 0.0, list[str]()
         self._term: object = None
         self._fitted: object = None
-        self._warnings: list[str] = []
         self.turns: Turns | None = None
         self.outside: dict[str, Claimed] = {}
         self.lock = threading.Condition(threading.Lock())
@@ -173,6 +171,7 @@ class QueueDesk:
                 self._under_way += 1
                 self._caller.call(action, self._may_write)
             turns.record()
+            self.publisher.sweep(self._term, lambda: turns.known.with_objects(turns.queues.queues()))
             self.lock.notify_all()
         return 0.0 if turns.queues.is_cut else LOOK_S
 
@@ -251,6 +250,7 @@ class QueueDesk:
             self._under_way -= 1
         if self._under_way or not self._service.is_ready:
             return
+        self.publisher.sweep(self._service.machine.term, lambda: None)
         for action in self._letting_go.due(self.jobs.everything().values(), now, CALLS):
             self._under_way += 1
             self._caller.call(action, self._may_write)

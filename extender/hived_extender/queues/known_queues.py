@@ -24,6 +24,10 @@ class KnownQueues:
         """All names, ascending, and these, which have jobs."""
         return sorted({*self.vcs, *names})
 
+    def with_objects(self, names: Iterable[str]) -> list[str]:
+        """The same and all quotas above leaves."""
+        return self.with_others((*self._quotas, *names))
+
     def guaranteed(self, name: str) -> dict[str, float]:
         """The `min` of a quota; the devices of a virtual cluster's cells."""
         if (quota := self._quotas.get(name)) is not None:

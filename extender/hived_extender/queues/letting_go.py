@@ -5,13 +5,20 @@ A job that its author created suspended stays so, as does one of `hived hold`.
 
 from collections.abc import Iterable
 
-from hived_extender.job_kinds.job import JobState
+from hived_extender.job_kinds.job import Job, JobState
 from hived_extender.job_kinds.marks import is_marked_held
 from hived_extender.kube.refused_writes import Backoff
 from hived_extender.pods.proofs import Prover
 from hived_extender.queues import kept
 from hived_extender.queues.book import Action, Change
+from hived_extender.queues.kept import Kept
 from hived_extender.queues.watched import Seen
+
+
+def is_let_go(job: Job, state: Kept) -> bool:
+    """Is a job that waits let go where queues are off?"""
+    was_called_back = state.since_s > 0 and not state.is_let_go
+    return not state.is_held and (was_called_back or is_marked_held(job.annotations))
 
 
 class LettingGo:
@@ -30,8 +37,7 @@ class LettingGo:
             if job.state is not JobState.HELD or (refused is not None and refused.at_s > now):
                 continue
             state = kept.read(job.annotations, job.ref.uid, self._prover)
-            was_called_back = state.since_s > 0 and not state.is_let_go
-            if not state.is_held and (was_called_back or is_marked_held(job.annotations)):
+            if is_let_go(job, state):
                 found.append(Action(job.ref, Change.LET_GO, state.followed_by(is_let_go=True, since_s=now)))
                 if len(found) == limit:
                     break

@@ -6,7 +6,7 @@ that hived writes is written again. Users' own fields stay: `active` of a unit, 
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -19,6 +19,7 @@ from hived_extender.queues.records import (
     QUEUE_NAMESPACE,
     QueueRecord,
     UnitRecord,
+    is_only_ours,
     missing,
     queue_name,
     queue_object,
@@ -52,10 +53,11 @@ class Publisher:
         self._clock = clock
         self._lock = threading.Lock()
         self._found: dict[ObjectKind, dict[Name, Object]] = {}  # a kind that is not served is not in it
-        self._wanted: dict[tuple[ObjectKind, Name], Record] = {}
+        self._wanted: dict[tuple[ObjectKind, Name], Record | None] = {}  # None: is to go
         self._due: dict[tuple[ObjectKind, Name], float] = {}  # since when, oldest first
         self._last: dict[tuple[ObjectKind, Name], None] = {}
         self._inactive: frozenset[Name] = frozenset()
+        self._swept: object = None
 
     # Facts
 
@@ -63,6 +65,7 @@ class Publisher:
         """See `optional_kinds.Told`."""
         with self._lock:
             self._found[kind] = {_name(item): _kept(item) for item in items}
+            self._swept = None
             if kind == UNITS:
                 self._inactive = frozenset(_name(item) for item in items if _is_inactive(item))
             self._due.update({each: 0.0 for each in self._wanted if each[0] == kind})
@@ -136,6 +139,24 @@ class Publisher:
             for each in (self._wanted, self._due, self._last):
                 each.clear()
 
+    def sweep(self, term: object, paths_of: Callable[[], Collection[str] | None]) -> None:
+        """Have the Queue objects of other queues than `paths_of()` deleted; if that is None all, and all QueueUnits.
+
+        Only objects that hived has made go, and none with words of its users. Once in each term, and when all objects
+        were listed. Cost O(objects).
+        """
+        if self._swept == term:
+            return
+        self._swept, paths = term, paths_of()
+        with self._lock:
+            for kind, items in self._found.items():
+                for name, item in items.items():
+                    annotations = item["metadata"]["annotations"] or {}
+                    is_stale = paths is None or (kind == QUEUES and annotations.get(PATH) not in paths)
+                    if is_stale and is_only_ours(item):
+                        self._wanted[kind, name] = None
+                        self._due.setdefault((kind, name), 0.0)
+
     def write(self, limit: int, may_write: Callable[[], bool]) -> int:
         """Write at most so many objects that are due; returns how many calls were made. Raises nothing."""
         count = 0
@@ -164,10 +185,11 @@ class Publisher:
         kind, (namespace, name) = key
         with self._lock:
             record, found = self._wanted.get(key), self._found.get(kind, {}).get((namespace, name))
-        if record is None:
-            return 0
+            is_stale = key in self._wanted
         collection = f"/apis/{kind.group}/{kind.versions[0]}/namespaces/{quote(namespace, safe='')}/{kind.plural}"
         path, count = f"{collection}/{quote(name, safe='')}", 0
+        if record is None:
+            return self._remove(key, path, found) if is_stale else 0
         if found is None:
             made = queue_object(record) if isinstance(record, QueueRecord) else unit_object(record)
             found, count = self._kube.create(collection, made), 1
@@ -184,6 +206,16 @@ class Publisher:
             is_over = key in self._last and self._wanted.get(key) is record
         if is_over:
             self.forget(record)
+        return count
+
+    def _remove(self, key: tuple[ObjectKind, Name], path: str, found: Object | None) -> int:
+        count = 0
+        if found is not None and is_only_ours(found):
+            self._kube.delete(path, uid=found["metadata"]["uid"])
+            count = 1
+        with self._lock:
+            if self._wanted.get(key) is None:
+                self._wanted.pop(key, None)
         return count
 
     def _again(self, key: tuple[ObjectKind, Name], error: KubeError) -> None:
@@ -214,5 +246,5 @@ def _is_inactive(item: Object) -> bool:
 def _kept(item: Object) -> Object:
     """The parts of an object that are looked at."""
     metadata = item["metadata"]
-    kept = {"uid": metadata.get("uid", ""), "annotations": metadata.get("annotations")}
+    kept = {key: metadata.get(key) for key in ("annotations", "labels")} | {"uid": metadata.get("uid", "")}
     return {"metadata": kept, "spec": item.get("spec"), "status": item.get("status")}

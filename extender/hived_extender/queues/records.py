@@ -12,6 +12,7 @@ import msgspec
 
 from hived_extender.job_kinds.job import JobRef
 from hived_extender.kube.transitions import with_transition
+from hived_extender.queues.queue_objects import MAX_DEPTH
 
 API_VERSION = "scheduling.x-k8s.io/v1alpha1"
 QUEUE_NAMESPACE = "kube-queue"
@@ -72,6 +73,18 @@ class QueueRecord(msgspec.Struct, frozen=True):
     items: Sequence[tuple[str, str, int]] = ()
 
 
+MADE_BY = {"app.kubernetes.io/managed-by": "hived"}
+"""Labels of objects that hived has made."""
+
+
+def is_only_ours(item: Object) -> bool:
+    """Has hived made an object, and has no user changed it?"""
+    metadata, spec = item["metadata"], item.get("spec") or {}
+    annotations = metadata.get("annotations") or {}
+    is_changed = bool(spec) or MAX_DEPTH in annotations if PATH in annotations else spec.get("active") is False
+    return MADE_BY.items() <= (metadata.get("labels") or {}).items() and not is_changed
+
+
 def queue_name(path: str) -> str:
     """The name of the object of a queue: its path with dashes, and a digest, so that no two paths share one."""
     digest = hashlib.sha256(path.encode()).hexdigest()[:_DIGEST_LENGTH]
@@ -105,7 +118,7 @@ def queue_object(record: QueueRecord) -> Object:
     metadata = {
         "name": queue_name(record.path),
         "namespace": QUEUE_NAMESPACE,
-        "labels": {"app.kubernetes.io/managed-by": "hived"},
+        "labels": MADE_BY,
         "annotations": {PATH: record.path},
     }
     return {"apiVersion": API_VERSION, "kind": "Queue", "metadata": metadata, "spec": {}}
@@ -127,7 +140,7 @@ def unit_object(record: UnitRecord) -> Object:
     metadata = {
         "name": unit_name(job),
         "namespace": job.namespace,
-        "labels": {"app.kubernetes.io/managed-by": "hived"},
+        "labels": MADE_BY,
         "ownerReferences": [owner],
     }
     return {"apiVersion": API_VERSION, "kind": "QueueUnit", "metadata": metadata, "spec": unit_spec(record)}

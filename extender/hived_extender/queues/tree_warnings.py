@@ -5,21 +5,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from hived_extender.queues.desk import QueueDesk
+from hived_extender.queues.going import LOCK_S, without_quotas
 from hived_extender.queues.tree_use import lowered_by
 from hived_extender.quotas.tree import QuotaTree
 
-LOCK_S = 1.0
-"""How long a review waits for a turn; the API server waits for the review."""
-
 
 def tree_warnings(desk: QueueDesk, document: Mapping[str, Any], tree: QuotaTree) -> list[str]:
-    """Which jobs would be above the quotas of a tree; of one that does not count, why not. Cost O(jobs)."""
+    """Which jobs would be above the quotas of a tree, or lose theirs; why one does not count. Cost O(jobs)."""
     if why := desk.quotas.why_ignored(document):
         return [why]
     if not desk.lock.acquire(timeout=LOCK_S):
         return ["whether jobs are above it is not known at the moment: see hived get queue afterwards"]
     try:
         turns = desk.turns
-        return [] if turns is None else lowered_by(tree, turns.book, time.time())
+        found = [] if turns is None else lowered_by(tree, turns.book, time.time())
     finally:
         desk.lock.release()
+    return [*found, *without_quotas(desk, tree)]

@@ -1,7 +1,7 @@
 """One change from the configuration in force to another: the successor state, its effects on jobs, and the switch."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 
 Agreed = Mapping[str, str]
 """The verdict on each group by name, as the author of a push has seen it; groups that end meanwhile do not matter."""
+
+Beside = Callable[[Configuration], Sequence[str]]
+"""Gives warnings about another configuration that follow from all that waits in queues now."""
 
 ROUNDS = 8
 FEW = 16
@@ -81,8 +84,10 @@ class Change:
         base_version: int,
         *,
         has_profiles: bool = False,
+        beside: Beside = lambda new: (),
     ) -> None:
         """Cost O(cells). `has_profiles`: there is a kube-scheduler, which has a profile for each schedulerName."""
+        self._beside = beside
         self._old = old
         self._new = new
         self._base_version = base_version
@@ -128,7 +133,11 @@ class Change:
             max(0, len(present.groups) - len(affected)),
             outcomes(refused_by(self._new.rules.access, waiting), self._successor.core.state),
             self._base_version,
-            (*names.warnings, *(_warn_of_names(self._old, self._new) if self._has_profiles else ())),
+            (
+                *names.warnings,
+                *(_warn_of_names(self._old, self._new) if self._has_profiles else ()),
+                *self._beside(self._new),
+            ),
             names.refusals,
             bad_nodes(self._successor.core.state),
         )

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -21,7 +22,15 @@ from hived_config.loader import Configuration, load_text
 from hived_extender.api.configuration import UNKNOWN_CHANGES, ConfigPushArgs, ConfigReport
 from hived_extender.kube.events import NORMAL, WARNING
 from hived_extender.reconfiguration.certified import why_not
-from hived_extender.reconfiguration.change import DOWNGRADE_REMEDY, Agreed, Change, Disagreement, Outcome, check_agreed
+from hived_extender.reconfiguration.change import (
+    DOWNGRADE_REMEDY,
+    Agreed,
+    Beside,
+    Change,
+    Disagreement,
+    Outcome,
+    check_agreed,
+)
 from hived_extender.reconfiguration.origins import Origin
 from hived_extender.reconfiguration.present import configure, tell_affected
 from hived_extender.reconfiguration.stores import CommitConflict, Snapshot
@@ -63,8 +72,9 @@ class InForce:
         on_switch: Callable[[Configuration], None] = lambda configuration: None,
         relist: Callable[[], None] = lambda: None,
         tell: Callable[[str, str, str], None] = lambda kind, reason, message: None,
+        beside: Beside = lambda new: (),
     ) -> None:
-        """`origin` is the configuration of the start; `has_profiles` is as in `Change`."""
+        """`origin` is the configuration of the start; `has_profiles` and `beside` are as in `Change`."""
         self.service = service
         self.store = origin.store
         self.configuration = origin.configuration
@@ -72,7 +82,7 @@ class InForce:
         self.seen: Snapshot | None = None
         self.has_news = threading.Event()
         self.read = read
-        self._has_profiles = has_profiles
+        self._new_change = partial(Change, has_profiles=has_profiles, beside=beside)
         self._on_switch = on_switch
         self._relist = relist
         self._tell = tell
@@ -219,7 +229,7 @@ class InForce:
     def change(self, configuration: Configuration, text: str, *, is_recorded: bool = True) -> Iterator[Change]:
         """A change to another configuration, dropped in the end; one that is only planned is not recorded."""
         draft = self.service.draft(text) if is_recorded else None
-        change = Change(self.configuration, configuration, draft, self.version.version, has_profiles=self._has_profiles)
+        change = self._new_change(self.configuration, configuration, draft, self.version.version)
         try:
             yield change
         finally:

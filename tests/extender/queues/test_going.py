@@ -1,0 +1,134 @@
+"""Queues that go: the jobs that wait in them are named beforehand, and their objects are deleted."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hived_extender.client.config_client import ConfigClient
+from hived_extender.kube.client import KubeError
+from hived_extender.queues.going import without_quotas
+from hived_extender.quotas.reading import read_tree
+from tests.extender.queues.embedded_jobs import CONFIG, GPU, PREFIX, QUEUES, TREES, UNITS, Jobs, jobs_on
+
+OFF = CONFIG.replace("enabled: true", "enabled: false")
+OURS = {"app.kubernetes.io/managed-by": "hived"}
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Iterator[Jobs]:
+    with jobs_on(tmp_path) as found:
+        yield found
+
+
+def tree(*names: str) -> dict[str, Any]:
+    """A leaf for each name, of the namespace `default` for the first."""
+    leaves = [
+        {"name": name, "namespaces": ["default"] if name == names[0] else [], "min": {GPU: 4}, "max": {GPU: 8}}
+        for name in names
+    ]
+    root = {"name": "root", "min": {GPU: 16}, "max": {GPU: 16}, "children": leaves}
+    return {"metadata": {"name": "fleet", "namespace": "kube-system"}, "spec": {"root": root}}
+
+
+def paths(jobs: Jobs) -> list[str]:
+    """The queues that have objects."""
+    return sorted(one["metadata"]["annotations"][f"{PREFIX}quota"] for one in jobs.kube.get(QUEUES)["items"])
+
+
+def units(jobs: Jobs) -> list[str]:
+    return sorted(one["metadata"]["name"] for one in jobs.kube.get(UNITS)["items"])
+
+
+def object_of(jobs: Jobs, path: str) -> str:
+    """The path of a Queue object."""
+    (name,) = [
+        one["metadata"]["name"]
+        for one in jobs.kube.get(QUEUES)["items"]
+        if one["metadata"]["annotations"][f"{PREFIX}quota"] == path
+    ]
+    return f"{QUEUES}/{name}"
+
+
+def warnings(jobs: Jobs, config: str) -> list[str]:
+    """Of a plan."""
+    return ConfigClient(jobs.inspector).plan(config, "cluster.yaml").warnings
+
+
+def fill(jobs: Jobs) -> None:
+    """One job runs, one waits that its author suspended, and one that was called back."""
+    jobs.create("runs", "b")
+    jobs.expect(lambda: jobs.runs("runs"))
+    jobs.create("called", "b", suspend=False)
+    jobs.create("born", "b")
+    jobs.expect(lambda: sorted(jobs.queued("b")) == ["born", "called"], lambda: jobs.waits("called"))
+
+
+def test_a_plan_names_jobs_that_wait_where_queues_are_switched_off(jobs: Jobs) -> None:
+    fill(jobs)
+    freed, stays = warnings(jobs, OFF)
+    assert freed.endswith("are let go at once, whether or not there are cells (1): Job/default/called")
+    assert "stay suspended" in stays
+    assert stays.endswith("(1): Job/default/born")
+    jobs.push(OFF)
+    jobs.expect(lambda: jobs.is_let_go("called"))
+    assert not jobs.is_let_go("born")
+
+
+def test_a_plan_names_jobs_that_wait_in_a_virtual_cluster_that_goes(jobs: Jobs) -> None:
+    fill(jobs)
+    (told,) = warnings(jobs, CONFIG.partition("  b:")[0])
+    assert told.startswith("virtual clusters go")
+    assert told.endswith("(2): Job/default/born, Job/default/called")
+
+
+def test_a_tree_names_jobs_that_wait_in_a_quota_that_goes(jobs: Jobs) -> None:
+    jobs.kube.create(TREES, tree("b", "a"))
+    jobs.expect(lambda: paths(jobs) == ["root", "root/a", "root/b"])
+    for name in ("first", "second"):
+        jobs.create(name, "b")
+    jobs.expect(lambda: jobs.queued("root/b") == ["second"])
+    queues = jobs.running.extender.queues
+    assert without_quotas(queues, read_tree(tree("b"))) == []
+    (told,) = without_quotas(queues, read_tree(tree("a")))
+    assert told.endswith("(1): Job/default/second")
+
+
+def test_objects_of_quotas_that_are_no_more_go_unless_a_user_has_changed_them(jobs: Jobs) -> None:
+    made = jobs.kube.create(TREES, tree("a", "b", "c"))
+    jobs.expect(lambda: paths(jobs) == ["root", "root/a", "root/b", "root/c"])
+    jobs.kube.patch(object_of(jobs, "root/c"), {"spec": {"queuePolicy": "Block"}})
+    jobs.expect(lambda: any(item.spec for item in jobs.running.extender.queues.publisher.queue_items()))
+    jobs.kube.patch(f"{TREES}/{made['metadata']['name']}", {"spec": tree("a")["spec"]})
+    jobs.expect(lambda: paths(jobs) == ["root", "root/a", "root/c"])
+
+
+def test_objects_go_where_queues_are_switched_off(jobs: Jobs) -> None:
+    fill(jobs)
+    jobs.expect(lambda: units(jobs) == ["born", "called", "runs"])
+    jobs.kube.patch(f"{UNITS}/born", {"spec": {"active": False}})
+    jobs.expect(lambda: jobs.state("born") == "Held")
+    jobs.push(OFF)
+    jobs.expect(lambda: paths(jobs) == [], lambda: units(jobs) == ["born"])
+
+
+def test_a_hived_that_starts_without_queues_deletes_its_objects_and_no_others(tmp_path: Path) -> None:
+    with jobs_on(tmp_path, OFF) as jobs:
+        for name, labels in (("mine", {}), ("left", OURS)):
+            said = {"name": name, "labels": labels, "annotations": {f"{PREFIX}quota": name}}
+            make(jobs, {"metadata": said, "spec": {}})
+        jobs.expect(lambda: paths(jobs) == ["mine"])
+
+
+def make(jobs: Jobs, item: dict[str, Any]) -> None:
+    """Create a Queue as soon as the API server has the kind."""
+
+    def is_made() -> bool:
+        try:
+            jobs.kube.create(QUEUES, item)
+        except KubeError as error:
+            return error.reason == "AlreadyExists"
+        return True
+
+    jobs.expect(is_made)
