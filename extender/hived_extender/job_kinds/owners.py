@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 
+from hived.errors import UserError
 from hived_extender.job_kinds import marks
-from hived_extender.job_kinds.job import WORKLOAD, Document, JobName
+from hived_extender.job_kinds.job import WORKLOAD, Document, Job, JobName
 from hived_extender.job_kinds.kind import root_of
 from hived_extender.pods.wire import Owner
 
@@ -44,6 +45,19 @@ def job_of(labels: Mapping[str, str], owners: Iterable[Owner], namespace: str) -
         return _of_ray_job(labels, owner, namespace) or JobName("ray.io", "RayCluster", namespace, owner.name)
     group = _GROUPS.get(owner.kind)
     return None if group is None else JobName(group, owner.kind, namespace, owner.name)
+
+
+def names_another(job: Job) -> bool:
+    """Do the labels of a Job's template say that its pods are of another job? Only that one's controller may say so."""
+    name = job.ref.job_name
+    if (name.group, name.kind) != _BATCH:
+        return False
+    owner = Owner(name.kind, name.name, job.ref.uid, True, job.ref.api_version)
+    try:
+        labels = [root_of(role.template).part("metadata").texts("labels") for role in job.roles]
+    except UserError:
+        return False  # it has no pods, and is refused where its needs are read
+    return any(job_of(each, [owner], name.namespace) != name for each in labels)
 
 
 def workload_of(annotations: Mapping[str, str], namespace: str) -> JobName | None:

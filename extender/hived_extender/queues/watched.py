@@ -18,6 +18,7 @@ from hived_extender.job_kinds import kinds
 from hived_extender.job_kinds.job import Job, JobName
 from hived_extender.job_kinds.kind import Kind
 from hived_extender.job_kinds.needs import Need
+from hived_extender.job_kinds.owners import names_another
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,8 @@ class WatchedJobs:
     """See the module. Every method may be called from any thread.
 
     `read_need` gives the needs of a job, None if it is not ours; it raises UserError. `wake` is called after each fact,
-    `made` at once with a job and the one that made it, None if it is gone: its pods come in the next moment.
+    `made` at once with a job and the one that made it, None if it is gone: its pods come in the next moment. A job has
+    made itself if only the labels of its pods name another one.
     """
 
     def __init__(
@@ -87,18 +89,20 @@ class WatchedJobs:
 
     def keep(self, name: JobName, job: Job) -> None:
         """A job was read. A gang of plain pods has no object, and is read by `gangs`."""
+        maker = job.manager or (name if names_another(job) else None)
+        with self._lock:
+            is_new = maker is not None and self._managers.get(name) != maker
+            self._managers.pop(name, None)
+            if maker is not None:
+                self._managers[name] = maker
+            if job.manager is not None and self._jobs.pop(name, None) is not None:
+                self._news[name] = None
+        if is_new:
+            self._made_by(name, maker)
         if job.manager is not None:
-            with self._lock:
-                is_new, self._managers[name] = self._managers.get(name) != job.manager, job.manager
-                is_wanted = self._jobs.pop(name, None) is not None
-                if is_wanted:
-                    self._news[name] = None
-            if is_new:
-                self._made_by(name, job.manager)
             return
         seen = self._judged(job)
         with self._lock:
-            self._managers.pop(name, None)
             before = self._jobs.get(name)
             if before != seen:
                 self._jobs[name] = seen

@@ -10,7 +10,7 @@ from hived_extender.job_kinds.gangs import gang_of
 from hived_extender.job_kinds.job import JobName, JobRef
 from hived_extender.job_kinds.kinds import unit_of
 from hived_extender.job_kinds.owners import job_of, workload_of
-from hived_extender.pods.wire import Pod
+from hived_extender.pods.wire import Owner, Pod
 from hived_extender.service.pods import PodRecord
 
 
@@ -27,8 +27,10 @@ class Jobs:
     def seen(self, record: PodRecord, pod: Pod) -> None:
         """A pod is there, with these labels, annotations, owners and gates."""
         namespace = pod.metadata.namespace
-        job = workload_of(pod.annotations, namespace)
-        job = job or job_of(pod.labels, pod.metadata.owners or (), namespace) or gang_of(pod)
+        owners = pod.metadata.owners or ()
+        made = (name for each in owners if each.controller and (name := _name_of(each, namespace)) in self._makers)
+        job = workload_of(pod.annotations, namespace) or next(made, None)  # labels count until the maker is known
+        job = job or job_of(pod.labels, owners, namespace) or gang_of(pod)
         self._belongs(record, None if job is None else unit_of(job, self._makers))
 
     def made(self, makers: Mapping[JobName, JobName | None]) -> list[PodRecord]:
@@ -40,7 +42,7 @@ class Jobs:
                 continue
             self._ended.pop(job, None)
             self._makers[job] = maker
-            for record in self.pods_of(job):
+            for record in self.pods_of(job) if maker != job else self._owned_by(job):
                 self._belongs(record, unit_of(job, self._makers))
                 moved.append(record)
         self._forget_makers()
@@ -102,10 +104,19 @@ class Jobs:
             ref, priority = self._priorities.get(job, (None, None))
             record.runs_at = priority if ref is not None and is_of(record, ref) else None
 
+    def _owned_by(self, job: JobName) -> list[PodRecord]:
+        """The pods that a job controls, whatever their labels say. Cost O(pods)."""
+        records = [record for pods in self._pods.values() for record in pods.values()]
+        return [one for one in records if one.seen.owner and _name_of(one.seen.owner, one.namespace) == job]
+
     def _forget_makers(self) -> None:
         for job in [job for job in self._ended if unit_of(job, self._makers) not in self._pods]:
             del self._ended[job]
             self._makers.pop(job, None)
+
+
+def _name_of(owner: Owner, namespace: str) -> JobName:
+    return JobName(owner.api_version.rpartition("/")[0], owner.kind, namespace, owner.name)
 
 
 def is_of(record: PodRecord, job: JobRef) -> bool:

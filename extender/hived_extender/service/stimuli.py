@@ -242,7 +242,10 @@ class JobsBarred(msgspec.Struct, frozen=True):
 
 
 class JobsMade(msgspec.Struct, frozen=True):
-    """These jobs were made by others, which have the turn and the cells for them; None: not any more."""
+    """These jobs were made by others, which have the turn and the cells for them; None: not any more.
+
+    One that has made itself has these, whatever labels of its pods say.
+    """
 
     makers: Mapping[JobName, JobName | None]
 

@@ -6,7 +6,7 @@ from itertools import permutations
 import pytest
 
 from hived_extender.job_kinds import batch, jobset, trainer
-from hived_extender.job_kinds.job import Job, Role
+from hived_extender.job_kinds.job import Job, JobName, Role
 from hived_extender.job_kinds.needs import Need
 from hived_extender.queues.watched import NOT_UNDERSTOOD, WatchedJobs
 from tests.extender.job_kinds.documents import BATCH, JOB_SET, TRAIN, job_object, owner
@@ -21,7 +21,8 @@ class Case:
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
         self.read: dict[str, tuple[Role, ...]] = {}
-        self.jobs = WatchedJobs(self._need, lambda: None, lambda job, maker: None)
+        self.made: list[tuple[JobName, JobName | None]] = []
+        self.jobs = WatchedJobs(self._need, lambda: None, lambda *made: self.made.append(made))
 
     def _need(self, job: Job) -> Need | None:
         if self.error is not None:
@@ -46,6 +47,18 @@ def test_nothing_is_kept_of_the_templates_of_jobs_that_another_one_has_made() ->
     made = job_object(*BATCH, name="made", ownerReferences=[owner("jobset.x-k8s.io/v1alpha2", "JobSet")])
     case.jobs.seen(batch.JOB, made)
     assert [each for each in gc.get_objects() if type(each) is Role and each.name == "made"] == []
+
+
+def test_a_job_whose_pods_name_another_one_has_made_itself_unless_that_one_owns_it() -> None:
+    case, name = Case(), batch.JOB.name("team", "train-more")
+    version, kind, spec = BATCH
+    labels = {"jobset.sigs.k8s.io/jobset-name": "train"}
+    spec = {**spec, "template": {**spec["template"], "metadata": {"labels": labels}}}
+    case.jobs.seen(batch.JOB, job_object(version, kind, spec, name="train-more"))
+    assert (case.made, name in case.jobs.everything()) == ([(name, name)], True)
+    owned = [owner("jobset.x-k8s.io/v1alpha2", "JobSet")]
+    case.jobs.seen(batch.JOB, job_object(version, kind, spec, name="train-more", ownerReferences=owned))
+    assert case.made[1:] == [(name, jobset.JOB_SET.name("team", "train"))]
 
 
 def test_a_job_that_is_being_deleted_is_known_no_more() -> None:

@@ -91,7 +91,7 @@ class SmallJobCluster(SmallGangCluster):
 
     def come(
         self, name: str, job_name: str = "train", gpus: int = 4, annotations: Mapping[str, str] | None = None,
-        job_uid: str = "",
+        job_uid: str = "", **labels: str,
     ) -> Json:  # fmt: skip
         """The controller of a job makes a pod; `job_uid` is that of another job of the name."""
         self.clock += 1
@@ -109,7 +109,7 @@ class SmallJobCluster(SmallGangCluster):
                 "uid": f"uid-{name}",
                 "creationTimestamp": f"2026-01-01T00:00:{self.clock:02d}Z",
                 "annotations": dict(annotations or {}),
-                "labels": {"batch.kubernetes.io/job-name": job_name},
+                "labels": {"batch.kubernetes.io/job-name": job_name, **labels},
                 "ownerReferences": [owner],
             },
             "spec": {
