@@ -137,13 +137,13 @@ def _has_no_turn(table: Table, entry: Entry) -> Reason | None:
     unit, refusals = entry.unit, table.refusals(entry.unit.vc)
     if not table.own.could_borrow(table.borrowed_shape(entry.kind)[0]):
         return NeverFits(unit.queue, is_anywhere=True)
+    if (alone := table.empty_ledger.refusal(unit)) is not None:
+        return Impossible(alone.replace(WAIT, TOO_LARGE))
     if unit.priority >= 0 and entry.kind not in refusals.never and entry.kind not in refusals.not_promised:
         return None
     if table.live.is_over_users_limit(unit):
         return OverUserLimit(unit.user, table.rules.of(unit.queue).most_running or 0, waits=False)
     quota = table.live.ledger.refusal(unit)
-    if quota is not None and (alone := table.empty_ledger.refusal(unit)) is not None:
-        return Impossible(alone.replace(WAIT, TOO_LARGE))
     may_borrow = table.may_borrow(unit)
     if entry.kind in refusals.never and not may_borrow and not table.own.is_damaged:
         return NeverFits(unit.queue)

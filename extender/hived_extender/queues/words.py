@@ -134,7 +134,7 @@ def start_of(reason: Reason | None) -> When | None:
 _UNTIMED: dict[type[Reason], str] = {
     Held: "it is held",
     OverUserLimit: "its user has as many jobs as the queue allows",
-    OverQuota: "its quota is used up",
+    OverQuota: "too little of its quota is left",
     NotPromised: "its queue has no guarantee for it",
     MakingRoom: "others have been told to leave for it",
     NoHardware: "nobody says when its cells can be had",

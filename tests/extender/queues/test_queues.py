@@ -498,6 +498,8 @@ def test_small_jobs_do_not_use_up_the_quota_that_a_gang_waits_for(policy: Policy
     desk.come(job("first", 0, 4.0), never, job("gang", 1, 8.0), job("small", 2, 4.0))
     assert (desk.queues.due("small") is not None) is goes_past
     assert goes_past or "past the first that waits for its quota" in sentence(desk.queues.why("small"), str)
+    assert desk.come(job("huge", 3, 12.0)) == []
+    assert "It can never run" in sentence(desk.queues.why("huge"), str)
     assert ("gang" in desk.end("first", 5.0)) is not goes_past  # nor does one that never fits keep it waiting
 
 
