@@ -20,6 +20,7 @@ from hived_extender.job_kinds.marks import user_of
 from hived_extender.queues.book import JobRecord, Step
 from hived_extender.queues.counting import QueueCount, count, waits_since
 from hived_extender.queues.desk import QueueDesk
+from hived_extender.queues.explaining import Known
 from hived_extender.queues.reasons import Held, OverQuota, OverUserLimit, Reason, Running
 from hived_extender.queues.records import unit_key
 from hived_extender.queues.turns import Turns
@@ -150,7 +151,8 @@ class QueueAnswers:
         described: list[QueuedJob] = []
         for first in range(0, len(chosen), AT_ONCE):
             with self._desk.lock:
-                described += [self._job(turns, *each, seen, over) for each in chosen[first : first + AT_ONCE]]
+                known: Known = {}
+                described += [self._job(turns, *each, seen, over, known) for each in chosen[first : first + AT_ONCE]]
         return len(found), described
 
     def job(self, name: str, seen: Seen = None) -> QueuedJob | None:
@@ -254,10 +256,11 @@ class QueueAnswers:
         return self._desk.turns
 
     def _job(
-        self, turns: Turns, entry: JobRecord, position: int, seen: Seen = None, over: Mapping[str, str] | None = None
-    ) -> QueuedJob:
-        """`over` has the jobs that are above a quota that was lowered, with the quota."""
-        unit, reason = entry.unit, turns.queues.why(entry.key, position)
+        self, turns: Turns, entry: JobRecord, position: int, seen: Seen = None, over: Mapping[str, str] | None = None,
+        known: Known | None = None,
+    ) -> QueuedJob:  # fmt: skip
+        """`over` has the jobs that are above a quota that was lowered, with the quota; `known` as `Queues.why`."""
+        unit, reason = entry.unit, turns.queues.why(entry.key, position, known)
         by_unit = "/".join(unit_key(entry.job.ref)) if turns.is_inactive(entry.job.ref) else ""
         is_held = entry.kept.is_held or by_unit
         held = HELD_LATER if is_held and entry.step is not Step.WAITING else ""

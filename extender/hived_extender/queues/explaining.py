@@ -35,6 +35,9 @@ from hived_extender.quotas.usage import WAIT
 TOO_LARGE = "It can never run: ask for less, or raise the quota"
 """The end of a quota's refusal in place of `WAIT`, where no running job is in the way."""
 
+Known = dict[int, Reason | None]
+"""Why units that stand in line have no turn, by kind: those of one kind share it. None where it only is not theirs."""
+
 
 def first_of(table: Table, queue: str, count: int) -> list[str]:
     """The first of `order_of`. Cost O(kinds + units that are due + count)."""
@@ -101,15 +104,15 @@ def _due_before(table: Table, entry: Entry) -> int:
     return count
 
 
-def why(table: Table, key: str, now: float, place: int = 0) -> Reason | None:
+def why(table: Table, key: str, now: float, place: int = 0, known: Known | None = None) -> Reason | None:
     """See `Queues.why`. `now` is that of the last turn."""
     entry = table.entries.get(key)
     if entry is None or entry.ran_s is not None:
         return None
-    return refusal(table, key) or _not_due(table, entry, now, place - 1 if place else before(table, entry))
+    return refusal(table, key, known) or _not_due(table, entry, now, place - 1 if place else before(table, entry))
 
 
-def refusal(table: Table, key: str) -> Reason | None:
+def refusal(table: Table, key: str, known: Known | None = None) -> Reason | None:
     """See `Queues.refusal`."""
     entry = table.entries.get(key)
     if entry is None or entry.ran_s is not None:
@@ -129,7 +132,11 @@ def refusal(table: Table, key: str) -> Reason | None:
         claim = table.claims.get(key)
         victims = () if claim is None else tuple(each for each in claim.victims if _is_leaving(table, each))
         return MakingRoom(victims) if victims else NoHardware(table.due.get(key, ""))
-    return _has_no_turn(table, entry)
+    if known is None:
+        return _has_no_turn(table, entry)
+    if entry.kind not in known:
+        known[entry.kind] = _has_no_turn(table, entry)
+    return known[entry.kind]
 
 
 def _has_no_turn(table: Table, entry: Entry) -> Reason | None:

@@ -108,7 +108,7 @@ class OwnSchedule:
 
     def could_borrow(self, spec: PodSpec) -> bool:
         """Would opportunistic pods like these fit if nobody ran? Yes, as far as bad nodes leave that open."""
-        if self.is_damaged:
+        if self._could_borrow.get(spec) or self.is_damaged:
             return True
         if spec not in self._could_borrow:
             if len(self._could_borrow) >= MOST_KEPT:

@@ -27,9 +27,12 @@ class Questions:
         """1 for the first of its queue; None for one that does not wait. Cost O(kinds of the queue)."""
         return explaining.position_of(self._table, key)
 
-    def why(self, key: str, place: int = 0) -> Reason | None:
-        """Why a unit waits, as of the last turn; None for one that is unknown. `place` is its position, if known."""
-        return explaining.why(self._table, key, self._now_s, place)
+    def why(self, key: str, place: int = 0, known: explaining.Known | None = None) -> Reason | None:
+        """Why a unit waits, as of the last turn; None for one that is unknown. `place` is its position, if known.
+
+        Questions about many units share `known`, empty at first, for as long as nothing changes.
+        """
+        return explaining.why(self._table, key, self._now_s, place, known)
 
     def refusal(self, key: str) -> Reason | None:
         """The reason of `why`, unless it only is not its turn; so no start is estimated."""

@@ -221,10 +221,10 @@ class Queues(Questions):
         return moved
 
     def _forget(self, entry: Entry) -> None:
+        """One that only waits has kept nobody from cells; a claim of it is dropped, with all refusals, by a turn."""
         table = self._table
         if entry.run is not None:
             table.stopped(entry)
         self._own.end(entry.unit.key, is_played=False)
         played.forget(table, entry)
-        table.freed()
         count_waiting(table, entry)

@@ -223,7 +223,7 @@ class Turns:
 
     def is_inactive(self, job: JobRef) -> bool:
         """Does a user say `active: false` of the unit of a job?"""
-        return unit_key(job) in self._inactive
+        return bool(self._inactive) and unit_key(job) in self._inactive
 
     def over(self) -> dict[str, dict[str, float]]:
         """By quota and resource, how much is used above its `max`; without quotas that use no more. Cost O(jobs)."""

@@ -28,6 +28,8 @@ REFUSED = "Refused"
 def sentence(reason: Reason | None, name: Callable[[str], str]) -> str:
     """Why a job waits. `name` gives the name of a job by its key."""
     match reason:
+        case NotItsTurn():  # the usual reason first: a long queue has one for each of its jobs
+            return _turn(reason)
         case None:
             return ""
         case Running(is_borrowed=True, is_due=True):
@@ -61,8 +63,6 @@ def sentence(reason: Reason | None, name: Callable[[str], str]) -> str:
             return f"is due, and starts when {first} has left"
         case NoHardware(text=text):
             return f"is due, and no cells can be had: {text}" if text else "is due, and its cells are being prepared"
-        case NotItsTurn():
-            return _turn(reason)
     raise AssertionError(reason)
 
 
@@ -102,6 +102,8 @@ _IDLE = {"insufficient capacity when scheduling in physical cluster": "no idle c
 def cause_of(reason: Reason | None) -> CauseName | None:
     """The cause of a wait, as far as the queue knows it; None for a job that does not wait."""
     match reason:
+        case NotItsTurn():
+            return "order" if reason.before or reason.is_blocked else "in-use"
         case None | Running() | Leaving():
             return None
         case OverUserLimit() | OverQuota() | NotPromised():
@@ -112,22 +114,20 @@ def cause_of(reason: Reason | None) -> CauseName | None:
             return "lent"
         case NoHardware():
             return "unknown"
-        case NotItsTurn() if not reason.before and not reason.is_blocked:
-            return "in-use"
     return "order"
 
 
 def start_of(reason: Reason | None) -> When | None:
     """When a job starts, as far as the queue knows it; None for a job that does not wait."""
     match reason:
+        case NotItsTurn():
+            return _start_of_turn(reason)
         case None | Running() | Leaving():
             return None
         case Impossible() | NeverFits():
             return When(kind="never")
         case NoHardware(text=""):
             return When(kind="now")
-        case NotItsTurn():
-            return _start_of_turn(reason)
     return When(kind="unknown", because=_UNTIMED.get(type(reason), ""))
 
 

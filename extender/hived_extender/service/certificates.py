@@ -1,6 +1,7 @@
 """A certificate of an explanation: the cells that the core counted, with the names and moments that people know."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Protocol
 
 import msgspec
@@ -111,12 +112,19 @@ def asks_of(requests: Sequence[PodRequest], leaf_type: str, node_leaves: int = 0
     for request in requests:
         for member in request.spec.group.members:
             counts[member.leaf_cell_count] = counts.get(member.leaf_cell_count, 0) + member.pod_count
-    word = "node" if list(counts) == [node_leaves] and node_leaves > 1 else "pod"
-    parts = [f"{counted(count, word)} of {size}" for size, count in sorted(counts.items())]
-    together = " at once" if sum(counts.values()) > 1 else ""
     spec = requests[0].spec
-    where = f" in one {spec.within_cell}" if spec.within_cell and spec.within_is_required else ""
-    return f"{listed_with(parts)} {leaf_type or 'leaf cells'}{together}{where}"
+    within = spec.within_cell if spec.within_is_required else ""
+    return _asks(tuple(sorted(counts.items())), leaf_type or "leaf cells", node_leaves, within)
+
+
+@lru_cache(maxsize=1024)
+def _asks(counts: tuple[tuple[int, int], ...], leaves: str, node_leaves: int, within: str) -> str:
+    """The words of `asks_of`: most of many jobs ask for the same."""
+    word = "node" if [size for size, _ in counts] == [node_leaves] and node_leaves > 1 else "pod"
+    parts = [f"{counted(count, word)} of {size}" for size, count in counts]
+    together = " at once" if sum(count for _, count in counts) > 1 else ""
+    where = f" in one {within}" if within else ""
+    return f"{listed_with(parts)} {leaves}{together}{where}"
 
 
 def holders_of(groups: Sequence[HoldingGroup], topology: Topology, facts: Facts) -> list[Holder]:

@@ -9,6 +9,7 @@ from hived.decisions import Bind, Wait
 from hived.errors import UserError
 from hived.groups import nodes_of_slots
 from hived_extender.queues.entries import Memo
+from hived_extender.queues.explaining import Known
 from hived_extender.queues.ledger import TreeLedger
 from hived_extender.queues.policies import Policy, QueueRules, Rules
 from hived_extender.queues.promises import SLACK_S
@@ -390,6 +391,63 @@ def test_a_job_that_waits_for_cells_of_another_claim_starts_in_the_turn_in_which
     desk.come(*(unit(f"lent{at}", "A", priority=-1, at=at) for at in range(4)))
     assert desk.come(unit("first", "C", at=5), unit("second", "C", at=6)) == []
     assert desk.leave() == ["second", "first"]
+
+
+def lent_out() -> Desk:
+    """All nodes are used, three of them by borrowers, and two jobs of other sizes wait."""
+    desk = Desk(borrows=True)
+    desk.come(*(unit(f"a{at}", "A", at=at) for at in range(4)))
+    assert desk.come(unit("pair", "A", 2, at=5), unit("three", "A", 3, at=6)) == []
+    return desk
+
+
+def test_nobody_is_asked_for_anew_when_a_job_is_deleted_that_only_waited() -> None:
+    desk = lent_out()
+    asked = desk.live.asked
+    desk.queues.removed("pair")
+    assert desk.turn() == []
+    assert desk.live.asked == asked
+
+
+def test_others_are_asked_for_when_a_job_is_deleted_for_which_room_was_made() -> None:
+    desk = Desk(borrows=True)
+    desk.come(*(unit(f"a{at}", "A", at=at) for at in range(3)))
+    desk.now = 1.0
+    desk.come(unit("newest", "A", 2, at=5))
+    desk.come(unit("due", "B", at=7))
+    assert desk.leaving == ["newest"]
+    assert desk.come(unit("pair", "A", 2, at=8)) == []
+    desk.queues.removed("due")
+    assert desk.turn() == ["pair"]
+
+
+def test_reasons_that_are_asked_for_together_are_those_of_each_alone() -> None:
+    desk = lent_out()
+    desk.come(unit("twin", "A", 2, at=7), unit("large", "B", 16, at=8), unit("alone", "B", 2, at=9, user="u"))
+    known: Known = {}
+    keys = ["pair", "twin", "three", "large", "alone", "a0", "a3", "nobody"]
+    assert [desk.queues.why(key, 0, known) for key in keys] == [desk.queues.why(key) for key in keys]
+
+
+def test_a_quota_is_asked_once_about_all_jobs_that_ask_for_the_same() -> None:
+    asked: list[str] = []
+
+    class Counted(TreeLedger):
+        def refusal(self, unit: Unit) -> str | None:
+            asked.append(unit.key)
+            return super().refusal(unit)
+
+    leaf = Quota("root/A", "root", min={"gpu": 4.0}, max={"gpu": 4.0})
+    tree = QuotaTree({"root": Quota("root", min={"gpu": 4.0}, max={"gpu": 4.0}, children=("root/A",)), "root/A": leaf})
+    desk = Desk()
+    desk.queues.told_rules(Rules(), partial(Counted, tree))
+    units = [replace(unit(f"u{at}", at=at), queue="root/A", request={"gpu": 4.0}) for at in range(9)]
+    desk.come(*units)
+    asked.clear()
+    known: Known = {}
+    reasons = [desk.queues.why(each.key, 0, known) for each in units[1:]]
+    assert all(isinstance(reason, OverQuota) for reason in reasons)
+    assert len(asked) <= 2
 
 
 class Considerate(Live):
