@@ -1,5 +1,6 @@
 """Queues that go: the jobs that wait in them are named beforehand, and their objects are deleted."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ import pytest
 from hived_extender.client.config_client import ConfigClient
 from hived_extender.kube.client import KubeError
 from hived_extender.queues.going import without_quotas
+from hived_extender.queues.publishing import QUEUES as ALL_QUEUES
+from hived_extender.queues.publishing import Publisher
 from hived_extender.quotas.reading import read_tree
 from tests.extender.queues.embedded_jobs import CONFIG, GPU, PREFIX, QUEUES, TREES, UNITS, Jobs, jobs_on
 
@@ -113,12 +116,17 @@ def test_objects_go_where_queues_are_switched_off(jobs: Jobs) -> None:
     jobs.expect(lambda: paths(jobs) == [], lambda: units(jobs) == ["born"])
 
 
-def test_a_hived_that_starts_without_queues_deletes_its_objects_and_no_others(tmp_path: Path) -> None:
+def test_objects_of_an_earlier_hived_go_once_they_are_listed_and_no_others(tmp_path: Path) -> None:
     with jobs_on(tmp_path, OFF) as jobs:
         for name, labels in (("mine", {}), ("left", OURS)):
             said = {"name": name, "labels": labels, "annotations": {f"{PREFIX}quota": name}}
             make(jobs, {"metadata": said, "spec": {}})
-        jobs.expect(lambda: paths(jobs) == ["mine"])
+        started = Publisher(jobs.kube, time.monotonic)
+        started.sweep("its term", lambda: None)
+        started.listed(ALL_QUEUES, jobs.kube.get(QUEUES)["items"])
+        started.sweep("its term", lambda: None)
+        started.write(10, lambda: True)
+        assert paths(jobs) == ["mine"]
 
 
 def make(jobs: Jobs, item: dict[str, Any]) -> None:
