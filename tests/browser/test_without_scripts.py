@@ -29,10 +29,12 @@ def test_links_lead_to_the_same_pages_as_with_scripts(browser: Browser, team_url
 def test_the_words_of_a_page_are_there_without_scripts(browser: Browser, team_url: str, links: list[Link]) -> None:
     wrong = []
     for link in links:
+        with browser.page(scripts=False) as page:
+            without = words_of(page, team_url + link.path)
         with browser.page() as page:
             with_scripts = words_of(page, team_url + link.path)
         with browser.page(scripts=False) as page:
-            without = words_of(page, team_url + link.path)
+            without |= words_of(page, team_url + link.path)  # time goes by, and figures come and go with it
         missing = {word for word in with_scripts - without if word not in MADE_BY_SCRIPTS}
         if missing or not without:
             wrong.append(f"{link.path}: {sorted(missing)}")
