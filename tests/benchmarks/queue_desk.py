@@ -2,7 +2,8 @@
 
     python -m tests.benchmarks.queue_desk --nodes 1024 --jobs 50000
 
-Prints CPU of a look without news, of one after an arrival, and of the answer about all jobs. Nothing is written.
+Prints CPU of a look without news, of one after an arrival, of one after the deletion of a job that waits, of the answer
+about all queues, and of that about all jobs. Nothing is written.
 """
 
 import statistics
@@ -12,14 +13,14 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
-import msgspec
-
 from hived_config.queueing import Queueing
-from hived_extender.job_kinds.job import Job, JobRef, JobState
+from hived_extender.http.dumps import item_list
+from hived_extender.job_kinds.job import Job, JobName, JobRef, JobState
 from hived_extender.job_kinds.needs import Need
 from hived_extender.kube.client import KubeClient
 from hived_extender.kube.events import EventRecorder
 from hived_extender.pods.proofs import Prover
+from hived_extender.pods.wire import encode
 from hived_extender.queues.announcing import JobEvents
 from hived_extender.queues.answering import QueueAnswers
 from hived_extender.queues.desk import QueueDesk
@@ -55,6 +56,10 @@ class Desk:
         job = Job(ref, "1", float(number), {}, {}, (), JobState.HELD)
         self.turns.job_seen(ref.job_name, Seen(job, Need(spec, {}, "ann")))
 
+    def go(self, number: int) -> None:
+        """A job is deleted."""
+        self.turns.job_seen(JobName("batch", "Job", "default", f"job-{number:06}"), None)
+
     def look(self) -> None:
         """As `QueueDesk.look`, with no calls on jobs."""
         self.turns.follow_pods()
@@ -80,13 +85,19 @@ def measure(node_count: int, job_count: int) -> None:
     for number in range(job_count, job_count + 20):
         desk.come(number)
         arrivals.append(cpu_ms(desk.look))
+    deletions = []
+    for number in range(job_count, job_count + 20):
+        desk.go(number)
+        deletions.append(cpu_ms(desk.look))
     answers = QueueAnswers(cast(QueueDesk, SimpleNamespace(lock=desk.lock, turns=desk.turns, queueing=desk.queueing)))
     found: list[Any] = []
     asked = [cpu_ms(lambda: found.append(answers.jobs())) for _ in range(3)]
-    text = cpu_ms(lambda: msgspec.json.encode(found[0]))
+    counted = [cpu_ms(answers.queues) for _ in range(3)]
+    text = cpu_ms(lambda: item_list(encode(job) for job in found[0]))
     print(
         f"{node_count} nodes, {job_count} jobs: coming {coming / job_count:.2f} ms each,"
         f" a quiet look {statistics.median(quiet):.1f} ms, after an arrival {statistics.median(arrivals):.1f} ms,"
+        f" after a deletion {statistics.median(deletions):.1f} ms, all queues {statistics.median(counted):.0f} ms,"
         f" all {len(found[0])} jobs described {statistics.median(asked):.0f} ms, as text {text:.0f} ms",
         flush=True,
     )

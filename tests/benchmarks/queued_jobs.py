@@ -186,15 +186,15 @@ def measure(node_count: int, job_count: int) -> None:
 
 
 def measure_each(measure: Callable[[int, int], None], *node_counts: int) -> None:
-    """Measure each size: those of the command line, or these."""
+    """Measure each size, those of the command line or these, in a process like the service's."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--nodes", type=int, nargs="+", default=node_counts)
     parser.add_argument("--jobs", type=int, default=50_000)
     given = parser.parse_args()
+    tune_process()
     for node_count in given.nodes:
         measure(node_count, given.jobs)
 
 
 if __name__ == "__main__":
-    tune_process()
     measure_each(measure, 1024, 16384)

@@ -7,6 +7,7 @@ that hived writes is written again. Users' own fields stay: `active` of a unit, 
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
@@ -175,7 +176,7 @@ class Publisher:
         now = self._clock()
         with self._lock:
             served = self._found.keys()
-            due = [key for key, since in self._due.items() if since <= now and key[0] in served][:limit]
+            due = list(islice((key for key, at_s in self._due.items() if at_s <= now and key[0] in served), limit))
             for key in due:
                 del self._due[key]
         return due
