@@ -58,12 +58,14 @@ class Claims:
         table.claims[key] = Reclaim(ask, tuple(dict.fromkeys((*before, *victims))), leaving, is_asked)
 
     def drop_settled(self) -> None:
-        """Forget claims of units that have cells, are gone, have lost their turn, or may not borrow (any more)."""
+        """Forget claims of units that have cells, are gone, ask for something else, have lost their turn, or may not
+        borrow.
+        """
         table = self._table
         for key, claim in list(table.claims.items()):
             entry = table.entries.get(key)
-            is_over = entry is None or not entry.is_waiting or not entry.is_standing
             unit = claim.ask.unit
+            is_over = entry is None or entry.unit is not unit or not entry.is_waiting or not entry.is_standing
             if is_over or not (table.may_borrow(unit) if claim.ask.is_borrowed else key in table.own.runs):
                 self.drop(key)
 

@@ -616,7 +616,19 @@ def test_a_job_that_may_not_borrow_gets_no_borrowed_cells_for_jobs_that_left_for
         desk.live.release(key)
     after.evicted(leaving, 3.0)
     after.ended(other, 3.0)
-    assert [(each.key, each.is_borrowed) for each in after.turn(3.0, desk.live)] == [("urgent", False), (leaving, True)]
+    own = after.own_cells("urgent")
+    assert after.turn(3.0, desk.live) == [Start("urgent", False, own), Start(leaving, True)]
+
+
+@pytest.mark.parametrize("gpus", [1, 4])
+def test_a_job_that_changes_while_others_leave_for_it_gets_the_cells_that_it_asks_for_then(gpus: int) -> None:
+    desk = Desk(borrows=True)
+    desk.come(unit("own"), *[unit(f"b{i}", "B", at=i) for i in range(3)])
+    assert desk.come(unit("ahead", gpus=2, at=5)) == []
+    assert len(desk.leaving) == 1
+    desk.queues.changed(unit("ahead", gpus=gpus, at=5))
+    assert "ahead" in [*desk.turn(), *desk.leave()]
+    assert len(desk.live.state.groups["ahead"].physical) == gpus
 
 
 def test_a_job_that_is_due_waits_for_one_that_leaves_its_cells_as_its_quota_was_lowered() -> None:
