@@ -55,8 +55,9 @@ class Checks:
     # Events
 
     def started(self, order: Start) -> None:
-        """A turn starts a job: it has no cells, is there, and has not ended."""
+        """A turn starts a job: it has no cells, is there, has not ended, and runs ahead only if it may."""
         course = self._history.courses[order.key]
+        assert self._is_willing(course.unit) or not order.is_borrowed, f"{order.key} may not borrow"
         assert not course.has_pods, f"{order.key} was started twice"
         assert not course.is_over, f"{order.key} is over"
         assert course.state is not JobState.LEAVING, f"{order.key} still leaves"
@@ -230,11 +231,14 @@ class Checks:
     def _may_borrow(self, unit: Unit, running: Sequence[Unit]) -> bool:
         history = self._history
         manner, rules = history.manner, history.manner.rules.of(unit.queue)
-        borrows = rules.borrows if rules.borrows is not None else manner.tree is not None
-        is_willing = unit.priority < 0 or (unit.is_preemptible and borrows)
         of_user = sum(one.user == unit.user and one.queue == unit.queue for one in running)
         is_within = manner.tree is None or may_run(manner.tree, unit, running)
-        return is_willing and is_within and (rules.most_running is None or of_user < rules.most_running)
+        return self._is_willing(unit) and is_within and (rules.most_running is None or of_user < rules.most_running)
+
+    def _is_willing(self, unit: Unit) -> bool:
+        manner = self._history.manner
+        borrows = manner.rules.of(unit.queue).borrows
+        return unit.priority < 0 or (unit.is_preemptible and (manner.tree is not None if borrows is None else borrows))
 
     def _running(self) -> list[Unit]:
         history = self._history
