@@ -137,9 +137,10 @@ class Holds:
 
         `before` is the version of the core then.
         """
-        if held.stand_in is not None and self._stage.spares(core, before, self._claims(claims), held.stand_in):
+        wanted = self._claims(claims)
+        if held.stand_in is not None and self._stage.spares(core, before, wanted, held.stand_in):
             return True
-        after = self._stage.met(core, self._claims(claims))
+        after = self._stage.met(core, wanted)
         if len(after) == len(claims):
             return True
         self._withdraw(core, held)
