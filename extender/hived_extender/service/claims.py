@@ -10,14 +10,14 @@ from typing import Protocol, TypeVar, cast
 import numpy as np
 
 from hived.copying import Scratch
-from hived.decisions import Applied, Bind, Decision
+from hived.decisions import Bind, Decision
 from hived.errors import UserError
 from hived.events import Limit, Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested, Spread, Together
 from hived.groups import nodes_of_slots
 from hived.scheduler import Asked, handle, plan_in_turn
 from hived.specs import PodRequest
-from hived.state import NO_GROUP, DecidedBind, Group, State
-from hived.topology import NO_CELL, BoolArray
+from hived.state import State
+from hived.topology import BoolArray
 from hived_extender.service.reclaiming import least_prefix
 
 Name = TypeVar("Name")
@@ -97,23 +97,6 @@ class Stage:
         """The claims that get their cells in turn, beside all that holds cells now. Cost O(cells + groups)."""
         return self.play(core, claims).met
 
-    def spares(self, core: Present, before: int, claims: Sequence[Claim], pod: PodRequest) -> bool:
-        """Do the claims get all that they get without a pod, which got its cells after the version `before`?
-
-        False if a claim would get some of these cells, or there was no play yet. Else a play goes on beside the pod, so
-        that a turn with many starts need not play all claims for each. Cost O(leaves), once all claims are played.
-        """
-        play, self._plays = self._plays.get(False), {}
-        nobody = np.zeros(len(core.state.topology.node_names), np.bool_)
-        is_known = self._state is core.state and self._version == before and core.version == before + 1
-        if play is None or not is_known or not play.begins((), nobody, claims):
-            return False
-        play.go_on(claims[len(play.claims) :], core.now_s)
-        if len(play.met) < len(claims) or not _take_same_cells(play.state, core.state.groups[pod.spec.group.name], pod):
-            return False
-        self._version, self._plays = core.version, {False: play}
-        return True
-
     def play(
         self, core: Present, claims: Sequence[Claim], leaving: Sequence[PodRequest] = (), left: BoolArray | None = None
     ) -> _Play:
@@ -175,23 +158,6 @@ class Afterwards:
         left = self._left | _nodes_of(self._core.state, gone)
         together = self._stage.play(self._core, self._claims, [*self._leaving, *gone], left).state
         return _is_bound(plan_in_turn(together, [[_offered(asked, left)]], self._core.now_s)[0])
-
-
-def _take_same_cells(state: State, group: Group, pod: PodRequest) -> bool:
-    """Allocate the cells that a pod brought a group in another state, if they are free here and others stay.
-
-    The state is of no use if they are not. Cost O(leaves).
-    """
-    users = state.cells.using[group.physical], state.cells.reserving[group.physical]
-    if group.bind_info is None or NO_CELL in group.physical or any((each != NO_GROUP).any() for each in users):
-        return False
-    virtual = None if group.virtual is None else group.virtual.copy()
-    decided = DecidedBind(
-        group.bind_info, pod.spec, group.slots_of[pod.uid][0], group.physical.copy(), virtual, virtual is not None
-    )
-    state.last_bind = decided
-    applied = handle(state, PodAllocated(pod, decided.bind_info))
-    return applied == Applied() and _is_same(state.groups[group.name].virtual, group.virtual)
 
 
 def _is_bound(found: Sequence[Decision] | UserError) -> bool:

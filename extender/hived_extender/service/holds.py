@@ -108,11 +108,10 @@ class Holds:
             return Wait("pods of its earlier run still have cells")
         self._number += 1
         held = Held(hold, stand_in_name(self._number, hold.key))
-        has_looked, before = self.pods.has_looked(core), core.version
-        found = self._take(core, held)
+        has_looked, found = self.pods.has_looked(core), self._take(core, held)
         if has_looked and isinstance(found, Bind):
             self.pods.spared(core)  # it took free cells
-        if asked.claims and isinstance(found, Bind) and not self._keeps_room(core, held, before, asked.claims):
+        if asked.claims and isinstance(found, Bind) and not self._keeps_room(core, held, asked.claims):
             return KeptForOthers("its cells are for jobs that come first")
         if isinstance(found, Refused) and hold.spec.priority == OPPORTUNISTIC_PRIORITY:
             return self._without_rules(core, found)
@@ -132,15 +131,9 @@ class Holds:
             self._full[spec] = NoCells(answer.reason) if isinstance(answer, Wait) else None
         return self._full[spec] or refused
 
-    def _keeps_room(self, core: Core, held: Held, before: int, claims: Sequence[Claimed]) -> bool:
-        """Do the claims get their cells beside a hold as without it? Else it is withdrawn.
-
-        `before` is the version of the core then.
-        """
-        wanted = self._claims(claims)
-        if held.stand_in is not None and self._stage.spares(core, before, wanted, held.stand_in):
-            return True
-        after = self._stage.met(core, wanted)
+    def _keeps_room(self, core: Core, held: Held, claims: Sequence[Claimed]) -> bool:
+        """Do the claims get their cells beside a hold as without it? Else it is withdrawn."""
+        after = self._stage.met(core, self._claims(claims))
         if len(after) == len(claims):
             return True
         self._withdraw(core, held)
