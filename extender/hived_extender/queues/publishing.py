@@ -11,6 +11,8 @@ from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
+
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.events import timestamp
 from hived_extender.kube.optional_kinds import ObjectKind
@@ -53,7 +55,7 @@ class Publisher:
         self._kube = kube
         self._clock = clock
         self._lock = threading.Lock()
-        self._found: dict[ObjectKind, dict[Name, Object]] = {}  # a kind that is not served is not in it
+        self._found: dict[ObjectKind, dict[Name, bytes]] = {}  # a kind that is not served is not in it
         self._wanted: dict[tuple[ObjectKind, Name], Record | None] = {}  # None: is to go
         self._due: dict[tuple[ObjectKind, Name], float] = {}  # since when, oldest first
         self._last: dict[tuple[ObjectKind, Name], None] = {}
@@ -107,11 +109,11 @@ class Publisher:
         with self._lock:
             found = list(self._found.get(QUEUES, {}).items())
         items = []
-        for (namespace, name), item in found:
-            metadata = item["metadata"]
-            annotations = metadata.get("annotations") or {}
+        for (namespace, name), packed in found:
+            item = _QUEUE.decode(packed)
+            annotations = item.metadata.get("annotations") or {}
             if path := annotations.get(PATH, ""):
-                items.append(QueueItem(path, metadata["uid"], namespace, name, item.get("spec") or {}, annotations))
+                items.append(QueueItem(path, item.metadata["uid"], namespace, name, item.spec or {}, annotations))
         return items
 
     # Writing
@@ -151,9 +153,10 @@ class Publisher:
         self._swept, paths = term, paths_of()
         with self._lock:
             for kind, items in self._found.items():
-                for name, item in items.items():
+                for name, packed in items.items() if paths is None or kind == QUEUES else ():
+                    item = msgspec.json.decode(packed)
                     annotations = item["metadata"]["annotations"] or {}
-                    is_stale = paths is None or (kind == QUEUES and annotations.get(PATH) not in paths)
+                    is_stale = paths is None or annotations.get(PATH) not in paths
                     if is_stale and is_only_ours(item):
                         self._wanted[kind, name] = None
                         self._due.setdefault((kind, name), 0.0)
@@ -185,10 +188,11 @@ class Publisher:
         """The number of calls that were needed. Raises KubeError."""
         kind, (namespace, name) = key
         with self._lock:
-            record, found = self._wanted.get(key), self._found.get(kind, {}).get((namespace, name))
+            record, packed = self._wanted.get(key), self._found.get(kind, {}).get((namespace, name))
             is_stale = key in self._wanted
         collection = f"/apis/{kind.group}/{kind.versions[0]}/namespaces/{quote(namespace, safe='')}/{kind.plural}"
         path, count = f"{collection}/{quote(name, safe='')}", 0
+        found = None if packed is None else msgspec.json.decode(packed)
         if record is None:
             return self._remove(key, path, found) if is_stale else 0
         if found is None:
@@ -244,8 +248,18 @@ def _is_inactive(item: Object) -> bool:
     return (item.get("spec") or {}).get("active") is False
 
 
-def _kept(item: Object) -> Object:
-    """The parts of an object that are looked at."""
+class _Queue(msgspec.Struct):
+    """The parts of a Queue that are looked at again and again."""
+
+    metadata: Object
+    spec: Object | None = None
+
+
+_QUEUE = msgspec.json.Decoder(_Queue)
+
+
+def _kept(item: Object) -> bytes:
+    """The parts of an object that are looked at; as JSON, which takes a quarter of the memory."""
     metadata = item["metadata"]
     kept = {key: metadata.get(key) for key in ("annotations", "labels")} | {"uid": metadata.get("uid", "")}
-    return {"metadata": kept, "spec": item.get("spec"), "status": item.get("status")}
+    return msgspec.json.encode({"metadata": kept, "spec": item.get("spec"), "status": item.get("status")})
