@@ -252,12 +252,15 @@ class Book:
         )  # fmt: skip
         self._step(entry, Step.STARTING, kept, Change.LET_GO, now)
 
-    def call_back(self, key: str, winner: str, now: float) -> None:
-        """The cells of a job go to another one, or it has lost them: it waits again at its old place."""
+    def call_back(self, key: str, winner: str, now: float, since_s: float | None = None) -> None:
+        """The cells of a job go to another one, or it has lost them: it waits again at its old place.
+
+        `since_s` is when an earlier term decided that.
+        """
         entry = self.entries[key]
         self._queues.leaving(key, winner, entry.kept.since_s)
         evicted_for = masked(winner, entry.job.ref.namespace)  # owners read it
-        kept = entry.kept.followed_by(is_let_go=False, since_s=now, evicted_for=evicted_for)
+        kept = entry.kept.followed_by(is_let_go=False, since_s=since_s or now, evicted_for=evicted_for)
         self._step(entry, Step.LEAVING, kept, Change.CALL_BACK, now)
 
     def keep(self, key: str, **changes: Any) -> None:
@@ -313,7 +316,7 @@ class Book:
             entry.step, entry.since_s = (Step.RUNNING if has_cells else Step.STARTING), kept.since_s or now
         elif entry.job.state is not JobState.HELD or has_cells:
             self._queues.started(key, now, is_borrowed=True)
-            self.call_back(key, kept.evicted_for, now)
+            self.call_back(key, kept.evicted_for, now, kept.since_s if kept.evicted_for else None)
         elif kept.is_let_go:
             self.keep(key, is_let_go=False)  # somebody else suspended it
 

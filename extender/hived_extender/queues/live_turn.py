@@ -20,6 +20,9 @@ from hived_extender.queues.table import Lending, Table
 from hived_extender.queues.units import Evict, Order, Start, Stop
 from hived_extender.queues.user_limits import count_waiting
 
+SORTED = 100
+"""To sort so many borrowers is as much as a question, about."""
+
 FOR_DUE = "its cells are promised to another job, whose turn has come"
 FOR_PRIORITY = "a job of higher priority in its virtual cluster has its place"
 FOR_SHARE = "its queue has borrowed more than its share"
@@ -34,6 +37,7 @@ class LiveTurn:
         self.orders: list[Order] = []
         self._claims, self._claimants = Claims(table), Claimants(table)
         self._left = table.pace.questions
+        self._by_loss: list[Borrower] | None = None  # as `for_due` has them, until somebody starts or leaves
 
     def run(self, stops: Mapping[str, str]) -> bool:
         """`stops` are units that lost their place in their own schedule, with the winner.
@@ -101,7 +105,7 @@ class LiveTurn:
         table, key = self._table, entry.unit.key
         own = table.own.runs[key]
         here = [other for other, leaves in table.vacating.items() if np.isin(own.leaves, leaves).any()]
-        victims = quota_victims(table, entry.unit, self._now)
+        victims = quota_victims(table, entry.unit, self._borrowers_for_due)
         self._stop(victims, key, FOR_QUOTA)
         if here or victims:
             self._claims.make(key, [*here, *victims])
@@ -124,7 +128,7 @@ class LiveTurn:
         If its own cells have no hardware then, whoever leaves, any others have to do, or borrowed ones that are free.
         """
         table, key = self._table, entry.unit.key
-        order = [each.unit.key for each in for_due(table.all_borrowers(), table.shares, self._now)]
+        order = [each.unit.key for each in self._borrowers_for_due()]
         for wish in (ask, Ask(entry.unit, False)) if ask.own and is_last else (ask,):
             pending = self._claims.pending(key, is_borrowed=False)
             if wish is not ask and isinstance(self._hold(wish, pending), Bind):
@@ -140,6 +144,12 @@ class LiveTurn:
         may_borrow = is_last and table.may_borrow(entry.unit) and not is_refused(table, entry.unit)
         if may_borrow and isinstance(self._hold(lent, self._claims.pending(key)), Bind):
             self._start(entry, lent)
+
+    def _borrowers_for_due(self) -> list[Borrower]:
+        if self._by_loss is None:
+            self._by_loss = for_due(self._table.all_borrowers(), self._table.shares, self._now)
+            self._left -= len(self._by_loss) // SORTED
+        return self._by_loss
 
     # Borrowers
 
@@ -247,6 +257,7 @@ class LiveTurn:
 
     def _start(self, entry: Entry, ask: Ask) -> None:
         table, key = self._table, entry.unit.key
+        self._by_loss = None
         if table.claims.pop(key, None) is not None:
             self._claimants.give(entry.unit)
             self._claims.changed()
@@ -262,6 +273,7 @@ class LiveTurn:
 
     def _stop(self, keys: Iterable[str], winner: str, why: str) -> None:
         for key in keys:
+            self._by_loss = None
             self._table.leaves(self._table.entries[key], winner)
             self._claims.changed()
             self.orders.append(Stop(key, winner, why))

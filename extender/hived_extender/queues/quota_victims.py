@@ -1,10 +1,10 @@
 """Borrowers that leave because a unit would not be within the max of a quota, or its user's limit."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from hived_extender.queues.claims import Claims
-from hived_extender.queues.reclaim import Borrower, for_due
+from hived_extender.queues.reclaim import Borrower
 from hived_extender.queues.room import Ask, Pending, Room, Victims
 from hived_extender.queues.table import Table
 from hived_extender.queues.units import Unit
@@ -48,15 +48,14 @@ class Claimants:
             self.give(unit)
 
 
-def quota_victims(table: Table, unit: Unit, now: float) -> list[str]:
+def quota_victims(table: Table, unit: Unit, order: Callable[[], Iterable[Borrower]]) -> list[str]:
     """The keys of those that have to leave for a unit that is due, besides those that leave for it already.
 
-    None needlessly; empty if no leaving helps. Cost: nothing if the unit is within.
+    None needlessly; empty if no leaving helps. `order` has all borrowers as `for_due`. Cost: nothing if it is within.
     """
     if not is_refused(table, unit):
         return []
-    order = for_due(table.all_borrowers(), table.shares, now)
-    return least(table, unit, (each for each in order if not each.is_due), _leaving_for(table, unit)) or []
+    return least(table, unit, (each for each in order() if not each.is_due), _leaving_for(table, unit)) or []
 
 
 def victims_within(table: Table, room: Room, ask: Ask, order: Sequence[Borrower], pending: Pending) -> Victims | None:

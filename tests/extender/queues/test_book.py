@@ -351,8 +351,10 @@ def test_a_job_that_is_suspended_leaves_for_as_long_as_its_pods_have_cells() -> 
 
 def test_a_new_leader_has_a_suspended_job_leave_whose_pods_still_have_cells() -> None:
     case = Case()
-    case.seen(HELD, Kept(version=3, evicted_for="Job/team/big"), has_cells=True)
-    assert (case.step, changes(case.write())) == (Step.LEAVING, [Change.CALL_BACK])
+    case.seen(HELD, Kept(version=3, since_s=0.5, evicted_for="Job/team/big"), has_cells=True)
+    (action,) = case.write()
+    assert (case.step, action.change) == (Step.LEAVING, Change.CALL_BACK)
+    assert action.kept.since_s == 0.5, "a third leader, too, is to know when that was decided"
 
 
 def test_jobs_that_lost_their_cells_are_named() -> None:
