@@ -15,7 +15,7 @@ from hived.specs import GroupSpec, MemberSpec, PodSpec
 from hived_extender.job_kinds import gangs, marks
 from hived_extender.job_kinds.job import Job, JobState, Role
 from hived_extender.pods.annotations import MAX_COUNT, SCHEDULING_SPEC, is_quickly_read, read_spec
-from hived_extender.pods.asks import LEAF_CELL_TYPE, PINNED_CELL, PRIORITY, VIRTUAL_CLUSTER, Ask
+from hived_extender.pods.asks import LEAF_CELL_TYPE, PINNED_CELL, PRIORITY, VIRTUAL_CLUSTER, Ask, taken_away
 from hived_extender.pods.declared import declared_limit
 from hived_extender.pods.dialects import jobset
 from hived_extender.pods.dialects.description import Description, JobPart
@@ -218,12 +218,17 @@ _AGREED = {
 
 
 def _amounts(pods: Sequence[tuple[Role, Pod]]) -> dict[str, float]:
-    """The amounts of all pods, names ascending."""
+    """The amounts of all pods, names ascending, with the devices that the admission webhook has taken away."""
     total: dict[str, float] = {}
     for role, pod in pods:
-        for name, each in all_requested(pod, _resources(pod)).items():
+        for name, each in _amounts_of(pod).items():
             total[name] = total.get(name, 0.0) + each * role.count
     return dict(sorted(total.items()))
+
+
+def _amounts_of(pod: Pod) -> dict[str, float]:
+    taken = taken_away(pod)
+    return dict([taken] if taken else ()) | all_requested(pod, _resources(pod))
 
 
 def _resources(pod: Pod) -> set[str]:

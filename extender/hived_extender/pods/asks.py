@@ -259,13 +259,14 @@ class Resolver:
             named = " and ".join(islice(asked, NAMED))
             raise UserError(f"asks for {named}; leave one: a pod has cells of one leaf cell type")
         if not asked:
-            return _taken_away(pod)
+            return taken_away(pod)
         (device,) = asked.items()
         return device
 
     def asks_for_devices(self, pod: Pod) -> bool:
-        """Whether a pod asks for anything that is a device, be it one that no leaf cell means."""
-        return any(count > 0 for count in all_requested(pod, self._device_names(pod)).values())
+        """Whether a pod asks for anything that is a device, be it one that no leaf cell means, or is taken away."""
+        asked = all_requested(pod, self._device_names(pod)).values()
+        return DEVICE_REQUESTS in pod.annotations or any(count > 0 for count in asked)
 
     def _device_names(self, pod: Pod) -> set[str]:
         spec = pod.spec or PodSpec()
@@ -362,8 +363,8 @@ class Resolver:
         return level
 
 
-def _taken_away(pod: Pod) -> tuple[str, int] | None:
-    """(resource, count) of the devices that the admission webhook found; None if there were none."""
+def taken_away(pod: Pod) -> tuple[str, int] | None:
+    """(resource, count) of the devices that the admission webhook found; None if there were none. Raises UserError."""
     text = pod.annotations.get(DEVICE_REQUESTS)
     if text is None:
         return None

@@ -128,6 +128,12 @@ def test_amounts_are_those_of_all_pods_also_of_those_without_devices() -> None:
     assert needed(JOB_SET).request == {"cpu": 36.0, "memory": 9 * 16 * 2.0**30, "nvidia.com/gpu": 8.0}
 
 
+def test_devices_that_the_webhook_took_out_of_pods_count_as_if_they_were_there() -> None:
+    taken = {f"{PREFIX}device-requests": '{"resource": "nvidia.com/gpu", "total": 2, "containers": {"main": 2}}'}
+    found, plain = needed(batch(gpus=0, annotations=taken)), needed(batch(gpus=2))
+    assert (found.spec, found.request) == (plain.spec, plain.request)
+
+
 def test_the_least_declared_limit_counts() -> None:
     spec = job_spec(2, activeDeadlineSeconds=7200)
     assert needed(("batch/v1", "Job", spec)).limit_s == 7200.0

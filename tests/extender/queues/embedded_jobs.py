@@ -128,12 +128,12 @@ class Jobs:
 
 
 @contextmanager
-def jobs_on(folder: Path, config: str = CONFIG) -> Iterator[Jobs]:
+def jobs_on(folder: Path, config: str = CONFIG, *, has_webhook: bool = False) -> Iterator[Jobs]:
     """An embedded cluster of this configuration."""
     file = folder / "cluster.yaml"
     file.write_text(config)
     with (
-        start_embedded(file) as running,
+        start_embedded(file, has_webhook=has_webhook) as running,
         closing(KubeClient.connect(kubeconfig=str(running.cluster.hived_kubeconfig))) as kube,
     ):
         yield Jobs(running, kube)

@@ -7,9 +7,14 @@ from typing import Any
 import pytest
 
 from hived_extender.job_kinds import gates, marks
-from tests.extender.queues.embedded_jobs import CONFIG, FOR_EVER, PODS, Jobs, jobs_on, template
+from tests.extender.queues.embedded_jobs import CONFIG, FOR_EVER, GPU, PODS, UNITS, Jobs, jobs_on, template
 
 KOORDINATOR = "gang.scheduling.koordinator.sh/"
+POD_GROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups"
+IN_WORDS: dict[str, dict[str, dict[str, str]]] = {
+    "of Koordinator": {"annotations": {f"{KOORDINATOR}name": "ring", f"{KOORDINATOR}min-available": "2"}},
+    "of PodGroups": {"labels": {"scheduling.x-k8s.io/pod-group": "ring"}},
+}
 MAKER = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "set", "uid": "11111111", "controller": True}
 
 Json = dict[str, Any]
@@ -18,6 +23,13 @@ Json = dict[str, Any]
 @pytest.fixture
 def jobs(tmp_path: Path) -> Iterator[Jobs]:
     with jobs_on(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def admitted(tmp_path: Path) -> Iterator[Jobs]:
+    """A cluster whose webhook takes devices out of pods."""
+    with jobs_on(tmp_path, has_webhook=True) as found:
         yield found
 
 
@@ -176,3 +188,35 @@ def test_gangs_are_let_go_where_queues_are_switched_off(jobs: Jobs) -> None:
     jobs.expect(lambda: not any(one["spec"].get("schedulingGates") for one in pods(jobs, "ring")))
     jobs.delete("first")
     jobs.expect(lambda: len(jobs.nodes("ring")) == 2)
+
+
+@pytest.mark.parametrize("words", IN_WORDS)
+def test_gangs_from_whose_pods_the_webhook_took_the_devices_wait_for_cells(admitted: Jobs, words: str) -> None:
+    jobs = admitted
+    jobs.create("first", "b", gpus=4)
+    jobs.expect(lambda: jobs.runs("first"))
+    if words == "of PodGroups":
+        jobs.kube.create(POD_GROUPS, {"metadata": {"name": "ring"}, "spec": {"minMember": 2}})
+    for number in range(2):
+        made = template("b", 4, "10", FOR_EVER)
+        said = {key: made["metadata"].get(key, {}) | each for key, each in IN_WORDS[words].items()}
+        metadata = {"name": f"ring-{number}", **made["metadata"], **said}
+        jobs.kube.create(PODS, {"metadata": metadata, "spec": made["spec"]})
+    jobs.expect(lambda: phase(jobs, "ring") == "Enqueued", lambda: jobs.queued("b") == ["ring-gang-qu"])
+    assert is_gated(jobs, "ring", 2)
+    (unit,) = (one for one in jobs.kube.get(UNITS)["items"] if one["metadata"]["name"] == "ring-gang-qu")
+    assert unit["spec"]["request"][GPU] == "8"
+    jobs.delete("first")
+    jobs.expect(lambda: len(jobs.nodes("ring")) == 2)
+
+
+def test_one_gated_pod_from_which_the_webhook_took_the_devices_waits_for_cells(admitted: Jobs) -> None:
+    jobs = admitted
+    jobs.create("first", "b")
+    jobs.expect(lambda: jobs.runs("first"))
+    made = template("b", 8, "10", FOR_EVER)
+    spec = made["spec"] | {"schedulingGates": [{"name": gates.GATE}]}
+    jobs.kube.create(PODS, {"metadata": made["metadata"] | {"name": "alone-0"}, "spec": spec})
+    jobs.expect(lambda: phase(jobs, "alone-0") == "Enqueued")
+    jobs.delete("first")
+    jobs.expect(lambda: len(jobs.nodes("alone")) == 1)
