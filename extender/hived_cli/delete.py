@@ -9,7 +9,7 @@ from hived_cli.config.helpers.asking import ask
 from hived_cli.helpers.answers import as_json
 from hived_cli.helpers.completing import complete_jobs
 from hived_cli.helpers.connecting import asks_api_server, asks_service
-from hived_cli.helpers.names import GANG, find_jobs, submitted_as
+from hived_cli.helpers.names import GANG, find_jobs, find_queued, submitted_as
 from hived_cli.helpers.waits import listed
 from hived_config.reader import printable
 from hived_extender.api.waiting import Job
@@ -78,7 +78,7 @@ def _find(kube: KubeClient, inspector: Inspector, name: str, namespace: str) -> 
         if found is not None:
             return found, f"{_count(found)} of {where}/{short}"
     try:
-        queued = inspector.queued_job("/".join(submitted_as(name, namespace)))
+        queued = find_queued(inspector, name, namespace)
         found = of_queued_job(kube, queued) if queued is not None else None
         if queued is not None and found is not None:
             return found, f"{printable(queued.name)}, which goes with its pods"

@@ -11,7 +11,7 @@ from hived.errors import UserError
 from hived_cli.helpers.answers import as_json
 from hived_cli.helpers.certificates import draw_trial, draw_why, queued
 from hived_cli.helpers.completing import complete_jobs
-from hived_cli.helpers.names import find_why
+from hived_cli.helpers.names import find_queued, find_why
 from hived_cli.helpers.outcomes import NEVER, RUNS, WAITS
 from hived_cli.helpers.waits import GONE
 from hived_cli.helpers.watching import Answer, Show, watches
@@ -65,7 +65,7 @@ def command(
     context = click.get_current_context()
     if changes and context.params["is_watched"]:
         raise click.UsageError("--if and --watch exclude each other")
-    waiting = inspector.queued_job(f"{namespace}/{name}" if namespace else name)
+    waiting = find_queued(inspector, name, namespace)
     if waiting is not None and waiting.state in WITHOUT_PODS:
         if changes:
             _try(inspector, Job(name=waiting.name, state="Waiting"), changes, is_json=is_json)

@@ -18,6 +18,7 @@ from tests.extender.queues.embedded_jobs import Jobs, jobs_on
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
     """One job that runs in queue b, two that wait, and one with a mistake."""
     with jobs_on(tmp_path_factory.mktemp("queues")) as found:
+        found.kube.create("/api/v1/namespaces", {"metadata": {"name": "elsewhere"}})
         found.create("first", "b")
         found.expect(lambda: found.runs("first"))
         for name in ("second", "third"):
@@ -194,6 +195,21 @@ def test_deleting_a_job_deletes_its_object_with_its_pods(jobs: Jobs) -> None:
     result = delete(jobs, "short", "--yes")
     assert result.output == "Job/default/short, which goes with its pods\nJob/default/short deleted\n"
     jobs.expect(lambda: jobs.state("short") == "" and jobs.nodes("short") == [])
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["while it runs", "while it waits"])
+@pytest.mark.parametrize("name", ["far", "job/far"])
+def test_a_job_of_another_namespace_is_deleted_by_its_short_name(jobs: Jobs, name: str, waits: bool) -> None:
+    jobs.create("far", "b" if waits else "a", namespace="elsewhere")
+    jobs.expect(lambda: jobs.state("far") == ("Waiting" if waits else "Running"))
+    result = delete(jobs, name, "--yes")
+    assert result.output == "Job/elsewhere/far, which goes with its pods\nJob/elsewhere/far deleted\n"
+    jobs.expect(lambda: jobs.state("far") == "")
+
+
+def test_a_short_name_may_say_that_it_is_that_of_a_job(jobs: Jobs) -> None:
+    for command in ("hold", "release", "why"):
+        assert "Job/default/second" in hived(jobs, command, "job/second").output
 
 
 def test_a_part_of_a_queue_says_how_much_is_left(jobs: Jobs) -> None:

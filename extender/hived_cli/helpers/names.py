@@ -10,6 +10,7 @@ import click
 from hived.errors import UserError
 from hived_cli.helpers.waits import GONE
 from hived_config.reader import printable
+from hived_extender.api.queues import QueuedJob
 from hived_extender.api.waiting import MASKED, FreeCells, Job, Why
 from hived_extender.client.inspection import Inspector
 
@@ -51,6 +52,15 @@ def submitted_as(name: str, namespace: str) -> tuple[str, str]:
     bare = without_kind(name).removeprefix(GANG)
     where, slash, short = bare.partition("/")
     return (where, short) if slash else (namespace or DEFAULT_NAMESPACE, bare)
+
+
+def find_queued(inspector: Inspector, name: str, namespace: str) -> QueuedJob | None:
+    """The job of a queue that is called so, in whatever namespace if none is given; None if there is none.
+
+    Raises UserError if several are. A namespace in the name goes first.
+    """
+    bare = without_kind(name).removeprefix(GANG)
+    return inspector.queued_job(f"{namespace}/{bare}" if namespace and "/" not in bare else bare)
 
 
 def _known_as(name: str, namespace: str) -> list[str]:

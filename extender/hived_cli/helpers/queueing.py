@@ -6,6 +6,7 @@ import msgspec
 from hived_cli.helpers.answers import as_json
 from hived_cli.helpers.completing import complete_queued
 from hived_cli.helpers.connecting import asks_service
+from hived_cli.helpers.names import without_kind
 from hived_config.reader import printable
 from hived_extender.api.queues import QueueAction, QueueArgs
 from hived_extender.client.inspection import Inspector
@@ -30,7 +31,7 @@ job_argument = click.argument("job", shell_complete=complete_queued)
 
 def change(inspector: Inspector, job: str, action: QueueAction, output: str, *, to: str = "") -> None:
     """Make a change, and say where the job is then. Raises UserError."""
-    found = inspector.change_queue(QueueArgs(job, action, to))
+    found = inspector.change_queue(QueueArgs(without_kind(job), action, without_kind(to)))
     if output == "json":
         click.echo(as_json(msgspec.to_builtins(found)))
         return

@@ -58,7 +58,7 @@ class Jobs:
 
     def create(
         self, name: str, vc: str = "a", *, gpus: int = 8, pods: int = 1, priority: str = "10", seconds: str = FOR_EVER,
-        suspend: bool = True, **more: Any,
+        suspend: bool = True, namespace: str = "default", **more: Any,
     ) -> None:  # fmt: skip
         """A batch Job, held back from the start unless it says otherwise."""
         spec = {
@@ -67,7 +67,8 @@ class Jobs:
             "completions": pods,
             "template": template(vc, gpus, priority, seconds),
         }
-        self.kube.create(JOBS, {"metadata": {"name": name, **more}, "spec": spec})
+        path = JOBS.replace("default", namespace)
+        self.kube.create(path, {"metadata": {"name": name, **more}, "spec": spec})
 
     def is_let_go(self, name: str) -> bool:
         """Is a job not suspended?"""
