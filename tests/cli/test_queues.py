@@ -207,6 +207,18 @@ def test_a_job_of_another_namespace_is_deleted_by_its_short_name(jobs: Jobs, nam
     jobs.expect(lambda: jobs.state("far") == "")
 
 
+@pytest.mark.parametrize("command", ["delete", "why", "hold"])
+def test_a_short_name_of_two_jobs_is_that_of_none(jobs: Jobs, command: str) -> None:
+    for namespace in ("default", "elsewhere"):
+        jobs.create("twin", "b", namespace=namespace)
+        jobs.expect(lambda namespace=namespace: jobs.state(f"{namespace}/twin") == "Waiting")
+    result = delete(jobs, "twin", "--yes") if command == "delete" else hived(jobs, command, "twin")
+    assert (result.exit_code, "twin is 2 jobs: Job/default/twin, Job/elsewhere/twin" in result.output) == (1, True)
+    for namespace in ("default", "elsewhere"):
+        delete(jobs, "twin", "-n", namespace, "--yes")
+        jobs.expect(lambda namespace=namespace: jobs.state(f"{namespace}/twin") == "")
+
+
 def test_a_short_name_may_say_that_it_is_that_of_a_job(jobs: Jobs) -> None:
     for command in ("hold", "release", "why"):
         assert "Job/default/second" in hived(jobs, command, "job/second").output

@@ -6,6 +6,7 @@ rights meanwhile, so callers say beforehand which namespaces may be named.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import islice
 
 import msgspec
 
@@ -158,8 +159,7 @@ class QueueAnswers:
     def job(self, name: str, seen: Seen = None) -> QueuedJob | None:
         """A job by its name, of the namespaces `seen`; None if it is in no queue."""
         with self._desk.lock:
-            turns = self._desk.turns
-            entry = next((one for one in _listed(turns) if name in _names(one) and _is_seen(one, seen)), None)
+            turns, entry = self._desk.turns, _only(self._desk.turns, name, seen)
             if turns is None or entry is None:
                 return None
             return self._job(turns, entry, turns.queues.position(entry.key) or 0, seen, turns.going_over())
@@ -177,8 +177,7 @@ class QueueAnswers:
     def question(self, name: str, seen: Seen) -> Question | None:
         """A job that waits, as the live cluster would be asked for its cells; None if none waits of this name."""
         with self._desk.lock:
-            turns = self._desk.turns
-            entry = next((one for one in _listed(turns) if name in _names(one) and _is_seen(one, seen)), None)
+            turns, entry = self._desk.turns, _only(self._desk.turns, name, seen)
             if turns is None or entry is None or entry.step is not Step.WAITING:
                 return None
             unit, queues = entry.unit, turns.queues
@@ -293,16 +292,22 @@ def _listed(turns: Turns | None) -> Iterator[JobRecord]:
 
 def _find(turns: Turns, name: str, seen: Seen) -> JobRecord:
     """The one job of this name, of the namespaces `seen`. Raises UserError (404, 409)."""
-    entries = [entry for entry in _listed(turns) if _is_seen(entry, seen)]
-    found = [entry for entry in entries if name in _names(entry)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise UserError(f"{name} is {len(found)} jobs: {', '.join(str(one.job.ref) for one in found[:8])}", 409)
-    near = nearest(name, (each for entry in entries[:MOST_COMPARED] for each in _names(entry)))
+    found = _only(turns, name, seen)
+    if found is not None:
+        return found
+    entries = islice((entry for entry in _listed(turns) if _is_seen(entry, seen)), MOST_COMPARED)
+    near = nearest(name, (each for entry in entries for each in _names(entry)))
     hint = f"; nearest: {', '.join(near)}" if near else ""
     form = "name it Kind/namespace/name, as hived get queue has it"
     raise UserError(f"no job {name!r} is in a queue{hint}; {form}", 404)
+
+
+def _only(turns: Turns | None, name: str, seen: Seen) -> JobRecord | None:
+    """The job of this name, of the namespaces `seen`; None if there is none. Raises UserError (409) for several."""
+    found = [entry for entry in _listed(turns) if name in _names(entry) and _is_seen(entry, seen)]
+    if len(found) > 1:
+        raise UserError(f"{name} is {len(found)} jobs: {', '.join(str(one.job.ref) for one in found[:8])}", 409)
+    return found[0] if found else None
 
 
 def nearest(name: str, names: Iterable[str]) -> list[str]:
