@@ -160,10 +160,17 @@ class Answering:
         view = self.view()
         return view, _read(view, entry, changes, is_shown)
 
-    def try_on(self, view: View, entry: WaitingEntry, read: Sequence[Change]) -> IfResult:
-        """The same as `try_changes` for a job that has no pods, of changes of `read`. Raises UserError."""
-        question = view.snapshot.version, entry.name, *map(words, read)
-        return self._ifs.get(question, self._in_turn(lambda: try_changes(view.snapshot, entry, read, self._judge)))
+    def try_on(
+        self, view: View, entry: WaitingEntry, read: Sequence[Change], before: Sequence[WaitingEntry] = ()
+    ) -> IfResult:
+        """The same as `try_changes` for a job that has no pods, of changes of `read`. Raises UserError.
+
+        Jobs `before` it have the cells that they get, at their priority.
+        """
+        question = view.snapshot.version, entry.name, *map(words, read), *((one.name, one.priority) for one in before)
+        return self._ifs.get(
+            question, self._in_turn(lambda: try_changes(view.snapshot, entry, read, self._judge, before))
+        )
 
     def nodes(self, *, is_bad: bool = False) -> tuple[View, list[NodeView]]:
         """All nodes, or those that cannot be used wholly, and the view that they are of."""

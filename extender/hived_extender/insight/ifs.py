@@ -54,19 +54,21 @@ def read_changes(
 
 
 def try_changes(
-    snapshot: Snapshot, entry: WaitingEntry, changes: Sequence[Change], judge_of: Callable[[Snapshot], Judge]
-) -> IfResult:
+    snapshot: Snapshot, entry: WaitingEntry, changes: Sequence[Change], judge_of: Callable[[Snapshot], Judge],
+    before: Sequence[WaitingEntry] = (),
+) -> IfResult:  # fmt: skip
     """Would the job start at once with all of these changes, and else why not? Takes `snapshot.lock`; nothing changes.
 
-    `judge_of` makes the judge of a snapshot in which they are made. Raises UserError for changes that cannot be tried
-    together. Cost: a few searches, and O(cells + pods) if the configuration is to be changed.
+    Jobs `before` it have the cells that they get. `judge_of` makes the judge of a snapshot in which the changes are
+    made. Raises UserError for changes that cannot be tried together. Cost: a few searches, and O(cells + pods) if the
+    configuration is to be changed.
     """
     with snapshot.lock:
-        trials = Trials(snapshot, entry)
+        trials = Trials(snapshot, entry, before)
         _check(trials, changes)
         resizes = [each for one in changes if isinstance(one, Cells) for each in one.resizes]
         if resizes:
-            trials = Trials(replace(snapshot, state=resized_state(snapshot.state, resizes)), entry)
+            trials = Trials(replace(snapshot, state=resized_state(snapshot.state, resizes)), entry, before)
         others = [one for one in changes if not isinstance(one, Cells)]
         found = trials.change(others)
         if found.starts:

@@ -18,7 +18,7 @@ from hived_extender.insight.changes import Change, Ends, OtherCluster, Priority,
 from hived_extender.insight.snapshot import WaitingEntry
 from hived_extender.insight.unblocks import MOST_OF_A_KIND, MOST_SHOWN
 from hived_extender.queues.answering import Question, QueueAnswers, Seen
-from hived_extender.queues.reasons import Held, MakingRoom, NoHardware, NotItsTurn, OverQuota, OverUserLimit
+from hived_extender.queues.reasons import MakingRoom, NoHardware, NotItsTurn
 from hived_extender.service.certificates import rfc3339
 from hived_extender.service.sentences import short_name
 
@@ -34,8 +34,8 @@ def why_queued(queues: QueueAnswers, answering: Answering, name: str, seen: Seen
     entry = _entry(question)
     live = answering.judged(entry) if entry.requests else None
     found = certificate_of(question, live)
-    if question.freeing and not found.unblock and not found.never:
-        found = replace(found, unblock=_ends(answering, question, entry))
+    if not found.unblock and not found.never:
+        found = replace(found, unblock=_ends(queues, answering, question, entry))
     when = _start(question, found)
     job = replace(job_of(question.job), asks=found.asks or question.job.asks, cause=found.cause, when=when)
     return Why(job=replace(job, sentence=found.sentence), certificate=found, when=when)
@@ -47,8 +47,8 @@ def try_on_queued(
 ) -> tuple[IfResult, str] | None:  # fmt: skip
     """Whether a job of a queue would have its cells at once with these changes, and its namespace.
 
-    As `Answering.try_changes`; None if none waits of this name. Changes are tried on cells, so a job that its queue
-    keeps for another reason does not start. Raises UserError.
+    As `Answering.try_changes`; None if none waits of this name. Jobs of its queue that come before it have theirs
+    first, as far as quotas and limits let them. Raises UserError.
     """
     question = queues.question(name, seen)
     if question is None:
@@ -62,49 +62,71 @@ def try_on_queued(
             f"its quota {question.quota} is for virtual cluster {question.job.vc} alone: a job for another one has "
             "to be in a quota of that, as hived get queue has them"
         )
-    found = _tried(answering, view, question, entry, read)
-    ended = [name for one in read if isinstance(one, Ends) for name in one.names]
-    if found.starts and _is_kept(queues, question, ended):
-        told = f"{question.job.reason}; with these changes there would be cells for it at once"
+    found, why = _outcome(queues, answering, view, question, read)
+    if why:
+        told = f"{question.job.reason}; with these changes {why}"
         found = IfResult(
             starts=False, certificate=replace(certificate_of(question, answering.judged(entry)), sentence=told)
         )
     return found, entry.namespace
 
 
+def _outcome(
+    queues: QueueAnswers, answering: Answering, view: View, question: Question, read: Sequence[Change]
+) -> tuple[IfResult, str]:
+    """The outcome on cells that jobs before it leave, and why its queue keeps it though there would be cells for it."""
+    entry = _entry(question)
+    ended = [name for one in read if isinstance(one, Ends) for name in one.names]
+    given = next((one.value for one in read if isinstance(one, Priority)), OPPORTUNISTIC_PRIORITY)
+    is_free, first = queues.after(question.key, ended, max(given, question.job.priority))
+    if any(isinstance(one, OtherCluster) and one.name != question.job.vc for one in read):
+        first = []
+    before = [each for one in first for each in _asking(one)]
+    found = _tried(answering, view, question, entry, read, before)
+    if found.starts and is_free:
+        return found, ""
+    if before and (found.starts or _tried(answering, view, question, entry, read).starts):
+        count = len(first)
+        return found, f"{count} job{'s' * (count != 1)} of its queue would start before it"
+    return found, "there would be cells for it at once" if found.starts else ""
+
+
+def _asking(question: Question) -> list[WaitingEntry]:
+    """How a job asks for cells: for its own, and then for borrowed ones, which it is refused if it has its own."""
+    entry = _entry(question)
+    return [entry, replace(entry, priority=OPPORTUNISTIC_PRIORITY)] if question.may_borrow else [entry]
+
+
 def _tried(
-    answering: Answering, view: View, question: Question, entry: WaitingEntry, read: Sequence[Change]
-) -> IfResult:
-    """Whether it would start when it is due, or else ahead of its turn."""
-    found = answering.try_on(view, entry, read)
+    answering: Answering, view: View, question: Question, entry: WaitingEntry, read: Sequence[Change],
+    before: Sequence[WaitingEntry] = (),
+) -> IfResult:  # fmt: skip
+    """Whether it would start when it is due, or else ahead of its turn, after jobs that come before it."""
+    found = answering.try_on(view, entry, read, before)
     if not found.starts and question.may_borrow and not any(isinstance(one, Priority) for one in read):
         with suppress(UserError):  # its namespace may have no opportunistic pods
-            ahead = answering.try_on(view, entry, [*read, Priority(OPPORTUNISTIC_PRIORITY)])
+            ahead = answering.try_on(view, entry, [*read, Priority(OPPORTUNISTIC_PRIORITY)], before)
             return ahead if ahead.starts else found
     return found
 
 
-def _is_kept(queues: QueueAnswers, question: Question, ended: Sequence[str]) -> bool:
-    """Does its queue keep a job even when some have ended?"""
-    match question.reason:
-        case Held() | OverUserLimit(waits=True):
-            return True
-        case OverQuota() | OverUserLimit():
-            return not queues.is_free_without(question.key, ended)
-    return False
+def _ends(queues: QueueAnswers, answering: Answering, question: Question, entry: WaitingEntry) -> list[Unblock]:
+    """Jobs one of which has to end so that its quota, or its user's limit, has room, where cells are free then.
 
-
-def _ends(answering: Answering, question: Question, entry: WaitingEntry) -> list[Unblock]:
-    """Jobs one of which has to end so that its quota, or its user's limit, has room, where cells are free then."""
+    Jobs of its own queue stand first.
+    """
     found: list[Unblock] = []
-    for name in question.freeing[:MOST_OF_A_KIND]:
-        with suppress(UserError):  # it has just ended
-            view, read = answering.read(entry, [f"ends={name}"], lambda namespace: True)
-            if _tried(answering, view, question, entry, read).starts:
-                short = short_name(name, name.split("/")[1], entry.namespace)
-                found.append(Unblock(change=words(read[0]), text=f"once {short} has ended"))
-        if len(found) == MOST_SHOWN:
-            break
+    for names in (question.freeing, question.freeing_elsewhere):
+        most = len(found) + MOST_SHOWN
+        for name in names[:MOST_OF_A_KIND]:
+            with suppress(UserError):  # it has just ended
+                view, read = answering.read(entry, [f"ends={name}"], lambda namespace: True)
+                result, why = _outcome(queues, answering, view, question, read)
+                if result.starts and not why:
+                    short = short_name(name, name.split("/")[1], entry.namespace)
+                    found.append(Unblock(change=words(read[0]), text=f"once {short} has ended"))
+            if len(found) == most:
+                break
     return found
 
 

@@ -20,7 +20,7 @@ from hived.scheduler import Asked, Fact, handle, plan_in_turn
 from hived.specs import PodRequest, PodSpec
 from hived.state import State
 from hived.topology import NO_CELL
-from hived_extender.insight.changes import Change, Ends, Heal, Move
+from hived_extender.insight.changes import Change, Ends, Heal, Move, Priority
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry
 from hived_extender.insight.wanted import Wanted, changed, offered, rows_of, slot_count
 
@@ -39,12 +39,13 @@ class Outcome(msgspec.Struct, frozen=True):
 
 class _World(msgspec.Struct, frozen=True):
     """Parts that are asked for after these facts, with the nodes that are offered then. Groups that `comes_back` names
-    start anew after the job, and nobody may have to leave for them.
+    start anew after the job, and nobody may have to leave for them. Parts of other jobs are asked for `before`.
     """
 
     wanted: tuple[Wanted, ...]
     facts: tuple[Fact, ...]
     comes_back: tuple[str, ...]
+    before: tuple[tuple[Wanted, ...], ...]
 
 
 class Trials:
@@ -53,11 +54,12 @@ class Trials:
     Not thread-safe: whoever makes trials holds `Snapshot.lock`.
     """
 
-    def __init__(self, snapshot: Snapshot, entry: WaitingEntry) -> None:
+    def __init__(self, snapshot: Snapshot, entry: WaitingEntry, before: Sequence[WaitingEntry] = ()) -> None:
+        """Those `before` are asked for first, at their priority, and have the cells that they get."""
         self.snapshot, self.entry, self.count = snapshot, entry, 0
         self.state: State = snapshot.state
-        parts = zip(entry.requests, entry.offers, entry.fits, entry.demands, strict=True)
-        self.wanted = tuple(Wanted(one, offer, rows_of(one, fit), demands) for one, offer, fit, demands in parts)
+        self.wanted = _parts(entry)
+        self._before = [tuple(changed(part, Priority(one.priority)) for part in _parts(one)) for one in before]
         slots = sum(slot_count(spec.group.members) for spec in self.specs)
         self._weight = 1 + slots // SLOTS_OF_A_TRIAL
         self._own = {one.request.spec.group.name for one in self.wanted}
@@ -100,10 +102,12 @@ class Trials:
     def change(self, changes: Iterable[Change]) -> Outcome:
         """The outcome of some changes at once; none of `Cells`, which need another state."""
         world, evicted = self._world(changes), list[str]()
-        asks = [Asked(one.request, offer=one.offer) for one in world.wanted]
+        before = [_asked(parts) for parts in world.before]
         back = [[Asked(each) for each in self._first_pods(name)] for name in world.comes_back]
         self.count += self._weight
-        found, *others = plan_in_turn(self.state, [asks, *back], self.snapshot.at, world.facts, evicted)
+        bundles = [*before, _asked(world.wanted), *back]
+        plans = plan_in_turn(self.state, bundles, self.snapshot.at, world.facts, evicted)
+        found, *others = plans[len(before) :]
         if isinstance(found, UserError):
             return Outcome(False, reason=found.message)
         if (wait := next((one for one in found if isinstance(one, Wait)), None)) is not None:
@@ -118,8 +122,7 @@ class Trials:
         """
         world = self._world(changes)
         self.count += self._weight
-        asks = [Asked(one.request, offer=one.offer) for one in world.wanted]
-        (found,) = plan_in_turn(self.state, [asks], self.snapshot.at, world.facts)
+        (found,) = plan_in_turn(self.state, [_asked(world.wanted)], self.snapshot.at, world.facts)
         return not isinstance(found, UserError) and not any(isinstance(one, Wait) for one in found)
 
     def changed(self, changes: Iterable[Change]) -> tuple[Snapshot, WaitingEntry]:
@@ -154,8 +157,11 @@ class Trials:
                 case _:
                     wanted = tuple(changed(part, one) for part in wanted)
         healed = {self.state.topology.node_index[one.node] for one in facts if isinstance(one, NodeHealthChanged)}
-        asked = tuple(replace(one, offer=offered(self.snapshot, one, opened, healed)) for one in wanted)
-        return _World(asked, tuple(facts), tuple(comes_back))
+        asked, *before = (
+            tuple(replace(one, offer=offered(self.snapshot, one, opened, healed)) for one in parts)
+            for parts in (wanted, *self._before)
+        )
+        return _World(asked, tuple(facts), tuple(comes_back), tuple(before))
 
     def ended(self, groups: Iterable[str]) -> list[Fact]:
         """All pods of these groups are gone."""
@@ -189,6 +195,15 @@ class Trials:
         group = self.state.groups[name]
         pods = (*group.holders, *group.preempting_pods.values())
         return [one for one in pods if one is not None][:1]
+
+
+def _parts(entry: WaitingEntry) -> tuple[Wanted, ...]:
+    parts = zip(entry.requests, entry.offers, entry.fits, entry.demands, strict=True)
+    return tuple(Wanted(one, offer, rows_of(one, fit), demands) for one, offer, fit, demands in parts)
+
+
+def _asked(parts: Iterable[Wanted]) -> list[Asked]:
+    return [Asked(one.request, offer=one.offer) for one in parts]
 
 
 def _binds(found: list[Decision] | UserError) -> bool:

@@ -22,7 +22,7 @@ from hived_extender.queues.book import JobRecord, Step
 from hived_extender.queues.counting import QueueCount, count, waits_since
 from hived_extender.queues.desk import QueueDesk
 from hived_extender.queues.explaining import Known
-from hived_extender.queues.reasons import Held, OverQuota, OverUserLimit, Reason, Running
+from hived_extender.queues.reasons import Held, NotPromised, OverQuota, OverUserLimit, Reason, Running
 from hived_extender.queues.records import unit_key
 from hived_extender.queues.turns import Turns
 from hived_extender.queues.words import HELD_LATER, cause_of, held_by, sentence, start_of
@@ -77,7 +77,7 @@ class Question(msgspec.Struct, frozen=True):
     """A job that waits, why, and what the core is asked for its cells; `asking` is None for one with a mistake.
 
     `key` is that of its unit. A `quota` of a tree has one virtual cluster alone; "" if the job is in none. It waits for
-    its quota, or its user's limit, until one of `freeing` ends.
+    its quota, or its user's limit, until one of `freeing` ends, or of another queue one of `freeing_elsewhere`.
     """
 
     job: QueuedJob
@@ -88,6 +88,7 @@ class Question(msgspec.Struct, frozen=True):
     quota: str = ""
     may_borrow: bool = False
     freeing: tuple[str, ...] = ()
+    freeing_elsewhere: tuple[str, ...] = ()
 
 
 class QueueAnswers:
@@ -185,22 +186,40 @@ class QueueAnswers:
             if unit is None:
                 return Question(job, None, None, None)
             reason = queues.why(entry.key)
-            freeing = queues.freed_by(entry.key) if isinstance(reason, OverQuota | OverUserLimit) else ()
-            runs = [one for (key,) in freeing if (one := turns.book.entries.get(key)) is not None]
+            is_over = isinstance(reason, OverQuota | NotPromised) or (
+                isinstance(reason, OverUserLimit) and not reason.waits
+            )
+            entries = turns.book.entries
+            runs = [entries[key] for key in (queues.freed_by(entry.key) if is_over else ()) if key in entries]
+            seen_runs = [(one.unit, str(one.job.ref)) for one in runs if _is_seen(one, seen)]
             return Question(
                 job, reason, turns.room.question(unit), unit.limit_s, entry.key,
                 unit.queue if unit.queue != unit.vc and turns.known.vcs.get(unit.queue) else "",
-                queues.may_borrow(entry.key), tuple(str(one.job.ref) for one in runs if _is_seen(one, seen)),
+                queues.may_borrow(entry.key),
+                tuple(name for one, name in seen_runs if one is not None and one.queue == unit.queue),
+                tuple(name for one, name in seen_runs if one is not None and one.queue != unit.queue),
             )  # fmt: skip
 
-    def is_free_without(self, key: str, ended: Collection[str]) -> bool:
-        """Would a job be within its quota and its user's limit if these jobs had ended, which are full names?"""
+    def after(self, key: str, ended: Collection[str], priority: int) -> tuple[bool, list[Question]]:
+        """May a job start by its quota and limits once these have ended, which are full names?
+
+        And the jobs of its queue that may before it, see `Queues.after`.
+        """
         with self._desk.lock:
             turns = self._desk.turns
             if turns is None or key not in turns.book.entries:
-                return False
-            keys = [entry.key for entry in turns.book.entries.values() if str(entry.job.ref) in ended]
-            return bool(turns.queues.freed_by(key, [keys]))
+                return False, []
+            entries, queues = turns.book.entries, turns.queues
+            keys = frozenset(entry.key for entry in entries.values() if str(entry.job.ref) in ended)
+            is_free, before = queues.after(key, keys, priority)
+            return is_free, [
+                Question(
+                    self._job(turns, entries[each], place), None, turns.room.question(unit), unit.limit_s, each,
+                    may_borrow=queues.may_borrow(each),
+                )
+                for place, each in enumerate(before, 1)
+                if (unit := entries[each].unit) is not None
+            ]  # fmt: skip
 
     def act(self, args: QueueArgs, seen: Seen = None) -> QueuedJob:
         """Hold a job, release it, or give it another place; jobs outside of `seen` are unknown here.

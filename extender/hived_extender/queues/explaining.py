@@ -1,8 +1,8 @@
 """Order and reasons, read from the table; nothing changes."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from heapq import merge
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 from typing import Literal
 
 import numpy as np
@@ -35,12 +35,19 @@ from hived_extender.quotas.usage import WAIT
 TOO_LARGE = "It can never run: ask for less, or raise the quota"
 """The end of a quota's refusal in place of `WAIT`, where no running job is in the way."""
 
+MOST_BEFORE = 16
+"""Units that are tried before another one of their queue."""
+
 Known = dict[int, Reason | None]
 """Why units that stand in line have no turn, by kind: those of one kind share it. None where it only is not theirs."""
 
 
 def first_of(table: Table, queue: str, count: int) -> list[str]:
     """The first of `order_of`. Cost O(kinds + units that are due + count)."""
+    return list(islice(_in_order(table, queue), count))
+
+
+def _in_order(table: Table, queue: str) -> Iterator[str]:
     due = [table.entries[key] for key in table.due if table.entries[key].unit.queue == queue]
     lines = [
         _placed(-float(table.kinds[kind].spec.priority), table.waiting.units(kind))
@@ -49,7 +56,7 @@ def first_of(table: Table, queue: str, count: int) -> list[str]:
     ]
     others = (key for _, (_, key) in merge(*lines) if key not in table.due)
     first = [key for _, (_, key) in sorted((-float(each.unit.priority), each.at) for each in due)]
-    return list(islice(chain(first, others), count))
+    return chain(first, others)
 
 
 def _placed(priority: float, line: list[At]) -> Iterator[tuple[float, At]]:
@@ -192,21 +199,51 @@ def _estimated(table: Table, vc: str, reservation: Reservation, now: float) -> E
     return latest(expected_end(run, now, table.learned, start) for run, start in zip(there, starts, strict=True))
 
 
-def freed_by(table: Table, key: str, choices: Iterable[Sequence[str]] | None) -> list[Sequence[str]]:
+def freed_by(table: Table, key: str) -> list[str]:
     """See `Queues.freed_by`."""
-    use, units = Use(table.new_ledger(), table.rules), {each: table.entries[each].unit for each in table.running}
-    for unit in units.values():
-        use.take(unit)
-    asking, found = table.entries[key].unit, []
-    for choice in [(each,) for each in units] if choices is None else choices:
-        ended = [units[each] for each in choice if each in units]
-        for unit in ended:
-            use.give(unit)
-        if not use.is_over_users_limit(asking) and use.ledger.refusal(asking) is None:
-            found.append(choice)
-        for unit in ended:
-            use.take(unit)
+    use, found = _use_without(table, ()), list[str]()
+    for each in table.running:
+        use.give(table.entries[each].unit)
+        if _may_start(table, use, table.entries[key]):
+            found.append(each)
+        use.take(table.entries[each].unit)
     return found
+
+
+def after(table: Table, key: str, ended: Collection[str], priority: int) -> tuple[bool, list[str]]:
+    """See `Queues.after`."""
+    entry, use, before, refused = table.entries[key], _use_without(table, ended), list[str](), set[int]()
+    if key in table.own.runs or not entry.is_standing:
+        return entry.is_standing, before
+    for each in takewhile(lambda each: each != key, _in_order(table, entry.unit.queue)):
+        other = table.entries[each]
+        if other.kind in refused or not other.is_standing or other.unit.priority < priority:
+            continue
+        if not _may_start(table, use, other) or isinstance(refusal(table, each), NeverFits):
+            refused.add(other.kind)
+            continue
+        if len(before) == MOST_BEFORE:
+            return False, before
+        use.take(other.unit)
+        before.append(each)
+    return _may_start(table, use, entry), before
+
+
+def _use_without(table: Table, ended: Collection[str]) -> Use:
+    """All use, but for that of some units."""
+    use = Use(table.new_ledger(), table.rules)
+    for each in table.running:
+        if each not in ended:
+            use.take(table.entries[each].unit)
+    return use
+
+
+def _may_start(table: Table, use: Use, entry: Entry) -> bool:
+    """Is a unit within its quota and its user's limit, beside this use?"""
+    unit = entry.unit
+    if use.is_over_users_limit(unit) or use.ledger.refusal(unit) is not None:
+        return False
+    return table.may_borrow(unit) or use.ledger.is_within_min(unit)
 
 
 def _is_leaving(table: Table, key: str) -> bool:

@@ -1,6 +1,6 @@
 """Questions about queues, as of the last turn. Nothing changes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 
 from hived_extender.queues import explaining
 from hived_extender.queues.reasons import Reason
@@ -38,12 +38,20 @@ class Questions:
         """The reason of `why`, unless it only is not its turn; so no start is estimated."""
         return explaining.refusal(self._table, key)
 
-    def freed_by(self, key: str, choices: Iterable[Sequence[str]] | None = None) -> list[Sequence[str]]:
-        """Those of the choices whose end would leave a unit within its quota and its user's limit; units by their keys.
+    def freed_by(self, key: str) -> list[str]:
+        """The units each of which, by its end, would leave a unit within its quota and its user's limit.
 
-        The choices are all units that run, each alone, unless they are given. Cost O(units that run + choices).
+        Cost O(units that run).
         """
-        return explaining.freed_by(self._table, key, choices)
+        return explaining.freed_by(self._table, key)
+
+    def after(self, key: str, ended: Collection[str], priority: int) -> tuple[bool, list[str]]:
+        """May a unit that waits start once these have ended, and which of its queue may before it, first first?
+
+        By quota and limits alone; those of a lower `priority` do not count. They are at most `explaining.MOST_BEFORE`:
+        if there are more, it may not. Cost O(units that run + units before it).
+        """
+        return explaining.after(self._table, key, ended, priority)
 
     def may_borrow(self, key: str) -> bool:
         """May a unit that is known run on borrowed cells?"""

@@ -1,6 +1,7 @@
 """Changes that would help a job that waits in a queue, tried on its quota as on cells; on an embedded cluster."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from hived.errors import UserError
 from hived_extender.api.waiting import Why
 from tests.extender.queues.embedded_jobs import GPU, TREES, Jobs, jobs_on
+from tests.extender.queues.test_limits import config, of
 
 MAX_JOBS = "kube-queue/max-jobs"
 
@@ -67,3 +69,51 @@ def test_cells_alone_do_not_help_while_the_quota_is_used(jobs: Jobs) -> None:
 def test_another_virtual_cluster_is_none_for_a_quota_of_one(jobs: Jobs) -> None:
     with pytest.raises(UserError, match="its quota root/a is for virtual cluster a alone"):
         starts(jobs, "vc=b")
+
+
+def tried(jobs: Jobs, name: str, *changes: str) -> str:
+    """Why a job would wait after changes, "" if it would start."""
+    found = jobs.inspector.why_if(name, changes)
+    assert found.starts == (found.certificate is None)
+    return "" if found.certificate is None else found.certificate.sentence
+
+
+def test_a_remedy_by_a_users_limit_is_none_for_jobs_behind_others_of_the_user(tmp_path: Path) -> None:
+    with jobs_on(tmp_path, config(3, b=(3, "maxRunningPerUser: 2, maxWaitingPerUser: 2"))) as jobs:
+        for number in range(1, 6):
+            jobs.create(f"c{number}", "b", **of("cy"))
+            jobs.expect(lambda number=number: jobs.state(f"c{number}") == ("Running" if number < 3 else "Waiting"))
+        jobs.expect(lambda: "wait before it" in jobs.reason("c5"))
+        last, first = jobs.inspector.why("Job/default/c5"), jobs.inspector.why("Job/default/c3")
+        assert last is not None and last.certificate is not None and last.certificate.unblock == []
+        assert first is not None and first.certificate is not None
+        assert [one.change for one in first.certificate.unblock] == ["ends=Job/default/c1", "ends=Job/default/c2"]
+        assert tried(jobs, "c3", "ends=c1") == ""
+        assert tried(jobs, "c4", "ends=c1").endswith("with these changes 1 job of its queue would start before it")
+        assert tried(jobs, "c4", "ends=c1", "ends=c2") == ""
+
+
+def test_jobs_before_a_job_have_the_cells_first_that_others_leave(tmp_path: Path) -> None:
+    with jobs_on(tmp_path, config(1, b=(1, ""))) as jobs:
+        jobs.create("c1", "b")
+        jobs.expect(lambda: jobs.runs("c1"))
+        for name in ("c2", "c3", "c4"):
+            jobs.create(name, "b", gpus=4)
+            jobs.expect(lambda name=name: jobs.state(name) == "Waiting")
+        assert [tried(jobs, name, "ends=c1") for name in ("c2", "c3")] == ["", ""]
+        assert "with these changes 2 jobs of its queue would start before it" in tried(jobs, "c4", "ends=c1")
+        assert tried(jobs, "c4", "ends=c1", "priority=11") == ""
+
+
+def test_a_job_of_another_quota_is_named_that_uses_what_their_parent_has(tmp_path: Path) -> None:
+    with jobs_on(tmp_path) as jobs:
+        jobs.kube.create(TREES, tree(2))
+        jobs.create("other", "b", labels={"quota.scheduling.alibabacloud.com/name": "b"})
+        jobs.create("first")
+        jobs.expect(lambda: jobs.runs("other", "first"))
+        jobs.create("second")
+        jobs.expect(lambda: "in quota root:" in jobs.reason("second"))
+        found = jobs.inspector.why("Job/default/second")
+        assert found is not None and found.certificate is not None
+        changes = [one.change for one in found.certificate.unblock]
+        assert changes == ["ends=Job/default/first", "ends=Job/default/other"]
