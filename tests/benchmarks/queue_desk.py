@@ -40,7 +40,7 @@ class Desk:
         kube = cast(KubeClient, FakeKube())
         self.service = service(cluster(node_count))
         self.publisher = Publisher(kube, time.monotonic)
-        events = JobEvents(EventRecorder(kube, COMPONENT))
+        events = JobEvents(EventRecorder(kube, COMPONENT), lambda _: [])
         core = self.service.machine.cache.core
         assert core is not None
         shared = Shared(Prover(), self.publisher, time.time, events)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 from hived_config.reader import closest
+from hived_extender.pods import dialects
 from hived_extender.pods.annotations import PREFIX
 from hived_extender.quotas.naming import LABELS
 
@@ -41,6 +42,9 @@ _PREEMPTIBLE = ("quota.scheduling.alibabacloud.com/preemptible", "quota.scheduli
 _KUBE_QUEUE = ("kube-queue", "koord-queue")
 """Prefixes of Kube Queue's words for other objects: no job object has one that counts."""
 
+_OF_DIALECTS = frozenset(key.partition("/")[0] for key in dialects.KEYS)
+"""Prefixes that are none of ours misspelt."""
+
 ALIKE = 0.85
 """So much of the letters of two prefixes are the same if one is the other misspelt."""
 
@@ -56,7 +60,9 @@ def odd_words(labels: Mapping[str, str], annotations: Mapping[str, str], of_pods
         by_prefix.setdefault(word.partition("/")[0], []).append(word)
     for word in dict.fromkeys((*labels, *annotations)):
         prefix, slash, name = word.partition("/")
-        if not slash or word in known or word.startswith(f"{QUEUE}-"):  # hived's own begin so
+        if not slash or word in known or word in dialects.KEYS or word.startswith(f"{QUEUE}-"):  # hived's own begin so
+            continue
+        if prefix in _OF_DIALECTS and prefix not in by_prefix:
             continue
         like = get_close_matches(prefix[:LONGEST], by_prefix, n=1, cutoff=ALIKE)
         meant = known if prefix in _KUBE_QUEUE else by_prefix[like[0]] if like else ()

@@ -101,6 +101,8 @@ class EventRecorder:
     ) -> bool:
         """Say something about `pod` that happened `times` times, first at `since_s` (seconds of the epoch).
 
+        With 0 `times` it is said once, whoever says it: an event that is there stays as it is.
+
         `about` is the kind of object, where it is no pod, behind its "group/version/" if that is not "v1".
 
         `event_type` is NORMAL or WARNING. Returns True if this is a new event, False if one was counted up. Raises
@@ -111,9 +113,9 @@ class EventRecorder:
         name = _event_name(pod, self._component, event_type, reason, message)
         path = f"{collection}/{quote(name, safe='')}"
         known = self._recall(path)
-        if known is not None and self._count_up(path, known + times):
+        if known is not None and (not times or self._count_up(path, known + times)):
             return False
-        event = self._event(pod, name, event_type, reason, message, times, since_s)
+        event = self._event(pod, name, event_type, reason, message, times or 1, since_s)
         version, _, event["involvedObject"]["kind"] = about.rpartition("/")
         event["involvedObject"]["apiVersion"] = version or "v1"
         if about == NODE:
@@ -123,11 +125,13 @@ class EventRecorder:
         except KubeError as error:
             if error.reason != "AlreadyExists":
                 raise
+            if not times:
+                return False
             stored: _Counted = self._kube.get(path, _Counted)
             if not self._count_up(path, (stored.count or 1) + times):
                 raise  # it has expired in this very moment
             return False
-        self._remember(path, times)
+        self._remember(path, times or 1)
         return True
 
     def forget_counts(self) -> None:

@@ -1,5 +1,7 @@
 """Events at job objects in Kube Queue's words: a job waits in a queue, leaves it, or is called back, and why it waits.
 
+A gang of plain pods has no object, so its events are at its pods.
+
 Turns note, and the desk writes a few at a time outside of its lock. A job has as many tokens as pods have for their
 events; a message that repeats, or finds no token, is not written. Of too many jobs the one that was silent for longest
 is forgotten.
@@ -8,13 +10,15 @@ is forgotten.
 import logging
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import islice
 
 import msgspec
 
+from hived_extender.job_kinds.gangs import KIND as GANG
 from hived_extender.job_kinds.job import JobRef, told
 from hived_extender.kube.client import KubeError
-from hived_extender.kube.events import NORMAL, WARNING, EventRecorder
+from hived_extender.kube.events import NORMAL, WARNING, EventRecorder, PodRef
 from hived_extender.queues.words import DEQUEUED, ENQUEUED, EVICTED, INSUFFICIENT, REFUSED
 
 log = logging.getLogger(__name__)
@@ -26,6 +30,9 @@ KEPT_BACK = 12.0
 """Tokens that reasons of waiting, which change all the time, leave to other events."""
 
 MOST_JOBS, MOST_NOTES = 16_384, 8
+MOST_PODS = 64
+"""Pods of a gang that have its events: the first ones that became known."""
+
 NEW_S = 60.0
 """A job that is older was told that it waits, perhaps by another replica."""
 
@@ -43,10 +50,10 @@ class _Of(msgspec.Struct):
 
 
 class JobEvents:
-    """See the module. Thread-safe; one thread writes."""
+    """See the module. Thread-safe; one thread writes. `pods_of` gives the pods of a gang."""
 
-    def __init__(self, recorder: EventRecorder) -> None:
-        self._recorder = recorder
+    def __init__(self, recorder: EventRecorder, pods_of: Callable[[JobRef], Sequence[PodRef]]) -> None:
+        self._recorder, self._pods_of = recorder, pods_of
         self._lock = threading.Lock()
         self._jobs: OrderedDict[str, _Of] = OrderedDict()
         self._due: dict[str, None] = {}
@@ -81,17 +88,27 @@ class JobEvents:
             self._due.pop(key, None)
 
     def write(self, limit: int, may_write: Callable[[], bool]) -> int:
-        """Write at most so many events, those that wait longest first; returns how many. Raises nothing."""
+        """Write at most so many events, those that wait longest first; returns how many. Raises nothing.
+
+        That of a gang counts once for each of its pods, and is not cut.
+        """
         count = 0
         while count < limit and may_write() and (taken := self._take()) is not None:
             job, reason, message = taken
-            count += 1
-            try:
-                kind = f"{job.api_version}/{job.kind}"
-                self._recorder.record(job, _TYPES.get(reason, NORMAL), reason, message, about=kind)
-            except KubeError as error:
-                log.warning("event not written", extra={"fields": {"job": str(job), "reason": str(error)}})
+            is_gang = job.kind == GANG
+            about = "Pod" if is_gang else f"{job.api_version}/{job.kind}"
+            for each in islice(self._pods_of(job), MOST_PODS) if is_gang else (job,):
+                count += 1
+                self._record(each, reason, message, about)
         return count
+
+    def _record(self, about: PodRef, reason: str, message: str, kind: str) -> None:
+        times = 0 if reason == ENQUEUED else 1  # an earlier leader may have said so
+        try:
+            self._recorder.record(about, _TYPES.get(reason, NORMAL), reason, message, times=times, about=kind)
+        except KubeError as error:
+            fields = {"namespace": about.namespace, "name": about.name, "reason": str(error)}
+            log.warning("event not written", extra={"fields": fields})
 
     def _take(self) -> tuple[JobRef, str, str] | None:
         with self._lock:

@@ -15,7 +15,7 @@ from hived.specs import ClusterSpec
 from hived_config.queueing import Queueing
 from hived_extender.job_kinds import gangs as gang_kind
 from hived_extender.job_kinds import gates, kinds
-from hived_extender.job_kinds.job import Job, JobName
+from hived_extender.job_kinds.job import Job, JobName, JobRef
 from hived_extender.job_kinds.needs import Need, need_of
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.events import WARNING, EventRecorder, PodRef
@@ -96,7 +96,7 @@ class QueueDesk:
         service.follow_pods(self.gangs)
         self.publisher = Publisher(kube, clock)
         self._events = EventRecorder(kube, COMPONENT)
-        self._job_events = JobEvents(self._events)
+        self._job_events = JobEvents(self._events, self._pods_of_gang)
         self._shared = Shared(prover, self.publisher, now, self._job_events, learned, self.outside)
         self._followed = OptionalKinds(kube, metrics, kinds.KINDS, self.jobs, "jobs")
         self._objects = OptionalKinds(kube, metrics, OBJECT_KINDS, self.publisher, "queues")
@@ -300,6 +300,10 @@ class QueueDesk:
 
     def _may_write(self) -> bool:
         return self._service.runner.holds() and not self._service.fault
+
+    def _pods_of_gang(self, gang: JobRef) -> list[PodName]:
+        with self._service.runner.look() as machine:
+            return [record.named for record in machine.cache.jobs.pods_of(gang.job_name)]
 
     def _pods_of(self, action: Action) -> list[PodName]:
         """The pods of a job of a kind whose pods have gates; of one that is called back those that have to go."""

@@ -143,7 +143,7 @@ class QueuesByHand:
         core = service.machine.cache.core
         assert core is not None
         kube = cast(KubeClient, self.cluster.kube)
-        events = JobEvents(EventRecorder(kube, COMPONENT))
+        events = JobEvents(EventRecorder(kube, COMPONENT), lambda _: [])
         shared = Shared(Prover(), Publisher(kube, lambda: self.now), lambda: self.now, events)
         turns = Turns(service, core, Queueing(is_enabled=True), None, shared)
         self.news.clear()

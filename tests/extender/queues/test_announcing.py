@@ -3,14 +3,16 @@
 from collections.abc import Mapping
 from typing import Any
 
+from hived_extender.job_kinds.gangs import KIND as GANG
 from hived_extender.job_kinds.job import JobRef
 from hived_extender.kube.client import KubeError
 from hived_extender.kube.events import EventRecorder
-from hived_extender.queues.announcing import KEPT_BACK, MOST_JOBS, NEW_S, TOKEN_S, TOKENS, JobEvents
+from hived_extender.queues.announcing import KEPT_BACK, MOST_JOBS, MOST_PODS, NEW_S, TOKEN_S, TOKENS, JobEvents
+from hived_extender.service.pods import PodName
 
 
 class Api:
-    """Takes events in; refuses all calls while it is away."""
+    """Takes events in, each name once; refuses all calls while it is away."""
 
     def __init__(self) -> None:
         self.events: list[Mapping[str, Any]] = []
@@ -19,13 +21,15 @@ class Api:
     def create(self, path: str, body: Mapping[str, Any]) -> Any:
         if self.is_away:
             raise KubeError(503, "NoAnswer", "away")
+        if body["metadata"]["name"] in {each.get("metadata", {}).get("name") for each in self.events}:
+            raise KubeError(409, "AlreadyExists", path)
         self.events.append(body)
 
     def patch(self, path: str, body: Mapping[str, Any]) -> Any:
         self.events.append({"counted": path})
 
     def get(self, path: str, item_type: type[Any]) -> Any:
-        raise KubeError(404, "NotFound", path)
+        return item_type(1)
 
     def told(self) -> list[tuple[str, str]]:
         return [(each["reason"], each["message"]) for each in self.events]
@@ -34,12 +38,17 @@ class Api:
 class Case:
     """Events, and all that was written of them."""
 
-    def __init__(self) -> None:
-        self.api = Api()
-        self.events = JobEvents(EventRecorder(self.api, "hived"))
+    def __init__(self, api: Api | None = None) -> None:
+        self.api = api or Api()
+        self.events = JobEvents(EventRecorder(self.api, "hived"), pods_of)
 
     def write(self, limit: int = 1000) -> int:
         return self.events.write(limit, lambda: True)
+
+
+def pods_of(gang: JobRef) -> list[PodName]:
+    """The pods of a gang: more than have its events."""
+    return [PodName(f"u-{number}", gang.namespace, f"{gang.name}-{number}") for number in range(MOST_PODS + 1)]
 
 
 def ref(name: str = "train") -> JobRef:
@@ -68,6 +77,32 @@ def test_an_event_is_about_the_job_object() -> None:
     assert case.api.events[0]["involvedObject"] == {
         "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "namespace": "team", "name": "train", "uid": "u-train",
     }  # fmt: skip
+
+
+def test_the_events_of_a_gang_are_at_its_pods() -> None:
+    case = Case()
+    case.events.enqueued(JobRef("v1", GANG, "team", "ring", "u-ring"), "a", 0.0, 0.0)
+    assert case.write() == MOST_PODS
+    abouts = [(each["involvedObject"]["kind"], each["involvedObject"]["uid"]) for each in case.api.events]
+    assert abouts == [("Pod", f"u-{number}") for number in range(MOST_PODS)]
+
+
+def test_a_later_leader_does_not_say_again_that_a_job_waits() -> None:
+    first = Case()
+    later = Case(first.api)
+    for case in (first, later):
+        case.events.enqueued(ref(), "a", 0.0, 0.0)
+        case.write()
+    assert first.api.told() == [("Enqueued", "waits in queue a")]
+
+
+def test_a_later_leader_counts_other_events_up() -> None:
+    first = Case()
+    later = Case(first.api)
+    for case in (first, later):
+        case.events.refused(ref(), "too large", 0.0)
+        case.write()
+    assert [list(each) for each in first.api.events[1:]] == [["counted"]]
 
 
 def test_a_winner_of_another_namespace_is_named_by_its_uid_alone() -> None:

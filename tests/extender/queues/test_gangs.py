@@ -64,6 +64,13 @@ def phase(jobs: Jobs, gang: str) -> str:
     return jobs.phase(f"{gang}-gang-qu")
 
 
+def told(jobs: Jobs) -> set[tuple[str, str, str]]:
+    """What the events of a queue say, but of Jobs: kind and name of the object, and the message."""
+    events = jobs.kube.get(PODS.replace("pods", "events"))["items"]
+    found = [(one["involvedObject"], one["message"]) for one in events if one["reason"] == "Enqueued"]
+    return {(about["kind"], about["name"], text) for about, text in found if about["kind"] != "Job"}
+
+
 def test_a_gang_waits_for_its_pods_and_all_gates_are_lifted_then(jobs: Jobs) -> None:
     member(jobs, "ring", 0)
     jobs.create("single", "b", gpus=4)
@@ -95,6 +102,7 @@ def test_a_gang_waits_in_the_queue_until_there_are_cells_for_all_of_it(jobs: Job
         member(jobs, "ring", number)
     jobs.expect(lambda: phase(jobs, "ring") == "Enqueued", lambda: jobs.queued("b") == ["ring-gang-qu"])
     assert is_gated(jobs, "ring", 2)
+    jobs.expect(lambda: told(jobs) == {("Pod", "ring-0", "waits in queue b"), ("Pod", "ring-1", "waits in queue b")})
     jobs.delete("first")
     jobs.expect(lambda: len(jobs.nodes("ring")) == 2)
 

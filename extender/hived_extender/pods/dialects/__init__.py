@@ -58,7 +58,9 @@ DIALECTS: tuple[Dialect, ...] = (
 )
 KINDS = (podgroup.KIND, podgroup_old.KIND, volcano.KIND, native_podgroup.KIND, workload.KIND)
 
-_KEYS = frozenset().union(*(dialect.KEYS for dialect in DIALECTS))
+KEYS = frozenset[str]().union(*(dialect.KEYS for dialect in DIALECTS))
+"""Labels and annotations that have a meaning in some dialect."""
+
 _WAITING_S = {dialect.NAME: dialect.WAITING_S for dialect in (koordinator, podgroup, podgroup_old)}
 """The waiting time of a gang that has none itself, by dialect; the others have none."""
 
@@ -66,7 +68,7 @@ _WAITING_S = {dialect.NAME: dialect.WAITING_S for dialect in (koordinator, podgr
 def is_marked(pod: Pod) -> bool:
     """Does any dialect have something to say of the pod? Costs less than 2 us."""
     metadata, spec = pod.metadata, pod.spec
-    return not (_KEYS.isdisjoint(metadata.labels or ()) and _KEYS.isdisjoint(metadata.annotations or ())) or (
+    return not (KEYS.isdisjoint(metadata.labels or ()) and KEYS.isdisjoint(metadata.annotations or ())) or (
         spec is not None and (spec.scheduling_group is not None or spec.workload_ref is not None)
     )
 
@@ -76,7 +78,7 @@ def is_marked_by_author(pod: Pod) -> bool:
     if not is_marked(pod):
         return False
     spec = pod.spec or PodSpec()
-    marks = (pod.labels.keys() | pod.annotations.keys()) & _KEYS - set(volcano.GROUP_NAMES)
+    marks = (pod.labels.keys() | pod.annotations.keys()) & KEYS - set(volcano.GROUP_NAMES)
     has_field = spec.scheduling_group is not None or spec.workload_ref is not None
     return bool(marks) or has_field or not volcano.is_made(pod)
 
