@@ -22,7 +22,7 @@ from hived.decisions import Bind, Preempt
 from hived.errors import UserError
 from hived.events import NodeHealthChanged, PodAllocated, PodDeleted, ScheduleRequested
 from hived.scheduler import handle, idle_state
-from hived.specs import BindInfo, ClusterSpec, PodRequest, PodSpec, Rules
+from hived.specs import BindInfo, ClusterSpec, PodRequest, PodSpec, Rules, WorkTimes
 from hived.state import State
 from hived.topology import IntArray
 from hived_extender.queues.units import Unit
@@ -74,12 +74,14 @@ class OwnSchedule:
         self._freed, self._tried = Scratch(), Scratch()
         self.searches = 0  # so far, or as much as they
 
-    def find(self, unit: Unit, own: tuple[int, ...] = ()) -> Placed | None:
+    def find(self, unit: Unit, now: float, own: tuple[int, ...] = ()) -> Placed | None:
         """Room for a unit now, on these leaves if they are free; None if there is none. Nothing changes.
+
+        Those of lower priority lose their place that lose least work since they were due, as the core counts it.
 
         Raises UserError if it asks for something impossible.
         """
-        placed = find_room(self.state, unit, own, self._tried)
+        placed = find_room(self.state, unit, own, self._tried, now)
         self.searches += 1 + (COPYING if placed is not None and placed.victims else 0)
         is_ours = placed is None or all(victim in self.runs for victim in placed.victims)
         return placed if is_ours else None  # the work of no queue is not ours to stop
@@ -122,7 +124,7 @@ class OwnSchedule:
 
     def start(self, unit: Unit, placed: Placed, due_s: float) -> None:
         """Carry out what `find` has just found; its victims have been ended."""
-        handle(self.state, PodAllocated(placed.pod, placed.info))
+        handle(self.state, PodAllocated(placed.pod, placed.info, times=WorkTimes(due_s)))
         group = self.state.groups[unit.key]
         leaves = placed.leaves if group.virtual is None else group.virtual.copy()
         self.runs[unit.key] = OwnRun(unit, due_s, leaves)
@@ -201,16 +203,18 @@ def stand_in(unit: Unit) -> PodRequest:
     return PodRequest(unit.key, unit.key, "", spec)
 
 
-def find_room(state: State, unit: Unit, own: tuple[int, ...] = (), scratch: Scratch | None = None) -> Placed | None:
+def find_room(
+    state: State, unit: Unit, own: tuple[int, ...], scratch: Scratch, now: float | None = None
+) -> Placed | None:
     """See `OwnSchedule.find`. `scratch` is for what would be without victims."""
     pod = stand_in(unit)
-    decision = handle(state, _asked(pod, own))
+    decision = handle(state, _asked(pod, own, now))
     if isinstance(decision, Bind):
         return Placed(pod, _decided_leaves(state), (), decision.bind_info)
     if not isinstance(decision, Preempt):
         return None
     victims = tuple(dict.fromkeys(uid for uids in decision.victims_by_node.values() for uid in uids))
-    what_if = (scratch or Scratch()).copy(state)
+    what_if = scratch.copy(state)
     for victim in victims:
         group = what_if.groups.get(victim)
         if group is None:
@@ -220,8 +224,8 @@ def find_room(state: State, unit: Unit, own: tuple[int, ...] = (), scratch: Scra
     return Placed(pod, _decided_leaves(what_if), victims, after.bind_info) if isinstance(after, Bind) else None
 
 
-def _asked(pod: PodRequest, own: tuple[int, ...]) -> ScheduleRequested:
-    return ScheduleRequested(pod, own=np.array(own, np.int32)) if own else ScheduleRequested(pod)
+def _asked(pod: PodRequest, own: tuple[int, ...], now: float | None = None) -> ScheduleRequested:
+    return ScheduleRequested(pod, now_s=now, own=np.array(own, np.int32) if own else None)
 
 
 def _decided_leaves(state: State) -> IntArray:

@@ -137,7 +137,7 @@ class OwnTurn:
             if first is not None and rules.policy is Policy.HIVED and entry.kind in first.passed:
                 continue
             shape = table.kinds[entry.kind].spec
-            placed = None if shape in refusals.no_room else self._find(entry)
+            placed = None if shape in refusals.no_room else self._find(entry, now)
             if placed is None:
                 if entry.impossible:
                     walk.took()
@@ -184,9 +184,9 @@ class OwnTurn:
             refusals.is_stale, refusals.reservation = True, kept
         return is_again
 
-    def _find(self, entry: Entry) -> Placed | None:
+    def _find(self, entry: Entry, now: float) -> Placed | None:
         try:
-            return self._table.own.find(entry.unit)
+            return self._table.own.find(entry.unit, now)
         except UserError as error:
             self._table.cannot(entry, error)
             return None

@@ -48,7 +48,7 @@ class Restarts:
             played.forget(table, entry)
             return
         try:
-            placed = table.own.find(unit, own)
+            placed = table.own.find(unit, now, own)
         except UserError:
             placed = None
         if placed is None or placed.victims:

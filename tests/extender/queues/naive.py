@@ -10,7 +10,7 @@ from hived.copying import copy_state
 from hived.decisions import Bind, Preempt
 from hived.events import PodAllocated, PodDeleted, ScheduleRequested
 from hived.scheduler import handle, idle_state
-from hived.specs import ClusterSpec, PodRequest, PodSpec
+from hived.specs import ClusterSpec, PodRequest, PodSpec, WorkTimes
 from hived.state import State
 from hived.topology import NO_CELL
 from hived_extender.queues.policies import Policy, Rules
@@ -69,7 +69,7 @@ class Alone:
         pod = _pod(job.unit)
         found = handle(self.state, ScheduleRequested(pod, own=own))
         assert isinstance(found, Bind), found
-        handle(self.state, PodAllocated(pod, found.bind_info))
+        handle(self.state, PodAllocated(pod, found.bind_info, times=WorkTimes(since_s)))
         virtual = self.state.groups[job.unit.key].virtual
         assert virtual is not None
         assert virtual.tolist() == own.tolist()
@@ -116,7 +116,7 @@ class Alone:
                     shut.add(job.unit.queue)
                 continue
             shape = job.unit.spec.of_group("")
-            found = None if shape in refused else self._find(self.state, job.unit)
+            found = None if shape in refused else self._find(self.state, job.unit, now)
             if found is None:
                 refused.add(shape)
                 if self.policy is Policy.BLOCK:
@@ -169,7 +169,7 @@ class Alone:
         pod = _pod(job.unit)
         found = handle(self.state, ScheduleRequested(pod))
         assert isinstance(found, Bind)
-        handle(self.state, PodAllocated(pod, found.bind_info))
+        handle(self.state, PodAllocated(pod, found.bind_info, times=WorkTimes(now)))
         self.waiting.remove(job)
         self.running[job.unit.key] = _Run(job, now, sum(key == job.unit.key for _, key in self.log))
         self.starts.setdefault(job.unit.key, now)
@@ -178,8 +178,9 @@ class Alone:
     def _remove(self, key: str) -> None:
         handle(self.state, PodDeleted(_pod(self.running.pop(key).job.unit)))
 
-    def _find(self, state: State, unit: Unit) -> tuple[tuple[int, ...], list[str]] | None:
-        decision = handle(state, ScheduleRequested(_pod(unit)))
+    def _find(self, state: State, unit: Unit, now: float | None = None) -> tuple[tuple[int, ...], list[str]] | None:
+        """Virtual leaves, and who has to leave for it: those that lose least work up to now."""
+        decision = handle(state, ScheduleRequested(_pod(unit), now_s=now))
         if isinstance(decision, Bind):
             assert state.last_bind is not None
             assert state.last_bind.virtual is not None

@@ -2,7 +2,7 @@
 
 from hived_extender.queues.queues import Queues
 from hived_extender.queues.table import Pace
-from hived_extender.queues.units import Start
+from hived_extender.queues.units import Start, Stop
 from tests.extender.queues.live import Live
 from tests.extender.queues.small import SPEC, unit
 
@@ -37,3 +37,14 @@ def test_a_walk_along_many_kinds_without_room_is_cut_and_ends_as_a_whole_one() -
         found[searches] = started, queues.order("A"), parts
     assert found[3][:2] == found[10_000][:2]
     assert (found[3][2] > 1, found[10_000][2]) == (True, 1)
+
+
+def test_of_those_of_lower_priority_the_one_that_has_been_due_for_the_shortest_time_loses_its_place() -> None:
+    for first, second in (("x", "y"), ("y", "x")):  # names and cells decide nothing
+        queues, live = Queues(SPEC), Live(SPEC)
+        queues.arrived(unit(first, "C", 4))
+        queues.turn(0, live)
+        queues.arrived(unit(second, "C", 4, at=25))
+        queues.turn(25, live)
+        queues.arrived(unit("high", "C", 4, priority=7, at=28))
+        assert [order.key for order in queues.turn(28, live) if isinstance(order, Stop)] == [second]
