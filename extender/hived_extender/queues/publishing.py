@@ -76,7 +76,10 @@ class Publisher:
     def seen(self, kind: ObjectKind, item: Object) -> None:
         """See `optional_kinds.Told`."""
         with self._lock:
-            self._found.setdefault(kind, {})[_name(item)] = _kept(item)
+            found = self._found.setdefault(kind, {})
+            if kind == QUEUES and _name(item) not in found and (kind, _name(item)) not in self._wanted:
+                self._swept = None  # the last call of an earlier term has made it
+            found[_name(item)] = _kept(item)
             if kind == UNITS and _is_inactive(item) != (_name(item) in self._inactive):
                 self._inactive ^= {_name(item)}
             if (kind, _name(item)) in self._wanted:

@@ -25,11 +25,12 @@ class Records:
         """All `quotas` of a tree have objects, other queues once they have jobs."""
         self._publisher, self._quotas = publisher, tuple(quotas)
         self._told: dict[str, UnitRecord] = {}
+        self._paths: dict[str, None] = {}  # queues that have objects
         self.heads: dict[str, str] = {}  # the first job of each queue
 
     def update(self, book: Book, queues: Queues) -> None:
         """Have objects say what is so now. Cost: that of the jobs and queues that have changed."""
-        changed = book.take_changed()
+        changed, moved = book.take_changed(), dict.fromkeys((*self._quotas, *queues.take_moved()))
         for key in changed:
             if key not in book.entries and (told := self._told.pop(key, None)) is not None:
                 self._publisher.forget(told)
@@ -44,7 +45,10 @@ class Records:
             if record is not None and self._told.get(key) != record:
                 self._told[key] = record
                 self._publisher.want(record)
-        for path in dict.fromkeys((*self._quotas, *queues.take_moved())):
+                if record.queue not in self._paths:  # all its jobs may run
+                    moved[record.queue] = None
+        for path in moved:
+            self._paths[path] = None
             order = queues.first(path, SHOWN_ITEMS)
             self.heads.pop(path, None)
             if order:

@@ -316,8 +316,11 @@ class Turns:
         found = None
         if entry.step.has_cells and entry.kept.is_let_go:
             found = self.room.hold_again(Ask(unit, entry.kept.is_borrowed, self.queues.own_cells(unit.key)))
-            if not has_cells and not isinstance(found, HeldBind) and entry.job.comes_back:
-                self._back.call_back(unit.key, "")
+            if not has_cells and not isinstance(found, HeldBind):
+                if entry.job.comes_back:
+                    self._back.call_back(unit.key, "")
+                else:
+                    self.book.leave_out(unit.key, self._now())  # until its pods have cells, as work of no queue
                 return
         elif entry.step is not Step.LEAVING:
             return

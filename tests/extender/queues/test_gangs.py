@@ -228,3 +228,19 @@ def test_one_gated_pod_from_which_the_webhook_took_the_devices_waits_for_cells(a
     jobs.expect(lambda: phase(jobs, "alone-0") == "Enqueued")
     jobs.delete("first")
     jobs.expect(lambda: len(jobs.nodes("alone")) == 1)
+
+
+def test_a_gang_that_was_let_go_without_cells_uses_nothing_of_its_queue_until_it_has_some(jobs: Jobs) -> None:
+    jobs.create("first", "b")
+    jobs.expect(lambda: jobs.runs("first"))
+    for number in range(2):
+        member(jobs, "ring", number)
+    jobs.expect(lambda: phase(jobs, "ring") == "Enqueued")
+    jobs.push(CONFIG.replace("enabled: true", "enabled: false"))
+    jobs.expect(lambda: not any(one["spec"].get("schedulingGates") for one in pods(jobs, "ring")))
+    jobs.push(CONFIG)
+    jobs.expect(lambda: jobs.running.extender.queues.turns is not None, lambda: jobs.state("first") == "Running")
+    assert jobs.state("ring") == ""
+    assert {one.name: one.used for one in jobs.inspector.queues()}["b"] == {GPU: 8.0}
+    jobs.delete("first")
+    jobs.expect(lambda: len(jobs.nodes("ring")) == 2, lambda: jobs.state("ring") == "Running")

@@ -140,3 +140,36 @@ def make(jobs: Jobs, item: dict[str, Any]) -> None:
         return True
 
     jobs.expect(is_made)
+
+
+def test_objects_of_all_quotas_go_with_their_tree_and_the_queues_of_units_stay(jobs: Jobs) -> None:
+    made = jobs.kube.create(TREES, tree("a", "b"))
+    for name in ("first", "second", "third"):
+        jobs.create(name, "a")
+    jobs.expect(lambda: paths(jobs) == ["root", "root/a", "root/b"], lambda: len(units(jobs)) == 3)
+    jobs.kube.delete(f"{TREES}/{made['metadata']['name']}")
+    jobs.expect(lambda: paths(jobs) == ["a"])
+    (name,) = [one["metadata"]["name"] for one in jobs.kube.get(QUEUES)["items"]]
+    jobs.expect(lambda: {one["spec"]["queue"] for one in jobs.kube.get(UNITS)["items"]} == {name})
+
+
+def test_a_queue_without_a_tree_has_an_object_though_all_its_jobs_run(jobs: Jobs) -> None:
+    made = jobs.kube.create(TREES, tree("a", "b"))
+    jobs.create("first", "a")
+    jobs.expect(lambda: jobs.runs("first"), lambda: paths(jobs) == ["root", "root/a", "root/b"])
+    jobs.kube.delete(f"{TREES}/{made['metadata']['name']}")
+    jobs.expect(lambda: paths(jobs) == ["a"])
+
+
+def test_an_object_that_a_late_call_has_made_goes_as_well(tmp_path: Path) -> None:
+    with jobs_on(tmp_path, OFF) as jobs:
+        publisher = Publisher(jobs.kube, time.monotonic)
+        publisher.listed(ALL_QUEUES, [])
+        publisher.sweep("its term", lambda: None)
+        make(
+            jobs, {"metadata": {"name": "late", "labels": OURS, "annotations": {f"{PREFIX}quota": "late"}}, "spec": {}}
+        )
+        publisher.seen(ALL_QUEUES, jobs.kube.get(QUEUES)["items"][0])
+        publisher.sweep("its term", lambda: None)
+        publisher.write(10, lambda: True)
+        assert paths(jobs) == []
