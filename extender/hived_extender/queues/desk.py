@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from hived.errors import InvariantError
 from hived.specs import ClusterSpec
@@ -96,7 +97,7 @@ class QueueDesk:
         service.follow_pods(self.gangs)
         self.publisher = Publisher(kube, clock)
         self._events = EventRecorder(kube, COMPONENT)
-        self._job_events = JobEvents(self._events, self._pods_of_gang)
+        self._job_events = JobEvents(self._events, partial(_pods_in, service))
         self._shared = Shared(prover, self.publisher, now, self._job_events, learned, self.outside)
         self._followed = OptionalKinds(kube, metrics, kinds.KINDS, self.jobs, "jobs")
         self._objects = OptionalKinds(kube, metrics, OBJECT_KINDS, self.publisher, "queues")
@@ -301,10 +302,6 @@ class QueueDesk:
     def _may_write(self) -> bool:
         return self._service.runner.holds() and not self._service.fault
 
-    def _pods_of_gang(self, gang: JobRef) -> list[PodName]:
-        with self._service.runner.look() as machine:
-            return [record.named for record in machine.cache.jobs.pods_of(gang.job_name)]
-
     def _pods_of(self, action: Action) -> list[PodName]:
         """The pods of a job of a kind whose pods have gates; of one that is called back those that have to go."""
         name, is_gang = action.job.job_name, action.job.kind == gang_kind.KIND
@@ -317,6 +314,11 @@ class QueueDesk:
         may_go = not is_gang or action.kept.is_borrowed  # pods that nobody makes anew stay, unless they said so
         started = (one for one in pods if gates.GATE not in one.seen.gates)
         return [one.named for one in started if may_go or one.seen.owner is not None]
+
+
+def _pods_in(service: Service, gang: JobRef) -> list[PodName]:
+    with service.runner.look() as machine:
+        return [record.named for record in machine.cache.jobs.pods_of(gang.job_name)]
 
 
 class _Tree:
