@@ -171,16 +171,16 @@ PRIORITY_CLASS = _table(
 )
 QUEUE = _table(
     _NAME,
-    ("Policy", lambda one: one.spec.get("queuePolicy", "")),
-    ("Priority:integer", lambda one: one.spec.get("priority", 0)),
-    ("Waiting:integer", lambda one: len(one.status.get("queueItemDetails", {}).get("active", ()))),
+    ("Policy", lambda one: one.spec.get("queuePolicy")),
+    ("Priority:integer", lambda one: one.spec.get("priority")),
     _AGE,
 )
 QUEUE_UNIT = _table(
     _NAME,
-    ("Phase", lambda one: one.status.get("phase", "")),
-    ("Queue", lambda one: one.spec.get("queue", "")),
-    ("Priority:integer", lambda one: one.spec.get("priority", 0)),
+    ("Phase", lambda one: one.status.get("phase")),
+    ("Priority:integer", lambda one: one.spec.get("priority")),
+    ("JobType", lambda one: one.spec.get("consumerRef", {}).get("kind")),
+    ("Queue", lambda one: one.spec.get("queue")),
     _AGE,
 )
 POD_GROUP = _table(

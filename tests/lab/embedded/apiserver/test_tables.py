@@ -3,10 +3,12 @@
 from typing import Any
 
 import pytest
+import yaml
 
 from hived_lab.embedded.apiserver import tables
 from hived_lab.embedded.apiserver.bodies import view_of
-from hived_lab.embedded.apiserver.models import Node, Pod
+from hived_lab.embedded.apiserver.models import Node, OpenObject, Pod
+from tests.places import ROOT
 
 
 @pytest.mark.parametrize("since", ["", "yesterday", "2026-01-01T00:00:00"])
@@ -49,3 +51,23 @@ def test_the_state_of_a_pod_is_one_word(body: dict[str, Any], state: str) -> Non
 )
 def test_the_state_of_a_node_says_whether_pods_may_come(body: dict[str, Any], state: str) -> None:
     assert tables.NODE.cells(view_of(body, Node))[1] == state
+
+
+@pytest.mark.parametrize(("file", "printer"), [("queues", tables.QUEUE), ("queueunits", tables.QUEUE_UNIT)])
+def test_objects_of_queues_have_the_columns_of_their_custom_resource_definition(
+    file: str, printer: tables.Printer
+) -> None:
+    text = (ROOT / "config" / "deploy" / "queues" / f"{file}.yaml").read_text()
+    columns = yaml.safe_load(text)["spec"]["versions"][0]["additionalPrinterColumns"]
+    said = {"spec": {"consumerRef": {"kind": "Job"}, "queuePolicy": "Block", "queue": "a", "priority": 3}}
+    for body in (said | {"status": {"phase": "Running"}}, {}):
+        view = view_of({"metadata": {"name": "x"}, **body}, OpenObject)
+        assert [one["name"] for one in printer.columns] == ["Name", *(one["name"] for one in columns)]
+        assert printer.cells(view)[1:-1] == [_at(body, one["jsonPath"]) for one in columns[:-1]]
+
+
+def _at(body: dict[str, Any], path: str) -> Any:
+    """What is there; None where the API server leaves a cell blank."""
+    for key in path.split(".")[1:]:
+        body = body.get(key, {})
+    return body or None
