@@ -85,8 +85,11 @@ def test_a_remedy_by_a_users_limit_is_none_for_jobs_behind_others_of_the_user(tm
             jobs.expect(lambda number=number: jobs.state(f"c{number}") == ("Running" if number < 3 else "Waiting"))
         jobs.expect(lambda: "wait before it" in jobs.reason("c5"))
         last, first = jobs.inspector.why("Job/default/c5"), jobs.inspector.why("Job/default/c3")
-        assert last is not None and last.certificate is not None and last.certificate.unblock == []
-        assert first is not None and first.certificate is not None
+        assert last is not None
+        assert last.certificate is not None
+        assert last.certificate.unblock == []
+        assert first is not None
+        assert first.certificate is not None
         assert [one.change for one in first.certificate.unblock] == ["ends=Job/default/c1", "ends=Job/default/c2"]
         assert tried(jobs, "c3", "ends=c1") == ""
         assert tried(jobs, "c4", "ends=c1").endswith("with these changes 1 job of its queue would start before it")
@@ -114,6 +117,7 @@ def test_a_job_of_another_quota_is_named_that_uses_what_their_parent_has(tmp_pat
         jobs.create("second")
         jobs.expect(lambda: "in quota root:" in jobs.reason("second"))
         found = jobs.inspector.why("Job/default/second")
-        assert found is not None and found.certificate is not None
+        assert found is not None
+        assert found.certificate is not None
         changes = [one.change for one in found.certificate.unblock]
         assert changes == ["ends=Job/default/first", "ends=Job/default/other"]
