@@ -201,7 +201,7 @@ class Answering:
         self._foresee(snapshot, certificates)
         waiting = [
             waiting_job(
-                snapshot, entry, found := certificates[entry.name], _start(found, self._known(entry.name, found))
+                snapshot, entry, found := certificates[entry.name], _start(found, self._soon(snapshot, entry, found))
             )
             for entry in snapshot.waiting
         ]
@@ -219,10 +219,14 @@ class Answering:
             return Why(job=listed.job)
         with self._turn:
             found = replace(view.certificates[name], unblock=unblocks_of(view.snapshot, entry))
-        when = self._known(name, found)
+        when = self._soon(view.snapshot, entry, found)
         if when is None and self._forecaster is not None:
             when = self._forecaster.of(view.snapshot, entry)
         return Why(job=listed.job, certificate=found, when=_start(found, when))
+
+    def _soon(self, snapshot: Snapshot, entry: WaitingEntry, found: Certificate) -> When | None:
+        """When a job starts: now, if its cells are held, else as `_known`."""
+        return When(kind="now") if snapshot.holds_cells_of(entry) else self._known(entry.name, found)
 
     def _known(self, name: str, found: Certificate) -> When | None:
         """The latest forecast of a job, None if the job waits for other causes by now."""

@@ -20,6 +20,7 @@ from hived_extender.service.devices.keeper import SHORT
 from hived_extender.service.explaining import shape_of
 from hived_extender.service.sentences import is_derived
 
+HELD = "its cells are held, and its pods get them when kube-scheduler asks about these next"
 ROOM = "has room now; it starts when kube-scheduler asks about it next"
 
 _Shape = tuple[str, tuple[tuple[PodSpec, bytes], ...]]
@@ -62,6 +63,8 @@ class Judge:
             cause: CauseName = "incomplete" if entry.is_incomplete else "invalid"
             sentence = entry.refusal or entry.reason
             return Certificate(sentence=sentence, cause=cause, vc=entry.vc, reason=entry.refusal)
+        if self._snapshot.holds_cells_of(entry):
+            return replace(self._plain(entry), cause="order", sentence=HELD, reason=entry.reason)
         shape = entry.rules, tuple(map(shape_of, entry.requests, entry.offers))
         is_shared = not self._reserves(entry)
         found = self._known.get(shape) if is_shared else None
@@ -76,11 +79,8 @@ class Judge:
         return any(request.spec.group.name in self._snapshot.state.groups for request in entry.requests)
 
     def _judge(self, entry: WaitingEntry) -> Certificate:
-        snapshot, spec = self._snapshot, entry.requests[0].spec
-        plain = Certificate(
-            sentence="", cause="unknown", vc=entry.vc, asks=asks_of(entry.requests, spec.leaf_cell_type),
-            is_opportunistic=entry.priority <= OPPORTUNISTIC_PRIORITY, pinned=spec.pinned_cell_id,
-        )  # fmt: skip
+        snapshot = self._snapshot
+        plain = self._plain(entry)
         bundle = [Asked(request, offer=offer) for request, offer in zip(entry.requests, entry.offers, strict=True)]
         (found,) = plan_in_turn(snapshot.state, [bundle], snapshot.at)
         if isinstance(found, UserError):
@@ -99,6 +99,13 @@ class Judge:
         return certificate_of(
             explanation, entry.requests, snapshot.state.topology, self._facts, snapshot.at, reason=decision.reason,
             rules=entry.rules,
+        )  # fmt: skip
+
+    def _plain(self, entry: WaitingEntry) -> Certificate:
+        spec = entry.requests[0].spec
+        return Certificate(
+            sentence="", cause="unknown", vc=entry.vc, asks=asks_of(entry.requests, spec.leaf_cell_type),
+            is_opportunistic=entry.priority <= OPPORTUNISTIC_PRIORITY, pinned=spec.pinned_cell_id,
         )  # fmt: skip
 
     def _of_room(self, plain: Certificate, entry: WaitingEntry, found: Sequence[Decision]) -> Certificate:

@@ -55,9 +55,11 @@ def waiting_job(snapshot: Snapshot, entry: WaitingEntry, found: Certificate, whe
 def running_jobs(snapshot: Snapshot) -> list[ListedJob]:
     """The jobs that have cells, by name; the groups of one gang are one job. Cost O(groups + pods)."""
     by_job: dict[str, list[str]] = {}
+    waiting = {entry.name for entry in snapshot.waiting}
     for group in sorted(snapshot.running):
-        if group in snapshot.state.groups:
-            by_job.setdefault(snapshot.running[group].job, []).append(group)
+        facts = snapshot.running[group]
+        if group in snapshot.state.groups and (facts.pods or facts.job not in waiting):
+            by_job.setdefault(facts.job, []).append(group)
     return [_running(snapshot, job, groups) for job, groups in sorted(by_job.items())]
 
 

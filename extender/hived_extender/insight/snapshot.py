@@ -32,6 +32,7 @@ from hived_extender.service.gangs.rounds import Alone
 from hived_extender.service.machine import Machine
 from hived_extender.service.pods import PodRecord, PodState
 from hived_extender.service.service import Service
+from hived_extender.service.stand_ins import held_job
 from hived_extender.service.tallies import PodEnd
 
 AT_ONCE = 100
@@ -84,11 +85,11 @@ class WaitingEntry(msgspec.Struct, frozen=True, eq=False):
 class RunningFacts(msgspec.Struct, frozen=True):
     """Facts of a group that has cells, beside those that the state has.
 
-    `job` is the name of its job as `hived why` takes it. `started_s` is when its first pod started, and `ends_s` when
-    the group ends at the latest by its own declaration: seconds since 1970, None if nobody knows. It `may_move` if all
-    of its owners allow that. Its pods have `grace_s` to leave; a group that `is_leaving` is gone at `leaves_s` at the
-    latest. If others take its cells now, it is gone at `gone_s` at the latest, retries of refused evictions included;
-    infinite if nobody knows.
+    `job` is the name of its job as `hived why` takes it; without `pods` the cells are held for some of it to come.
+    `started_s` is when its first pod started, and `ends_s` when the group ends at the latest by its own declaration:
+    seconds since 1970, None if nobody knows. It `may_move` if all of its owners allow that. Its pods have `grace_s` to
+    leave; a group that `is_leaving` is gone at `leaves_s` at the latest. If others take its cells now, it is gone at
+    `gone_s` at the latest, retries of refused evictions included; infinite if nobody knows.
     """
 
     job: str
@@ -137,6 +138,12 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
                 return entry
         return None
 
+    def holds_cells_of(self, entry: WaitingEntry) -> bool:
+        """Are cells held for the pods that a waiting job asks for?"""
+        held = [name for name in self.jobs.get(entry.name, ()) if held_job(name) is not None]
+        asked = sum(one.pod_count * one.leaf_cell_count for each in entry.requests for one in each.spec.group.members)
+        return 0 < asked <= sum(len(self.state.groups[name].physical) for name in held)
+
 
 def take(service: Service) -> Snapshot:
     """The service as it is now.
@@ -171,7 +178,8 @@ def take(service: Service) -> Snapshot:
         for namespace in sorted({entry.namespace for entry in waiting})
         if access.needs_labels
     }
-    found = {group: _facts(pods) for group, pods in running.items()}
+    found = {group: RunningFacts(*job) for group in state.groups if (job := held_job(group)) is not None}
+    found |= {group: _facts(pods) for group, pods in running.items()}
     return Snapshot(
         state,
         version,

@@ -59,7 +59,7 @@ def unblocks_of(snapshot: Snapshot, entry: WaitingEntry) -> list[Unblock]:
     """
     with snapshot.lock:
         trials = Trials(snapshot, entry)
-        if not entry.requests or trials.change(()).starts:
+        if not entry.requests or snapshot.holds_cells_of(entry) or trials.change(()).starts:
             return []
         return [
             Unblock(change=words(change), text=text_of(change, found, trials), victims=list(found.victims))

@@ -25,7 +25,7 @@ from hived_extender.queues.explaining import Known
 from hived_extender.queues.reasons import Held, NotPromised, OverQuota, OverUserLimit, Reason, Running
 from hived_extender.queues.records import unit_key
 from hived_extender.queues.turns import Turns
-from hived_extender.queues.words import HELD_LATER, cause_of, held_by, sentence, start_of
+from hived_extender.queues.words import HELD_LATER, STARTING, cause_of, held_by, sentence, start_of
 from hived_extender.service.certificates import asks_of
 from hived_extender.service.held_jobs import Asking
 
@@ -283,6 +283,8 @@ class QueueAnswers:
         is_held = entry.kept.is_held or by_unit
         held = HELD_LATER if is_held and entry.step is not Step.WAITING else ""
         why = held_by(by_unit, is_held=entry.kept.is_held) if isinstance(reason, Held) else None
+        if entry.step is Step.STARTING and isinstance(reason, Running):
+            why = STARTING
         above = f"; above quota {over[entry.key]}, which was lowered" if over and entry.key in over else ""
         return QueuedJob(
             name=str(entry.job.ref),

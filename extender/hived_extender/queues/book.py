@@ -257,7 +257,7 @@ class Book:
         self._step(entry, Step.STARTING, kept, Change.LET_GO, now)
 
     def call_back(self, key: str, winner: str, now: float, since_s: float | None = None) -> None:
-        """The cells of a job are gone, perhaps to another one: it waits again. An earlier term decided that at `since_s`."""
+        """A job waits again: its cells are gone, perhaps to another one. An earlier term decided it at `since_s`."""
         entry = self.entries[key]
         self._queues.leaving(key, winner, entry.kept.since_s)
         evicted_for = masked(winner, entry.job.ref.namespace)  # owners read it

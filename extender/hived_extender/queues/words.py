@@ -95,6 +95,9 @@ def held_by(unit: str, *, is_held: bool) -> str:
 HELD_LATER = "; is held once it waits again"
 """The end of the sentence of a job that runs, and that its owner holds."""
 
+STARTING = "its cells are held, and pods of it are yet to take them"
+"""The reason of a job that was let go, until all of its pods have their cells."""
+
 _IDLE = {"insufficient capacity when scheduling in physical cluster": "no idle cells are enough"}
 """Words of the core that owners of jobs would not know."""
 

@@ -26,6 +26,7 @@ from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.core import Core, Refused
 from hived_extender.service.outbox import Outbox
 from hived_extender.service.pods import PodRecord
+from hived_extender.service.stand_ins import held_job
 
 RATE = 5.0
 """Explanations a second, of requests that differ or after a change. Each takes milliseconds in a large cluster.
@@ -76,7 +77,8 @@ class CacheFacts:
         uids = holders or list(group.preempting_pods if group is not None else ())
         records = [record for uid in uids if (record := self._cache.pods.get(uid)) is not None]
         if not records:
-            return None
+            job = held_job(name)
+            return None if job is None else GroupFacts(*job)
         first = records[0]
         starts = [one.progress.times.started_s for one in records if one.progress.times.started_s is not None]
         is_leaving = all(one.seen.is_leaving for one in records)

@@ -6,13 +6,20 @@ from dataclasses import replace
 from hived.errors import UserError
 from hived.groups import bind_info_for
 from hived.specs import BindInfo, GroupSpec, MemberSpec, PodRequest, PodSpec
-from hived_extender.recording.operations import STAND_IN
+from hived_extender.job_kinds.job import parts_of
+from hived_extender.recording.operations import STAND_IN, held_for
 from hived_extender.service.core import Core
 
 
 def stand_in_name(number: int, what_for: str) -> str:
     """The name of a stand-in's group in the core; no namespace and no pod is called so."""
     return f"{STAND_IN}{number}:{what_for}"
+
+
+def held_job(group: str) -> tuple[str, str] | None:
+    """(name, namespace) of the job for whose pods a stand-in's group holds cells; None for any other group."""
+    parts = parts_of(held_for(group))
+    return ("/".join(parts[:-1]), parts[1]) if parts else None
 
 
 class StandIns:

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from hived.errors import UserError
-from hived_extender.api.waiting import Why
-from tests.extender.queues.embedded_jobs import GPU, TREES, Jobs, jobs_on
+from hived_extender.api.waiting import Certificate, When, Why
+from hived_extender.insight.judge import HELD
+from tests.expecting import expect_soon
+from tests.extender.queues.embedded_jobs import GPU, PODS, TREES, Jobs, jobs_on
 from tests.extender.queues.test_limits import config, of
 
 MAX_JOBS = "kube-queue/max-jobs"
@@ -121,3 +123,38 @@ def test_a_job_of_another_quota_is_named_that_uses_what_their_parent_has(tmp_pat
         assert found.certificate is not None
         changes = [one.change for one in found.certificate.unblock]
         assert changes == ["ends=Job/default/first", "ends=Job/default/other"]
+
+
+@pytest.fixture
+def starting(tmp_path: Path) -> Iterator[Jobs]:
+    """A job of virtual cluster b was let go, and no scheduler asks about its pod."""
+    with jobs_on(tmp_path) as found:
+        found.running.cluster.stop_scheduler()
+        found.create("first", "b")
+        found.expect(lambda: found.is_let_go("first"), lambda: bool(found.kube.get(PODS)["items"]))
+        yield found
+
+
+def test_a_job_whose_cells_are_held_does_not_wait_for_itself(starting: Jobs) -> None:
+    def certificate() -> Certificate | None:
+        found = starting.inspector.why("Job/default/first")
+        return None if found is None else found.certificate
+
+    expect_soon(certificate)
+    found = certificate()
+    assert found is not None
+    assert (found.sentence, found.holders, found.unblock) == (HELD, [], [])
+    assert starting.reason("first") == "its cells are held, and pods of it are yet to take them"
+    (listed,) = (one for one in starting.inspector.jobs({}) if one.name == "Job/default/first")
+    assert listed.when == When(kind="now")
+
+
+def test_a_job_whose_cells_are_held_is_named_to_those_that_need_them(starting: Jobs) -> None:
+    starting.create("second", "b")
+    expect_soon(lambda: starting.state("second") == "Waiting")
+    found = starting.inspector.why("Job/default/second")
+    assert found is not None
+    assert found.certificate is not None
+    assert [one.group for one in found.certificate.holders] == ["Job/default/first"]
+    assert found.certificate.sentence.endswith("in use by first (priority 10)")
+    assert "ends=Job/default/first" in [one.change for one in found.certificate.unblock]
