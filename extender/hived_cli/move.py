@@ -10,8 +10,8 @@ from hived_extender.client.inspection import Inspector
 
 @click.command("move")
 @job_argument
-@click.option("--front", is_flag=True, help="Before all others of its priority.")
-@click.option("--back", is_flag=True, help="Behind all others of its priority.")
+@click.option("--front", is_flag=True, help="Before all others of its priority that wait.")
+@click.option("--back", is_flag=True, help="Behind all others of its priority that wait.")
 @click.option(
     "--before", metavar="JOB", default="", shell_complete=complete_queued,
     help="Before this one, of its priority and queue.",

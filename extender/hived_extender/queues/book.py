@@ -181,10 +181,6 @@ class Book:
         elif entry.wanted is None and entry.written is None:
             self._want(entry, Change.KEEP)  # somebody has taken away what is kept; news count again once it is there
 
-    def leave_out(self, key: str, now: float) -> None:
-        """A job that was let go has no cells, and cannot come back: it is in no queue until it has news."""
-        self._asks_for(self.entries[key], None, now)
-
     def job_gone(self, job: JobRef, now: float) -> None:
         """A job was deleted."""
         self._over(job.key, now)

@@ -42,6 +42,12 @@ def place_for(table: Table, entry: Entry, to: Place) -> float:
     return middle if before < middle < after else math.nextafter(after, -math.inf)
 
 
+def is_behind(other: Entry, entry: Entry) -> bool:
+    """Does another unit come after one of its queue and priority?"""
+    of, unit = other.unit, entry.unit
+    return (of.queue, of.priority) == (unit.queue, unit.priority) and other.at > entry.at
+
+
 def _plain(key: str) -> str:
     """The name of a job as people know it, without the uid."""
     return key.rpartition("/")[0] or key

@@ -12,7 +12,7 @@ from hived_extender.queues.entries import Entry, Memo, Run
 from hived_extender.queues.ledger import Ledger, Unlimited
 from hived_extender.queues.live_turn import LiveTurn
 from hived_extender.queues.own_turn import OwnTurn
-from hived_extender.queues.places import Place, place_for
+from hived_extender.queues.places import Place, is_behind, place_for
 from hived_extender.queues.policies import Rules
 from hived_extender.queues.questions import Questions
 from hived_extender.queues.reservation import Learned
@@ -122,7 +122,8 @@ class Queues(Questions):
     def moved(self, key: str, to: Place) -> float | None:
         """A unit gets another place among those of its priority in its queue; the new place, None if it is unknown.
 
-        `to` is "front", "back", or the key of a unit that it is to be before. Raises UserError if that does not wait.
+        Those behind it that wait are due no more before it is. `to` is "front", "back", or the key of a unit that it is
+        to be before. Raises UserError if that does not wait.
         """
         table, entry = self._table, self._table.entries.get(key)
         if entry is None:
@@ -133,6 +134,9 @@ class Queues(Questions):
         table.take_out(entry)
         entry.place = place
         table.settle(entry)
+        if entry.is_waiting and entry.is_standing:
+            for other in [other for other in table.due if is_behind(table.entries[other], entry)]:
+                self._own.end(other, is_played=False)
         table.freed_own(entry.unit.vc)
         return place
 

@@ -320,7 +320,7 @@ class Turns:
                 if entry.job.comes_back:
                     self._back.call_back(unit.key, "")
                 else:
-                    self.book.leave_out(unit.key, self._now())  # until its pods have cells, as work of no queue
+                    self.book.job_seen(entry.job, None, entry.kept, self._now())  # until it has cells as in no queue
                 return
         elif entry.step is not Step.LEAVING:
             return

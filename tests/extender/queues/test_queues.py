@@ -278,6 +278,23 @@ def test_a_job_is_moved_to_the_front_to_the_back_and_before_another() -> None:
     assert desk.queues.order("A") == ["a", "c", "b"]
 
 
+def test_a_job_is_moved_before_those_that_are_due_and_wait_for_others_to_leave() -> None:
+    desk = Desk(borrows=True)
+    desk.come(*(unit(f"lent{number}", "B") for number in range(4)))
+    small = [unit(key, gpus=2, at=at) for at, key in enumerate("abc")]
+    assert desk.come(*small) == []
+    assert [desk.queues.due(key) is not None for key in "abc"] == [True, True, False]
+    place = desk.queues.moved("c", "front")
+    assert (desk.queues.order("A"), desk.queues.position("c")) == (["c", "a", "b"], 1)
+    desk.turn()
+    assert [desk.queues.due(key) is not None for key in "abc"] == [True, False, True]
+    assert desk.leave()[:2] == ["c", "a"]
+    later = Desk()  # another leader knows the place
+    for each in small:
+        later.queues.arrived(each, Memo(place=place) if each.key == "c" else None)
+    assert later.turn() == ["c", "a"]
+
+
 def test_a_job_is_not_moved_before_one_that_does_not_wait() -> None:
     desk = Desk()
     desk.come(unit("run"), unit("a", at=1))
