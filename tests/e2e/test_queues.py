@@ -241,3 +241,39 @@ def test_a_gang_of_plain_pods_waits_at_its_gate_and_is_called_back_if_it_is_made
     plane.kubectl("delete", "job", "owner")
     expect_soon(lambda: len([pod for pod in ring() if pod["spec"].get("nodeName")]) == 2)
     plane.kubectl("delete", "replicaset", "ring")
+
+
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+EVENTS = "/api/v1/namespaces/default/events"
+
+
+@pytest.mark.parametrize("is_gated", [True, False], ids=["with the gate", "without the gate"])
+def test_pods_of_a_deployment_wait_for_its_turn(plane: ControlPlane, jobs: Jobs, is_gated: bool) -> None:
+    jobs.create("first", "b")
+    expect_soon(lambda: jobs.runs("first"))
+    said = {"virtual-cluster": "b", "priority": "10"}
+    annotations = {f"hivedscheduler.microsoft.com/{key}": value for key, value in said.items()}
+    container = {"name": "main", "image": "x", "resources": {"limits": {GPU: 2}}}
+    spec: Json = {"schedulerName": "hivedscheduler-ds-b", "containers": [container]}
+    if is_gated:
+        spec["schedulingGates"] = [{"name": GATE}]
+    labels = {"app": "serve"}
+    made = {"metadata": {"labels": labels, "annotations": annotations}, "spec": spec}
+    replicas = {"replicas": 2, "selector": {"matchLabels": labels}, "template": made}
+    jobs.kube.create(DEPLOYMENTS, {"metadata": {"name": "serve"}, "spec": replicas})
+
+    def nodes() -> list[str]:
+        pods = [one for one in jobs.kube.get(PODS)["items"] if one["metadata"].get("labels", {}).get("app") == "serve"]
+        return [one["spec"].get("nodeName", "") for one in pods]
+
+    def is_told() -> bool:
+        found = [one for one in jobs.kube.get(EVENTS)["items"] if one["involvedObject"]["kind"] == "Deployment"]
+        return any(one["reason"] == "Enqueued" and "not created held" in one["message"] for one in found)
+
+    expect_soon(lambda: jobs.phase("serve-deployment-qu") == "Enqueued")
+    expect_soon(is_told)
+    expect_soon(lambda: nodes() == ["", ""])
+    assert jobs.runs("first")
+    plane.kubectl("delete", "job", "first")
+    expect_soon(lambda: len(nodes()) == 2 and all(nodes()))
+    plane.kubectl("delete", "deployment", "serve")

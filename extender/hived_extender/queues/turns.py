@@ -43,7 +43,7 @@ from hived_extender.queues.surroundings import Surroundings, groups_within
 from hived_extender.queues.tree_use import running_in, usage_of
 from hived_extender.queues.units import Evict, Start, Stop, Unit
 from hived_extender.queues.watched import NOT_UNDERSTOOD, Seen
-from hived_extender.queues.words import sentence
+from hived_extender.queues.words import NOT_BORN_HELD, sentence
 from hived_extender.quotas.backing import virtual_cluster_of
 from hived_extender.quotas.draining import WAIT, drained, going_over
 from hived_extender.quotas.tree import QuotaTree
@@ -160,7 +160,9 @@ class Turns:
             self._back.called_back(entry)
         if is_new and unit is not None and entry is not None:
             self._hold_again(entry, unit, has_cells=has_cells)
-            if entry.step is Step.WAITING:
+            if entry.step is Step.LEAVING and not newest.version:
+                self._events.enqueued(job.ref, unit.queue, 0.0, now, NOT_BORN_HELD)
+            elif entry.step is Step.WAITING:
                 warning = misplaced(job, (pod for pod, _ in seen.need.pods)) if seen.need is not None else ""
                 self._events.enqueued(job.ref, unit.queue, now - job.created_s, now, warning)
         if problem and job.ref.kind != gangs.KIND and job.roles_in is None:  # others become whole in a moment

@@ -95,6 +95,9 @@ def held_by(unit: str, *, is_held: bool) -> str:
 HELD_LATER = "; is held once it waits again"
 """The end of the sentence of a job that runs, and that its owner holds."""
 
+NOT_BORN_HELD = "it was not created held, so it is called back until its turn"
+"""The end of the first event about a job that no webhook, and not its author, has held."""
+
 STARTING = "its cells are held, and pods of it are yet to take them"
 """The reason of a job that was let go, until all of its pods have their cells."""
 

@@ -99,6 +99,8 @@ def test_a_job_that_nobody_held_back_is_held_back_then(jobs: Jobs) -> None:
     jobs.expect(lambda: jobs.runs("first"))
     jobs.create("eager", "b", suspend=False)
     jobs.expect(lambda: jobs.waits("eager"), lambda: jobs.phase("eager") == "Enqueued")
+    told = "waits in queue b; it was not created held, so it is called back until its turn"
+    jobs.expect(lambda: messages(jobs, "eager") == [told])
     jobs.delete("first")
     jobs.expect(lambda: jobs.runs("eager"))
 
