@@ -17,7 +17,8 @@ from hived_extender.insight.answering import Answering, View
 from hived_extender.insight.changes import Change, Ends, OtherCluster, Priority, words
 from hived_extender.insight.snapshot import WaitingEntry
 from hived_extender.insight.unblocks import MOST_OF_A_KIND, MOST_SHOWN
-from hived_extender.queues.answering import Question, QueueAnswers, Seen
+from hived_extender.queues.answering import Question, QueueAnswers
+from hived_extender.queues.finding import Seen
 from hived_extender.queues.reasons import MakingRoom, NoHardware, NotItsTurn
 from hived_extender.service.certificates import rfc3339
 from hived_extender.service.sentences import short_name
@@ -150,10 +151,12 @@ def certificate_of(question: Question, live: Certificate | None) -> Certificate:
     if question.quota:
         live = replace(live, unblock=[one for one in live.unblock if not one.change.startswith("vc=")])
     cause = job.cause or "order"
-    if live.never and isinstance(reason, NotItsTurn):  # only on its own cells; it may borrow others
+    if live.never and isinstance(reason, NotItsTurn) and question.may_borrow:  # only on its own cells
         live = replace(live, never=False, cause=cause, sentence=job.reason)
-    if live.never or (cause == "never" and not live.never):
-        return live if live.never else replace(live, sentence=job.reason, cause="invalid", unblock=[], holders=[])
+    if live.never or cause == "never":
+        return (
+            live if live.never else replace(live, sentence=job.reason, cause=cause, never=True, unblock=[], holders=[])
+        )
     is_for_cells = isinstance(reason, NoHardware) or (isinstance(reason, NotItsTurn) and not reason.before)
     if is_for_cells or (isinstance(reason, MakingRoom) and live.cause == "lent"):
         return live if live.cause != "order" else replace(live, sentence=job.reason)

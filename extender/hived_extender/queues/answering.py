@@ -4,44 +4,43 @@ Each question takes the desk's lock, for a walk over the jobs: 50,000 take tenth
 rights meanwhile, so callers say beforehand which namespaces may be named.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
-from itertools import islice
+from collections.abc import Collection, Mapping
 
 import msgspec
 
 from hived.errors import UserError
 from hived.specs import PodRequest
 from hived_extender.api.queues import QueueArgs, QueuedJob, QueueReport
-from hived_extender.api.waiting import MASKED, When
+from hived_extender.api.waiting import When
 from hived_extender.job_kinds.gangs import KIND as GANG
-from hived_extender.job_kinds.job import parts_of
 from hived_extender.job_kinds.kinds import resource_of
 from hived_extender.job_kinds.marks import user_of
 from hived_extender.queues.book import JobRecord, Step
 from hived_extender.queues.counting import QueueCount, count, waits_since
 from hived_extender.queues.desk import QueueDesk
 from hived_extender.queues.explaining import Known
-from hived_extender.queues.reasons import Held, NotPromised, OverQuota, OverUserLimit, Reason, Running
+from hived_extender.queues.finding import Seen, find, is_seen, listed, namer, names_of, near_queues, only
+from hived_extender.queues.reasons import (
+    Held,
+    Impossible,
+    NeverFits,
+    NotPromised,
+    OverQuota,
+    OverUserLimit,
+    Reason,
+    Running,
+)
 from hived_extender.queues.records import unit_key
 from hived_extender.queues.turns import Turns
 from hived_extender.queues.words import HELD_LATER, STARTING, cause_of, held_by, sentence, start_of
 from hived_extender.service.certificates import asks_of
 from hived_extender.service.held_jobs import Asking
 
-Seen = Collection[str] | None
-"""The namespaces whose jobs somebody may see; None for all."""
-
 AT_ONCE = 5000
 """Jobs that are described before a turn may be taken: a tenth of a second."""
 
 WRITE_S = 10.0
 """So long a change waits until it is written. The client waits for longer."""
-
-CLOSE_COUNT = 3
-MOST_NAMED = 8
-MOST_COMPARED = 5000
-"""Jobs whose names are looked through for those that are nearly the one that was given."""
 
 _STATES = {Step.STARTING: "Starting", Step.RUNNING: "Running", Step.LEAVING: "Leaving"}
 
@@ -63,11 +62,11 @@ class Wanted(msgspec.Struct, frozen=True):
         unit = entry.unit
         if self.vc and (unit is None or unit.vc != self.vc):
             return False
-        if (self.user or self.namespace or self.prefix) and not _is_seen(entry, seen):
+        if (self.user or self.namespace or self.prefix) and not is_seen(entry, seen):
             return False
         if self.user and _user(entry) != self.user:
             return False
-        if self.prefix and not any(name.startswith(self.prefix) for name in _names(entry)):
+        if self.prefix and not any(name.startswith(self.prefix) for name in names_of(entry)):
             return False
         is_there = not self.namespace or entry.job.ref.namespace == self.namespace
         return is_there and (not self.is_waiting or entry.step is Step.WAITING)
@@ -131,7 +130,7 @@ class QueueAnswers:
         """The namespaces of all jobs, ascending; none while there are no turns."""
         with self._desk.lock:
             turns = self._desk.turns
-            return sorted({entry.job.ref.namespace for entry in _listed(turns)})
+            return sorted({entry.job.ref.namespace for entry in listed(turns)})
 
     def jobs(self, queue: str = "", seen: Seen = None) -> list[QueuedJob]:
         """The jobs of a queue, or of all: those that wait in their order, then the others. UserError (404).
@@ -160,7 +159,7 @@ class QueueAnswers:
     def job(self, name: str, seen: Seen = None) -> QueuedJob | None:
         """A job by its name, of the namespaces `seen`; None if it is in no queue."""
         with self._desk.lock:
-            turns, entry = self._desk.turns, _only(self._desk.turns, name, seen)
+            turns, entry = self._desk.turns, only(self._desk.turns, name, seen)
             if turns is None or entry is None:
                 return None
             return self._job(turns, entry, turns.queues.position(entry.key) or 0, seen, turns.going_over())
@@ -168,17 +167,17 @@ class QueueAnswers:
     def named(self, name: str, seen: Seen) -> str:
         """The full name of the one job that is called so, of the namespaces `seen`. Raises UserError (404, 409)."""
         with self._desk.lock:
-            return str(_find(self._turns(), name, seen).job.ref)
+            return str(find(self._turns(), name, seen).job.ref)
 
     def resource(self, name: str) -> dict[str, str]:
         """The object of a job, by its full name, as rights name it: see `resource_of`. Raises UserError (404)."""
         with self._desk.lock:
-            return resource_of(_find(self._turns(), name, None).job.ref)
+            return resource_of(find(self._turns(), name, None).job.ref)
 
     def question(self, name: str, seen: Seen) -> Question | None:
         """A job that waits, as the live cluster would be asked for its cells; None if none waits of this name."""
         with self._desk.lock:
-            turns, entry = self._desk.turns, _only(self._desk.turns, name, seen)
+            turns, entry = self._desk.turns, only(self._desk.turns, name, seen)
             if turns is None or entry is None or entry.step is not Step.WAITING:
                 return None
             unit, queues = entry.unit, turns.queues
@@ -191,7 +190,7 @@ class QueueAnswers:
             )
             entries = turns.book.entries
             runs = [entries[key] for key in (queues.freed_by(entry.key) if is_over else ()) if key in entries]
-            seen_runs = [(one.unit, str(one.job.ref)) for one in runs if _is_seen(one, seen)]
+            seen_runs = [(one.unit, str(one.job.ref)) for one in runs if is_seen(one, seen)]
             return Question(
                 job, reason, turns.room.question(unit), unit.limit_s, entry.key,
                 unit.queue if unit.queue != unit.vc and turns.known.vcs.get(unit.queue) else "",
@@ -229,11 +228,11 @@ class QueueAnswers:
         """
         with self._desk.lock:
             turns = self._turns()
-            entry = _find(turns, args.job, seen)
+            entry = find(turns, args.job, seen)
             if entry.unit is None:
                 raise UserError(f"{entry.job.ref} is in no queue: {entry.problem}", 409)
             if args.action == "move":
-                to = args.to if args.to in ("front", "back") else _find(turns, args.to, seen).key
+                to = args.to if args.to in ("front", "back") else find(turns, args.to, seen).key
                 if entry.step is not Step.WAITING:
                     raise UserError(f"{entry.job.ref} does not wait, so it has no place in its queue", 409)
                 place = turns.queues.moved(entry.key, to)
@@ -305,68 +304,28 @@ class QueueAnswers:
         )
 
 
-def _listed(turns: Turns | None) -> Iterator[JobRecord]:
-    """The jobs that are in a queue, or would be but for a problem. A job that was taken out of its queue is neither."""
-    entries = () if turns is None else turns.book.entries.values()
-    return (entry for entry in entries if entry.unit is not None or entry.problem)
-
-
-def _find(turns: Turns, name: str, seen: Seen) -> JobRecord:
-    """The one job of this name, of the namespaces `seen`. Raises UserError (404, 409)."""
-    found = _only(turns, name, seen)
-    if found is not None:
-        return found
-    entries = islice((entry for entry in _listed(turns) if _is_seen(entry, seen)), MOST_COMPARED)
-    near = nearest(name, (each for entry in entries for each in _names(entry)))
-    hint = f"; nearest: {', '.join(near)}" if near else ""
-    form = "name it Kind/namespace/name, as hived get queue has it"
-    raise UserError(f"no job {name!r} is in a queue{hint}; {form}", 404)
-
-
-def _only(turns: Turns | None, name: str, seen: Seen) -> JobRecord | None:
-    """The job of this name, of the namespaces `seen`; None if there is none. Raises UserError (409) for several."""
-    found = [entry for entry in _listed(turns) if name in _names(entry) and _is_seen(entry, seen)]
-    if len(found) > 1:
-        raise UserError(f"{name} is {len(found)} jobs: {', '.join(str(one.job.ref) for one in found[:8])}", 409)
-    return found[0] if found else None
-
-
-def nearest(name: str, names: Iterable[str]) -> list[str]:
-    """A few of these names that are nearly the one that was given, nearest first."""
-    return get_close_matches(name, dict.fromkeys(names), n=CLOSE_COUNT)
-
-
 def _placed(turns: Turns, queue: str) -> list[tuple[JobRecord, int]]:
     """The jobs of a queue, or of all, with their places: those that wait in their order, then the others with 0."""
     names = turns.known.with_others(turns.queues.queues())
     if queue and queue not in names:
-        raise UserError(f"there is no queue {queue!r}; {_known(queue, names)}", 404)
+        raise UserError(f"there is no queue {queue!r}; {near_queues(queue, names)}", 404)
     entries = turns.book.entries
     found: list[tuple[JobRecord, int]] = []
     for name in [queue] if queue else names:
         found += [(entries[key], place) for place, key in enumerate(turns.queues.order(name), 1)]
-    for entry in _listed(turns):
+    for entry in listed(turns):
         is_asked = not queue or (entry.unit is not None and entry.unit.queue == queue)
         if is_asked and (entry.step is not Step.WAITING or entry.unit is None):
             found.append((entry, 0))
     return found
 
 
-def _known(name: str, names: Sequence[str]) -> str:
-    """The names of all queues, or the nearest ones of many."""
-    near = nearest(name, (*names, *(each.rpartition("/")[2] for each in names)))
-    whole = dict.fromkeys(full for each in near for full in names if each in (full, full.rpartition("/")[2]))
-    if len(names) <= MOST_NAMED or not whole:
-        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-        return f"there are {', '.join(names[:MOST_NAMED])}{more}"
-    return f"nearest: {', '.join(list(whole)[:CLOSE_COUNT])}"
-
-
 def _state(entry: JobRecord, reason: Reason | None) -> str:
     if entry.unit is None:
         return "Refused"
     if entry.step is Step.WAITING:
-        return "Held" if isinstance(reason, Held) else "Waiting"
+        is_never = isinstance(reason, Impossible | NeverFits)
+        return "Held" if isinstance(reason, Held) else "Refused" if is_never else "Waiting"
     is_borrowed = entry.step is Step.RUNNING and entry.kept.is_borrowed
     is_due = isinstance(reason, Running) and reason.is_due
     return "Borrowed" if is_borrowed and not is_due else _STATES[entry.step]
@@ -375,27 +334,3 @@ def _state(entry: JobRecord, reason: Reason | None) -> str:
 def _user(entry: JobRecord) -> str:
     job = entry.job
     return entry.unit.user if entry.unit else user_of(job.labels, job.annotations, job.ref.namespace)
-
-
-def _names(entry: JobRecord) -> tuple[str, ...]:
-    ref, bare = entry.job.ref, f"{entry.job.ref.namespace}/{entry.job.ref.name}"
-    return str(ref), bare, ref.name, f"podgroup/{bare}"
-
-
-def _is_seen(entry: JobRecord, seen: Seen) -> bool:
-    return seen is None or entry.job.ref.namespace in seen
-
-
-def namer(turns: Turns, seen: Seen) -> Callable[[str], str]:
-    """Gives the names of jobs by their keys; other words that stand in place of a key are left as they are."""
-
-    def name(key: str) -> str:
-        entry = turns.book.entries.get(key)
-        if entry is not None:
-            return str(entry.job.ref) if _is_seen(entry, seen) else MASKED
-        parts = parts_of(key)
-        if not parts:
-            return key
-        return "/".join(parts[:-1]) if seen is None or parts[1] in seen else MASKED
-
-    return name

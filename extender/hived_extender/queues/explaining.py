@@ -134,7 +134,9 @@ def refusal(table: Table, key: str, known: Known | None = None) -> Reason | None
     if entry.impossible:
         return Impossible(entry.impossible)
     if entry.is_over:
-        return OverUserLimit(unit.user, table.rules.of(unit.queue).most_waiting or 0, waits=True)
+        return _never(table, entry) or OverUserLimit(
+            unit.user, table.rules.of(unit.queue).most_waiting or 0, waits=True
+        )
     if key in table.own.runs:
         claim = table.claims.get(key)
         victims = () if claim is None else tuple(each for each in claim.victims if _is_leaving(table, each))
@@ -149,21 +151,30 @@ def refusal(table: Table, key: str, known: Known | None = None) -> Reason | None
 def _has_no_turn(table: Table, entry: Entry) -> Reason | None:
     """Why its own schedule does not have a unit, as long as it does not borrow either."""
     unit, refusals = entry.unit, table.refusals(entry.unit.vc)
-    if not table.own.could_borrow(table.borrowed_shape(entry.kind)[0]):
-        return NeverFits(unit.queue, is_anywhere=True)
-    if (alone := table.empty_ledger.refusal(unit)) is not None:
-        return Impossible(alone.replace(WAIT, TOO_LARGE))
+    if (never := _never(table, entry)) is not None:
+        return never
     if unit.priority >= 0 and entry.kind not in refusals.never and entry.kind not in refusals.not_promised:
         return None
     if table.live.is_over_users_limit(unit):
         return OverUserLimit(unit.user, table.rules.of(unit.queue).most_running or 0, waits=False)
     quota = table.live.ledger.refusal(unit)
-    may_borrow = table.may_borrow(unit)
-    if entry.kind in refusals.never and not may_borrow and not table.own.is_damaged:
-        return NeverFits(unit.queue)
     if quota is not None:
         return OverQuota(quota)
-    return None if may_borrow else NotPromised(unit.queue, unit.is_preemptible)
+    return None if table.may_borrow(unit) else NotPromised(unit.queue, unit.is_preemptible)
+
+
+def _never(table: Table, entry: Entry) -> Reason | None:
+    """Why a unit cannot start even if nobody else ran, as far as that is known; None if it can."""
+    unit = entry.unit
+    if not table.own.could_borrow(table.borrowed_shape(entry.kind)[0]):
+        return NeverFits(unit.queue, is_anywhere=True)
+    if (alone := table.empty_ledger.refusal(unit)) is not None:
+        return Impossible(alone.replace(WAIT, TOO_LARGE))
+    if table.may_borrow(unit) or table.own.is_damaged:
+        return None
+    is_refused = entry.kind in table.refusals(unit.vc).never
+    is_too_large = unit.leaf_count > table.own.promised_leaves(unit.vc) or not table.empty_ledger.is_within_min(unit)
+    return NeverFits(unit.queue) if is_refused or is_too_large else None
 
 
 def _not_due(table: Table, entry: Entry, now: float, count: int) -> Reason:

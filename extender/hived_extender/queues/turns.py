@@ -34,7 +34,7 @@ from hived_extender.queues.policies import QueueRules, Rules, policy_named
 from hived_extender.queues.publishing import Publisher
 from hived_extender.queues.queue_objects import QueueObjects
 from hived_extender.queues.queues import Queues
-from hived_extender.queues.reasons import Impossible, NeverFits, OverQuota
+from hived_extender.queues.reasons import Impossible, NeverFits, OverQuota, Reason
 from hived_extender.queues.recording import Records
 from hived_extender.queues.records import unit_key
 from hived_extender.queues.reservation import Learned
@@ -150,6 +150,7 @@ class Turns:
                 unit = unit_of(job, seen.need, self._cells, self._tree)
             except UserError as error:
                 problem = error.message
+        was = None if entry is None else entry.unit
         is_new, had_cells = entry is None or entry.unit is None, entry is not None and entry.step.has_cells
         has_cells = (is_new or (entry is not None and entry.step is Step.LEAVING)) and self._has_cells(job.ref)
         newest = self._kept(job, entry, earlier)
@@ -167,6 +168,8 @@ class Turns:
                 self._events.enqueued(job.ref, unit.queue, now - job.created_s, now, warning)
         if problem and job.ref.kind != gangs.KIND and job.roles_in is None:  # others become whole in a moment
             self._events.refused(job.ref, problem, now)
+        if unit is not None and unit != was and entry is not None and entry.step is Step.WAITING:
+            self._say_if_never(entry, now)
         if unit is not None and self.is_inactive(job.ref):
             self.queues.held(job.ref.key, True)
         if job.state.is_over:
@@ -278,11 +281,16 @@ class Turns:
         self._records.update(self.book, self.queues)
         now = self._now()
         for key in self._records.heads.values():
-            reason = self.queues.refusal(key)
+            reason = self._say_if_never(self.book.entries[key], now)
             if isinstance(reason, OverQuota):
                 self._events.insufficient(self.book.entries[key].job.ref, reason.text, now)
-            elif isinstance(reason, NeverFits | Impossible):
-                self._events.refused(self.book.entries[key].job.ref, sentence(reason, str), now)
+
+    def _say_if_never(self, entry: JobRecord, now: float) -> Reason | None:
+        """Tell the owner of a job at once that it can never start; why it does not."""
+        reason = self.queues.refusal(entry.key)
+        if isinstance(reason, NeverFits | Impossible):
+            self._events.refused(entry.job.ref, sentence(reason, str), now)
+        return reason
 
     def _job_gone(self, name: JobName, job: JobRef, now: float) -> None:
         self._names.pop(name, None)

@@ -9,7 +9,8 @@ from hived_extender.api.queues import QueueArgs, QueuedJob
 from hived_extender.api.waiting import MASKED, When
 from hived_extender.insight.durations import LEAST_ENDS, Ended
 from hived_extender.pods.progress import read_time
-from hived_extender.queues.answering import QueueAnswers, Wanted, namer
+from hived_extender.queues.answering import QueueAnswers, Wanted
+from hived_extender.queues.finding import namer
 from hived_extender.queues.reasons import Leaving
 from hived_extender.queues.words import sentence
 from hived_lab.embedded.apiserver.validation import MAX_ANNOTATION_BYTES

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hived_extender.api.queues import QueueArgs
+from hived_extender.api.waiting import When
 from hived_extender.queues.kept import STATE
 from hived_extender.queues.tree_warnings import tree_warnings
 from hived_extender.quotas.reading import read_tree
@@ -361,10 +362,36 @@ def test_a_job_without_pods_waits_in_no_queue_and_has_its_cells_again_with_pods(
     assert (jobs.runs("empty"), job_events(jobs, "empty")) == (True, ["Dequeued", "Enqueued"])
 
 
-def test_a_job_that_can_never_run_is_told_so_in_an_event_when_it_is_first(jobs: Jobs) -> None:
+def test_a_job_that_can_never_run_is_told_so_at_once_wherever_it_stands(jobs: Jobs) -> None:
+    for name in ("a-runs", "b-first", "c-second"):
+        jobs.create(name, "b")
+        jobs.expect(lambda name=name: jobs.state(name) == ("Running" if name == "a-runs" else "Waiting"))
     jobs.create("large", "b", pods=2)
     jobs.expect(lambda: job_events(jobs, "large") == ["Enqueued", "Refused"])
-    assert "it can never run" in jobs.reason("large")
+    found, why = jobs.inspector.queued_job("large"), jobs.inspector.why("Job/default/large")
+    assert found is not None
+    assert (found.position, found.state, found.cause, found.when) == (3, "Refused", "never", When(kind="never"))
+    assert "it can never run" in found.reason
+    assert why is not None
+    assert why.certificate is not None
+    assert (why.certificate.never, why.when) == (True, When(kind="never"))
+
+
+def test_a_job_that_asks_for_more_than_its_quota_ever_has_is_refused_behind_others(jobs: Jobs) -> None:
+    leaf = {"name": "a", "namespaces": ["default"], "min": {GPU: 8}, "max": {GPU: 12}}
+    root = {"name": "root", "min": {GPU: 16}, "max": {GPU: 16}, "children": [leaf]}
+    jobs.kube.create(TREES, {"metadata": {"name": "fleet"}, "spec": {"root": root}})
+    jobs.expect(lambda: jobs.running.extender.queues.quotas.tree is not None)
+    for name in ("a-runs", "b-first", "c-second"):
+        jobs.create(name, "a")
+        jobs.expect(lambda name=name: jobs.state(name) == ("Running" if name == "a-runs" else "Waiting"))
+    jobs.create("large", "a", pods=2)
+    jobs.expect(lambda: job_events(jobs, "large") == ["Enqueued", "Refused"])
+    assert jobs.state("large") == "Refused"
+    why = jobs.inspector.why("Job/default/large")
+    assert why is not None
+    assert why.certificate is not None
+    assert (why.certificate.cause, why.certificate.never) == ("never", True)
 
 
 def test_events_at_a_job_tell_its_course(jobs: Jobs) -> None:

@@ -496,6 +496,12 @@ def test_a_job_that_fits_nowhere_is_told_so_though_its_queue_borrows() -> None:
     assert isinstance(desk.queues.why("large"), NotItsTurn), "it waits for idle cells"
 
 
+def test_a_job_that_never_runs_is_told_so_though_its_user_has_others_that_wait() -> None:
+    desk = Desk(most_waiting=1)
+    desk.come(unit("runs", user="ann"), unit("waits", at=1, user="ann"), unit("large", pods=2, at=2, user="ann"))
+    assert desk.queues.why("large") == NeverFits("A")
+
+
 def test_nobody_is_told_that_a_job_never_runs_while_nodes_are_bad() -> None:
     desk = Desk()
     desk.queues.health("n0", False)
