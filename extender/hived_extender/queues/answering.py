@@ -105,7 +105,7 @@ class QueueAnswers:
         """All queues, by name."""
         with self._desk.lock:
             turns = self._turns()
-            over, found, known = turns.over(), count(turns.book, turns.queues.due), turns.known
+            over, found, known = turns.use.over(), count(turns.book, turns.queues.due), turns.known
             names = known.with_others(found)
             shares = turns.queues.shares(names)
             found |= {name: QueueCount(known.vcs[name]) for name in names if name not in found}
@@ -147,7 +147,7 @@ class QueueAnswers:
         with self._desk.lock:
             turns = self._turns()
             found = [each for each in _placed(turns, wanted.queue) if wanted.takes(each[0], seen)]
-            over = turns.going_over()
+            over = turns.use.going_over()
         chosen = found[start : None if count is None else start + count]
         described: list[QueuedJob] = []
         for first in range(0, len(chosen), AT_ONCE):
@@ -162,7 +162,7 @@ class QueueAnswers:
             turns, entry = self._desk.turns, only(self._desk.turns, name, seen)
             if turns is None or entry is None:
                 return None
-            return self._job(turns, entry, turns.queues.position(entry.key) or 0, seen, turns.going_over())
+            return self._job(turns, entry, turns.queues.position(entry.key) or 0, seen, turns.use.going_over())
 
     def named(self, name: str, seen: Seen) -> str:
         """The full name of the one job that is called so, of the namespaces `seen`. Raises UserError (404, 409)."""

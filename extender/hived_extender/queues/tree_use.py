@@ -1,16 +1,39 @@
 """The use of a quota tree by jobs that have cells, and which jobs would be above another tree."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hived.errors import UserError
 from hived_extender.queues.book import Book, JobRecord
-from hived_extender.quotas.draining import WAIT, Running, going_over
+from hived_extender.quotas.draining import WAIT, Running, drained, going_over
 from hived_extender.quotas.naming import quota_of
 from hived_extender.quotas.tree import QuotaTree
 from hived_extender.quotas.usage import Usage
 
 MOST_NAMED = 5
 """Jobs in one sentence."""
+
+
+class TreeUse:
+    """The use of a tree by the jobs of a book; of no tree there is none. Each question costs O(jobs x depth)."""
+
+    def __init__(self, tree: QuotaTree | None, book: Book, now: Callable[[], float]) -> None:
+        self._tree, self._book, self._now = tree, book, now
+
+    def over(self) -> dict[str, dict[str, float]]:
+        """By quota and resource, how much is used above its `max`; without quotas that use no more."""
+        return {} if self._tree is None else usage_of(self._tree, self._book).over()
+
+    def going_over(self) -> dict[str, str]:
+        """The jobs that are above a quota which was lowered, by key, with the quota."""
+        if self._tree is None:
+            return {}
+        return going_over(usage_of(self._tree, self._book), running_in(self._tree, self._book, self._now()))
+
+    def drained(self) -> dict[str, str]:
+        """The jobs that are to leave quotas which were lowered below their use, where these say so; with the quota."""
+        if self._tree is None or all(quota.drain == WAIT for quota in self._tree.quotas.values()):
+            return {}
+        return drained(usage_of(self._tree, self._book), running_in(self._tree, self._book, self._now()))
 
 
 def usage_of(tree: QuotaTree, book: Book) -> Usage:

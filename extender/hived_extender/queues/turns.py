@@ -40,12 +40,11 @@ from hived_extender.queues.records import unit_key
 from hived_extender.queues.reservation import Learned
 from hived_extender.queues.room import Ask
 from hived_extender.queues.surroundings import Surroundings, groups_within
-from hived_extender.queues.tree_use import running_in, usage_of
+from hived_extender.queues.tree_use import TreeUse
 from hived_extender.queues.units import Evict, Start, Stop, Unit
 from hived_extender.queues.watched import NOT_UNDERSTOOD, Seen
 from hived_extender.queues.words import NOT_BORN_HELD, sentence
 from hived_extender.quotas.backing import virtual_cluster_of
-from hived_extender.quotas.draining import WAIT, drained, going_over
 from hived_extender.quotas.tree import QuotaTree
 from hived_extender.service.core import Core
 from hived_extender.service.holds import HeldBind
@@ -86,7 +85,7 @@ class Shared:
 
 
 class Turns:
-    """See the module. `queues`, `known`, `book` and `room` may be looked at between calls."""
+    """See the module. `queues`, `known`, `book`, `use` and `room` may be looked at between calls."""
 
     def __init__(
         self, service: Service, core: Core, queueing: Queueing, tree: QuotaTree | None, shared: Shared
@@ -101,6 +100,7 @@ class Turns:
         self.rules = self._configured = rules_of(queueing, tree, self._cluster)
         self.queues.told_rules(self.rules, self._new_ledger)
         self.book = Book(self.queues, queueing.start_s)
+        self.use = TreeUse(tree, self.book, shared.now)
         self._back = CallingBack(service, self.book, self.queues, shared.events, shared.now)
         self._publisher = shared.publisher
         self._records = Records(shared.publisher, () if tree is None else tree.quotas)
@@ -230,22 +230,13 @@ class Turns:
         """Does a user say `active: false` of the unit of a job?"""
         return bool(self._inactive) and unit_key(job) in self._inactive
 
-    def over(self) -> dict[str, dict[str, float]]:
-        """By quota and resource, how much is used above its `max`; without quotas that use no more. Cost O(jobs)."""
-        return {} if self._tree is None else usage_of(self._tree, self.book).over()
-
-    def going_over(self) -> dict[str, str]:
-        """The jobs that are above a quota which was lowered, by key, with the quota. Cost O(jobs)."""
-        if self._tree is None:
-            return {}
-        return going_over(usage_of(self._tree, self.book), running_in(self._tree, self.book, self._now()))
-
     # Turns
 
     def take_turn(self) -> None:
         """Decide whose turn it is, and note what is to be done about it."""
         now = self._now()
-        self._drain(now)
+        for key, quota in self.use.drained().items():
+            self._back.reclaim(key, f"others, as quota {quota} was lowered below its use", loses_turn=True)
         if now - self._asked_all_s >= ASK_ALL_S:
             self._asked_all_s = now
             self.queues.room_made(has_own=True)
@@ -312,14 +303,6 @@ class Turns:
         elif entry is None or job.ref.kind != gangs.KIND or entry.step.has_cells:
             return found
         return found if entry is None else max(found, entry.kept, key=lambda one: one.version)
-
-    def _drain(self, now: float) -> None:
-        """Jobs leave quotas that were lowered below their use, where these say so."""
-        if self._tree is None or all(quota.drain == WAIT for quota in self._tree.quotas.values()):
-            return
-        running = running_in(self._tree, self.book, now)
-        for key, quota in drained(usage_of(self._tree, self.book), running).items():
-            self._back.reclaim(key, f"others, as quota {quota} was lowered below its use", loses_turn=True)
 
     def _hold_again(self, entry: JobRecord, unit: Unit, *, has_cells: bool) -> None:
         """Pods of a job that an earlier term let go run at the priority of then, and those to come get cells."""
