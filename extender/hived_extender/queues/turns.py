@@ -169,7 +169,7 @@ class Turns:
         if problem and job.ref.kind != gangs.KIND and job.roles_in is None:  # others become whole in a moment
             self._events.refused(job.ref, problem, now)
         if unit is not None and unit != was and entry is not None and entry.step is Step.WAITING:
-            self._say_if_never(entry, now)
+            _say_if_never(self.queues, self._events, entry, now)
         if unit is not None and self.is_inactive(job.ref):
             self.queues.held(job.ref.key, True)
         if job.state.is_over:
@@ -272,16 +272,9 @@ class Turns:
         self._records.update(self.book, self.queues)
         now = self._now()
         for key in self._records.heads.values():
-            reason = self._say_if_never(self.book.entries[key], now)
+            reason = _say_if_never(self.queues, self._events, self.book.entries[key], now)
             if isinstance(reason, OverQuota):
                 self._events.insufficient(self.book.entries[key].job.ref, reason.text, now)
-
-    def _say_if_never(self, entry: JobRecord, now: float) -> Reason | None:
-        """Tell the owner of a job at once that it can never start; why it does not."""
-        reason = self.queues.refusal(entry.key)
-        if isinstance(reason, NeverFits | Impossible):
-            self._events.refused(entry.job.ref, sentence(reason, str), now)
-        return reason
 
     def _job_gone(self, name: JobName, job: JobRef, now: float) -> None:
         self._names.pop(name, None)
@@ -328,6 +321,14 @@ class Turns:
     def _has_cells(self, job: JobRef) -> bool:
         with self._service.runner.look() as machine:
             return any(record.state.is_placed for record in machine.cache.jobs.pods_of(job))
+
+
+def _say_if_never(queues: Queues, events: JobEvents, entry: JobRecord, now: float) -> Reason | None:
+    """Tell the owner of a job that waits if it can never start; returns why it does not start now."""
+    reason = queues.refusal(entry.key)
+    if isinstance(reason, NeverFits | Impossible):
+        events.refused(entry.job.ref, sentence(reason, str), now)
+    return reason
 
 
 def rules_of(queueing: Queueing, tree: QuotaTree | None, cluster: ClusterSpec) -> Rules:
