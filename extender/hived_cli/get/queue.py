@@ -36,7 +36,7 @@ def command(
     Of the queue NAME its jobs are shown: those that wait in their order, then the others.
     MIN is guaranteed, by a quota or by cells. MAX bounds all that runs; without a quota nothing does. BORROWED jobs
     run ahead of their turn, or above their MIN, on cells that may be taken back. A queue is OVER if its
-    quota was lowered below its use.
+    quota was lowered below its use. With an oversellrate of 2, MIN and MAX are "x2".
 
     \b
     Examples:
@@ -70,8 +70,8 @@ def _queues(queues: Sequence[QueueReport]) -> str:
             str(one.running),
             str(one.borrowed),
             _amounts(one.used),
-            _amounts(one.guaranteed),
-            _amounts(one.max),
+            _amounts(one.guaranteed, one.oversell),
+            _amounts(one.max, one.oversell),
             click.style(_amounts(one.over), fg="red") if one.over else UNKNOWN,
         ]
         for one in queues
@@ -109,6 +109,7 @@ def _jobs(jobs: Sequence[QueuedJob], *, is_wide: bool, is_one: bool) -> str:
     return table(headers, rows) if is_wide else fitted(headers, rows)
 
 
-def _amounts(amounts: dict[str, float]) -> str:
+def _amounts(amounts: dict[str, float], oversell: float = 1.0) -> str:
     shown = {name.rpartition("/")[2]: amount for name, amount in amounts.items() if amount and name != "memory"}
-    return ", ".join(f"{amount:g} {name}" for name, amount in shown.items()) or UNKNOWN
+    times = "" if oversell == 1.0 else f" x{oversell:g}"
+    return ", ".join(f"{amount:g} {name}{times}" for name, amount in shown.items()) or UNKNOWN

@@ -45,8 +45,8 @@ class QueuedJob(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 class QueueReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """A queue. Amounts are by resource: `used`, `guaranteed`, and `max`, as far as that is bounded.
 
-    `max` has the number of jobs as well. `over` is how much it uses above a quota that was lowered. `share` orders
-    queues, and `borrowed` counts jobs whose turn has not come.
+    `max` has the number of jobs as well. Limits of a quota are `oversell` times these. `over` is how much it uses above
+    a quota that was lowered. `share` orders queues, and `borrowed` counts jobs whose turn has not come.
     """
 
     name: str
@@ -60,6 +60,7 @@ class QueueReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     guaranteed: dict[str, float]
     over: dict[str, float]
     max: dict[str, float] = msgspec.field(default_factory=dict)
+    oversell: float = 1.0
 
 
 class QueueList(msgspec.Struct, frozen=True):

@@ -122,6 +122,7 @@ class QueueAnswers:
                     guaranteed=known.guaranteed(name),
                     max=known.most(name),
                     over=over.get(name, {}),
+                    oversell=known.oversell(name),
                 )
                 for name in names
             ]

@@ -15,6 +15,7 @@ class KnownQueues:
     def __init__(self, tree: QuotaTree | None, cluster: ClusterSpec, rules: PodRules) -> None:
         """Cost O(entries of the configuration, quotas)."""
         self._quotas = {} if tree is None else tree.quotas
+        self._oversell = 1.0 if tree is None else tree.oversell
         leaves = () if tree is None else tree.leaves()
         self.vcs = {leaf.name: virtual_cluster_of(leaf, cluster) for leaf in leaves}
         self.vcs |= {vc: vc for vc in cluster.virtual_clusters if vc not in self.vcs.values()}
@@ -41,3 +42,7 @@ class KnownQueues:
         if quota is None:
             return {}
         return dict(quota.max) if quota.max_jobs is None else {**quota.max, MAX_JOBS: float(quota.max_jobs)}
+
+    def oversell(self, name: str) -> float:
+        """So many times the `min` and `max` of a quota are its limits."""
+        return self._oversell if name in self._quotas else 1.0

@@ -1,5 +1,6 @@
 """Which virtual cluster backs a quota, and how its `min` fits the cells that the virtual cluster is promised."""
 
+import math
 from collections.abc import Mapping
 
 from hived.specs import ClusterSpec
@@ -93,13 +94,13 @@ def devices_of(cluster: ClusterSpec, resources: Mapping[str, str]) -> dict[str, 
 
 
 def root_warnings(tree: QuotaTree, devices: Mapping[str, int]) -> list[str]:
-    """Where the root has more devices than the cluster; an unlimited root has not."""
+    """Where the root has more devices than the cluster, times its rate; an unlimited root has not."""
+    times = "" if tree.oversell == 1.0 else f", times the oversellrate {tree.oversell:g}"
     return [
-        f"{quota.name}: max is {quota.max[name]:g} {name}, and the cluster has {count}: quotas below it may "
-        f"promise more than there is; give {count}"
-        for quota in tree.quotas.values()
+        f"{ROOT}: max is {most:g} {name}{times}, and the cluster has {count}: quotas below it may "
+        f"promise more than there is; give {math.floor(count / tree.oversell)}"
         for name, count in devices.items()
-        if not quota.parent and quota.max.get(name, 0.0) > count
+        if (most := tree.quotas[ROOT].max.get(name, 0.0)) * tree.oversell > count
     ]
 
 

@@ -4,6 +4,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner
+
+from hived_cli import main
 from hived_extender.api.queues import QueueArgs
 from hived_extender.queues.answering import QueueAnswers
 from tests.extender.queues.embedded_jobs import GPU, PREFIX, TREES, Jobs, jobs_on
@@ -171,6 +174,8 @@ def test_an_oversell_rate_lets_more_run(tmp_path: Path) -> None:
         jobs.create("three", "b", **labels("team"))
         jobs.expect(lambda: jobs.phase("three") == "Enqueued")
         jobs.expect(lambda: "max 8, used 16, oversellreate 2" in reason(jobs, "three"))
+        shown = CliRunner().invoke(main, ["get", "queue", "--server", jobs.running.extender.url]).output
+        assert "16 gpu   8 gpu x2   8 gpu x2   -" in shown
 
 
 def test_a_label_names_the_quota_of_a_job_rather_than_its_namespace(tmp_path: Path) -> None:

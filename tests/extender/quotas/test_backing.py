@@ -4,9 +4,10 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from hived_config.loader import load_text
-from hived_extender.quotas.backing import cells_of, fit_warnings, shape_warnings
+from hived_extender.quotas.backing import cells_of, devices_of, fit_warnings, shape_warnings
 from hived_extender.quotas.reading import VIRTUAL_CLUSTER, read_tree
 from tests.extender.quotas.trees import GPU, quota, tree
 
@@ -90,6 +91,16 @@ def test_a_resource_of_the_whole_tree_that_no_cell_has_is_told_with_the_nearest_
     (warning,) = fits(quota("vision", {odd: 8}), resource=odd)
     assert warning == "root: no cell has nvidia.com/gpus, did you mean nvidia.com/gpu?"
     assert fits(quota("vision", {"cpu": 0}), resource="cpu") == [], "cells are not counted by it"
+
+
+def test_a_root_that_is_oversold_has_more_than_the_cluster() -> None:
+    found = read_tree({"spec": {"root": {"name": "root", "min": {GPU: 16}, "max": {GPU: 16}}}})
+    cluster = load_text(CONFIG, "test.yaml").cluster
+    count = devices_of(cluster, {"GPU": GPU})[GPU]
+    before = fit_warnings(found, cluster, {"GPU": GPU})
+    (warning,) = [one for one in fit_warnings(replace(found, oversell=4.0), cluster, {"GPU": GPU}) if one not in before]
+    assert warning.startswith(f"root: max is 16 {GPU}, times the oversellrate 4, and the cluster has {count}: ")
+    assert warning.endswith(f"give {count // 4}")
 
 
 def test_leaves_that_no_virtual_cluster_backs_are_told_together_with_the_nearest_names() -> None:
