@@ -69,6 +69,9 @@ def odd_words(labels: Mapping[str, str], annotations: Mapping[str, str], of_pods
         names = {each.partition("/")[2]: each for each in reversed(meant)}
         if near := names.get(closest(name, names)):
             found.append(f"{word} means nothing, did you mean {near}?")
+    for key in _PREEMPTIBLE:
+        if labels.get(key, "true").strip().lower() not in ("true", "false"):
+            found.append(f'{key} is {labels[key][:LONGEST]!r}, and counts as "true": expected "true" or "false"')
     said = annotations.get(QUEUE, labels.get(QUEUE, "off"))
     if said.strip().lower() != "off":
         found.append(f'{QUEUE} is {said[:LONGEST]!r}, and only "off" counts; the label {LABELS[0]} names a quota')

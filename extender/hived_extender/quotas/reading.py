@@ -78,6 +78,10 @@ class _Reader:
         vc = str(attributes.get(VIRTUAL_CLUSTER) or vc)
         least, most = (self._amounts(value.get(key), f"{place}.{key}") for key in ("min", "max"))
         most_jobs = most.pop(MAX_JOBS, None)
+        if most_jobs is not None and most_jobs % 1:
+            if not math.isnan(most_jobs):  # that is told already
+                self.note(f"{place}.max.{MAX_JOBS}", f"found {most_jobs:g}", "a whole number of jobs")
+            most_jobs = None
         least.pop(MAX_JOBS, None)
         node = _Node(Quota(name), place)
         self.nodes.append(node)
@@ -300,7 +304,9 @@ def _check_children(reader: _Reader, node: _Node, quotas: Mapping[str, Quota]) -
     for name, amount in below.items():
         least = own.get(name, 0.0)
         if amount > least and not is_unlimited(name, least):
-            found = f"the min {name} of its children are {amount:g} together, its own is {_amount(own.get(name))}"
+            near = "" if name in own else alike(name, own)
+            hint = f", did they mean {near}?" if near else ""
+            found = f"the min {name} of its children are {amount:g} together, its own is {_amount(own.get(name))}{hint}"
             reader.note(node.place, found, "a min of at least the sum of its children's")
 
 

@@ -21,6 +21,13 @@ def test_a_word_of_another_scheduler_is_not_taken_for_a_misspelt_one_of_ours(wor
     assert odd_words({}, {word: "1"}, ()) == []
 
 
+@pytest.mark.parametrize("said", ["no", "0", ""])
+def test_a_label_that_is_neither_true_nor_false_is_told(said: str) -> None:
+    key = "quota.scheduling.koordinator.sh/preemptible"
+    assert odd_words({key: said}, {}, ()) == [f'{key} is {said!r}, and counts as "true": expected "true" or "false"']
+    assert odd_words({key: "False"}, {}, ()) == odd_words({key: "true"}, {}, ()) == []
+
+
 def test_a_prefix_that_is_nearly_ours_still_is_a_mistake() -> None:
     (said,) = odd_words({"quota.scheduling.koordinators.sh/name": "a"}, {}, ())
     assert said.endswith("did you mean quota.scheduling.koordinator.sh/name?")

@@ -89,6 +89,8 @@ def test_the_fleet_documents_example_is_read() -> None:
             "max nvidia.com/gpu is 5, its parent's 4",
         ),
         ([quota("a", children=[quota("b", {GPU: 8})])], "8 together, its own is absent"),
+        ([quota("a", {f"{GPU}s": 8})], f"8 together, its own is absent, did they mean {GPU}?"),
+        ([quota("a", {}, {"kube-queue/max-jobs": 1.5})], "max.kube-queue/max-jobs: found 1.5; expected a whole number"),
         ([quota("a/b")], "without '/'"),
         ([quota("")], "a name"),
         ([{"min": {}}], "a name"),
