@@ -171,7 +171,10 @@ def _entry(question: Question) -> WaitingEntry:
     if asking is None:
         return entry
     asked = asking.asked
-    return replace(entry, requests=(asked.pod,), offers=(asked.offer,), fits=(asking.fit,), demands=(asking.demands,))
+    return replace(
+        entry, requests=(asked.pod,), offers=(asked.offer,), fits=(asking.fit,), demands=(asking.demands,),
+        rules=asking.rules,
+    )  # fmt: skip
 
 
 def _start(question: Question, found: Certificate) -> When | None:

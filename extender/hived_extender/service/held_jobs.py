@@ -24,12 +24,14 @@ from hived_extender.service.stimuli import Hold
 
 class Asking(msgspec.Struct, frozen=True, eq=False):
     """A question to the core about a hold. `fit` has the nodes that could take each pod once others leave: bool, shape
-    (slots, nodes), or one row for all slots. `demands` are those of its templates.
+    (slots, nodes), or one row for all slots. `demands` are those of its templates; `rules` says which rules of
+    Kubernetes refuse which nodes for good, "" if none is known.
     """
 
     asked: Asked
     fit: BoolArray
     demands: tuple[Demands, ...]
+    rules: str = ""
 
 
 class HeldJobs:
@@ -84,7 +86,8 @@ class HeldJobs:
             return Asking(asked, np.ones((1, len(core.node_names)), np.bool_), ())
         records = self._records(hold, slots)
         demands = dict.fromkeys(one.ruled.demands for one in records if one.ruled is not None)
-        return Asking(asked, self._cache.offers.could_take(records), tuple(demands))
+        rules = next(filter(None, map(self._cache.offers.refusals, records)), "")
+        return Asking(asked, self._cache.offers.could_take(records), tuple(demands), rules)
 
     def asked(self, core: Core, held: Held, *, others_leave: bool = False) -> Asked | None:
         """The request for all slots that no pod of the job has yet; None if there are none.

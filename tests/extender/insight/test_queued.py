@@ -158,3 +158,19 @@ def test_a_job_whose_cells_are_held_is_named_to_those_that_need_them(starting: J
     assert [one.group for one in found.certificate.holders] == ["Job/default/first"]
     assert found.certificate.sentence.endswith("in use by first (priority 10)")
     assert "ends=Job/default/first" in [one.change for one in found.certificate.unblock]
+
+
+def test_rules_of_kubernetes_that_keep_a_job_of_a_queue_away_are_named(tmp_path: Path) -> None:
+    with jobs_on(tmp_path) as jobs:
+        taint = {"key": "team", "value": "vision", "effect": "NoSchedule"}
+        for node in ("n1", "n2"):
+            jobs.kube.patch(f"/api/v1/nodes/{node}", {"spec": {"taints": [taint]}})
+        jobs.create("kept-away", "b")
+        jobs.expect(lambda: "refuses 2 of the VC's 2 nodes" in jobs.reason("kept-away"))
+        found = jobs.inspector.why("Job/default/kept-away")
+    assert found is not None
+    assert found.certificate is not None
+    assert found.certificate.sentence.endswith(
+        "Kubernetes rules out 1 of 1 node of b: 2 of 2 nodes cannot take it "
+        "(node(s) had untolerated taint {team: vision}: n1 and 1 more)"
+    )
