@@ -157,12 +157,13 @@ def certificate_of(question: Question, live: Certificate | None) -> Certificate:
         return (
             live if live.never else replace(live, sentence=job.reason, cause=cause, never=True, unblock=[], holders=[])
         )
-    is_for_cells = isinstance(reason, NoHardware) or (isinstance(reason, NotItsTurn) and not reason.before)
+    is_turn = isinstance(reason, NotItsTurn) and cause != "quota"
+    is_for_cells = isinstance(reason, NoHardware) or (isinstance(reason, NotItsTurn) and is_turn and not reason.before)
     if is_for_cells or (isinstance(reason, MakingRoom) and live.cause == "lent"):
         return live if live.cause != "order" else replace(live, sentence=job.reason)
     also = [] if live.cause in ("order", cause) else [live.cause, *live.also]
     found = replace(live, sentence=job.reason, cause=cause, also=also, unblock=[])
-    return found if isinstance(reason, NotItsTurn) else replace(found, holders=[], more_holders=0)
+    return found if is_turn else replace(found, holders=[], more_holders=0)
 
 
 def _entry(question: Question) -> WaitingEntry:

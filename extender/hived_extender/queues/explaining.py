@@ -10,7 +10,7 @@ import numpy as np
 from hived.specs import FREE_PRIORITY
 from hived_extender.queues.entries import Entry
 from hived_extender.queues.ledger import Use
-from hived_extender.queues.order import At
+from hived_extender.queues.order import At, Line
 from hived_extender.queues.policies import Policy
 from hived_extender.queues.reasons import (
     Held,
@@ -87,16 +87,20 @@ def position_of(table: Table, key: str) -> int | None:
 
 def before(table: Table, entry: Entry) -> int:
     """How many units of its queue are before one."""
-    queue, priority, count = entry.unit.queue, entry.unit.priority, 0
     is_due = entry.unit.key in table.due
-    for kind in table.waiting.kinds():
+    return (0 if is_due else _before_in(table, table.waiting, entry)) + _due_before(table, entry)
+
+
+def _before_in(table: Table, line: Line, entry: Entry) -> int:
+    """How many units of its queue are before one in a line, by priority and place."""
+    queue, priority, count = entry.unit.queue, entry.unit.priority, 0
+    for kind in line.kinds():
         other = table.kinds[kind]
-        if other.queue == queue and not is_due:
-            if other.spec.priority > priority:
-                count += len(table.waiting.units(kind))
-            elif other.spec.priority == priority:
-                count += table.waiting.count_before(kind, entry.at)
-    return count + _due_before(table, entry)
+        if other.queue == queue and other.spec.priority > priority:
+            count += len(line.units(kind))
+        elif other.queue == queue and other.spec.priority == priority:
+            count += line.count_before(kind, entry.at)
+    return count
 
 
 def _due_before(table: Table, entry: Entry) -> int:
@@ -179,6 +183,7 @@ def _never(table: Table, entry: Entry) -> Reason | None:
 
 def _not_due(table: Table, entry: Entry, now: float, count: int) -> Reason:
     unit, rules = entry.unit, table.rules.of(entry.unit.queue)
+    count -= _before_in(table, table.aside, entry)  # they take no turn
     borrowing = table.ahead_refusals.get(entry.kind, "")
     reservation = table.refusals(unit.vc).reservation
     if reservation is None or reservation.key != unit.key:
@@ -188,11 +193,11 @@ def _not_due(table: Table, entry: Entry, now: float, count: int) -> Reason:
     return NotItsTurn(count, start.at_s, start.certainty, is_first=True, late_s=start.late_s, borrowing=borrowing)
 
 
-def _behind(table: Table, entry: Entry) -> Literal["", "cells", "quota"]:
+def _behind(table: Table, entry: Entry) -> Literal["", "cells", "quota", "min"]:
     """Which first unit keeps this one from going past, in its own schedule?"""
     refusals = table.refusals(entry.unit.vc)
-    if entry.unit.queue in refusals.awaits_quota:
-        return "quota"
+    if (first := refusals.awaits_quota.get(entry.unit.queue)) is not None:
+        return "min" if first == entry.unit.key else "quota"
     return "cells" if refusals.reservation is not None and entry.kind in refusals.reservation.passed else ""
 
 

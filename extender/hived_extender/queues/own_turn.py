@@ -130,7 +130,8 @@ class OwnTurn:
             if not own_limits.is_promised(table, entry, refusals):
                 if rules.policy in KEEPS_ORDER and own_limits.awaits_quota(table, entry, refusals):
                     # small ones would use up whatever comes free for it
-                    closed[entry.unit.queue] = refusals.awaits_quota[entry.unit.queue] = None
+                    closed[entry.unit.queue] = None
+                    refusals.awaits_quota[entry.unit.queue] = key
                 elif entry.impossible:
                     walk.took()
                 continue

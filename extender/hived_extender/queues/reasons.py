@@ -77,11 +77,12 @@ class NoHardware(Reason, frozen=True, tag="no hardware"):
 
 
 class NotItsTurn(Reason, frozen=True, tag="turn"):
-    """So many units of its queue are before it. Of the first that does not fit, when its start is reserved.
+    """So many units of its queue are before it, besides those that are held. Of the first that does not fit, when its
+    start is reserved.
 
     `start_s` is None if that is unknown, and `late_s` is the time of 9 of 10 cases of an estimate. `is_blocked`:
     policy `Block` lets nobody past the first one. `behind`: it may not go past a first one that has these cells
-    reserved, or that waits for its quota.
+    reserved, or that waits for its quota; "min" of that one itself.
     """
 
     before: int
@@ -90,5 +91,5 @@ class NotItsTurn(Reason, frozen=True, tag="turn"):
     is_first: bool = False
     is_blocked: bool = False
     late_s: float | None = None
-    behind: Literal["", "cells", "quota"] = ""
+    behind: Literal["", "cells", "quota", "min"] = ""
     borrowing: str = ""  # why it does not run ahead on borrowed cells

@@ -87,7 +87,7 @@ class OwnRefusals:
     never: set[int]  # that would not fit an empty virtual cluster
     possible: set[PodSpec]  # that would
     reservation: Reservation | None = None
-    awaits_quota: dict[str, None] = field(default_factory=dict)  # queues whose first unit waits for that
+    awaits_quota: dict[str, str] = field(default_factory=dict)  # by queue, its first unit, if that waits for quota
     is_stale: bool = True  # is there something to be tried?
     is_cut: bool = False  # has the last walk some units left, and does the next one pass all before them at once?
 
@@ -106,7 +106,7 @@ class Table:
         self.own = OwnSchedule(spec)
         self.own_lines: dict[str, Line] = {}
         self.own_refusals: dict[str, OwnRefusals] = {}
-        self.ahead, self.waiting = Line(), Line()
+        self.ahead, self.waiting, self.aside = Line(), Line(), Line()  # aside: of those waiting, the held
         self.moved: dict[str, None] = {}  # queues whose order has changed
         self.ahead_refusals: dict[int, str] = {}
         self.shape_refusals: dict[tuple[PodSpec, str | None], str] = {}  # of what borrowers ask for; None: all needs
@@ -139,8 +139,9 @@ class Table:
         is_own, is_waiting = key in self.own.runs, is_there and entry.is_waiting
         wants_own = is_there and entry.is_standing and self.has_own_schedule(entry) and not is_own
         wants_ahead = is_waiting and entry.is_standing and not is_own and self.may_borrow(unit)
-        lines = self.own_lines.setdefault(unit.vc, Line()), self.ahead, self.waiting
-        for line, wants in zip(lines, (wants_own, wants_ahead, is_waiting), strict=True):
+        lines = self.own_lines.setdefault(unit.vc, Line()), self.ahead, self.waiting, self.aside
+        wanted = wants_own, wants_ahead, is_waiting, is_waiting and entry.is_held
+        for line, wants in zip(lines, wanted, strict=True):
             has = line.has(kind, at)
             if wants and not has:
                 line.add(kind, at)
@@ -164,7 +165,7 @@ class Table:
 
     def take_out(self, entry: Entry) -> None:
         """Take a unit out of all lines before its place or kind changes; `settle` puts it back."""
-        for line in (self.own_lines.setdefault(entry.unit.vc, Line()), self.ahead, self.waiting):
+        for line in (self.own_lines.setdefault(entry.unit.vc, Line()), self.ahead, self.waiting, self.aside):
             line.remove(entry.kind, entry.at)
         self.moved[entry.unit.queue] = None
 
@@ -229,7 +230,7 @@ class Table:
         self.own_lines.clear()
         self.lending = None
         self.forget_own_refusals()
-        self.ahead, self.waiting = Line(), Line()
+        self.ahead, self.waiting, self.aside = Line(), Line(), Line()
         for entry in self.entries.values():
             self.settle(entry)
         self.freed()

@@ -69,6 +69,8 @@ def sentence(reason: Reason | None, name: Callable[[str], str]) -> str:
 def _turn(reason: NotItsTurn) -> str:
     if not reason.is_first and reason.behind == "cells" and not reason.before:
         text = "is first in its queue"
+    elif reason.behind == "min" and not reason.before:
+        text = "is first, and too little is left of the min of its quota"
     elif reason.is_first or not reason.before:
         text = "is first, and the cells of its virtual cluster are in use"
     else:
@@ -108,6 +110,8 @@ _IDLE = {"insufficient capacity when scheduling in physical cluster": "no idle c
 def cause_of(reason: Reason | None) -> CauseName | None:
     """The cause of a wait, as far as the queue knows it; None for a job that does not wait."""
     match reason:
+        case NotItsTurn(behind="quota" | "min"):
+            return "quota"
         case NotItsTurn():
             return "order" if reason.before or reason.is_blocked else "in-use"
         case None | Running() | Leaving():
@@ -154,6 +158,8 @@ def _start_of_turn(reason: NotItsTurn) -> When:
         return When(kind="estimated", likely=rfc3339(start_s), by=rfc3339(reason.late_s or start_s))
     if start_s is not None and reason.certainty in (Certainty.CERTAIN, Certainty.BOUNDED):
         return When(kind="certain" if reason.certainty is Certainty.CERTAIN else "bounded", by=rfc3339(start_s))
+    if reason.behind == "min":
+        return When(kind="unknown", because=_UNTIMED[OverQuota])
     if reason.before and not reason.is_first:
         return When(
             kind="unknown", because=f"{_jobs(reason.before)} of its queue come{'s' * (reason.before == 1)} first"

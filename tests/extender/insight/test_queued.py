@@ -174,3 +174,23 @@ def test_rules_of_kubernetes_that_keep_a_job_of_a_queue_away_are_named(tmp_path:
         "Kubernetes rules out 1 of 1 node of b: 2 of 2 nodes cannot take it "
         "(node(s) had untolerated taint {team: vision}: n1 and 1 more)"
     )
+
+
+def test_the_cause_is_the_quota_for_the_first_that_waits_for_it_and_for_those_behind_it(tmp_path: Path) -> None:
+    stays = {"quota.scheduling.alibabacloud.com/preemptible": "false"}
+    with jobs_on(tmp_path, config(2, b=(2, ""))) as jobs:
+        leaf = {"name": "b", "namespaces": ["default"], "min": {GPU: 16}, "max": {GPU: 32}}
+        root = {"name": "root", "min": {GPU: 32}, "max": {GPU: 32}, "children": [leaf]}
+        jobs.kube.create(TREES, {"metadata": {"name": "fleet"}, "spec": {"root": root}})
+        jobs.expect(lambda: jobs.running.extender.queues.quotas.tree is not None)
+        jobs.create("c1", "b")
+        jobs.expect(lambda: jobs.runs("c1"))
+        jobs.create("c2", "b", pods=2)
+        jobs.expect(lambda: jobs.reason("c2").startswith("is first, and too little is left of the min of its quota; "))
+        jobs.create("c3", "b", labels=stays)
+        jobs.expect(lambda: jobs.reason("c3").endswith("; nobody goes past the first that waits for its quota"))
+        for name in ("c2", "c3"):
+            why = jobs.inspector.why(f"Job/default/{name}")
+            assert why is not None
+            assert why.certificate is not None
+            assert (why.certificate.cause, why.certificate.holders) == ("quota", [])

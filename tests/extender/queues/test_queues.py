@@ -82,6 +82,19 @@ def test_a_small_job_does_not_go_past_a_gang_onto_the_cells_reserved_for_it() ->
     assert desk.queues.why("small") == NotItsTurn(1, behind="cells")
 
 
+def test_a_job_that_is_held_is_before_nobody() -> None:
+    desk = Desk()
+    desk.come(unit("runs"), unit("held", at=1), unit("other", at=2), unit("last", at=3))
+    desk.queues.held("held", True)
+    desk.turn()
+    assert [desk.queues.position(key) for key in ("held", "other", "last")] == [1, 2, 3]
+    assert sentence(desk.queues.why("other"), str) == "is first, and the cells of its virtual cluster are in use"
+    assert sentence(desk.queues.why("last"), str) == "1 job before it in its queue"
+    desk.queues.held("held", False)
+    desk.turn()
+    assert sentence(desk.queues.why("last"), str) == "2 jobs before it in its queue"
+
+
 def test_a_small_job_goes_past_if_by_its_limit_it_ends_before_the_reserved_start() -> None:
     desk = Desk()
     desk.come(unit("half", gpus=2, limit_s=100.0))
