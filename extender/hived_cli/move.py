@@ -2,7 +2,7 @@
 
 import click
 
-from hived_cli.helpers.completing import complete_queued
+from hived_cli.helpers.completing import complete_placed
 from hived_cli.helpers.connecting import asks_service
 from hived_cli.helpers.queueing import change, job_argument, output_option
 from hived_extender.client.inspection import Inspector
@@ -13,7 +13,7 @@ from hived_extender.client.inspection import Inspector
 @click.option("--front", is_flag=True, help="Before all others of its priority that wait.")
 @click.option("--back", is_flag=True, help="Behind all others of its priority that wait.")
 @click.option(
-    "--before", metavar="JOB", default="", shell_complete=complete_queued,
+    "--before", metavar="JOB", default="", shell_complete=complete_placed,
     help="Before this one, of its priority and queue.",
 )  # fmt: skip
 @output_option

@@ -236,14 +236,31 @@ def test_a_part_of_a_queue_says_how_much_is_left(jobs: Jobs) -> None:
     [
         ("get queue", "", ["a", "b"]),
         ("get queue", "x", []),
-        ("hold", "sec", ["second"]),
+        ("hold", "default/", ["default/first", "default/second", "default/third"]),
         ("move", "Job/default/t", ["Job/default/third"]),
-        ("release", "default/", ["default/first", "default/second", "default/third", "default/wrong"]),
+        ("move", "default/", ["default/second", "default/third"]),
+        ("move second --before", "default/", ["default/third"]),
+        ("move Job/default/third --before", "s", ["second"]),
+        ("release", "default/", []),
         ("why", "Job/default/s", ["Job/default/second"]),
     ],
 )
 def test_queues_and_their_jobs_are_completed(jobs: Jobs, words: str, incomplete: str, found: list[str]) -> None:
-    completed = CliRunner().invoke(
+    assert completed(jobs, words, incomplete) == found
+
+
+def test_jobs_that_are_held_are_completed_for_release(jobs: Jobs) -> None:
+    hived(jobs, "hold", "second")
+    hived(jobs, "hold", "first")
+    found = completed(jobs, "release", "default/"), completed(jobs, "hold", "default/")
+    for name in ("first", "second"):
+        assert hived(jobs, "release", name).exit_code == 0
+    assert found == (["default/first", "default/second"], ["default/third"])
+
+
+def completed(jobs: Jobs, words: str, incomplete: str) -> list[str]:
+    """The names that a shell offers."""
+    result = CliRunner().invoke(
         main,
         [],
         env={
@@ -254,7 +271,7 @@ def test_queues_and_their_jobs_are_completed(jobs: Jobs, words: str, incomplete:
         },
         prog_name="hived",
     )
-    assert sorted(line.partition(",")[2] for line in completed.output.splitlines() if line) == found
+    return sorted(line.partition(",")[2] for line in result.output.splitlines() if line)
 
 
 @pytest.mark.parametrize(
@@ -267,6 +284,12 @@ def test_queues_and_their_jobs_are_completed(jobs: Jobs, words: str, incomplete:
         (("move", "second"), "give one of --front, --back and --before JOB", 2),
         (("move", "second", "--front", "--back"), "give one of", 2),
         (("hold", "wrong"), "is in no queue", 1),
+        (("why", "second", "--if", "move=front"), "move= has a job start anew on other cells", 1),
+        (
+            ("why", "second", "--if", "ends=nobody"),
+            "no job 'nobody' has cells; cells are held by Job/default/first\n",
+            1,
+        ),
         (
             ("move", "second", "--before", "first"),
             "Job/default/second cannot be moved before Job/default/first: expected",

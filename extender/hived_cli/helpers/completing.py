@@ -10,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from hived.errors import HivedError
-from hived_extender.api.queues import QueuedJobs, QueueReport, names_of
+from hived_extender.api.queues import HELD_LATER, QueuedJob, QueuedJobs, QueueReport, names_of
 from hived_extender.api.waiting import MASKED
 from hived_extender.client.inspection import DEFAULT_SERVER, Credentials, Inspector
 
@@ -31,9 +31,22 @@ def complete_jobs(ctx: click.Context, param: click.Parameter, incomplete: str) -
     ] + _queued(ctx, incomplete, is_waiting=True)
 
 
-def complete_queued(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Jobs in queues whose names begin so, with or without kind and namespace."""
-    return _queued(ctx, incomplete, is_waiting=False)
+def complete_unheld(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Jobs in queues that may be held, whose names begin so, with or without kind and namespace."""
+    return _queued(ctx, incomplete, lambda job: bool(job.queue) and not _is_held(job))
+
+
+def complete_held(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The same of jobs that are held."""
+    return _queued(ctx, incomplete, _is_held)
+
+
+def complete_placed(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The same of jobs that have a place in a queue; if a job is given already, of the others in its queue."""
+    given = str(ctx.params.get("job") or next(iter(ctx.args), ""))  # the latter before an option without its value
+    moved: QueuedJob | None = _asked(ctx, lambda inspector: inspector.queued_job(given)) if given else None
+    name, queue = ("", "") if moved is None else (moved.name, moved.queue)
+    return _queued(ctx, incomplete, lambda job: job.position > 0 and job.name != name, queue, is_waiting=True)
 
 
 def complete_queues(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -46,12 +59,20 @@ def complete_queues(ctx: click.Context, param: click.Parameter, incomplete: str)
     ]
 
 
-def _queued(ctx: click.Context, incomplete: str, *, is_waiting: bool) -> list[CompletionItem]:
+def _is_held(job: QueuedJob) -> bool:
+    return job.state == "Held" or job.reason.endswith(HELD_LATER)
+
+
+def _queued(
+    ctx: click.Context, incomplete: str, takes: Callable[[QueuedJob], bool] = lambda job: True, queue: str = "", *,
+    is_waiting: bool = False,
+) -> list[CompletionItem]:  # fmt: skip
     wanted = {"prefix": incomplete, "limit": str(MOST_QUEUED), **({"waiting": "1"} if is_waiting else {})}
-    found: QueuedJobs | None = _asked(ctx, lambda inspector: inspector.queued_jobs("", wanted))
+    found: QueuedJobs | None = _asked(ctx, lambda inspector: inspector.queued_jobs(queue, wanted))
     return [
         CompletionItem(name, help=f"{job.state}, {job.queue}")
         for job in (() if found is None else found.items)
+        if takes(job)
         for name in names_of(job.name)
         if name.startswith(incomplete)
     ]

@@ -4,7 +4,7 @@ import click
 import msgspec
 
 from hived_cli.helpers.answers import as_json
-from hived_cli.helpers.completing import complete_queued
+from hived_cli.helpers.completing import complete_held, complete_placed, complete_unheld
 from hived_cli.helpers.connecting import asks_service
 from hived_cli.helpers.names import without_kind
 from hived_config.reader import printable
@@ -26,7 +26,7 @@ Examples:
 output_option = click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Form of the answer."
 )
-job_argument = click.argument("job", shell_complete=complete_queued)
+job_argument = click.argument("job", shell_complete=complete_placed)
 
 
 def change(inspector: Inspector, job: str, action: QueueAction, output: str, *, to: str = "") -> None:
@@ -45,7 +45,7 @@ def keeping_its_place(action: QueueAction, summary: str) -> click.Command:
     """The command that makes a change which leaves a job at its place."""
 
     @click.command(action, help=ABOUT.format(summary=summary, action=action).strip())
-    @job_argument
+    @click.argument("job", shell_complete=complete_held if action == "release" else complete_unheld)
     @output_option
     @asks_service
     def command(*, inspector: Inspector, job: str, output: str) -> None:

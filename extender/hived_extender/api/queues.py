@@ -8,6 +8,9 @@ from hived_extender.api.waiting import When
 
 QueueAction = Literal["hold", "release", "move"]
 
+HELD_LATER = "; is held once it waits again"
+"""The end of the reason of a job that runs, and that its owner holds."""
+
 
 class QueuedJob(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """A job in a queue.

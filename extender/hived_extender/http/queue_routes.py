@@ -56,6 +56,8 @@ def act(backend: Backend, question: Question) -> Answer:
         raise UserError("a page in a browser may not change queues: it says Origin", 403)
     changes = QueueChanges(backend.queues, backend.config_desk)
     args = decode_args(question.body, QueueArgs)
+    if args.action == "move" and not args.to:
+        raise UserError('"to" is missing: a move expects "front", "back", or the name of the job that it goes before')
     return Answer(encode(changes.make(args, question.caller, backend.mask(question))))
 
 

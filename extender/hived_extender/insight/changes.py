@@ -225,7 +225,8 @@ def _holder(text: str, name: str, known: Collection[str], jobs: Collection[str])
         return called[0]
     near = _near(name, known)
     hint = f"nearest: {_listed(near)}" if near else f"cells are held by {_listed(sorted(jobs)) or 'nobody'}"
-    raise UserError(f"{_shown(text)}: no job {_shown(name)} has cells; {hint}")
+    place = "; move= has a job start anew on other cells, and places in a queue are not tried: hived move gives one"
+    raise UserError(f"{_shown(text)}: no job {_shown(name)} has cells; {hint}{place * text.startswith('move=')}")
 
 
 def _one_of(text: str, name: str, known: Collection[str], kind: str) -> str:

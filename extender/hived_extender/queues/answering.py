@@ -10,7 +10,7 @@ import msgspec
 
 from hived.errors import UserError
 from hived.specs import PodRequest
-from hived_extender.api.queues import QueueArgs, QueuedJob, QueueReport
+from hived_extender.api.queues import HELD_LATER, QueueArgs, QueuedJob, QueueReport
 from hived_extender.api.waiting import When
 from hived_extender.job_kinds.gangs import KIND as GANG
 from hived_extender.job_kinds.kinds import resource_of
@@ -32,7 +32,7 @@ from hived_extender.queues.reasons import (
 )
 from hived_extender.queues.records import unit_key
 from hived_extender.queues.turns import Turns
-from hived_extender.queues.words import HELD_LATER, STARTING, cause_of, held_by, sentence, start_of
+from hived_extender.queues.words import STARTING, cause_of, held_by, sentence, start_of
 from hived_extender.service.certificates import asks_of
 from hived_extender.service.held_jobs import Asking
 

@@ -94,9 +94,6 @@ def held_by(unit: str, *, is_held: bool) -> str:
     return f"is held, as QueueUnit {unit} says active: false: active: true there{then} lets it take its turn"
 
 
-HELD_LATER = "; is held once it waits again"
-"""The end of the sentence of a job that runs, and that its owner holds."""
-
 NOT_BORN_HELD = "it was not created held, so it is called back until its turn"
 """The end of the first event about a job that no webhook, and not its author, has held."""
 

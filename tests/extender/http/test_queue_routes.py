@@ -194,6 +194,13 @@ def buttons(client: FlaskClient, token: str) -> list[str]:
     return re.findall(r'name="change" value="(\w+)"', page(client, f"/page/queued/{OWN}", token))
 
 
+def test_a_move_without_a_place_is_a_mistake(client: FlaskClient) -> None:
+    status, said = change(client, BOSS, job=OWN, action="move")
+    assert (status, said) == (
+        400, '"to" is missing: a move expects "front", "back", or the name of the job that it goes before'
+    )  # fmt: skip
+
+
 def test_a_page_has_the_buttons_that_somebody_may_press(client: FlaskClient) -> None:
     assert buttons(client, ANN) == ["hold"]
     assert buttons(client, EVE) == []
