@@ -205,7 +205,10 @@ class Publisher:
             self._kube.patch(path, {"spec": spec})
             count = 1
         old = found.get("status") or {}
-        status = queue_status(record) if isinstance(record, QueueRecord) else unit_status(record, old, timestamp())
+        if isinstance(record, QueueRecord):
+            status = queue_status(record)
+        else:
+            status = unit_status(record, old, timestamp(), is_active=not _is_inactive(found))
         if changed := missing(status, old):
             body = {"metadata": {"uid": found["metadata"]["uid"]}, "status": changed}
             self._kube.patch(f"{path}/status", body)

@@ -9,6 +9,7 @@ from hived_extender.queues.book import Book, JobRecord, Step
 from hived_extender.queues.publishing import Publisher
 from hived_extender.queues.queues import Queues
 from hived_extender.queues.records import SHOWN_ITEMS, Phase, QueueRecord, UnitRecord, unit_name
+from hived_extender.queues.words import held_by
 
 _PHASES = {
     Step.WAITING: Phase.ENQUEUED,
@@ -38,7 +39,7 @@ class Records:
             record = _unit_record(entry)
             if record is not None:
                 phase = Phase.SUCCEEDED if entry.job.state is JobState.SUCCEEDED else Phase.FAILED
-                self._publisher.want(replace(record, phase=phase, running=0, pending=0), is_last=True)
+                self._publisher.want(replace(record, phase=phase, message="", running=0, pending=0), is_last=True)
                 self._told.pop(entry.key, None)
         for entry in [book.entries[key] for key in changed if key in book.entries]:
             key, record = entry.key, _unit_record(entry)
@@ -75,7 +76,8 @@ def _unit_record(entry: JobRecord) -> UnitRecord | None:
         unit.priority,
         {name: f"{amount:g}" for name, amount in unit.request.items()},
         phase,
-        message=entry.refusal,
+        message=entry.refusal or _message(entry, unit.queue),
+        is_held=entry.kept.is_held,
         attempts=entry.kept.attempts,
         running=progress.bound_count if progress is not None else 0,
         pending=progress.slot_count - progress.bound_count if progress is not None else 0,
@@ -83,3 +85,17 @@ def _unit_record(entry: JobRecord) -> UnitRecord | None:
         priority_class=entry.job.priority_class,
         owner=entry.job.owner,
     )
+
+
+def _message(entry: JobRecord, queue: str) -> str:
+    """Why a job has no pods yet, in words that do not change with its place: each change is a call."""
+    match entry.step:
+        case Step.WAITING if entry.kept.is_held:
+            return held_by("", is_held=True)
+        case Step.WAITING:
+            return f"waits in queue {queue}: hived get queue {queue} shows its place, and what it waits for"
+        case Step.STARTING:
+            return "cells for all of its pods are held"
+        case Step.LEAVING:
+            return "is called back, and waits again once its pods are gone"
+    return ""

@@ -9,10 +9,12 @@ from enum import StrEnum
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from hived_extender.job_kinds.job import JobRef
 from hived_extender.kube.transitions import with_transition
 from hived_extender.queues.queue_objects import MAX_DEPTH
+from hived_extender.queues.words import held_by
 
 API_VERSION = "scheduling.x-k8s.io/v1alpha1"
 QUEUE_NAMESPACE = "kube-queue"
@@ -46,7 +48,7 @@ class Phase(StrEnum):
 class UnitRecord(msgspec.Struct, frozen=True):
     """All that a QueueUnit says of one job. `evicted_for` names the job that took its cells, "" if none did.
 
-    The object is deleted with its `owner`, None for the job.
+    It `is_held` by `hived hold`. The object is deleted with its `owner`, None for the job.
     """
 
     job: JobRef
@@ -61,6 +63,7 @@ class UnitRecord(msgspec.Struct, frozen=True):
     evicted_for: str = ""
     priority_class: str = ""
     owner: JobRef | None = None
+    is_held: bool = False
 
 
 class QueueRecord(msgspec.Struct, frozen=True):
@@ -166,8 +169,13 @@ def unit_spec(record: UnitRecord) -> Object:
     return {**spec, "priorityClassName": record.priority_class} if record.priority_class else spec
 
 
-def unit_status(record: UnitRecord, old: Mapping[str, Any], now: str) -> Object:
-    """The status of a QueueUnit, on top of the one that is there. `now` is the time as Kubernetes writes it."""
+def unit_status(record: UnitRecord, old: Mapping[str, Any], now: str, *, is_active: bool = True) -> Object:
+    """The status of a QueueUnit, on top of the one that is there. `now` is the time as Kubernetes writes it.
+
+    A user says of one that waits whether it `is_active`.
+    """
+    if not is_active and record.phase is Phase.ENQUEUED:
+        record = replace(record, message=held_by("/".join(unit_key(record.job)), is_held=record.is_held))
     status: Object = {
         "phase": record.phase.value,
         "message": record.message,
@@ -202,6 +210,7 @@ def _conditions(record: UnitRecord, old: Sequence[Mapping[str, Any]], now: str) 
     ]
     texts = {
         "Evicted": f"its cells went to {record.evicted_for}" if record.evicted_for else "",
+        "QuotaReserved": "" if has_cells else record.message,
         "Admitted": record.message,
     }
     before = {each.get("type"): each for each in old}

@@ -491,15 +491,32 @@ def test_a_wrong_policy_of_a_queue_object_gets_an_event_and_changes_nothing(jobs
     assert policies(jobs)["b"] == "hived"
 
 
+def unit_says(jobs: Jobs, unit: str) -> list[str]:
+    """Of a unit, and of those of its conditions that have one."""
+    status = jobs.kube.get(f"{UNITS}/{unit}")["status"]
+    return [status["message"], *(each["message"] for each in status["conditions"] if each["message"])]
+
+
+def test_a_unit_says_that_its_owner_holds_it(jobs: Jobs) -> None:
+    jobs.create("first", "b")
+    jobs.expect(lambda: jobs.phase("first") == "Running", lambda: unit_says(jobs, "first") == [""])
+    jobs.create("second", "b")
+    jobs.expect(lambda: jobs.phase("second") == "Enqueued")
+    jobs.inspector.change_queue(QueueArgs("second", "hold"))
+    jobs.expect(lambda: unit_says(jobs, "second") == ["is held: hived release lets it take its turn"] * 3)
+
+
 def test_an_inactive_unit_waits_until_it_is_active_again(jobs: Jobs) -> None:
     jobs.create("first", "b")
     jobs.expect(lambda: jobs.runs("first"))
     jobs.create("second", "b")
-    jobs.expect(lambda: jobs.phase("second") == "Enqueued")
+    shown = "waits in queue b: hived get queue b shows its place, and what it waits for"
+    jobs.expect(lambda: jobs.phase("second") == "Enqueued", lambda: unit_says(jobs, "second") == [shown] * 3)
     jobs.kube.patch(f"{UNITS}/second", {"spec": {"active": False}})
     jobs.expect(lambda: jobs.state("second") == "Held")
     by_unit = "is held, as QueueUnit default/second says active: false: active: true there"
     assert jobs.reason("second") == f"{by_unit} lets it take its turn"
+    jobs.expect(lambda: unit_says(jobs, "second") == [f"{by_unit} lets it take its turn"] * 3)
     jobs.inspector.change_queue(QueueArgs("second", "hold"))
     assert jobs.reason("second") == f"{by_unit}, and then hived release, lets it take its turn"
     jobs.create("third", "b")
