@@ -176,7 +176,7 @@ def fill_queues(on: Embedded, kube: KubeClient) -> None:
 def _expect_running(answers: QueueAnswers, name: str) -> None:
     def runs() -> bool:
         job = answers.job(name)
-        return job is not None and job.state in ("Running", "Borrowed")
+        return job is not None and job.state == "Running"
 
     expect_soon(runs)
 

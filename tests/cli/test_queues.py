@@ -106,6 +106,19 @@ def test_a_job_that_is_held_says_so_until_it_is_released(jobs: Jobs) -> None:
     assert json.loads(hived(jobs, "release", "second", "-o", "json").output)["state"] == "Waiting"
 
 
+def test_one_state_has_one_word_in_all_lists(jobs: Jobs) -> None:
+    hived(jobs, "hold", "second")
+    expected = {"first": "Running", "second": "Held", "third": "Waiting", "wrong": "Refused"}
+    for arguments in (["queue", "--jobs"], ["jobs"]):
+        found = json.loads(hived(jobs, "get", *arguments, "-o", "json").output)["items"]
+        assert {one["name"].rpartition("/")[2]: one["state"] for one in found} == expected
+    for name in ("second", "third", "wrong"):
+        assert json.loads(hived(jobs, "why", name, "-o", "json").output)["job"]["state"] == expected[name]
+    assert [row[0] for row in rows(hived(jobs, "get", "jobs", "--state", "held"))] == ["Job/default/second"]
+    assert hived(jobs, "why", "wrong").output.startswith("Job/default/wrong   Refused   priority unknown")
+    hived(jobs, "release", "second")
+
+
 def test_holding_a_job_that_runs_says_that_it_runs_on(jobs: Jobs) -> None:
     said = "runs on cells of its own virtual cluster"
     held = hived(jobs, "hold", "first").output

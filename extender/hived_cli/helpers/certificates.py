@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from hived_cli.helpers.forms import cut, paragraph, terminal_width
 from hived_cli.helpers.tables import table
-from hived_cli.helpers.waits import GONE, SOON, UNKNOWN, age, listed, long_when, priority, state
+from hived_cli.helpers.waits import GONE, SOON, UNKNOWN, age, is_in_no_queue, listed, long_when, priority, state
 from hived_config.reader import printable
 from hived_extender.api.queues import QueuedJob
 from hived_extender.api.waiting import (
@@ -86,6 +86,8 @@ def _head(job: Job, now: datetime) -> list[str]:
 
 
 def _priority(job: Job) -> str:
+    if is_in_no_queue(job):
+        return "priority unknown"
     return "opportunistic" if job.priority < 0 else f"priority {priority(job.priority)}"
 
 

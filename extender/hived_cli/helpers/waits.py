@@ -11,9 +11,9 @@ from hived_extender.client.moments import as_minute, duration, seconds_since
 UNKNOWN = "-"
 
 STATE_COLORS = {"Waiting": "yellow", "Preempting": "yellow", "Starting": "cyan", "Running": "green", "Leaving": "red",
-                "Preempted": "red"}  # fmt: skip
+                "Preempted": "red", "Held": "yellow", "Refused": "red"}  # fmt: skip
 
-WAITING_STATES = ("Waiting", "Preempting")
+WAITING_STATES = ("Waiting", "Preempting", "Held", "Refused")
 """States of jobs that have no cells yet."""
 
 GONE = "Preempted"
@@ -73,6 +73,11 @@ def brief_when(when: When | None, now: datetime) -> str:
             return f"{', '.join(parts)} (estimated)"
         case _:
             return when.kind
+
+
+def is_in_no_queue(job: Job) -> bool:
+    """Was a job refused, so that nobody knows its priority?"""
+    return job.state == "Refused" and not job.queue
 
 
 def start(job: Job, now: datetime) -> str:

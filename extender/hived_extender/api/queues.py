@@ -20,8 +20,8 @@ class QueuedJob(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     name : "Kind/namespace/name"
     api_version : of the job object; "" of a gang of plain pods, which is none
     position : 1 for the first that waits, 0 for one that does not
-    state : "Waiting", "Held" (by hived hold), "Starting", "Running", "Borrowed" (runs on cells that may be taken back),
-        "Leaving" or "Refused" (in no queue, or can never start, see `reason`)
+    state : "Waiting", "Held" (by hived hold), "Starting", "Running", "Leaving" or "Refused" (in no queue, or can never
+        start, see `reason`)
     since : seconds since 1970, of its state
     asks : what it asks for, as in "2 pods of 8 H100 at once"
     cause : why it waits, one of `CauseName`; "" for one that does not

@@ -135,11 +135,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `name` is what `hived why` takes: `NAMESPACE/NAME` of a pod, `podgroup/NAMESPACE/NAME` of a gang, or an affinity
     group's. `pods` are `NAMESPACE/NAME`. `since` is when it was created (waiting), started (running) or preempted. A
-    job that waits or runs again has `preempted` too, for a day.
+    job that waits or runs again has `preempted` too, for a day. `Held` and `Refused` are jobs of queues, as there.
     """
 
     name: str
-    state: Literal["Waiting", "Preempting", "Starting", "Running", "Leaving", "Preempted"]
+    state: Literal["Waiting", "Preempting", "Held", "Refused", "Starting", "Running", "Leaving", "Preempted"]
     namespace: str = ""
     user: str = ""
     vc: str = ""

@@ -6,6 +6,7 @@ the queue asks when it is.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Literal
 
 from msgspec.structs import replace
 
@@ -134,10 +135,14 @@ def _ends(queues: QueueAnswers, answering: Answering, question: Question, entry:
 def job_of(queued: QueuedJob) -> Job:
     """A job of a queue that waits, in a list of all jobs."""
     return Job(
-        name=queued.name, state="Waiting", namespace=queued.namespace, user=queued.user, vc=queued.vc,
+        name=queued.name, state=_waits_as(queued), namespace=queued.namespace, user=queued.user, vc=queued.vc,
         priority=queued.priority, asks=queued.asks, since=rfc3339(queued.since), cause=queued.cause,
         sentence=queued.reason, when=queued.when, queue=queued.queue, place=queued.position,
     )  # fmt: skip
+
+
+def _waits_as(queued: QueuedJob) -> Literal["Waiting", "Held", "Refused"]:
+    return "Held" if queued.state == "Held" else "Refused" if queued.state == "Refused" else "Waiting"
 
 
 def certificate_of(question: Question, live: Certificate | None) -> Certificate:

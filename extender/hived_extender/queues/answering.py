@@ -327,9 +327,7 @@ def _state(entry: JobRecord, reason: Reason | None) -> str:
     if entry.step is Step.WAITING:
         is_never = isinstance(reason, Impossible | NeverFits)
         return "Held" if isinstance(reason, Held) else "Refused" if is_never else "Waiting"
-    is_borrowed = entry.step is Step.RUNNING and entry.kept.is_borrowed
-    is_due = isinstance(reason, Running) and reason.is_due
-    return "Borrowed" if is_borrowed and not is_due else _STATES[entry.step]
+    return _STATES[entry.step]
 
 
 def _user(entry: JobRecord) -> str:
