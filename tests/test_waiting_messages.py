@@ -32,6 +32,7 @@ MODULES = (
     PACKAGE / "service" / "devices" / "keeper.py",
     PACKAGE / "insight" / "judge.py",
     PACKAGE / "kube_rules" / "mates.py",
+    PACKAGE / "api" / "queues.py",
     PACKAGE / "queues" / "words.py",
     *(ROOT / "hived" / f"{name}.py" for name in CORE),
 )
