@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hived_extender.deploy.installation import kinds_of_queues
-from hived_extender.http.webhook import VALIDATE_PATH
+from hived_extender.http.webhook import MUTATE_PATH, VALIDATE_PATH
 from hived_extender.job_kinds.gates import GATE
 from hived_extender.kube.client import KubeError
 from tests.e2e.cluster import RealCluster
@@ -24,9 +24,12 @@ Json = dict[str, Any]
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 PODS = "/api/v1/namespaces/default/pods"
 REPLICA_SETS = "/apis/apps/v1/namespaces/default/replicasets"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+EVENTS = "/api/v1/namespaces/default/events"
 UNITS = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/queueunits"
 QUEUES = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/kube-queue/queues"
 TREES = "/apis/scheduling.sigs.k8s.io/v1beta1/namespaces/kube-system/elasticquotatrees"
+MUTATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 VALIDATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 GPU = "nvidia.com/gpu"
 
@@ -243,10 +246,6 @@ def test_a_gang_of_plain_pods_waits_at_its_gate_and_is_called_back_if_it_is_made
     plane.kubectl("delete", "replicaset", "ring")
 
 
-DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
-EVENTS = "/api/v1/namespaces/default/events"
-
-
 @pytest.mark.parametrize("is_gated", [True, False], ids=["with the gate", "without the gate"])
 def test_pods_of_a_deployment_wait_for_its_turn(plane: ControlPlane, jobs: Jobs, is_gated: bool) -> None:
     jobs.create("first", "b")
@@ -277,3 +276,71 @@ def test_pods_of_a_deployment_wait_for_its_turn(plane: ControlPlane, jobs: Jobs,
     plane.kubectl("delete", "job", "first")
     expect_soon(lambda: len(nodes()) == 2 and all(nodes()))
     plane.kubectl("delete", "deployment", "serve")
+
+
+@pytest.fixture
+def admitted(plane: ControlPlane, kinds: None, tmp_path: Path) -> Iterator[Jobs]:
+    """The jobs beside hived with queues, and with the webhook that holds jobs and takes devices out of pods."""
+    file = configuration(tmp_path, {"a": 1, "b": 1}, gpus=4, rules=2, queues={"enabled": True})
+    document, options = webhook("MutatingWebhookConfiguration", MUTATE_PATH, file, tmp_path / "certificates")
+    with RealCluster(plane, file, serve_options=options):
+        plane.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(document))
+        found = Jobs(plane)
+        try:
+            plane.wait_for("the webhook to be asked", lambda: is_born_held(plane))
+            yield found
+        finally:
+            plane.kube.delete(f"{MUTATIONS}/{document['metadata']['name']}")
+            plane.wait_for("nobody to be asked", lambda: not is_born_held(plane))
+
+
+def is_born_held(plane: ControlPlane) -> bool:
+    """Does the webhook answer about jobs?"""
+    pod = {
+        "restartPolicy": "Never",
+        "schedulerName": "hivedscheduler-ds-b",
+        "containers": [{"name": "main", "image": "x", "resources": {"limits": {GPU: 1}}}],
+    }
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "asks"}, "spec": {"template": {"spec": pod}}}
+    found = plane.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(job))
+    return bool(json.loads(found.stdout)["spec"].get("suspend"))
+
+
+def test_gangs_and_deployments_wait_for_cells_beside_the_webhook(plane: ControlPlane, admitted: Jobs) -> None:
+    jobs = admitted
+    jobs.create("first", "b", suspend=False)
+    expect_soon(lambda: jobs.runs("first"))
+    said = {"virtual-cluster": "b", "priority": "10"}
+    annotations = {f"hivedscheduler.microsoft.com/{key}": value for key, value in said.items()}
+    container = {"name": "main", "image": "x", "resources": {"limits": {GPU: 2}}}
+    spec: Json = {"schedulerName": "hivedscheduler-ds-b", "containers": [container]}
+    gang = {
+        f"gang.scheduling.koordinator.sh/{key}": value for key, value in {"name": "ring", "min-available": "2"}.items()
+    }
+    labels = {"app": "serve"}
+    replicas = {
+        "replicas": 2,
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels, "annotations": annotations}, "spec": spec},
+    }
+    jobs.kube.create(DEPLOYMENTS, {"metadata": {"name": "serve"}, "spec": replicas})
+    expect_soon(lambda: jobs.phase("serve-deployment-qu") == "Enqueued")
+    for number in range(2):
+        jobs.kube.create(
+            PODS, {"metadata": {"name": f"ring-{number}", "annotations": annotations | gang}, "spec": spec}
+        )
+    expect_soon(lambda: jobs.phase("ring-gang-qu") == "Enqueued")
+
+    def placed(name: str) -> int:
+        pods = [one for one in jobs.kube.get(PODS)["items"] if one["metadata"]["name"].startswith(f"{name}-")]
+        return sum(bool(one["spec"].get("nodeName")) for one in pods)
+
+    expect_soon(lambda: len(jobs.kube.get(PODS)["items"]) == 5)
+    pods = [one for one in jobs.kube.get(PODS)["items"] if not one["spec"].get("nodeName")]
+    assert [len(one["spec"]["schedulingGates"]) for one in pods] == [1] * 4
+    plane.kubectl("delete", "job", "first")
+    expect_soon(lambda: placed("serve") == 2)
+    assert placed("ring") == 0
+    plane.kubectl("delete", "deployment", "serve")
+    expect_soon(lambda: placed("ring") == 2)
+    plane.kubectl("delete", "pod", "ring-0", "ring-1")

@@ -25,8 +25,9 @@ def webhook(kind: str, path: str, file: Path, folder: Path) -> tuple[Json, tuple
     output_of("certificates", "--out", str(folder))
     printed = yaml.safe_load_all(output_of("manifests", "--config", str(file), "--webhook", str(folder / "ca.crt")))
     ((_, document),) = of_kind(list(printed), kind)
-    del document["webhooks"][0]["clientConfig"]["service"]
-    document["webhooks"][0]["clientConfig"]["url"] = f"https://{LOOPBACK}:{port}{path}"
+    for each in document["webhooks"]:
+        del each["clientConfig"]["service"]
+        each["clientConfig"]["url"] = f"https://{LOOPBACK}:{port}{path}"
     return document, (
         f"--webhook-port={port}",
         f"--webhook-tls-cert-file={folder / 'tls.crt'}",
