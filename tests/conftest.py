@@ -3,6 +3,7 @@
 import fcntl
 import gc
 import os
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -22,6 +23,9 @@ pytest.register_assert_rewrite("tests.reconfiguration.runner")  # failed compari
 # The same examples on every machine and in every run; a slow machine is no failure.
 settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
 settings.load_profile("repeatable")
+
+# A shell has what it runs in the background ignore Ctrl-C, and so would all programs that tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SLOW_FILES = (
     "tests/test_packaging",
