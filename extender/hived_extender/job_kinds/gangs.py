@@ -89,6 +89,10 @@ def read(name: JobName, pods: Sequence[Document]) -> Job:
     )
 
 
+_FEW = f"pods of its gang are there with the gate {gates.GATE}"
+_ALONE = "with which it starts together, waits as a part of it"
+
+
 def missing(job: JobRef, members: Sequence[tuple[GangKey | None, int]], groups: Sequence[GangKey]) -> str:
     """The reason why a gang does not take its place yet, "" for none.
 
@@ -100,9 +104,14 @@ def missing(job: JobRef, members: Sequence[tuple[GangKey | None, int]], groups: 
         least[gang] = max(least.get(gang, 0), minimum)
     for gang, minimum in least.items():
         if counts[gang] < minimum:
-            return f"{counts[gang]} of the {minimum} pods of its gang are there with the gate {gates.GATE}"
+            return f"{counts[gang]} of the {minimum} {_FEW}"
     absent = [str(gang) for gang in groups if gang not in least]
-    return f"no pod of {', '.join(absent)}, with which it starts together, waits as a part of it" if absent else ""
+    return f"no pod of {', '.join(absent)}, {_ALONE}" if absent else ""
+
+
+def waits_for_pods(problem: str) -> bool:
+    """Is a problem that of `missing`, rather than a mistake?"""
+    return problem.endswith((_FEW, _ALONE))
 
 
 def members_of(pod: Pod, said: Description | None) -> tuple[GangKey | None, int]:

@@ -12,7 +12,7 @@ from hived.errors import UserError
 from hived.specs import PodRequest
 from hived_extender.api.queues import HELD_LATER, QueueArgs, QueuedJob, QueueReport
 from hived_extender.api.waiting import When
-from hived_extender.job_kinds.gangs import KIND as GANG
+from hived_extender.job_kinds import gangs
 from hived_extender.job_kinds.kinds import resource_of
 from hived_extender.job_kinds.marks import user_of
 from hived_extender.queues.book import JobRecord, Step
@@ -288,7 +288,7 @@ class QueueAnswers:
         above = f"; above quota {over[entry.key]}, which was lowered" if over and entry.key in over else ""
         return QueuedJob(
             name=str(entry.job.ref),
-            api_version="" if entry.job.ref.kind == GANG else entry.job.ref.api_version,
+            api_version="" if entry.job.ref.kind == gangs.KIND else entry.job.ref.api_version,
             namespace=entry.job.ref.namespace,
             queue=unit.queue if unit is not None else "",
             vc=unit.vc if unit is not None else "",
@@ -323,7 +323,7 @@ def _placed(turns: Turns, queue: str) -> list[tuple[JobRecord, int]]:
 
 def _state(entry: JobRecord, reason: Reason | None) -> str:
     if entry.unit is None:
-        return "Refused"
+        return "Waiting" if gangs.waits_for_pods(entry.problem) else "Refused"
     if entry.step is Step.WAITING:
         is_never = isinstance(reason, Impossible | NeverFits)
         return "Held" if isinstance(reason, Held) else "Refused" if is_never else "Waiting"
