@@ -268,3 +268,4 @@ def test_a_gang_that_is_created_anew_starts_whole(kube: KubeClient) -> None:
         return pods.keys() <= places(kube).keys()
 
     expect_soon(all_run)
+    assert len(set(places(kube).values())) == len(pods), "each has a node of its own"

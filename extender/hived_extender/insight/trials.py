@@ -55,7 +55,7 @@ class Trials:
     """
 
     def __init__(self, snapshot: Snapshot, entry: WaitingEntry, before: Sequence[WaitingEntry] = ()) -> None:
-        """Those `before` are asked for first, at their priority, and have the cells that they get."""
+        """Jobs `before` this one are asked for first, at their priority, and keep the cells that they get."""
         self.snapshot, self.entry, self.count = snapshot, entry, 0
         self.state: State = snapshot.state
         self.wanted = _parts(entry)

@@ -206,7 +206,7 @@ def stand_in(unit: Unit) -> PodRequest:
 def find_room(
     state: State, unit: Unit, own: tuple[int, ...], scratch: Scratch, now: float | None = None
 ) -> Placed | None:
-    """See `OwnSchedule.find`. `scratch` is for what would be without victims."""
+    """See `OwnSchedule.find`. `scratch` holds the state without victims."""
     pod = stand_in(unit)
     decision = handle(state, _asked(pod, own, now))
     if isinstance(decision, Bind):

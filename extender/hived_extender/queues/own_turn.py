@@ -135,7 +135,8 @@ class OwnTurn:
                 elif entry.impossible:
                     walk.took()
                 continue
-            if first is not None and rules.policy is Policy.HIVED and entry.kind in first.passed:
+            kept = first if rules.policy is Policy.HIVED else None
+            if kept is not None and entry.kind in kept.passed:
                 continue
             shape = table.kinds[entry.kind].spec
             placed = None if shape in refusals.no_room else self._find(entry, now)
@@ -154,12 +155,8 @@ class OwnTurn:
                             self._lose(each, key)
                         return
                     first = self._reserve(entry, refusals, now)
-            elif (
-                first is not None
-                and rules.policy is Policy.HIVED
-                and not first.allows(placed.leaves, entry.unit.limit_s, now)
-            ):
-                first.passed.add(entry.kind)
+            elif kept is not None and not kept.allows(placed.leaves, entry.unit.limit_s, now):
+                kept.passed.add(entry.kind)
             else:
                 goes_past = first is not None and not first.allows(placed.leaves, None, now)
                 self._start(entry, placed, now, entry.unit.limit_s if goes_past else None)

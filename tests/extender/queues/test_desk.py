@@ -37,6 +37,7 @@ def jobs(tmp_path: Path) -> Iterator[Jobs]:
 def test_a_job_is_let_go_and_runs_on_its_cells(jobs: Jobs) -> None:
     jobs.create("one", "b")
     jobs.expect(lambda: jobs.runs("one"), lambda: jobs.phase("one") == "Running")
+    assert len(jobs.nodes("one")) == 1
 
 
 def test_a_job_waits_as_a_job_until_another_one_has_ended(jobs: Jobs) -> None:
@@ -82,6 +83,7 @@ def test_a_job_of_higher_priority_goes_first(jobs: Jobs) -> None:
     jobs.create("higher", "b", priority="20")
     jobs.expect(lambda: jobs.runs("higher"), lambda: jobs.waits("first"))
     jobs.expect(lambda: jobs.queued("b") == ["first", "second", "third"])
+    assert jobs.runs("higher")
 
 
 def test_a_job_that_its_owner_lets_go_by_itself_is_held_back_and_gets_no_cells(jobs: Jobs) -> None:
@@ -112,6 +114,7 @@ def test_a_forged_state_lets_no_job_go(jobs: Jobs) -> None:
     forged = {STATE: '{"kept": "{\\"is_let_go\\": true, \\"since_s\\": 1.0}"}'}
     jobs.create("forger", "b", suspend=False, annotations=forged)
     jobs.expect(lambda: jobs.waits("forger"))
+    assert jobs.nodes("forger") == []
 
 
 def test_a_job_with_a_mistake_stays_held_and_others_go_past(jobs: Jobs) -> None:
