@@ -144,6 +144,7 @@ def test_a_job_that_says_so_is_in_no_queue(jobs: Jobs) -> None:
 def test_jobs_are_told_of_when_they_are_over(jobs: Jobs) -> None:
     jobs.create("short", "b", seconds="0")
     jobs.expect(lambda: jobs.phase("short") == "Succeed")
+    assert jobs.queued("b") == []
 
 
 # The example of the fleets' document: one job at a time by quota
@@ -406,6 +407,7 @@ def test_events_at_a_job_tell_its_course(jobs: Jobs) -> None:
     jobs.expect(lambda: jobs.runs("owner"))
     jobs.expect(lambda: job_events(jobs, "ahead") == ["Dequeued", "Enqueued", "Preempted"])
     jobs.expect(lambda: job_events(jobs, "owner") == ["Dequeued", "Enqueued"])
+    assert job_events(jobs, "own") == ["Dequeued", "Enqueued"]
 
 
 def test_the_first_job_of_a_queue_is_told_that_its_quota_is_used_up(jobs: Jobs) -> None:
@@ -414,6 +416,7 @@ def test_the_first_job_of_a_queue_is_told_that_its_quota_is_used_up(jobs: Jobs) 
     for name in ("one", "two"):
         jobs.create(name, "b", gpus=1)
     jobs.expect(lambda: "InsufficientQuota" in job_events(jobs, "two"))
+    assert "InsufficientQuota" not in job_events(jobs, "one")
 
 
 # Restarts
