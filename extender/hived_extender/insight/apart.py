@@ -9,6 +9,7 @@ logs nor reads files. Where it does not end in time it is killed, and there is n
 """
 
 import gc
+import math
 import os
 import select
 import signal
@@ -70,10 +71,15 @@ def compute_apart(
 
 
 def _read(file: int, until: float) -> bytes | None:
-    """All that comes until the other end is closed; None if that takes too long."""
+    """All that comes until the other end is closed; None if that takes too long.
+
+    By poll: select refuses files of number 1,024 and above, which a service with many connections has.
+    """
     pieces: list[bytes] = []
+    waiting = select.poll()
+    waiting.register(file, select.POLLIN)
     while (left_s := until - time.monotonic()) > 0:
-        if not select.select([file], [], [], left_s)[0]:
+        if not waiting.poll(math.ceil(left_s * 1000)):
             continue
         piece = os.read(file, PIECE)
         if not piece:

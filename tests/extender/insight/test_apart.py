@@ -1,10 +1,13 @@
 """Computations in a process of their own."""
 
 import os
+import resource
+import signal
 import sys
 import threading
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
@@ -12,6 +15,10 @@ from hived_extender.insight.apart import ApartError, compute_apart
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="copies of processes are made on Linux alone")
 
+FILES_OF_SELECT = 1024
+"""`select` takes no file of this number, or a higher one."""
+
+SPARE_FILES = 512
 LONG = bytes(range(256)) * 4096
 
 
@@ -47,6 +54,33 @@ def test_a_computation_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatc
         compute_apart(lambda: bytes(time.sleep(600) or b""), nullcontext(), longest_s=0.2)
     with pytest.raises(ChildProcessError):
         os.waitpid(made[0], os.WNOHANG)  # it has ended, and somebody has asked about it
+
+
+def test_files_of_high_numbers_are_read_too() -> None:
+    with many_files(FILES_OF_SELECT):
+        assert compute_apart(lambda: LONG, nullcontext()) == LONG
+
+
+def test_a_computation_that_is_killed_is_an_error_here() -> None:
+    with pytest.raises(ApartError, match="has failed in a process of its own"):
+        compute_apart(lambda: bytes(os.kill(os.getpid(), signal.SIGKILL) or b""), nullcontext())
+
+
+@contextmanager
+def many_files(count: int) -> Iterator[None]:
+    """So many files open in this process. Skips the test where that many are not allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < count + SPARE_FILES:
+        pytest.skip(f"a process may open {hard} files here, and {count + SPARE_FILES} are needed")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, count + SPARE_FILES), hard))
+    first = os.open(os.devnull, os.O_RDONLY)
+    files = [first, *(os.dup(first) for _ in range(count))]
+    try:
+        yield
+    finally:
+        for each in files:
+            os.close(each)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_lock_that_others_take_all_the_time_is_free_there() -> None:
