@@ -14,6 +14,7 @@ from hived.emptied import Emptied
 from hived.errors import HivedError, UserError
 from hived.topology import Topology
 from hived_extender.api.waiting import CauseName, Certificate, FreeCells, IfResult, NodeView, When, Why
+from hived_extender.insight.apart import ApartError
 from hived_extender.insight.changes import Change, words
 from hived_extender.insight.forecaster import Forecaster
 from hived_extender.insight.free_cells import free_cells
@@ -34,6 +35,9 @@ FORECAST_EVERY_S = 10.0
 
 FORECAST_REST = 15.0
 """Times the time that a forecast took: longer if that is more, so that it takes a fifteenth of another core."""
+
+BROKEN_OFF = "the forecast broke off, ask again"
+"""Why a start is unknown whose forecast was killed, as where memory ran out, or took too long."""
 
 NOT_FOUND = 404
 
@@ -221,8 +225,20 @@ class Answering:
             found = replace(view.certificates[name], unblock=unblocks_of(view.snapshot, entry))
         when = self._soon(view.snapshot, entry, found)
         if when is None and self._forecaster is not None:
-            when = self._forecaster.of(view.snapshot, entry)
+            when = self._forecast_one(self._forecaster, view.snapshot, entry)
         return Why(job=listed.job, certificate=found, when=_start(found, when))
+
+    @staticmethod
+    def _forecast_one(forecaster: Forecaster, snapshot: Snapshot, entry: WaitingEntry) -> When:
+        """When a job starts, unknown if the process that works it out was killed: the rest of the answer is there.
+
+        Each forecast has a process of its own, so the next question begins a new one.
+        """
+        try:
+            return forecaster.of(snapshot, entry)
+        except ApartError as error:
+            log.warning("no forecast", extra={"fields": {"job": entry.name, "error": str(error)}})
+            return When(kind="unknown", because=BROKEN_OFF)
 
     def _soon(self, snapshot: Snapshot, entry: WaitingEntry, found: Certificate) -> When | None:
         """When a job starts: now, if its cells are held, else as `_known`."""

@@ -1,6 +1,10 @@
 """Answers about jobs and nodes go on, whatever happens to the forecasts beside them."""
 
 import logging
+import math
+import os
+import signal
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +13,7 @@ from msgspec.structs import replace
 
 from hived_extender.api.waiting import When
 from hived_extender.insight import answering
+from hived_extender.insight import forecaster as forecaster_module
 from hived_extender.insight.answering import Answering
 from hived_extender.insight.forecaster import Forecaster
 from tests.extender.service.small_cluster import SmallCluster, wait_until
@@ -47,3 +52,35 @@ def test_a_forecast_is_not_told_once_the_causes_have_changed(monkeypatch: pytest
     assert answers._known("ns/r", found) is not None
     assert answers._known("ns/r", replace(found, cause="bad")) is None
     assert answers._known("ns/r", replace(found, also=["bad"])) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="copies of processes are made on Linux alone")
+def test_why_is_answered_where_the_forecast_was_killed_and_the_next_one_is_made_anew(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    small = SmallCluster()
+    for name in ("p", "q"):
+        small.place(name)
+    small.filter(small.create("r"))
+    real, ours = forecaster_module.forecast_of, os.getpid()
+
+    def killed(*given: Any) -> When:
+        assert os.getpid() != ours
+        os.kill(os.getpid(), signal.SIGKILL)
+        return real(*given)
+
+    monkeypatch.setattr(answering, "FORECAST_EVERY_S", 3600.0)
+    now = [0.0]
+    answers = Answering(small.service, Forecaster(small.service), clock=lambda: now[0])
+    answers._next_forecast = math.inf  # no list of all, which would have the job too
+    monkeypatch.setattr(forecaster_module, "forecast_of", killed)
+    why = answers.why("ns/r")
+    assert why.when == When(kind="unknown", because=answering.BROKEN_OFF)
+    assert why.certificate is not None
+    assert why.certificate.cause == "in-use"
+    assert "no forecast" in caplog.text
+    monkeypatch.setattr(forecaster_module, "forecast_of", real)
+    now[0] += 2 * answering.FRESH_S
+    again = answers.why("ns/r").when
+    assert again is not None
+    assert again.because != answering.BROKEN_OFF
