@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from hived_cli.helpers.refusals import refused_in_vain
 from hived_cli.helpers.serving import ServeOptions, is_given
 from hived_cli.helpers.signals import stop_signal
 from hived_config.loader import load
+from hived_extender.awaiting import StoppedError
 from hived_extender.http.access import DEFAULT_VERB_CALLERS
 from hived_extender.http.server import settle_process, tune_process
 from hived_extender.kube import logs
@@ -164,16 +166,20 @@ def command(**given: Any) -> None:
             _serve_embedded(options, options.embedded, syncing, stop)
             return
         security = options.security()
-        with start_extender(
-            options.source(),
-            listen=options.listen,
-            record_dir=options.record,
-            security=security,
-            lease=options.lease(),
-            webhook=options.webhook_server(),
-            syncing=syncing,
-            binding_secret=options.secret(),
-        ) as extender:
+        with (
+            suppress(StoppedError),
+            start_extender(
+                options.source(),
+                listen=options.listen,
+                record_dir=options.record,
+                security=security,
+                lease=options.lease(),
+                webhook=options.webhook_server(),
+                syncing=syncing,
+                binding_secret=options.secret(),
+                stop=stop,
+            ) as extender,
+        ):
             _serve_until(stop, extender)
 
 

@@ -2,12 +2,14 @@
 
 import logging
 import os
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from hived.errors import UserError
 from hived_config.loader import Configuration
+from hived_extender.awaiting import Awaiting
 from hived_extender.job_kinds.admission import JobAdmission
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.events import timestamp
@@ -58,10 +60,15 @@ class Groundwork(msgspec.Struct, frozen=True):
 
 
 def lay_groundwork(config: Path | ConfigMapName | Origin, kube: KubeClient | None, options: Options) -> Groundwork:
-    """See `running.start_extender`. Raises UserError for a configuration or a Secret that cannot be used."""
+    """See `running.start_extender`. Waits for an API server that cannot answer.
+
+    Raises UserError for a configuration or a Secret that cannot be used, and StoppedError.
+    """
     try:
-        origin, client = _origin_and_client(config, kube)
-        prover, secret = _proofs(client, options)
+        origin, client = _origin_and_client(config, kube, options)
+        prover, secret = _proofs(
+            client, options, options.get("listen") or origin.configuration.settings.web_server_address
+        )
     except KubeError as error:
         raise UserError(str(error)) from error
     namespaces, first = Namespaces(client, Metrics()), origin.configuration
@@ -69,17 +76,27 @@ def lay_groundwork(config: Path | ConfigMapName | Origin, kube: KubeClient | Non
     return Groundwork(origin, Clients(client), prover, secret, namespaces, admission)
 
 
-def _origin_and_client(config: Path | ConfigMapName | Origin, kube: KubeClient | None) -> tuple[Origin, KubeClient]:
+def _awaiting(options: Options, address: str) -> Awaiting:
+    security = options.get("security")
+    return Awaiting(address, security.tls if security is not None else None, options.get("stop"))
+
+
+def _origin_and_client(
+    config: Path | ConfigMapName | Origin, kube: KubeClient | None, options: Options
+) -> tuple[Origin, KubeClient]:
     """A configuration in the cluster has to be found by the environment, and another one may say where that is."""
     if isinstance(config, ConfigMapName):
         kube = kube or KubeClient.connect(os.environ.get("KUBE_APISERVER_ADDRESS", ""))
-        return config_map_origin(kube, config.namespace, config.name), kube
+        read = partial(config_map_origin, kube, config.namespace, config.name)
+        return _awaiting(options, options.get("listen", "")).read(
+            read, f"ConfigMap {config.namespace}/{config.name}"
+        ), kube
     origin = config if isinstance(config, Origin) else file_origin(config)
     settings = origin.configuration.settings
     return origin, kube or KubeClient.connect(settings.kube_api_server_address, settings.kube_config_file_path)
 
 
-def _proofs(kube: KubeClient, options: Options) -> tuple[Prover | None, BindingSecret | None]:
+def _proofs(kube: KubeClient, options: Options, address: str) -> tuple[Prover | None, BindingSecret | None]:
     """The prover of bindings, and the Secret with its keys. Raises UserError if that cannot be used."""
     name = options.get("binding_secret")
     if name is None:
@@ -89,7 +106,7 @@ def _proofs(kube: KubeClient, options: Options) -> tuple[Prover | None, BindingS
         return prover, None
     secret = BindingSecret(kube, name.namespace, name.name)
     try:
-        keys = secret.keys()
+        keys = _awaiting(options, address).read(secret.keys, secret.source)
     except KubeError as error:
         raise UserError(f"{secret.source}, which --binding-secret names: {error}") from error
     if name.trusts_before > timestamp():

@@ -1,5 +1,6 @@
 """The choices of whoever starts an extender."""
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
@@ -42,7 +43,7 @@ class Options(TypedDict, total=False):
     `on_configuration` is told of every other configuration that comes into force. With `syncing` the nodes of the
     configuration follow those of the cluster. Bindings are proved by the keys of `binding_secret`, or by `prover`;
     without either, every pod that says so counts as bound by hived. Where kernels are not linked, they are compiled
-    beside the service unless `compiles_kernels` is False.
+    beside the service unless `compiles_kernels` is False. `stop` ends a start that waits for the API server.
     """
 
     listen: str
@@ -57,3 +58,4 @@ class Options(TypedDict, total=False):
     binding_secret: BindingSecretName | None
     prover: Prover | None
     compiles_kernels: bool
+    stop: threading.Event

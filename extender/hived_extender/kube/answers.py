@@ -45,6 +45,14 @@ class KubeError(HivedError):
         """True if the object exists already, has another uid or version, or is in the wrong state."""
         return self.status == 409
 
+    @property
+    def may_pass(self) -> bool:
+        """True if the same call may succeed later: no answer, a fault of the server, too many calls, or no right yet.
+
+        Rights and credentials are objects of their own, which may come or be renewed after the process has started.
+        """
+        return self.status in {0, 401, 403, 408, 429} or self.status >= 500
+
 
 class _ListMeta(msgspec.Struct):
     resourceVersion: str = ""

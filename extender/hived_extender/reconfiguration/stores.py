@@ -227,7 +227,7 @@ class ConfigMapStore:
             hint = (
                 f"; create it: kubectl -n {self.namespace} create configmap {self.name} --from-file=hivedscheduler.yaml"
             )
-        kind = NoAnswer if error.status in {0, 429} or error.status >= 500 else UserError
+        kind = NoAnswer if error.may_pass and error.status not in {401, 403} else UserError
         return kind(f"cannot {what} {self.source}: {error}{hint}", 503)
 
 

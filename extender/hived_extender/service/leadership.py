@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 CHECK_INTERVAL_S = 0.05
 RETRY_WAIT_S = 0.5
 LISTING = "waiting for the API server to list nodes and pods"
+WITHHELD = "waiting for the API server, which cannot show what is needed to lead"
 ELECTING = "waiting to be elected"
 STRICT_TRIES = 10
 """To fence every pod; then those that the API server refuses to change are left as they are."""
@@ -136,7 +137,8 @@ class Leadership:
                 tries += 1
             while holds() and not self._catch_up():
                 time.sleep(RETRY_WAIT_S)
-            self._service.lead(holds)
+            while holds() and not self._lead(holds):
+                time.sleep(RETRY_WAIT_S)
         except Exception:
             if holds():  # else the client was closed under our hands, or nobody needs the outcome any more
                 log.critical("taking over has failed", exc_info=True)
@@ -144,6 +146,16 @@ class Leadership:
             return
         if self._service.is_ready:
             log.info("took over", extra={"fields": {"seconds": round(time.monotonic() - began, 3)}})
+
+    def _lead(self, holds: Callable[[], bool]) -> bool:
+        """Begin the term; False to be called again, if the API server does not show what is needed for it."""
+        try:
+            self._service.lead(holds)
+        except KubeError as error:
+            log.warning("taking over waits for the API server", extra={"fields": {"reason": str(error)}})
+            self._service.prepare(WITHHELD, holds)
+            return False
+        return True
 
     def _has_caught_up(self, holds: Callable[[], bool]) -> bool:
         """Wait until the watches have told everything up to now, which a change that we make ourselves shows.
