@@ -19,6 +19,9 @@ from hived.topology import NO_CELL, IntArray
 from hived.victims import find_victims, has_victims, victims_of
 from hived.virtual_leaves import choose_virtual
 
+NAMED_PODS = 4
+"""Pods that a message names."""
+
 
 def decide(state: State, event: ScheduleRequested) -> Decision:
     """Answer a request that `scheduler` has checked. Runs while the journal records.
@@ -61,16 +64,30 @@ def decide_member(state: State, pod: PodRequest, group: Group, offer: Offer | No
         if slot is None:
             return Wait("the cells that its group has left for it are on nodes that Kubernetes does not offer")
     if slot is None:
-        raise UserError(
-            f"Requesting more pods than the configured number for {pod.spec.leaf_cell_count} leaf cells"
-            f" ({len(slots)} pods) in affinity group {group.name}"
-        )
+        raise UserError(_too_many(state, group, pod.spec.leaf_cell_count, slots))
     if group.state is GroupState.BEING_PREEMPTED:
         leaves = group.physical[leaf_range(group.members, slot)]
         leaves = leaves[leaves != NO_CELL]
         if not ((state.cells.state[leaves] == CellState.USED) & (state.cells.using[leaves] == group.number)).all():
             return Wait("the affinity group is being preempted")
     return Bind(bind_info_of_slot(state, group, slot))
+
+
+def _too_many(state: State, group: Group, size: int, slots: range) -> str:
+    """The message for a pod that its group has no slot for; `rules: hived` has the reference's."""
+    if state.spec.rules is Rules.HIVED:
+        return (
+            f"Requesting more pods than the configured number for {size} leaf cells ({len(slots)} pods) "
+            f"in affinity group {group.name}"
+        )
+    names = [f"{pod.namespace}/{pod.name}" for slot in slots if (pod := group.holders[slot]) is not None]
+    more = f" and {len(names) - NAMED_PODS} more" if len(names) > NAMED_PODS else ""
+    is_one = len(names) == 1
+    return (
+        f"affinity group {group.name} has all its pods of {size} leaf cells: {', '.join(names[:NAMED_PODS])}{more} "
+        f"{'has its' if is_one else 'have their'} cells; delete {'that' if is_one else 'one of them'}, or name another "
+        "affinity group"
+    )
 
 
 def _may_have(state: State, group: Group, slot: int, offer: Offer) -> bool:

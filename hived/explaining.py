@@ -116,10 +116,10 @@ class _Question:
     def _wanted(self) -> int:
         return sum(member.pod_count * member.leaf_cell_count for member in self._request.spec.group.members)
 
-    def _nearness(self, place: int, count: CellCount) -> tuple[bool, int, int, int]:
-        """Could the largest pod ever be in a view; how many of its cells are free, how many leaves, how many in all?"""
+    def _nearness(self, place: int, count: CellCount) -> tuple[int, int, int, int]:
+        """How much of the largest pod a view could ever hold; its free cells, its free leaves, and all its cells."""
         largest = self._request.spec.group.members[-1].leaf_cell_count
-        return self._reach[place] >= largest, min(count.free, count.asked), count.free_leaves, count.total
+        return min(self._reach[place], largest), min(count.free, count.asked), count.free_leaves, count.total
 
     def _obstacles(self) -> Iterator[int]:
         """What there is to take away, in the order in which it is tried."""

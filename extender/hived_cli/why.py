@@ -29,8 +29,8 @@ WITHOUT_PODS = ("Waiting", "Held", "Refused")
 @click.option("-n", "--namespace", default="", help="Namespace of the pod or job.  [default: in its name, else any]")
 @click.option(
     "--if", "changes", multiple=True, metavar="CHANGE",
-    help="Try a change: priority=N, opportunistic, pods=16x1, leafType=TYPE, vc=NAME, ends=JOB, heal=NODE, move=JOB or "
-    "cells=VC:+2xTYPE. Several are tried together.",
+    help="Try a change: priority=N, opportunistic, pods=16x1, leafType=TYPE, vc=NAME, ends=JOB, heal=NODE, move=JOB, "
+    "cells=VC:+2xTYPE or combine=VC. Several are tried together.",
 )  # fmt: skip
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Form of the answer.")
 @click.option("--json", "is_json", is_flag=True, help="The same as -o json.")

@@ -7,6 +7,8 @@ from typing import Any
 
 import yaml
 
+from hived_extender.api.waiting import Certificate
+from hived_extender.client.inspection import Inspector
 from hived_extender.kube.client import KubeClient
 from hived_lab.embedded.lifetimes import RUN_SECONDS
 from hived_lab.start import Embedded, start_embedded
@@ -51,6 +53,7 @@ class Played:
 
     def __init__(self, running: Embedded, kube: KubeClient) -> None:
         self.running, self.kube = running, kube
+        self.inspector = Inspector(running.extender.url)
 
     def create(self, *objects: dict[str, Any] | str) -> None:
         """Create objects, or all of a YAML text, in this order."""
@@ -73,6 +76,14 @@ class Played:
     def expect_running(self, *names: str) -> None:
         """All of these pods run soon."""
         expect_soon(lambda: set(names) <= set(self.running_pods()))
+
+    def why(self, name: str) -> Certificate:
+        """Why a pod of the default namespace waits, and what would help; as it is known to `hived why` soon."""
+        return expect_soon(lambda: (found := self.inspector.why(f"default/{name}")) and found.certificate, every_s=0.1)
+
+    def helps(self, name: str) -> list[str]:
+        """The changes that would let a pod start, as `hived why --if` takes them."""
+        return [one.change for one in self.why(name).unblock]
 
     def delete(self, name: str, namespace: str = "default") -> None:
         """Delete a pod, at once."""

@@ -52,8 +52,8 @@ class Unblock(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A change that the core has confirmed: with it alone the job starts at once.
 
     `change` is the same for programs, in the words of `hived why --if`: `priority=200`, `pods=16x1`, `leafType=A100`,
-    `vc=research`, `opportunistic`, `ends=GROUP`, `heal=NODE`, `cells=VC:+2xTYPE`, `move=GROUP,GROUP`. `victims` names
-    groups that would be preempted for it.
+    `vc=research`, `opportunistic`, `ends=GROUP`, `heal=NODE`, `cells=VC:+2xTYPE`, `combine=VC`,
+    `move=GROUP,GROUP`. `victims` names groups that would be preempted for it.
     """
 
     change: str

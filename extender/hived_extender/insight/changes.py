@@ -40,6 +40,7 @@ ACCEPTED = (
     "heal=NODE[,NODE]",
     "move=JOB[,JOB]",
     "cells=VC:+NUMBERxTYPE[,VC:-NUMBERxTYPE]",
+    "combine=VC",
 )
 
 _MEMBER = re.compile(r"([1-9][0-9]{0,5})x([1-9][0-9]{0,5})")
@@ -105,7 +106,16 @@ class Cells(msgspec.Struct, frozen=True):
     resizes: tuple[Resize, ...]
 
 
-Change = Priority | Pods | LeafType | OtherCluster | Ends | Heal | Move | Cells
+class Combine(msgspec.Struct, frozen=True):
+    """The configuration lets a virtual cluster combine its cells (rule 18.3)."""
+
+    vc: str
+
+
+Change = Priority | Pods | LeafType | OtherCluster | Ends | Heal | Move | Cells | Combine
+
+ConfigurationChange = Cells | Combine
+"""Changes that are tried on a state of their own."""
 
 
 def words(change: Change) -> str:
@@ -127,6 +137,8 @@ def words(change: Change) -> str:
             return "move=" + ",".join(names)
         case Cells(resizes):
             return "cells=" + ",".join(f"{one.vc}:{one.count:+}x{one.cell_type}" for one in resizes)
+        case Combine(vc):
+            return f"combine={vc}"
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -163,6 +175,8 @@ def read_change(text: str, known: Known) -> Change:
             return Move(_holders(text, value, known.holders))
         case "cells":
             return Cells(tuple(_read_resize(text, one, known) for one in _split(text, value, ())))
+        case "combine":
+            return Combine(_one_of(text, value, known.virtual_clusters, "virtual cluster"))
     raise UserError(f"{_shown(text)} is no change that can be tried; expected {_listed(ACCEPTED)}")
 
 

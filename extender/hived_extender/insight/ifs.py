@@ -8,8 +8,8 @@ from hived.errors import UserError
 from hived_extender.api.waiting import Certificate, IfResult
 from hived_extender.insight.changes import (
     ACCEPTED,
-    Cells,
     Change,
+    ConfigurationChange,
     Known,
     OtherCluster,
     Pods,
@@ -18,7 +18,7 @@ from hived_extender.insight.changes import (
     words,
 )
 from hived_extender.insight.judge import Judge
-from hived_extender.insight.resized import resized_state, type_names
+from hived_extender.insight.resized import state_after, type_names
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry
 from hived_extender.insight.trials import Trials, refusal
 
@@ -66,10 +66,10 @@ def try_changes(
     with snapshot.lock:
         trials = Trials(snapshot, entry, before)
         _check(trials, changes)
-        resizes = [each for one in changes if isinstance(one, Cells) for each in one.resizes]
-        if resizes:
-            trials = Trials(replace(snapshot, state=resized_state(snapshot.state, resizes)), entry, before)
-        others = [one for one in changes if not isinstance(one, Cells)]
+        configured = [one for one in changes if isinstance(one, ConfigurationChange)]
+        if configured:
+            trials = Trials(replace(snapshot, state=state_after(snapshot.state, configured)), entry, before)
+        others = [one for one in changes if not isinstance(one, ConfigurationChange)]
         found = trials.change(others)
         if found.starts:
             return IfResult(starts=True, nodes=list(found.nodes), victims=list(found.victims))

@@ -15,7 +15,15 @@ from hived.specs import OPPORTUNISTIC_PRIORITY, PodSpec
 from hived.topology import NO_CELL
 from hived_extender.api.waiting import BadNode, CauseName, Certificate
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry
-from hived_extender.service.certificates import GroupFacts, asks_of, certificate_of, holders_of, rfc3339, with_sentence
+from hived_extender.service.certificates import (
+    GroupFacts,
+    asks_of,
+    certificate_of,
+    holders_of,
+    rfc3339,
+    sized_by,
+    with_sentence,
+)
 from hived_extender.service.devices.keeper import SHORT
 from hived_extender.service.explaining import shape_of
 from hived_extender.service.sentences import is_derived
@@ -23,7 +31,7 @@ from hived_extender.service.sentences import is_derived
 HELD = "its cells are held, and its pods get them when kube-scheduler asks about these next"
 ROOM = "has room now; it starts when kube-scheduler asks about it next"
 
-_Shape = tuple[str, tuple[tuple[PodSpec, bytes], ...]]
+_Shape = tuple[str, tuple[str, ...], tuple[tuple[PodSpec, bytes], ...]]
 
 
 class SnapshotFacts:
@@ -65,7 +73,8 @@ class Judge:
             return Certificate(sentence=sentence, cause=cause, vc=entry.vc, reason=entry.refusal)
         if self._snapshot.holds_cells_of(entry):
             return replace(self._plain(entry), cause="order", sentence=HELD, reason=entry.reason)
-        shape = entry.rules, tuple(map(shape_of, entry.requests, entry.offers))
+        sizes = tuple(self._sized_by(entry, part) for part in range(len(entry.requests)))
+        shape = entry.rules, sizes, tuple(map(shape_of, entry.requests, entry.offers))
         is_shared = not self._reserves(entry)
         found = self._known.get(shape) if is_shared else None
         if found is None:
@@ -98,8 +107,12 @@ class Judge:
             explanation = explain_wait(snapshot.state, entry.requests[at], entry.offers[at], self._emptied)
         return certificate_of(
             explanation, entry.requests, snapshot.state.topology, self._facts, snapshot.at, reason=decision.reason,
-            rules=entry.rules,
+            rules=entry.rules, sized_by=self._sized_by(entry, at),
         )  # fmt: skip
+
+    def _sized_by(self, entry: WaitingEntry, part: int) -> str:
+        demands = next(iter(entry.demands[part]), None) if len(entry.requests) == 1 else None
+        return "" if demands is None else sized_by(entry.requests[part], demands, self._snapshot.state.spec)
 
     def _plain(self, entry: WaitingEntry) -> Certificate:
         spec = entry.requests[0].spec

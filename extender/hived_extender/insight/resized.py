@@ -1,4 +1,4 @@
-"""The state of a configuration that promises other numbers of cells, with all that runs now in it.
+"""The state of another configuration of virtual clusters, with all that runs now in it.
 
 Tried for small clusters only: all cells are laid out anew, and every group is told again.
 """
@@ -13,10 +13,10 @@ from hived.events import GroupReserved, LeavesLost, NodeHealthChanged, PodAlloca
 from hived.groups import bind_info_of_slot
 from hived.safety import spare_of
 from hived.scheduler import handle, new_state
-from hived.specs import ClusterSpec, VirtualCellSpec, VirtualClusterSpec, WorkTimes
+from hived.specs import ClusterSpec, Rules, VirtualCellSpec, VirtualClusterSpec, WorkTimes
 from hived.state import State
 from hived.topology import NO_CELL
-from hived_extender.insight.changes import Resize
+from hived_extender.insight.changes import Combine, ConfigurationChange, Resize
 from hived_extender.service.state_inputs import Placed, in_replay_order, reservations
 
 MOST_LEAVES = 4096
@@ -33,15 +33,18 @@ def check_size(state: State) -> None:
         )
 
 
-def resized_state(state: State, resizes: Sequence[Resize]) -> State:
+def state_after(state: State, changes: Sequence[ConfigurationChange]) -> State:
     """A state of the changed configuration, in which everything runs where it does now; told of it as a pushed
     configuration's would be.
 
-    Raises UserError if the hardware cannot keep all promises, if a group would lose its guarantee, or if the cluster
-    is too large. Cost O(cells + pods); `state` is not changed.
+    Raises UserError if the hardware cannot keep all promises, if a group would lose its guarantee, if the rules of
+    decisions do not allow the change, or if the cluster is too large. Cost O(cells + pods); `state` is not changed.
     """
     check_size(state)
-    spec = replace(state.spec, virtual_clusters=_resized(state.spec, resizes))
+    spec = state.spec
+    for one in changes:
+        clusters = _combining(spec, one) if isinstance(one, Combine) else _resized(spec, one.resizes)
+        spec = replace(spec, virtual_clusters=clusters)
     _check_promises(spec)
     found, names = new_state(spec), state.topology.node_names
     for node in sorted(names[number] for number in np.flatnonzero(state.cells.node_bad == 0)):
@@ -82,6 +85,12 @@ def _losses(state: State) -> list[LeavesLost]:
         place = state.topology.node_names[arrays.node[leaf]], state.topology.cell_type(leaf)
         found.setdefault(place, []).append(int(arrays.device[leaf]))
     return [LeavesLost(*place, len(devices), tuple(devices)) for place, devices in found.items()]
+
+
+def _combining(spec: ClusterSpec, change: Combine) -> Mapping[str, VirtualClusterSpec]:
+    if spec.rules is Rules.HIVED:
+        raise UserError("combine needs rules: 2")
+    return {**spec.virtual_clusters, change.vc: replace(spec.virtual_clusters[change.vc], combines=True)}
 
 
 def _resized(spec: ClusterSpec, resizes: Sequence[Resize]) -> Mapping[str, VirtualClusterSpec]:

@@ -52,7 +52,7 @@ _Part = tuple[PodRequest, Sequence[PodRecord]]
 
 
 class WaitingEntry(msgspec.Struct, frozen=True, eq=False):
-    """A job that waits.
+    """A job that waits, or a pod that its `gang` has room for since others of it run.
 
     `requests` are its parts, which start together, each with its offer (None: any node) in `offers`. A job that cannot
     be asked for has none, and `refusal` says why: a mistake, or its gang `is_incomplete`. `reason` was told last;
@@ -80,6 +80,7 @@ class WaitingEntry(msgspec.Struct, frozen=True, eq=False):
     reason: str = ""
     rules: str = ""
     limit_s: float | None = None
+    gang: str = ""
 
 
 class RunningFacts(msgspec.Struct, frozen=True):
@@ -290,7 +291,7 @@ def _asked(record: PodRecord, cache: ClusterCache) -> tuple[WaitingEntry, Round 
         return _own(record, cache)
     vc, priority = record.claim
     name = record.key if record.gang is None else f"podgroup/{record.gang}"
-    refused = WaitingEntry(name, record.namespace, vc, priority, ())
+    refused = WaitingEntry(name, record.namespace, vc, priority, (), gang="" if record.gang is None else name)
     if record.state is PodState.HELD:
         return replace(refused, refusal=_held(record), is_incomplete=True), None
     try:

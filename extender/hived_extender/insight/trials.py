@@ -63,11 +63,12 @@ class Trials:
         slots = sum(slot_count(spec.group.members) for spec in self.specs)
         self._weight = 1 + slots // SLOTS_OF_A_TRIAL
         self._own = {one.request.spec.group.name for one in self.wanted}
+        self._own_jobs = {entry.name, entry.gang}
 
     @property
     def jobs(self) -> Mapping[str, Sequence[str]]:
-        """The groups with cells by the name of their job."""
-        return self.snapshot.jobs
+        """The groups with cells by the name of their job, without those of the job itself."""
+        return {name: groups for name, groups in self.snapshot.jobs.items() if name not in self._own_jobs}
 
     @property
     def specs(self) -> tuple[PodSpec, ...]:
@@ -90,13 +91,13 @@ class Trials:
 
     def namespace_of(self, job: str) -> str:
         """The namespace of a job that has cells, or of one that waits; "" if it is not known."""
-        running = (self.snapshot.running.get(name) for name in self.jobs.get(job, ()))
+        running = (self.snapshot.running.get(name) for name in self.snapshot.jobs.get(job, ()))
         facts = next((one for one in running if one is not None), None) or self.snapshot.find(job)
         return facts.namespace if facts is not None else ""
 
     def groups_of(self, names: Iterable[str]) -> list[str]:
         """The groups of jobs, or groups, with these names."""
-        found = chain.from_iterable(self.jobs.get(name, (name,)) for name in names)
+        found = chain.from_iterable(self.snapshot.jobs.get(name, (name,)) for name in names)
         return [name for name in dict.fromkeys(found) if name in self.state.groups]
 
     def change(self, changes: Iterable[Change]) -> Outcome:
@@ -114,7 +115,10 @@ class Trials:
             return Outcome(False, reason=wait.reason)
         if back and (evicted or not all(_binds(one) for one in others)):
             return Outcome(False, reason="others would have to leave, or a group that moves finds no other place")
-        return Outcome(True, _nodes_in(found), tuple(dict.fromkeys(self.job_of(name) for name in evicted)))
+        victims = tuple(dict.fromkeys(self.job_of(name) for name in evicted))
+        if self._own_jobs & set(victims):
+            return Outcome(False, reason="its own pods would have to leave")
+        return Outcome(True, _nodes_in(found), victims)
 
     def may_start(self, changes: Iterable[Change]) -> bool:
         """Is the job bound after some changes, or would it preempt others? Costs less than `change`, which says whether

@@ -6,6 +6,7 @@ from hived.specs import MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, MemberS
 from hived_extender.insight.changes import (
     Cells,
     Change,
+    Combine,
     Ends,
     Heal,
     LeafType,
@@ -63,6 +64,8 @@ def _said(change: Change, trials: Trials) -> str:
             return f"if {_jobs(names, trials)} {start} anew elsewhere, {_permission(names, trials)}"
         case Cells(resizes):
             return "if the configuration promises " + listed_with(list(_resizes(resizes)))
+        case Combine(vc):
+            return f"if the configuration sets combine: true for {vc}"
 
 
 def _pods(members: tuple[MemberSpec, ...], trials: Trials) -> str:

@@ -7,17 +7,28 @@ bounded by a number of trials, so equal snapshots have equal answers.
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import chain, islice
 
 import numpy as np
 from msgspec.structs import replace
 
 from hived.errors import UserError
-from hived.specs import MAX_GUARANTEED_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, MemberSpec
+from hived.specs import (
+    MAX_GUARANTEED_PRIORITY,
+    MIN_GUARANTEED_PRIORITY,
+    OPPORTUNISTIC_PRIORITY,
+    ClusterSpec,
+    MemberSpec,
+    Rules,
+    VirtualClusterSpec,
+)
 from hived.topology import NO_CELL
 from hived_extender.api.waiting import Unblock
 from hived_extender.insight.changes import (
     Cells,
     Change,
+    Combine,
+    ConfigurationChange,
     Ends,
     Heal,
     LeafType,
@@ -29,7 +40,7 @@ from hived_extender.insight.changes import (
     words,
 )
 from hived_extender.insight.holding import Holding
-from hived_extender.insight.resized import MOST_LEAVES, resized_state
+from hived_extender.insight.resized import MOST_LEAVES, state_after
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry
 from hived_extender.insight.trials import Outcome, Trials, refusal
 from hived_extender.insight.unblock_texts import text_of
@@ -48,7 +59,7 @@ MOST_PRIORITIES = 4
 MOST_SHOWN = 2
 """Changes of one kind that are shown."""
 
-MOST_RESIZES = 4
+MOST_CONFIGURATIONS = 6
 """Other configurations that are tried."""
 
 
@@ -69,7 +80,17 @@ def unblocks_of(snapshot: Snapshot, entry: WaitingEntry) -> list[Unblock]:
 
 def _confirmed(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
     """Changes with their outcomes, until there are no trials left."""
-    for finder in (_pods, _leaf_types, _clusters, _priorities, _opportunistic, _fewer, _nodes, _holders, _resizes):
+    for finder in (
+        _pods,
+        _leaf_types,
+        _clusters,
+        _priorities,
+        _opportunistic,
+        _fewer,
+        _nodes,
+        _holders,
+        _configurations,
+    ):
         for change, found in finder(trials):
             yield change, found
             if trials.count >= MOST_TRIALS:
@@ -126,9 +147,7 @@ def _members(trials: Trials) -> tuple[MemberSpec, ...] | None:
 
 def _node_sizes(trials: Trials) -> set[int]:
     """The leaf cells of the cells inside nodes, and of nodes."""
-    return {
-        chain.leaf_count(level) for chain in trials.state.topology.chains for level in range(1, chain.node_level + 1)
-    }
+    return {each.leaf_count(level) for each in trials.state.topology.chains for level in range(1, each.node_level + 1)}
 
 
 def _leaf_types(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
@@ -230,37 +249,77 @@ def _holders(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
                 return
 
 
-def _resizes(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
-    """More cells for the virtual cluster: nobody's, else of another virtual cluster. For small clusters only."""
-    entry, spec = trials.entry, trials.state.spec
-    vc = spec.virtual_clusters.get(entry.vc)
+def _configurations(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
+    """Cells of the virtual cluster combined, else more cells for it. For small clusters only."""
+    entry = trials.entry
+    vc = trials.state.spec.virtual_clusters.get(entry.vc)
     if vc is None or entry.priority < MIN_GUARANTEED_PRIORITY or len(trials.state.arrays.node_leaf) > MOST_LEAVES:
         return
-    shown = tried = 0
+    shown = 0
+    changes: Iterator[ConfigurationChange] = chain(_combined(trials, vc), _resizes(trials, vc))
+    for change in islice(changes, MOST_CONFIGURATIONS):
+        if shown >= MOST_SHOWN:
+            return
+        with suppress(UserError):
+            other = Trials(replace(trials.snapshot, state=state_after(trials.state, [change])), entry)
+            found = other.change(())
+            if found.starts:
+                shown += 1
+                yield change, found
+
+
+def _combined(trials: Trials, vc: VirtualClusterSpec) -> Iterator[Combine]:
+    """For pods that are larger than a cell which the virtual cluster is promised (rule 18.3)."""
+    spec = trials.state.spec
+    if spec.rules is Rules.BETTER and not vc.combines and _largest_pod(trials) > _smallest_cell(spec, vc):
+        yield Combine(trials.entry.vc)
+
+
+def _smallest_cell(spec: ClusterSpec, vc: VirtualClusterSpec) -> int:
+    """Leaf cells; 0 without any cells."""
+    return min((_leaves_of(spec, cell.cell_type) for cell in vc.virtual_cells), default=0)
+
+
+def _resizes(trials: Trials, vc: VirtualClusterSpec) -> Iterator[Cells]:
+    """More cells of a type that it has, else of the next larger type that holds its pods: nobody's, else taken from its
+    own smaller cells, or from another virtual cluster.
+    """
+    spec, name = trials.state.spec, trials.entry.vc
     for cell in vc.virtual_cells:
-        more = Resize(entry.vc, _cells_lacking(trials, cell.cell_type), cell.cell_type)
-        fewer = [
-            Resize(name, -more.count, cell.cell_type)
-            for name, other in spec.virtual_clusters.items()
-            if name != entry.vc
-            and any(each == cell.cell_type for each in (one.cell_type for one in other.virtual_cells))
-        ]
-        for resizes in ((more,), *((more, one) for one in fewer)) if more.count else ():
-            if shown >= MOST_SHOWN or tried >= MOST_RESIZES:
-                return
-            tried += 1
-            with suppress(UserError):
-                other = Trials(replace(trials.snapshot, state=resized_state(trials.state, resizes)), entry)
-                found = other.change(())
-                if found.starts:
-                    shown += 1
-                    yield Cells(resizes), found
+        wanted = _holding_type(trials, cell.cell_type)
+        count = _cells_lacking(trials, wanted) if wanted else 0
+        if not count:
+            continue
+        more = Resize(name, count, wanted)
+        yield Cells((more,))
+        if wanted != cell.cell_type:
+            needed = -(-count * _leaves_of(spec, wanted) // _leaves_of(spec, cell.cell_type))
+            yield Cells((more, Resize(name, -min(cell.cell_count, needed), cell.cell_type)))
+        for other_name, other in spec.virtual_clusters.items():
+            if other_name != name and any(one.cell_type == wanted for one in other.virtual_cells):
+                yield Cells((more, Resize(other_name, -count, wanted)))
+
+
+def _holding_type(trials: Trials, path: str) -> str:
+    """The cell type, or the nearest one above it, whose cells hold each pod of the job; "" if there is none."""
+    largest = _largest_pod(trials)
+    while path and _leaves_of(trials.state.spec, path) < largest:
+        path = path.rpartition(".")[0]
+    return path
+
+
+def _largest_pod(trials: Trials) -> int:
+    """Leaf cells."""
+    return max(each.leaf_cell_count for spec in trials.specs for each in spec.group.members)
+
+
+def _leaves_of(spec: ClusterSpec, path: str) -> int:
+    """Leaf cells below a cell of this type, which may have its chain before it."""
+    return leaves_below(spec, path.rsplit(".", 1)[-1])[1]
 
 
 def _cells_lacking(trials: Trials, path: str) -> int:
-    """How many cells of a type hold all pods of the job; 0 if a pod is too large for one."""
-    _, leaves = leaves_below(trials.state.spec, path.rsplit(".", 1)[-1])
+    """How many cells of a type hold all pods of the job, each of which fits one."""
+    leaves = _leaves_of(trials.state.spec, path)
     sizes = [each for spec in trials.specs for each in spec.group.members]
-    if any(each.leaf_cell_count > leaves for each in sizes):
-        return 0
     return sum(-(-each.pod_count // (leaves // each.leaf_cell_count)) for each in sizes)

@@ -41,6 +41,19 @@ class Requirement(NamedTuple):
                 return self._compares(value)
         return False
 
+    @property
+    def text(self) -> str:
+        """As people read it: `zone=a`, `zone in (a, b)`, `zone exists`."""
+        listed = ", ".join(self.values)
+        match self.operator:
+            case "In" if len(self.values) == 1:
+                return f"{self.key}={listed}"
+            case "In" | "NotIn":
+                return f"{self.key} {'in' if self.operator == IN else 'not in'} ({listed})"
+            case "Exists" | "DoesNotExist":
+                return f"{self.key} {'exists' if self.operator == EXISTS else 'does not exist'}"
+        return f"{self.key} {self.operator} {listed}"
+
     def _compares(self, value: str | None) -> bool:
         bound = _int64(self.values[0]) if len(self.values) == 1 else None
         number = _int64(value)

@@ -141,7 +141,7 @@ class Asking:
         request = PodRequest(hold.key, job.name, job.namespace, hold.spec)
         with self._service.runner.look() as machine:
             explaining = machine.explaining
-            found = explaining.certificate([request], Refused(reason, request=request), "", self._ration)
+            found = explaining.certificate([], [request], Refused(reason, request=request), "", self._ration)
             if found is None:
                 return reason, False
             told = explaining.as_told(found, job.namespace)

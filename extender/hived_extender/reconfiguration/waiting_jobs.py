@@ -4,36 +4,68 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
 
 from hived.decisions import Applied, Bind, Decision, Preempt
 from hived.errors import UserError
-from hived.events import NodeHealthChanged
+from hived.events import NodeHealthChanged, Offer
 from hived.scheduler import Asked, handle, new_state, plan_in_turn
 from hived.specs import ClusterSpec, PodRequest, PodSpec
 from hived.state import State
+from hived.topology import BoolArray
 from hived_config.access import AccessRules
 from hived_extender.api.configuration import ReportedJob
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.gangs.plans import Round
 from hived_extender.service.gangs.rounds import Alone
 from hived_extender.service.pods import PodRecord, PodState
+from hived_extender.service.sentences import NO_NODE
 
 TRIED_ALIKE = 16
 """Jobs that ask for the same and are tried; when so many could start, no more are looked at."""
+
+_Shape = tuple[tuple[PodSpec, ...], tuple[bytes, ...]]
 
 COULD_START = "couldStart"
 NEVER_STARTS = "neverStarts"
 WAITS = "waits"
 
 
+class Fits(msgspec.Struct, frozen=True, eq=False):
+    """The nodes that could take each slot of a part: bool, shape (slots, nodes), and the names of these nodes.
+
+    A node that has no name here has been configured since, and may take any.
+    """
+
+    rows: BoolArray
+    nodes: tuple[str, ...]
+
+    def offer(self, state: State) -> Offer:
+        """The same for the nodes of another configuration. Cost O(slots x nodes)."""
+        place = {name: index for index, name in enumerate(self.nodes)}
+        here = np.fromiter((place.get(name, -1) for name in state.topology.node_names), np.int64)
+        rows = np.where(here >= 0, self.rows[:, here], True)
+        return Offer(rows, np.zeros_like(rows))
+
+    def key(self) -> bytes:
+        """Equal for parts that the same nodes could take."""
+        return np.packbits(self.rows).tobytes()
+
+
 class Waiting(msgspec.Struct, frozen=True):
-    """A job that waits: its requests, in parts that start together, or why it cannot be asked for."""
+    """A job that waits: its requests, in parts that start together, or why it cannot be asked for.
+
+    For each part, `fits` names the nodes that could take each of its slots by the rules of Kubernetes, whoever else is
+    there; None for any node, nothing for any nodes. `rules` says which rules refuse which nodes, "" for none.
+    """
 
     name: str
     vc: str
     pods: tuple[str, ...]
     requests: tuple[PodRequest, ...] = ()
+    fits: tuple[Fits | None, ...] = ()
+    rules: str = ""
     why: str = ""
     is_refused: bool = False
 
@@ -50,7 +82,9 @@ def note_waiting(found: dict[str, Waiting], cache: ClusterCache, records: Iterab
         if not record.is_of_dialect:
             if request is not None:
                 name = request.spec.group.name
-                known = found.setdefault(name, Waiting(name, request.spec.virtual_cluster, (), (request,)))
+                known = found.get(name)
+                if known is None:
+                    known = _waiting(name, cache, [(request, cache.slots(record, request))])
                 found[name] = replace(known, pods=(*known.pods, record.key))
             continue
         ask = record.ask
@@ -61,12 +95,34 @@ def note_waiting(found: dict[str, Waiting], cache: ClusterCache, records: Iterab
             found[record.key] = Waiting(record.key, vc, (record.key,), why=error.message, is_refused=True)
             continue
         if isinstance(step, Round):
-            pods = tuple(member.key for member in step.members)
-            found[step.name] = Waiting(step.name, vc, pods, tuple(part.request for part in step.parts))
+            job = _waiting(step.name, cache, [(part.request, part.slots) for part in step.parts])
+            found[step.name] = replace(job, vc=vc, pods=tuple(member.key for member in step.members))
         elif not isinstance(step, Alone):
             found[record.key] = Waiting(record.key, vc, (record.key,), why=step.reason)
         elif step.request is not None:
-            found[record.key] = Waiting(record.key, vc, (record.key,), (step.request,))
+            job = _waiting(record.key, cache, [(step.request, [record])])
+            found[record.key] = replace(job, vc=vc, pods=(record.key,))
+
+
+def _waiting(name: str, cache: ClusterCache, parts: Sequence[tuple[PodRequest, Sequence[PodRecord]]]) -> Waiting:
+    """A job of these parts, each with the pods of its slots; it has no pods yet. Cost O(slots x nodes)."""
+    core = cache.core
+    nodes = core.state.topology.node_names if core is not None else ()
+    fits = tuple(_fits(cache, request, slots, nodes) for request, slots in parts)
+    rules = next(filter(None, (cache.offers.refusals(one) for _, slots in parts for one in slots[:1])), "")
+    requests = tuple(request for request, _ in parts)
+    return Waiting(name, requests[0].spec.virtual_cluster, (), requests, fits, rules)
+
+
+def _fits(cache: ClusterCache, request: PodRequest, slots: Sequence[PodRecord], nodes: tuple[str, ...]) -> Fits | None:
+    """None for a pod that ignores what Kubernetes offers, and for nodes that every rule allows."""
+    if request.spec.ignore_suggested_nodes:
+        return None
+    rows = cache.offers.could_take(slots)
+    count = sum(member.pod_count for member in request.spec.group.members)
+    if len(rows) != count:
+        rows = np.broadcast_to(rows[:1], (count, rows.shape[1]))
+    return None if rows.all() else Fits(rows, nodes)
 
 
 def in_turn(found: Mapping[str, Waiting]) -> list[Waiting]:
@@ -94,14 +150,14 @@ def outcomes(jobs: Sequence[Waiting], state: State) -> list[ReportedJob]:
     Nothing changes. Cost: a search for each of up to TRIED_ALIKE jobs that ask for the same, and another one in an
     empty cluster if it cannot start.
     """
-    alike: dict[tuple[PodSpec, ...], int] = {}
+    alike: dict[_Shape, int] = {}
     tried = []
     for job in jobs:
         wanted = _wanted(job)
         alike[wanted] = alike.get(wanted, 0) + 1
         if job.requests and not job.is_refused and alike[wanted] <= TRIED_ALIKE:
             tried.append(job)
-    bundles = [[Asked(request) for request in job.requests] for job in tried]
+    bundles = [_asked(job, state) for job in tried]
     found = dict(zip((job.name for job in tried), plan_in_turn(state, bundles), strict=True))
     never = _Never(state.spec)
     return [
@@ -116,7 +172,7 @@ class _Never:
     def __init__(self, spec: ClusterSpec) -> None:
         self._spec = spec
         self._state: State | None = None
-        self._known: dict[tuple[PodSpec, ...], str] = {}
+        self._known: dict[_Shape, str] = {}
 
     def why(self, job: Waiting) -> str:
         """Why a job can never start, "" if it can."""
@@ -143,7 +199,21 @@ def _verdict(job: Waiting, found: list[Decision] | UserError | None, never: _Nev
     why = never.why(job)
     if why:
         return NEVER_STARTS, why
-    return WAITS, _obstacle(found) if found is not None else "others that ask for the same come first"
+    if found is None:
+        return WAITS, "others that ask for the same come first"
+    return WAITS, job.rules if job.rules.startswith(NO_NODE) else _joined(_obstacle(found), job.rules)
+
+
+def _asked(job: Waiting, state: State) -> list[Asked]:
+    fits = job.fits or (None,) * len(job.requests)
+    return [
+        Asked(request, offer=None if fit is None else fit.offer(state))
+        for request, fit in zip(job.requests, fits, strict=True)
+    ]
+
+
+def _joined(obstacle: str, rules: str) -> str:
+    return f"{obstacle}; {rules}" if rules else obstacle
 
 
 def _obstacle(found: list[Decision] | UserError) -> str:
@@ -155,8 +225,10 @@ def _obstacle(found: list[Decision] | UserError) -> str:
     return next(waits, "")
 
 
-def _wanted(job: Waiting) -> tuple[PodSpec, ...]:
-    return tuple(request.spec.of_group("") for request in job.requests)
+def _wanted(job: Waiting) -> _Shape:
+    """Equal for jobs that ask for the same, and that the same nodes could take."""
+    specs = tuple(request.spec.of_group("") for request in job.requests)
+    return specs, tuple(b"" if fits is None else fits.key() for fits in job.fits)
 
 
 def _turn(job: Waiting) -> tuple[int, str]:

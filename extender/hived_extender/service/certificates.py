@@ -2,21 +2,25 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import ceil
 from typing import Protocol
 
 import msgspec
 
 from hived.explanation import Cause, Explanation, HoldingGroup
-from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest
+from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest
 from hived.topology import Topology
 from hived_extender.api.waiting import BadNode, CauseName, Certificate, Holder
+from hived_extender.kube_rules.demands import Demands
 from hived_extender.pods.progress import write_time
-from hived_extender.service.sentences import counted, listed_with, sentence_of
+from hived_extender.service.sentences import NO_NODE, counted, listed_with, sentence_of
 
 NODES_OF_HOLDER = 16
 """Nodes that are listed of one holder."""
 
 _NO_CAUSE: CauseName = "unknown"
+
+_NOT_DEVICES = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
 class GroupFacts(msgspec.Struct, frozen=True):
@@ -53,17 +57,20 @@ def certificate_of(
     *,
     reason: str,
     rules: str = "",
+    sized_by: str = "",
 ) -> Certificate:
     """The certificate of a job, which asks for `requests` and was refused for `reason`, at `now_s` since 1970.
 
-    `rules` says which rules of Kubernetes refuse which nodes, "" if it refuses none.
+    `rules` says which rules of Kubernetes refuse which nodes, "" if it refuses none; if no node has the labels that it
+    selects, nothing else counts. `sized_by` is for `asks_of`.
     """
     spec = requests[0].spec
     chain = topology.chains[topology.chain_index[explanation.chain]] if explanation.chain else None
     level = chain.type_levels.get(explanation.level, 0) if chain is not None else 0
     is_node = chain is not None and level == chain.node_level
     node_leaves = chain.leaf_count(level) if chain is not None and is_node else 0
-    causes: list[CauseName] = [cause.value for cause in explanation.causes]
+    no_node = rules.startswith(NO_NODE)
+    causes: list[CauseName] = ["kubernetes"] if no_node else [cause.value for cause in explanation.causes]
     never = Cause.NEVER in explanation.causes
     found = Certificate(
         sentence="",
@@ -76,7 +83,7 @@ def certificate_of(
         level=explanation.level,
         unit="node" if is_node else explanation.level,
         leaf_type=explanation.leaf_type,
-        asks=asks_of(requests, explanation.leaf_type, node_leaves),
+        asks=asks_of(requests, explanation.leaf_type, node_leaves, sized_by),
         asked=explanation.asked,
         total=explanation.total,
         free=explanation.free,
@@ -88,10 +95,10 @@ def certificate_of(
         largest_fit=explanation.largest_fit,
         largest_ever=explanation.largest_ever,
         largest_asked=max(one.leaf_cell_count for request in requests for one in request.spec.group.members),
-        holders=holders_of(explanation.holders, topology, facts),
-        more_holders=explanation.more_holders,
-        bad_nodes=[facts.of_node(name) for name in explanation.bad_nodes],
-        rules=rules if Cause.KUBERNETES in explanation.causes or never else "",
+        holders=[] if no_node else holders_of(explanation.holders, topology, facts),
+        more_holders=0 if no_node else explanation.more_holders,
+        bad_nodes=[facts.of_node(name) for name in explanation.bad_nodes if not no_node],
+        rules=rules if "kubernetes" in causes or never else "",
         never=never,
         reason=reason,
     )
@@ -103,28 +110,55 @@ def with_sentence(found: Certificate, now_s: float, namespace: str = "") -> Cert
     return msgspec.structs.replace(found, sentence=sentence_of(found, today(now_s), namespace))
 
 
-def asks_of(requests: Sequence[PodRequest], leaf_type: str, node_leaves: int = 0) -> str:
+def asks_of(requests: Sequence[PodRequest], leaf_type: str, node_leaves: int = 0, sized_by: str = "") -> str:
     """All that a job asks for: `2 nodes of 8 H100 at once`, `1 pod of 3 H100`, `1 pod of 2 and 1 of 8 H100 at once`.
 
-    Pods that take a whole node are called nodes, if nodes have `node_leaves` leaf cells.
+    Parts of several leaf cell types have their own: `1 pod of 4 A10 and 2 pods of 8 H100 at once`. Pods that take a
+    whole node are called nodes, if nodes have `node_leaves` leaf cells. `sized_by` says what their size comes from.
     """
-    counts: dict[int, int] = {}
+    counts: dict[tuple[str, int], int] = {}
+    is_one_type = len({request.spec.leaf_cell_type for request in requests}) == 1
     for request in requests:
+        leaves = leaf_type if is_one_type else request.spec.leaf_cell_type
         for member in request.spec.group.members:
-            counts[member.leaf_cell_count] = counts.get(member.leaf_cell_count, 0) + member.pod_count
+            key = leaves or "leaf cells", member.leaf_cell_count
+            counts[key] = counts.get(key, 0) + member.pod_count
     spec = requests[0].spec
     within = spec.within_cell if spec.within_is_required else ""
-    return _asks(tuple(sorted(counts.items())), leaf_type or "leaf cells", node_leaves, within)
+    return _asks(tuple(sorted(counts.items())), node_leaves, within, sized_by)
 
 
 @lru_cache(maxsize=1024)
-def _asks(counts: tuple[tuple[int, int], ...], leaves: str, node_leaves: int, within: str) -> str:
+def _asks(counts: tuple[tuple[tuple[str, int], int], ...], node_leaves: int, within: str, sized_by: str) -> str:
     """The words of `asks_of`: most of many jobs ask for the same."""
-    word = "node" if [size for size, _ in counts] == [node_leaves] and node_leaves > 1 else "pod"
-    parts = [f"{counted(count, word)} of {size}" for size, count in counts]
+    word = "node" if [size for (_, size), _ in counts] == [node_leaves] and node_leaves > 1 else "pod"
+    types = dict.fromkeys(leaves for (leaves, _), _ in counts)
+    parts = [f"{counted(count, word)} of {size}" + f" {leaves}" * (len(types) > 1) for (leaves, size), count in counts]
+    leaves = f" {next(iter(types))}" if len(types) == 1 else ""
     together = " at once" if sum(count for _, count in counts) > 1 else ""
     where = f" in one {within}" if within else ""
-    return f"{listed_with(parts)} {leaves}{together}{where}"
+    return f"{listed_with(parts)}{leaves}{together}{where}" + (f" for {sized_by}" if sized_by else "")
+
+
+def sized_by(request: PodRequest, demands: Demands, spec: ClusterSpec) -> str:
+    """What a pod of a dialect has more leaf cells for than its devices: `its 300 CPU (28 a cell)`; "" if nothing."""
+    sku, asked = spec.sku_types.get(request.spec.leaf_cell_type), dict(demands.requests)
+    size = request.spec.leaf_cell_count
+    if sku is None or size <= 1 or not asked.keys() & {"cpu", "memory"}:
+        return ""
+    for unit, wanted, noun in (
+        (sku.cpu, asked.get("cpu", 0) / 1000, "CPU"),
+        (sku.memory_mib / 1024, asked.get("memory", 0) / 2**30, "GiB of memory"),
+    ):
+        if (
+            unit
+            and ceil(round(wanted / unit, 9)) == size
+            and not any(
+                ceil(count / max(sku.gpu, 1)) == size for name, count in asked.items() if name not in _NOT_DEVICES
+            )
+        ):
+            return f"its {wanted:g} {noun} ({unit:g} a cell)"
+    return ""
 
 
 def holders_of(groups: Sequence[HoldingGroup], topology: Topology, facts: Facts) -> list[Holder]:

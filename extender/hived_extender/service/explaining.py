@@ -21,7 +21,7 @@ from hived.specs import PodRequest, PodSpec
 from hived_config.settings import WaitingMessages
 from hived_extender.api.waiting import MASKED, BadNode, Certificate
 from hived_extender.pods.progress import seconds_of
-from hived_extender.service.certificates import GroupFacts, certificate_of, rfc3339, with_sentence
+from hived_extender.service.certificates import GroupFacts, certificate_of, rfc3339, sized_by, with_sentence
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.core import Core, Refused
 from hived_extender.service.outbox import Outbox
@@ -50,7 +50,7 @@ MOST_KEPT = 1024
 
 log = logging.getLogger(__name__)
 
-_Key = tuple[PodSpec, bytes, tuple[PodSpec, ...], str]
+_Key = tuple[PodSpec, bytes, tuple[PodSpec, ...], str, str]
 
 
 class _Known(msgspec.Struct):
@@ -141,7 +141,7 @@ class Explaining:
 
         `refusals` says which rules of Kubernetes refuse the pod which nodes.
         """
-        known = self._look_up(requests, refused, refusals, self._has_ration)
+        known = self._look_up([record], requests, refused, refusals, self._has_ration)
         if known is None:
             return self._cache.explained(record, message)
         record.cause = known.found.cause
@@ -166,24 +166,36 @@ class Explaining:
         return with_sentence(replace(found, holders=holders), self._outbox.now.wall, namespace)
 
     def certificate(
-        self, requests: Sequence[PodRequest], refused: Refused, refusals: str, ration: "Ration"
+        self,
+        records: Sequence[PodRecord],
+        requests: Sequence[PodRequest],
+        refused: Refused,
+        refusals: str,
+        ration: "Ration",
     ) -> Certificate | None:
         """The certificate of a refusal, with everybody's names; None for what is no refusal of a search, and where the
         ration is used up.
 
         Cost: a look into a table, or an explanation of the core's.
         """
-        known = self._look_up(requests, refused, refusals, lambda vc: ration.take(0.0))
+        known = self._look_up(records, requests, refused, refusals, lambda vc: ration.take(0.0))
         return replace(known.found, reason=refused.reason) if known is not None else None
 
     def _look_up(
-        self, requests: Sequence[PodRequest], refused: Refused, refusals: str, may_explain: Callable[[str], bool]
+        self,
+        records: Sequence[PodRecord],
+        requests: Sequence[PodRequest],
+        refused: Refused,
+        refusals: str,
+        may_explain: Callable[[str], bool],
     ) -> _Known | None:
         core, request = self._cache.core, refused.request
         if core is None or request is None:
             return None
         others = tuple(one.spec.of_group("") for one in requests) if len(requests) > 1 else ()
-        key = (*shape_of(request, refused.offer), others, refusals)
+        first = next((record.ruled for record in records), None)
+        sizes = sized_by(request, first.demands, core.state.spec) if first is not None and not others else ""
+        key = (*shape_of(request, refused.offer), others, refusals, sizes)
         moment, now_s = (core.number, core.change_count), self._outbox.now.at
         known = self._known.get(key)
         if known is not None and known.moment == moment:
@@ -200,7 +212,7 @@ class Explaining:
             return None
         found = certificate_of(
             explanation, requests or [request], core.state.topology, CacheFacts(self._cache, core),
-            self._outbox.now.wall, reason="", rules=refusals,
+            self._outbox.now.wall, reason="", rules=refusals, sized_by=sizes,
         )  # fmt: skip
         if len(self._known) >= MOST_KEPT:
             self._known.clear()

@@ -26,6 +26,7 @@ from hived_extender.kube_rules.residents import Residents
 from hived_extender.kube_rules.table import NodeRules
 from hived_extender.pods.node_names import Mask
 from hived_extender.service.pods import KubeOffer, Offered, PodRecord
+from hived_extender.service.sentences import NO_NODE
 
 NAMED_RULES = 4
 """Rules that a message names, each with one of its nodes."""
@@ -214,8 +215,17 @@ class Offers:
                 name = self._names[index]
                 by_rule.setdefault(self._rules.refusal(demands, name), []).append(name)
             told = [f"{rule}: {_listed(nodes)}" for rule, nodes in islice(by_rule.items(), NAMED_RULES)]
-            self._told[demands] = f"{len(refused)} of {len(self._names)} nodes cannot take it ({'; '.join(told)})"
+            said = f"{len(refused)} of {len(self._names)} nodes cannot take it ({'; '.join(told)})"
+            unmet = () if mask.any() else self._unmet(demands)
+            self._told[demands] = f"{NO_NODE}: {' and '.join(unmet)}" if unmet else said
         return self._told[demands]
+
+    def _unmet(self, demands: Demands) -> list[str]:
+        """The labels that a pod selects by and that no node has. Cost O(nodes)."""
+        terms = demands.node_terms or ()
+        wanted = (*demands.node_selector, *(terms[0].labels if len(terms) == 1 else ()))
+        nodes = [node for name in self._names if (node := self._rules.get(name)) is not None]
+        return [one.text for one in wanted if not any(one.holds(node.labels.get(one.key)) for node in nodes)]
 
     def _is_too_large(self, spec: PodSpec) -> bool:
         """Can no cluster of this size have the group, which may name any number of pods?"""

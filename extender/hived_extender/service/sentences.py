@@ -13,6 +13,9 @@ NAMED = 3
 
 ANOTHERS = "another tenant's job"
 
+NO_NODE = "no node has the labels that it selects"
+"""How it is told that a pod selects nodes by labels that none has, whoever else is there and however healthy."""
+
 _COUNTED = frozenset({"in-use", "in-pieces", "bad", "kubernetes", "never"})
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -32,6 +35,8 @@ def sentence_of(found: Certificate, today: str, namespace: str = "") -> str:
         return f"needs {found.asks}; it can never run: {_bound(found)}"
     if found.cause == "lent":
         return f"needs {found.asks}; its cells are being taken back from {_holders(found, today, namespace)}"
+    if found.cause == "kubernetes" and found.rules.startswith(NO_NODE):
+        return f"needs {found.asks}; {found.rules}"
     parts = list(_parts(found, today, namespace))
     text = parts[0] if parts else f"{_place(found)} has no room of this shape"
     return f"needs {found.asks}; {text}" + "".join(f" and {part}" for part in parts[1:])

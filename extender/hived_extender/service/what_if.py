@@ -227,7 +227,7 @@ class WhatIf:
         reason, found = decision.reason or NO_CHAIN_REASON, None
         if isinstance(decision, Refused) and not self._placed:
             refusals = self._cache.offers.refusals(records[0])
-            found = self._explaining.certificate(requests, decision, refusals, self._ration)
+            found = self._explaining.certificate(records, requests, decision, refusals, self._ration)
         for record in records:
             if found is None:
                 self._say(record, "wait", reason)

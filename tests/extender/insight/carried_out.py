@@ -6,7 +6,7 @@
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -18,7 +18,16 @@ from hived.errors import UserError
 from hived.events import LeavesLost, NodeHealthChanged, Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested
 from hived.groups import bind_info_of_slot
 from hived.scheduler import Asked, check_invariants, handle, plan_in_turn
-from hived.specs import ClusterSpec, GroupSpec, MemberSpec, PodRequest, Rules, VirtualCellSpec, WorkTimes
+from hived.specs import (
+    ClusterSpec,
+    GroupSpec,
+    MemberSpec,
+    PodRequest,
+    Rules,
+    VirtualCellSpec,
+    VirtualClusterSpec,
+    WorkTimes,
+)
 from hived.state import NO_GROUP, State
 from hived.topology import NO_CELL, BoolArray
 from hived_config.access import AccessRules
@@ -102,7 +111,10 @@ class Carried:
                 handle(self.state, LeavesLost(node, "GPU", 0))
                 self._open([self.state.topology.node_index[node]], is_new=self.bad_before(node))
         elif name == "cells":
-            self.state = promised(self.state, value)
+            self.state = promised(self.state, resized(self.state.spec.virtual_clusters, value))
+        elif name == "combine":
+            clusters = self.state.spec.virtual_clusters
+            self.state = promised(self.state, {**clusters, value: replace(clusters[value], combines=True)})
         self.request = replace(self.request, spec=spec)
 
     def end(self, names: Sequence[str]) -> None:
@@ -151,16 +163,21 @@ class Carried:
         return handle(self.state, ScheduleRequested(self.request, phase, offer=self.offer, now_s=self.at))
 
 
-def promised(state: State, value: str) -> State:
-    """The state that a push of another configuration leads to, in which all that runs is where it was."""
-    clusters = dict(state.spec.virtual_clusters)
+def resized(before: Mapping[str, VirtualClusterSpec], value: str) -> Mapping[str, VirtualClusterSpec]:
+    """Virtual clusters that are promised more cells, or fewer."""
+    clusters = dict(before)
     for one in value.split(","):
         vc, _, cells = one.rpartition(":")
         count, path = cells.split("x", 1)
         counts = {cell.cell_type: cell.cell_count for cell in clusters[vc].virtual_cells}
-        counts[path] += int(count)
+        counts[path] = counts.get(path, 0) + int(count)
         own = tuple(VirtualCellSpec(name, number) for name, number in counts.items())
         clusters[vc] = replace(clusters[vc], virtual_cells=own)
+    return clusters
+
+
+def promised(state: State, clusters: Mapping[str, VirtualClusterSpec]) -> State:
+    """The state that a push of another configuration leads to, in which all that runs is where it was."""
     names = state.topology.node_names
     healthy = frozenset(names[node] for node in np.flatnonzero(state.cells.node_bad == 0))
     placed = {

@@ -245,10 +245,19 @@ SITUATIONS = [
         "nodeSelector matches nothing",
         [late("1x2", selector={"zone": "moon"})],
         cause="kubernetes",
-        sentence=(
-            "needs 1 pod of 2 H100; Kubernetes rules out 4 of 4 H100-QUAD of vision: 6 of 6 nodes cannot "
-            "take it (node(s) didn't match Pod's node affinity/selector: a10-1 and 5 more)"
-        ),
+        sentence="needs 1 pod of 2 H100; no node has the labels that it selects: zone=moon",
+    ),
+    Situation(
+        "nodeSelector matches nothing, and others have all cells",
+        [run("one", **H100), run("two", **H100), late("1x8", selector={"zone": "moon", "gpu": "h100"})],
+        cause="kubernetes",
+        sentence="needs 1 node of 8 H100; no node has the labels that it selects: zone=moon",
+    ),
+    Situation(
+        "nodeSelector matches nothing, in a gang beside bad nodes",
+        [bad("dgx-2"), bad("dgx-3"), late("2x8", selector={"zone": "moon"}, is_gang=True)],
+        cause="kubernetes",
+        sentence="needs 2 nodes of 8 H100 at once; no node has the labels that it selects: zone=moon",
     ),
     Situation(
         "bad node",

@@ -1,0 +1,103 @@
+"""What would help: the change of the configuration that a job needs, and never the end of its own gang."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cases.played import Played, played_on, pod
+from tests.expecting import expect_soon
+from tests.extender.service.small_gangs import koordinator
+
+PIECES = """
+rules: 2
+physicalCluster:
+  cellTypes:
+    X-PAIR: {childCellType: X, childCellNumber: 2}
+    X-NODE: {childCellType: X-PAIR, childCellNumber: 4, isNodeLevel: true}
+  physicalCells:
+  - {cellType: X-NODE, cellAddress: node-1}
+virtualClusters:
+  VC1:
+    namespaces: [default]
+    virtualCells: [{cellType: X-NODE.X-PAIR.X, cellNumber: 3}]
+  VC2:
+    virtualCells: [{cellType: X-NODE.X-PAIR.X, cellNumber: 3}]
+"""
+"""Single cells are promised, and two are nobody's."""
+
+NODES = """
+rules: 2
+physicalCluster:
+  skuTypes: {GPU: {gpu: 1, cpu: 8, memory: 32Gi}}
+  cellTypes: {NODE: {childCellType: GPU, childCellNumber: 4, isNodeLevel: true}}
+  physicalCells:
+  - {cellType: NODE, cellAddress: n1}
+  - {cellType: NODE, cellAddress: n2}
+virtualClusters:
+  default:
+    namespaces: [default]
+    virtualCells: [{cellType: NODE, cellNumber: 2}]
+"""
+
+
+def test_cells_combined_help_a_pod_larger_than_a_cell(tmp_path: Path) -> None:
+    with played_on(tmp_path, PIECES) as played:
+        played.create(pod("two", 2, vc="VC1"))
+        assert "combine=VC1" in played.helps("two")
+
+
+def test_larger_cells_help_where_nobody_has_the_hardware(tmp_path: Path) -> None:
+    with played_on(tmp_path, PIECES) as played:
+        played.create(pod("two", 2, vc="VC1"))
+        assert "cells=VC1:+1xX-NODE.X-PAIR" in played.helps("two")
+
+
+def test_cells_of_its_own_are_exchanged_where_no_hardware_is_left(tmp_path: Path) -> None:
+    full = PIECES.replace("cellNumber: 3}]\n  VC2", "cellNumber: 4}]\n  VC2").replace("cellNumber: 3", "cellNumber: 4")
+    with played_on(tmp_path, full) as played:
+        played.create(pod("two", 2, vc="VC1"))
+        assert "cells=VC1:+1xX-NODE.X-PAIR,VC1:-2xX-NODE.X-PAIR.X" in played.helps("two")
+
+
+def test_cells_are_not_combined_by_rules_that_cannot(tmp_path: Path) -> None:
+    with played_on(tmp_path, PIECES.replace("rules: 2", "rules: hived")) as played:
+        played.create(pod("two", 2, vc="VC1"))
+        helps = played.helps("two")
+    assert "cells=VC1:+1xX-NODE.X-PAIR" in helps
+    assert "combine=VC1" not in helps
+
+
+def test_combined_cells_are_tried_on_demand(tmp_path: Path) -> None:
+    with played_on(tmp_path, PIECES) as played:
+        played.create(pod("two", 2, vc="VC1"))
+        played.why("two")
+        assert played.inspector.why_if("default/two", ["combine=VC1"]).starts
+
+
+@pytest.fixture
+def broken_gang(tmp_path: Path) -> Iterator[Played]:
+    """A gang of two nodes, whose second pod lost its node to another job and waits."""
+    words = koordinator("g", 2)
+    with played_on(tmp_path, NODES) as played:
+        played.create(pod("g-0", 4, annotations=words), pod("g-1", 4, annotations=words))
+        played.expect_running("g-0", "g-1")
+        node = f"/api/v1/nodes/{played.running_pods()['g-1']}"
+        played.kube.patch(node, {"spec": {"unschedulable": True}})
+        played.create(pod("aa-other", 4))
+        expect_soon(lambda: "cordoned" in str(played.inspector.why("default/aa-other")))
+        played.delete("g-1")
+        played.kube.patch(node, {"spec": {"unschedulable": False}})
+        played.expect_running("aa-other")
+        played.create(pod("g-1", 4, annotations=words))
+        yield played
+
+
+def test_the_own_gang_is_no_remedy(broken_gang: Played) -> None:
+    assert broken_gang.helps("g-1") == ["ends=default/aa-other"]
+
+
+def test_the_own_gang_is_no_victim_of_a_higher_priority(broken_gang: Played) -> None:
+    assert not any("priority" in change and "podgroup" in change for change in broken_gang.helps("g-1"))
+    tried = broken_gang.inspector.why_if("default/g-1", ["priority=5"])
+    assert "podgroup/default/g" not in tried.victims
