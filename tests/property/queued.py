@@ -2,9 +2,9 @@
 
     python -m tests.property.queued --events 100000 --seed 1
 
-Jobs arrive and end; pods are lost, nodes fail and heal; jobs are deleted, held, moved and suspended; rules and quotas
-are changed below their use; calls on jobs come late or are lost; another replica leads, which knows what is written on
-jobs. `queued_checks` says what has to hold after every turn and at the end.
+Jobs arrive and end; pods are lost, nodes fail and heal; jobs are deleted, held, moved and suspended, and shrink; rules
+and quotas are changed below their use; calls on jobs come late or are lost; another replica leads, which knows what is
+written on jobs. `queued_checks` says what has to hold after every turn and at the end.
 """
 
 import argparse
@@ -207,6 +207,7 @@ class History:
             (setting.edits, self._edit),
             (setting.removals, self._delete),
             (setting.people, self._interfere),
+            (setting.shrinking, self._shrink),
         ):
             if dice < share:
                 act()
@@ -314,6 +315,27 @@ class History:
                 self._release(course)
             self.replica.book.job_gone(course.job.ref, self.now)
             self.checks.forget_evictions()
+
+    def _shrink(self) -> None:
+        """Some pods of a job end, and are not made anew: it gives their cells back."""
+        entries = self.replica.book.entries
+        able = [
+            one
+            for one in self.there()
+            if one.has_pods and entries[one.key].step.has_cells and one.unit.spec.group.members[0].pod_count > 1
+        ]
+        if not able:
+            return
+        course = self.random.choice(able)
+        (member,) = course.unit.spec.group.members
+        slots = sorted(self.random.sample(range(member.pod_count), self.random.randint(1, member.pod_count - 1)))
+        group = GroupSpec(course.key, (MemberSpec(len(slots), member.leaf_cell_count),))
+        request = request_of(len(slots) * member.leaf_cell_count)
+        course.unit = changed(course.unit, spec=replace(course.unit.spec, group=group), request=request)
+        self.log.append(f"{self.now} shrinks {course.key} to {len(slots)}")
+        self.live.shrink(course.unit, slots)
+        self.replica.see(course, self.now)
+        self.replica.shrunk(course)
 
     def _interfere(self) -> None:
         """People hold, release, move or suspend a job."""

@@ -102,6 +102,13 @@ class Replica:
         """A job looks like this now."""
         self.book.job_seen(course.job, course.unit, course.kept, now, has_cells=has_cells, is_first=is_first)
 
+    def shrunk(self, course: Course) -> None:
+        """Some pods of a job have ended, and are not made anew."""
+        group = self.live.state.groups[course.key]
+        own = () if group.virtual is None else tuple(group.virtual.tolist())
+        self.queues.shrunk(course.unit, own)
+        self.book.shrank(course.key, course.unit.leaf_count)
+
     def turn(self, now: float, live: Live, call_back: Callable[[str], None]) -> list[Order]:
         """Jobs above a quota leave, and a turn is taken; `call_back` is told the keys of jobs that leave."""
         tree = self.manner.tree

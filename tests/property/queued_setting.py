@@ -21,9 +21,9 @@ class Setting:
     quotas : several leaves of a quota tree for each virtual cluster, with all that they may say
     users : jobs of a user that may run at a time in a queue; 0 for any number
     most_waiting : jobs of a user that take part in turns; 0 for any number
-    failures, health, restarts, edits, removals, people : of all events: a job loses its pods; a node fails or heals;
-        the other replica leads; rules or quotas are changed; a job is deleted; people hold, release, move or suspend
-        one
+    failures, health, restarts, edits, removals, people, shrinking : of all events: a job loses its pods; a node fails
+        or heals; the other replica leads; rules or quotas are changed; a job is deleted; people hold, release, move or
+        suspend one; some pods of a job end, and are not made anew
     write_s : calls on job objects take up to so long, and are lost if another replica leads by then
     pace : how much a turn does before it is cut
     restarts_always : before every turn another replica is asked what it would do
@@ -49,6 +49,7 @@ class Setting:
     edits: int = 0
     removals: int = 0
     people: int = 0
+    shrinking: int = 0
     write_s: int = 0
     pace: Pace = field(default=USUAL, repr=False)
     restarts_always: bool = False
@@ -56,7 +57,9 @@ class Setting:
     @property
     def is_calm(self) -> bool:
         """Does nothing happen but arrivals, ends and restarts?"""
-        others = (self.failures, self.health, self.edits, self.removals, self.people, self.write_s)
+        others = (
+            self.failures, self.health, self.edits, self.removals, self.people, self.shrinking, self.write_s,
+        )  # fmt: skip
         return not any(others)
 
     @property
@@ -104,6 +107,7 @@ def random_setting(random: Random, events: int) -> Setting:
         edits=share(0, 3),
         removals=share(0, 3),
         people=share(0, 5),
+        shrinking=share(0, 0, 8),
         write_s=share(0, 0, 3),
         pace=random.choice((USUAL, Pace(1, 1))),
     )

@@ -12,7 +12,7 @@ from tests.quality.small import KINDS
 
 STORM = Setting(
     kind="MIX", grace_s=2, events=100, quotas=True, users=2, failures=3, health=3, restarts=3, edits=4, removals=3,
-    people=5, write_s=2,
+    people=5, shrinking=8, write_s=2,
 )  # fmt: skip
 """All that may happen."""
 

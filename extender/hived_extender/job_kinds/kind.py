@@ -152,6 +152,15 @@ def role_of(part: Part, name: str, count: int) -> Role:
     return Role(name, count, part.plain("template"))
 
 
+def left_of(counts: Mapping[str, int], done: Mapping[str, int]) -> dict[str, int]:
+    """The pods of each role that are still needed, where so many have succeeded and are not made anew.
+
+    All of them if none is: the job is about to end.
+    """
+    left = {name: max(count - done.get(name, 0), 0) for name, count in counts.items()}
+    return left if any(left.values()) else dict(counts)
+
+
 def is_true(status: Part, *kinds: str) -> bool:
     """Is one of these conditions true?"""
     return any(each.text("type") in kinds and each.text("status") == "True" for each in status.parts("conditions"))

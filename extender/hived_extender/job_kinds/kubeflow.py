@@ -3,7 +3,7 @@
 from functools import partial
 
 from hived_extender.job_kinds.job import Document, Job
-from hived_extender.job_kinds.kind import Kind, Switch, job_of, kind_with, role_of, root_of, state_of
+from hived_extender.job_kinds.kind import Kind, Switch, job_of, kind_with, left_of, role_of, root_of, state_of
 
 REPLICA_SPECS = {"PyTorchJob": "pytorchReplicaSpecs", "TFJob": "tfReplicaSpecs", "MPIJob": "mpiReplicaSpecs"}
 """Where the roles of each kind are, by name."""
@@ -14,8 +14,11 @@ def _read(key: str, switch: Switch, document: Document) -> Job:
     spec = root.part("spec")
     policy = spec.part("runPolicy")
     scheduling = policy.part("schedulingPolicy")
-    roles = [role_of(each, name.lower(), each.whole("replicas", 1)) for name, each in spec.members(key).items()]
-    active = sum(each.whole("active", 0) for each in root.part("status").members("replicaStatuses").values())
+    statuses = root.part("status").members("replicaStatuses")
+    done = {name: each.whole("succeeded", 0) for name, each in statuses.items()}
+    counts = left_of({name: each.whole("replicas", 1) for name, each in spec.members(key).items()}, done)
+    roles = [role_of(each, name.lower(), counts[name]) for name, each in spec.members(key).items()]
+    active = sum(each.whole("active", 0) for each in statuses.values())
     elastic = spec.part("elasticPolicy").whole("minReplicas", 0)
     return job_of(
         root,

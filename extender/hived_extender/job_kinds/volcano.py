@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hived_extender.job_kinds.job import Document, Job, JobRef, JobState
-from hived_extender.job_kinds.kind import Kind, Patch, job_of, mark_held, role_of, root_of
+from hived_extender.job_kinds.kind import Kind, Patch, job_of, left_of, mark_held, role_of, root_of
 from hived_extender.job_kinds.marks import HELD, SUSPEND
 from hived_extender.job_kinds.parts import Part
 from hived_extender.job_kinds.writes import Verb, Write, merge, path_of
@@ -31,10 +31,11 @@ _QUIET = ("", "Pending", "Aborted")
 def _read(document: Document) -> Job:
     root = root_of(document)
     spec = root.part("spec")
-    roles = [
-        role_of(each, each.text("name") or f"default{index}", each.whole("replicas", 1))
-        for index, each in enumerate(spec.parts("tasks"))
-    ]
+    tasks = {each.text("name") or f"default{index}": each for index, each in enumerate(spec.parts("tasks"))}
+    phases = root.part("status").members("taskStatusCount")
+    done = {name: each.part("phase").whole("Succeeded", 0) for name, each in phases.items()}
+    counts = left_of({name: each.whole("replicas", 1) for name, each in tasks.items()}, done)
+    roles = [role_of(each, name, counts[name]) for name, each in tasks.items()]
     return job_of(
         root,
         roles,

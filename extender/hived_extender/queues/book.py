@@ -266,6 +266,11 @@ class Book:
         entry.kept = entry.kept.followed_by(**changes)
         self._want(entry, entry.wanted or Change.KEEP)
 
+    def shrank(self, key: str, leaf_count: int) -> None:
+        """A job has given cells back, and has so many from now on: one that asks for more again waits for its turn."""
+        if self.entries[key].kept.leaf_count > leaf_count:
+            self.keep(key, leaf_count=leaf_count)
+
     def take_actions(self, now: float, limit: int) -> list[Action]:
         """The calls that are due, at most so many; each is answered by `wrote`. One at a time for each job."""
         due: list[Action] = []

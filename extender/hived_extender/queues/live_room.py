@@ -17,7 +17,7 @@ from hived_extender.service import lending as service
 from hived_extender.service.held_jobs import Asking
 from hived_extender.service.runner import Runner
 from hived_extender.service.stand_ins import sizes_of
-from hived_extender.service.stimuli import Claimed, Hold, HoldAsked, VictimsAsked
+from hived_extender.service.stimuli import Claimed, Hold, HoldAsked, HoldShrunk, VictimsAsked
 from hived_extender.service.stimuli import Victims as Leaving
 
 
@@ -44,6 +44,11 @@ class LiveRoom:
     def hold_again(self, ask: Ask) -> Bind | Wait:
         """Hold the cells of a job that has been let go already: those that its pods have not taken."""
         return self._asked(HoldAsked(self._hold(ask)))
+
+    def shrink(self, ask: Ask) -> tuple[int, ...]:
+        """Hold cells for fewer pods of a job from now on. Returns the virtual leaves of those that are still held."""
+        found: tuple[int, ...] = self._runner.handle(HoldShrunk(self._hold(ask)))
+        return found
 
     def _asked(self, asked: HoldAsked) -> Bind | Wait:
         try:

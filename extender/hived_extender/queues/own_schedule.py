@@ -20,12 +20,13 @@ import numpy as np
 from hived.copying import Scratch, copy_state
 from hived.decisions import Bind, Preempt
 from hived.errors import UserError
-from hived.events import NodeHealthChanged, PodAllocated, PodDeleted, ScheduleRequested
+from hived.events import GroupSplit, NodeHealthChanged, PodAllocated, PodDeleted, ScheduleRequested
 from hived.scheduler import handle, idle_state
 from hived.specs import BindInfo, ClusterSpec, PodRequest, PodSpec, Rules, WorkTimes
 from hived.state import State
 from hived.topology import IntArray
 from hived_extender.queues.units import Unit
+from hived_extender.service.stand_ins import like, ranges_of, sizes_of
 
 COPYING = 10
 """As many searches is what would be if others left, about."""
@@ -129,6 +130,21 @@ class OwnSchedule:
         leaves = placed.leaves if group.virtual is None else group.virtual.copy()
         self.runs[unit.key] = OwnRun(unit, due_s, leaves)
 
+    def shrink(self, unit: Unit, own: tuple[int, ...]) -> None:
+        """A unit that runs here goes on with fewer pods: on these leaves, if it has them, else on any of its own."""
+        run = self.runs[unit.key]
+        chosen = _slots_to_keep(run, unit, own)
+        sizes = sizes_of(run.unit.spec.group.members)
+        rest = [slot for slot in range(len(sizes)) if slot not in chosen]
+        if not rest:
+            run.unit = unit
+            return
+        pod, name, ranges = stand_in(unit), f"{unit.key}#gone", list(ranges_of(sizes))
+        gone = PodRequest(name, name, "", like(pod.spec, name, [sizes[slot] for slot in rest]))
+        handle(self.state, GroupSplit(unit.key, (pod, gone), (tuple(chosen), tuple(rest))))
+        handle(self.state, PodDeleted(gone))
+        run.unit, run.leaves = unit, np.concatenate([run.leaves[ranges[slot]] for slot in chosen])
+
     def end(self, key: str) -> OwnRun | None:
         """The unit runs here no more; None if it did not."""
         run = self.runs.pop(key, None)
@@ -201,6 +217,19 @@ def stand_in(unit: Unit) -> PodRequest:
     """One pod in place of the whole gang: it brings the cells of all, and takes them away."""
     spec = replace(unit.spec.of_group(unit.key, True), lazy_preemption=False)
     return PodRequest(unit.key, unit.key, "", spec)
+
+
+def _slots_to_keep(run: OwnRun, unit: Unit, own: tuple[int, ...]) -> list[int]:
+    """The slots of a run that a smaller unit keeps, ascending: those on leaves of its own, then the first ones."""
+    sizes, kept, wanted = sizes_of(run.unit.spec.group.members), set(own), sizes_of(unit.spec.group.members)
+    ranges = list(ranges_of(sizes))
+    slots = sorted(range(len(sizes)), key=lambda slot: (not kept.issuperset(run.leaves[ranges[slot]].tolist()), slot))
+    chosen = []
+    for slot in slots:
+        if sizes[slot] in wanted:
+            wanted.remove(sizes[slot])
+            chosen.append(slot)
+    return sorted(chosen)
 
 
 def find_room(

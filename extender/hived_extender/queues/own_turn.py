@@ -8,6 +8,7 @@ from hived_extender.queues.own_schedule import Placed
 from hived_extender.queues.policies import Policy
 from hived_extender.queues.reservation import Reservation, expected_end, reserve
 from hived_extender.queues.table import OwnRefusals, Table
+from hived_extender.queues.units import Unit
 
 KEEPS_ORDER = (Policy.HIVED, Policy.BLOCK)
 """Policies by which nobody goes past a unit that waits for its quota."""
@@ -60,6 +61,15 @@ class OwnTurn:
                 played.forget(table, entry)
             else:
                 table.settle(entry)
+
+    def shrink(self, unit: Unit, own: tuple[int, ...]) -> None:
+        """A unit has given cells back; where it runs here it keeps these leaves, or any of its own."""
+        table, run = self._table, self._table.own.runs.get(unit.key)
+        if run is not None:
+            table.own_use.give(run.unit)
+            table.own.shrink(unit, own)
+            table.own_use.take(unit)
+            table.freed_own(unit.vc)
 
     def over(self, entry: Entry, start_s: float, now: float) -> None:
         """A unit has really ended that started at `start_s`; it stays until its own schedule has played it."""

@@ -6,6 +6,7 @@ from hived_extender.queues import explaining
 from hived_extender.queues.reasons import Reason
 from hived_extender.queues.room import Lent
 from hived_extender.queues.table import Table
+from hived_extender.queues.units import Unit
 
 
 class Questions:
@@ -52,6 +53,11 @@ class Questions:
         if there are more, it may not. Cost O(units that run + units before it).
         """
         return explaining.after(self._table, key, ended, priority)
+
+    def running_unit(self, key: str) -> Unit | None:
+        """A unit with cells, as it counts; None for one that has none, or is unknown."""
+        entry = self._table.entries.get(key)
+        return None if entry is None or entry.run is None else entry.unit
 
     def may_borrow(self, key: str) -> bool:
         """May a unit that is known run on borrowed cells?"""

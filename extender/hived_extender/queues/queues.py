@@ -158,6 +158,17 @@ class Queues(Questions):
         if (entry := self._table.entries.get(key)) is not None:
             self._restarts.runs_on(entry, own)
 
+    def shrunk(self, unit: Unit, own: tuple[int, ...] = ()) -> None:
+        """A unit with cells has given some of them back, for good, and is this from now on.
+
+        It asks for what it asked before, for fewer pods. `own` are the virtual leaves that it still has in the live
+        cluster, in slot order; empty if they are not known, or borrowed.
+        """
+        entry = self._table.entries.get(unit.key)
+        if entry is not None and entry.run is not None and entry.unit != unit:
+            self._own.shrink(unit, own)
+            self._table.shrank(entry, unit)
+
     def leaving(self, key: str, winner: str, at_s: float = 0.0) -> None:
         """A unit was told then to leave for another one; turns note what they order themselves."""
         entry = self._table.entries.get(key)

@@ -248,6 +248,19 @@ class Table:
         self.reclaim_refusals.clear()
         self.settle(entry)
 
+    def shrank(self, entry: Entry, unit: Unit) -> None:
+        """A unit with cells has given some of them back, and is this from now on."""
+        self.take_out(entry)
+        self.drop(entry)
+        for use in (self.live, *(() if entry.is_leaving else (self.shares,))):
+            use.give(entry.unit)
+            use.take(unit)
+        entry.unit, entry.kind = unit, self.number(unit)
+        self._borrowers = None
+        self.settle(entry)
+        self.has_news()
+        self.freed()
+
     def leaves(self, entry: Entry, winner: str) -> None:
         """A unit is told to leave."""
         entry.is_leaving, entry.leaving_for, self._leaving = True, winner, None

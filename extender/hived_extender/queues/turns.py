@@ -39,6 +39,7 @@ from hived_extender.queues.recording import Records
 from hived_extender.queues.records import unit_key
 from hived_extender.queues.reservation import Learned
 from hived_extender.queues.room import Ask
+from hived_extender.queues.shrinking import Shrinking
 from hived_extender.queues.surroundings import Surroundings, groups_within
 from hived_extender.queues.tree_use import TreeUse
 from hived_extender.queues.units import Evict, Start, Stop, Unit
@@ -110,6 +111,7 @@ class Turns:
         self._names: dict[JobName, JobRef] = {}
         self._names_changed, self._looked = 0, (-1, 0)
         self.room = LiveRoom(service.runner, self._refs, shared.outside)
+        self._shrinking = Shrinking(service, self.book, self.queues, self.room, self.book.shrank)
         self._asked_all_s = shared.now()
 
     # Facts
@@ -157,6 +159,9 @@ class Turns:
         self.book.job_seen(job, unit, newest, now, problem, has_cells=has_cells, is_first=is_first)
         entry = self.book.entries.get(job.ref.key)  # none for a job that is over
         self._back.bar(job.ref)
+        self._shrinking.seen(job.ref.key)
+        if had_cells and seen.need is None and not seen.problem:
+            self._back.put(HoldDropped(job.ref.key))  # no pod of it needs cells any more
         if had_cells and entry is not None and entry.unit is not None and not entry.step.has_cells:
             self._back.called_back(entry)
         if is_new and unit is not None and entry is not None:
@@ -200,6 +205,7 @@ class Turns:
             ]
         for key in gated:
             self.book.pods_are_gated(key)
+        self._shrinking.look()
         if found is not None:
             self._surroundings.tell(found)
         self._back.see_off()

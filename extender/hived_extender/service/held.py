@@ -75,6 +75,28 @@ class Held:
             core.delete(self.stand_in)
             self.stand_in = None
 
+    def keep(self, core: Core, sizes: Sequence[int]) -> None:
+        """Hold slots of these sizes at most, and give the others back."""
+        if self.stand_in is None:
+            return
+        left, kept, rest = list(sizes), list[int](), list[int]()
+        own = self.sizes
+        for slot, size in enumerate(own):
+            if size in left:
+                left.remove(size)
+                kept.append(slot)
+            else:
+                rest.append(slot)
+        if not kept:
+            self.release(core)
+        elif rest:
+            self.stand_in = self.request([own[slot] for slot in kept])
+            name = f"{self.name}#gone"
+            spec = like(self.hold.spec, name, [own[slot] for slot in rest])
+            gone = PodRequest(f"{name}:0", self.hold.job.name, self.hold.job.namespace, spec)
+            core.split(self.name, [self.stand_in, gone], [kept, rest])
+            core.delete(gone)
+
     def decide(self, core: Core, asked: Asked, planned: Bind) -> bool:
         """Hold cells on the nodes of an answer, in the own virtual cells if the request names them."""
         if asked.own is None:

@@ -34,6 +34,7 @@ from hived_extender.service.stimuli import (
     Hold,
     HoldAsked,
     HoldDropped,
+    HoldShrunk,
     HoldsLookedAt,
     HoldState,
     JobsBarred,
@@ -88,6 +89,7 @@ class Holds:
             VictimsAsked: self.victims,
             GroupsEvicted: self.evict,
             HoldDropped: lambda one: self.drop(one.key),
+            HoldShrunk: lambda one: self.shrink(one.hold),
             HoldsLookedAt: lambda one: self.states(),
             JobsBarred: self.bar,
             JobsMade: self.made,
@@ -198,6 +200,27 @@ class Holds:
             if self._cache.core is not None:
                 held.release(self._cache.core)
             self._run_at(held.hold.job, None)
+
+    def shrink(self, hold: Hold) -> tuple[int, ...]:
+        """See `HoldShrunk`."""
+        core, held = self._core, self._jobs.by_key.get(hold.key)
+        if held is None:
+            return ()
+        held.hold = hold
+        wanted = sizes_of(hold.spec.group.members)
+        for size in self.placed_sizes(hold.job):
+            if size in wanted:
+                wanted.remove(size)
+        held.keep(core, wanted)
+        if held.is_lost or held.answer is None:
+            return ()
+        virtual = virtual_leaves(core.state, held.name) if held.stand_in is not None else ()
+        held.answer = HeldBind(held.place_of_all(core, self._jobs.placed(hold.job)), virtual=virtual)
+        return virtual
+
+    def placed_sizes(self, job: JobRef) -> list[int]:
+        """The leaf cells of each pod of a job that has some."""
+        return [len(one.place.info.leaf_cell_indices) for one in self._jobs.placed(job) if one.place.info is not None]
 
     def bar(self, change: JobsBarred) -> None:
         """Hold some jobs back, and others no longer."""

@@ -227,6 +227,15 @@ class HoldDropped(msgspec.Struct, frozen=True):
     key: str
 
 
+class HoldShrunk(msgspec.Struct, frozen=True):
+    """The job of a hold needs fewer pods, for good: slots that none of them will take are held no longer.
+
+    Answer: the virtual leaves of the slots that are still held, in slot order; none if borrowed.
+    """
+
+    hold: Hold
+
+
 class HoldsLookedAt(msgspec.Struct, frozen=True):
     """How far have the pods of held jobs come? Answer: dict of HoldState by key."""
 
@@ -347,6 +356,7 @@ Stimulus = (
     | VictimsAsked
     | GroupsEvicted
     | HoldDropped
+    | HoldShrunk
     | HoldsLookedAt
     | JobsBarred
     | JobsMade

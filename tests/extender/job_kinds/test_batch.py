@@ -23,7 +23,12 @@ def job(status: dict[str, Any] | None = None, **spec: Any) -> Any:
         ({"parallelism": 4, "completions": 2}, {}, 2),
         ({"parallelism": 4, "completions": 10}, {"succeeded": 8}, 2),
         ({"parallelism": 4, "completions": 4}, {"succeeded": 4}, 1),
-        ({"parallelism": 4}, {"succeeded": 1}, 4),
+        ({"parallelism": 4}, {"failed": 1, "active": 3}, 4),
+        ({"parallelism": 4}, {"succeeded": 1, "active": 3}, 3),
+        ({"parallelism": 4}, {"succeeded": 4}, 1),
+        ({"parallelism": 4, "completions": 4}, {"failedIndexes": "0,2-3"}, 1),
+        ({"parallelism": 4, "completions": 6}, {"succeeded": 2, "failedIndexes": "1"}, 3),
+        ({"parallelism": 4, "completions": 4}, {"failedIndexes": "x-"}, 4),
     ],
 )
 def test_it_has_as_many_pods_at_a_time_as_are_left(spec: Any, status: Any, count: int) -> None:

@@ -13,6 +13,13 @@ def test_each_replica_type_is_a_role() -> None:
     assert [(role.name, role.count) for role in kinds.read(job_object(*ELASTIC)).roles] == [("worker", 4)]
 
 
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_replicas_that_have_succeeded_need_no_cells_again(is_nested: bool) -> None:
+    status = {"replicaStatuses": {"worker": {"active": 1, "succeeded": 3}}}
+    job = kinds.read(job_object(*ELASTIC, {"phase": "Running", **({"status": status} if is_nested else status)}))
+    assert [role.count for role in job.roles] == [1]
+
+
 @pytest.mark.parametrize(
     ("status", "state"),
     [

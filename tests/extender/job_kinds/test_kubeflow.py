@@ -22,6 +22,11 @@ def test_each_replica_type_is_a_role(document: Any, roles: list[tuple[str, int]]
     assert [(role.name, role.count) for role in kinds.read(job_object(*document)).roles] == roles
 
 
+def test_replicas_that_have_succeeded_need_no_cells_again() -> None:
+    status = {"replicaStatuses": {"Worker": {"active": 1, "succeeded": 2}}}
+    assert [role.count for role in kinds.read(job_object(*PYTORCH, status)).roles] == [1, 1]
+
+
 def test_the_run_policy_says_queue_class_and_limit() -> None:
     job = kinds.read(job_object(*PYTORCH))
     assert (job.queue, job.priority_class, job.limit_s, job.min_count) == ("research", "urgent", None, None)

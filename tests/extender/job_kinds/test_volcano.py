@@ -20,6 +20,11 @@ def test_each_task_is_a_role() -> None:
     assert (job.min_count, job.queue, job.scheduler, job.priority_class) == (5, "default", "hived", "urgent")
 
 
+def test_pods_of_a_task_that_have_succeeded_need_no_cells_again() -> None:
+    status = {"taskStatusCount": {"worker": {"phase": {"Succeeded": 2, "Running": 1}}}}
+    assert [role.count for role in kinds.read(job_object(*VOLCANO, status)).roles] == [2, 1]
+
+
 def test_a_job_that_names_no_scheduler_is_for_volcanos() -> None:
     assert kinds.read(job_object("batch.volcano.sh/v1alpha1", "Job", {})).scheduler == "volcano"
 

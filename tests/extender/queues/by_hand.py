@@ -1,5 +1,6 @@
 """The turns of queues on a service whose every step the test takes itself: no thread, no clock, nothing in between."""
 
+import dataclasses
 from typing import cast
 
 from msgspec.structs import replace
@@ -73,6 +74,15 @@ class QueuesByHand:
         """A job ends."""
         self._set(name, JobState.SUCCEEDED)
 
+    def scale(self, name: str, pods: int) -> None:
+        """The job needs so many pods from now on."""
+        seen = self.jobs[name]
+        assert seen.need is not None
+        spec = seen.need.spec
+        group = GroupSpec(spec.group.name, (MemberSpec(pods, GPUS),))
+        need = replace(seen.need, spec=dataclasses.replace(spec, group=group))
+        self.jobs[name], self.news[name] = replace(seen, need=need), None
+
     def suspend(self, name: str) -> None:
         """The owner of a job holds it back; its pods are gone."""
         self.delete_pods(name)
@@ -87,6 +97,11 @@ class QueuesByHand:
         """The service hears that the pods of a job are gone."""
         for pod in self.pods.pop(name, []):
             self.cluster.drop(pod)
+
+    def end_pod(self, name: str) -> None:
+        """A pod has ended, and is not made anew."""
+        self.cluster.drop(name)
+        self.pods[name.rpartition("-")[0]].remove(name)
 
     # The desk
 

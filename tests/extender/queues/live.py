@@ -10,11 +10,13 @@ import numpy as np
 from hived.copying import copy_state
 from hived.decisions import Bind, Preempt, Wait
 from hived.errors import UserError
-from hived.events import NodeHealthChanged, PodAllocated, PodDeleted, ScheduleRequested
+from hived.events import GroupSplit, NodeHealthChanged, PodAllocated, PodDeleted, ScheduleRequested
 from hived.scheduler import handle, idle_state
 from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, PodSpec
 from hived.state import State
 from hived_extender.queues.room import Ask, Claimed, NoCells, Pending, Victims
+from hived_extender.queues.units import Unit
+from hived_extender.service.stand_ins import like, sizes_of
 
 
 def stand_in(ask: Ask) -> PodRequest:
@@ -61,6 +63,16 @@ class Live:
         handle(self.state, PodDeleted(self.pods.pop(key)))
         if key in self.others:
             self.others.remove(key)
+
+    def shrink(self, unit: Unit, kept: Sequence[int]) -> None:
+        """All pods of a job end but those in these slots, ascending, which are all that it needs from now on."""
+        group, key, before = self.state.groups[unit.key], unit.key, self.pods[unit.key]
+        sizes = sizes_of(group.members)
+        rest = [slot for slot in range(len(sizes)) if slot not in kept]
+        self.pods[key] = PodRequest(key, key, "", like(before.spec, key, [sizes[slot] for slot in kept]))
+        gone = PodRequest(f"{key}#", key, "", like(before.spec, f"{key}#", [sizes[slot] for slot in rest]))
+        handle(self.state, GroupSplit(key, (self.pods[key], gone), (tuple(kept), tuple(rest))))
+        handle(self.state, PodDeleted(gone))
 
     def set_health(self, node: str, is_healthy: bool) -> None:
         handle(self.state, NodeHealthChanged(node, is_healthy))

@@ -1,0 +1,146 @@
+"""A job that needs less than it started with gives the rest back at once: the next one of its queue starts."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hived_extender.client.inspection import Inspector
+from hived_lab.embedded.lifetimes import EXIT_CODE, RUN_SECONDS
+from tests.cases.played import FOR_EVER, GPU, PATHS, PREFIX, Played, played_on
+from tests.expecting import expect_soon
+
+CONFIG = """
+rules: 2
+queues: {enabled: true}
+physicalCluster:
+  skuTypes:
+    GPU: {gpu: 1, cpu: 8, memory: 32Gi}
+  cellTypes:
+    NODE: {childCellType: GPU, childCellNumber: 4, isNodeLevel: true}
+  physicalCells:
+  - {cellType: NODE, cellAddress: n1}
+virtualClusters:
+  default:
+    namespaces: [default]
+    virtualCells: [{cellType: NODE, cellNumber: 1}]
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Played]:
+    with played_on(tmp_path, CONFIG, has_webhook=True) as played:
+        yield played
+
+
+def template(gpus: int = 1, **labels: str) -> dict[str, Any]:
+    container = {"name": "main", "image": "x", "resources": {"limits": {GPU: gpus}}}
+    metadata = {"annotations": {RUN_SECONDS: FOR_EVER}, "labels": labels}
+    return {"metadata": metadata, "spec": {"restartPolicy": "Never", "containers": [container]}}
+
+
+def job(name: str, pods: int, *, gpus: int = 1, completions: int | None = None) -> dict[str, Any]:
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {
+            "suspend": True,
+            "parallelism": pods,
+            "completions": pods if completions is None else completions,
+            "template": template(gpus),
+        },
+    }
+
+
+def pods_of(played: Played, job: str) -> list[str]:
+    return sorted(name for name in played.running_pods() if name.startswith(f"{job}-"))
+
+
+def count_is(played: Played, job: str, count: int) -> Callable[[], bool]:
+    return lambda: len(pods_of(played, job)) == count
+
+
+def succeed(played: Played, *pods: str) -> None:
+    for pod in pods:
+        notes = {EXIT_CODE: "0", RUN_SECONDS: "0"}
+        played.kube.patch(f"{PATHS['Pod'].format('default')}/{pod}", {"metadata": {"annotations": notes}})
+
+
+def change(played: Played, name: str, **spec: Any) -> None:
+    played.kube.patch(f"{PATHS['Job'].format('default')}/{name}", {"spec": spec})
+
+
+def run_big_and_ask_small(played: Played, big: dict[str, Any]) -> None:
+    """A job on all four GPUs, and one that waits for two."""
+    played.create(big)
+    expect_soon(count_is(played, "big", 4))
+    played.create(job("small", 2))
+    expect_soon(lambda: reason(played, "small") != "")
+
+
+def scale_down(played: Played) -> None:
+    """The job runs two pods from now on, and its surplus pods go."""
+    change(played, "big", parallelism=2)
+    for pod in pods_of(played, "big")[2:]:
+        played.delete(pod)
+
+
+def reason(played: Played, name: str) -> str:
+    found = Inspector(played.running.extender.url).queued_job(name)
+    return "" if found is None else found.reason
+
+
+def test_cells_of_succeeded_pods_are_the_next_jobs(cluster: Played) -> None:
+    run_big_and_ask_small(cluster, job("big", 4))
+    succeed(cluster, *pods_of(cluster, "big")[:2])
+    expect_soon(count_is(cluster, "small", 2))
+    assert len(pods_of(cluster, "big")) == 2
+
+
+def test_cells_of_a_job_that_is_scaled_down_are_the_next_jobs(cluster: Played) -> None:
+    run_big_and_ask_small(cluster, job("big", 4, completions=10))
+    scale_down(cluster)
+    expect_soon(count_is(cluster, "small", 2))
+    assert len(pods_of(cluster, "big")) == 2
+
+
+def test_a_job_that_is_scaled_up_again_waits_for_its_turn(cluster: Played) -> None:
+    run_big_and_ask_small(cluster, job("big", 4, completions=10))
+    scale_down(cluster)
+    expect_soon(count_is(cluster, "small", 2))
+    change(cluster, "big", parallelism=4)
+    expect_soon(count_is(cluster, "big", 0))
+    assert len(pods_of(cluster, "small")) == 2
+
+
+def test_a_gang_of_plain_pods_whose_members_ended_gives_back(cluster: Played) -> None:
+    for number in range(4):
+        cluster.create(member(f"big-{number}", 4))
+    expect_soon(count_is(cluster, "big", 4))
+    cluster.create(job("small", 2))
+    expect_soon(lambda: reason(cluster, "small") != "")
+    succeed(cluster, "big-0")
+    cluster.delete("big-3")
+    expect_soon(count_is(cluster, "small", 2))
+    assert pods_of(cluster, "big") == ["big-1", "big-2"]
+
+
+def member(name: str, count: int) -> dict[str, Any]:
+    """A plain pod of a gang, in the words of the coscheduling plugin."""
+    made = template()
+    labels = {
+        "pod-group.scheduling.sigs.k8s.io/name": "big",
+        "pod-group.scheduling.sigs.k8s.io/min-available": str(count),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "annotations": {**made["metadata"]["annotations"], f"{PREFIX}priority": "1"},
+            "labels": labels,
+        },
+        "spec": {"schedulerName": "hived", **made["spec"]},
+    }
