@@ -111,7 +111,17 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
 # The service with its folders, lowest layer first, by the same rule: values and tables, what is kept of the cluster,
 # what is decided, and the machine.
 SERVICE_LAYERS: tuple[tuple[str, ...], ...] = (
-    ("core", "notices", "pods", "decision_log", "devices.layout", "devices.table", "gangs.letting_in", "gangs.names"),
+    (
+        "apart",
+        "core",
+        "notices",
+        "pods",
+        "decision_log",
+        "devices.layout",
+        "devices.table",
+        "gangs.letting_in",
+        "gangs.names",
+    ),
     ("sentences",),
     ("offers", "certificates", "reclaiming", "state_inputs", "devices.dra", "devices.reading", "devices.shortage"),
     ("claims", "jobs", "stand_ins"),
@@ -144,7 +154,7 @@ SERVICE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("verbs",),
     ("machine",),
     ("runner",),
-    ("intake", "reader"),
+    ("intake", "questions", "reader"),
     ("service",),
     ("leadership",),
 )

@@ -4,6 +4,7 @@ from tests.attacks import (
     body_floods,
     fuzzed_annotations,
     fuzzed_requests,
+    question_floods,
     slow_connections,
     strangers,
     tenants,
@@ -19,6 +20,7 @@ ATTACKS = (
     Attack("bombs", "2,000 pods with YAML that takes long to read, and one that changes in a loop", yaml_bombs.run),
     Attack("slow", "600 slow connections, in the clear, over TLS, and with few files", slow_connections.run),
     Attack("floods", "large bodies of reviews, filter calls and plans", body_floods.run),
+    Attack("questions", "16 viewers who ask all the time about a gang of 512", question_floods.run),
     Attack("strangers", "calls without rights, to all paths with all methods", strangers.run),
     Attack("tenants", "tenants on a real API server, who go for the cells of others", tenants.run),
 )

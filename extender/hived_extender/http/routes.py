@@ -169,7 +169,10 @@ def what_if(backend: Backend, question: Question) -> Answer:
 
     Anybody may write any namespace into a manifest, so jobs are named for those alone who may see them.
     """
-    found, mask = backend.service.what_if(decode_args(question.body, WhatIfArgs).pods), backend.mask(question)
+    caller = question.caller.name if question.caller is not None else ""
+    with backend.service.questions.place(caller):
+        found = backend.service.what_if(decode_args(question.body, WhatIfArgs).pods)
+    mask = backend.mask(question)
     return Answer(encode(WhatIfResult([mask.forecast(one, time.time()) for one in found])))
 
 
@@ -216,7 +219,7 @@ ROUTES = (
     Route("GET", paths.RULES_PATH, rules, RulesInForce, errors=(503,)),
     Route("GET", paths.RECORD_PATH, record, errors=(400, 404, 413, 503)),
     Route("GET", paths.HISTORY_PATH, history, History, errors=(400, 404)),
-    Route("POST", paths.WHAT_IF_PATH, what_if, WhatIfResult, WhatIfArgs, (400, 500, 503)),
+    Route("POST", paths.WHAT_IF_PATH, what_if, WhatIfResult, WhatIfArgs, (400, 429, 500, 503)),
     Route("GET", paths.JOBS_PATH, insight_routes.jobs, Jobs, errors=(400, 503), query=insight_routes.JOB_KEYS),
     Route("GET", f"{paths.WHY_PATH}{{name}}", insight_routes.why, Why, errors=(404, 503)),
     Route("POST", paths.IF_PATH, insight_routes.try_changes, IfResult, IfArgs, (400, 404, 500, 503)),

@@ -14,7 +14,6 @@ from hived.emptied import Emptied
 from hived.errors import HivedError, UserError
 from hived.topology import Topology
 from hived_extender.api.waiting import CauseName, Certificate, FreeCells, IfResult, NodeView, When, Why
-from hived_extender.insight.apart import ApartError
 from hived_extender.insight.changes import Change, words
 from hived_extender.insight.forecaster import Forecaster
 from hived_extender.insight.free_cells import free_cells
@@ -25,6 +24,7 @@ from hived_extender.insight.preempted import PreemptedJobs
 from hived_extender.insight.sharing import SharedAnswers
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry, take
 from hived_extender.insight.unblocks import unblocks_of
+from hived_extender.service.apart import ApartError
 from hived_extender.service.service import Service
 
 FRESH_S = 2.0

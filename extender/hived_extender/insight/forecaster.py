@@ -14,7 +14,6 @@ from msgspec.msgpack import Decoder, encode
 
 from hived.errors import HivedError
 from hived_extender.api.waiting import When
-from hived_extender.insight.apart import compute_apart
 from hived_extender.insight.durations import Curves
 from hived_extender.insight.forecast import PLAYS_OF_ALL, ages, forecast_all, forecast_of, forecasts_from, play
 from hived_extender.insight.past import Past, Raw
@@ -22,6 +21,7 @@ from hived_extender.insight.preempted import PreemptedJobs
 from hived_extender.insight.scene import scene_of
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry, take
 from hived_extender.insight.store import Store
+from hived_extender.service.apart import compute_apart
 from hived_extender.service.service import Service
 
 log = logging.getLogger(__name__)

@@ -44,6 +44,7 @@ from hived_extender.service.machine import Machine
 from hived_extender.service.notices import Pace
 from hived_extender.service.pods import PodState, UnknownPodError
 from hived_extender.service.preemptions import PreemptionPolicy
+from hived_extender.service.questions import Questions
 from hived_extender.service.reader import Reader
 from hived_extender.service.runner import Runner, Writes
 from hived_extender.service.stimuli import (
@@ -135,6 +136,7 @@ class Service(Intake):
         self._writer = Writer(kube, self.metrics, prover, self._secret, setup.get("statuses"))
         super().__init__(machine, run(machine, self._writer), Texts(prover, self._read_late))
         self.reader = Reader(self._open_core)
+        self.questions = Questions(machine, self.runner)
         self.metrics.observe(self._gauges)
         self.runner.start()
 
@@ -250,14 +252,14 @@ class Service(Intake):
         return self.machine.interpreter.serves(scheduler_name)
 
     def what_if(self, pods: Sequence[Pod]) -> list[PodOutcome]:
-        """The outcomes of these pods if they were created now; nothing changes. Cost O(cells) for each gang.
+        """The outcomes of these pods if they were created now; nothing changes. Cost O(cells) for each gang, apart.
 
-        UserError if there are too many.
+        To be asked in a `questions.place`. UserError if there are too many.
         """
         check_count(pods)
+        self.check_leads()
         readings = [(pod, self._texts.read(pod.metadata, payer=WHAT_IF)) for pod in pods]
-        found: list[PodOutcome] = self._ask(WhatIfAsked(tuple(readings)))
-        return found
+        return self.questions.ask(WhatIfAsked(tuple(readings)))
 
     def lost_devices(self) -> list[LostDevices]:
         """The devices of configured nodes that cannot be had, by node and leaf cell type, and why."""

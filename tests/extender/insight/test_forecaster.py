@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager
 import pytest
 
 from hived_extender.insight import forecaster as module
-from hived_extender.insight.apart import compute_apart
 from hived_extender.insight.durations import Ended
 from hived_extender.insight.forecaster import Forecaster
 from hived_extender.insight.snapshot import take
+from hived_extender.service.apart import compute_apart
 from hived_extender.service.preemptions import PreemptionPolicy
 from tests.extender.service.small_cluster import SmallCluster, spec_text
 

@@ -8,6 +8,7 @@ from hived import scheduler
 from hived_config.loader import load_text
 from hived_extender.api.what_if import Victim, WhatIfArgs
 from hived_extender.pods.wire import decode_args, encode
+from hived_extender.service import questions
 from tests.extender.service.gangs.test_parts import CONFIG as PARTS
 from tests.extender.service.gangs.test_parts import LEAF_TYPE
 from tests.extender.service.small_cluster import spec_text
@@ -141,7 +142,8 @@ def test_a_gang_of_two_kinds_that_fits_in_part_leaves_its_cells_to_others() -> N
 
 def test_what_many_pods_cost_grows_with_their_number_alone() -> None:
     small = SmallGangCluster()
-    with patch.object(scheduler, "_plan_one", wraps=scheduler._plan_one) as plan_one:
+    here = patch.object(questions, "compute_apart", lambda compute, lock, longest_s: compute())
+    with here, patch.object(scheduler, "_plan_one", wraps=scheduler._plan_one) as plan_one:
         found = outcomes(small, *(manifest(f"p-{number}", 1) for number in range(60)))
     assert Counter(one[0] for one in found) == {"bind": 8, "wait": 52}
     assert plan_one.call_count == 60

@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 
 import pytest
 
-from hived_extender.insight.apart import ApartError, compute_apart
+from hived_extender.service.apart import ApartError, compute_apart
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="copies of processes are made on Linux alone")
 

@@ -9,6 +9,7 @@ logs nor reads files. Where it does not end in time it is killed, and there is n
 """
 
 import gc
+import logging
 import math
 import os
 import select
@@ -91,6 +92,7 @@ def _read(file: int, until: float) -> bytes | None:
 def _be_apart(compute: Callable[[], bytes], file: int) -> NoReturn:
     """The life of the copy. Connections are closed first: they would stay open for as long as it lives."""
     try:
+        logging.disable()  # the queue of the log belongs to threads that are not here
         gc.disable()  # it would touch all memory, which would then be copied
         os.closerange(FIRST_FILE, file)
         os.closerange(file + 1, os.sysconf("SC_OPEN_MAX"))
