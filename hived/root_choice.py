@@ -2,6 +2,9 @@
 
 Any free cells of the right levels may be taken, as long as no level is split more often than VC safety leaves it spare
 (rule 4.3). Splits are made on the free lists on the way; the caller undoes them.
+
+A quick choice comes first: larger wishes first, each on the best cell that will do. Where it has no place for one, the
+search is complete: depth first, with a matching of all wishes that are left before each step.
 """
 
 import numpy as np
@@ -9,14 +12,18 @@ import numpy as np
 from hived.free_lists import take_free_cell
 from hived.jit import kernel
 from hived.journal import undo_writes
+from hived.matching import match_first
 from hived.root_wishes import Roots, are_enough, count_free, first_of_chain, is_candidate, least_wanted
 from hived.state import Cells
-from hived.topology import NO_CELL, IntArray, TopologyArrays
+from hived.topology import NO_CELL, IntArray, LongArray, TopologyArrays
 from hived.tree import first_below
-from hived.wish_matching import assign
-from hived.wishes import Suggestion, Wishes
+from hived.wish_matching import assign, fit_matrix
+from hived.wishes import Suggestion, Wishes, is_whole
 
 _MOST_AREAS = 16  # cells of a level that are tried as the place for a whole group
+_MOST_STEPS = 400  # cells that are tried in one complete search, fewer with many cells
+_STEPS_TIMES_FITS = 1 << 21
+_MOST_FITS = 1 << 18  # wishes times cells; with more, there is no complete search
 _UNKNOWN = -1
 _USED_BITS = 20
 
@@ -112,11 +119,170 @@ def _place_in(t: TopologyArrays, s: Cells, w: Wishes, roots: Roots, area: int, s
             end += 1
         filled = _place_level(t, s, w, roots, filled, end, area, suggestion)
         if filled < end:
-            undo_writes(s, mark)
-            for level in range(len(spare)):
-                roots.spare[level], roots.good_spare[level] = spare[level], good_spare[level]
+            _take_back(s, roots, mark, spare, good_spare)
+            return len(roots.wish) > 1 and _search_in(t, s, w, roots, area, suggestion)
+    return True
+
+
+@kernel
+def _take_back(s: Cells, roots: Roots, mark: int, spare: LongArray, good_spare: LongArray) -> None:
+    """Undo what was taken since a mark."""
+    undo_writes(s, mark)
+    for level in range(len(spare)):
+        roots.spare[level], roots.good_spare[level] = spare[level], good_spare[level]
+
+
+@kernel
+def _search_in(t: TopologyArrays, s: Cells, w: Wishes, roots: Roots, area: int, suggestion: Suggestion) -> bool:
+    """Place all wishes below one cell, or anywhere, if that can be; a failure changes nothing.
+
+    Complete up to a number of steps. Cost O(wishes x cells x leaves of a cell), if there are too few cells for all; up
+    to _MOST_STEPS matchings otherwise.
+    """
+    count = len(roots.wish)
+    cells, ends = _all_candidates(t, s, roots, area, suggestion)
+    if count * len(cells) > _MOST_FITS:
+        return False
+    fits = np.zeros((count, len(cells)), np.int32)
+    first = 0
+    while first < count:
+        end = first
+        while end < count and roots.chain_level[end] == roots.chain_level[first]:
+            end += 1
+        start = 0 if first == 0 else ends[first - 1]
+        if ends[first] - start < end - first:
+            return False
+        own = cells[start : ends[first]]
+        own_fits = fit_matrix(t, s, w, roots.wish[first:end], own, suggestion)
+        for row in range(end - first):
+            for column in range(len(own)):
+                fits[first + row, start + column] = own_fits[row, column]
+        first = end
+    if not _could_place(t, s, roots, cells, fits, 0, suggestion):
+        return False
+    left = max(count + 4, min(_MOST_STEPS, _STEPS_TIMES_FITS // (count * len(cells))))
+    marks, tried = np.empty(count, np.int64), np.full(count, -1, np.int64)
+    spares = np.empty((count, len(roots.spare)), np.int64)
+    good_spares = np.empty((count, len(roots.spare)), np.int64)
+    number = 0
+    while number < count:
+        marks[number] = s.journal_control[1]
+        for level in range(len(roots.spare)):
+            spares[number, level], good_spares[number, level] = roots.spare[level], roots.good_spare[level]
+        place, is_placed = tried[number] + 1, False
+        while place < len(cells) and not is_placed and left > 0:
+            if fits[number, place] == 1 and not _is_like_earlier(t, s, cells, fits, number, place, suggestion):
+                left -= 1
+                if _try(t, s, w, roots, number, cells[place], suggestion):
+                    is_placed = _could_place(t, s, roots, cells, fits, number + 1, suggestion)
+                    if not is_placed:
+                        _take_back(s, roots, marks[number], spares[number], good_spares[number])
+            place += 1
+        if is_placed:
+            tried[number] = place - 1
+            number += 1
+        else:
+            tried[number] = -1
+            number -= 1
+            if number >= 0:
+                _take_back(s, roots, marks[number], spares[number], good_spares[number])
+            if number < 0 or left <= 0:
+                break
+    if number == count:
+        return True
+    if number >= 0:
+        _take_back(s, roots, marks[0], spares[0], good_spares[0])
+    return False
+
+
+@kernel
+def _all_candidates(
+    t: TopologyArrays, s: Cells, roots: Roots, area: int, suggestion: Suggestion
+) -> tuple[IntArray, IntArray]:
+    """The free cells of each wished level that may hold a wish, by level; for each wish, where cells of its level end.
+
+    Of one level, cells with fewest splits above them come first, then those in listed cells of which least is lent.
+    """
+    count, total, first = len(roots.wish), 0, 0
+    ends = np.empty(count, np.int32)
+    for i in range(count):
+        if i == 0 or roots.chain_level[i] != roots.chain_level[i - 1]:
+            total += int(t.level_size[roots.chain_level[i]])
+    cells, filled = np.empty(total, np.int32), 0
+    chain = t.chain_of_level[roots.chain_level[0]]
+    top = t.level_offset[chain] + t.top_level[chain]
+    while first < count:
+        level, end, start = roots.chain_level[first], first, filled
+        while end < count and roots.chain_level[end] == level:
+            end += 1
+        least = least_wanted(roots, first, end)
+        found, costs = np.empty(t.level_size[level], np.int32), np.empty(t.level_size[level], np.int64)
+        for above in range(level, top + 1):
+            if above > level and roots.spare[above] == 0:
+                break
+            for position in range(s.free_count[above]):
+                listed = s.free_list[t.level_base[above] + position]
+                below, span = first_below(t, listed, t.level[listed] - above + level)
+                for cell in range(below, below + span):
+                    if _is_below(t, cell, area) and is_candidate(t, s, cell, least, False, suggestion):
+                        lent = int(s.opportunistic_used[listed])
+                        cost = _cost(t, s, cell) if above == level else (lent << (2 * _USED_BITS))
+                        costs[filled - start] = (np.int64(above - level) << 59) + cost
+                        found[filled - start] = cell
+                        filled += 1
+        for i, place in enumerate(np.argsort(costs[: filled - start], kind="mergesort")):
+            cells[start + i] = found[place]
+        for i in range(first, end):
+            ends[i] = filled
+        first = end
+    return cells[:filled], ends
+
+
+@kernel
+def _could_place(
+    t: TopologyArrays, s: Cells, roots: Roots, cells: IntArray, fits: IntArray, first: int, suggestion: Suggestion
+) -> bool:
+    """Has each wish from `first` on a cell of its own among those that are free still, but for splits?"""
+    left = fits[first:].copy()
+    for place in range(len(cells)):
+        if not _is_free(t, s, roots, cells[place], suggestion):
+            for row in range(len(left)):
+                left[row, place] = 0
+    return bool(match_first(left, np.empty(len(left), np.int32)))
+
+
+@kernel
+def _is_free(t: TopologyArrays, s: Cells, roots: Roots, cell: int, suggestion: Suggestion) -> bool:
+    """Might a cell be had: is it listed, or below a listed cell that may be split down to it?"""
+    listed = cell
+    while s.free_position[listed] == NO_CELL:
+        listed = t.parent[listed]
+        if listed == NO_CELL or roots.spare[t.chain_level[listed]] == 0:
+            return False
+        if suggestion.is_sound and s.bad[listed] == 0 and roots.good_spare[t.chain_level[listed]] == 0:
             return False
     return True
+
+
+@kernel
+def _is_like_earlier(
+    t: TopologyArrays, s: Cells, cells: IntArray, fits: IntArray, number: int, place: int, suggestion: Suggestion
+) -> bool:
+    """Was a cell in vain for this wish that can change places with this one: beside it, whole and free?"""
+    cell = cells[place]
+    if t.node[cell] == NO_CELL or not is_whole(s, cell, suggestion):
+        return False
+    for earlier in range(place):
+        other = cells[earlier]
+        if (
+            fits[number, earlier] == 1
+            and t.parent[other] == t.parent[cell]
+            and is_whole(s, other, suggestion)
+            and (s.free_position[other] == NO_CELL) == (s.free_position[cell] == NO_CELL)
+            and s.split[other] == s.split[cell]
+        ):
+            return True
+    return False
 
 
 @kernel

@@ -13,7 +13,7 @@ from hived.wishes import Suggestion, Wishes, is_usable
 
 
 class Roots(NamedTuple):
-    """The preassigned wishes of a group, higher levels first.
+    """The preassigned wishes of a group, higher levels first, and of one level those that want most leaves.
 
     wish : number of the wish
     chain_level : its level
@@ -35,21 +35,20 @@ class Roots(NamedTuple):
 def order_roots(t: TopologyArrays, s: Cells, w: Wishes, wishes: IntArray, virtual: IntArray) -> Roots:
     """The preassigned wishes of some virtual leaves. Cost O(leaves + VCs x levels)."""
     count = len(wishes)
-    keys = np.empty(count, np.int64)
+    wanted = np.zeros(count, np.int32)
     for i in range(count):
-        keys[i] = -int(t.level[w.cell[wishes[i]]])
-    order = np.empty(count, np.int32)
-    for i, place in enumerate(np.argsort(keys, kind="mergesort")):
-        order[i] = wishes[place]
-    chain_levels, leaves = np.empty(count, np.int32), np.zeros(count, np.int32)
-    for i in range(count):
-        chain_levels[i] = t.chain_level[w.cell[order[i]]]
-        s.mark[w.cell[order[i]]] = i + 1
+        s.mark[w.cell[wishes[i]]] = i + 1
     for leaf in virtual:
         if s.mark[t.root[leaf]] > 0:
-            leaves[s.mark[t.root[leaf]] - 1] += 1
-    for wish in order:
-        s.mark[w.cell[wish]] = 0
+            wanted[s.mark[t.root[leaf]] - 1] += 1
+    keys = np.empty(count, np.int64)
+    for i in range(count):
+        s.mark[w.cell[wishes[i]]] = 0
+        keys[i] = -(np.int64(t.level[w.cell[wishes[i]]]) << 32) - wanted[i]
+    order, chain_levels, leaves = np.empty(count, np.int32), np.empty(count, np.int32), np.empty(count, np.int32)
+    for i, place in enumerate(np.argsort(keys, kind="mergesort")):
+        order[i], leaves[i] = wishes[place], wanted[place]
+        chain_levels[i] = t.chain_level[w.cell[order[i]]]
     promised = np.zeros(len(t.child_count), np.int32)
     for level in range(len(promised)):
         promised[level] = t.most_roots[level] > 0

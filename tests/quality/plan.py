@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from traceback import format_exc
 
 from hived.specs import Rules
+from tests.quality.dozen import DOZEN_KINDS, DOZEN_LOADS, evictions
 from tests.quality.exact_measures import NEEDLESS_LOADS, WAIT_LOADS, Figures, false_waits, needless
 from tests.quality.jobs import PHILLY
 from tests.quality.large_measures import DEFAULT, MIXED, SPARING, TOPOLOGY, WITHIN, crowd, guarantee, trace_crowd
@@ -15,6 +16,7 @@ from tests.quality.small import KINDS, PINNED
 TABLES = ("guarantee", "needless", "locality", "fragmentation", "completeness", "saturation")
 MEASURES: dict[str, Callable[..., Figures]] = {
     "guarantee": guarantee, "crowd": crowd, "philly": philly, "needless": needless, "false_waits": false_waits,
+    "evictions": evictions,
     "trace": trace, "trace_crowd": trace_crowd, "private_delays": private_delays,
 }  # fmt: skip
 SATURATED_DAYS = 3.5  # arrivals of Philly pressed into these are a load of 1.1
@@ -81,6 +83,9 @@ def _units(rules: Rules, quick: bool) -> Iterator[Unit]:
         for name in NEEDLESS_LOADS:
             for spares in (False, True) if rules is Rules.BETTER else (False,):
                 yield unit("needless", "needless", kind, name, spares, 0, 40 if quick else 8000)
+    for kind in DOZEN_KINDS:
+        for name in DOZEN_LOADS:
+            yield unit("evictions", "needless", kind, name, 0, 100 if quick else 12_500)
     for cells in "R" if quick else "NRP":
         for load in (0.9,) if quick else (0.3, 0.5, 0.7, 0.9, 1.1):
             for share in (0.2, 0.5):
