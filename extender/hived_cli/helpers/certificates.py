@@ -9,7 +9,18 @@ from msgspec.structs import replace
 
 from hived_cli.helpers.forms import cut, paragraph, terminal_width
 from hived_cli.helpers.tables import table
-from hived_cli.helpers.waits import GONE, SOON, UNKNOWN, age, is_in_no_queue, listed, long_when, priority, state
+from hived_cli.helpers.waits import (
+    GONE,
+    SOON,
+    UNKNOWN,
+    age,
+    is_in_no_queue,
+    listed,
+    long_when,
+    priority,
+    state,
+    troubles,
+)
 from hived_config.reader import printable
 from hived_extender.api.queues import QueuedJob
 from hived_extender.api.waiting import (
@@ -80,7 +91,7 @@ def _head(job: Job, now: datetime) -> list[str]:
     facts = [job.asks, f"{job.vc}, {_priority(job)}" if job.vc else _priority(job), job.user and f"of {job.user}"]
     since = f"since {as_minute(job.since)} ({age(job.since, now)})" if job.since and job.state != GONE else ""
     said = "   ".join(printable(each) for each in (*facts, since) if each)
-    title = f"{click.style(printable(job.name), bold=True)}   {state(job)}"
+    title = f"{click.style(printable(job.name), bold=True)}   {state(job)}{troubles(job, now)}"
     line, width = f"{title}   {said}", terminal_width()
     return [line] if width is None or len(click.unstyle(line)) <= width else [title, *paragraph(said)]
 

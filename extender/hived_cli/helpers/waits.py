@@ -22,6 +22,9 @@ GONE = "Preempted"
 SOON = ("now", "certain")
 """Kinds of starts that no change has to help."""
 
+NAMED_NODES = 3
+"""Nodes of a running job that cannot be used and are named."""
+
 PENDING = "..."
 """In place of a start that is being worked out."""
 
@@ -34,9 +37,20 @@ def state(job: Job) -> str:
 
 
 def reason(job: Job) -> str:
-    """Why a job waits, without what it asks for, which stands in a column of its own."""
+    """Why a job waits, without what it asks for, which stands in a column of its own; the troubles of one that runs."""
     said = printable(job.sentence.removeprefix(f"needs {job.asks}; ")) or job.cause
     return f"{place(job)}: {said}" if job.place else said
+
+
+def troubles(job: Job, now: datetime) -> str:
+    """The troubles of a job that runs, after its state: `, node n1 NotReady for 24s, opportunistic since version 7`."""
+    nodes = [
+        f", node {printable(one.node)} {printable(one.reason)}" + (f" for {age(one.since, now)}" if one.since else "")
+        for one in job.bad_nodes[:NAMED_NODES]
+    ]
+    more = len(job.bad_nodes) - NAMED_NODES
+    others = f", {more} more nodes cannot be used" if more > 0 else ""
+    return "".join(nodes) + others + (f", opportunistic {printable(job.demoted)}" if job.demoted else "")
 
 
 def place(job: Job) -> str:

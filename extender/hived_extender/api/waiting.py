@@ -136,6 +136,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `name` is what `hived why` takes: `NAMESPACE/NAME` of a pod, `podgroup/NAMESPACE/NAME` of a gang, or an affinity
     group's. `pods` are `NAMESPACE/NAME`. `since` is when it was created (waiting), started (running) or preempted. A
     job that waits or runs again has `preempted` too, for a day. `Held` and `Refused` are jobs of queues, as there.
+    A job that runs has its `bad_nodes`, and `demoted` says since when it has no guarantee any more; `sentence` tells
+    both.
     """
 
     name: str
@@ -154,6 +156,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     preempted: Preempted | None = None
     queue: str = ""
     place: int = 0
+    bad_nodes: list[BadNode] = []
+    demoted: str = ""
 
 
 class Jobs(msgspec.Struct, frozen=True, kw_only=True):

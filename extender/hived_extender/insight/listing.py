@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from hived.specs import PodRequest
 from hived.state import CellState, Group, GroupState
 from hived.topology import NO_CELL
-from hived_extender.api.waiting import Certificate, Job, NodeView, Preempted, When
+from hived_extender.api.waiting import BadNode, Certificate, Job, NodeView, Preempted, When
 from hived_extender.insight.preempted import PreemptedJob
 from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry
 from hived_extender.service.certificates import asks_of, rfc3339, today
 from hived_extender.service.devices.keeper import SHORT
-from hived_extender.service.sentences import preempted_sentence
+from hived_extender.service.sentences import preempted_sentence, running_sentence
 
 JobState = Literal["Waiting", "Preempting", "Starting", "Running", "Leaving", "Preempted"]
 
@@ -114,7 +114,23 @@ def _running(snapshot: Snapshot, name: str, groups: Sequence[str]) -> ListedJob:
         nodes=_nodes(snapshot, held),
         since=rfc3339(min(starts, default=None)),
     )
+    bad = _bad_nodes(snapshot, held)
+    lost = next((one.lost_guarantee for one in facts if one.lost_guarantee), "")
+    job = replace(job, bad_nodes=bad, demoted=lost, sentence=running_sentence(bad, lost, today(snapshot.at)))
     return ListedJob(job, facts[0].namespace, tuple(groups))
+
+
+def _bad_nodes(snapshot: Snapshot, groups: Iterable[Group]) -> list[BadNode]:
+    """The nodes of groups that cannot be used, and those with lost devices that the groups have."""
+    state, topology = snapshot.state, snapshot.state.topology
+    found: dict[int, BadNode] = {}
+    for group in groups:
+        held = group.physical[group.physical != NO_CELL]
+        for node in np.unique(state.arrays.node[held[state.cells.bad[held] > 0]]).tolist():
+            name = topology.node_names[node]
+            reason, since_s = snapshot.bad.get(name, (SHORT, None))
+            found[node] = BadNode(name, reason, rfc3339(since_s))
+    return [found[node] for node in sorted(found)]
 
 
 def _state(facts: Sequence[RunningFacts]) -> JobState:

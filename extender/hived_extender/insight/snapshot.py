@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from hived.copying import copy_groups, copy_state
 from hived.errors import InvariantError, UserError
 from hived.events import Offer
-from hived.specs import PodRequest
+from hived.specs import MIN_GUARANTEED_PRIORITY, PodRequest
 from hived.state import Group, State
 from hived.topology import BoolArray
 from hived_config.access import AccessRules
@@ -26,6 +26,7 @@ from hived_extender.kube_rules.nodes import RuledNode
 from hived_extender.pods.dialects import kueue
 from hived_extender.pods.progress import seconds_of
 from hived_extender.service.cluster_cache import ClusterCache
+from hived_extender.service.core import Core
 from hived_extender.service.explaining import ends_s_of, last_of, limit_s_of, troubles
 from hived_extender.service.gangs.plans import Round
 from hived_extender.service.gangs.rounds import Alone
@@ -91,6 +92,7 @@ class RunningFacts(msgspec.Struct, frozen=True):
     seconds since 1970, None if nobody knows. It `may_move` if all of its owners allow that. Its pods have `grace_s` to
     leave; a group that `is_leaving` is gone at `leaves_s` at the latest. If others take its cells now, it is gone at
     `gone_s` at the latest, retries of refused evictions included; infinite if nobody knows.
+    `lost_guarantee` says since when a guaranteed group is opportunistic, "" if it is not.
     """
 
     job: str
@@ -104,6 +106,7 @@ class RunningFacts(msgspec.Struct, frozen=True):
     is_leaving: bool = False
     leaves_s: float | None = None
     gone_s: float = math.inf
+    lost_guarantee: str = ""
 
 
 class Snapshot(msgspec.Struct, frozen=True, eq=False):
@@ -160,6 +163,11 @@ def take(service: Service) -> Snapshot:
         access, bad = machine.interpreter.rules.access, _bad_nodes(machine, state)
         nodes = {name: node for name in bad if (node := machine.cache.nodes.ruled(name)) is not None}
         records, lost, ends = list(machine.cache.pods), machine.tallies.lost, machine.tallies.ends
+        demoted = {
+            name: _demoted(core, name)
+            for name, group in state.groups.items()
+            if group.virtual is None and group.spec.priority >= MIN_GUARANTEED_PRIORITY
+        }
     jobs: dict[str, _Job] = {}
     running: dict[str, list[_RunningPod]] = {}
     left = iter(records)
@@ -180,7 +188,7 @@ def take(service: Service) -> Snapshot:
         if access.needs_labels
     }
     found = {group: RunningFacts(*job) for group in state.groups if (job := held_job(group)) is not None}
-    found |= {group: _facts(pods) for group, pods in running.items()}
+    found |= {group: _facts(pods, demoted.get(group, "")) for group, pods in running.items()}
     return Snapshot(
         state,
         version,
@@ -356,7 +364,13 @@ def _turn(entry: WaitingEntry) -> tuple[int, float, str]:
     return -entry.priority, entry.created_s, entry.name
 
 
-def _facts(pods: Sequence[_RunningPod]) -> RunningFacts:
+def _demoted(core: Core, name: str) -> str:
+    """Since when a group has no guarantee any more: `since version 7`, or a moment."""
+    version, at = core.lazy_versions.get(name, 0), core.lazy_times.get(name, "")
+    return f"since version {version}" if version else f"since {at}" if at else "since a preemption or another version"
+
+
+def _facts(pods: Sequence[_RunningPod], lost_guarantee: str) -> RunningFacts:
     records = [one.record for one in pods]
     first = records[0]
     started = [one.progress.times.started_s for one in records if one.progress.times.started_s is not None]
@@ -373,4 +387,5 @@ def _facts(pods: Sequence[_RunningPod]) -> RunningFacts:
         is_leaving=all(one.seen.is_leaving for one in records),
         leaves_s=last_of(leaves),
         gone_s=max(one.gone_s for one in pods),
+        lost_guarantee=lost_guarantee,
     )

@@ -142,8 +142,8 @@ class Change:
             bad_nodes(self._successor.core.state),
         )
 
-    def switch(self, service: Service, agreed: Agreed | None, *, may_lock_out: bool = True) -> float:
-        """Put it in force; returns how long requests had to wait, in seconds.
+    def switch(self, service: Service, agreed: Agreed | None, version: int = 0, *, may_lock_out: bool = True) -> float:
+        """Put it in force as this version; returns how long requests had to wait, in seconds.
 
         Raises Disagreement if running work would fare other than `agreed`, where given. So does a lock-out of
         guaranteed work that is not allowed. Raises UserError if the switch is impossible. After each of these the old
@@ -166,7 +166,7 @@ class Change:
                     f"the new state is broken ({type(error).__name__}: {error}); see the log", 500
                 ) from error
 
-        return switch(service, self._new, self._successor, finish)
+        return switch(service, self._new, self._successor, finish, version)
 
     def drop(self) -> None:
         """It is not going to happen."""

@@ -135,7 +135,8 @@ class InForce:
                     raise
                 raise Refused(error.message + ": plan again", error.code, outcome.report()) from error
             try:
-                seconds = change.switch(self.service, agreed, may_lock_out=push.allow_downgrade)
+                version = self.newest(stored).version
+                seconds = change.switch(self.service, agreed, version, may_lock_out=push.allow_downgrade)
             except NotLeadingError as error:
                 raise UserError(
                     f"version {self.newest(stored).version} is stored, and the next leader puts it in force: "
@@ -278,7 +279,7 @@ class InForce:
         with self.change(configuration, version.text) as change:
             try:
                 change.catch_up_with(self.service)
-                seconds = change.switch(self.service, None)
+                seconds = change.switch(self.service, None, version.version)
             except NotLeadingError:
                 return False
             except UserError as error:

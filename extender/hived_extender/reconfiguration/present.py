@@ -58,10 +58,15 @@ def configure(service: Service, configuration: Configuration, text: str) -> bool
 
 
 def switch(
-    service: Service, configuration: Configuration, successor: Successor, finish: Callable[[StateInputs, State], None]
+    service: Service,
+    configuration: Configuration,
+    successor: Successor,
+    finish: Callable[[StateInputs, State], None],
+    version: int,
 ) -> float:
     """Replace the state with its successor between two requests; returns how long these had to wait, in seconds.
 
+    `version` is the number of the configuration.
     `finish` tells the successor the last differences of inputs and the present state. It raises UserError, and
     nothing else, to keep that.
     """
@@ -70,7 +75,9 @@ def switch(
         began = time.perf_counter()
         present = machine.verbs.core.state  # kept until nobody waits any more: to give it back takes milliseconds
         finish(machine.terms.inputs(), present)
-        service.runner.handle_within(Switched(configuration, successor.core, successor.losses, successor.unaccounted))
+        service.runner.handle_within(
+            Switched(configuration, successor.core, successor.losses, successor.unaccounted, version)
+        )
         return time.perf_counter() - began
 
 

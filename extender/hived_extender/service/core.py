@@ -84,6 +84,7 @@ class Core:
         """Cost O(cells). `on_lazy` is called with each group that is preempted lazily. A successor logs nothing."""
         self.state = new_state(spec)
         self.lazy_times: dict[str, str] = {}
+        self.lazy_versions: dict[str, int] = {}  # the configuration that took a group's guarantee, where one did
         self._lazy_preemptors: dict[str, str] = {}  # those that an earlier state knew
         self.last_event: Event | None = None
         self.change_count = 0
@@ -152,6 +153,7 @@ class Core:
         self._on_room()
         if request.spec.group.name not in self.state.groups:
             self.lazy_times.pop(request.spec.group.name, None)
+            self.lazy_versions.pop(request.spec.group.name, None)
             self._lazy_preemptors.pop(request.spec.group.name, None)
 
     def check_changed(self, request: PodRequest) -> None:
@@ -263,8 +265,9 @@ class Core:
         # A group whose preemptor was cancelled keeps its state, but gets its cells back.
         return bool((self.state.cells.state[_cells_of(self.state, request)] == CellState.RESERVING).any())
 
-    def take_over(self, successor: "Core") -> None:
-        """Go on with the state of another core, which was told of all that holds cells under its configuration.
+    def take_over(self, successor: "Core", version: int = 0) -> None:
+        """Go on with the state of another core, which was told of all that holds cells under its configuration, of this
+        version.
 
         A holder of this core, such as a binding that is being written, still holds the same term. The log has
         the groups that lose something by it.
@@ -272,7 +275,10 @@ class Core:
         lazy = [name for name, group in successor.state.groups.items() if group.virtual is None]
         known = {name: preemptor for name in lazy if (preemptor := self.lazy_preemptor(name)) is not None}
         times = {name: self.lazy_times[name] for name in known if name in self.lazy_times}
-        _log(_cancelled(self.state, successor.state), _lazily_preempted(self.state, successor.state))
+        lost = _lazily_preempted(self.state, successor.state)
+        _log(_cancelled(self.state, successor.state), lost)
+        versions = {name: number for name, number in self.lazy_versions.items() if name in lazy}
+        self.lazy_versions = versions | dict.fromkeys(lost, version)
         self.state, self._lazy_preemptors = successor.state, known
         self.lazy_times = times | {name: self.lazy_times.get(name, time) for name, time in successor.lazy_times.items()}
         self.last_event = None

@@ -298,7 +298,7 @@ class Machine:
         core = self.verbs.core
         are_other_nodes = core.node_names != switched.core.node_names
         self.kept.lose_all("another configuration came into force")
-        core.take_over(switched.core)
+        core.take_over(switched.core, switched.version)
         self._take_up(switched.configuration)
         self.cache.devices.take_over(switched.losses)
         if are_other_nodes:

@@ -6,7 +6,7 @@ The sentence follows from the certificate alone. It changes only when a fact doe
 from collections.abc import Iterator, Sequence
 
 from hived.specs import OPPORTUNISTIC_PRIORITY
-from hived_extender.api.waiting import MASKED, Certificate, Holder, Preempted
+from hived_extender.api.waiting import MASKED, BadNode, Certificate, Holder, Preempted
 
 NAMED = 3
 """Jobs and nodes that a sentence names; it counts the others."""
@@ -103,7 +103,7 @@ def _parts(found: Certificate, today: str, namespace: str) -> Iterator[str]:
             yield f"{whose}, in pieces of at most {found.largest_fit}" if is_first else f"{whose} in pieces"
         elif cause == "bad":
             where = f"{place} has {found.bad} {of_all} on bad nodes: " if is_first and found.bad else ""
-            yield where + _bad_nodes(found, today)
+            yield where + bad_nodes_told(found.bad_nodes, today) if found.bad_nodes else where + _uncounted(found)
         elif cause == "kubernetes":
             nodes = f"{found.refused} of {counted(found.total, found.unit)}" if found.refused else "the nodes with room"
             yield f"Kubernetes rules out {nodes} of {place}" + (f": {found.rules}" if found.rules else "")
@@ -156,14 +156,24 @@ def short_name(job: str, namespace: str, reader: str) -> str:
     return name
 
 
-def _bad_nodes(found: Certificate, today: str) -> str:
-    """Nodes that are bad alike together."""
+def _uncounted(found: Certificate) -> str:
+    return f"{counted(found.bad, found.unit)} cannot be used"
+
+
+def running_sentence(bad: Sequence[BadNode], demoted: str, today: str) -> str:
+    """The troubles of a job that runs: nodes that cannot be used, and since when it has no guarantee; "" for none."""
+    parts = [bad_nodes_told(bad, today)] if bad else []
+    words, _, at = demoted.rpartition(" ")
+    told = f"{words} {moment(at, today)}" if at[:4].isdigit() and "T" in at else demoted
+    return "; ".join([*parts, *([f"opportunistic {told}"] if demoted else [])])
+
+
+def bad_nodes_told(bad: Sequence[BadNode], today: str) -> str:
+    """Nodes that cannot be used, those that are bad alike together; there is one at least."""
     alike: dict[str, list[str]] = {}
-    for node in found.bad_nodes:
+    for node in bad:
         since = f" (since {moment(node.since, today)})" if node.since else ""
         alike.setdefault(f"{node.reason or 'bad'}{since}", []).append(node.node)
-    if not alike:
-        return f"{counted(found.bad, found.unit)} cannot be used"
     parts: list[str] = []
     left, others = NAMED, 0
     for why, nodes in alike.items():

@@ -321,13 +321,14 @@ class Configured(msgspec.Struct, frozen=True):
 
 class Switched(msgspec.Struct, frozen=True):
     """Take up a configuration whose state, with all that is held, has been built: its `core`, the devices that it has
-    counted as lost, and the pods, by uid, that it refused.
+    counted as lost, and the pods, by uid, that it refused. `version` is its number, 0 for none.
     """
 
     configuration: Configuration
     core: Core
     losses: Losses
     unaccounted: Mapping[str, UserError]
+    version: int = 0
 
 
 class Reconfigured(msgspec.Struct, frozen=True):
