@@ -31,7 +31,7 @@ from hived_extender.queues.gangs import WatchedGangs
 from hived_extender.queues.letting_go import LettingGo
 from hived_extender.queues.publishing import KINDS as OBJECT_KINDS
 from hived_extender.queues.publishing import Publisher
-from hived_extender.queues.queue_objects import QueueItem, QueueObjects
+from hived_extender.queues.queue_objects import IGNORED, QueueItem, QueueObjects
 from hived_extender.queues.reservation import Learned
 from hived_extender.queues.trees import TREES, Object, WatchedTree
 from hived_extender.queues.turns import Shared, Turns
@@ -184,7 +184,8 @@ class QueueDesk:
             self._tell_warnings()
             while self._mistakes and self._may_write():
                 item, problem = self._mistakes.popleft()
-                self._tell(item, problem, "InvalidQueue", "scheduling.x-k8s.io/v1alpha1/Queue")
+                reason = "IgnoredQueue" if problem == IGNORED else "InvalidQueue"
+                self._tell(item, problem, reason, "scheduling.x-k8s.io/v1alpha1/Queue")
 
     def _run(self) -> None:
         while not self._is_stopping.is_set():

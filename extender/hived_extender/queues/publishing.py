@@ -160,7 +160,8 @@ class Publisher:
                     item = msgspec.json.decode(packed)
                     annotations = item["metadata"]["annotations"] or {}
                     is_stale = paths is None or annotations.get(PATH) not in paths
-                    if is_stale and is_only_ours(item):
+                    is_elsewhere = kind == QUEUES and name[0] != QUEUE_NAMESPACE  # made by a tenant
+                    if is_stale and is_only_ours(item) and not is_elsewhere:
                         self._wanted[kind, name] = None
                         self._due.setdefault((kind, name), 0.0)
 

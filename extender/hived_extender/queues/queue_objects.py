@@ -1,4 +1,6 @@
-"""Policy and priority of a queue, as users write them into its Queue object.
+"""Policy and priority of a queue, as users write them into its Queue object in namespace kube-queue.
+
+Tenants may have rights to Queue objects of their own namespaces, so these change nothing.
 
 Pure: from the objects to rules. An object with a mistake changes nothing: its queue goes on as before.
 """
@@ -11,9 +13,9 @@ from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived_extender.queues.policies import Policy, Rules, policy_named
+from hived_extender.queues.records import MAX_DEPTH, QUEUE_NAMESPACE, queue_name
 
-MAX_DEPTH = "koord-queue/max-depth"
-"""Annotation of a Queue: so many of its units are looked at, from the front."""
+IGNORED = f"it changes nothing: the queues of hived are those in namespace {QUEUE_NAMESPACE}"
 
 MOST = 2**31 - 1
 
@@ -45,19 +47,26 @@ class QueueObjects:
         self._problems: dict[str, str] = {}
 
     def read(self, items: list[QueueItem]) -> list[tuple[QueueItem, str]]:
-        """Take in how all objects look now. Returns those that have a mistake of which nobody was told yet."""
+        """Take in how all objects look now. Of several for one queue the one counts that hived has made.
+
+        Returns those that count nothing, with a reason of which nobody was told yet: a mistake, or `IGNORED`.
+        """
         said: dict[str, Said] = {}
         problems: dict[str, str] = {}
         news = []
-        for item in sorted(items, key=lambda each: (each.path, each.namespace, each.name)):
+        for item in sorted(items, key=lambda each: (each.path, each.name != queue_name(each.path), each.name)):
             try:
-                said.setdefault(item.path, said_by(item))
+                if item.namespace != QUEUE_NAMESPACE:
+                    problems[item.uid] = IGNORED
+                else:
+                    said.setdefault(item.path, said_by(item))
             except UserError as error:
                 problems[item.uid] = error.message
                 if item.path in self.said:
                     said.setdefault(item.path, self.said[item.path])
-                if self._problems.get(item.uid) != error.message:
-                    news.append((item, error.message))
+            problem = problems.get(item.uid, "")
+            if problem and self._problems.get(item.uid) != problem:
+                news.append((item, problem))
         self.said, self._problems = said, problems
         return news
 

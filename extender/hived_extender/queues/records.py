@@ -13,11 +13,13 @@ from msgspec.structs import replace
 
 from hived_extender.job_kinds.job import JobRef
 from hived_extender.kube.transitions import with_transition
-from hived_extender.queues.queue_objects import MAX_DEPTH
 from hived_extender.queues.words import held_by
 
 API_VERSION = "scheduling.x-k8s.io/v1alpha1"
 QUEUE_NAMESPACE = "kube-queue"
+
+MAX_DEPTH = "koord-queue/max-depth"
+"""Annotation of a Queue: so many of its units are looked at, from the front."""
 
 SHOWN_ITEMS = 200
 """Positions that the status of a queue has; `hived get queue` has all of them. An object has a size limit."""

@@ -6,7 +6,8 @@ import pytest
 
 from hived.errors import UserError
 from hived_extender.queues.policies import Policy, QueueRules, Rules
-from hived_extender.queues.queue_objects import MAX_DEPTH, QueueItem, QueueObjects, Said, said_by
+from hived_extender.queues.queue_objects import IGNORED, QueueItem, QueueObjects, Said, said_by
+from hived_extender.queues.records import MAX_DEPTH, queue_name
 
 BASE = Rules(QueueRules(borrows=False), {"root/a": QueueRules(weight=2.0)})
 
@@ -66,6 +67,24 @@ def test_a_mistake_leaves_the_words_before_it_in_force_and_is_told_once() -> Non
     assert told == wrong
     assert objects.read([wrong]) == []
     assert objects.said == {"root/a": Said(Policy.BLOCK)}
+
+
+def test_the_object_of_another_namespace_changes_nothing_and_is_told_once() -> None:
+    objects = QueueObjects()
+    theirs = QueueItem("root/a", "u-theirs", "a-tenant", "a", {"queuePolicy": "Block", "priority": 9}, {})
+    assert objects.read([theirs]) == [(theirs, IGNORED)]
+    assert objects.read([theirs]) == []
+    assert objects.obeyed(BASE) is BASE
+    objects.read([theirs, item({"priority": 3})])
+    assert objects.said == {"root/a": Said(priority=3)}
+
+
+def test_of_several_objects_for_one_queue_that_of_hived_counts() -> None:
+    objects = QueueObjects()
+    other = QueueItem("root/a", "u-other", "kube-queue", "a", {"priority": 9}, {})
+    ours = QueueItem("root/a", "u-ours", "kube-queue", queue_name("root/a"), {"priority": 3}, {})
+    objects.read([other, ours])
+    assert objects.said == {"root/a": Said(priority=3)}
 
 
 def test_an_object_that_is_gone_leaves_the_configuration_in_force() -> None:
