@@ -154,11 +154,13 @@ class GroupReserved:
     """A group had reserved the cells of `bind_info` before this state was made, and its pods wait for their users.
 
     Told after the pods that use those cells. Refused if the cells cannot be had in this way any more, or nobody uses
-    them; then the pods are scheduled like any others.
+    them; then the pods are scheduled like any others. With `may_be_free` nobody has to use them: pods that hold other
+    cells, or none, have to leave first.
     """
 
     pods: tuple[PodRequest, ...]
     bind_info: BindInfo
+    may_be_free: bool = False
 
 
 @dataclass(frozen=True, slots=True)

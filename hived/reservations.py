@@ -21,7 +21,9 @@ from hived.topology import NO_CELL, IntArray
 from hived.virtual_leaves import choose_virtual
 
 
-def restore_reservation(state: State, pods: Sequence[PodRequest], bind_info: BindInfo) -> None:
+def restore_reservation(
+    state: State, pods: Sequence[PodRequest], bind_info: BindInfo, *, may_be_free: bool = False
+) -> None:
     """Create the preempting group that waits for the cells of `bind_info`, with these pods in this order (rule 8.11).
 
     Must run while the journal records; a UserError may come halfway, and the caller undoes. Cost O(leaves x height).
@@ -31,7 +33,7 @@ def restore_reservation(state: State, pods: Sequence[PodRequest], bind_info: Bin
     known, _ = canonical_order(bind_info)
     physical, levels = find_leaves(state, known)
     _check_leaves(state, spec, physical)
-    _check_users(state, spec, physical)
+    _check_users(state, spec, physical, may_be_free)
     try:
         virtual = choose_virtual(state, spec, physical, levels)
     except UserError as error:
@@ -94,15 +96,18 @@ def _check_leaves(state: State, spec: PodSpec, physical: IntArray) -> None:
             raise _refused(spec, f"its leaf cells are not below one {spec.within_cell}")
 
 
-def _check_users(state: State, spec: PodSpec, physical: IntArray) -> None:
-    """Raise UserError unless somebody uses the leaves whom the group may preempt, and nobody reserves them."""
+def _check_users(state: State, spec: PodSpec, physical: IntArray, may_be_free: bool) -> None:
+    """Raise UserError unless somebody uses the leaves whom the group may preempt, and nobody reserves them.
+
+    With `may_be_free` it is enough that nobody else uses them.
+    """
     cells, address = state.cells, state.topology.address
     reserved = physical[cells.reserving[physical] != NO_GROUP]
     if len(reserved):
         other = state.group_by_number[int(cells.reserving[reserved[0]])].name
         raise _refused(spec, f"leaf cell {address(int(reserved[0]))} is reserved by affinity group {other}")
     used = physical[cells.using[physical] != NO_GROUP]
-    if not len(used):
+    if not len(used) and not may_be_free:
         raise _refused(spec, "nobody uses its cells, so there is nothing to wait for")
     stronger = used[cells.priority[used] >= spec.priority]
     if len(stronger):

@@ -357,7 +357,7 @@ def _carry_out_lazy_preemptions(state: State, event: PodAllocated) -> list[str]:
 
 
 def _reserve(state: State, event: GroupReserved) -> Applied:
-    restore_reservation(state, event.pods, event.bind_info)
+    restore_reservation(state, event.pods, event.bind_info, may_be_free=event.may_be_free)
     return Applied()
 
 

@@ -145,6 +145,7 @@ SERVICE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("cluster_nodes", "progress", "wakes", "devices.keeper", "writes.writer"),
     ("bound_pods",),
     ("cluster_cache",),
+    ("victim_sets",),
     ("emptied", "explaining", "forced", "gang_notices", "held_jobs", "moves", "preemptions", "terms"),
     ("acceptance", "held_pods", "tallies"),
     ("holds",),

@@ -75,9 +75,12 @@ class PodTerm(NamedTuple):
     namespaces: tuple[str, ...]
     namespace_selector: Selector | None
 
-    def means_namespace(self, namespace: str, namespace_labels: NamespaceLabels) -> bool:
-        """Whether it means pods of this namespace."""
+    def means_namespace(self, namespace: str, namespace_labels: NamespaceLabels, *, in_doubt: bool = False) -> bool:
+        """Whether it means pods of this namespace; `in_doubt` where its labels are needed and not known."""
         if namespace in self.namespaces:
+            return True
+        needs_labels = any(one.key != NAMESPACE_NAME for one in self.namespace_selector or ())
+        if in_doubt and needs_labels and namespace not in namespace_labels:
             return True
         known = namespace_labels.get(namespace, {NAMESPACE_NAME: namespace})
         return matches(self.namespace_selector, known)
@@ -124,9 +127,11 @@ class RuledPod(msgspec.Struct, frozen=True):
     labels: Mapping[str, str]
     demands: Demands
 
-    def is_meant(self, term: PodTerm, namespace_labels: NamespaceLabels) -> bool:
+    def is_meant(self, term: PodTerm, namespace_labels: NamespaceLabels, *, in_doubt: bool = False) -> bool:
         """Whether a term of affinity, its own or another pod's, means this pod."""
-        return matches(term.selector, self.labels) and term.means_namespace(self.namespace, namespace_labels)
+        return matches(term.selector, self.labels) and term.means_namespace(
+            self.namespace, namespace_labels, in_doubt=in_doubt
+        )
 
     def is_counted(self, constraint: SpreadConstraint, namespace: str) -> bool:
         """Whether a spread constraint of a pod in `namespace` counts this pod."""

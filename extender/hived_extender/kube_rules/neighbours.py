@@ -3,7 +3,7 @@ spread, affinity and anti-affinity. The order and the texts are kube-scheduler's
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -42,6 +42,14 @@ def refusals(
     domains = _Domains.of(pod, nodes, residents, namespace_labels)
     found = {name: _refusal(pod, node, residents, domains) for name, node in nodes.items()}
     return {name: refusal for name, refusal in found.items() if refusal is not None}
+
+
+def takers(
+    pod: RuledPod, names: Iterable[str], nodes: Nodes, residents: Residents, namespace_labels: NamespaceLabels
+) -> dict[str, Refusal | None]:
+    """The same for some of the nodes, with None where the pod can come. A node that is not there is left out."""
+    domains = _Domains.of(pod, nodes, residents, namespace_labels)
+    return {name: _refusal(pod, nodes[name], residents, domains) for name in names if name in nodes}
 
 
 def _refusal(pod: RuledPod, node: RuledNode, residents: Residents, domains: "_Domains") -> Refusal | None:
@@ -98,14 +106,14 @@ class _Domains(msgspec.Struct, frozen=True):
         apart = frozenset(
             pair
             for term in demands.anti_affinity
-            for other in residents.meant(term, namespace_labels)
+            for other in residents.meant(term, namespace_labels, in_doubt=True)
             for pair in _pair(nodes, other.node, term.topology_key)
         )
         apart_by_others = frozenset(
             pair
             for other in residents.repelling.values()
             for term in other.pod.demands.anti_affinity
-            if pod.is_meant(term, namespace_labels)
+            if pod.is_meant(term, namespace_labels, in_doubt=True)
             for pair in _pair(nodes, other.node, term.topology_key)
         )
         skews = tuple(_skew(pod, each, nodes, residents) for each in demands.spread)

@@ -1,7 +1,8 @@
 """The pods that have a node, as the rules between pods see them: the place of each, and the usage of nodes."""
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import msgspec
 import numpy as np
@@ -20,13 +21,26 @@ _MOST_OF_NODE = 2**62
 class Resident(msgspec.Struct, frozen=True):
     """A pod and its node; one that `is_leaving` still uses the node, but does not count for topology spread.
 
-    One that `has_cells` may be made to leave for others.
+    One that `has_cells` may be made to leave for others. `standing` says who may displace one without cells.
     """
 
     node: str
     pod: RuledPod
     is_leaving: bool = False
     has_cells: bool = True
+    standing: "Standing | None" = None
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """A pod as kube-scheduler's preemption sees it: its Kubernetes priority, and how long it has to leave.
+
+    Nobody displaces one that `is_static`: its kubelet runs it in any case.
+    """
+
+    name: str
+    priority: int = 0
+    grace_s: float = 0.0
+    is_static: bool = False
 
 
 class _Usage:
@@ -95,12 +109,16 @@ class Residents:
         self._in: dict[str, dict[str, Resident]] = {}
         self.repelling: dict[str, Resident] = {}
         """The pods with required anti-affinity by uid; not to be changed."""
+        self.leaving: dict[str, Resident] = {}
+        """The pods that are on their way out, by uid; not to be changed."""
         # asked[namespace, selector] == the pods of that namespace that meet it, kept for the latest questions
         self._asked: OrderedDict[tuple[str, Selector], dict[str, Resident]] = OrderedDict()
         self._used = _Usage(names)
         self._lasting = _Usage(names)  # the same of pods without cells
         self.lasting_changes = 0
         """How often a pod without cells came or went."""
+        self.changes = 0
+        """How often any pod came, went or changed."""
 
     def order(self, names: Sequence[str]) -> None:
         """Other nodes are configured. Cost O(nodes), whatever the number of pods."""
@@ -108,14 +126,30 @@ class Residents:
         self._used.order(names)
         self._lasting.order(names)
 
-    def put(self, uid: str, node: str, pod: RuledPod, *, is_leaving: bool = False, has_cells: bool = True) -> None:
+    def put(
+        self,
+        uid: str,
+        node: str,
+        pod: RuledPod,
+        *,
+        is_leaving: bool = False,
+        has_cells: bool = True,
+        standing: Standing | None = None,
+    ) -> None:
         """A pod has this node, and is like this now."""
         self.remove(uid)
-        resident = self._pods[uid] = Resident(node, pod, is_leaving, has_cells)
+        self._put(uid, Resident(node, pod, is_leaving, has_cells, standing))
+
+    def _put(self, uid: str, resident: Resident) -> None:
+        self.changes += 1
+        self._pods[uid] = resident
+        node, pod = resident.node, resident.pod
         self._on.setdefault(node, {})[uid] = resident
         self._in.setdefault(pod.namespace, {})[uid] = resident
         if pod.demands.anti_affinity:
             self.repelling[uid] = resident
+        if resident.is_leaving:
+            self.leaving[uid] = resident
         for (namespace, selector), found in self._asked.items():
             if namespace == pod.namespace and matches(selector, pod.labels):
                 found[uid] = resident
@@ -126,7 +160,9 @@ class Residents:
         resident = self._pods.pop(uid, None)
         if resident is None:
             return None
+        self.changes += 1
         self.repelling.pop(uid, None)
+        self.leaving.pop(uid, None)
         for found in self._asked.values():
             found.pop(uid, None)
         for index, key in ((self._on, resident.node), (self._in, resident.pod.namespace)):
@@ -135,6 +171,33 @@ class Residents:
                 del index[key]
         self._use(resident, -1)
         return resident
+
+    @contextmanager
+    def supposing(self, gone: Collection[str], come: Mapping[str, tuple[str, RuledPod]]) -> Iterator[None]:
+        """For as long as this lasts, some pods have left, and others have come to nodes, by uid.
+
+        Cost O(resources of these pods), and as much again at the end.
+        """
+        counts = self.changes, self.lasting_changes
+        left = {uid: found for uid in gone if (found := self.remove(uid)) is not None}
+        added = [uid for uid in come if uid not in self._pods and uid not in left]
+        try:
+            for uid in added:
+                self.put(uid, *come[uid])
+            yield
+        finally:
+            for uid in added:
+                self.remove(uid)
+            for uid, resident in left.items():
+                self._put(uid, resident)
+            self.changes, self.lasting_changes = counts
+
+    def yield_place(self, uid: str) -> None:
+        """A pod without cells is on its way out for others: its usage does not last."""
+        resident = self._pods.get(uid)
+        if resident is not None and not resident.has_cells:
+            self.remove(uid)
+            self._put(uid, msgspec.structs.replace(resident, has_cells=True))
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -162,11 +225,17 @@ class Residents:
                 self._asked.popitem(last=False)
         return found
 
-    def meant(self, term: PodTerm, namespace_labels: NamespaceLabels) -> Iterator[Resident]:
-        """The pods that a term of affinity means."""
+    def meant(self, term: PodTerm, namespace_labels: NamespaceLabels, *, in_doubt: bool = False) -> Iterator[Resident]:
+        """The pods that a term of affinity means. `in_doubt` is the answer where a namespace's labels are not known."""
         for namespace in list(self._in):
-            if term.selector is not None and term.means_namespace(namespace, namespace_labels):
+            if term.selector is not None and term.means_namespace(namespace, namespace_labels, in_doubt=in_doubt):
                 yield from self.matching(namespace, term.selector).values()
+
+    def uids_meant(self, term: PodTerm, namespace_labels: NamespaceLabels) -> Iterator[str]:
+        """The uids of the pods that a term of anti-affinity means, or may mean."""
+        for namespace in list(self._in):
+            if term.selector is not None and term.means_namespace(namespace, namespace_labels, in_doubt=True):
+                yield from self.matching(namespace, term.selector)
 
     def used(self, node: str) -> Mapping[str, int]:
         """How much of each resource the pods of a node request, and how many they are (`pods`)."""

@@ -40,6 +40,8 @@ class NodeRules:
         self.node_count = len(names)
         self._rows = {name: row for row, name in enumerate(names)}
         self._nodes: list[RuledNode | None] = [None] * len(names)
+        self.present: dict[str, RuledNode] = {}
+        """All nodes that are there, by name; not to be changed."""
         self._gates: Column[Gate] = Column()
         self._allocatable: Column[Allocatable] = Column()
         self._names: Column[str] = Column()
@@ -64,7 +66,7 @@ class NodeRules:
         row = self.row(seen.name)
         if self._nodes[row] == seen:
             return False
-        self._nodes[row] = seen
+        self._nodes[row] = self.present[seen.name] = seen
         self._gates.put(row, seen.gate)
         self._allocatable.put(row, seen.allocatable)
         self._names.put(row, seen.name)
@@ -79,6 +81,7 @@ class NodeRules:
         if row is None or self._nodes[row] is None:
             return
         self._nodes[row] = None
+        self.present.pop(name, None)
         columns: list[Column[Any]] = [self._gates, self._allocatable, self._names, *self._labels.values()]
         for column in columns:
             column.clear(row)

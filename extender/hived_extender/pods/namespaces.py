@@ -1,7 +1,7 @@
 """The labels of namespaces, for rules that choose namespaces by label."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
 import msgspec
@@ -96,6 +96,24 @@ class Namespaces:
                     self._labels[name] = labels
         for name in changed:
             self._on_change(name)
+
+
+class KnownLabels(Mapping[str, Mapping[str, str]]):
+    """The labels of namespaces by name, as far as a function knows them; it has none for others."""
+
+    def __init__(self, labels_of: Callable[[str], Mapping[str, str]]) -> None:
+        self._labels_of = labels_of
+
+    def __getitem__(self, namespace: str) -> Mapping[str, str]:
+        if labels := self._labels_of(namespace):
+            return labels
+        raise KeyError(namespace)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())  # nobody can name all of them
+
+    def __len__(self) -> int:
+        return 0
 
 
 NAMESPACE_NAME = "kubernetes.io/metadata.name"

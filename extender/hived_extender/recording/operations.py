@@ -165,6 +165,7 @@ class Reserve(_Op, tag="reserve"):
     pods: list[NamedPod]
     node: str = ""
     bind_info: str = ""
+    may_be_free: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class Plan(_Op, tag="plan"):

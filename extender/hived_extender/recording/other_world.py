@@ -284,7 +284,8 @@ class OtherWorld(_World):
         pods = {uid: pod for uid, pod in requests_of(operation.pods).items() if uid not in self._bound}
         if len(pods) < len(operation.pods):
             return
-        scheduler.handle(GroupReserved(tuple(pods.values()), bind_info({annotations.BIND_INFO: operation.bind_info})))
+        info = bind_info({annotations.BIND_INFO: operation.bind_info})
+        scheduler.handle(GroupReserved(tuple(pods.values()), info, operation.may_be_free is True))
         self._seen |= pods
 
     def _tolerant(self, step: Callable[[], None]) -> None:

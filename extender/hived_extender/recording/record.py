@@ -94,10 +94,14 @@ class Operations:
         named = [ops.NamedPod(pod.uid, _spec(pod)) for pod in pods]
         self._write(ops.Split(group=group, pods=named, slots=[[*own] for own in slots] if slots else msgspec.UNSET))
 
-    def reserved(self, pods: Sequence[PodRequest], node: str, bind_info: str) -> None:
-        """A group had reserved cells before this state began; `bind_info` is the one for its first pod."""
+    def reserved(self, pods: Sequence[PodRequest], node: str, bind_info: str, *, may_be_free: bool = False) -> None:
+        """A group has reserved cells other than by a search; `bind_info` is the one for its first pod.
+
+        `may_be_free` is as in `GroupReserved`.
+        """
         waiting = [ops.NamedPod(pod.uid, _spec(pod)) for pod in pods]
-        self._write(ops.Reserve(pods=waiting, node=node, bind_info=bind_info))
+        flag = True if may_be_free else msgspec.UNSET
+        self._write(ops.Reserve(pods=waiting, node=node, bind_info=bind_info, may_be_free=flag))
 
     def deleted(self, uid: str, now_s: float | None = None) -> None:
         """A pod is gone; `now_s` is in seconds since 1970."""

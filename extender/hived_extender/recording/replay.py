@@ -299,7 +299,7 @@ class Replay:
         pods = requests_of(operation.pods)
         self._pods |= pods
         info = bind_info({annotations.BIND_INFO: operation.bind_info})
-        scheduler.handle(GroupReserved(tuple(pods.values()), info))
+        scheduler.handle(GroupReserved(tuple(pods.values()), info, operation.may_be_free is True))
         return {"kind": "ok"}
 
     def _plan(self, scheduler: Scheduler, operation: ops.Plan) -> Json:

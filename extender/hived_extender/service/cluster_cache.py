@@ -15,6 +15,7 @@ from hived_extender.kube_rules.demands import RuledPod
 from hived_extender.kube_rules.reader import DemandsReader
 from hived_extender.pods.dialects.description import GangKey, ObjectRef
 from hived_extender.pods.interpreter import Interpreter
+from hived_extender.pods.namespaces import KnownLabels
 from hived_extender.pods.proofs import Prover
 from hived_extender.pods.readings import Reading
 from hived_extender.pods.wire import Node, Pod
@@ -50,7 +51,7 @@ class ClusterCache:
         self.gangs = Gangs()
         self.growth = Growth(lambda: outbox.now.at)
         self._progress = Progressing(self.term, outbox, announcements)
-        self.nodes = ClusterNodes(self.term, retries)
+        self.nodes = ClusterNodes(self.term, retries, KnownLabels(interpreter.labels_of))
         self.rounds = Rounds(self.pods, self.gangs, self.nodes.offers)
         self.bound = BoundPods(
             self.term, self.pods, self.gangs, self.rounds, interpreter, prover, outbox, announcements

@@ -6,14 +6,15 @@ from contextlib import suppress
 
 from hived.errors import UserError
 from hived_extender.kube.versions import is_older
-from hived_extender.kube_rules.demands import RuledPod
+from hived_extender.kube_rules.demands import NamespaceLabels, RuledPod
 from hived_extender.kube_rules.nodes import CORDON, RuledNode
-from hived_extender.kube_rules.residents import Residents
+from hived_extender.kube_rules.residents import Residents, Standing
+from hived_extender.pods.device_refusals import MIRROR
 from hived_extender.pods.progress import seconds_of
 from hived_extender.pods.wire import Node, Pod
 from hived_extender.service.core import Core, Term
 from hived_extender.service.offers import Offers
-from hived_extender.service.pods import PodRecord
+from hived_extender.service.pods import PodRecord, Seen
 from hived_extender.service.retries import Retries
 
 log = logging.getLogger(__name__)
@@ -28,7 +29,8 @@ USER_LABEL = "userName"
 class ClusterNodes:
     """`offers` is another one in each term; `healthy` and `residents` are for others to read."""
 
-    def __init__(self, term: Term, retries: Retries) -> None:
+    def __init__(self, term: Term, retries: Retries, namespace_labels: NamespaceLabels | None = None) -> None:
+        self._namespace_labels = namespace_labels if namespace_labels is not None else {}
         self._term = term
         self._retries = retries
         self._nodes: dict[str, RuledNode] = {}
@@ -47,7 +49,10 @@ class ClusterNodes:
         """Offer the nodes of this core from now on. `devices` are the resources that count as cells."""
         if self.residents.names != core.node_names:
             self.residents.order(core.node_names)
-        self.offers = Offers(core.state.topology, self._nodes.values(), self.residents, devices, self.offers)
+        self.offers = Offers(
+            core.state.topology, self._nodes.values(), self.residents, devices, self.offers,
+            self._namespace_labels,
+        )  # fmt: skip
 
     def seen(self, node: Node, *, is_gone: bool = False) -> bool:
         """A node was seen like this, or was when it went, which is as bad as bad. False if more is known already."""
@@ -115,14 +120,18 @@ class ClusterNodes:
         is_leaving = bool(meta.deletion_timestamp)
         if known is None or known.is_leaving != is_leaving or known.pod.labels != pod.labels:
             with suppress(UserError):
-                self.residents.put(meta.uid, pod.node, ruled(pod), is_leaving=is_leaving, has_cells=has_cells)
+                self.residents.put(
+                    meta.uid, pod.node, ruled(pod), is_leaving=is_leaving,
+                    has_cells=has_cells or (known is not None and known.has_cells),
+                    standing=None if has_cells else _standing(pod),
+                )  # fmt: skip
 
     def left(self, uid: str) -> None:
         """A pod does not run any more."""
         resident = self.residents.remove(uid)
         if resident is not None:
             self.offers.changed(resident.node)
-            if not resident.has_cells and self._term.core is not None:
+            if resident.standing is not None and self._term.core is not None:
                 self._retries.room_made()
 
     def user_of(self, record: PodRecord) -> str:
@@ -131,6 +140,12 @@ class ClusterNodes:
         if ruled is None and (resident := self.residents.get(record.uid)) is not None:
             ruled = resident.pod
         return ruled.labels.get(USER_LABEL, "") if ruled is not None else ""
+
+
+def _standing(pod: Pod) -> Standing:
+    spec, seen = pod.spec, Seen.of(pod)
+    priority = (spec.priority if spec is not None else None) or 0
+    return Standing(pod.metadata.name, priority, seen.grace_s, MIRROR in pod.annotations)
 
 
 def _trouble(node: Node) -> tuple[str, str]:

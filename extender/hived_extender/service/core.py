@@ -29,6 +29,7 @@ from hived.events import (
     ScheduleRequested,
 )
 from hived.groups import bind_info_of_slot
+from hived.offers import slot_nodes
 from hived.scheduler import Asked, check_changed_request, handle, new_state, plan_in_turn
 from hived.specs import NO_TIMES, BindInfo, ClusterSpec, PodRequest, PodSpec, WorkTimes
 from hived.state import CellState, Group, GroupState, State
@@ -136,14 +137,16 @@ class Core:
         self.version += 1
         handle(self.state, self.last_event)
 
-    def reserve(self, pods: Sequence[PodRequest], info: BindInfo) -> None:
+    def reserve(self, pods: Sequence[PodRequest], info: BindInfo, *, may_be_free: bool = False) -> None:
         """The group of these pods had reserved the cells of `info` in an earlier term, and waits for their users.
 
-        To be told after them. Raises UserError, and changes nothing, if it cannot have them in this way again.
+        Or it reserves them now, and with `may_be_free` nobody has to use them. To be told after the users. Raises
+        UserError, and changes nothing, if it cannot have them in this way.
         """
         if self._recorder is not None:
-            self._recorder.reserved(pods, info.node, bind_annotations(info)[BIND_INFO])
-        self._apply(GroupReserved(tuple(pods), info))
+            node, text = info.node, bind_annotations(info)[BIND_INFO]
+            self._recorder.reserved(pods, node, text, may_be_free=may_be_free)
+        self._apply(GroupReserved(tuple(pods), info, may_be_free))
 
     def delete(self, request: PodRequest) -> None:
         """A pod that was told or asked about is gone."""
@@ -225,6 +228,11 @@ class Core:
         nodes = self.state.arrays.node[found.physical[found.physical != NO_CELL]]
         return [self.node_names[node] for node in sorted({int(node) for node in nodes})]
 
+    def slot_nodes(self, group: Group) -> list[str]:
+        """The node of each slot of a group; "" where its first cell is not configured any more."""
+        found, names = slot_nodes(self.state, group.members, group.physical), self.node_names
+        return ["" if node == NO_CELL else names[node] for node in found.tolist()]
+
     def bind_info_of(self, group: str) -> BindInfo:
         """Where the first pod of a group runs, or will when its victims are gone."""
         return bind_info_of_slot(self.state, self.state.groups[group], 0)
@@ -234,14 +242,25 @@ class Core:
         found = self.state.groups.get(group)
         return found is not None and bool((found.physical != NO_CELL).all()) and found.lazy_preemptor is None
 
-    def plan(self, bundles: Sequence[Sequence[Asked]]) -> list[list[Bind | Preempt | Wait] | UserError]:
+    def plan(
+        self,
+        bundles: Sequence[Sequence[Asked]],
+        gone: Sequence[PodRequest] = (),
+        evicted: list[str] | None = None,
+    ) -> list[list[Bind | Preempt | Wait] | UserError]:
         """The answers of `decide` to each in turn, with those before it in place; nothing changes.
 
         A bundle runs together or not at all; of one with a request that is refused, the error.
+
+        gone : pods that have left by then
+        evicted : as in `hived.scheduler.plan_in_turn`
         """
+        facts = [PodDeleted(pod) for pod in gone if pod.spec.group.name in self.state.groups]
         return [
             found if isinstance(found, UserError) else _decided(self.state, found, bundle)
-            for found, bundle in zip(plan_in_turn(self.state, bundles, self.now_s), bundles, strict=True)
+            for found, bundle in zip(
+                plan_in_turn(self.state, bundles, self.now_s, facts, evicted), bundles, strict=True
+            )
         ]
 
     def is_waiting_for_victims(self, request: PodRequest) -> bool:

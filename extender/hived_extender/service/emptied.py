@@ -5,7 +5,7 @@ as refused for a reason that hived does not know, and the cells are given back. 
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -47,6 +47,8 @@ class EmptiedCells:
         self._retries = retries
         self._wakes = wakes
         self._looks: Counter[str] = Counter()  # by uid
+        self.is_clearing: Callable[[PodRequest], bool] = lambda request: False
+        """Do pods still have to leave for a request that use none of its cells?"""
         self._watched: dict[str, _Watched] = {}
 
     def time_came(self, kind: str, uid: str) -> None:
@@ -64,6 +66,9 @@ class EmptiedCells:
 
         True once these nodes count as refused: the pod is to be tried again at once.
         """
+        if any(map(self.is_clearing, requests)):
+            self.look_soon(record)
+            return False
         self._looks[record.uid] += 1
         if self._looks[record.uid] < MOST_LOOKS:
             self.look_soon(record)
@@ -81,6 +86,8 @@ class EmptiedCells:
 
         It never will where its own filters leave the pod no node, and the cells are wanted by others.
         """
+        if any(map(self.is_clearing, requests)):
+            return
         key = (UNASKED, record.uid)
         if key not in self._outbox.timers and any(core.is_emptied(request) for request in requests):
             self._watched[record.uid] = _Watched(tuple(requests), record.offer.latest)

@@ -95,6 +95,7 @@ class Machine:
             preemption or PreemptionPolicy(), cache, outbox, self.announcements, self._wakes
         )
         self._acceptance = acceptance.Acceptance(cache, outbox, self.announcements, self._retries, self._wakes)
+        self._acceptance.emptied.is_clearing = self.preemptions.is_clearing
         self._acceptance.force_bind_threshold = verb_settings.force_bind_threshold
         self.moves = moves.Moves(cache, outbox, self.announcements)
         self.holds = holds.Holds(cache, self.preemptions, self._retries)
@@ -190,6 +191,7 @@ class Machine:
         """Tell the parts that look at pods and gangs from outside what has become of these."""
         for uid in self.cache.take_removed():
             self.preemptions.gone(uid)
+        self.preemptions.look()
         self.kept.look()
         if keys := self.cache.gangs.take_changed():
             self._statuses.changed(keys)

@@ -18,8 +18,9 @@ from msgspec.structs import replace
 from hived.events import Offer
 from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest, PodSpec
 from hived.topology import NO_CELL, Topology
-from hived_extender.kube_rules.demands import Demands
+from hived_extender.kube_rules.demands import Demands, NamespaceLabels, RuledPod
 from hived_extender.kube_rules.mates import Surroundings, mate_rules
+from hived_extender.kube_rules.neighbours import takers
 from hived_extender.kube_rules.nodes import RuledNode
 from hived_extender.kube_rules.quantities import PODS
 from hived_extender.kube_rules.residents import Residents
@@ -49,6 +50,7 @@ class Offers:
         residents: Residents,
         devices: Collection[str],
         before: "Offers | None" = None,
+        namespace_labels: NamespaceLabels | None = None,
     ) -> None:
         """`nodes` are all that are there, `residents` the pods that have one, `devices` the resources that leaf cells
         stand for; `before` are the offers of another configuration, perhaps of the same nodes, and have been told
@@ -63,7 +65,13 @@ class Offers:
             self._rules.put(node)
         leaves = _leaf_counts(topology)
         self._leaf_count = int(leaves.sum())
-        self._around = Surroundings(self._rules, leaves, residents, devices)
+        self._around = Surroundings(
+            self._rules,
+            leaves,
+            residents,
+            devices,
+            namespace_labels={} if namespace_labels is None else namespace_labels,
+        )
         self._count = 0
         self._changed: npt.NDArray[np.int64] = np.zeros(len(self._names), np.int64)  # `_count` at its last change
         if before is not None and is_same:
@@ -180,6 +188,64 @@ class Offers:
         emptied = np.asarray(offer.after.any(axis=0) & ~offer.nodes.any(axis=0))
         return dataclasses.replace(offer, rules=mate_rules(pods, sizes, replace(self._around, emptied=emptied)))
 
+    def once_left(self, request: PodRequest, members: Sequence[PodRecord], before: Offer, left: Mask) -> Offer:
+        """The offer while `Residents.supposing` says that pods have left some nodes, from the one before.
+
+        left : bool, shape (nodes,); where they ran. All nodes are looked at for a pod with rules about its neighbours.
+        """
+        rows: dict[Hashable, Mask] = {}
+        found: list[Mask] = []
+        sizes, residents = _sizes(request.spec), self._around.residents
+        for slot in range(len(sizes)):
+            record = members[slot] if len(members) == len(sizes) else members[0]
+            key = _kind(record), before.nodes[slot].tobytes() if len(members) > 1 else b""
+            if key not in rows:
+                ruled, nodes = record.ruled, before.nodes[slot]
+                again = left
+                if ruled is not None and (ruled.demands.has_neighbour_rules or residents.repelling):
+                    again = self._all
+                rows[key] = (nodes & ~left) | self._room_now(record, again & self.could_clear(record, before, slot))
+            found.append(rows[key])
+        pods = [record.ruled for record in members if record.ruled is not None]
+        offer = Offer(_rows(found), np.zeros((len(sizes), len(self._names)), np.bool_))
+        if not len(pods) == len(sizes) > 1:
+            return offer
+        return dataclasses.replace(offer, rules=mate_rules(pods, sizes, self._around))
+
+    def could_clear(self, record: PodRecord, offer: Offer, slot: int) -> Mask:
+        """The nodes that no rule keeps a pod from for good, whoever runs there now.
+
+        For a pod with rules that only kube-scheduler knows, these are no other nodes than it offers.
+        """
+        if record.ruled is None:
+            return self._all
+        if record.ruled.demands.beyond:
+            return np.asarray(offer.nodes[slot] | offer.after[slot])
+        mask, refused = self._rules.mask(record.ruled.demands), self._refused(record)
+        return mask if refused is None else self._none
+
+    def refusals_on(self, pod: RuledPod, nodes: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """Why Kubernetes' rules keep a pod from some nodes at this moment; () where they do not."""
+        around = self._around
+        found = takers(pod, nodes, self._rules.present, around.residents, around.namespace_labels)
+        return {name: () if refusal is None else refusal.reasons for name, refusal in found.items()}
+
+    @property
+    def changes(self) -> int:
+        """Another number once something has changed about a node."""
+        return self._count
+
+    def excluding(self, pod: RuledPod) -> list[str]:
+        """The uids of the pods that required anti-affinity keeps a pod apart from, its own or theirs."""
+        residents, labels = self._around.residents, self._around.namespace_labels
+        found = dict[str, None]()
+        for term in pod.demands.anti_affinity:
+            found.update(dict.fromkeys(residents.uids_meant(term, labels)))
+        for uid, other in residents.repelling.items():
+            if any(pod.is_meant(term, labels, in_doubt=True) for term in other.pod.demands.anti_affinity):
+                found[uid] = None
+        return list(found)
+
     def everywhere(self, request: PodRequest) -> Offer | None:
         """All nodes to each pod of a request; None as `of`. Cost O(1)."""
         if request.spec.ignore_suggested_nodes or self._is_too_large(request.spec):
@@ -241,9 +307,11 @@ class Offers:
                 offered = latest
         refused = self._refused(record)
         if offered is None:
-            return self._fit(record) if refused is None else self._none
+            return self._room_now(record, self._fit(record)) if refused is None else self._none
         changed = self._changed > offered.moment
-        mask = offered.mask | (changed & self._fit(record)) if changed.any() else offered.mask
+        mask = offered.mask
+        if changed.any():
+            mask = mask | self._room_now(record, changed & self._fit(record) & ~mask)
         return mask if refused is None else mask & ~refused
 
     def _fit(self, record: PodRecord) -> Mask:
@@ -257,6 +325,29 @@ class Offers:
                 mask = mask & self._large_enough(record.ruled.demands)
         refused = self._refused(record)
         return mask if refused is None else mask & ~refused
+
+    def _room_now(self, record: PodRecord, mask: Mask) -> Mask:
+        """Those of some nodes that could take the pod beside all pods that have a node now.
+
+        Cost O(nodes) of array work; one look at each node for a pod with host ports or rules about its neighbours, or
+        that others keep away from theirs.
+        """
+        if record.ruled is None or not mask.any():
+            return mask
+        demands, residents, count = record.ruled.demands, self._around.residents, len(self._names)
+        for resource, wanted in ((PODS, 1), *demands.requests):
+            mask = mask & (self._rules.allocatable(resource) - residents.requested(resource, count) >= wanted)
+        if not (demands.ports or demands.has_neighbour_rules or residents.repelling):
+            return mask
+        return mask & self._took(record.ruled, mask)
+
+    def _took(self, pod: RuledPod, mask: Mask) -> Mask:
+        """Those of some nodes that Kubernetes' rules allow a pod at this moment."""
+        names = [self._names[index] for index in np.flatnonzero(mask).tolist()]
+        found = takers(pod, names, self._rules.present, self._around.residents, self._around.namespace_labels)
+        taken = self._none.copy()
+        taken[[self._index[name] for name, refusal in found.items() if refusal is None]] = True
+        return taken
 
     def _clearable(self, record: PodRecord, candidates: Mask | None) -> Mask:
         """The nodes on which others may be preempted for a pod.

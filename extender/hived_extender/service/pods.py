@@ -82,6 +82,7 @@ class PodName(msgspec.Struct, frozen=True):
 class Seen(msgspec.Struct, frozen=True):
     """Kubernetes' own view of a pod. `version` is the newest resourceVersion; the controller of `owner` made the pod,
     and a pod that `is_leaving` is being deleted: it is gone at `leaves_at` at the latest. It has `grace_s` to leave.
+    `priority` is Kubernetes' own.
     While it has `gates`, kube-scheduler leaves it alone.
     """
 
@@ -92,6 +93,7 @@ class Seen(msgspec.Struct, frozen=True):
     is_leaving: bool = False
     leaves_at: str = ""
     grace_s: float = GRACE_S
+    priority: int = 0
     gates: tuple[str, ...] = ()
 
     @property
@@ -112,6 +114,7 @@ class Seen(msgspec.Struct, frozen=True):
             bool(meta.deletion_timestamp),
             meta.deletion_timestamp or "",
             GRACE_S if grace_s is None else float(min(max(grace_s, 0), MOST_GRACE_S)),
+            (spec.priority if spec is not None else None) or 0,
             pod.gates,
         )
 

@@ -11,12 +11,12 @@ kubelet; its cells are given away only when it is gone. Not thread-safe.
 
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
 from hived.decisions import Bind, Preempt, Wait
-from hived.errors import HivedError
+from hived.errors import HivedError, UserError
 from hived.events import Offer, Phase
 from hived.specs import PodRequest
 from hived_config.settings import Budgets, PreemptBy, Settings
@@ -31,12 +31,15 @@ from hived_extender.service.core import Core
 from hived_extender.service.effects import EvictPod
 from hived_extender.service.notices import Reason
 from hived_extender.service.outbox import Outbox
-from hived_extender.service.pods import MOST_GRACE_S, PodRecord
+from hived_extender.service.pods import MOST_GRACE_S, PodRecord, PodState, Seen
+from hived_extender.service.victim_sets import Chosen, VictimSets, Wanted
 from hived_extender.service.wakes import Wakes
 
 log = logging.getLogger(__name__)
 
 TIMER = "evict"
+
+NOBODY_HELPS = "others use its cells, and kube-scheduler would refuse it whoever of them left"
 
 AT_ONCE = 8
 FIRST_WAIT_S = 0.5
@@ -67,8 +70,8 @@ class _Victim(msgspec.Struct, eq=False):
     """A pod that has to leave, for whom, since when that is refused, and how long to wait after the next refusal.
 
     `until_s` is when it should have left, in seconds since 1970; None where a budget or an error may keep it for good.
-    One that `is_evicted` was asked to leave, and will. Without a `preemptor`, nothing can spare it: a queue has decided
-    so.
+    One that `is_evicted` was asked to leave, and will. It has to leave while one of `requests` reserves cells, though
+    its own are others or none. Without a `preemptor`, nothing can spare it: a queue has decided so.
     """
 
     record: PodRecord
@@ -77,6 +80,7 @@ class _Victim(msgspec.Struct, eq=False):
     refused_at: float = math.inf
     wait_s: float = FIRST_WAIT_S
     is_evicted: bool = False
+    requests: tuple[PodRequest, ...] = ()
 
 
 class Preemptions:
@@ -99,7 +103,109 @@ class Preemptions:
         self._leaving: tuple[object, frozenset[str]] = None, frozenset()  # when that was so, and who had to leave
         self._victims: dict[str, _Victim] = {}
         self._ready: dict[str, None] = {}
+        self._strangers: set[str] = set()  # victims that are no pods of ours
         self._under_way = 0
+        self.sets = VictimSets(cache, lambda: self._victims)
+
+    def settle(
+        self,
+        core: Core,
+        asker: PodRecord,
+        wanted: Sequence[Wanted],
+        found: Sequence[Bind | Preempt | Wait],
+        has_cells: Callable[[], bool],
+    ) -> list[Bind | Preempt | Wait]:
+        """Make others leave for pods that start together, if they start then; returns what is to be said of them now.
+
+        found : the core's answer to each, which chooses victims by cells alone
+        has_cells : would there be cells if Kubernetes offered every node, even if others had to leave?
+
+        Where the core's victims do not help, or it found none, others are chosen (`victim_sets`). Or nobody leaves.
+        """
+        reserves = any(core.reserves(one.request) for one in wanted)
+        if not reserves and not all(isinstance(one, Bind) for one in found):
+            are_waiting = any(isinstance(one, Wait) for one in found)
+            if are_waiting or not self.sets.help(core, wanted, found):
+                return self._choose(core, asker, wanted, found, has_cells if are_waiting else lambda: True)
+        if any(isinstance(one, Wait) for one in found):
+            return list(found)
+        answers = [
+            self.carry_on(core, asker, one.request, decision, one.offer) if isinstance(decision, Preempt) else decision
+            for one, decision in zip(wanted, found, strict=True)
+        ]
+        self.sets.note_reserved(wanted)
+        return answers
+
+    def _choose(
+        self,
+        core: Core,
+        asker: PodRecord,
+        wanted: Sequence[Wanted],
+        found: Sequence[Bind | Preempt | Wait],
+        has_cells: Callable[[], bool],
+    ) -> list[Bind | Preempt | Wait]:
+        """Make a set leave with which all pods start, if there is one."""
+        if not self.sets.is_hopeless(core, wanted) and has_cells():
+            for chosen in self.sets.find(core, wanted):
+                if not chosen.uids:
+                    break  # those who are leaving already make room
+                if self._reserve(core, chosen):
+                    self.sets.note_reserved(wanted)
+                    return self._evict_chosen(core, asker, chosen)
+            else:
+                self.sets.gave_up(core, wanted)
+        if any(isinstance(one, Wait) for one in found):
+            return list(found)
+        why = self.sets.obstacle(core, wanted)
+        return [Wait(f"{NOBODY_HELPS} ({why})" if why else NOBODY_HELPS) for _ in found]
+
+    def _reserve(self, core: Core, chosen: Chosen) -> bool:
+        """Reserve the cells of a choice; False, and nothing is reserved, if the core does not have them so."""
+        reserved: list[PodRequest] = []
+        try:
+            for request, info in chosen.places:
+                core.reserve([request], info, may_be_free=True)
+                reserved.append(request)
+        except UserError as error:
+            log.debug("cells not reserved", extra={"fields": {"reason": error.message}})
+            for request in reserved:
+                core.delete(request)
+            return False
+        return True
+
+    def _evict_chosen(self, core: Core, asker: PodRecord, chosen: Chosen) -> list[Bind | Preempt | Wait]:
+        requests = tuple(request for request, _ in chosen.places)
+        residents, by_node = self._cache.nodes.residents, dict[str, list[str]]()
+        records = [record for record in map(self._cache.pods.get, sorted(chosen.uids)) if record is not None]
+        for name in chosen.strangers:
+            resident = residents.get(name.uid)
+            grace_s = resident.standing.grace_s if resident is not None and resident.standing is not None else 0.0
+            residents.yield_place(name.uid)
+            if self._cache.pods.get(name.uid) is None:
+                records.append(PodRecord(name.uid, name.name, name.namespace, PodState.BOUND, Seen(grace_s=grace_s)))
+                self._strangers.add(name.uid)
+        for record in records:
+            resident = residents.get(record.uid)
+            by_node.setdefault(record.place.node if resident is None else resident.node, []).append(record.uid)
+            if record.uid not in self._victims:
+                self._add(record, asker, requests)
+                self._announcements.evicting(record, asker)
+        fields = {"pod": asker.key, "victims": [record.key for record in records]}
+        log.info("victims chosen by Kubernetes' rules", extra={"fields": fields})
+        self._go_on()
+        victims = Preempt({node: tuple(uids) for node, uids in sorted(by_node.items())})
+        return [victims for _ in requests]
+
+    def is_clearing(self, request: PodRequest) -> bool:
+        """Do pods still leave that hold other cells than those reserved for a request, or none?"""
+        name = request.spec.group.name
+        return any(name == one.spec.group.name for victim in self._victims.values() for one in victim.requests)
+
+    def look(self) -> None:
+        """Forget the victims that are gone, among pods that are not ours."""
+        for uid in [uid for uid in self._strangers if self._cache.nodes.residents.get(uid) is None]:
+            self.gone(uid)
+            self._announcements.forget(uid)
 
     def carry_on(
         self, core: Core, record: PodRecord, request: PodRequest, found: Preempt, offer: Offer | None
@@ -172,6 +278,7 @@ class Preemptions:
     def gone(self, uid: str) -> None:
         """A pod has left."""
         self._victims.pop(uid, None)
+        self._strangers.discard(uid)
         self._ready.pop(uid, None)
         self._outbox.timers.drop((TIMER, uid))
 
@@ -207,8 +314,9 @@ class Preemptions:
                 self._announcements.evicting(record, preemptor)
         self._go_on()
 
-    def _add(self, record: PodRecord, preemptor: PodRecord | None) -> None:
-        self._victims[record.uid] = _Victim(record, preemptor, self._latest_end(record, self._outbox.now.wall))
+    def _add(self, record: PodRecord, preemptor: PodRecord | None, requests: tuple[PodRequest, ...] = ()) -> None:
+        until_s = self._latest_end(record, self._outbox.now.wall)
+        self._victims[record.uid] = _Victim(record, preemptor, until_s, requests=requests)
         self._ready[record.uid] = None
 
     def _go_on(self) -> None:
@@ -216,7 +324,7 @@ class Preemptions:
             uid = next(iter(self._ready))
             del self._ready[uid]
             victim = self._victims[uid]
-            if victim.preemptor is not None and not self._is_victim(victim.record):
+            if victim.preemptor is not None and not self._has_to_leave(victim):
                 self.gone(uid)
                 continue
             waited_s = self._outbox.now.at - victim.refused_at
@@ -237,6 +345,13 @@ class Preemptions:
             self._announcements.say(victim.preemptor, Reason.PREEMPTION_BLOCKED, text)
         self._outbox.wake_in((TIMER, victim.record.uid), victim.wait_s)
         victim.wait_s = min(2 * victim.wait_s, LONGEST_WAIT_S)
+
+    def _has_to_leave(self, victim: _Victim) -> bool:
+        core, uid = self._cache.core, victim.record.uid
+        is_there = uid in self._strangers or self._cache.pods.get(uid) is victim.record
+        if core is not None and is_there and any(core.reserves(request) for request in victim.requests):
+            return True
+        return self._is_victim(victim.record)
 
     def _is_victim(self, record: PodRecord) -> bool:
         """Does a pod have to leave, for its own cells or for those of others without which it cannot go on?"""
@@ -284,7 +399,8 @@ class Preemptions:
         return leaves_s if leaves_s is not None else victim.until_s if victim is not None else None
 
     def _key(self, uid: str) -> str:
-        record = self._cache.pods.get(uid)
+        victim = self._victims.get(uid)
+        record = self._cache.pods.get(uid) or (victim.record if victim is not None else None)
         return record.key if record is not None else uid
 
 

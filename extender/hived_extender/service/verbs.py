@@ -23,7 +23,7 @@ from hived_extender.pods.wire import WAITING_KEY, AskedPod, FilterResult, Preemp
 from hived_extender.service.acceptance import MOST_REFUSALS, Acceptance
 from hived_extender.service.announcements import Announcements
 from hived_extender.service.cluster_cache import ClusterCache
-from hived_extender.service.core import Core
+from hived_extender.service.core import Core, Refused
 from hived_extender.service.decision_log import tell_decision
 from hived_extender.service.effects import Awaits, BindPod, ReadPod
 from hived_extender.service.gangs.growth import GrowingError
@@ -35,6 +35,7 @@ from hived_extender.service.pods import PodName, PodRecord, PodState, Seen, Unkn
 from hived_extender.service.preemptions import Preemptions, pick_victims
 from hived_extender.service.retries import Retries
 from hived_extender.service.stimuli import BindAsked, FilterAsked, PreemptAsked, WhatIfAsked
+from hived_extender.service.victim_sets import Wanted
 from hived_extender.service.waiting import ROOM_REASON, WaitingPods
 from hived_extender.service.what_if import WhatIf
 
@@ -138,9 +139,11 @@ class Verbs:
             self._acceptance.starts.join(record)
             self._acceptance.starts.has_asked(record)
             return FilterResult(node_names=args.offered())
-        if isinstance(decision, Preempt) and self._preemptions.policy.by_service and record.request is not None:
-            offer = self._cache.offers.of(record.request, [record], exact=record)
-            decision = self._preemptions.carry_on(core, record, record.request, decision, offer)
+        request, by_service = record.request, self._preemptions.policy.by_service
+        if isinstance(decision, Preempt | Refused) and by_service and request is not None:
+            slots = self._cache.slots(record, request)
+            offer = self._cache.offers.of(request, slots, exact=record)
+            decision = self._waiting.make_room(core, record, Wanted(request, slots, offer), decision)
         elif isinstance(decision, Bind) and record.state is not PodState.BINDING and record.request is not None:
             self._pods.place(record, record.request, decision.bind_info)  # by itself, not with its gang
             self._acceptance.starts.join(record)

@@ -21,6 +21,7 @@ from hived_extender.service.notices import Reason
 from hived_extender.service.pods import PodRecord, PodState
 from hived_extender.service.preemptions import Preemptions
 from hived_extender.service.retries import Retries
+from hived_extender.service.victim_sets import Wanted
 
 NO_CHAIN_REASON = "no cell chain could be tried"
 ROOM_REASON = "there is room now, the pod will be tried again"
@@ -139,13 +140,11 @@ class WaitingPods:
         is_emptied = any(isinstance(one, Wait) and one.is_emptied for one in found)
         if is_emptied and is_asked and self._acceptance.emptied.are_refused(core, asker, requests):
             found = rounds.decide(core, round_, phase, exact=exact)
-        if self._preemptions.policy.by_service and not any(isinstance(one, Wait) for one in found):
-            found = [
-                self._preemptions.carry_on(core, asker, part.request, one, rounds.offer(part, exact=exact))
-                if isinstance(one, Preempt)
-                else one
-                for part, one in zip(round_.parts, found, strict=True)
-            ]
+        if self._preemptions.policy.by_service and not all(isinstance(one, Bind) for one in found):
+            wanted = [Wanted(part.request, part.slots, rounds.offer(part, exact=exact)) for part in round_.parts]
+            found = self._preemptions.settle(
+                core, asker, wanted, found, lambda: not any(isinstance(one, Wait) for one in rounds.room(core, round_))
+            )
             rounds.note_reserved(core, round_)
         decision = merged(found)
         if isinstance(decision, Wait):
@@ -221,8 +220,9 @@ class WaitingPods:
                 decision = core.decide(request, Phase.FILTERING, offer, commit=False)
             if isinstance(decision, Preempt) and not was_preempting and not self._preemptions.policy.by_service:
                 return True  # kube-scheduler is to ask whom to preempt
-            if isinstance(decision, Preempt) and self._preemptions.policy.by_service:
-                decision = self._preemptions.carry_on(core, record, request, decision, offer)
+            if self._preemptions.policy.by_service:
+                slots = self._cache.slots(record, request)
+                decision = self.make_room(core, record, Wanted(request, slots, offer), decision)
         except UserError:
             return False
         if isinstance(decision, Preempt) and not was_preempting:
@@ -231,6 +231,25 @@ class WaitingPods:
         if isinstance(decision, Wait) and not record.is_asked:
             self._announcements.say(record, Reason.WAITING, self.told(record, decision))
         return isinstance(decision, Bind)
+
+    def make_room(
+        self, core: Core, record: PodRecord, wanted: Wanted, decision: Bind | Preempt | Wait
+    ) -> Bind | Preempt | Wait:
+        """Make others leave for a pod that starts by itself, if it starts then; returns what is to be said of it now.
+
+        A refusal stands if Kubernetes offers every node, or if there would be no cells even then.
+        """
+        if isinstance(decision, Bind):
+            return decision
+        if isinstance(decision, Wait) and (not isinstance(decision, Refused) or _allows_all(wanted.offer)):
+            return decision
+        everywhere = self._cache.offers.everywhere(wanted.request)
+
+        def has_cells() -> bool:
+            return not isinstance(core.try_waiting(wanted.request, everywhere), Wait)
+
+        (found,) = self._preemptions.settle(core, record, [wanted], [decision], has_cells)
+        return found
 
     def told(self, record: PodRecord, decision: Wait) -> str:
         """Why a pod waits, as people are told: the causes of a refusal, or the message that says what it waits for.

@@ -12,18 +12,21 @@ from tests.core.naive.replay import located_leaves
 Validate = Callable[[PodRequest], None]
 
 
-def reserve(cluster: Cluster, pods: tuple[PodRequest, ...], info: BindInfo, validate: Validate) -> None:
+def reserve(
+    cluster: Cluster, pods: tuple[PodRequest, ...], info: BindInfo, validate: Validate, may_be_free: bool = False
+) -> None:
     """`validate` raises UserError for a pod that asks for what this cluster does not have."""
     saved = cluster.save()
     try:
-        Reservation(cluster, pods, info).run(validate)
+        Reservation(cluster, pods, info, may_be_free).run(validate)
     except UserError:
         cluster.restore(saved)
         raise
 
 
 class Reservation:
-    def __init__(self, cluster: Cluster, pods: tuple[PodRequest, ...], info: BindInfo) -> None:
+    def __init__(self, cluster: Cluster, pods: tuple[PodRequest, ...], info: BindInfo, may_be_free: bool) -> None:
+        self.may_be_free = may_be_free
         self.cluster = cluster
         self.pods = pods
         self.info = info
@@ -98,7 +101,7 @@ class Reservation:
                 raise self.refuse("not within one cell")
         if any(leaf.state not in {FREE, USED} for leaf in leaves):
             raise self.refuse("reserved")
-        if all(leaf.state == FREE for leaf in leaves):
+        if all(leaf.state == FREE for leaf in leaves) and not self.may_be_free:
             raise self.refuse("nobody uses it")
         if any(leaf.priority >= spec.priority for leaf in leaves):
             raise self.refuse("used by a group that may not be preempted")

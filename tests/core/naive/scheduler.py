@@ -72,7 +72,7 @@ class NaiveScheduler:
             case GroupSplit():
                 split(self.cluster, event.group, event.pods)
             case GroupReserved():
-                reserve(self.cluster, event.pods, event.bind_info, self.validate)
+                reserve(self.cluster, event.pods, event.bind_info, self.validate, event.may_be_free)
             case NodeHealthChanged():
                 self.cluster.set_node_health(event.node, event.is_healthy)
                 exchange_doomed(self.cluster, event.node)

@@ -1,0 +1,144 @@
+"""The small cluster with a kube-scheduler that heeds all of Kubernetes' rules, and nodes with little besides GPUs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from hived_config.loader import load_text
+from hived_extender.kube_rules.neighbours import refusals
+from hived_extender.kube_rules.nodes import RuledNode
+from hived_extender.kube_rules.reader import DemandsReader
+from hived_extender.kube_rules.residents import Residents
+from hived_extender.pods.wire import Node
+from hived_extender.service.preemptions import PreemptionPolicy
+from tests.extender.service.small_cluster import Json, SmallCluster, pod_json, spec_text, to_pod
+
+CONFIG = """\
+rules: {rules}
+physicalCluster:
+  cellTypes:
+    NODE: {{childCellType: GPU, childCellNumber: {gpus}, isNodeLevel: true}}
+  physicalCells: [{cells}]
+virtualClusters:
+  a: {{virtualCells: [{{cellType: NODE, cellNumber: {own}}}]}}
+  b: {{virtualCells: [{{cellType: NODE, cellNumber: {others}}}]}}
+"""
+
+ROOM = {"cpu": "8", "memory": "32Gi", "ephemeral-storage": "100Gi", "pods": "20", "example.com/fpga": "2"}
+
+
+class SmallRooms(SmallCluster):
+    """`count` nodes n0, n1, ... of `gpus` GPUs; VC a owns all of them but those of `others`, which VC b owns.
+
+    `room` is what each node has besides, `labels` are those of nodes by name.
+    """
+
+    def __init__(
+        self,
+        count: int = 2,
+        *,
+        gpus: int = 4,
+        others: int = 0,
+        rules: str = "2",
+        room: Mapping[str, str] = ROOM,
+        labels: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
+        self.names = tuple(f"n{number}" for number in range(count))
+        cells = ", ".join(f"{{cellType: NODE, cellAddress: {name}}}" for name in self.names)
+        text = CONFIG.format(rules=rules, gpus=gpus, cells=cells, own=count - others, others=others)
+        super().__init__(
+            is_leading=False, spec=load_text(text, "rooms.yaml", environ={}).cluster, preemption=PreemptionPolicy()
+        )
+        self.nodes = {
+            name: msgspec.convert(
+                {
+                    "metadata": {
+                        "name": name, "uid": f"node-{name}",
+                        "labels": {"kubernetes.io/hostname": name, **(labels or {}).get(name, {})},
+                    },
+                    "spec": {},
+                    "status": {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": dict(room)},
+                },
+                Node,
+            )
+            for name in self.names
+        }  # fmt: skip
+        self.service.sync_nodes(list(self.nodes.values()))
+        self.lead()
+
+    def pod(
+        self,
+        name: str,
+        gpus: int = 1,
+        *,
+        vc: str = "a",
+        priority: int = 0,
+        needs: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        node: str = "",
+        is_foreign: bool = False,
+        rank: int | None = None,
+        group: str = "",
+        pods: int = 1,
+        **spec: Any,
+    ) -> Json:
+        """Create a pod with requests besides GPUs and let the service see it; `rank` is its Kubernetes priority.
+
+        One that `is_foreign` is another scheduler's, and has its node already.
+        """
+        text = None if is_foreign else spec_text(vc=vc, leaf_cells=gpus, priority=priority, group=group, pods=pods)
+        pod = pod_json(name, text, node=node)
+        if is_foreign:
+            pod["spec"]["containers"] = [{"resources": {}}]
+        pod["metadata"]["labels"] = dict(labels or {})
+        pod["spec"]["containers"][0]["resources"]["requests"] = dict(needs or {})
+        pod["spec"]["containers"][0] |= {"ports": spec.pop("ports")} if "ports" in spec else {}
+        pod["spec"] |= spec if rank is None else {**spec, "priority": rank}
+        self.kube.add(pod)
+        self.see(pod)
+        return pod
+
+    def offered(self, pod: Json) -> list[str]:
+        """The nodes that kube-scheduler's own filters leave a pod."""
+        reader, residents = DemandsReader(), Residents()
+        for other in self.kube.pods.values():
+            if other["spec"]["nodeName"]:
+                residents.put(other["metadata"]["uid"], other["spec"]["nodeName"], reader.read(to_pod(other)))
+        nodes = {name: RuledNode.read(node) for name, node in self.nodes.items()}
+        refused = refusals(reader.read(to_pod(pod)), nodes, residents, {})
+        return [name for name in self.names if name not in refused]
+
+    def run(self, pod: Json) -> str:
+        """Have kube-scheduler ask about a pod, if its own filters leave it a node, and bind it; its node, or ""."""
+        nodes = self.offered(pod)
+        found = self.filter(pod, nodes).get("NodeNames", ()) if nodes else ()
+        for node in found:
+            self.bind(pod, node)
+            self.see(pod)
+        return str(found[0]) if found else ""
+
+    def start(self, name: str, gpus: int = 1, **more: Any) -> Json:
+        """Create a pod that runs at once."""
+        pod = self.pod(name, gpus, **more)
+        assert self.run(pod), name
+        return pod
+
+    def settle(self, turns: int = 4) -> set[str]:
+        """Let time pass, and kube-scheduler ask about all that wait; returns the names of the pods that left."""
+        left: set[str] = set()
+        for _ in range(turns):
+            self.pass_time(3)
+            for _, name in list(self.kube.leaving):
+                if name in self.kube.pods:
+                    left.add(name)
+                    self.delete(self.kube.pods[name])
+            self.kube.leaving.clear()
+            for pod in list(self.kube.pods.values()):
+                if not pod["spec"]["nodeName"]:
+                    self.run(pod)
+        return left
+
+    def running(self) -> dict[str, str]:
+        """The node of each pod that has one."""
+        return {name: pod["spec"]["nodeName"] for name, pod in self.kube.pods.items() if pod["spec"]["nodeName"]}

@@ -1,0 +1,176 @@
+"""A victim must help: whoever leaves for a pod, the pod starts then by all of Kubernetes' rules, or nobody leaves."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.extender.service.small_rooms import ROOM, SmallRooms
+
+Rooms = Callable[..., SmallRooms]
+
+
+@pytest.fixture
+def rooms() -> Iterator[Rooms]:
+    made: list[SmallRooms] = []
+
+    def make(*args: Any, **options: Any) -> SmallRooms:
+        made.append(SmallRooms(*args, **options))
+        return made[-1]
+
+    yield make
+    for cluster in made:
+        cluster.service.close()
+
+
+def apart(**labels: str) -> dict[str, Any]:
+    """Required anti-affinity to pods with these labels, by node."""
+    term = {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+@pytest.mark.parametrize("rules", ["2", "hived"])
+@pytest.mark.parametrize(
+    ("resource", "much"),
+    [
+        ("cpu", "6"),
+        ("memory", "24Gi"),
+        ("ephemeral-storage", "80Gi"),
+        ("hugepages-2Mi", "3Gi"),
+        ("example.com/fpga", "2"),
+    ],
+)
+def test_the_pod_leaves_that_has_what_the_preemptor_lacks(rooms: Rooms, resource: str, much: str, rules: str) -> None:
+    cluster = rooms(2, rules=rules, room={**ROOM, "hugepages-2Mi": "4Gi"})
+    for number in range(2):
+        cluster.start(f"hog-{number}", 2, needs={resource: much})
+    for number in range(2):
+        cluster.start(f"low-{number}", 2)
+    cluster.pod("high", 2, priority=5, needs={resource: much})
+    left = cluster.settle()
+    assert len(left) == 1
+    assert left <= {"hog-0", "hog-1"}
+    assert "high" in cluster.running()
+
+
+def test_all_pods_of_a_node_leave_that_the_preemptor_must_not_be_beside(rooms: Rooms) -> None:
+    cluster = rooms(2)
+    for number in range(4):
+        cluster.start(f"low-{number}", 2, labels={"app": "low"})
+    cluster.pod("high", 2, priority=5, affinity=apart(app="low"))
+    assert len(cluster.settle()) == 2
+    assert "high" in cluster.running()
+
+
+def test_the_pod_leaves_that_must_not_be_beside_the_preemptor(rooms: Rooms) -> None:
+    cluster = rooms(1)
+    cluster.start("shy", 1, affinity=apart(app="high"))
+    cluster.start("low", 3)
+    cluster.pod("high", 1, priority=5, labels={"app": "high"})
+    assert cluster.settle() == {"shy"}
+    assert "high" in cluster.running()
+
+
+def test_the_pod_leaves_that_has_the_host_port(rooms: Rooms) -> None:
+    cluster, ports = rooms(1), [{"hostPort": 8080}]
+    cluster.start("low", 3)
+    cluster.start("port", 1, ports=ports)
+    cluster.pod("high", 1, priority=5, ports=ports)
+    assert cluster.settle() == {"port"}
+    assert "high" in cluster.running()
+
+
+def test_nobody_leaves_where_a_pod_of_higher_priority_holds_the_cpu(rooms: Rooms) -> None:
+    cluster = rooms(1)
+    cluster.start("above", 2, priority=9, needs={"cpu": "6"})
+    cluster.start("low", 2)
+    cluster.pod("high", 2, priority=5, needs={"cpu": "6"})
+    assert cluster.settle() == set()
+
+
+def test_a_foreign_pod_of_lower_kubernetes_priority_leaves_where_it_holds_the_cpu(rooms: Rooms) -> None:
+    cluster = rooms(1)
+    cluster.start("low", 4)
+    cluster.pod("foreign", is_foreign=True, node="n0", needs={"cpu": "6"}, rank=1)
+    cluster.pod("high", 4, priority=5, needs={"cpu": "6"}, rank=10)
+    assert cluster.settle() == {"foreign", "low"}
+    assert "high" in cluster.running()
+
+
+@pytest.mark.parametrize("standing", [{"rank": 10}, {"rank": 1, "is_static": True}])
+def test_nobody_leaves_for_the_sake_of_a_foreign_pod_that_stays(rooms: Rooms, standing: dict[str, Any]) -> None:
+    cluster = rooms(1)
+    is_static = standing.pop("is_static", False)
+    cluster.start("low", 4)
+    foreign = cluster.pod("foreign", is_foreign=True, needs={"cpu": "6"}, **standing)
+    if is_static:
+        foreign["metadata"]["annotations"]["kubernetes.io/config.mirror"] = "x"
+    foreign["spec"]["nodeName"] = "n0"
+    cluster.kube.touch(foreign)
+    cluster.see(foreign)
+    cluster.pod("high", 4, priority=5, needs={"cpu": "6"}, rank=10)
+    assert cluster.settle() == set()
+
+
+def test_lent_work_leaves_that_holds_none_of_the_cells_but_the_cpu(rooms: Rooms) -> None:
+    cluster = rooms(1)
+    cluster.start("lent", 1, vc="b", priority=-1, needs={"cpu": "7"})
+    cluster.pod("owner", 2, needs={"cpu": "2"})
+    assert cluster.settle() == {"lent"}
+    assert "owner" in cluster.running()
+
+
+def test_the_cheapest_set_leaves_of_several_nodes(rooms: Rooms) -> None:
+    cluster = rooms(2)
+    cluster.start("big", 4, needs={"cpu": "6"})
+    for number in range(2):
+        cluster.start(f"low-{number}", 2, needs={"cpu": "3"})
+    cluster.pod("high", 1, priority=5, needs={"cpu": "5"})
+    assert len(cluster.settle()) == 1
+    assert "high" in cluster.running()
+
+
+def test_a_gang_starts_once_the_pods_left_that_hold_its_cpu(rooms: Rooms) -> None:
+    cluster = rooms(2)
+    for number in range(2):
+        cluster.start(f"hog-{number}", 2, needs={"cpu": "6"})
+    for number in range(2):
+        cluster.start(f"low-{number}", 2)
+    for number in range(2):
+        cluster.pod(f"high-{number}", 2, priority=5, needs={"cpu": "6"}, group="g", pods=2)
+    assert cluster.settle() == {"hog-0", "hog-1"}
+    assert {"high-0", "high-1"} <= cluster.running().keys()
+
+
+def test_nobody_leaves_for_a_gang_of_which_one_pod_would_be_refused(rooms: Rooms) -> None:
+    cluster = rooms(2)
+    cluster.start("above", 2, priority=9, needs={"cpu": "6"})
+    for number in range(3):
+        cluster.start(f"low-{number}", 2)
+    for number in range(2):
+        cluster.pod(f"high-{number}", 2, priority=5, needs={"cpu": "6"}, group="g", pods=2)
+    assert cluster.settle() == set()
+
+
+def test_victims_are_spared_once_the_preemptor_is_gone(rooms: Rooms) -> None:
+    cluster = rooms(1)
+    cluster.start("lent", 1, vc="b", priority=-1, needs={"cpu": "7"})
+    owner = cluster.pod("owner", 2, needs={"cpu": "2"})
+    cluster.delete(owner)
+    assert cluster.settle() == set()
+    cluster.pod("again", 3, needs={"cpu": "1"})
+    cluster.settle()
+    assert "again" in cluster.running()
+
+
+def test_the_cells_stay_reserved_while_the_holder_of_the_cpu_leaves(rooms: Rooms) -> None:
+    cluster = rooms(1)
+    cluster.start("lent", 1, vc="b", priority=-1, needs={"cpu": "7"})
+    cluster.pod("owner", 3, needs={"cpu": "2"})
+    cluster.pass_time(3)
+    rival = cluster.pod("rival", 3)
+    assert not cluster.run(rival)
+    cluster.pass_time(60)  # kube-scheduler never asks about the owner meanwhile
+    cluster.settle()
+    assert "owner" in cluster.running()
+    assert "rival" not in cluster.running()
