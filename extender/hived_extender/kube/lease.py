@@ -5,12 +5,19 @@ its duration, counted from before the last successful write was sent, and leads 
 all of its duration from when they last saw the Lease change. So they never begin before the leader has stopped. Each
 counts on its own clock, one that no clock adjustment moves; the times in the Lease are for people.
 
-That is exact only as long as processes are not paused. The API server refuses the writes of a leader that wakes up from
-a pause, see `binding`.
+The Lease is not believed where somebody else may have written it, so that rights on it do not make two leaders. A
+leader names the digest of a number that it alone knows, and gives the number away when it lets go. Only then does
+another one begin at once. A Lease that was emptied, cut short or rewritten otherwise is respected for all of its
+duration, counted anew. Its leader sees that at its next renewal, and takes it back or stops.
+
+All that is exact only as long as processes are not paused. The API server refuses the writes of a leader that wakes up
+from a pause, see `binding`.
 """
 
+import hashlib
 import logging
 import math
+import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -27,7 +34,20 @@ DURATION_S = 4
 RENEW_INTERVAL_S = 0.5
 POLL_INTERVAL_S = 0.15
 TRUST = 0.8
+SEEN_BEFORE_S = 2 * RENEW_INTERVAL_S
+"""For so long the digest of a leader has to stand there: the leader replaces one that somebody else wrote."""
+
+UNKNOWN_S = 3 * RENEW_INTERVAL_S
+"""How long a newcomer respects a Lease that nobody holds: a leader that there is writes it again."""
+
+DIGEST = "hivedscheduler.microsoft.com/release-digest"
+RELEASE = "hivedscheduler.microsoft.com/release"
+"""Annotations of the Lease: the digest of the leader's number, and the number once the leader lets go."""
+
 LATE = "the Lease was not renewed in time"
+
+
+SERVER_FAULT = 500
 
 
 class LeaseApi(Protocol):
@@ -53,6 +73,7 @@ class _LeaseSpec(msgspec.Struct, rename="camel"):
 
 class _LeaseMetadata(msgspec.Struct, rename="camel"):
     resource_version: str = ""
+    annotations: dict[str, str] | None = None
 
 
 class _Lease(msgspec.Struct):
@@ -96,6 +117,10 @@ class Elector:
         self._seen_at = -math.inf
         self._exists = False
         self._is_current = False  # is `_seen` what the API server has, as far as we know?
+        self._own_version = ""  # of the Lease as we wrote it last
+        self._is_unsure = False  # nobody has said what became of our last write
+        self._number = secrets.token_hex(16)
+        self._held: _Held | None = None  # who was last seen to hold the Lease
         self._term: _Term | None = None
         self._standing = ""
         self._stop = threading.Event()
@@ -131,7 +156,7 @@ class Elector:
         try:
             if self._term is None or not self._is_current:
                 self._look()
-            if self._is_ours or now() >= self._seen_at + self._duration_s:
+            if self._may_take:
                 sent = now()
                 self._write()
                 trusted_until = sent + TRUST * self._lease.duration_s
@@ -180,7 +205,7 @@ class Elector:
 
     def _until_next_look(self) -> float:
         """Seconds; a Lease that runs out before the next look is looked at in that moment."""
-        left_s = self._seen_at + self._duration_s - now()
+        left_s = self._seen_at + self._respected_s - now()
         return left_s if 0 < left_s < POLL_INTERVAL_S else POLL_INTERVAL_S
 
     @property
@@ -189,12 +214,33 @@ class Elector:
 
     @property
     def _is_ours(self) -> bool:
-        return self._holder == self._lease.identity
+        """Do we hold the Lease by what we wrote ourselves, and not because somebody wrote our name?"""
+        is_known = self._leads or self._is_unsure or self._seen.metadata.resource_version == self._own_version
+        return self._holder == self._lease.identity and is_known
 
     @property
-    def _duration_s(self) -> float:
-        """How long the Lease as last seen has to be respected after it last changed; a Lease let go of, not at all."""
-        return (self._seen.spec.lease_duration_seconds or 0) if self._holder else 0.0
+    def _leads(self) -> bool:
+        return self._term is not None and self._term.holds()
+
+    @property
+    def _may_take(self) -> bool:
+        """Is the Lease ours, or nobody's? One that was emptied under our hands is ours while our term goes on."""
+        return self._is_ours or (self._leads and not self._holder) or now() >= self._seen_at + self._respected_s
+
+    @property
+    def _respected_s(self) -> float:
+        """How long the Lease as last seen has to be respected after it last changed."""
+        if self._holder:
+            return max(self._seen.spec.lease_duration_seconds or 0, self._lease.duration_s)
+        if not self._seen.metadata.resource_version or self._is_released:
+            return 0.0
+        return UNKNOWN_S if self._held is None else self._held.duration_s
+
+    @property
+    def _is_released(self) -> bool:
+        """Has the holder that we knew let go by itself?"""
+        number = (self._seen.metadata.annotations or {}).get(RELEASE, "")
+        return self._held is not None and self._held.knows(number, self._seen_at)
 
     def _look(self) -> None:
         try:
@@ -206,9 +252,22 @@ class Elector:
                 self._exists, self._seen_at = False, now()
         else:
             if lease.metadata.resource_version != self._seen.metadata.resource_version:
-                self._seen, self._seen_at = lease, now()
+                self._note(lease)
             self._exists = True
         self._is_current = True
+
+    def _note(self, lease: _Lease) -> None:
+        """Remember the Lease, and who holds it by which digest since when."""
+        self._seen, self._seen_at = lease, now()
+        if self._holder != self._lease.identity:
+            self._is_unsure = False
+        if not self._holder:
+            return
+        digest = (lease.metadata.annotations or {}).get(DIGEST, "")
+        duration_s = max(lease.spec.lease_duration_seconds or 0, self._lease.duration_s)
+        known = self._held
+        since = known.since if known is not None and (known.name, known.digest) == (self._holder, digest) else now()
+        self._held = _Held(self._holder, digest, since, duration_s)
 
     def _write(self) -> None:
         moment = _micro_time()
@@ -221,31 +280,54 @@ class Elector:
                 "acquireTime": (spec.acquire_time if self._is_ours else None) or moment,
                 "renewTime": moment,
                 "leaseTransitions": transitions if self._is_ours else transitions + 1,
-            }
+            },
+            {DIGEST: _digest(self._number)},
         )
 
     def _release(self) -> None:
         """Let go of the Lease, so that nobody waits for it to run out. Best effort."""
         moment = _micro_time()
         spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "acquireTime": moment, "renewTime": moment}
+        note = {RELEASE: self._number}
         try:
             if not self._is_current:
                 self._look()
             if self._exists and self._is_ours:
-                self._put(spec | {"leaseTransitions": self._seen.spec.lease_transitions or 0})
+                self._put(spec | {"leaseTransitions": self._seen.spec.lease_transitions or 0}, note)
+                self._number = secrets.token_hex(16)
         except KubeError as error:
             log.warning("the Lease runs out by itself", extra={"fields": {"reason": str(error)}})
 
-    def _put(self, spec: Mapping[str, Any]) -> None:
-        metadata = {"name": self._lease.name, "namespace": self._lease.namespace}
+    def _put(self, spec: Mapping[str, Any], annotations: Mapping[str, str]) -> None:
+        metadata: dict[str, Any] = {"name": self._lease.name, "namespace": self._lease.namespace}
+        metadata["annotations"] = annotations
         body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
-        if self._exists:
-            metadata["resourceVersion"] = self._seen.metadata.resource_version
-            stored = self._kube.replace(self._path, body)
-        else:
-            stored = self._kube.create(self._collection, body)
-        self._seen, self._seen_at, self._exists = msgspec.convert(stored, _Lease), now(), True
-        self._is_current = True
+        try:
+            if self._exists:
+                metadata["resourceVersion"] = self._seen.metadata.resource_version
+                stored = self._kube.replace(self._path, body)
+            else:
+                stored = self._kube.create(self._collection, body)
+        except KubeError as error:
+            self._is_unsure = error.status == 0 or error.status >= SERVER_FAULT
+            raise
+        self._note(msgspec.convert(stored, _Lease))
+        self._own_version, self._is_unsure = self._seen.metadata.resource_version, False
+        self._exists = self._is_current = True
+
+
+class _Held(msgspec.Struct, frozen=True):
+    """A holder, its digest and since when that was seen there, and how long its Lease is to be respected."""
+
+    name: str
+    digest: str
+    since: float
+    duration_s: float
+
+    def knows(self, number: str, at: float) -> bool:
+        """Is this the holder's number, by a digest that nobody can have put there a moment before?"""
+        is_old = at - self.since >= SEEN_BEFORE_S
+        return is_old and bool(number) and _digest(number) == self.digest
 
 
 class _Term:
@@ -268,6 +350,10 @@ class _Term:
     def end(self) -> None:
         """The Lease is not ours any more, or will not be in a moment."""
         self._is_over = True
+
+
+def _digest(number: str) -> str:
+    return hashlib.sha256(number.encode()).hexdigest()
 
 
 def now() -> float:

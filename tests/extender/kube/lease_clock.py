@@ -25,6 +25,8 @@ class LeaseClock:
         """Becomes the clock of every elector of this process, until the test ends."""
         self.now_s = 1000.0
         monkeypatch.setattr(election, "now", lambda: self.now_s)
+        monkeypatch.setattr(election, "SEEN_BEFORE_S", 0.0)  # it passes in real time only
+        monkeypatch.setattr(election, "UNKNOWN_S", 0.0)
 
     def turn(self, seconds: float) -> None:
         """So much time has passed."""

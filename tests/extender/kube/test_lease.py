@@ -1,8 +1,10 @@
 """One replica leads, with real electors and a real (embedded) API server between them, whatever happens on the way."""
 
 import random
+import re
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -138,6 +140,8 @@ def stepped(monkeypatch: pytest.MonkeyPatch) -> SteppedClock:
     """A clock that goes on by itself."""
     monkeypatch.setattr(election, "RENEW_INTERVAL_S", 0.15)
     monkeypatch.setattr(election, "POLL_INTERVAL_S", 0.1)
+    monkeypatch.setattr(election, "SEEN_BEFORE_S", 0.3)
+    monkeypatch.setattr(election, "UNKNOWN_S", 0.45)
     return SteppedClock(monkeypatch)
 
 
@@ -165,7 +169,8 @@ def lease_path(request: pytest.FixtureRequest) -> str:
 
 
 def lease_of(request: pytest.FixtureRequest) -> str:
-    return request.node.name.replace("_", "-")[:60].strip("-").lower()
+    name = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")
+    return f"{name[:40].strip('-')}-{zlib.crc32(name.encode())}"
 
 
 def keeps_leading(clock: SteppedClock, replica: Replica, seconds: float) -> bool:
@@ -409,3 +414,89 @@ def trouble(clock: SteppedClock, kube: KubeClient, seed: int) -> tuple[list[list
     for replica in everybody:
         replica.end()
     return watchdog.doubles, sum(replica.gains for replica in everybody)
+
+
+FORGED = {
+    "emptied": {"spec": {"holderIdentity": None, "leaseDurationSeconds": None, "renewTime": None, "acquireTime": None}},
+    "let go of by another": {
+        "metadata": {"annotations": {election.RELEASE: "1", election.DIGEST: election._digest("1")}},
+        "spec": {"holderIdentity": "", "leaseDurationSeconds": 1},
+    },
+    "given to the follower": {"spec": {"holderIdentity": "r1"}},
+    "given to nobody we know": {"spec": {"holderIdentity": "r7"}},
+    "cut short": {
+        "spec": {"leaseDurationSeconds": 1, "holderIdentity": "r0", "renewTime": "1970-01-01T00:00:00.000000Z"}
+    },
+    "touched": {"metadata": {"labels": {"a": "b"}}},
+}
+
+
+@pytest.mark.parametrize("forged", FORGED)
+@pytest.mark.parametrize("count", [1, 5])
+def test_who_may_write_the_lease_makes_no_two_leaders(
+    forged: str,
+    count: int,
+    kube: KubeClient,
+    stepped: SteppedClock,
+    replicas: Callable[..., list[Replica]],
+    lease_path: str,
+) -> None:
+    started = replicas(2)
+    with stepped.taken_part():
+        watchdog = Watchdog(stepped, started)
+        stepped.sleep(0.5)
+        for _ in range(count):
+            kube.patch(lease_path, FORGED[forged])
+            stepped.sleep(0.07)
+        stepped.wait(lambda: any(one.leads for one in started), 10 * DURATION_S)
+        stepped.sleep(3 * DURATION_S)
+    assert watchdog.doubles == []
+    assert any(one.leads for one in started)
+
+
+@pytest.mark.parametrize("forged", ["emptied", "let go of by another", "cut short", "touched"])
+def test_a_leader_takes_an_emptied_lease_back_and_leads_on(
+    forged: str, kube: KubeClient, stepped: SteppedClock, replicas: Callable[..., list[Replica]], lease_path: str
+) -> None:
+    first, _ = replicas(2)
+    with stepped.taken_part():
+        stepped.sleep(0.5)
+        kube.patch(lease_path, FORGED[forged])
+        assert keeps_leading(stepped, first, 3 * DURATION_S)
+
+
+def test_a_release_of_an_earlier_leader_is_not_believed_again(
+    kube: KubeClient, stepped: SteppedClock, replicas: Callable[..., list[Replica]], lease_path: str
+) -> None:
+    started = replicas(3)
+    with stepped.taken_part():
+        stepped.sleep(0.5)
+        started[0].end()
+        found = kube.get(lease_path)
+        released = {"metadata": {"annotations": found["metadata"]["annotations"]}, "spec": found["spec"]}
+        stepped.wait(lambda: any(one.leads for one in started[1:]), 5 * DURATION_S)
+        stepped.sleep(0.5)
+        watchdog = Watchdog(stepped, started)
+        for _ in range(5):
+            kube.patch(
+                lease_path, {"metadata": {"annotations": released["metadata"]["annotations"]}, "spec": released["spec"]}
+            )
+            stepped.sleep(0.07)
+        stepped.sleep(3 * DURATION_S)
+    assert watchdog.doubles == []
+
+
+def test_a_newcomer_respects_a_lease_that_nobody_holds_until_a_leader_would_have_written_it(
+    kube: KubeClient, stepped: SteppedClock, replicas: Callable[..., list[Replica]], request: pytest.FixtureRequest
+) -> None:
+    name = lease_of(request)
+    (first,) = replicas(1)
+    with stepped.taken_part():
+        stepped.sleep(0.5)
+        kube.patch(f"{LEASES}/{name}", FORGED["let go of by another"])
+        newcomer = Replica(kube, name, "r9", stepped).start()
+        watchdog = Watchdog(stepped, [first, newcomer])
+        stepped.sleep(3 * DURATION_S)
+        assert (first.leads, newcomer.leads) == (True, False)
+        newcomer.end()
+    assert watchdog.doubles == []
