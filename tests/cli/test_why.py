@@ -48,7 +48,8 @@ def test_a_waiting_gang_has_its_sentence_its_holders_and_what_helps(service: Wai
     assert lines[18] == f"  to carry it out: {ways}"
     assert lines[-2:] == [
         "When",
-        "  bounded: any moment, at the latest at 2026-01-01 01:00 UTC (2nd in the order of its virtual cluster)",
+        "  bounded: any moment, at the latest at 2026-01-01 01:00 UTC, unless a newer job comes first "
+        "(2nd in the order of its virtual cluster)",
     ]
 
 

@@ -31,7 +31,7 @@ SENTENCE = f"needs 2 nodes of 8 H100; {REASON}"
 GANG = Job(
     name="podgroup/lab/gang", state="Waiting", namespace="lab", user="me", vc="vision", priority=50,
     asks="2 nodes of 8 H100", pods=["lab/gang-0", "lab/gang-1"], since=LONG_AGO, cause="in-use", sentence=SENTENCE,
-    when=When(kind="bounded", by="2026-01-01T01:00:00Z", position=2),
+    when=When(kind="bounded", by="2026-01-01T01:00:00Z", unless="a newer job comes first", position=2),
 )  # fmt: skip
 TRAIN = Job(
     name="me~train/default", state="Running", namespace="default", user="me", vc="vision", priority=100,

@@ -45,6 +45,7 @@ class Figures(NamedTuple):
     certain_broken: int
     bounded_broken: int
     bounded_passed: int
+    bounded_holds: float
     median_wait: float
     median_error: float
     median_by: float
@@ -146,6 +147,7 @@ def figures(jobs: int, cases: Sequence[Case]) -> Figures:
         certain_broken=sum(one.actual_s > one.by_s + 1 for one in of["certain"]),
         bounded_broken=sum(not one.is_passed for one in late),
         bounded_passed=sum(one.is_passed for one in late),
+        bounded_holds=_percent(len(of["bounded"]) - len(late), len(of["bounded"])),
         median_wait=_minutes([one.actual_s for one in estimated]),
         median_error=_minutes([abs(one.actual_s - one.likely_s) for one in estimated]),
         median_by=_minutes([one.by_s for one in estimated]),

@@ -12,6 +12,7 @@ _COLUMNS = {
     "jobs": "Jobs", "cases": "Cases", "certain": "Certain", "bounded": "Bounded", "estimated": "Estimated",
     "unknown": "Unknown", "likely_holds": "P50 holds, %", "by_holds": "P90 holds, %",
     "certain_broken": "Certain broken", "bounded_broken": "Bounded broken", "bounded_passed": "Bounded, passed",
+    "bounded_holds": "Bounded holds, %",
     "median_wait": "Wait, min", "median_error": "Error of P50, min", "median_by": "P90, min",
 }  # fmt: skip
 

@@ -81,4 +81,5 @@ def test_figures_judge_each_kind_by_itself() -> None:
     assert (found.jobs, found.cases, found.estimated, found.unknown) == (9, 6, 2, 1)
     assert (found.likely_holds, found.by_holds) == (50.0, 50.0)
     assert (found.bounded_broken, found.bounded_passed, found.certain_broken) == (1, 1, 1)
+    assert found.bounded_holds == 0.0
     assert (found.median_wait, found.median_by) == (7.8, 10.0)

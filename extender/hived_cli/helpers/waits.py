@@ -108,6 +108,7 @@ def long_when(when: When, now: datetime) -> str:
             text = f"certain: {_within(when.by, now)}, by {as_minute(when.by)}"
         case "bounded":
             text = f"bounded: {_within(when.by, now)}, at the latest at {as_minute(when.by)}"
+            text += f", unless {printable(when.unless)}" if when.unless else ""
         case "estimated":
             text = (
                 f"estimated: in half of such cases {_within(when.likely, now)}, by {as_minute(when.likely)}; "

@@ -65,14 +65,16 @@ class When(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When a job starts, by the present queue; never shown without its kind.
 
     certain: only jobs that have to leave are in the way; they are gone `by` then. bounded: every holder in the way
-    declared a limit; at `by` at the latest. estimated: half of the cases by `likely`, 9 of 10 by `by`. unknown:
-    `because` says why. `position` is the place in the order of its virtual cluster, from 1; 0 if it has none.
+    declared a limit; at `by` at the latest, unless what `unless` says happens: nothing is held for the job. estimated:
+    half of the cases by `likely`, 9 of 10 by `by`. unknown: `because` says why. `position` is the place in the order of
+    its virtual cluster, from 1; 0 if it has none.
     """
 
     kind: Literal["now", "certain", "bounded", "estimated", "unknown", "never"]
     by: str = ""
     likely: str = ""
     because: str = ""
+    unless: str = ""
     position: int = 0
 
 

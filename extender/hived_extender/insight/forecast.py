@@ -39,6 +39,9 @@ STAYING = (
     "a disruption budget, an error or a bad node may keep them"
 )
 
+UNLESS = "a newer job takes its cells first"
+"""What no declared limit covers: nothing is held for a job that waits by itself."""
+
 LIKELY, BY = 0.5, 0.9
 SEED = 19
 
@@ -155,7 +158,7 @@ def _when(scene: Scene, number: int, raw: Raw, past: Past, corrector: Corrector)
     likely_s, by_s = factors.corrected(raw.likely_s, raw.by_s)
     if raw.bound_s < MOST_S:
         likely = _moment(at + likely_s) if likely_s < raw.bound_s else ""
-        return When(kind="bounded", by=_moment(at + raw.bound_s), likely=likely, position=position)
+        return When(kind="bounded", by=_moment(at + raw.bound_s), likely=likely, unless=UNLESS, position=position)
     if raw.reserved_s is not None:
         return When(kind="unknown", because=STAYING, position=position)
     if by_s < MOST_S:  # later is as good as never

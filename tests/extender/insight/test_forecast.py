@@ -78,6 +78,7 @@ def test_a_holder_with_a_limit_bounds_the_wait() -> None:
     situation.waits("job")
     when = asked(situation, "job")
     assert (when.kind, seconds(when.by)) == ("bounded", HOUR + GRACE_S + SCHEDULING_S)
+    assert when.unless == "a newer job takes its cells first"
 
 
 def test_the_first_holder_that_makes_room_bounds_the_wait() -> None:
