@@ -117,7 +117,8 @@ VALUES = (
         places=(("MutatingWebhookConfiguration", "hived", "webhooks.*.failurePolicy"),), choices=("Fail", "Ignore"),
     ),
     Value(
-        "webhook.refusedResources", "array", "device resources that pods of other schedulers are refused", [],
+        "webhook.refusedResources", "array", "device resources that pods of other schedulers are refused",
+        ["nvidia.com/gpu"],
         items="string",
     ),
     Value("webhook.holdsJobs", "boolean", "job objects are born held, where the configuration has queues", False),

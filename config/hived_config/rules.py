@@ -86,8 +86,8 @@ POD_RULE_KEYS = (
     Key(
         "foreignDevices",
         MapOf(f"{_FOREIGN.what} by device resource", _FOREIGN, "resource", RESOURCE),
-        "by device resource, how pods are treated that did not get it from hived: `occupy` (default), `ignore` or "
-        "`refuse`, see [devices](devices.md#settings)",
+        "by device resource, how pods are treated that did not get it from hived: `refuse` (default), `occupy` or "
+        "`ignore`, see [devices](devices.md#settings)",
     ),
 )
 
@@ -141,7 +141,7 @@ class PodRules(msgspec.Struct, frozen=True):
 
     def foreign(self, resource: str) -> Foreign:
         """How use of this resource by pods is treated that hived has not placed."""
-        return self.foreign_devices.get(resource, Foreign.OCCUPY)
+        return self.foreign_devices.get(resource, Foreign.REFUSE)
 
     def refused_in(self, cluster: ClusterSpec) -> list[str]:
         """The device resources that pods of other schedulers are refused, ascending."""

@@ -45,9 +45,9 @@ def test_levels_are_cell_types() -> None:
     }
 
 
-def test_foreign_use_of_devices_counts_unless_the_file_says_otherwise() -> None:
-    rules = rules_of("foreignDevices: {nvidia.com/gpu: refuse}")
-    assert (rules.foreign("nvidia.com/gpu"), rules.foreign("amd.com/gpu")) == (Foreign.REFUSE, Foreign.OCCUPY)
+def test_foreign_use_of_devices_is_refused_unless_the_file_says_otherwise() -> None:
+    rules = rules_of("foreignDevices: {nvidia.com/gpu: occupy}")
+    assert (rules.foreign("nvidia.com/gpu"), rules.foreign("amd.com/gpu")) == (Foreign.OCCUPY, Foreign.REFUSE)
 
 
 def test_a_resource_that_no_leaf_cell_means_is_warned_of() -> None:

@@ -11,9 +11,9 @@ import yaml
 
 from hived_extender.http.webhook import MUTATE_PATH
 from hived_extender.kube.client import pod_path
-from hived_extender.pods.admission import VARIABLES
 from hived_extender.pods.annotations import LEAF_CELL_ISOLATION
 from hived_extender.pods.asks import DEVICE_REQUESTS
+from hived_extender.pods.device_words import VARIABLES
 from hived_extender.pods.wire import ENABLE_LIMIT
 from tests.e2e.cluster import RealCluster
 from tests.e2e.plane import ControlPlane

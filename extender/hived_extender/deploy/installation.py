@@ -19,6 +19,7 @@ import yaml
 from hived.errors import UserError
 from hived_config.access import DEFAULT_VIRTUAL_CLUSTER
 from hived_config.rules import SCHEDULER_NAMES, names_for
+from hived_config.skus import GPU_RESOURCE
 from hived_extender.deploy.kustomize import Document, build
 
 OVERLAYS = ("single", "ha", "tls")
@@ -87,7 +88,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     has_service_monitor: bool = False
     webhook_ca: str = ""
     webhook_failure_policy: str = "Fail"
-    refused_resources: Sequence[str] = ()
+    refused_resources: Sequence[str] = (GPU_RESOURCE,)
     holds_jobs: bool = False
     has_configuration: bool = True
     is_scheduler_per_vc: bool = True
@@ -140,6 +141,8 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
             kustomization["components"].append(str(root / "components" / component))
         if self.webhook_ca:
             kustomization["components"].append(str(root / "components" / "webhook"))
+            if self.refused_resources:
+                kustomization["components"].append(str(root / "components" / "foreign-devices-webhook"))
             if self.holds_jobs:
                 kustomization["components"].append(str(root / "components" / "queue-webhook"))
             kustomization["patches"].append({"path": "webhook.yaml"})
@@ -161,10 +164,10 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
                 "matchConditions": [{"name": "for-hived", "expression": f"object.spec.schedulerName in {names}"}],
             }
         ]
-        if self.holds_jobs:
-            webhooks.append({"name": JOBS_WEBHOOK, "clientConfig": authority})
         if self.refused_resources:
-            webhooks.append(self._refusing_webhook(authority, names))
+            webhooks.insert(0, self._refusing_webhook(authority, names))
+        if self.holds_jobs:
+            webhooks.insert(0, {"name": JOBS_WEBHOOK, "clientConfig": authority})
         return {
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "MutatingWebhookConfiguration",
@@ -185,20 +188,16 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def _refusing_webhook(self, authority: Document, names: str) -> Document:
-        """Asks about pods of other schedulers that want devices. While nobody answers they pass, and are counted."""
-        files = (deploy_folder() / "components" / "webhook" / "webhook.yaml").read_text(encoding="utf-8")
-        first: Document = yaml.safe_load(files)["webhooks"][0]
+        """The part of the webhook for pods of other schedulers that config/deploy cannot know."""
         resources = json.dumps(list(self.refused_resources))
         asks = " || ".join(
             f"(has(c.resources.{part}) && c.resources.{part}.exists(r, r in {resources}))"
             for part in ("limits", "requests")
         )
         containers = "object.spec.containers + (has(object.spec.initContainers) ? object.spec.initContainers : [])"
-        return first | {
+        return {
             "name": REFUSING_WEBHOOK,
-            "clientConfig": first["clientConfig"] | authority,
-            "failurePolicy": "Ignore",
-            "reinvocationPolicy": "Never",
+            "clientConfig": authority,
             "matchConditions": [
                 {"name": "of-others", "expression": f"!(object.spec.schedulerName in {names})"},
                 {"name": "with-devices", "expression": f"({containers}).exists(c, has(c.resources) && ({asks}))"},

@@ -2,16 +2,18 @@
 
 A device plugin picks any free devices of the node for a pod that asks for its resource. So the resource is taken out of
 the pod, and the counts are kept in an annotation. A variable of the containers reads the devices from the annotation
-that binding writes. Nothing happens beside the change of the pod: it stays as it is where a change would not be sound,
-if need be with a warning to its creator. A second review changes nothing.
+that binding writes. Containers that ask for no device get none: a runtime would give them whatever their image says
+(`device_words`). Nothing happens beside the change of the pod: it stays as it is where a change would not be sound, if
+need be with a warning to its creator. A second review changes nothing.
 
 Three kinds of pods are refused: pods that ask for more than their namespace may have, pods that are larger than any
-cell they could have, and pods of other schedulers that ask for a resource with `foreignDevices: refuse`.
+cell they could have, and pods that would take devices past the scheduler, unless `foreignDevices` says otherwise.
 """
 
 import base64
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,18 +22,16 @@ from hived.errors import UserError
 from hived.specs import ClusterSpec
 from hived_config.quantities import is_positive
 from hived_config.rules import PodRules, names_for
-from hived_extender.pods.annotations import LEAF_CELL_ISOLATION, SCHEDULING_SPEC
+from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_extender.pods.asks import DEVICE_REQUESTS, DeviceRequests
 from hived_extender.pods.device_refusals import Refusals
+from hived_extender.pods.device_words import DeviceWords, plugin_word
 from hived_extender.pods.dialects import describe, is_marked
 from hived_extender.pods.dialects.kinds import NoObjects
 from hived_extender.pods.permissions import LabelsOf, Permissions
 from hived_extender.pods.requests import most_at_once
 from hived_extender.pods.sizes import Sizes
 from hived_extender.pods.wire import ENABLE_LIMIT, Container, Pod, encode
-
-VARIABLES = ("NVIDIA_VISIBLE_DEVICES", "HIVED_VISIBLE_DEVICES")
-"""Variables of containers with devices. They are read from the pod's annotation when the container starts."""
 
 QUOTA_TREE = "ElasticQuotaTree"
 """The kind of objects that are looked at when they are changed, too."""
@@ -52,6 +52,8 @@ _COUNT = re.compile(r"[0-9]{1,10}")
 
 GATES = "schedulingGates"
 CONTAINER_LISTS = ("initContainers", "containers")
+EPHEMERAL = "ephemeralContainers"
+EPHEMERAL_SUBRESOURCE = "ephemeralcontainers"
 
 
 class Admitted(msgspec.Struct, frozen=True):
@@ -92,7 +94,8 @@ class Admission:
         """Go by another configuration from now on."""
         self._names = frozenset(names_for(rules.scheduler_names, cluster.virtual_clusters))
         self._resources = frozenset(rules.resources_in(cluster).values())
-        self._refusals = Refusals(cluster, rules)
+        self._words = DeviceWords(self._resources)
+        self._refusals = Refusals(cluster, rules, self._labels_of)
         self._permissions = Permissions(cluster, rules, self._labels_of)
         self._sizes = Sizes(cluster, rules, self._labels_of)
 
@@ -113,8 +116,10 @@ class Admission:
             refusal = self._permissions.refusal(view) or self._sizes.refusal(view)
         if refusal:
             return Admitted(pod, refusal=refusal)
-        if view.node or not self._serves(spec.scheduler_name or ""):
+        if not self._serves(spec.scheduler_name or ""):
             return Admitted(pod)
+        if view.node:  # binding never writes the devices of its cells
+            return Admitted(*self._isolated(pod, view, "", has_cells=False))
         warnings = _mistakes(view)
         containers = [*(spec.init_containers or ()), *(spec.containers or ())]
         named = sorted(self._resources & {name for each in containers for name in _limits(each)})
@@ -122,14 +127,33 @@ class Admission:
         if None in asked.values():
             return Admitted(pod, warnings)  # the API server refuses it, in its own words
         if len(asked) > 1:
-            return Admitted(pod, (*warnings, f"it asks for {' and '.join(asked)}; leave one"))
+            pod, replaced = self._isolated(pod, view, "", has_cells=False)
+            return Admitted(pod, (*warnings, f"it asks for {' and '.join(asked)}; leave one", *replaced))
         for resource, counts in asked.items():
-            pod, replaced = _isolated(pod, view, resource, counts or {})
-            warnings = (*warnings, *replaced)
+            pod = _counted(pod, view, resource, counts or {})
+        pod, replaced = self._isolated(pod, view, next(iter(asked), ""), has_cells=bool(asked) or _has_cells(view))
+        warnings = (*warnings, *replaced)
         is_enabled = (
             asked or is_marked(view) or not view.annotations.keys().isdisjoint((SCHEDULING_SPEC, DEVICE_REQUESTS))
         )
         return Admitted(_enabled(pod) if is_enabled else pod, warnings)
+
+    def admit_ephemeral(self, pod: Mapping[str, Any], old: Mapping[str, Any]) -> Admitted:
+        """A pod that gets ephemeral containers: the new ones see no device, unless they read those of the pod's cells.
+
+        Kubernetes lets nobody change ephemeral containers that are there, in `old`. Raises UserError as `admit` does.
+        """
+        view: Pod = decoded(pod, Pod)
+        spec = view.spec
+        if spec is None or not self._resources or not self._serves(spec.scheduler_name or ""):
+            return Admitted(pod)
+        known = decoded(((old.get("spec") or {}).get(EPHEMERAL)) or [], list[_Named])
+        names, replaced, has_cells = {each.name for each in known}, list[str](), _has_cells(view)
+        changed = [
+            each if each.get("name") in names else self._seen(each, has_cells, replaced)
+            for each in decoded(pod["spec"].get(EPHEMERAL) or [], list[dict[str, Any]])
+        ]
+        return Admitted({**pod, "spec": {**pod["spec"], EPHEMERAL: changed}} if changed else pod, tuple(replaced))
 
     def admit_job(self, document: Mapping[str, Any], namespace: str = "") -> Answered:
         """An object that is no pod: it stays as it is, unless jobs wait in queues (`job_kinds.admission`)."""
@@ -138,6 +162,46 @@ class Admission:
     def admit_tree(self, document: Mapping[str, Any], old: Mapping[str, Any] | None) -> Answered:
         """A quota tree that is created, or changed from `old` (`job_kinds.admission`)."""
         return Answered()
+
+    def _isolated(
+        self, pod: Mapping[str, Any], view: Pod, resource: str, *, has_cells: bool
+    ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+        """(the pod whose containers see the devices of its cells or none, what of them was replaced).
+
+        `resource` is the one that it asks for, "" if it asks for none now. A container keeps what it has of a device
+        plugin: devices of a second kind, or on a node that its pod names itself.
+        """
+        if not self._resources:
+            return pod, ()
+        counts, resource = _found_counts(pod, view, resource) if has_cells else ({}, "")
+        replaced = list[str]()
+        spec = dict(pod["spec"])
+        for key in (*CONTAINER_LISTS, EPHEMERAL):
+            if key in spec:
+                spec[key] = [
+                    _without_resource(self._guarded(self._words.given, each, resource, replaced), resource)
+                    if each.get("name", "") in counts
+                    else self._seen(each, has_cells, replaced)
+                    for each in spec[key] or ()
+                ]
+        return {**pod, "spec": spec}, tuple(replaced)
+
+    def _seen(self, container: Mapping[str, Any], has_cells: bool, replaced: list[str]) -> dict[str, Any]:
+        """A container without devices in its pod's counts. It may read those of the cells, if the pod `has_cells`."""
+        limits = _limits(decoded(container, Container))
+        plugged = {plugin_word(name, self._resources) for name, count in limits.items() if is_positive(count)} - {""}
+        if plugged:
+            return self._guarded(self._words.left_to_plugin, container, plugged, replaced)
+        if has_cells and self._guarded(self._words.reads_cells, container):
+            return self._guarded(self._words.kept, container, replaced)
+        return self._guarded(self._words.withheld, container, replaced)
+
+    @staticmethod
+    def _guarded(change: Callable[..., T], *given: Any) -> T:
+        try:
+            return change(*given)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"expected a pod, found one that cannot be read: {error}") from None
 
     def _serves(self, scheduler_name: str) -> bool:
         return self._serves_every_name or scheduler_name in self._names
@@ -185,7 +249,11 @@ def review(admission: Admission, body: bytes) -> bytes:
     request = asked.request
     answer: dict[str, Any] = {"uid": request.uid, "allowed": True}
     operations = ("CREATE", "UPDATE") if request.kind.kind == QUOTA_TREE else ("CREATE",)
-    if request.object is not None and request.operation in operations and not request.sub_resource:
+    is_ephemeral = (request.kind.kind, request.operation, request.sub_resource) == (
+        "Pod", "UPDATE", EPHEMERAL_SUBRESOURCE,
+    )  # fmt: skip
+    is_whole = request.operation in operations and not request.sub_resource
+    if request.object is not None and (is_whole or is_ephemeral):
         admitted = _admitted(admission, request, request.object)
         if admitted.patch:
             answer |= {"patchType": "JSONPatch", "patch": base64.b64encode(encode(admitted.patch)).decode()}
@@ -202,6 +270,9 @@ def _admitted(admission: Admission, request: _Request, given: Mapping[str, Any])
         return admission.admit_tree(given, request.old_object)
     if request.kind.kind != "Pod":
         return admission.admit_job(given, request.namespace)
+    if request.sub_resource:
+        debugged = admission.admit_ephemeral(given, request.old_object or {})
+        return Answered(tuple(_patch(given, debugged.pod)), debugged.warnings)
     is_by_kubelet = not KUBELETS.isdisjoint(request.user.groups or ())
     admitted = admission.admit(given, request.namespace, is_by_kubelet=is_by_kubelet)
     return Answered(tuple(_patch(given, admitted.pod)), admitted.warnings, admitted.refusal)
@@ -212,7 +283,7 @@ def _patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[dict[str,
     annotations = new["metadata"].get("annotations")
     if annotations != old["metadata"].get("annotations"):
         yield {"op": "add", "path": "/metadata/annotations", "value": annotations}
-    for key in CONTAINER_LISTS:
+    for key in (*CONTAINER_LISTS, EPHEMERAL):
         both = zip(old["spec"].get(key) or (), new["spec"].get(key) or (), strict=True)
         for index, (before, after) in enumerate(both):
             for part in ("env", "resources"):
@@ -256,30 +327,39 @@ def _counts(containers: Iterable[Container], resource: str) -> dict[str, int] | 
     return counts
 
 
-def _isolated(
-    pod: Mapping[str, Any], view: Pod, resource: str, counts: dict[str, int]
-) -> tuple[Mapping[str, Any], list[str]]:
-    """(the pod with the devices of its cells in place of any devices, what of it was replaced)."""
+class _Named(msgspec.Struct):
+    name: str = ""
+
+
+def _has_cells(pod: Pod) -> bool:
+    """Will binding write the devices of its cells, so that nobody else's text stands in the annotation?"""
+    return not pod.annotations.keys().isdisjoint((SCHEDULING_SPEC, DEVICE_REQUESTS))
+
+
+def _counted(pod: Mapping[str, Any], view: Pod, resource: str, counts: dict[str, int]) -> Mapping[str, Any]:
+    """The pod with the annotation that keeps its counts of devices."""
     # Another webhook may have added a container since the first time.
-    counts = _saved_counts(view, resource) | counts
+    counts = _saved_counts(view.annotations, view, resource) | counts
     assert view.spec is not None  # else nobody has counted
     total = most_at_once(view.spec, lambda each: [(resource, counts.get(each.name, 0))])[resource]
     requests = DeviceRequests(resource, int(total), counts)
     annotations = dict(view.annotations) | {DEVICE_REQUESTS: encode(requests).decode()}
-    spec, replaced = dict(pod["spec"]), list[str]()
-    for key in CONTAINER_LISTS:
-        if key in spec:
-            spec[key] = [
-                _isolated_container(each, resource, replaced) if each.get("name", "") in counts else each
-                for each in spec[key] or ()
-            ]
-    return {**pod, "metadata": {**pod["metadata"], "annotations": annotations}, "spec": spec}, replaced
+    return {**pod, "metadata": {**pod["metadata"], "annotations": annotations}}
 
 
-def _saved_counts(pod: Pod, resource: str) -> dict[str, int]:
+def _found_counts(pod: Mapping[str, Any], view: Pod, resource: str) -> tuple[dict[str, int], str]:
+    """(devices of each container that has any, their resource), by the annotation that keeps them."""
+    annotations = pod["metadata"].get("annotations") or {}
+    if not resource:
+        with suppress(ValueError, RecursionError):
+            resource = msgspec.json.decode(annotations.get(DEVICE_REQUESTS, ""), type=DeviceRequests).resource
+    return _saved_counts(annotations, view, resource), resource
+
+
+def _saved_counts(annotations: Mapping[str, str], pod: Pod, resource: str) -> dict[str, int]:
     """The counts in `DEVICE_REQUESTS`, none if it is not sound: anybody may have written it."""
     try:
-        saved = msgspec.json.decode(pod.annotations.get(DEVICE_REQUESTS, ""), type=DeviceRequests)
+        saved = msgspec.json.decode(annotations.get(DEVICE_REQUESTS, ""), type=DeviceRequests)
     except (ValueError, RecursionError):
         return {}
     spec = pod.spec
@@ -288,27 +368,14 @@ def _saved_counts(pod: Pod, resource: str) -> dict[str, int]:
     return {name: count for name, count in known if name in names and 0 < count <= MAX_COUNT}
 
 
-class _Variable(msgspec.Struct):
-    name: str
-
-
-def _isolated_container(container: Mapping[str, Any], resource: str, replaced: list[str]) -> dict[str, Any]:
-    """The container without the resource and with the variables, before its own, which may refer to them."""
-    source = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{LEAF_CELL_ISOLATION}']"}}
-    ours = [{"name": name, "valueFrom": source} for name in VARIABLES]
-    env: list[dict[str, Any]] = container.get("env") or []
-    names = [each.name for each in decoded(env, list[_Variable])]
-    for name, variable in zip(names, env, strict=True):
-        if name in VARIABLES and variable not in ours:
-            replaced.append(f"container {container.get('name')}: {name} now names the devices of the pod's cells")
-    others = [each for each, name in zip(env, names, strict=True) if name not in VARIABLES]
+def _without_resource(container: dict[str, Any], resource: str) -> dict[str, Any]:
     resources = {
         key: {name: quantity for name, quantity in (value or {}).items() if name != resource}
         if key in ("limits", "requests")
         else value
         for key, value in (container.get("resources") or {}).items()
     }
-    return {**container, "env": [*ours, *others], "resources": resources}
+    return {**container, "resources": resources}
 
 
 def _enabled(pod: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,11 +1,17 @@
-"""Pods that the admission webhook refuses: they would use devices of hived's nodes that hived has not given them."""
+"""Pods that the admission webhook refuses: they would use devices of hived's nodes that hived has not given them.
+
+Pods of the cluster's own namespaces pass: of kube-system, and of namespaces with the label `EXEMPT`, such as that of an
+operator whose pods test each device. Administrators label namespaces.
+"""
 
 import msgspec
 
 from hived.layout import build_topology
 from hived.specs import ClusterSpec
 from hived_config.rules import PodRules, names_for
+from hived_extender.pods.annotations import PREFIX
 from hived_extender.pods.node_selectors import NodeSelector
+from hived_extender.pods.permissions import LabelsOf
 from hived_extender.pods.requests import requested
 from hived_extender.pods.wire import Pod
 
@@ -14,6 +20,10 @@ MIRROR = "kubernetes.io/config.mirror"
 
 Anybody may write the annotation. It counts only if a kubelet creates the pod.
 """
+
+SYSTEM_NAMESPACES = ("kube-system",)
+EXEMPT, ALLOW = PREFIX + "foreign-devices", "allow"
+"""Label of a namespace, and its value, whose pods may use devices past hived."""
 
 
 class _NodeAffinity(msgspec.Struct):
@@ -25,10 +35,11 @@ class _Affinity(msgspec.Struct, rename="camel"):
 
 
 class Refusals:
-    """Refuses pods that ask for a resource of which the configuration says `foreignDevices: {...: refuse}`."""
+    """Refuses pods that ask for a resource, unless the configuration says otherwise by `foreignDevices`."""
 
-    def __init__(self, cluster: ClusterSpec, rules: PodRules) -> None:
-        """Cost O(cells) if any resource is refused, else nothing."""
+    def __init__(self, cluster: ClusterSpec, rules: PodRules, labels_of: LabelsOf | None = None) -> None:
+        """`labels_of` has the labels of namespaces. Cost O(cells) if any resource is refused, else nothing."""
+        self._labels_of = labels_of
         means = rules.resources_in(cluster)
         self._types = {
             resource: [leaf_type for leaf_type, each in means.items() if each == resource]
@@ -41,7 +52,7 @@ class Refusals:
     def refusal(self, pod: Pod, *, is_ours: bool, is_by_kubelet: bool = False) -> str:
         """Why a pod that is created is refused, "" if it is not. `is_ours`: it gets cells, unless it names a node."""
         is_static = is_by_kubelet and MIRROR in pod.annotations
-        if not self._types or (is_ours and not pod.node) or is_static:
+        if not self._types or (is_ours and not pod.node) or is_static or self._is_exempt(pod.metadata.namespace):
             return ""
         resource = next((name for name in self._types if requested(pod, name) > 0), "")
         node = pod.node or _daemon_node(pod)
@@ -53,6 +64,10 @@ class Refusals:
             remedy = f"set schedulerName to {self._named()}"
         place = f"on node {node}" if node else "on the nodes of this cluster"
         return f"it asks for {resource}, which hived gives away {place}: {remedy}"
+
+    def _is_exempt(self, namespace: str) -> bool:
+        labels = (self._labels_of(namespace) if self._labels_of is not None else None) or {}
+        return namespace in SYSTEM_NAMESPACES or labels.get(EXEMPT) == ALLOW
 
     def _named(self) -> str:
         return " or ".join(self._names[:3])

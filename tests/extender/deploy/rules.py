@@ -481,13 +481,16 @@ def asks_the_webhook_about_our_pods_only(objects: Objects) -> Iterator[str]:
         if name.startswith("Validating"):
             continue  # of quota trees
         holds_jobs = webhook["name"].startswith("jobs.") and webhook["failurePolicy"] == "Ignore"
+        if webhook["name"].startswith("foreign-devices.") and webhook["failurePolicy"] == "Ignore":
+            continue  # of pods of other schedulers
         expressions = [each["expression"] for each in webhook.get("matchConditions", ())]
         known = [set(json.loads(text.removeprefix("object.spec.schedulerName in "))) for text in expressions]
         if known != [served] and not holds_jobs:
             yield f"{name} is asked about pods of {known}, served are {served}"
         for each in webhook["rules"]:
-            is_of_pods = each["resources"] == ["pods"]
-            if (each["operations"], each["scope"]) != (["CREATE"], "Namespaced") or is_of_pods == holds_jobs:
+            is_of_pods = each["resources"] in (["pods"], ["pods/ephemeralcontainers"])
+            operations = ["UPDATE"] if each["resources"] == ["pods/ephemeralcontainers"] else ["CREATE"]
+            if (each["operations"], each["scope"]) != (operations, "Namespaced") or is_of_pods == holds_jobs:
                 yield f"{name} is asked about {each}"
         if webhook["sideEffects"] != "None" or webhook["timeoutSeconds"] > 5:
             yield f"{name} may hold up the API server"

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from hived_cli import main
 from hived_extender.deploy.installation import DIGEST_ANNOTATION, SCHEDULER, kinds_of_queues
+from hived_extender.pods.device_refusals import ALLOW, EXEMPT, SYSTEM_NAMESPACES
 from hived_extender.pods.wire import ENABLE_LIMIT
 from hived_jobs import roles
 from hived_jobs.submission import Submission
@@ -209,7 +210,7 @@ def test_a_name_that_a_controller_forces_is_served_by_the_first_kube_scheduler(t
         f"{SCHEDULER}-one-config": ["hived-one", "volcano", "scheduler-plugins"],
         f"{SCHEDULER}-two-config": ["hived-two"],
     }
-    ((_, webhook),) = webhooks(objects)
+    _, webhook = [each for _, each in webhooks(objects)]
     assert '"volcano"' in webhook["matchConditions"][0]["expression"]
 
 
@@ -314,10 +315,16 @@ def test_a_configuration_too_large_for_a_config_map_is_refused(tmp_path: Path) -
     assert "a ConfigMap holds" in refusal(write(tmp_path, more=f"# {'x' * 1_000_000}\n"))
 
 
+def test_pods_of_other_schedulers_are_not_asked_about_where_the_configuration_counts_them(tmp_path: Path) -> None:
+    config = tmp_path / "hivedscheduler.yaml"
+    config.write_text(f"foreignDevices: {{nvidia.com/gpu: occupy}}\n{(SAMPLES / 'racks.yaml').read_text()}")
+    ((_, isolating),) = webhooks(manifests("--config", str(config), "--webhook", str(CA)))
+    assert isolating["name"].startswith("devices.")
+
+
 def test_pods_of_other_schedulers_are_asked_about_where_the_configuration_refuses_them(tmp_path: Path) -> None:
     config = tmp_path / "hivedscheduler.yaml"
-    text = (SAMPLES / "racks.yaml").read_text()
-    config.write_text(f"foreignDevices: {{nvidia.com/gpu: refuse}}\n{text}")
+    config.write_text((SAMPLES / "racks.yaml").read_text())
     hooks = [webhook for _, webhook in webhooks(manifests("--config", str(config), "--webhook", str(CA)))]
     refusing, isolating = hooks
     assert refusing["clientConfig"] == isolating["clientConfig"]
@@ -325,6 +332,8 @@ def test_pods_of_other_schedulers_are_asked_about_where_the_configuration_refuse
     of_others, with_devices = (each["expression"] for each in refusing["matchConditions"])
     assert of_others == f"!({isolating['matchConditions'][0]['expression']})"
     assert with_devices.count('r in ["nvidia.com/gpu"]') == 2
+    passing = {(each["key"], *each["values"]) for each in refusing["namespaceSelector"]["matchExpressions"]}
+    assert passing == {("kubernetes.io/metadata.name", *SYSTEM_NAMESPACES), (EXEMPT, ALLOW)}
 
 
 def test_quota_trees_are_checked_where_the_configuration_has_queues(tmp_path: Path) -> None:
@@ -352,7 +361,7 @@ def test_a_configuration_that_refuses_pods_in_vain_is_warned_of(tmp_path: Path) 
 def test_the_webhook_trusts_the_ca_and_sees_pods_of_the_names_that_are_served(tmp_path: Path) -> None:
     config = write(tmp_path, "ML_Ops", "two")
     options = ("--webhook", str(CA), "--webhook-failure-policy", "Ignore", "--namespace", "gpus")
-    ((_, webhook),) = webhooks(manifests("--config", config, *options))
+    _, webhook = [each for _, each in webhooks(manifests("--config", config, *options))]
     assert base64.b64decode(webhook["clientConfig"]["caBundle"]) == CA.read_bytes()
     assert webhook["clientConfig"]["service"]["namespace"] == "gpus"
     assert webhook["failurePolicy"] == "Ignore"

@@ -62,7 +62,9 @@ def validating(**changes: object) -> Object:
 
 
 def webhook(objects: Objects) -> Object:
-    return find(objects, "MutatingWebhookConfiguration")["webhooks"][0]
+    """The one of pods that are for hived."""
+    webhooks = find(objects, "MutatingWebhookConfiguration")["webhooks"]
+    return next(each for each in webhooks if each["name"].startswith("devices."))
 
 
 def called(objects: Objects) -> Object:

@@ -21,8 +21,9 @@ from hived_extender.http.tls import ServerTls
 from hived_extender.http.webhook import BODY_LIMIT, MUTATE_PATH, Webhook
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
 from hived_extender.options import WebhookPort
-from hived_extender.pods.admission import VARIABLES, Admission
+from hived_extender.pods.admission import Admission
 from hived_extender.pods.asks import DEVICE_REQUESTS
+from hived_extender.pods.device_words import VARIABLES
 from hived_extender.pods.wire import ENABLE_LIMIT
 from hived_extender.running import start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster

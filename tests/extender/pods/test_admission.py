@@ -11,9 +11,11 @@ from msgspec import convert
 from hived.errors import UserError
 from hived_config.loader import load_text
 from hived_config.rules import Foreign, PodRules
-from hived_extender.pods.admission import VARIABLES, Admission, review
+from hived_extender.pods.admission import Admission, review
 from hived_extender.pods.annotations import LEAF_CELL_ISOLATION, SCHEDULING_SPEC
 from hived_extender.pods.asks import DEVICE_REQUESTS
+from hived_extender.pods.device_refusals import ALLOW, EXEMPT
+from hived_extender.pods.device_words import VARIABLES
 from hived_extender.pods.requests import requested
 from hived_extender.pods.wire import ENABLE_LIMIT, Pod
 from hived_lab.embedded.apiserver.patches import json_patch
@@ -34,12 +36,15 @@ NVIDIA, AMD = "nvidia.com/gpu", "amd.com/gpu"
 GANG = {"pod-group.scheduling.sigs.k8s.io/name": "g", "pod-group.scheduling.sigs.k8s.io/min-available": "2"}
 SOURCE = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{LEAF_CELL_ISOLATION}']"}}
 OURS = [{"name": name, "valueFrom": SOURCE} for name in VARIABLES]
+AMD_WORD = "AMD_VISIBLE_DEVICES"
+NONE = [{"name": name, "value": "void"} for name in (*VARIABLES, AMD_WORD)]
 
 
 @pytest.fixture(scope="module")
 def admission() -> Admission:
     cluster = load_text(CONFIGURATION, "hivedscheduler.yaml").cluster
-    return Admission(cluster, PodRules(resources={"MI300": AMD}))
+    counted = {NVIDIA: Foreign.OCCUPY, AMD: Foreign.OCCUPY}
+    return Admission(cluster, PodRules(resources={"MI300": AMD}, foreign_devices=counted))
 
 
 def container(name: str = "main", count: int | str | None = None, resource: str = NVIDIA, **more: Any) -> Any:
@@ -96,7 +101,7 @@ def test_the_resource_is_the_one_of_a_sku_type(admission: Admission) -> None:
     after, _ = changed(admission, pod(container(count=4, resource=AMD)))
     assert saved(after) == {"resource": AMD, "total": 4, "containers": {"main": 4}}
     other = pod(container(count=4, resource="example.com/fpga"))
-    assert changed(admission, other) == (other, [])
+    assert DEVICE_REQUESTS not in changed(admission, other)[0]["metadata"].get("annotations", {})
 
 
 def test_annotations_and_fields_of_others_stay(admission: Admission) -> None:
@@ -108,11 +113,10 @@ def test_annotations_and_fields_of_others_stay(admission: Admission) -> None:
     assert after["spec"]["containers"][0]["resources"]["claims"] == [{"name": "x"}]
 
 
-def test_only_containers_with_devices_are_changed(admission: Admission) -> None:
+def test_only_containers_with_devices_see_any(admission: Admission) -> None:
     after, _ = changed(admission, pod(container("log"), container("zero", 0), container("a", 1), container("b", 2)))
     log, zero, first, second = after["spec"]["containers"]
-    assert "env" not in log
-    assert "env" not in zero
+    assert log["env"] == zero["env"] == NONE
     assert first["env"] == second["env"] == OURS
     assert saved(after)["containers"] == {"a": 1, "b": 2}
     assert enabled(after) == ["log"]
@@ -136,6 +140,105 @@ def test_the_total_is_what_the_scheduler_would_have_counted(admission: Admission
     assert all(each["env"] == OURS for each in after["spec"].get("initContainers", ()))
 
 
+WORDS = ("NVIDIA_VISIBLE_DEVICES", "HIVED_VISIBLE_DEVICES", AMD_WORD)
+
+
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("value", [{"value": "all"}, {"value": "0"}, {"valueFrom": SOURCE},
+                                   {"valueFrom": {"configMapKeyRef": {"name": "c", "key": "all"}}}])  # fmt: skip
+@pytest.mark.parametrize("place", ["containers", "initContainers"])
+@pytest.mark.parametrize("labels", [{}, GANG])
+def test_a_container_of_a_pod_without_devices_sees_none_whatever_it_says(
+    admission: Admission, word: str, value: Any, place: str, labels: Any
+) -> None:
+    given = pod(container(), init=[container("first")], labels=labels)
+    given["spec"][place][0]["env"] = [{"name": word, **value}, {"name": "A", "value": "b"}]
+    after, warnings = changed(admission, given)
+    assert after["spec"][place][0]["env"] == [*NONE, {"name": "A", "value": "b"}]
+    assert warnings == [f"hived: container {given['spec'][place][0]['name']}: {word} now is void: it gets no device"]
+
+
+def test_a_container_without_devices_sees_none_by_its_image_or_by_a_config_map(admission: Admission) -> None:
+    """A variable of `env` goes before those of `envFrom` and of the image."""
+    beside = container("side", envFrom=[{"configMapRef": {"name": "c"}}])
+    after, warnings = changed(admission, pod(container(count=1), beside))
+    assert after["spec"]["containers"][1]["env"] == NONE
+    assert warnings == []
+
+
+def test_the_word_of_another_maker_gives_no_devices(admission: Admission) -> None:
+    main = container(count=1, env=[{"name": AMD_WORD, "value": "all"}])
+    after, _ = changed(admission, pod(main))
+    assert after["spec"]["containers"][0]["env"] == [*OURS, {"name": AMD_WORD, "value": "void"}]
+
+
+def test_devices_of_another_maker_are_named_by_its_word(admission: Admission) -> None:
+    after, _ = changed(admission, pod(container(count=1, resource=AMD)))
+    words = [{"name": name, "valueFrom": SOURCE} for name in (AMD_WORD, "HIVED_VISIBLE_DEVICES")]
+    assert after["spec"]["containers"][0]["env"] == words
+
+
+def test_a_container_that_reads_the_devices_of_its_cells_keeps_them_and_others_see_none(admission: Admission) -> None:
+    reader = container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": SOURCE}])
+    given = pod(reader, container("side"), annotations={SCHEDULING_SPEC: "leafCellNumber: 2"})
+    main, side = changed(admission, given)[0]["spec"]["containers"]
+    assert main["env"] == [OURS[0], *NONE[1:]]
+    assert side["env"] == NONE
+
+
+def test_a_device_plugin_goes_before_the_words_of_a_container_that_asks_it(admission: Admission) -> None:
+    """Devices that no leaf cell stands for, such as parts of a GPU. A kubelet puts the plugin's variables first."""
+    part = container(count=1, resource="nvidia.com/mig-1g.5gb", env=[{"name": VARIABLES[0], "value": "all"}])
+    after, warnings = changed(admission, pod(part))
+    assert after["spec"]["containers"][0]["env"] == []
+    assert warnings == [f"hived: container main: {VARIABLES[0]} is left to its device plugin"]
+
+
+def test_counts_that_somebody_else_wrote_give_the_devices_of_cells_only(admission: Admission) -> None:
+    text = json.dumps({"resource": NVIDIA, "total": 1, "containers": {"main": 1}})
+    main = container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}])
+    after, _ = changed(admission, pod(main, container("side"), annotations={DEVICE_REQUESTS: text}))
+    assert [each["env"] for each in after["spec"]["containers"]] == [OURS, NONE]
+
+
+def test_on_a_node_of_its_own_choice_a_container_without_devices_sees_none(admission: Admission) -> None:
+    reader = container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": SOURCE}])
+    given = pod(reader, annotations={SCHEDULING_SPEC: "leafCellNumber: 2", LEAF_CELL_ISOLATION: "0,1,2,3"})
+    given["spec"]["nodeName"] = "a"
+    assert changed(admission, given)[0]["spec"]["containers"][0]["env"] == NONE
+
+
+def debugged(admission: Admission, given: Any, *added: Any) -> Any:
+    """The ephemeral containers of a pod of which some are added, after the webhook."""
+    spec = given["spec"]
+    new = {**given, "spec": {**spec, "ephemeralContainers": [*spec.get("ephemeralContainers", ()), *added]}}
+    more = {"operation": "UPDATE", "subResource": "ephemeralcontainers", "kind": {"kind": "Pod"}, "oldObject": given}
+    answer = asked(admission, new, **more)
+    patched = json_patch(new, json.loads(base64.b64decode(answer["patch"]))) if "patch" in answer else new
+    return patched["spec"]["ephemeralContainers"]
+
+
+def test_an_ephemeral_container_sees_no_device(admission: Admission) -> None:
+    running, _ = changed(admission, pod(container(count=2)))
+    (first,) = debugged(admission, running, {"name": "debug", "env": [{"name": VARIABLES[0], "value": "all"}]})
+    assert first["env"] == NONE
+
+
+def test_an_ephemeral_container_may_read_the_devices_of_its_pods_cells(admission: Admission) -> None:
+    running, _ = changed(admission, pod(container(count=2)))
+    assert debugged(admission, running, {"name": "debug", "env": OURS[:1]})[0]["env"] == [OURS[0], *NONE[1:]]
+    without, _ = changed(admission, pod(container()))
+    assert debugged(admission, without, {"name": "debug", "env": OURS[:1]})[0]["env"] == NONE
+
+
+def test_ephemeral_containers_that_are_there_stay_as_they_are(admission: Admission) -> None:
+    running = pod(container(), scheduler="hived")
+    running["spec"]["ephemeralContainers"] = [{"name": "old"}]
+    assert debugged(admission, running, {"name": "new"}) == [{"name": "old"}, {"name": "new", "env": NONE}]
+    other = pod(container(), scheduler="default-scheduler")
+    assert debugged(admission, other, {"name": "new"}) == [{"name": "new"}]
+
+
 @pytest.mark.parametrize("scheduler", ["default-scheduler", "hived-other", ""])
 def test_a_pod_of_another_scheduler_stays_as_it_is(admission: Admission, scheduler: str) -> None:
     given = pod(container(count=2), scheduler=scheduler, labels=GANG)
@@ -151,14 +254,15 @@ def test_a_pod_that_has_a_node_stays_as_it_is(admission: Admission) -> None:
 def test_a_member_of_a_gang_without_devices_gets_the_limit_only(admission: Admission) -> None:
     after, warnings = changed(admission, pod(container(), labels=GANG))
     assert enabled(after) == ["main"]
-    assert "env" not in after["spec"]["containers"][0]
+    assert after["spec"]["containers"][0]["env"] == NONE
     assert "annotations" not in after["metadata"]
     assert warnings == []
 
 
-def test_a_pod_of_no_gang_without_devices_stays_as_it_is(admission: Admission) -> None:
-    given = pod(container())
-    assert changed(admission, given) == (given, [])
+def test_a_pod_of_no_gang_without_devices_is_not_ours_to_place(admission: Admission) -> None:
+    after, warnings = changed(admission, pod(container()))
+    assert after == pod(container(env=NONE))
+    assert warnings == []
 
 
 def test_a_pod_with_our_own_annotation_is_isolated_too(admission: Admission) -> None:
@@ -255,7 +359,8 @@ def test_a_review_of_millions_of_brackets_is_not_read(admission: Admission) -> N
 
 def test_a_pod_without_names_anywhere_is_left_to_the_api_server(admission: Admission) -> None:
     given = {"metadata": {"generateName": "p-"}, "spec": {"schedulerName": "hived-research", "containers": [{}]}}
-    assert changed(admission, given) == (given, [])
+    after = {**given, "spec": {**given["spec"], "containers": [{"env": NONE}]}}
+    assert changed(admission, given) == (after, [])
 
 
 @pytest.mark.parametrize("count", ["9" * 5000, "9" * 11, "\N{ARABIC-INDIC DIGIT THREE}"])
@@ -280,9 +385,10 @@ def refusing() -> Admission:
         cluster,
         PodRules(
             resources={"MI300": AMD},
-            foreign_devices={NVIDIA: Foreign.REFUSE},
+            foreign_devices={AMD: Foreign.OCCUPY},
             node_labels={"V100": {"model": "v100"}},
         ),
+        labels_of=lambda namespace: {EXEMPT: ALLOW} if namespace == "gpu-operator" else {"team": "blue"},
     )
 
 
@@ -341,6 +447,15 @@ def test_a_pod_that_leaves_the_devices_of_hived_alone_passes(refusing: Admission
     assert asked(refusing, given, is_allowed=True)["allowed"]
 
 
+@pytest.mark.parametrize(
+    ("namespace", "is_allowed"), [("kube-system", True), ("gpu-operator", True), ("kube-system-2", False)]
+)
+def test_pods_of_the_clusters_own_namespaces_pass(refusing: Admission, namespace: str, is_allowed: bool) -> None:
+    """Such as those of an operator, which test each device of a node."""
+    given = on_node(other(namespace=namespace), "a")
+    assert asked(refusing, given, is_allowed=is_allowed)["allowed"] is is_allowed
+
+
 @pytest.mark.parametrize(("group", "is_allowed"), [("system:nodes", True), ("tenants", False)])
 def test_what_stands_for_a_static_pod_passes_if_a_kubelet_creates_it(
     refusing: Admission, group: str, is_allowed: bool
@@ -350,5 +465,5 @@ def test_what_stands_for_a_static_pod_passes_if_a_kubelet_creates_it(
     assert answer["allowed"] is is_allowed
 
 
-def test_nothing_is_refused_unless_the_configuration_says_so(admission: Admission) -> None:
+def test_nothing_is_refused_where_the_configuration_says_so(admission: Admission) -> None:
     assert asked(admission, on_node(other(), "a")) == {"uid": "u", "allowed": True}

@@ -109,7 +109,7 @@ def test_a_pod_that_asks_for_more_than_its_namespace_may_have_is_refused(
         ("elsewhere", pod()),
         # not for hived
         ("evil", pod("")),
-        ("evil", pod(spec={"schedulerName": "default-scheduler"}, vc="research")),
+        ("kube-system", pod(spec={"schedulerName": "default-scheduler"}, vc="research")),
         # cannot be read: the scheduler says why
         ("evil", pod(ENABLE_LIMIT, annotations={SCHEDULING_SPEC: "{"})),
         ("ci", pod(priority="urgent")),

@@ -6,9 +6,9 @@ A rule is a function from a write to the reason to refuse it, "" if there is non
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from hived_extender.pods.admission import VARIABLES
 from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, OLD_LEAF_CELL_ISOLATION, PREFIX
 from hived_extender.pods.asks import DEVICE_REQUESTS
+from hived_extender.pods.device_words import VARIABLES
 from hived_extender.pods.gang_annotations import POD_GANG
 from hived_extender.pods.progress import CHECKPOINTED_AT, MAY_MOVE
 from hived_extender.pods.proofs import PROOF
