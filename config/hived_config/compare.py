@@ -12,6 +12,7 @@ from hived.topology import NO_CELL, Topology
 from hived_config.access import AccessRules, VirtualClusterAccess
 from hived_config.changes import CellCount, CellTypeChange, Changes, NamedChanges, SettingChange, Shape
 from hived_config.decision_rules import value_of
+from hived_config.grace import LENT_KEY, PREEMPTED_KEY
 from hived_config.kinds import as_written
 from hived_config.loader import Configuration
 from hived_config.node_changes import Nodes, compare_nodes, is_reordered, read_nodes
@@ -132,7 +133,7 @@ def _virtual_clusters(configuration: Configuration, topology: Topology) -> dict[
         cells = [_type_of_level(topology, slot) for slot in types[list(topology.preassigned[vc][:count])].tolist()]
         rules = configuration.rules
         placement = spec.packs_by_topology, name in rules.packed, spec.combines, spec.spares, rules.moving.of(name)
-        queue = rules.queueing.of(name)
+        queue = rules.queueing.of(name), rules.grace.lent_of_vc.get(name)
         clusters[name] = (cells, spec.pinned_cell_ids, _access(configuration, name), placement, queue)
     return clusters
 
@@ -206,6 +207,7 @@ def _keys_of(configuration: Configuration, vc: str) -> dict[str, Any]:
         "sparing": spec.spares,
         "movable": is_movable,
         "defrag": None if budget is None else budget.as_json(),
+        LENT_KEY: rules.grace.lent_of_vc.get(vc),
         "queue": rules.queueing.virtual_clusters[vc].as_json() if vc in rules.queueing.virtual_clusters else None,
     }
 
@@ -252,6 +254,8 @@ def _values(configuration: Configuration) -> dict[str, Any]:
         **{key.name: as_written(value) for key, value in zip(SETTING_KEYS, astuple(settings), strict=True)},
         **{f"queues.{key}": value for key, value in rules.queueing.as_json().items()},
         "schedulerNames": list(rules.scheduler_names),
+        LENT_KEY: rules.grace.lent_s,
+        PREEMPTED_KEY: rules.grace.preempted_s,
         **{f"{key}.{name}": as_written(value) for key, values in by_name for name, value in sorted(values.items())},
         "access": rules.access.access.value,
         **_opportunistic(rules.access),

@@ -162,8 +162,10 @@ def _read_cluster(reader: Reader, given: Given) -> tuple[ClusterSpec | None, Pod
     opportunistic = given.nodes.get("opportunistic")
     access_rules = AccessRules(access or Access.EVERYBODY, virtual.access, read_opportunistic(reader, opportunistic))
     check_opportunists(reader, opportunistic, access_rules)
+    pod_rules = read_pod_rules(given, types)
     rules = replace(
-        read_pod_rules(given, types),
+        pod_rules,
+        grace=replace(pod_rules.grace, lent_of_vc=virtual.lent_grace),
         resources=skus.resources,
         device_classes=skus.device_classes,
         node_labels=skus.node_labels,

@@ -9,6 +9,7 @@ import yaml
 from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived_config.access import AccessRules
 from hived_config.chains import CellTypes
+from hived_config.grace import GRACE_KEYS, LENT_KEY, PREEMPTED_KEY, Grace
 from hived_config.kinds import Choice, Given, Integer, Key, ListOf, MapOf, Schema, Text, ValueKind, name_text
 from hived_config.moving import Moving
 from hived_config.queueing import Queueing
@@ -89,6 +90,7 @@ POD_RULE_KEYS = (
         "by device resource, how pods are treated that did not get it from hived: `refuse` (default), `occupy` or "
         "`ignore`, see [devices](devices.md#settings)",
     ),
+    *GRACE_KEYS,
 )
 
 
@@ -100,6 +102,7 @@ class PodRules(msgspec.Struct, frozen=True):
     resources : by leaf cell type, the device resource that one leaf cell is one of; see `resources_in`
     device_classes : by leaf cell type, the DeviceClass of its devices; see `device_classes_in`
     foreign_devices : by device resource, how to treat its use by pods that hived has not placed
+    grace : the most time that pods have to leave
     node_labels : by leaf cell type, labels that its nodes have and that pods choose it by
     access : who may use which VC, and which VC the pods of a namespace are of unless they say otherwise
     packed : VCs whose gangs are not kept near together unless they say so
@@ -113,6 +116,7 @@ class PodRules(msgspec.Struct, frozen=True):
     resources: Mapping[str, str] = msgspec.field(default_factory=dict)
     device_classes: Mapping[str, str] = msgspec.field(default_factory=dict)
     foreign_devices: Mapping[str, Foreign] = msgspec.field(default_factory=dict)
+    grace: Grace = Grace()
     node_labels: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=dict)
     access: AccessRules = msgspec.field(default_factory=AccessRules)
     packed: frozenset[str] = frozenset()
@@ -170,6 +174,7 @@ def read_pod_rules(given: Given, types: CellTypes) -> PodRules:
             for name, _, value in _LEVELS.fields(given.reader, given.nodes.get("topologyLevels"))
         },
         foreign_devices=given.value("foreignDevices", {}),
+        grace=Grace(given.value(LENT_KEY), given.value(PREEMPTED_KEY)),
     )
 
 

@@ -9,6 +9,7 @@ from hived.specs import Rules, VirtualCellSpec, VirtualClusterSpec
 from hived_config.access import Access, VirtualClusterAccess
 from hived_config.access_reader import USER_KEYS, NamespaceReader
 from hived_config.chains import Chain, split_by_pins
+from hived_config.grace import LENT_KEY, LENT_OF_VC_KEY
 from hived_config.kinds import Boolean, Choice, Given, Integer, Key, ListOf, MapOf, Record, name_text
 from hived_config.moving import MOVING_KEYS, Budget, Moving, read_budget
 from hived_config.physical import PhysicalCells
@@ -90,6 +91,7 @@ VIRTUAL_CLUSTER = Record(
             is_nullable=False,
         ),
         *MOVING_KEYS,
+        LENT_OF_VC_KEY,
         QUEUE_OF_VC_KEY,
     ),
     is_nullable=True,
@@ -130,6 +132,7 @@ class VirtualClusters:
         self._lists_all = access is Access.NAMESPACES
         self.access: dict[str, VirtualClusterAccess] = {}
         self.packed: set[str] = set()
+        self.lent_grace: dict[str, int] = {}
         self._movable: set[str] = set()
         self._budgets: dict[str, Budget] = {}
         self.queues: dict[str, QueueOfVc] = {}
@@ -163,6 +166,9 @@ class VirtualClusters:
         budget = read_budget(given)
         if budget is not None:
             self._budgets[vc] = budget
+        lent_grace_s = given.value(LENT_KEY)
+        if lent_grace_s is not None:
+            self.lent_grace[vc] = lent_grace_s
         queue = read_queue_of_vc(given)
         if queue is not None:
             self.queues[vc] = queue

@@ -33,10 +33,20 @@ def submission_refusals(
             continue  # the API server refuses it, in its own words
         name = pod.spec.scheduler_name if pod.spec else None
         if permissions.concerns(pod, is_served=rules.serves(name or "", cluster.virtual_clusters)):
-            reason = permissions.refusal(pod)
+            reason = permissions.refusal(pod) or _too_slow(permissions, pod)
             if reason:
                 names.setdefault(reason, []).append(pod.metadata.name)
     return [f"{_named(refused)}: {reason}" for reason, refused in names.items()]
+
+
+def _too_slow(permissions: Permissions, pod: Pod) -> str:
+    """Why an opportunistic pod asks for too much time to leave, "" if it does not."""
+    most_s = permissions.most_grace_s(pod)
+    if most_s is None or pod.spec is None:
+        return ""
+    asked_s = pod.spec.termination_grace_period_seconds
+    has = f"an opportunistic pod has at most {most_s} s to leave: lower it"
+    return f"terminationGracePeriodSeconds is {asked_s}, and {has}"
 
 
 def _named(pods: list[str]) -> str:

@@ -244,6 +244,7 @@ class _RunningPod(msgspec.Struct, frozen=True):
     record: PodRecord
     user: str
     gone_s: float
+    grace_s: float
 
 
 def _bad_nodes(machine: Machine, state: State) -> dict[str, tuple[str, float | None]]:
@@ -285,7 +286,9 @@ def _note(
             job.created_s = min(job.created_s, _created_s(record))
             job.limits.append(limit_s_of(record))
     elif record.is_in_core and record.request is not None and record.place.info is not None:
-        one = _RunningPod(record, cache.nodes.user_of(record), machine.preemptions.gone_by(record, at_s))
+        preemptions = machine.preemptions
+        gone_s, grace_s = preemptions.gone_by(record, at_s), preemptions.grace_s(record)
+        one = _RunningPod(record, cache.nodes.user_of(record), gone_s, grace_s)
         running.setdefault(record.request.spec.group.name, []).append(one)
     return looks
 
@@ -383,7 +386,7 @@ def _facts(pods: Sequence[_RunningPod], lost_guarantee: str) -> RunningFacts:
         started_s=min(started, default=None),
         ends_s=last_of([ends_s_of(one) for one in records]),
         may_move=all(one.progress.may_move for one in records),
-        grace_s=max(one.seen.grace_s for one in records),
+        grace_s=max(one.grace_s for one in pods),
         is_leaving=all(one.seen.is_leaving for one in records),
         leaves_s=last_of(leaves),
         gone_s=max(one.gone_s for one in pods),

@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 _COUNT = re.compile(r"[0-9]{1,10}")
 
-GATES = "schedulingGates"
+GATES, GRACE = "schedulingGates", "terminationGracePeriodSeconds"
 CONTAINER_LISTS = ("initContainers", "containers")
 EPHEMERAL = "ephemeralContainers"
 EPHEMERAL_SUBRESOURCE = "ephemeralcontainers"
@@ -118,9 +118,10 @@ class Admission:
             return Admitted(pod, refusal=refusal)
         if not self._serves(spec.scheduler_name or ""):
             return Admitted(pod)
+        pod, slow = self._hurried(pod, view)
         if view.node:  # binding never writes the devices of its cells
             return Admitted(*self._isolated(pod, view, "", has_cells=False))
-        warnings = _mistakes(view)
+        warnings = (*_mistakes(view), *slow)
         containers = [*(spec.init_containers or ()), *(spec.containers or ())]
         named = sorted(self._resources & {name for each in containers for name in _limits(each)})
         asked = {resource: counts for resource in named if (counts := _counts(containers, resource)) != {}}
@@ -162,6 +163,14 @@ class Admission:
     def admit_tree(self, document: Mapping[str, Any], old: Mapping[str, Any] | None) -> Answered:
         """A quota tree that is created, or changed from `old` (`job_kinds.admission`)."""
         return Answered()
+
+    def _hurried(self, pod: Mapping[str, Any], view: Pod) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+        """(the pod with no more time to leave lent cells than it may take, what of it was changed)."""
+        most_s = self._permissions.most_grace_s(view)
+        if most_s is None:
+            return pod, ()
+        said = f"{GRACE} is {most_s} now, as much as an opportunistic pod has to leave"
+        return {**pod, "spec": {**pod["spec"], GRACE: most_s}}, (said,)
 
     def _isolated(
         self, pod: Mapping[str, Any], view: Pod, resource: str, *, has_cells: bool
@@ -289,8 +298,9 @@ def _patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[dict[str,
             for part in ("env", "resources"):
                 if before.get(part) != after.get(part):
                     yield {"op": "add", "path": f"/spec/{key}/{index}/{part}", "value": after[part]}
-    if new["spec"].get(GATES) != old["spec"].get(GATES):
-        yield {"op": "add", "path": f"/spec/{GATES}", "value": new["spec"][GATES]}
+    for field in (GATES, GRACE):
+        if new["spec"].get(field) != old["spec"].get(field):
+            yield {"op": "add", "path": f"/spec/{field}", "value": new["spec"][field]}
 
 
 def _mistakes(pod: Pod) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ class Permissions:
 
     def __init__(self, cluster: ClusterSpec, rules: PodRules, labels_of: LabelsOf | None = None) -> None:
         self._access = rules.access
+        self._grace = rules.grace
         self._labels_of = labels_of
         self._resolver = Resolver(cluster, rules, self._labels)
 
@@ -49,6 +50,23 @@ class Permissions:
         guaranteed = access.refusal(namespace, labels, wish.virtual_cluster, OPPORTUNISTIC_PRIORITY + 1)
         opportunistic = access.refusal(namespace, labels, wish.virtual_cluster, OPPORTUNISTIC_PRIORITY)
         return guaranteed if opportunistic else ""
+
+    def most_grace_s(self, pod: Pod) -> int | None:
+        """The most seconds that an opportunistic pod may take to leave, if it asks for more; None if it does not.
+
+        A pod whose priority is not known yet, or that cannot be read, asks for nothing here.
+        """
+        asked_s = pod.spec.termination_grace_period_seconds if pod.spec is not None else None
+        if asked_s is None:
+            return None
+        try:
+            wish = self._wish(pod)
+        except UserError:
+            return None
+        if wish.priority is None or wish.priority > OPPORTUNISTIC_PRIORITY:
+            return None
+        ceiling_s = self._grace.ceiling_s(wish.virtual_cluster or "", is_lent=True)
+        return ceiling_s if asked_s > ceiling_s else None
 
     def concerns(self, pod: Pod, *, is_served: bool) -> bool:
         """Whether hived would give a pod cells, or take it for one that has them already.

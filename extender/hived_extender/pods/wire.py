@@ -32,6 +32,7 @@ class Metadata(msgspec.Struct):
     uid: str = ""
     version: str = msgspec.field(name="resourceVersion", default="")
     deletion_timestamp: str | None = msgspec.field(name="deletionTimestamp", default=None)
+    deletion_grace_s: int | None = msgspec.field(name="deletionGracePeriodSeconds", default=None)
     annotations: dict[str, str] | None = None
 
 

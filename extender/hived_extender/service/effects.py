@@ -49,11 +49,15 @@ class AnnotatePod(msgspec.Struct, frozen=True):
 
 
 class EvictPod(msgspec.Struct, frozen=True):
-    """Make a pod leave; `by_force` deletes it whatever disruption budgets say. `is_move`: its group is being moved."""
+    """Make a pod leave; `by_force` deletes it whatever disruption budgets say. `is_move`: its group is being moved.
+
+    It has `grace_s` seconds, None for its own `terminationGracePeriodSeconds`.
+    """
 
     pod: PodName
     by_force: bool
     is_move: bool = False
+    grace_s: int | None = None
 
 
 class Announce(msgspec.Struct, frozen=True):

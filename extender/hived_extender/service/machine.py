@@ -97,7 +97,7 @@ class Machine:
         self._acceptance = acceptance.Acceptance(cache, outbox, self.announcements, self._retries, self._wakes)
         self._acceptance.emptied.is_clearing = self.preemptions.is_clearing
         self._acceptance.force_bind_threshold = verb_settings.force_bind_threshold
-        self.moves = moves.Moves(cache, outbox, self.announcements)
+        self.moves = moves.Moves(cache, outbox, self.announcements, self.preemptions.own_grace)
         self.holds = holds.Holds(cache, self.preemptions, self._retries)
         self.kept = kept_cells.KeptCells(self.moves, self.holds)
         self.explaining = explaining.Explaining(cache, outbox)
@@ -158,6 +158,7 @@ class Machine:
             retries.TIMER: self._retries.time_came,
             announcements.TIMER: self.announcements.time_came,
             preemptions.TIMER: self.preemptions.time_came,
+            preemptions.OVERDUE: self.preemptions.is_overdue,
             **dict.fromkeys(moves.TIMERS, self.moves.time_came),
             rewrites.TIMER: self.cache.bound.rewrites.time_came,
             rewrites.KEEP_TIMER: self.cache.bound.kept.time_came,
@@ -207,6 +208,8 @@ class Machine:
         elif record.state is PodState.BOUND:
             self._acceptance.starts.has_asked(record)
             self._acceptance.settled(uid)
+            if record.seen.is_leaving and self.cache.core is not None:
+                self.preemptions.left_to_kubelet(record)
 
     def _pod_gone(self, gone: stimuli.PodGone) -> None:
         self.cache.pod_gone(gone.uid)
@@ -272,6 +275,9 @@ class Machine:
         self.verbs.standing = ""
         for record in self.cache.pods.records(PodState.BINDING):
             self._acceptance.expect_question(record)
+        for record in self.cache.pods.records(PodState.BOUND):
+            if record.seen.is_leaving:
+                self.preemptions.left_to_kubelet(record)
         self._statuses.lead(True)
         log.info("leading", extra={"fields": {"pods": self.cache.pods.counts()}})
 
@@ -312,7 +318,7 @@ class Machine:
         self.interpreter.configure(configuration.cluster, configuration.rules)
         verb_settings = self.verbs.verb_settings = self.verbs.verb_settings.set_by(configuration.settings)
         self._acceptance.force_bind_threshold = verb_settings.force_bind_threshold
-        self.preemptions.policy = PreemptionPolicy.of(configuration.settings)
+        self.preemptions.policy = PreemptionPolicy.of(configuration.settings, configuration.rules.grace)
         self.explaining.messages = verb_settings.waiting_messages
 
 

@@ -84,8 +84,16 @@ class _Move:
 class Moves:
     """See the module."""
 
-    def __init__(self, cache: ClusterCache, outbox: Outbox, announcements: Announcements) -> None:
+    def __init__(
+        self,
+        cache: ClusterCache,
+        outbox: Outbox,
+        announcements: Announcements,
+        own_grace: Callable[[PodRecord], int | None] = lambda record: None,
+    ) -> None:
+        """`own_grace` has the seconds that a pod gets to leave, None for its own."""
         self._cache, self._outbox, self._announcements = cache, outbox, announcements
+        self._own_grace = own_grace
         self._asked: MovesAsked | None = None
         self._moves: list[_Move] = []
         self._number = 0
@@ -279,7 +287,7 @@ class Moves:
     def _evict(self, uid: str) -> None:
         record = self._cache.pods.get(uid)
         if record is not None and self._state == "moving" and not record.seen.is_leaving:
-            self._outbox.send(EvictPod(record.named, by_force=False, is_move=True))
+            self._outbox.send(EvictPod(record.named, by_force=False, is_move=True, grace_s=self._own_grace(record)))
 
     def _tell(self, uid: str, move: _Move) -> None:
         record, asked = self._cache.pods.get(uid), self._asked

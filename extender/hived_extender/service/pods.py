@@ -81,9 +81,8 @@ class PodName(msgspec.Struct, frozen=True):
 
 class Seen(msgspec.Struct, frozen=True):
     """Kubernetes' own view of a pod. `version` is the newest resourceVersion; the controller of `owner` made the pod,
-    and a pod that `is_leaving` is being deleted: it is gone at `leaves_at` at the latest. It has `grace_s` to leave.
-    `priority` is Kubernetes' own.
-    While it has `gates`, kube-scheduler leaves it alone.
+    and a pod that `is_leaving` is being deleted: it is gone at `leaves_at` at the latest, `leaving_s` after that.
+    It asks for `grace_s` to leave. `priority` is Kubernetes' own. While it has `gates`, kube-scheduler leaves it alone.
     """
 
     version: str = ""
@@ -95,6 +94,7 @@ class Seen(msgspec.Struct, frozen=True):
     grace_s: float = GRACE_S
     priority: int = 0
     gates: tuple[str, ...] = ()
+    leaving_s: float = 0.0
 
     @property
     def is_held_by_kueue(self) -> bool:
@@ -116,6 +116,7 @@ class Seen(msgspec.Struct, frozen=True):
             GRACE_S if grace_s is None else float(min(max(grace_s, 0), MOST_GRACE_S)),
             (spec.priority if spec is not None else None) or 0,
             pod.gates,
+            float(min(max(meta.deletion_grace_s or 0, 0), MOST_GRACE_S)),
         )
 
 

@@ -5,8 +5,10 @@ kube-scheduler considers only nodes with pods of lower *Kubernetes* priority, on
 lazily preempted groups, whose Kubernetes priority stays the same.
 
 A victim is looked at again before every attempt: a preemption that is cancelled spares those not evicted yet. Where the
-Eviction API refuses for too long, and the policy says so, the pod is deleted. A pod that is terminating is left to its
-kubelet; its cells are given away only when it is gone. Not thread-safe.
+Eviction API refuses for too long, and the policy says so, the pod is deleted. A pod has no more time to leave than the
+configuration allows (`hived_config.grace`), whoever deletes it. If it is there after that, its object is deleted at
+once, unless its node is not ready: nobody knows what runs there. Else a pod that is terminating is left to its kubelet;
+its cells are given away only when it is gone. Not thread-safe.
 """
 
 import logging
@@ -18,7 +20,8 @@ import msgspec
 from hived.decisions import Bind, Preempt, Wait
 from hived.errors import HivedError, UserError
 from hived.events import Offer, Phase
-from hived.specs import PodRequest
+from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest
+from hived_config.grace import Grace
 from hived_config.settings import Budgets, PreemptBy, Settings
 from hived_extender.job_kinds.job import told
 from hived_extender.kube.client import KubeError
@@ -31,19 +34,22 @@ from hived_extender.service.core import Core
 from hived_extender.service.effects import EvictPod
 from hived_extender.service.notices import Reason
 from hived_extender.service.outbox import Outbox
-from hived_extender.service.pods import MOST_GRACE_S, PodRecord, PodState, Seen
+from hived_extender.service.pods import PodRecord, PodState, Seen
 from hived_extender.service.victim_sets import Chosen, VictimSets, Wanted
 from hived_extender.service.wakes import Wakes
 
 log = logging.getLogger(__name__)
 
-TIMER = "evict"
+TIMER, OVERDUE = "evict", "overdue"
 
 NOBODY_HELPS = "others use its cells, and kube-scheduler would refuse it whoever of them left"
 
 AT_ONCE = 8
 FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 10.0
+LATE_S = 30.0
+"""How much longer a kubelet may take to end a pod than its grace: to kill its containers, and to say so."""
+
 BUDGET_REFUSALS = (429, 500)
 """A budget that has no disruption left; several budgets for one pod, which the Eviction API cannot decide between."""
 
@@ -52,18 +58,20 @@ class PreemptionPolicy(msgspec.Struct, frozen=True):
     """The way victims are evicted, and by whom.
 
     With `by_service` the service does, else kube-scheduler, as the preempt verb tells it. `grace_s` is how long a
-    refused eviction is tried before the pod is deleted, where budgets may be overridden.
+    refused eviction is tried before the pod is deleted, where budgets may be overridden. `ceilings` bound the time that
+    pods have to leave.
     """
 
     by_service: bool = True
     budgets: Budgets = Budgets.OVERRIDE
     grace_s: float = 30.0
+    ceilings: Grace = Grace()
 
     @classmethod
-    def of(cls, settings: Settings) -> "PreemptionPolicy":
+    def of(cls, settings: Settings, ceilings: Grace) -> "PreemptionPolicy":
         """As a configuration sets it."""
         by_service = settings.preempt_by is PreemptBy.SERVICE
-        return cls(by_service, settings.disruption_budgets, settings.eviction_grace_s)
+        return cls(by_service, settings.disruption_budgets, settings.eviction_grace_s, ceilings)
 
 
 class _Victim(msgspec.Struct, eq=False):
@@ -105,6 +113,7 @@ class Preemptions:
         self._ready: dict[str, None] = {}
         self._strangers: set[str] = set()  # victims that are no pods of ours
         self._under_way = 0
+        self._hurried: dict[str, float] = {}  # seconds that pods have to leave, as we have told the API server
         self.sets = VictimSets(cache, lambda: self._victims)
 
     def settle(
@@ -275,8 +284,59 @@ class Preemptions:
             end_s = self._latest_end(record, at_s)
         return math.inf if end_s is None else end_s
 
+    def grace_s(self, record: PodRecord) -> float:
+        """How many seconds a pod has to leave: its own, or fewer by the configuration."""
+        return min(record.seen.grace_s, self._ceiling_s(record))
+
+    def own_grace(self, record: PodRecord) -> int | None:
+        """The grace period to give with the deletion of a pod, None if it may have its own."""
+        return None if record.seen.grace_s <= self._ceiling_s(record) else int(self._ceiling_s(record))
+
+    def left_to_kubelet(self, record: PodRecord) -> None:
+        """A bound pod is being deleted, by anybody. The time of a victim, and of one on lent cells, is bounded."""
+        is_victim = record.uid in self._victims
+        leaves_s = seconds_of(record.seen.leaves_at)
+        if leaves_s is None or not (is_victim or self._is_lent(record)):
+            return
+        ceiling_s = float(self._ceiling_s(record))
+        if record.seen.leaving_s > ceiling_s and self._hurried.get(record.uid) != ceiling_s:
+            self._hurried[record.uid] = ceiling_s
+            self._under_way += 1
+            self._outbox.send(EvictPod(record.named, by_force=True, grace_s=int(ceiling_s)))
+        if (OVERDUE, record.uid) not in self._outbox.timers:
+            left_s = leaves_s - record.seen.leaving_s + ceiling_s - self._outbox.now.wall
+            self._outbox.wake_in((OVERDUE, record.uid), min(max(left_s, 0.0), ceiling_s) + LATE_S)
+
+    def is_overdue(self, _: str, uid: str) -> None:
+        """The time that a pod has to leave is over. If somebody needs its cells, its object is deleted at once."""
+        record, core = self._cache.pods.get(uid), self._cache.core
+        if record is None or core is None or not record.seen.is_leaving:
+            return
+        if record.seen.leaving_s > self._ceiling_s(record) and uid not in self._hurried:  # that was refused
+            self.left_to_kubelet(record)
+            return
+        is_needed = uid in self._victims or (record.request is not None and core.is_victim(record.request))
+        if is_needed and record.place.node in self._cache.nodes.healthy:
+            log.warning("victim deleted at once", extra={"fields": {"pod": record.key, "node": record.place.node}})
+            self._under_way += 1
+            self._outbox.send(EvictPod(record.named, by_force=True, grace_s=0))
+        self._outbox.wake_in((OVERDUE, uid), LATE_S)
+
+    def _is_lent(self, record: PodRecord) -> bool:
+        if record.uid in self._strangers:
+            return False
+        return record.claim[1] == OPPORTUNISTIC_PRIORITY or record.place.is_downgraded
+
+    def _ceiling_s(self, record: PodRecord) -> int:
+        return self.policy.ceilings.ceiling_s(record.claim[0], is_lent=self._is_lent(record))
+
     def gone(self, uid: str) -> None:
         """A pod has left."""
+        self._hurried.pop(uid, None)
+        self._outbox.timers.drop((OVERDUE, uid))
+        self._spared(uid)
+
+    def _spared(self, uid: str) -> None:
         self._victims.pop(uid, None)
         self._strangers.discard(uid)
         self._ready.pop(uid, None)
@@ -284,7 +344,7 @@ class Preemptions:
 
     def forget_all(self) -> None:
         """The term is over: nobody has to leave any more."""
-        for uid in list(self._victims):
+        for uid in [*self._victims, *self._hurried]:
             self.gone(uid)
 
     def time_came(self, _: str, uid: str) -> None:
@@ -295,6 +355,8 @@ class Preemptions:
     def wrote(self, effect: EvictPod, error: HivedError | None, *, is_current: bool) -> None:
         """A victim was asked to leave, or that was refused, in this term or another."""
         self._under_way -= 1
+        if error is not None and self._hurried.pop(effect.pod.uid, None) is not None:
+            self._outbox.wake_in((OVERDUE, effect.pod.uid), LONGEST_WAIT_S)
         victim = self._victims.get(effect.pod.uid) if is_current else None
         if error is None:
             how = "deleted" if effect.by_force else "evicted"
@@ -325,12 +387,12 @@ class Preemptions:
             del self._ready[uid]
             victim = self._victims[uid]
             if victim.preemptor is not None and not self._has_to_leave(victim):
-                self.gone(uid)
+                self._spared(uid)
                 continue
             waited_s = self._outbox.now.at - victim.refused_at
             by_force = self.policy.budgets is Budgets.OVERRIDE and waited_s >= self.policy.grace_s
             self._under_way += 1
-            self._outbox.send(EvictPod(victim.record.named, by_force))
+            self._outbox.send(EvictPod(victim.record.named, by_force, grace_s=self.own_grace(victim.record)))
 
     def _try_again(self, victim: _Victim, error: HivedError) -> None:
         if isinstance(error, KubeError) and error.status in BUDGET_REFUSALS:
@@ -377,13 +439,9 @@ class Preemptions:
 
         So the API server and the kubelet answer at once. None if nobody knows.
         """
-        if (
-            not self.policy.by_service
-            or self.policy.budgets is not Budgets.OVERRIDE
-            or record.seen.grace_s >= MOST_GRACE_S
-        ):
+        if not self.policy.by_service or self.policy.budgets is not Budgets.OVERRIDE:
             return None
-        return at_s + self.policy.grace_s + LONGEST_WAIT_S + record.seen.grace_s
+        return at_s + self.policy.grace_s + LONGEST_WAIT_S + self.grace_s(record)
 
     def _until(self, victims: Iterable[str]) -> str:
         """When the last of these pods should have left; "" if that is not known of each."""
@@ -395,8 +453,13 @@ class Preemptions:
     def _end_of(self, uid: str) -> float | None:
         """By its own deletion where that has begun, else by the moment at which it was told to leave."""
         victim, record = self._victims.get(uid), self._cache.pods.get(uid)
+        until_s = victim.until_s if victim is not None else None
         leaves_s = seconds_of(record.seen.leaves_at) if record is not None else None
-        return leaves_s if leaves_s is not None else victim.until_s if victim is not None else None
+        if record is None or leaves_s is None:
+            return until_s
+        if victim is None and not self._is_lent(record):
+            return leaves_s
+        return min(leaves_s, leaves_s - record.seen.leaving_s + self._ceiling_s(record))
 
     def _key(self, uid: str) -> str:
         victim = self._victims.get(uid)

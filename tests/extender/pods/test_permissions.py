@@ -211,3 +211,54 @@ def test_a_submission_passes_where_labels_decide_that_cannot_be_read() -> None:
     assert refusals(given) == []
     assert refusals(given, labels_of=lambda namespace: {"team": "blue"}) == []
     assert len(refusals(given, labels_of=known)) == 1
+
+
+# ---- the time to leave
+
+DECADES_S = 315_360_000
+
+
+def slow(grace_s: int = DECADES_S, **more: Any) -> Any:
+    return pod(spec={"terminationGracePeriodSeconds": grace_s, **more.pop("spec", {})}, **more)
+
+
+def graces(admission: Admission, given: Any, namespace: str = "labs") -> Any:
+    return admission.admit(given, namespace).pod["spec"]["terminationGracePeriodSeconds"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [slow(priority="oppo"), slow(spec={"priorityClassName": "spare"}), slow(301, priority="-1")],
+)
+def test_an_opportunistic_pod_is_created_with_no_more_time_to_leave_than_the_ceiling(
+    admission: Admission, given: Any
+) -> None:
+    assert graces(admission, given) == 300
+    warning = "terminationGracePeriodSeconds is 300 now, as much as an opportunistic pod has to leave"
+    assert warning in admission.admit(given, "labs").warnings
+
+
+def test_an_opportunistic_pod_in_own_words_has_no_more_time_either(admission: Admission) -> None:
+    given = own("research", -1)
+    given["spec"] |= {"schedulerName": "hived", "terminationGracePeriodSeconds": DECADES_S}
+    assert graces(admission, given) == 300
+
+
+def test_a_guaranteed_pod_keeps_its_time_until_it_is_preempted(admission: Admission) -> None:
+    assert graces(admission, slow(priority="prod")) == DECADES_S
+    assert graces(admission, slow(30, priority="oppo")) == 30
+
+
+def test_a_submission_with_more_time_to_leave_is_refused() -> None:
+    configuration = load_text(CONFIGURATION.format(more="") + "lentGraceSeconds: 60\n", "f", environ={})
+    refused = submission_refusals([slow(namespace="labs", priority="oppo")], configuration.rules, configuration.cluster)
+    has = "an opportunistic pod has at most 60 s to leave: lower it"
+    assert refused == [f"pod p: terminationGracePeriodSeconds is {DECADES_S}, and {has}"]
+
+
+def test_a_virtual_cluster_may_have_a_ceiling_of_its_own() -> None:
+    text = CONFIGURATION.replace("  research:\n", "  research:\n    lentGraceSeconds: 45\n").format(more="")
+    configuration = load_text(text, "f", environ={})
+    assert configuration.rules.grace.lent_of_vc == {"research": 45}
+    given = slow(priority="oppo", vc="research")
+    assert graces(Admission(configuration.cluster, configuration.rules), given) == 45

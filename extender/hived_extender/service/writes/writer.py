@@ -94,7 +94,8 @@ class Writer:
             binding.annotate(self._kube, self._prover, effect)
         elif isinstance(effect, EvictPod):
             call = self._kube.delete_pod if effect.by_force else self._kube.evict_pod
-            call(effect.pod.namespace, effect.pod.name, uid=effect.pod.uid)
+            own = {} if effect.grace_s is None else {"grace_period_s": effect.grace_s}
+            call(effect.pod.namespace, effect.pod.name, uid=effect.pod.uid, **own)
         elif isinstance(effect, KeepChanged) and self._secret is not None:
             self._secret.keep(effect.changed)
         return None
