@@ -8,9 +8,13 @@ from hived.errors import UserError
 from hived_extender.api.configuration import Config, ConfigPushArgs, ConfigReport
 from hived_extender.http.identities import Identity
 from hived_extender.kube.client import KubeError
+from hived_extender.pods.annotations import PREFIX
 from hived_extender.reconfiguration.configurations import Configurations
-from hived_extender.reconfiguration.stores import ConfigMapStore
+from hived_extender.reconfiguration.stores import ConfigMapStore, Store
 from hived_extender.reconfiguration.versions import Version
+
+OF_A_FILE = {"group": PREFIX.rstrip("/"), "resource": "configurations"}
+"""`resourceAttributes` of the right to change queues and move groups, where the configuration is a file."""
 
 MayDo = Callable[[Identity, Mapping[str, str]], bool]
 
@@ -54,8 +58,7 @@ class ConfigPushes:
             return ""
         if caller is None:
             raise UserError("nobody is known to call", 403)
-        if isinstance(store, ConfigMapStore):
-            self._check_right(caller, store, self._may_do)
+        self._check_right(caller, store, self._may_do)
         return caller.name
 
     def may_update(self, caller: Identity, resource: Mapping[str, str]) -> bool:
@@ -68,9 +71,13 @@ class ConfigPushes:
         name = self.name_of(caller)
         return msgspec.structs.replace(push, who=name) if self._may_do is not None else push
 
-    def _check_right(self, caller: Identity, store: ConfigMapStore, may_do: MayDo) -> None:
-        """A push needs the right to change the ConfigMap."""
-        resource = {"resource": "configmaps", "namespace": store.namespace, "name": store.name}
+    def _check_right(self, caller: Identity, store: Store, may_do: MayDo) -> None:
+        """A push needs the right to change the ConfigMap. Where the configuration is a file, a right of its own stands
+        for it: queues and groups are changed by the same callers.
+        """
+        resource = OF_A_FILE
+        if isinstance(store, ConfigMapStore):
+            resource = {"resource": "configmaps", "namespace": store.namespace, "name": store.name}
         if not _is_allowed(may_do, caller, {"verb": "update", **resource}, "push"):
             raise UserError(f"{caller.name} may not push: no role of theirs allows 'update' on the {store.source}", 403)
 

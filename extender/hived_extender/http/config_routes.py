@@ -36,7 +36,11 @@ def plan(backend: Backend, question: Question) -> Answer:
     """The effects of this configuration on jobs. Nothing is changed."""
     args = decode_args(question.body, ConfigPlanArgs)
     check_size(args.text)
-    return Answer(encode(backend.config_pushes.configurations.plan(args.text, args.file)))
+    report = backend.config_pushes.configurations.plan(args.text, args.file)
+    has_jobs = report.groups.affected or report.waiting
+    if has_jobs and not _may_push(backend, question):
+        report = backend.mask(question).report(report)
+    return Answer(encode(report))
 
 
 def push(backend: Backend, question: Question) -> Answer:
@@ -50,6 +54,15 @@ def push(backend: Backend, question: Question) -> Answer:
     except Refused as error:
         return Answer(encode(Refusal(error.message, error.report)), error.code)
     return Answer(encode(ConfigPushResult(version.version, outcome)))
+
+
+def _may_push(backend: Backend, question: Question) -> bool:
+    """May a caller push what they plan? They agree to its effects by the names of jobs."""
+    try:
+        backend.config_pushes.name_of(question.caller)
+    except UserError:
+        return False
+    return True
 
 
 def check_size(text: str) -> None:

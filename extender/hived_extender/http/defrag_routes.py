@@ -9,12 +9,13 @@ from hived_extender.pods.wire import decode_args, encode
 
 def inputs(backend: Backend, question: Question) -> Answer:
     """All that a plan for defragmentation depends on. Nothing is changed."""
+    backend.refuse_strangers(question, "the input of a plan")
     return Answer(encode(backend.defrag.inputs()))
 
 
 def moves(backend: Backend, question: Question) -> Answer:
     """The moves under way, or the last ones."""
-    return Answer(encode(backend.defrag.report()))
+    return Answer(encode(backend.mask(question).moves(backend.defrag.report())))
 
 
 def apply(backend: Backend, question: Question) -> Answer:

@@ -12,6 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from hived_extender.api.cells import LostDevices
+from hived_extender.api.configuration import ConfigReport, ReportedJob
+from hived_extender.api.defrag import MovingReport
 from hived_extender.api.queues import QueuedJob
 from hived_extender.api.waiting import MASKED, Certificate, Holder, IfResult, Job, NodeView, Preempted, Unblock, Why
 from hived_extender.api.what_if import PodOutcome, Victim
@@ -168,6 +171,49 @@ class Mask:
         masked = self.certificate(found, at_s, pod.namespace, {})
         return replace(pod, certificate=masked, reason=pod.reason.replace(found.sentence, masked.sentence))
 
+    def report(self, report: ConfigReport) -> ConfigReport:
+        """The effects of a configuration, for a caller who may not push it."""
+        if self.shows_all:
+            return report
+        jobs = [*report.groups.affected, *report.waiting]
+        hidden = {name for job in jobs if not self._shows_job(job) for name in (job.name, *job.pods)}
+        groups = replace(report.groups, affected=[self._reported(job, hidden) for job in report.groups.affected])
+        return replace(
+            report,
+            groups=groups,
+            waiting=[self._reported(job, hidden) for job in report.waiting],
+            refusals=[_without(text, hidden) for text in report.refusals],
+            warnings=[_without(text, hidden) for text in report.warnings],
+        )
+
+    def moves(self, report: MovingReport) -> MovingReport:
+        """Moves of groups, and why they were stopped."""
+        hidden = {move.group for move in report.moves if not self._shows_name(move.group)}
+        if not hidden:
+            return report
+        moves = [replace(move, group=MASKED) if move.group in hidden else move for move in report.moves]
+        return replace(report, moves=moves, reason=_without(report.reason, hidden))
+
+    def devices(self, lost: LostDevices) -> LostDevices:
+        """Devices that cannot be had, and the pods that use some of them."""
+        hidden = {user.name for user in lost.used_by if not self._shows_name(user.name)}
+        if not hidden:
+            return lost
+        users = [replace(user, name=MASKED) if user.name in hidden else user for user in lost.used_by]
+        return replace(lost, used_by=users, reason=_without(lost.reason, hidden))
+
+    def _shows_name(self, name: str) -> bool:
+        """By the namespace in the name of a pod or a group, which is hidden where it has none."""
+        return self.shows_all or self.shows(re.split("[/:]", name.removeprefix("podgroup/"), maxsplit=1)[0])
+
+    def _shows_job(self, job: ReportedJob) -> bool:
+        return bool(job.pods) and all(self.shows(pod.partition("/")[0]) for pod in job.pods)
+
+    def _reported(self, job: ReportedJob, hidden: Collection[str]) -> ReportedJob:
+        if job.name in hidden:
+            return replace(job, name=MASKED, pods=[], reason="")
+        return replace(job, reason=_without(job.reason, hidden))
+
     def node(self, node: NodeView, namespace_of: Mapping[str, str]) -> NodeView:
         """A node; the hidden jobs on it keep their number."""
         return node if self.shows_all else replace(node, groups=self._names(node.groups, namespace_of))
@@ -200,6 +246,8 @@ class Mask:
 
 def _without(text: str, names: Collection[str]) -> str:
     """A text in which these names are masked, by the name of the pod or gang alone as well."""
+    if not names:
+        return text
     known = {*names, *(name.removeprefix("podgroup/") for name in names)}
     longest_first = sorted(known, key=lambda name: (-len(name), name))
     return re.sub("|".join(map(re.escape, longest_first)), MASKED, text)

@@ -17,6 +17,7 @@ MOST_FIELDS = 8
 
 def record(backend: Backend, question: Question) -> Answer:
     """Requests since `?since=` (seconds since 1970) in the record of this replica, as lines of JSON."""
+    backend.refuse_strangers(question, "the record")
     service = backend.service
     if not service.is_ready:
         raise UserError(service.standing or "not ready", 503)

@@ -33,9 +33,9 @@ from hived_extender.api.service import Health, Paths, Readiness
 from hived_extender.api.waiting import FreeCells, IfArgs, IfResult, Jobs, NodeView, Why
 from hived_extender.api.what_if import WhatIfArgs, WhatIfResult
 from hived_extender.http import defrag_routes, insight_routes, queue_routes
-from hived_extender.http.answers import Answer, Question
+from hived_extender.http.answers import JSON, Answer, Question
 from hived_extender.http.config_routes import config, plan, push, version, versions
-from hived_extender.http.dumps import dump, unchanged
+from hived_extender.http.dumps import dump, stream, unchanged
 from hived_extender.http.history_route import history
 from hived_extender.http.openapi import openapi_document
 from hived_extender.http.record_route import record
@@ -108,15 +108,21 @@ def all_paths(backend: Backend, question: Question) -> Answer:
 
 def affinity_groups(backend: Backend, question: Question) -> Answer:
     """All affinity groups that hold or reserve cells."""
-    version = backend.service.reader.version()
+    reader = backend.service.reader
+    seen = backend.mask(question).seen(reader.namespaces())
+    if seen is not None:  # the rights of a caller change, and the version does not
+        return stream(question, _group_list(reader.sliced_affinity_groups(seen)), JSON)
+    version = reader.version()
     if (same := unchanged(question, version)) is not None:
         return same
-    return dump(question, version, _group_list(backend.service.reader.sliced_affinity_groups()))
+    return dump(question, version, _group_list(reader.sliced_affinity_groups()))
 
 
 def affinity_group(backend: Backend, question: Question) -> Answer:
     """One affinity group; the name may contain slashes."""
-    return Answer(encode(backend.service.reader.affinity_group(question.name)))
+    reader = backend.service.reader
+    seen = backend.mask(question).seen(reader.namespaces())
+    return Answer(encode(reader.affinity_group(question.name, seen)))
 
 
 def cluster_status(backend: Backend, question: Question) -> Answer:
@@ -151,7 +157,8 @@ def virtual_cluster(backend: Backend, question: Question) -> Answer:
 
 def devices(backend: Backend, question: Question) -> Answer:
     """The devices of nodes that cannot be had, and why."""
-    return Answer(encode(backend.service.lost_devices()))
+    mask = backend.mask(question)
+    return Answer(encode([mask.devices(one) for one in backend.service.lost_devices()]))
 
 
 def shortages(backend: Backend, question: Question) -> Answer:

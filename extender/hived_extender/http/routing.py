@@ -7,6 +7,7 @@ import msgspec
 
 from hived.errors import UserError
 from hived_extender.defrag.desk import DefragDesk
+from hived_extender.http.access import Gate
 from hived_extender.http.answers import Answer, Question
 from hived_extender.http.config_pushes import ConfigPushes
 from hived_extender.http.masking import Mask, Masking
@@ -55,9 +56,13 @@ class Backend(msgspec.Struct, frozen=True):
         return self.answering
 
     def mask(self, question: Question) -> Mask:
-        """What the caller of a question may see, on the same paths."""
-        assert self.masking is not None
-        return self.masking.of(question.caller)
+        """What the caller of a question may see: everything where nobody is asked who they are."""
+        return (self.masking or Masking(Gate())).of(question.caller)
+
+    def refuse_strangers(self, question: Question, what: str) -> None:
+        """An answer that names jobs of all namespaces is for callers who may see these. Raises UserError (403)."""
+        if not self.mask(question).shows_all:
+            raise UserError(f"{what} names jobs of all namespaces: it takes a role that allows 'get' on all pods", 403)
 
     @property
     def history(self) -> HistoryRings:

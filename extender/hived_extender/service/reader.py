@@ -1,7 +1,8 @@
 """Cells and groups as people look at them, so that nobody else waits for a long answer."""
 
+import re
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -11,11 +12,15 @@ from hived.specs import Rules
 from hived.state import NO_TIME
 from hived.status import CellStatus
 from hived.topology import NO_CELL
+from hived_extender.api.waiting import MASKED
 from hived_extender.pods.progress import write_time
 from hived_extender.recording.operations import STAND_IN, held_for
 from hived_extender.service.core import Core
 from hived_extender.service.gangs.plans import listed
 from hived_extender.service.runner import BusyError
+
+Seen = Collection[str] | None
+"""Namespaces whose jobs a caller may see; None for all."""
 
 WAIT_S = 0.002
 """For the lock, before others are served."""
@@ -39,35 +44,43 @@ class Reader:
         """All groups by name, one at a time; others are served in between."""
         return (group for group in self.sliced_affinity_groups() if group is not None)
 
-    def sliced_affinity_groups(self) -> Iterator[dict[str, Any] | None]:
+    def sliced_affinity_groups(self, seen: Seen = None) -> Iterator[dict[str, Any] | None]:
         """As `affinity_groups`, for a caller who must not wait: None while others have the lock."""
         with self._open_core() as core:
             names = sorted(core.state.groups)
-        return self._groups(names)
+        return self._groups(names, seen)
 
-    def _groups(self, names: Iterable[str]) -> Iterator[dict[str, Any] | None]:
+    def namespaces(self) -> list[str]:
+        """The namespaces of all groups, ascending."""
+        with self._open_core() as core:
+            return sorted({namespace for name in core.state.groups for namespace in _namespaces(core, name)})
+
+    def _groups(self, names: Iterable[str], seen: Seen = None) -> Iterator[dict[str, Any] | None]:
         for name in names:
             while True:
                 try:
                     with self._open_core(wait_s=WAIT_S) as core:
-                        group = _group(core, name) if name in core.state.groups else None
+                        group = _group(core, name, seen) if name in core.state.groups else None
                     break
                 except BusyError:
                     yield None
             if group is not None:
                 yield group
 
-    def affinity_group(self, name: str) -> dict[str, Any]:
+    def affinity_group(self, name: str, seen: Seen = None) -> dict[str, Any]:
         """One group, by its name or by what its pods call it, if groups of one namespace alone do.
 
-        Raises UserError if it is not known, or if several namespaces have one of that name.
+        Raises UserError if it is not known, or hidden, or if several namespaces have one of that name.
         """
         with self._open_core() as core:
             groups = core.state.groups
-            meant = [] if name in groups else sorted(group for group in groups if group.partition(":")[2] == name)
+            shown = [group for group in groups if not _is_hidden(core, group, seen)]
+            meant = [] if name in shown else [group for group in sorted(shown) if group.partition(":")[2] == name]
+            if name not in shown and not meant:
+                raise UserError(f"Affinity group {name} does not exist since it is not allocated or preempting")
             if len(meant) > 1:
                 raise UserError(f"Affinity group {name} is in several namespaces: {listed(meant)}")
-            return _group(core, meant[0] if meant else name)
+            return _group(core, meant[0] if meant else name, seen)
 
     def version(self, vc: str | None = None) -> str:
         """Another text after every change of the state, in every term and in every process.
@@ -109,7 +122,39 @@ class Reader:
             return status.snapshot(core.state)
 
 
-def _group(core: Core, name: str) -> dict[str, Any]:
+def _namespaces(core: Core, name: str) -> set[str]:
+    group = core.state.groups[name]
+    return {pod.namespace for pod in group.holders if pod is not None} | {
+        pod.namespace for pod in group.preempting_pods.values()
+    }
+
+
+def _is_hidden(core: Core, name: str, seen: Seen) -> bool:
+    """Is a group, or a name of none, nobody's whom the caller may see?"""
+    if seen is None:
+        return False
+    if name in core.state.groups:
+        namespaces = _namespaces(core, name)
+        return not namespaces or not namespaces <= {*seen}
+    return re.split("[/:]", name, maxsplit=1)[0] not in seen
+
+
+def _group(core: Core, name: str, seen: Seen = None) -> dict[str, Any]:
+    """One group as a caller sees it: of one that is hidden, its virtual cluster, priority, state and cells are left."""
+    group = _whole_group(core, name)
+    if seen is None:
+        return group
+    shown = group["status"]
+    if _is_hidden(core, name, seen):
+        named = ("allocatedPods", "preemptingPods", "lazyPreemptionStatus", "heldFor")
+        return {"metadata": {"name": MASKED}, "status": {key: shown[key] for key in shown if key not in named}}
+    lazy = shown.get("lazyPreemptionStatus")
+    if lazy is not None and _is_hidden(core, lazy["preemptor"], seen):
+        shown = {**shown, "lazyPreemptionStatus": {**lazy, "preemptor": MASKED}}
+    return {**group, "status": shown}
+
+
+def _whole_group(core: Core, name: str) -> dict[str, Any]:
     """One group, with the preemptor that only the core still knows."""
     group = status.affinity_group(core.state, name, core.lazy_times)
     preemptor = core.lazy_preemptor(name)

@@ -116,8 +116,8 @@ class ConfigurationPages:
         self, now: Config, text: str, file: str, report: ConfigReport, message: str, refusal: Refused | None = None
     ) -> Response:
         affected, refused = report.groups.affected, self._push_refusal()
-        shown = affected if not refused else [self._masked(each) for each in affected]
-        waiting = report.waiting if not refused else [self._masked(each) for each in report.waiting]
+        report = self._site.mask().report(report) if refused else report
+        shown, waiting = report.groups.affected, report.waiting
         return self._page(
             "configuration_plan.html",
             "Plan of a configuration",
@@ -142,13 +142,6 @@ class ConfigurationPages:
             marks=self._marks(affected),
             push_refusal=refused,
         )
-
-    def _masked(self, job: ReportedJob) -> ReportedJob:
-        """A job as somebody sees it who cannot push: without its name, unless all of its pods are in the open."""
-        mask = self._site.mask()
-        if mask.shows_all or (job.pods and all(mask.shows(pod.partition("/")[0]) for pod in job.pods)):
-            return job
-        return msgspec.structs.replace(job, name=MASKED, pods=[], reason="")
 
     def _marks(self, affected: list[ReportedJob]) -> str:
         """The cells of affected groups, for the picture; "" without any."""

@@ -1,0 +1,137 @@
+"""Every path has its row in the table of rights, and says no name that a caller may not know."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from hived_extender.api import paths
+from hived_extender.api.configuration import ConfigReport, ReportedGroups, ReportedJob
+from hived_extender.api.waiting import MASKED
+from hived_extender.http import rights
+from hived_extender.http.access import Gate
+from hived_extender.http.answers import Question
+from hived_extender.http.config_pushes import OF_A_FILE, ConfigPushes
+from hived_extender.http.identities import Identity
+from hived_extender.http.masking import Mask, Masking
+from hived_extender.http.routes import ROUTES, answer
+from hived_extender.http.routing import Backend
+from hived_extender.reconfiguration.stores import FileStore
+from tests.extender.service.small_cluster import SmallCluster, spec_text
+from tests.extender.stored_config import configurations_of
+
+ROOT = Path(__file__).parents[3]
+ANN = Identity("ann", (), "", ())
+ALL_ROUTES = [(route.method, route.path) for route in ROUTES]
+
+
+class Viewing(Gate):
+    """Ann sees the pods of some namespaces, "" for all."""
+
+    def __init__(self, *allowed: str) -> None:
+        super().__init__()
+        self._allowed = allowed
+
+    @property
+    def knows_callers(self) -> bool:
+        return True
+
+    def may_do(self, caller: Identity, resource: Mapping[str, str]) -> bool:
+        return resource["resource"] == "pods" and resource.get("namespace", "") in self._allowed
+
+
+def backend_of(*allowed: str) -> Backend:
+    """Two jobs of the namespace "ns", one that runs and one that waits."""
+    cluster = SmallCluster()
+    cluster.place("secret-run", spec_text("a", group="secret-gang", pods=1))
+    cluster.create("secret-wait", spec_text("b", leaf_cells=4, priority=3))
+    return Backend(cluster.service, masking=Masking(Viewing(*allowed)))
+
+
+def text_of(backend: Backend, path: str, name: str = "") -> tuple[int, str]:
+    """A GET of this path by Ann."""
+    route = next(each for each in ROUTES if (each.method, each.path) == ("GET", path))
+    found = answer(route.handler, backend, Question(caller=ANN, name=name))
+    body = found.body if isinstance(found.body, bytes) else b"".join(found.body)
+    return found.status, body.decode()
+
+
+def test_every_path_has_its_row_and_every_row_its_path() -> None:
+    assert set(ALL_ROUTES) == rights.RIGHTS.keys()
+
+
+def test_the_table_of_the_page_is_that_of_the_code() -> None:
+    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    assert rights.table(ALL_ROUTES) in page, "bring docs/security.md up to date: rights.table(ROUTES)"
+
+
+GROUP_PATHS = [(paths.GROUPS_PATH, ""), (f"{paths.GROUPS_PATH}{{name}}", "ns:secret-gang")]
+CELL_PATHS = [(path, "") for path in (paths.CLUSTER_PATH, paths.PHYSICAL_CLUSTER_PATH, paths.VIRTUAL_CLUSTERS_PATH)]
+OTHER_PATHS = [(path, "") for path in (paths.DEVICES_PATH, paths.SHORTAGES_PATH, paths.RULES_PATH, paths.METRICS_PATH)]
+
+
+@pytest.mark.parametrize(("path", "name"), [*GROUP_PATHS, *CELL_PATHS, *OTHER_PATHS, (paths.RECORD_PATH, "")])
+def test_a_viewer_of_another_namespace_reads_no_name(path: str, name: str) -> None:
+    _, text = text_of(backend_of("another"), path, name)
+    assert "secret" not in text.replace("ns:secret-gang", "")
+
+
+def test_the_cells_of_a_hidden_group_are_shown() -> None:
+    status, text = text_of(backend_of("another"), paths.GROUPS_PATH)
+    (group,) = json.loads(text)["items"]
+    assert (status, group["metadata"]["name"], group["status"]["vc"]) == (200, MASKED, "a")
+    assert group["status"]["physicalPlacement"]
+    assert "allocatedPods" not in group["status"]
+
+
+@pytest.mark.parametrize("allowed", ["ns", ""])
+def test_those_who_may_get_its_pods_read_the_name_of_a_group(allowed: str) -> None:
+    assert "ns:secret-gang" in text_of(backend_of(allowed), paths.GROUPS_PATH)[1]
+    assert text_of(backend_of(allowed), f"{paths.GROUPS_PATH}{{name}}", "secret-gang")[0] == 200
+
+
+def test_a_hidden_group_is_answered_like_one_that_does_not_exist() -> None:
+    hidden = text_of(backend_of("another"), f"{paths.GROUPS_PATH}{{name}}", "ns:secret-gang")
+    other = text_of(backend_of("another"), f"{paths.GROUPS_PATH}{{name}}", "ns:nothing")
+    assert hidden == (other[0], other[1].replace("ns:nothing", "ns:secret-gang"))
+
+
+@pytest.mark.parametrize("path", [paths.INPUTS_PATH, paths.RECORD_PATH])
+def test_answers_with_all_names_are_for_those_who_may_get_all_pods(path: str) -> None:
+    status, text = text_of(backend_of("ns"), path)
+    assert status == 403
+    assert "it takes a role that allows 'get' on all pods" in text
+
+
+def test_a_plan_names_no_job_that_is_hidden() -> None:
+    mine = ReportedJob("cv/mine", pods=["cv/mine"], reason="waits for nlp/theirs")
+    theirs = ReportedJob("nlp/theirs", pods=["nlp/theirs"], verdict="unaccounted", reason="nlp/theirs loses")
+    report = ConfigReport(
+        refusals=["group nlp/theirs would lose cells"], groups=ReportedGroups(1, [theirs, mine]), waiting=[theirs]
+    )
+    masked: ConfigReport = Mask(Masking(Viewing("cv")), ANN).report(report)
+    assert "theirs" not in repr(masked)
+    assert [job.name for job in masked.groups.affected] == [MASKED, "cv/mine"]
+    assert masked.groups.affected[0].verdict == "unaccounted"
+    assert Mask(Masking(Viewing("")), ANN).report(report) == report
+
+
+@pytest.mark.parametrize("is_allowed", [True, False])
+def test_where_the_configuration_is_a_file_changes_take_a_right_of_their_own(is_allowed: bool, tmp_path: Path) -> None:
+    """Else every viewer could move its own jobs to the front of their queue."""
+    asked: list[Mapping[str, str]] = []
+
+    def may_do(caller: Identity, resource: Mapping[str, str]) -> bool:
+        asked.append(resource)
+        return is_allowed
+
+    service = SmallCluster().service
+    store = FileStore(tmp_path / "hivedscheduler.yaml")
+    pushes = ConfigPushes(configurations_of(service, store), may_do, is_private=False)
+    if is_allowed:
+        assert pushes.name_of(ANN) == "ann"
+    else:
+        with pytest.raises(Exception, match="ann may not push: no role of theirs allows 'update'"):
+            pushes.name_of(ANN)
+    assert asked == [{"verb": "update", **OF_A_FILE}]
