@@ -123,6 +123,7 @@ SERVICE_LAYERS: tuple[tuple[str, ...], ...] = (
         "gangs.names",
     ),
     ("sentences",),
+    ("shares",),
     ("offers", "certificates", "reclaiming", "state_inputs", "devices.dra", "devices.reading", "devices.shortage"),
     ("claims", "jobs", "stand_ins"),
     ("devices.following", "devices.losses", "devices.notes", "gangs.gang", "gangs.growth", "gangs.named_groups"),

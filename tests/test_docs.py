@@ -41,6 +41,7 @@ def rows(text: str, heading: str) -> dict[str, str]:
         ("preemptionBy", Settings().preempt_by.value),
         ("podDisruptionBudgets", Settings().disruption_budgets.value),
         ("evictionGraceSeconds", Settings().eviction_grace_s),
+        ("borrowedResources", Settings().borrowed_resources.value),
     ],
 )
 def test_the_default_of_a_setting_is_documented(key: str, default: object) -> None:

@@ -25,6 +25,13 @@ class Budgets(Enum):
     RESPECT = "respect"
 
 
+class BorrowedResources(Enum):
+    """How much CPU, memory and other resources opportunistic pods may have on the nodes of the cells they borrow."""
+
+    SHARE = "share"
+    ANY = "any"
+
+
 class WaitingMessages(Enum):
     """The words that tell why a pod waits: the sentence of its certificate, or HiveD's own message before it."""
 
@@ -48,6 +55,7 @@ class Settings(msgspec.Struct, frozen=True):
     eviction_grace_s: int = 30
     waiting_messages: WaitingMessages = WaitingMessages.EXPLAINED
     history_file: str = ""
+    borrowed_resources: BorrowedResources = BorrowedResources.SHARE
 
     def listen_on(self) -> tuple[str, int]:
         """(host, port) of `web_server_address`; the host is "" for every interface."""
@@ -130,6 +138,13 @@ SETTING_KEYS = (
         "where the [history](history.md) is kept over restarts, in a file of at most 64 MiB that is made if need be; "
         "without one, in memory only. It is read when the process starts",
         rule="`${HISTORY_FILE}`",
+    ),
+    Key(
+        "borrowedResources",
+        Choice(BorrowedResources),
+        "how much CPU, memory and other resources an opportunistic pod may ask for: `share` (its cells' "
+        "[share of the node](preemption.md#a-borrowers-share), and what is promised to nobody) or `any`",
+        DEFAULTS.borrowed_resources,
     ),
 )
 """In the order of the fields of `Settings`, which they describe."""

@@ -119,6 +119,7 @@ class Residents:
         """How often a pod without cells came or went."""
         self.changes = 0
         """How often any pod came, went or changed."""
+        self.is_supposing = False
 
     def order(self, names: Sequence[str]) -> None:
         """Other nodes are configured. Cost O(nodes), whatever the number of pods."""
@@ -178,7 +179,8 @@ class Residents:
 
         Cost O(resources of these pods), and as much again at the end.
         """
-        counts = self.changes, self.lasting_changes
+        counts = self.changes, self.lasting_changes, self.is_supposing
+        self.is_supposing = True
         left = {uid: found for uid in gone if (found := self.remove(uid)) is not None}
         added = [uid for uid in come if uid not in self._pods and uid not in left]
         try:
@@ -190,7 +192,7 @@ class Residents:
                 self.remove(uid)
             for uid, resident in left.items():
                 self._put(uid, resident)
-            self.changes, self.lasting_changes = counts
+            self.changes, self.lasting_changes, self.is_supposing = counts
 
     def yield_place(self, uid: str) -> None:
         """A pod without cells is on its way out for others: its usage does not last."""

@@ -122,6 +122,8 @@ class Admission:
         if view.node:  # binding never writes the devices of its cells
             return Admitted(*self._isolated(pod, view, "", has_cells=False))
         warnings = (*_mistakes(view), *slow)
+        if over := self._sizes.warning(view):
+            warnings = (*warnings, over)
         containers = [*(spec.init_containers or ()), *(spec.containers or ())]
         named = sorted(self._resources & {name for each in containers for name in _limits(each)})
         asked = {resource: counts for resource in named if (counts := _counts(containers, resource)) != {}}

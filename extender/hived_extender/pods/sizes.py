@@ -5,9 +5,11 @@ the scheduler says so then. What is refused could not run in an empty cluster.
 """
 
 from collections.abc import Iterable, Iterator
+from math import ceil
 
 from hived.errors import UserError
 from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PhysicalCellSpec
+from hived_config.quantities import exact
 from hived_config.rules import PodRules
 from hived_extender.pods import dialects
 from hived_extender.pods.annotations import SCHEDULING_SPEC, is_quickly_read, read_spec
@@ -16,7 +18,17 @@ from hived_extender.pods.capacity import leaves_below
 from hived_extender.pods.dialects.kinds import NoObjects
 from hived_extender.pods.gang_annotations import asks_in_own_words
 from hived_extender.pods.permissions import LabelsOf
-from hived_extender.pods.wire import Pod
+from hived_extender.pods.requests import most_at_once
+from hived_extender.pods.wire import Container, Pod
+
+_RESOURCES = {"CPUs": "cpu", "Gi of memory": "memory"}
+
+
+def _cpu_and_memory(container: Container) -> Iterator[tuple[str, float]]:
+    """A container's requests of both; a limit stands for a request that is missing."""
+    resources = container.resources
+    said = {} if resources is None else (resources.limits or {}) | (resources.requests or {})
+    return ((name, float(exact(str(said[name])) or 0)) for name in _RESOURCES.values() if name in said)
 
 
 class Sizes:
@@ -44,6 +56,31 @@ class Sizes:
             f"it asks for {ask.leaf_cell_count} leaf cells in one pod and can never run: the largest cell of {place} "
             f"that a pod can have has {most}; ask for smaller pods"
         )
+
+    def warning(self, pod: Pod) -> str:
+        """What a pod that borrows leaf cells asks for beyond their share by `skuTypes`; "" if nothing, or not known."""
+        try:
+            ask = self._ask(pod)
+        except UserError:
+            return ""
+        if ask is None or ask.priority > OPPORTUNISTIC_PRIORITY or not ask.leaf_cell_count or pod.spec is None:
+            return ""
+        skus = [sku for name, sku in self._cluster.sku_types.items() if ask.leaf_cell_type in ("", name)]
+        if not skus or not all(sku.cpu and sku.memory_mib for sku in skus):
+            return ""  # a node's allocatable amounts count, which only the scheduler knows
+        wanted, count = most_at_once(pod.spec, _cpu_and_memory), ask.leaf_cell_count
+        for resource, unit, share in (
+            ("CPUs", 1, max(sku.cpu for sku in skus)),
+            ("Gi of memory", 2**30, max(sku.memory_mib for sku in skus) / 1024),
+        ):
+            asked = wanted.get(_RESOURCES[resource], 0) / unit
+            if asked > ceil(share * count):
+                return (
+                    f"it borrows {count} leaf cells and asks for {asked:g} {resource}, more than their share of "
+                    f"{share * count:g}: with borrowedResources: share it waits unless a node has more that is "
+                    "promised to nobody"
+                )
+        return ""
 
     def _ask(self, pod: Pod) -> Ask | None:
         if asks_in_own_words(pod.annotations):

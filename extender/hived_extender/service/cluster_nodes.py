@@ -27,9 +27,10 @@ USER_LABEL = "userName"
 
 
 class ClusterNodes:
-    """`offers` is another one in each term; `healthy` and `residents` are for others to read."""
+    """`offers` is another one in each term. `healthy` and `residents` are for others to read."""
 
     def __init__(self, term: Term, retries: Retries, namespace_labels: NamespaceLabels | None = None) -> None:
+        self._keeps_shares = True
         self._namespace_labels = namespace_labels if namespace_labels is not None else {}
         self._term = term
         self._retries = retries
@@ -39,6 +40,10 @@ class ClusterNodes:
         self.residents = Residents()
         self.offers = Offers(None, (), self.residents, ())
         self.healthy: set[str] = set()
+
+    def keep_shares(self, keeps_shares: bool) -> None:
+        """From now on borrowers get no more of a node than their cells' share, or all they ask for."""
+        self._keeps_shares = self.offers.keeps_shares = keeps_shares
 
     @property
     def names(self) -> frozenset[str]:
@@ -51,8 +56,9 @@ class ClusterNodes:
             self.residents.order(core.node_names)
         self.offers = Offers(
             core.state.topology, self._nodes.values(), self.residents, devices, self.offers,
-            self._namespace_labels,
+            self._namespace_labels, core.state.spec,
         )  # fmt: skip
+        self.offers.keeps_shares = self._keeps_shares
 
     def seen(self, node: Node, *, is_gone: bool = False) -> bool:
         """A node was seen like this, or was when it went, which is as bad as bad. False if more is known already."""

@@ -96,6 +96,7 @@ class Machine:
         )
         self._acceptance = acceptance.Acceptance(cache, outbox, self.announcements, self._retries, self._wakes)
         self._acceptance.emptied.is_clearing = self.preemptions.is_clearing
+        cache.nodes.keep_shares(self.preemptions.policy.keeps_shares)
         self._acceptance.force_bind_threshold = verb_settings.force_bind_threshold
         self.moves = moves.Moves(cache, outbox, self.announcements, self.preemptions.own_grace)
         self.holds = holds.Holds(cache, self.preemptions, self._retries)
@@ -319,6 +320,7 @@ class Machine:
         verb_settings = self.verbs.verb_settings = self.verbs.verb_settings.set_by(configuration.settings)
         self._acceptance.force_bind_threshold = verb_settings.force_bind_threshold
         self.preemptions.policy = PreemptionPolicy.of(configuration.settings, configuration.rules.grace)
+        self.cache.nodes.keep_shares(self.preemptions.policy.keeps_shares)
         self.explaining.messages = verb_settings.waiting_messages
 
 

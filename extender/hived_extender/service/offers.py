@@ -16,7 +16,7 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from hived.events import Offer
-from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest, PodSpec
+from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, PodSpec
 from hived.topology import NO_CELL, Topology
 from hived_extender.kube_rules.demands import Demands, NamespaceLabels, RuledPod
 from hived_extender.kube_rules.mates import Surroundings, mate_rules
@@ -28,6 +28,7 @@ from hived_extender.kube_rules.table import NodeRules
 from hived_extender.pods.node_names import Mask
 from hived_extender.service.pods import KubeOffer, Offered, PodRecord
 from hived_extender.service.sentences import NO_NODE
+from hived_extender.service.shares import Shares
 
 NAMED_RULES = 4
 """Rules that a message names, each with one of its nodes."""
@@ -51,6 +52,7 @@ class Offers:
         devices: Collection[str],
         before: "Offers | None" = None,
         namespace_labels: NamespaceLabels | None = None,
+        spec: ClusterSpec | None = None,
     ) -> None:
         """`nodes` are all that are there, `residents` the pods that have one, `devices` the resources that leaf cells
         stand for; `before` are the offers of another configuration, perhaps of the same nodes, and have been told
@@ -72,6 +74,9 @@ class Offers:
             devices,
             namespace_labels={} if namespace_labels is None else namespace_labels,
         )
+        self.shares = None if spec is None or topology is None else Shares(spec, topology, leaves, devices)
+        """The shares of nodes that borrowers get."""
+        self.keeps_shares = True
         self._count = 0
         self._changed: npt.NDArray[np.int64] = np.zeros(len(self._names), np.int64)  # `_count` at its last change
         if before is not None and is_same:
@@ -81,6 +86,8 @@ class Offers:
         self._everywhere: dict[int, Offer] = {}  # by the number of pods; each is a view of the two rows above
         self._told: dict[Demands, str] = {}
         self._emptied: dict[Demands, Mask] = {}
+        self._enough: dict[Demands, Mask] = {}
+        self._enough_at = 0  # `Residents.changes` when they were found out
         self._emptied_at = 0  # `Residents.lasting_changes` when they were found out
         self._latest: WeakKeyDictionary[Demands, Offered] = WeakKeyDictionary()
 
@@ -165,7 +172,7 @@ class Offers:
         others_leave : also for opportunistic pods, for whom nobody is preempted
         """
         spec = request.spec
-        if spec.ignore_suggested_nodes or self._is_too_large(spec):
+        if self._is_too_large(spec) or (spec.ignore_suggested_nodes and not self._is_borrower(spec)):
             return None
         rows: dict[Hashable, tuple[Mask, Mask]] = {}
         for record in members:
@@ -178,6 +185,12 @@ class Offers:
         found = [rows[_kind(record, exact)] for record in members]
         nodes, after = [mask for mask, _ in found], [mask for _, mask in found]
         sizes = _sizes(spec)
+        if self._is_borrower(spec):
+            if spec.ignore_suggested_nodes:
+                nodes = [self._all] * len(nodes)
+            nodes = self._within_share(nodes, members, sizes)
+            if spec.ignore_suggested_nodes and all(mask.all() for mask in nodes):
+                return None
         if len(sizes) != len(members):
             count = len(sizes)
             nodes, after, members = nodes[:1] * count, after[:1] * count, [members[0]] * count
@@ -270,6 +283,8 @@ class Offers:
     def refusals(self, record: PodRecord) -> str:
         """Which rules of which nodes keep the pod away for good, in short; "" if none is known."""
         demands = record.ruled.demands if record.ruled is not None else None
+        if over := self.over_share(record):
+            return over
         if demands is None or (mask := self._rules.mask(demands)).all():
             return ""
         if demands not in self._told:
@@ -293,6 +308,44 @@ class Offers:
         nodes = [node for name in self._names if (node := self._rules.get(name)) is not None]
         return [one.text for one in wanted if not any(one.holds(node.labels.get(one.key)) for node in nodes)]
 
+    def _is_borrower(self, spec: PodSpec) -> bool:
+        return self.keeps_shares and self.shares is not None and spec.priority <= OPPORTUNISTIC_PRIORITY
+
+    def _within_share(self, nodes: Sequence[Mask], members: Sequence[PodRecord], sizes: Sequence[int]) -> list[Mask]:
+        """Of the nodes of each pod those where it asks for no more than its cells' share; the largest size counts where
+        one pod speaks for all.
+        """
+        kept: dict[object, Mask] = {}
+        found: list[Mask] = []
+        for slot, (mask, record) in enumerate(zip(nodes, members, strict=True)):
+            if record.ruled is None or self.shares is None:
+                found.append(mask)
+                continue
+            cells = sizes[slot] if len(sizes) == len(members) else max(sizes)
+            key = id(mask), record.ruled.demands, cells
+            if key not in kept:
+                kept[key] = mask & self.shares.allow(self._rules, record.ruled.demands, cells)
+            found.append(kept[key])
+        return found
+
+    def over_share(self, record: PodRecord) -> str:
+        """Why a pod that borrows cells asks for too much beside them; "" if there is a node where it does not."""
+        _, priority = record.claim
+        if record.ruled is None or self.shares is None or not self.keeps_shares or priority > OPPORTUNISTIC_PRIORITY:
+            return ""
+        ask = record.ask
+        cells = record.request.spec.leaf_cell_count if record.request is not None else ask.leaf_cell_count if ask else 0
+        demands = record.ruled.demands
+        fit = self._rules.mask(demands)
+        if not cells or not fit.any() or (fit & self.shares.allow(self._rules, demands, cells)).any():
+            return ""
+        node = int(np.flatnonzero(fit)[0])
+        excess = self.shares.excess(self._rules, demands, cells, node)
+        return (
+            f"it borrows {cells} leaf cells, which come with their share of a node, and asks for {excess} "
+            f"({self._names[node]}); ask for less, for more leaf cells, or at a guaranteed priority"
+        )
+
     def _is_too_large(self, spec: PodSpec) -> bool:
         """Can no cluster of this size have the group, which may name any number of pods?"""
         return sum(member.pod_count for member in spec.group.members) > self._leaf_count
@@ -311,7 +364,8 @@ class Offers:
         changed = self._changed > offered.moment
         mask = offered.mask
         if changed.any():
-            mask = mask | self._room_now(record, changed & self._fit(record) & ~mask)
+            mask = mask | (changed & self._fit(record))
+        mask = self._room_now(record, mask)
         return mask if refused is None else mask & ~refused
 
     def _fit(self, record: PodRecord) -> Mask:
@@ -334,12 +388,27 @@ class Offers:
         """
         if record.ruled is None or not mask.any():
             return mask
-        demands, residents, count = record.ruled.demands, self._around.residents, len(self._names)
-        for resource, wanted in ((PODS, 1), *demands.requests):
-            mask = mask & (self._rules.allocatable(resource) - residents.requested(resource, count) >= wanted)
+        demands, residents = record.ruled.demands, self._around.residents
+        mask = mask & self._enough_now(demands)
         if not (demands.ports or demands.has_neighbour_rules or residents.repelling):
             return mask
         return mask & self._took(record.ruled, mask)
+
+    def _enough_now(self, demands: Demands) -> Mask:
+        """The nodes that have enough of everything beside the pods that run. Cost O(1) until a pod comes or goes."""
+        residents, count = self._around.residents, len(self._names)
+        if not residents.is_supposing:
+            if self._enough_at != residents.changes or len(self._enough) >= MOST_KEPT:
+                self._enough_at = residents.changes
+                self._enough.clear()
+            if (known := self._enough.get(demands)) is not None:
+                return known
+        mask = self._all.copy()
+        for resource, wanted in ((PODS, 1), *demands.requests):
+            mask &= self._rules.allocatable(resource) - residents.requested(resource, count) >= wanted
+        if not residents.is_supposing:
+            self._enough[demands] = mask
+        return mask
 
     def _took(self, pod: RuledPod, mask: Mask) -> Mask:
         """Those of some nodes that Kubernetes' rules allow a pod at this moment."""
@@ -376,6 +445,7 @@ class Offers:
     def _forget_answers(self) -> None:
         self._told.clear()
         self._emptied.clear()
+        self._enough.clear()
 
     def _refused(self, record: PodRecord) -> Mask | None:
         """The nodes that are refused for a reason that nobody here knows, and that have not changed since."""

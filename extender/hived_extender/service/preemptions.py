@@ -22,7 +22,7 @@ from hived.errors import HivedError, UserError
 from hived.events import Offer, Phase
 from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest
 from hived_config.grace import Grace
-from hived_config.settings import Budgets, PreemptBy, Settings
+from hived_config.settings import BorrowedResources, Budgets, PreemptBy, Settings
 from hived_extender.job_kinds.job import told
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.dialects.description import GangKey
@@ -59,19 +59,21 @@ class PreemptionPolicy(msgspec.Struct, frozen=True):
 
     With `by_service` the service does, else kube-scheduler, as the preempt verb tells it. `grace_s` is how long a
     refused eviction is tried before the pod is deleted, where budgets may be overridden. `ceilings` bound the time that
-    pods have to leave.
+    pods have to leave. With `keeps_shares` borrowers get no more of a node than their cells' share.
     """
 
     by_service: bool = True
     budgets: Budgets = Budgets.OVERRIDE
     grace_s: float = 30.0
     ceilings: Grace = Grace()
+    keeps_shares: bool = True
 
     @classmethod
     def of(cls, settings: Settings, ceilings: Grace) -> "PreemptionPolicy":
         """As a configuration sets it."""
         by_service = settings.preempt_by is PreemptBy.SERVICE
-        return cls(by_service, settings.disruption_budgets, settings.eviction_grace_s, ceilings)
+        keeps_shares = settings.borrowed_resources is BorrowedResources.SHARE
+        return cls(by_service, settings.disruption_budgets, settings.eviction_grace_s, ceilings, keeps_shares)
 
 
 class _Victim(msgspec.Struct, eq=False):
@@ -136,6 +138,10 @@ class Preemptions:
             are_waiting = any(isinstance(one, Wait) for one in found)
             if are_waiting or not self.sets.help(core, wanted, found):
                 return self._choose(core, asker, wanted, found, has_cells if are_waiting else lambda: True)
+            fewer = self.sets.fewer(core, wanted, found)
+            if fewer is not None and self._reserve(core, fewer):
+                self.sets.note_reserved(wanted)
+                return self._evict_chosen(core, asker, fewer)
         if any(isinstance(one, Wait) for one in found):
             return list(found)
         answers = [

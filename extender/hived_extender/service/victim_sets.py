@@ -18,7 +18,7 @@ from hived.errors import UserError
 from hived.events import Offer
 from hived.losses import loss_of
 from hived.scheduler import Asked
-from hived.specs import OPPORTUNISTIC_PRIORITY, BindInfo, PodRequest, PodSpec
+from hived.specs import OPPORTUNISTIC_PRIORITY, BindInfo, PodRequest, PodSpec, Rules
 from hived.state import NO_GROUP, Group, GroupState
 from hived.topology import NO_CELL, BoolArray
 from hived_extender.kube_rules.demands import RuledPod
@@ -110,11 +110,26 @@ class VictimSets:
         places = _bound(core.plan([_asked(wanted)], (), []))
         if places is None:
             return False
-        victims = [one.victims_by_node for one in found if isinstance(one, Preempt)]
-        named = {uid for each in victims for uids in each.values() for uid in uids}
+        named = _named(found)
         records = [record for record in map(self._cache.pods.get, named) if record is not None]
         uids = named | {one.uid for one in self._cache.gangs.leaving_with(records)}
         return self._World(self, core, wanted).takes(places, uids)
+
+    def fewer(self, core: Core, wanted: Sequence[Wanted], found: Sequence[Bind | Preempt | Wait]) -> Chosen | None:
+        """Some of the victims of a decision about pods with rules between them, if these are enough; else None.
+
+        With such rules the core's choice is not always the least. Not asked with `rules: hived`.
+        """
+        if core.state.spec.rules is not Rules.BETTER or not all(map(_is_ruled, wanted)):
+            return None
+        if not any(one.offer is not None and one.offer.rules for one in wanted):
+            return None
+        world, named = self._World(self, core, wanted), _named(found)
+        leavers = list({one.name: one for one in (world.leavers.get(uid) for uid in sorted(named)) if one}.values())
+        if len(leavers) < 2 or named - {uid for one in leavers for uid in one.uids}:
+            return None
+        chosen = world.pruned(sorted(leavers, key=lambda one: _cost((one,))))
+        return chosen if chosen is not None and named - chosen.uids else None
 
     def find(self, core: Core, wanted: Sequence[Wanted]) -> Iterator[Chosen]:
         """Sets without which all of these would start, cheapest first as far as it is known; none for opportunistic
@@ -487,7 +502,7 @@ class VictimSets:
                         yield chosen
                 return
             enough = self._prefix(all_of_them)
-            if enough is not None and (chosen := self._pruned(enough)) is not None:
+            if enough is not None and (chosen := self.pruned(enough)) is not None:
                 yield chosen
 
         def _nodes(self) -> list[str]:
@@ -516,7 +531,7 @@ class VictimSets:
                 least, most = (least, middle) if self.without(found[:middle]) is not None else (middle, most)
             return found[:most]
 
-        def _pruned(self, leaving: list[Leaver]) -> Chosen | None:
+        def pruned(self, leaving: list[Leaver]) -> Chosen | None:
             """The places without those that can stay, from the dearest on."""
             best = self.without(leaving)
             for one in reversed(leaving[:]):
@@ -524,6 +539,12 @@ class VictimSets:
                 if (chosen := self.without(rest)) is not None:
                     leaving, best = rest, chosen
             return best
+
+
+def _named(found: Sequence[Bind | Preempt | Wait]) -> set[str]:
+    """The uids of all victims of some decisions."""
+    victims = [one.victims_by_node for one in found if isinstance(one, Preempt)]
+    return {uid for each in victims for uids in each.values() for uid in uids}
 
 
 def _asked(wanted: Sequence[Wanted]) -> list[Asked]:

@@ -17,11 +17,12 @@ from tests.extender.service.small_cluster import Json, SmallCluster, pod_json, s
 CONFIG = """\
 rules: {rules}
 physicalCluster:
+  skuTypes: {{{skus}}}
   cellTypes:
     NODE: {{childCellType: GPU, childCellNumber: {gpus}, isNodeLevel: true}}
   physicalCells: [{cells}]
 virtualClusters:
-  a: {{virtualCells: [{{cellType: NODE, cellNumber: {own}}}]}}
+  a: {{{sparing}virtualCells: [{{cellType: NODE, cellNumber: {own}}}]}}
   b: {{virtualCells: [{{cellType: NODE, cellNumber: {others}}}]}}
 """
 
@@ -41,12 +42,21 @@ class SmallRooms(SmallCluster):
         gpus: int = 4,
         others: int = 0,
         rules: str = "2",
+        skus: str = "",
         room: Mapping[str, str] = ROOM,
         labels: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         self.names = tuple(f"n{number}" for number in range(count))
         cells = ", ".join(f"{{cellType: NODE, cellAddress: {name}}}" for name in self.names)
-        text = CONFIG.format(rules=rules, gpus=gpus, cells=cells, own=count - others, others=others)
+        text = CONFIG.format(
+            rules=rules,
+            sparing="sparing: true, " if rules == "2" else "",
+            skus=skus,
+            gpus=gpus,
+            cells=cells,
+            own=count - others,
+            others=others,
+        )
         super().__init__(
             is_leading=False, spec=load_text(text, "rooms.yaml", environ={}).cluster, preemption=PreemptionPolicy()
         )
@@ -81,13 +91,16 @@ class SmallRooms(SmallCluster):
         rank: int | None = None,
         group: str = "",
         pods: int = 1,
+        ignores: bool = False,
         **spec: Any,
     ) -> Json:
         """Create a pod with requests besides GPUs and let the service see it; `rank` is its Kubernetes priority.
 
         One that `is_foreign` is another scheduler's, and has its node already.
         """
-        text = None if is_foreign else spec_text(vc=vc, leaf_cells=gpus, priority=priority, group=group, pods=pods)
+        more = {"ignoreK8sSuggestedNodes": True} if ignores else {}
+        asked = spec_text(vc=vc, leaf_cells=gpus, priority=priority, group=group, pods=pods, **more)
+        text = None if is_foreign else asked
         pod = pod_json(name, text, node=node)
         if is_foreign:
             pod["spec"]["containers"] = [{"resources": {}}]
