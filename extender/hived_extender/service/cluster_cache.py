@@ -213,6 +213,13 @@ class ClusterCache:
             self.bound.gone(record)
             log.info("pod gone", extra={"fields": {"pod": record.key, "state": record.state.shown}})
 
+    def missing_mates(self, request: PodRequest) -> str:
+        """Why an opportunistic pod waits for others of its affinity group to be created; "" if it does not."""
+        is_placed = self.core is None or self.core.has_group(request.spec.group.name)
+        if is_placed or request.spec.priority > OPPORTUNISTIC_PRIORITY:
+            return ""
+        return self._named.missing(request.spec.group)
+
     def slots(self, record: PodRecord, request: PodRequest) -> list[PodRecord]:
         """The pods that an offer for this request is about; see `Offers.of` and `NamedGroups.slots`."""
         is_placed = self.core is not None and self.core.has_group(request.spec.group.name)

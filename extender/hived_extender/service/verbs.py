@@ -290,7 +290,9 @@ class Verbs:
     def _ask_alone(
         self, core: Core, record: PodRecord, request: PodRequest, phase: Phase, candidates: Mask | None
     ) -> Bind | Preempt | Wait:
-        """Ask the core for a pod that needs nobody else to start."""
+        """Ask the core for a pod that needs nobody else to start, or for the whole affinity group of its pod."""
+        if missing := self._cache.missing_mates(request):
+            return Wait(missing)
         self._cache.bound.ask_for(core, record, request)
         is_filtering = phase is Phase.FILTERING
         slots, exact = self._cache.slots(record, request), record if is_filtering else None

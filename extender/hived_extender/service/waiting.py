@@ -209,6 +209,10 @@ class WaitingPods:
         return ()
 
     def _try_single(self, core: Core, record: PodRecord, request: PodRequest) -> bool:
+        if missing := self._cache.missing_mates(request):
+            if not record.is_asked:
+                self._announcements.say(record, Reason.WAITING, missing)
+            return False
         self._cache.bound.ask_for(core, record, request)
         was_preempting = core.is_waiting_for_victims(request)
         offer = self._cache.offers.of(request, self._cache.slots(record, request))

@@ -33,6 +33,18 @@ class NamedGroups:
             if not self._pods[name]:
                 del self._pods[name]
 
+    def missing(self, group: GroupSpec) -> str:
+        """Why an opportunistic group that has no cells yet waits for pods that do not exist, "" if all are there.
+
+        The first pod of a group takes cells for all of it. One pod could take a cluster for a gang of ghosts.
+        """
+        wanted = _count(group)
+        there = sum(not one.seen.is_leaving for one in self._pods.get(group.name, {}).values())
+        if wanted == 1 or there >= wanted:
+            return ""
+        has = f"has {there} of its {wanted} pods"
+        return f"affinity group {group.name} is opportunistic and {has}: it waits for the others"
+
     def slots(self, record: PodRecord, request: PodRequest) -> list[PodRecord]:
         """For each slot of a group that has no cells yet the pod that would have it, in canonical order. `record`,
         which is asked about, is the first of its size, and stands for pods that are not there yet.
