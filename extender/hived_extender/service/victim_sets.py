@@ -116,13 +116,16 @@ class VictimSets:
         return self._World(self, core, wanted).takes(places, uids)
 
     def fewer(self, core: Core, wanted: Sequence[Wanted], found: Sequence[Bind | Preempt | Wait]) -> Chosen | None:
-        """Some of the victims of a decision about pods with rules between them, if these are enough; else None.
+        """Some of the victims of a decision about a gang, if these are enough; else None.
 
-        With such rules the core's choice is not always the least. Not asked with `rules: hived`.
+        Where Kubernetes refuses nodes, or there are rules between its pods, the core's choice is not always the least.
+        Not asked with `rules: hived`, nor where a virtual cluster that is not sparing prefers its own choice of cells.
         """
         if core.state.spec.rules is not Rules.BETTER or not all(map(_is_ruled, wanted)):
             return None
-        if not any(one.offer is not None and one.offer.rules for one in wanted):
+        vc = core.state.spec.virtual_clusters.get(wanted[0].request.spec.virtual_cluster)
+        has_rules = any(one.offer is not None and one.offer.rules for one in wanted)
+        if sum(len(_sizes(one)) for one in wanted) < 2 or not (has_rules or (vc is not None and vc.spares)):
             return None
         world, named = self._World(self, core, wanted), _named(found)
         leavers = list({one.name: one for one in (world.leavers.get(uid) for uid in sorted(named)) if one}.values())

@@ -4,6 +4,7 @@ The judge knows cells by a plain count, as far as a pod fits on a node whose cel
 rules by `kube_rules`. It is asked before the service is.
 """
 
+import argparse
 import random
 from collections.abc import Iterable, Sequence
 from itertools import chain, combinations, permutations, product
@@ -162,3 +163,26 @@ class JudgedRooms:
     def close(self) -> None:
         """End it."""
         self.cluster.service.close()
+
+
+def main() -> int:
+    """Judge many states; returns 1 if anything is wrong with one."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--states", type=int, default=10_000)
+    options.add_argument("--seed", type=int, default=0)
+    asked = options.parse_args()
+    wrong = 0
+    for seed in range(asked.seed, asked.seed + asked.states):
+        rooms = JudgedRooms(seed)
+        try:
+            if why := rooms.play():
+                wrong += 1
+                print(f"state {seed}: {why}", flush=True)
+        finally:
+            rooms.close()
+    print(f"{wrong} of {asked.states} states are wrong")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

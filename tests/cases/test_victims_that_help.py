@@ -1,0 +1,71 @@
+"""Whoever leaves for a pod, kube-scheduler takes the pod then; nobody leaves for one that it would still refuse."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cases.played import PREFIX, played_on, pod
+from tests.expecting import expect_soon
+
+CONFIG = """\
+rules: 2
+physicalCluster:
+  skuTypes:
+    GPU: {gpu: 1, cpu: 2, memory: 32Gi}
+  cellTypes:
+    NODE: {childCellType: GPU, childCellNumber: 4, isNodeLevel: true}
+  physicalCells:
+  - {cellType: NODE, cellAddress: n1}
+  - {cellType: NODE, cellAddress: n2}
+virtualClusters:
+  default:
+    namespaces: [default]
+    virtualCells: [{cellType: NODE, cellNumber: 2}]
+"""
+
+APART = {
+    "podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"labelSelector": {"matchLabels": {"app": "low"}}, "topologyKey": "kubernetes.io/hostname"}
+        ]
+    }
+}
+
+
+def ours(name: str, priority: int = 1, **requests: int) -> dict[str, Any]:
+    """A pod of two leaf cells, whatever else it requests."""
+    spec = f"virtualCluster: default\npriority: {priority}\nleafCellNumber: 2\n"
+    return pod(name, 2, requests=requests, annotations={f"{PREFIX}pod-scheduling-spec": spec})
+
+
+@pytest.mark.parametrize(
+    ("running", "high", "staying", "left"),
+    [
+        pytest.param(
+            [pod(f"low-{number}", 2, labels={"app": "low"}) for number in range(4)],
+            pod("high", 2, priority=10, affinity=APART),
+            (),
+            2,
+            id="both pods that the preemptor must not be beside",
+        ),
+        pytest.param(
+            [ours("hog-0", cpu=6), ours("hog-1", cpu=6), ours("low-0"), ours("low-1")],
+            ours("high", 10, cpu=6),
+            ("low-0", "low-1"),
+            1,
+            id="the pod that has the CPU",
+        ),
+    ],
+)
+def test_the_pods_leave_that_are_in_the_way(
+    tmp_path: Path, running: list[dict[str, Any]], high: dict[str, Any], staying: tuple[str, ...], left: int
+) -> None:
+    with played_on(tmp_path, CONFIG) as played:
+        for one in running:
+            played.create(one)
+            played.expect_running(one["metadata"]["name"])
+        played.create(high)
+        played.expect_running("high")
+        expect_soon(lambda: len(played.running_pods()) == len(running) - left + 1)
+        assert set(staying) <= set(played.running_pods())
