@@ -52,6 +52,12 @@ class Gate:
             verdict = self._reviews.ask(call)
         return verdict
 
+    def is_open(self, path: str) -> bool:
+        """Is nobody asked who calls a path, though it is no health check?"""
+        if path.startswith(VERB_PREFIX):
+            return self._verb_callers is None
+        return self._reviews is None and path not in OPEN_PATHS
+
     @property
     def knows_callers(self) -> bool:
         """Whether the API server is asked for the caller's identity."""

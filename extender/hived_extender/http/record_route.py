@@ -17,13 +17,13 @@ MOST_FIELDS = 8
 
 def record(backend: Backend, question: Question) -> Answer:
     """Requests since `?since=` (seconds since 1970) in the record of this replica, as lines of JSON."""
-    backend.refuse_strangers(question, "the record")
     service = backend.service
     if not service.is_ready:
         raise UserError(service.standing or "not ready", 503)
     folder, _, run = service.record.rpartition("/")
     if not run:
         raise UserError("this service keeps no record: run it with hived serve --record DIR", 404)
+    backend.refuse_strangers(question, "the record")
     return stream(question, recent_lines(recent_parts(Path(folder), _since(question.query))), LINES)
 
 

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from hived.errors import UserError
 from hived_extender.api import paths
+from hived_extender.http import browsers
 from hived_extender.http.answers import Answer, Question
 from hived_extender.http.bodies import (
     BODY_TIMEOUT_S,
@@ -240,6 +241,7 @@ class Shim:
         if (
             head.length > limit
             or self._gate.quick(Call(head.method, head.path, caller)) is not GRANTED
+            or (self._gate.is_open(head.path) and browsers.refusal(head.method, head.headers))
             or not budget.try_take(head.length)
         ):
             return None  # `__call__` says so
@@ -296,6 +298,8 @@ class Shim:
 
     async def _verdict(self, scope: Scope) -> Verdict:
         call = Call(scope["method"], scope["path"], caller_of(scope), _authorization(scope))
+        if self._gate.is_open(call.place) and (why := browsers.refusal(call.method, scope["headers"])):
+            return refused(403, why)
         verdict = self._gate.quick(call)
         if verdict is None:
             try:

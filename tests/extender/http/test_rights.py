@@ -97,7 +97,7 @@ def test_a_hidden_group_is_answered_like_one_that_does_not_exist() -> None:
     assert hidden == (other[0], other[1].replace("ns:nothing", "ns:secret-gang"))
 
 
-@pytest.mark.parametrize("path", [paths.INPUTS_PATH, paths.RECORD_PATH])
+@pytest.mark.parametrize("path", [paths.INPUTS_PATH])
 def test_answers_with_all_names_are_for_those_who_may_get_all_pods(path: str) -> None:
     status, text = text_of(backend_of("ns"), path)
     assert status == 403
@@ -135,3 +135,11 @@ def test_where_the_configuration_is_a_file_changes_take_a_right_of_their_own(is_
         with pytest.raises(Exception, match="ann may not push: no role of theirs allows 'update'"):
             pushes.name_of(ANN)
     assert asked == [{"verb": "update", **OF_A_FILE}]
+
+
+def test_the_record_is_for_those_who_may_get_all_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = backend_of("ns")
+    monkeypatch.setattr(type(backend.service), "record", property(lambda service: "/nowhere/run"))
+    status, text = text_of(backend, paths.RECORD_PATH)
+    assert status == 403
+    assert "it takes a role that allows 'get' on all pods" in text
