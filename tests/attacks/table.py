@@ -4,6 +4,7 @@ from tests.attacks import (
     body_floods,
     fuzzed_annotations,
     fuzzed_requests,
+    promises,
     question_floods,
     slow_connections,
     strangers,
@@ -22,5 +23,10 @@ ATTACKS = (
     Attack("floods", "large bodies of reviews, filter calls and plans", body_floods.run),
     Attack("questions", "16 viewers who ask all the time about a gang of 512", question_floods.run),
     Attack("strangers", "calls without rights, to all paths with all methods", strangers.run),
+    Attack(
+        "promises",
+        "tenants who go for devices and cells that others are promised",
+        promises.run,
+    ),
     Attack("tenants", "tenants on a real API server, who go for the cells of others", tenants.run),
 )
