@@ -85,7 +85,7 @@ class History:
             self.manner = self._manner(most_waiting=None)
             self._take_over("rules are opened")
         for course in self.there():
-            if course.kept.is_held or self.replica.book.entries[course.key].kept.is_held:
+            if course.kept.is_aside or self.replica.book.entries[course.key].kept.is_aside:
                 self._hold(course.key, False)
         latest_s = self.now + sum(course.run_s + self.setting.grace_s for course in self.there()) * 2 + 10_000
         while self.timers or self.waiting():
@@ -149,8 +149,8 @@ class History:
             book.wrote(action, "404", self.now)
             return
         course.kept = action.kept
-        if action.change is Change.LET_GO and course.state is not JobState.LET_GO:
-            assert course.state is JobState.HELD or course.has_pods, course
+        if action.change is Change.LET_GO and (course.state is not JobState.LET_GO or not course.has_pods):
+            assert course.state is not JobState.LEAVING or course.has_pods, course
             self._let_go(course)
         elif action.change is Change.CALL_BACK and course.state is JobState.LET_GO:
             self._suspend(course)
@@ -344,7 +344,7 @@ class History:
             return
         course = self.random.choice(there)
         entry = self.replica.book.entries[course.key]
-        what = self.random.choice(("hold", "release", "front", "back", "suspend"))
+        what = self.random.choice(("hold", "release", "front", "back", "suspend", "resume"))
         self.log.append(f"{self.now} {what} {course.key}")
         if what in ("hold", "release"):
             self._hold(course.key, what == "hold")
@@ -352,13 +352,17 @@ class History:
             if course.state is JobState.LET_GO:
                 self._suspend(course)
                 self.replica.see(course, self.now)
+        elif what == "resume":
+            if course.state is JobState.HELD:
+                course.state = JobState.LET_GO
+                self.replica.see(course, self.now)
         elif entry.step is Step.WAITING:
             place = self.replica.queues.moved(course.key, what)
             self.replica.book.keep(course.key, place=place)
 
     def _hold(self, key: str, is_held: bool) -> None:
         self.replica.queues.held(key, is_held)
-        self.replica.book.keep(key, is_held=is_held)
+        self.replica.book.hold(key, is_held=is_held)
 
     # Replicas
 

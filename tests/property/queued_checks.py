@@ -217,7 +217,7 @@ class Checks:
         for key in history.waiting():
             entry, unit = history.replica.book.entries[key], history.courses[key].unit
             rules = history.manner.rules.of(unit.queue)
-            if entry.kept.is_held or rules.policy is Policy.BLOCK or history.setting.most_waiting:
+            if entry.kept.is_aside or rules.policy is Policy.BLOCK or history.setting.most_waiting:
                 continue
             if is_whole and history.replica.queues.due(key) is not None:
                 return f"{key} is due, and nobody leaves for it: {history.replica.queues.why(key)}"
@@ -250,7 +250,9 @@ class Checks:
         if history.bad:
             return
         standing = [
-            history.courses[key].unit for key in history.waiting() if not history.replica.book.entries[key].kept.is_held
+            history.courses[key].unit
+            for key in history.waiting()
+            if not history.replica.book.entries[key].kept.is_aside
         ]
         found = _counted(self._running())
         wished = ideal(history.spec, history.manner, [*self._running(), *standing])

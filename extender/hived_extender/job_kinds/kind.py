@@ -29,6 +29,7 @@ class Kind:
     suspend, resume : idempotent
     hold : operations that let a job be born held, none if it is; raises UserError if that cannot be
     has_gates : its pods are created at once, with a gate, which has to be lifted from each; see `gates`
+    has_switch : a field of the object suspends it, so its owner can do that, too
     """
 
     group: str
@@ -40,6 +41,7 @@ class Kind:
     resume: Change
     hold: Callable[[Document], Patch]
     has_gates: bool = False
+    has_switch: bool = False
 
     @property
     def api_versions(self) -> tuple[str, ...]:
@@ -101,7 +103,10 @@ def kind_with(
     switch: Switch, group: str, kind: str, versions: tuple[str, ...], read: Callable[[Switch, Document], Job]
 ) -> Kind:
     """A kind whose objects have a field that suspends them."""
-    return Kind(group, kind, switch.plural, versions, partial(read, switch), switch.suspend, switch.resume, switch.hold)
+    return Kind(
+        group, kind, switch.plural, versions, partial(read, switch), switch.suspend, switch.resume, switch.hold,
+        has_switch=True,
+    )  # fmt: skip
 
 
 def root_of(document: Document) -> Part:

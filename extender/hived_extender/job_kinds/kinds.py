@@ -80,6 +80,12 @@ def annotate(job: JobRef, annotations: Mapping[str, str | None], version: str = 
     return (merge(job, _kind(job).plural, {}, annotations, version),)
 
 
+def has_switch(job: JobRef) -> bool:
+    """Does a field of the object suspend it? Its state then is as somebody has written it, whatever its pods do."""
+    kind = find_kind(job.api_version, job.kind)
+    return kind is not None and kind.has_switch
+
+
 def resource_of(job: JobRef) -> dict[str, str]:
     """A job as rights name it, `resourceAttributes` of a SubjectAccessReview without a verb. Raises UserError."""
     named = {"resource": _kind(job).plural, "namespace": job.namespace, "name": job.name}

@@ -19,7 +19,7 @@ from hived_extender.job_kinds.gangs import KIND as GANG
 from hived_extender.job_kinds.job import JobRef, told
 from hived_extender.kube.client import KubeError
 from hived_extender.kube.events import NORMAL, WARNING, EventRecorder, PodRef
-from hived_extender.queues.words import DEQUEUED, ENQUEUED, EVICTED, INSUFFICIENT, REFUSED
+from hived_extender.queues.words import DEQUEUED, ENQUEUED, EVICTED, INSUFFICIENT, REFUSED, SUSPENDED
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +76,10 @@ class JobEvents:
         """A job is called back. `winner` is the key of the one that gets its cells, or other words; "" for nobody."""
         why = f"its cells go to {told(winner, job.namespace)}" if winner else "it has no cells any more"
         self._note(job, EVICTED, f"{why}; it waits again in queue {queue}", now)
+
+    def suspended(self, job: JobRef, queue: str, now: float) -> None:
+        """A job is called back as its owner has suspended it."""
+        self._note(job, EVICTED, f"{SUSPENDED}; its cells go back to queue {queue}", now)
 
     def insufficient(self, job: JobRef, text: str, now: float) -> None:
         """A quota refuses the first job of a queue, in Kube Queue's words."""

@@ -244,7 +244,7 @@ class QueueAnswers:
                     unit = "/".join(unit_key(entry.job.ref))
                     raise UserError(f"QueueUnit {unit} says active: false; set it to true, or remove it", 409)
                 turns.queues.held(entry.key, is_held)
-                turns.book.keep(entry.key, is_held=is_held)
+                turns.book.hold(entry.key, is_held=is_held)
             found = self._job(turns, entry, turns.queues.position(entry.key) or 0, seen)
             self._desk.wake()
             self._wait_until_written(turns, entry)
@@ -280,9 +280,11 @@ class QueueAnswers:
         """`over` has the jobs that are above a quota that was lowered, with the quota; `known` as `Queues.why`."""
         unit, reason = entry.unit, turns.queues.why(entry.key, position, known)
         by_unit = "/".join(unit_key(entry.job.ref)) if turns.is_inactive(entry.job.ref) else ""
-        is_held = entry.kept.is_held or by_unit
+        is_held = entry.kept.is_aside or by_unit
         held = HELD_LATER if is_held and entry.step is not Step.WAITING else ""
-        why = held_by(by_unit, is_held=entry.kept.is_held) if isinstance(reason, Held) else None
+        kept = entry.kept
+        is_by_person = isinstance(reason, Held)
+        why = held_by(by_unit, is_held=kept.is_held, is_suspended=kept.is_suspended) if is_by_person else None
         if entry.step is Step.STARTING and isinstance(reason, Running):
             why = STARTING
         above = f"; above quota {over[entry.key]}, which was lowered" if over and entry.key in over else ""

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
+from hived_extender.job_kinds import kinds
 from hived_extender.job_kinds.job import Job, JobRef, JobState, masked
 from hived_extender.job_kinds.marks import is_marked_held
 from hived_extender.kube.refused_writes import Backoff
@@ -117,6 +118,9 @@ class Told(Protocol):
 
     def leaving(self, key: str, winner: str, at_s: float) -> None:
         """A unit has been told then to leave for another one."""
+
+    def held(self, key: str, is_held: bool) -> None:
+        """A unit is to be in no turn, or is again."""
 
     def evicted(self, key: str, now: float) -> None:
         """A unit has no cells any more, and waits at its old place."""
@@ -271,6 +275,11 @@ class Book:
         if self.entries[key].kept.leaf_count > leaf_count:
             self.keep(key, leaf_count=leaf_count)
 
+    def hold(self, key: str, *, is_held: bool) -> None:
+        """Keep that somebody holds a job back, or lets it take its turn again, whoever has suspended it."""
+        was_suspended = self.entries[key].kept.is_suspended
+        self.keep(key, is_held=is_held, is_suspended=was_suspended and is_held)
+
     def take_actions(self, now: float, limit: int) -> list[Action]:
         """The calls that are due, at most so many; each is answered by `wrote`. One at a time for each job."""
         due: list[Action] = []
@@ -305,8 +314,10 @@ class Book:
     # Steps
 
     def _new(self, entry: JobRecord, now: float, *, has_cells: bool, was_there: bool) -> None:
-        key, unit, kept = entry.key, entry.unit, entry.kept
+        key, unit = entry.key, entry.unit
         self.entries[key] = entry
+        self._take_owners_word(entry)
+        kept = entry.kept
         if unit is None:
             self._release(entry, is_marked=is_marked_held(entry.job.annotations))
             return
@@ -338,11 +349,23 @@ class Book:
         if entry.step is Step.LEAVING and job.state is JobState.HELD and not has_cells:
             self.left(entry.key, now)
         elif entry.step in (Step.WAITING, Step.LEAVING) and job.state is JobState.LET_GO:
+            if entry.kept.is_suspended:
+                self.keep(entry.key, is_suspended=False)
+                self._queues.held(entry.key, entry.kept.is_aside)
             self._want(entry, Change.CALL_BACK)  # somebody else resumed it
         elif entry.step.has_cells and job.state in (JobState.HELD, JobState.LEAVING):
+            self._take_owners_word(entry)
+            self._queues.held(entry.key, entry.kept.is_aside)
             self.call_back(entry.key, "", now)  # somebody else suspended it
         elif entry.step.has_cells and (_has_grown(entry, entry.unit) or (had is not None and had.vc != entry.unit.vc)):
             self.call_back(entry.key, GROWN, now)
+
+    def _take_owners_word(self, entry: JobRecord) -> None:
+        """Note that the owner of a job has suspended or resumed it: hived writes its own state in the same call."""
+        if entry.job.state is JobState.LET_GO:
+            entry.kept = replace(entry.kept, is_suspended=False)
+        elif entry.kept.is_let_go and kinds.has_switch(entry.job.ref):
+            entry.kept = replace(entry.kept, is_suspended=True)
 
     def _release(self, entry: JobRecord, *, is_marked: bool) -> None:
         """Let a job go that is in no queue, if hived holds it: it was marked at its creation, or has been a unit."""
@@ -380,6 +403,12 @@ class Book:
         self._todo[entry.key] = self._changed[entry.key] = None
 
 
+def is_resumed_by_owner(entry: JobRecord, job: Job, kept: Kept) -> bool:
+    """Has the owner of a job resumed it, which is yet to get cells? `kept` is the state on it now."""
+    is_back = entry.step in (Step.WAITING, Step.LEAVING) and job.state is JobState.LET_GO
+    return is_back and kept.version >= entry.kept.version and kinds.has_switch(job.ref)
+
+
 def _has_grown(entry: JobRecord, unit: Unit) -> bool:
     """Does a job ask for more cells than were held when it was let go? Kinds that grow by themselves may."""
     return not entry.job.grows and 0 < entry.kept.leaf_count < unit.leaf_count
@@ -392,7 +421,7 @@ def _memo(kept: Kept, now: float, *, is_running: bool) -> Memo:
         due_s=kept.due_s if is_running else None,
         started_s=(kept.since_s or now) if is_running else None,
         is_borrowed=kept.is_borrowed,
-        is_held=kept.is_held,
+        is_held=kept.is_aside,
         promised_s=kept.promised_s,
         evicted=(kept.since_s, kept.evicted_for) if kept.evicted_for and not is_running else None,
     )

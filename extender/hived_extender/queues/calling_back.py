@@ -38,7 +38,10 @@ class CallingBack:
     def called_back(self, entry: JobRecord) -> None:
         """The book has noted it already, as somebody has changed the job."""
         job = entry.job.ref
-        self._events.evicted(job, self._book.queue_of(job.key), entry.kept.evicted_for, self._now())
+        if entry.kept.is_suspended:
+            self._events.suspended(job, self._book.queue_of(job.key), self._now())
+        else:
+            self._events.evicted(job, self._book.queue_of(job.key), entry.kept.evicted_for, self._now())
         self.bar(job)
         self.put(HoldDropped(job.key))
 

@@ -35,6 +35,7 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     attempts : how often it was let go
     place : its own place in the order, None for the one that follows from its creation
     is_held : its owner or an admin said `hived hold`
+    is_suspended : its owner has suspended the object while it ran, and has not resumed it
     promised_s : the limit by which it went past the first job that did not fit, None if it has not
     evicted_for : the job that its cells went to, as `masked` has it for its owner; "" if it was never called back
     """
@@ -48,8 +49,14 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     attempts: int = 0
     place: float | None = None
     is_held: bool = False
+    is_suspended: bool = False
     promised_s: float | None = None
     evicted_for: str = ""
+
+    @property
+    def is_aside(self) -> bool:
+        """Is it to be in no turn, by the word of a person?"""
+        return self.is_held or self.is_suspended
 
     def followed_by(self, **changes: Any) -> "Kept":
         """The next state, with these changes."""

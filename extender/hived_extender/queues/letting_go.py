@@ -1,6 +1,6 @@
 """Lets jobs go that hived holds, where queues are off: they would wait for a turn that never comes.
 
-A job that its author created suspended stays so, as does one of `hived hold`.
+A job that its author created suspended stays so, as do those of `hived hold`, and those that their owner has suspended.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from hived_extender.queues.watched import Seen
 def is_let_go(job: Job, state: Kept) -> bool:
     """Is a job that waits let go where queues are off?"""
     was_called_back = state.since_s > 0 and not state.is_let_go
-    return not state.is_held and (was_called_back or is_marked_held(job.annotations))
+    return not state.is_aside and (was_called_back or is_marked_held(job.annotations))
 
 
 class LettingGo:

@@ -77,7 +77,7 @@ def _unit_record(entry: JobRecord) -> UnitRecord | None:
         {name: f"{amount:g}" for name, amount in unit.request.items()},
         phase,
         message=entry.refusal or _message(entry, unit.queue),
-        is_held=entry.kept.is_held,
+        is_held=entry.kept.is_aside,
         attempts=entry.kept.attempts,
         running=progress.bound_count if progress is not None else 0,
         pending=progress.slot_count - progress.bound_count if progress is not None else 0,
@@ -90,8 +90,8 @@ def _unit_record(entry: JobRecord) -> UnitRecord | None:
 def _message(entry: JobRecord, queue: str) -> str:
     """Why a job has no pods yet, in words that do not change with its place: each change is a call."""
     match entry.step:
-        case Step.WAITING if entry.kept.is_held:
-            return held_by("", is_held=True)
+        case Step.WAITING if entry.kept.is_aside:
+            return held_by("", is_held=entry.kept.is_held, is_suspended=entry.kept.is_suspended)
         case Step.WAITING:
             return f"waits in queue {queue}: hived get queue {queue} shows its place, and what it waits for"
         case Step.STARTING:

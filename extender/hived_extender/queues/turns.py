@@ -23,7 +23,7 @@ from hived_extender.pods.proofs import Prover
 from hived_extender.pods.wire import Pod
 from hived_extender.queues import kept
 from hived_extender.queues.announcing import JobEvents
-from hived_extender.queues.book import Action, Book, JobRecord, Step
+from hived_extender.queues.book import Action, Book, JobRecord, Step, is_resumed_by_owner
 from hived_extender.queues.calling_back import CallingBack
 from hived_extender.queues.job_units import Cells, unit_of
 from hived_extender.queues.kept import Kept
@@ -44,7 +44,7 @@ from hived_extender.queues.surroundings import Surroundings, groups_within
 from hived_extender.queues.tree_use import TreeUse
 from hived_extender.queues.units import Evict, Start, Stop, Unit
 from hived_extender.queues.watched import NOT_UNDERSTOOD, Seen
-from hived_extender.queues.words import NOT_BORN_HELD, sentence
+from hived_extender.queues.words import NOT_BORN_HELD, RESUMED, sentence
 from hived_extender.quotas.backing import virtual_cluster_of
 from hived_extender.quotas.tree import QuotaTree
 from hived_extender.service.core import Core
@@ -156,6 +156,7 @@ class Turns:
         is_new, had_cells = entry is None or entry.unit is None, entry is not None and entry.step.has_cells
         has_cells = (is_new or (entry is not None and entry.step is Step.LEAVING)) and self._has_cells(job.ref)
         newest = self._kept(job, entry, earlier)
+        is_resumed = entry is not None and is_resumed_by_owner(entry, job, newest)
         self.book.job_seen(job, unit, newest, now, problem, has_cells=has_cells, is_first=is_first)
         entry = self.book.entries.get(job.ref.key)  # none for a job that is over
         self._back.bar(job.ref)
@@ -171,6 +172,8 @@ class Turns:
             elif entry.step is Step.WAITING:
                 warning = misplaced(job, (pod for pod, _ in seen.need.pods)) if seen.need is not None else ""
                 self._events.enqueued(job.ref, unit.queue, now - job.created_s, now, warning)
+        if is_resumed and unit is not None:
+            self._events.enqueued(job.ref, unit.queue, 0.0, now, RESUMED)
         if problem and job.ref.kind != gangs.KIND and job.roles_in is None:  # others become whole in a moment
             self._events.refused(job.ref, problem, now)
         if unit is not None and unit != was and entry is not None and entry.step is Step.WAITING:
@@ -220,7 +223,7 @@ class Turns:
         changed = before ^ self._inactive
         for entry in self.book.entries.values() if changed else ():
             if unit_key(entry.job.ref) in changed:
-                self.queues.held(entry.key, entry.kept.is_held or self.is_inactive(entry.job.ref))
+                self.queues.held(entry.key, entry.kept.is_aside or self.is_inactive(entry.job.ref))
 
     def leave_off(self, goes_on: "Turns | None" = None) -> None:
         """Drop what is held for jobs, and let their pods be placed, but for jobs of the turns that go on."""

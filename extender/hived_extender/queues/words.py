@@ -86,8 +86,13 @@ def _turn(reason: NotItsTurn) -> str:
     return text
 
 
-def held_by(unit: str, *, is_held: bool) -> str:
-    """Why a job is held, and what lets it go: by `hived hold` if it `is_held`, by its QueueUnit if `unit` is a name."""
+def held_by(unit: str, *, is_held: bool, is_suspended: bool = False) -> str:
+    """Why a job is held, and what lets it go: by `hived hold` if it `is_held`, by its QueueUnit if `unit` is a name.
+
+    Or by its owner, who has suspended its object if it `is_suspended`.
+    """
+    if is_suspended and not (unit or is_held):
+        return SUSPENDED
     if not unit:
         return "is held: hived release lets it take its turn"
     then = ", and then hived release," if is_held else ""
@@ -96,6 +101,11 @@ def held_by(unit: str, *, is_held: bool) -> str:
 
 NOT_BORN_HELD = "it was not created held, so it is called back until its turn"
 """The end of the first event about a job that no webhook, and not its author, has held."""
+
+RESUMED = "its owner has resumed it, and it is let go when it is its turn"
+"""The end of the event about a job that is suspended again, as cells are yet to be held for it."""
+
+SUSPENDED = "its owner has suspended it: it takes its turn when its owner resumes it, or says hived release"
 
 STARTING = "its cells are held, and pods of it are yet to take them"
 """The reason of a job that was let go, until all of its pods have their cells."""

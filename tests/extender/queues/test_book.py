@@ -168,6 +168,44 @@ def test_a_job_that_its_owner_suspends_gives_its_cells_back() -> None:
     assert (case.step, changes(case.write())) == (Step.LEAVING, [Change.CALL_BACK])
 
 
+def test_a_job_that_its_owner_suspends_stays_so_until_its_owner_resumes_it() -> None:
+    case = Case().running()
+    case.seen(LEAVING)
+    (action,) = case.write()
+    assert (action.kept.is_suspended, action.kept.is_let_go) == (True, False)
+    case.seen(HELD)
+    case.seen(HELD)
+    assert (case.step, case.write()) == (Step.WAITING, [])
+    case.seen(LET_GO)
+    (action,) = case.write()
+    assert (action.change, action.kept.is_suspended) == (Change.CALL_BACK, False)
+
+
+def test_a_job_that_hived_suspends_takes_its_turn_again() -> None:
+    case = Case().running()
+    case.book.call_back(KEY, "Job/team/big", 5.0)
+    case.write()
+    case.seen(HELD)
+    assert not case.book.entries[KEY].kept.is_suspended
+
+
+def test_release_lets_a_job_that_its_owner_has_suspended_take_its_turn() -> None:
+    case = Case().running()
+    case.seen(HELD)
+    case.write()
+    case.book.hold(KEY, is_held=False)
+    (action,) = case.write()
+    assert not action.kept.is_aside
+
+
+@pytest.mark.parametrize("job", [HELD, LEAVING], ids=lambda job: job.state.value)
+def test_another_leader_knows_a_job_that_was_let_go_and_is_suspended_as_its_owners(job: Job) -> None:
+    case = Case()
+    case.seen(job, Kept(version=2, is_let_go=True), has_cells=job is LEAVING)
+    (action,) = case.write()
+    assert action.kept.is_suspended
+
+
 @pytest.mark.parametrize("job", [HELD, LEAVING, LET_GO], ids=lambda job: job.state.value)
 def test_after_a_restart_a_job_is_due_only_if_it_runs(job: Job) -> None:
     queues = Queues(small.SPEC)
@@ -203,7 +241,7 @@ def test_a_job_that_its_owner_suspends_while_nobody_leads_is_let_go_no_more() ->
     case = Case()
     case.seen(HELD, Kept(version=2, is_let_go=True))
     (action,) = case.write()
-    assert (action.change, action.kept) == (Change.KEEP, Kept(version=3))
+    assert (action.change, action.kept) == (Change.KEEP, Kept(version=3, is_suspended=True))
 
 
 def test_a_new_job_that_nobody_held_back_is_held_back() -> None:
