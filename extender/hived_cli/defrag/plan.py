@@ -15,11 +15,11 @@ from hived_cli.helpers.numbers import FiniteRange
 from hived_config.loader import load_text
 from hived_extender.client.inspection import Inspector
 from hived_extender.defrag.limits import Limits
-from hived_extender.defrag.planner import NOTHING_NEEDED, NOTHING_POSSIBLE, PLAN, Task, job_shapes, plan
+from hived_extender.defrag.planner import NOT_KNOWN, NOTHING_NEEDED, NOTHING_POSSIBLE, PLAN, Task, job_shapes, plan
 from hived_extender.defrag.solvers import SOLVERS, solver
 from hived_extender.defrag.wants import read_wants
 
-EXIT_CODES = {NOTHING_POSSIBLE: 3, NOTHING_NEEDED: 4}
+EXIT_CODES = {NOTHING_POSSIBLE: 3, NOTHING_NEEDED: 4, NOT_KNOWN: 5}
 
 
 @click.command("plan")
@@ -58,7 +58,8 @@ def command(
 
     Only groups that allow it are moved: their pods say may-move, or their virtual cluster is `movable`. A plan loses as
     little work as possible, then moves as few groups as possible; each move is tried in a copy of the scheduler first.
-    The exit code is 0 for a plan, 3 if nothing is possible, 4 if nothing is needed, and 1 for a mistake.
+    The exit code is 0 for a plan, 3 if nothing is possible, 4 if nothing is needed, 5 if
+    no plan was found although there may be one, and 1 for a mistake.
 
     \b
     Examples:

@@ -134,7 +134,7 @@ class DefragPlan(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
     Attributes
     ----------
-    outcome : "plan", "nothing needed" or "nothing possible"
+    outcome : "plan", "nothing needed", "nothing possible", or "not known": no plan was found, though one may exist
     reason : in words, why nothing is possible, or why not everything
     cause : why nothing is possible, for programs: "too few cells", "not allowed", "limits", "no arrangement", "not
         confirmed" or "not known"
@@ -179,7 +179,8 @@ class LastLook(msgspec.Struct, frozen=True, rename="camel"):
     Attributes
     ----------
     at : seconds since 1970
-    outcome : "moved", "no job waits", "nothing needed", "nothing possible", "over budget", "refused" or "failed"
+    outcome : "moved", "no job waits", "nothing needed", "nothing possible", "not known", "over budget", "refused" or
+        "failed"
     job : the job that room was looked for, "" if none waits
     reason : in words, why nobody was moved
     """

@@ -29,6 +29,8 @@ class Cause(msgspec.Struct, frozen=True):
 
 NO_CAUSE = Cause("", "")
 
+CUT_SHORT = Cause(SEARCH, "the search was cut short without a plan: ask for less, or try --solver cp-sat")
+
 
 def cause_of(
     state: State,
@@ -60,7 +62,7 @@ def cause_of(
             return _permission(vc, puzzles, lacking, allowed)
     elif all(one.bound_met == sum(one.met) for one in solutions):
         return Cause(ARRANGEMENT, f"no arrangement of the groups of {vc} has room, even if all of them could be moved")
-    return Cause(SEARCH, "the search was cut short without a plan: ask for less, or try --solver cp-sat")
+    return CUT_SHORT
 
 
 def _lacking_leave(

@@ -27,7 +27,11 @@ from hived_extender.defrag.wants import Shape
 
 
 class Failed(UserError):
-    """The core does something else than the solution says."""
+    """The core does something else than the solution says; of a `group`, where one is to blame."""
+
+    def __init__(self, message: str, group: str = "") -> None:
+        super().__init__(message)
+        self.group = group
 
 
 class Rehearsal:
@@ -51,12 +55,12 @@ class Rehearsal:
             own = bind_info_for(info.members, slot, info.cell_chain)
             applied = handle(self.state, PodAllocated(request, own))
             if isinstance(applied, Applied) and (applied.lazily_preempted or applied.cancelled):
-                raise Failed(f"{name} cannot be put at its new place without harm to others")
+                raise Failed(f"{name} cannot be put at its new place without harm to others", name)
             infos.append(own)
         now = self.state.groups[name]
         is_guaranteed = now.spec.priority >= MIN_GUARANTEED_PRIORITY
         if NO_CELL in now.physical or (is_guaranteed and (now.virtual is None or NO_CELL in now.virtual)):
-            raise Failed(f"{name} would not have the guarantee of its virtual cluster at its new place")
+            raise Failed(f"{name} would not have the guarantee of its virtual cluster at its new place", name)
         self.running[name] = msgspec.structs.replace(group, infos=tuple(infos))
 
     def ask(self, request: PodRequest, offer: Offer | None = None) -> BindInfo | None:
@@ -163,7 +167,7 @@ class Sketch(Rehearsal):
             if info is not None:
                 self.come(name, info)
                 return info
-        raise Failed(f"the core does not put {name} where there should be room")
+        raise Failed(f"the core does not put {name} where there should be room", name)
 
     def _masks(self, bin_: int) -> Iterator[BoolArray]:
         """The nodes for a pod: its very node if known, else nodes that nobody used before, that nobody uses, or any."""

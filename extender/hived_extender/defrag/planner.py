@@ -11,7 +11,7 @@ from hived.specs import MIN_GUARANTEED_PRIORITY, BindInfo, ClusterSpec, PodPlace
 from hived.state import State
 from hived.topology import NO_CELL
 from hived_extender.api.defrag import DefragPlan, Inputs, Move, PlannedPod, WantedOutcome
-from hived_extender.defrag.causes import LIMITS, NO_CAUSE, UNCONFIRMED, Cause, cause_of
+from hived_extender.defrag.causes import CUT_SHORT, LIMITS, NO_CAUSE, SEARCH, UNCONFIRMED, Cause, cause_of
 from hived_extender.defrag.execution import Failed, Rehearsal, Requests, Sketch, places_in
 from hived_extender.defrag.limits import Limits
 from hived_extender.defrag.model import Allowed, View, make_puzzle, views_for
@@ -21,7 +21,10 @@ from hived_extender.defrag.search import solve
 from hived_extender.defrag.states import Copy, Running, copy_of, spec_of
 from hived_extender.defrag.wants import Shape
 
-PLAN, NOTHING_NEEDED, NOTHING_POSSIBLE = "plan", "nothing needed", "nothing possible"
+PLAN, NOTHING_NEEDED, NOTHING_POSSIBLE, NOT_KNOWN = "plan", "nothing needed", "nothing possible", "not known"
+
+MOST_TRIES, FEW_TRIES = 8, 4
+"""Solutions that are tried in copies of the core for all that is wanted, and for fewer of it."""
 
 SECONDS_PER_HOUR = 3600.0
 
@@ -63,32 +66,86 @@ def job_shapes(inputs: Inputs, name: str) -> tuple[str, tuple[Shape, ...]]:
 
 
 def plan(task: Task) -> DefragPlan:
-    """The best plan that was found, verified in a copy of the core. Raises UserError for what can never be."""
+    """The best plan that was found, verified in a copy of the core. Raises UserError for what can never be.
+
+    Where it is not known whether all that is wanted can have room, a plan for fewer of them is looked for.
+    """
     copy = copy_of(task.cluster, task.inputs)
     jobs = _jobs(task)
-    by_view = _by_view(copy.state, task, jobs)
-    met = _met_at_once(copy.state, task, by_view, jobs)
+    met = _met_at_once(copy.state, task, _by_view(copy.state, task, jobs), jobs)
     if met == len(task.shapes):
         return _without_moves(task, NOTHING_NEEDED, met)
     allowed = _allowed(task, copy)
-    refusal = ""
-    for attempt in _ATTEMPTS:
+    first: _No | None = None
+    count = len(task.shapes)
+    while count > met:
+        tries = MOST_TRIES if first is None else FEW_TRIES
+        found = _plan_for(msgspec.structs.replace(task, shapes=task.shapes[:count]), jobs, allowed, tries)
+        if isinstance(found, DefragPlan):
+            return _checked(task, _completed(task, msgspec.structs.replace(found, met_before=met)))
+        first = first or found
+        if found.is_proven and count == len(task.shapes):
+            break
+        count = (count + met) // 2
+    assert first is not None
+    if not first.is_proven:
+        return _without_moves(task, NOT_KNOWN, met, first.cause)
+    everybody = {name: _allowance(task, group) for name, group in copy.running.items() if name not in copy.refused}
+    cause = cause_of(copy.state, task.vc, _by_view(copy.state, task, jobs), allowed, everybody, task.solve, met)
+    return _without_moves(task, NOT_KNOWN if cause.name == SEARCH else NOTHING_POSSIBLE, met, cause)
+
+
+class _No(msgspec.Struct, frozen=True):
+    """No plan was found; if that is not proven, `cause` says why it is not known."""
+
+    is_proven: bool
+    cause: Cause = NO_CAUSE
+
+
+def _plan_for(
+    task: Task, jobs: Mapping[str, Sequence[PodRequest]], allowed: Mapping[str, Allowed], tries: int
+) -> DefragPlan | _No:
+    """A plan for as many of the shapes as can have room. A group that the core does not put where the puzzle has room
+    for it stays where it is at the next of up to `tries`.
+    """
+    refusal, staying = "", set[str]()
+    for number in range(tries):
+        attempt = _ATTEMPTS[number] if number < len(_ATTEMPTS) else _ATTEMPTS[-1]
+        if number >= len(_ATTEMPTS) and len(staying) <= number - len(_ATTEMPTS):
+            break  # nobody was to blame: the same again would fail again
+        copy = copy_of(task.cluster, task.inputs)
+        by_view = _by_view(copy.state, task, jobs)
+        movable = {name: one for name, one in allowed.items() if name not in staying}
         try:
-            solved = [_solve(task, copy.state, view, shapes, allowed, attempt) for view, shapes in by_view.items()]
-            found = _verify(task, copy, solved, jobs, allowed, attempt.wanted_first)
+            solved = [_solve(task, copy.state, view, shapes, movable, attempt) for view, shapes in by_view.items()]
+            found = _verify(task, copy, solved, jobs, movable, attempt.wanted_first)
         except Failed as error:
             refusal = refusal or f"groups could be arranged so, but the scheduler does not confirm it: {error.message}"
-            copy = copy_of(task.cluster, task.inputs)
+            if number >= len(_ATTEMPTS) - 1 and error.group in movable:
+                staying.add(error.group)
             continue
         if found.moves:
-            return _checked(task, msgspec.structs.replace(found, met_before=met))
-        if refusal:
-            break
-        copy = copy_of(task.cluster, task.inputs)
-        everybody = {name: _allowance(task, group) for name, group in copy.running.items() if name not in copy.refused}
-        cause = cause_of(copy.state, task.vc, by_view, allowed, everybody, task.solve, met)
-        return _without_moves(task, NOTHING_POSSIBLE, met, cause)
-    return _without_moves(task, NOTHING_POSSIBLE, met, Cause(UNCONFIRMED, refusal))
+            is_whole = attempt.uses_unbound and attempt.uses_guests and not staying
+            return found if is_whole else msgspec.structs.replace(found, is_optimal=False)
+        if not refusal:
+            is_proven = all(one.solution.bound_met == sum(one.solution.met) for one in solved)
+            return _No(is_proven, NO_CAUSE if is_proven else CUT_SHORT)
+    return _No(False, Cause(UNCONFIRMED, refusal))
+
+
+def _completed(task: Task, found: DefragPlan) -> DefragPlan:
+    """A plan for fewer of the things wanted, with the ones that were left out."""
+    left = task.shapes[len(found.wanted) :]
+    if not left:
+        return found
+    met = sum(one.is_met for one in found.wanted)
+    return msgspec.structs.replace(
+        found,
+        wanted=[*found.wanted, *(WantedOutcome(shape=shape.text, is_met=False) for shape in left)],
+        reason=_shortage(met, len(task.shapes), len(task.shapes)),
+        is_optimal=False,
+        gap_wanted=len(task.shapes) - met,
+    )
 
 
 class _Attempt(msgspec.Struct, frozen=True):

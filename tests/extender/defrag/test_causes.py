@@ -3,13 +3,17 @@
 from random import Random
 
 import msgspec
+import pytest
 
-from hived_extender.defrag.causes import SEARCH, UNCONFIRMED
-from hived_extender.defrag.planner import NOTHING_POSSIBLE, PLAN, Solver, Task, plan
+from hived.errors import UserError
+from hived_extender.defrag.causes import CELLS, SEARCH, UNCONFIRMED
+from hived_extender.defrag.planner import NOT_KNOWN, NOTHING_POSSIBLE, PLAN, Solver, Task, plan
 from hived_extender.defrag.puzzle import Puzzle, Solution
 from hived_extender.defrag.search import solve
 from hived_extender.defrag.wants import read_wants
 from tests.extender.defrag.random_states import Fragmented, random_state
+from tests.extender.defrag.subsets import can_have_room, may_move
+from tests.property.examples import examples
 
 
 def task_of(found: Fragmented, solver: Solver) -> Task:
@@ -51,11 +55,39 @@ def in_turn(*solvers: Solver) -> Solver:
 
 def test_a_search_cut_short_names_no_group_that_would_have_to_allow_it() -> None:
     made = plan(task_of(movable(), in_turn(nothing, solve)))
-    assert (made.outcome, made.cause) == (NOTHING_POSSIBLE, SEARCH)
+    assert (made.outcome, made.cause) == (NOT_KNOWN, SEARCH)
     assert "cut short" in made.reason
 
 
 def test_an_arrangement_that_the_core_did_not_confirm_stays_the_cause() -> None:
-    made = plan(task_of(movable(), in_turn(stays, nothing, nothing, solve)))
-    assert (made.outcome, made.cause) == (NOTHING_POSSIBLE, UNCONFIRMED)
+    made = plan(task_of(movable(), in_turn(stays, nothing)))
+    assert (made.outcome, made.cause) == (NOT_KNOWN, UNCONFIRMED)
     assert "does not confirm" in made.reason
+
+
+def test_a_plan_for_fewer_is_offered_where_the_search_for_all_is_cut_short() -> None:
+    found = movable()
+
+    def cut_short(puzzle: Puzzle) -> Solution:
+        return solve(puzzle) if sum(kind.count for kind in puzzle.kinds) == 1 else nothing(puzzle)
+
+    task = msgspec.structs.replace(task_of(found, cut_short), shapes=read_wants(["8xNODE"]))
+    assert plan(msgspec.structs.replace(task, shapes=task.shapes[:1])).outcome == PLAN
+    made = plan(task)
+    assert (made.outcome, len(made.wanted), made.is_optimal) == (PLAN, 8, False)
+    assert [one.is_met for one in made.wanted] == [True, *[False] * 7]
+    assert made.reason == "of 8 wanted, 1 get room; whether more could is not known"
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_no_is_never_said_where_moving_a_few_groups_makes_room(part: int) -> None:
+    for seed in range(part, examples(100), 4):
+        random = Random(seed)
+        found = random_state(random)
+        task = Task(found.cluster, found.inputs, "a", read_wants([random.choice(["1xNODE", "2xNODE", "1xRACK"])]))
+        try:
+            made = plan(task)
+        except UserError:  # the virtual cluster can never have such cells
+            continue
+        if made.outcome == NOTHING_POSSIBLE and made.cause != CELLS:
+            assert not can_have_room(task, may_move(found.inputs)), (seed, made)

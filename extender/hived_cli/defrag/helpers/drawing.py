@@ -25,6 +25,11 @@ def _headline(plan: DefragPlan) -> str:
     met, wanted = sum(one.is_met for one in plan.wanted), len(plan.wanted)
     if plan.outcome == "nothing needed":
         return f"Nothing is needed: virtual cluster {plan.vc} has room for all {wanted} wanted."
+    if plan.outcome == "not known":
+        return (
+            f"No plan was found: virtual cluster {plan.vc} has room for {plan.met_before} of {wanted} wanted. "
+            "Whether moves could make more is not known."
+        )
     if plan.outcome == "nothing possible":
         return f"Nothing is possible: virtual cluster {plan.vc} has room for {plan.met_before} of {wanted} wanted."
     moves = f"{len(plan.moves)} moves make" if len(plan.moves) > 1 else "1 move makes"
