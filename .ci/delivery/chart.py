@@ -51,6 +51,8 @@ CONDITIONS = {
     "webhook": "$.Values.webhook.enabled",
     "refused": "$.Values.webhook.refusedResources",
     "jobs": "$.Values.webhook.holdsJobs",
+    "queues": "$.Values.queues.enabled",
+    "kueue": "$.Values.kueue.enabled",
 }
 """The choices that add or change objects."""
 
@@ -123,6 +125,8 @@ def _objects(flags: Flags) -> Objects:
         webhook_ca=MARK if "webhook" in flags else "",
         refused_resources=(MARK,) if "refused" in flags else (),
         holds_jobs="jobs" in flags,
+        has_queues="queues" in flags,
+        has_kueue="kueue" in flags,
     )
     return {(each["kind"], each["metadata"]["name"]): each for each in installation.objects()}
 

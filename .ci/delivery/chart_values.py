@@ -122,10 +122,12 @@ VALUES = (
         items="string",
     ),
     Value("webhook.holdsJobs", "boolean", "job objects are born held, where the configuration has queues", False),
+    Value("queues.enabled", "boolean", "the rights that queues need, where the configuration has queues", False),
     Value(
         "queues.createNamespace", "boolean",
         "the Namespace kube-queue, where Queue objects are, unless Kube Queue has made it", False,
     ),
+    Value("kueue.enabled", "boolean", "the rights to answer Kueue's admission checks", False),
     Value("serviceMonitor.enabled", "boolean", "a ServiceMonitor for the Prometheus operator", False),
     Value("serviceMonitor.labels", "object", "labels by which the operator finds it", {}),
     Value(

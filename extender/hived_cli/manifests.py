@@ -63,6 +63,7 @@ LEFT_OVER = """\
     "--without-queue-kinds", is_flag=True,
     help="Leave out the kinds of objects of queues: those of Kube Queue stay as they are.",
 )  # fmt: skip
+@click.option("--kueue", "has_kueue", is_flag=True, help="Let hived answer Kueue's admission checks.")
 @click.option(
     "--service-monitor", "has_service_monitor", is_flag=True, help="Add a ServiceMonitor for the Prometheus operator."
 )
@@ -90,6 +91,7 @@ def command(
       hived manifests --overlay tls --service-monitor
       hived manifests --without-config --image registry.example/hived:0.2.0
       hived manifests --webhook certificates/ca.crt
+      hived manifests --kueue
       hived manifests --one-scheduler --kube-scheduler-image registry.k8s.io/kube-scheduler:v1.33.13
     """
     path = config or config_path(os.environ)
@@ -107,6 +109,7 @@ def command(
         webhook_ca=_authority(webhook) if webhook else "",
         refused_resources=rules.refused_in(configuration.cluster),
         holds_jobs=rules.queueing.is_enabled,
+        has_queues=rules.queueing.is_enabled,
         **wanted,
     )
     kinds = kinds_of_queues() if rules.queueing.is_enabled and not without_queue_kinds else []

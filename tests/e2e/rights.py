@@ -16,8 +16,18 @@ HIVED = "hived"
 
 
 def grant_rights(plane: ControlPlane, overlay: str = "ha") -> None:
-    """Make the namespace, the accounts, the roles and the policies of an overlay; harmless where they are."""
-    objects = [each for each in build(deploy_folder() / "overlays" / overlay) if each["kind"] in KINDS]
+    """Make the namespace, the accounts, the roles and the policies of an overlay; harmless where they are.
+
+    With the rights of every feature: the tests of a plane share it.
+    """
+    root = deploy_folder()
+    components = [str(root / "components" / name) for name in ("queues-rbac", "kueue-rbac")]
+    kustomization = {
+        "resources": [str(root / "overlays" / overlay)],
+        "components": components,
+        "namespace": NAMESPACE,
+    }
+    objects = [each for each in build(Path("/"), kustomization) if each["kind"] in KINDS]
     plane.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(objects))
 
 

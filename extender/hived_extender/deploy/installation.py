@@ -73,6 +73,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     webhook_failure_policy : what becomes of a pod while no webhook answers, one of FAILURE_POLICIES
     refused_resources : device resources that pods of other schedulers are refused, by the webhook
     holds_jobs : whether the webhook holds job objects when they are created and checks quota trees, for queues
+    has_queues, has_kueue : whether hived gets the rights that queues need, and those beside Kueue
     has_configuration : whether the ConfigMap with the configuration is among the objects, or is left as it is
     is_scheduler_per_vc : whether each virtual cluster gets a kube-scheduler, with a queue of its own, or one serves all
     """
@@ -90,6 +91,8 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     webhook_failure_policy: str = "Fail"
     refused_resources: Sequence[str] = (GPU_RESOURCE,)
     holds_jobs: bool = False
+    has_queues: bool = False
+    has_kueue: bool = False
     has_configuration: bool = True
     is_scheduler_per_vc: bool = True
 
@@ -139,6 +142,9 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
         if self.has_service_monitor:
             component = "service-monitor-tls" if self.overlay == "tls" else "service-monitor"
             kustomization["components"].append(str(root / "components" / component))
+        for is_there, component in ((self.has_queues, "queues-rbac"), (self.has_kueue, "kueue-rbac")):
+            if is_there:
+                kustomization["components"].append(str(root / "components" / component))
         if self.webhook_ca:
             kustomization["components"].append(str(root / "components" / "webhook"))
             if self.refused_resources:

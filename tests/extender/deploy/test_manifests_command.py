@@ -144,8 +144,11 @@ def test_the_configuration_in_the_cluster_can_be_left_as_it_is(tmp_path: Path) -
 def test_kinds_of_queues_are_installed_where_the_configuration_has_queues(tmp_path: Path) -> None:
     without = manifests("--config", write(tmp_path))
     objects = manifests("--config", write(tmp_path, more=QUEUES))
-    names = [each["metadata"]["name"] for each in objects[len(without) :]]
-    assert names == [
+    known = {(each["kind"], each["metadata"]["name"]) for each in without}
+    more = [(each["kind"], each["metadata"]["name"]) for each in objects]
+    assert [name for kind, name in more if (kind, name) not in known] == [
+        "hived-queues",
+        "hived-queues",
         "kube-queue",
         "elasticquotatrees.scheduling.sigs.k8s.io",
         "queues.scheduling.x-k8s.io",
@@ -374,3 +377,23 @@ def test_a_ca_that_is_none_is_refused(tmp_path: Path) -> None:
     config = write(tmp_path)
     for file in (config, str(tmp_path / "nothing"), str(tmp_path)):
         assert f"--webhook {file}: expected the PEM certificate" in refusal(config, "--webhook", file)
+
+
+@pytest.mark.parametrize(("options", "roles"), [((), {"hived"}), (("--kueue",), {"hived", "hived-kueue"})])
+def test_features_that_are_off_bring_no_rights(options: tuple[str, ...], roles: set[str]) -> None:
+    objects = manifests(*options)
+    bound = {
+        each["roleRef"]["name"]
+        for each in objects
+        if each["kind"] == "ClusterRoleBinding" and each["subjects"][0]["name"] == "hived"
+    }
+    assert bound - {"hived-token-checks"} == roles
+    patched = {
+        resource
+        for each in objects
+        if each["kind"] == "ClusterRole" and each["metadata"]["name"] in roles
+        for rule in each["rules"]
+        if "patch" in rule["verbs"]
+        for resource in rule["resources"]
+    }
+    assert not patched & {"deployments", "jobs", "jobsets", "rayjobs", "queues"}

@@ -93,6 +93,7 @@ EVERY_WAY = "watches_over_every_way_to_write_a_pod"
 HIVED_ALONE = "lets_hived_alone_write_what_only_hived_writes"
 OWN_DIGEST = "replaces_a_kube_scheduler_with_its_configuration"
 CAN_CHANGE = "follows_a_configuration_that_it_may_read_and_write"
+OWN = "watches_over_hived_wherever_it_may_patch"
 CHANGES: list[tuple[str, Callable[[Objects], object]]] = [
     ("runs_as_somebody_without_rights", lambda o: pod(o)["securityContext"].update(runAsUser=0)),
     ("runs_as_somebody_without_rights", lambda o: context(o).update(runAsNonRoot=False)),
@@ -116,6 +117,8 @@ CHANGES: list[tuple[str, Callable[[Objects], object]]] = [
     ("has_an_account_of_its_own", lambda o: find(o, "ServiceAccount").pop("automountServiceAccountToken")),
     ("mounts_what_there_is", lambda o: o.remove(find(o, "ConfigMap", SCHEDULER_CONFIG))),
     ("mounts_what_there_is", lambda o: pod(o)["volumes"].pop()),
+    (OWN, lambda o: grant(o, apiGroups=["apps"], resources=["statefulsets"], verbs=["patch"])),
+    (OWN, lambda o: policy(o, "hived-own-writes")["matchConstraints"]["resourceRules"].pop(0)),
     ("grants_nothing_wholesale", lambda o: grant(o, verbs=["*"])),
     ("grants_nothing_wholesale", lambda o: grant(o, resources=["*"])),
     ("grants_nothing_wholesale", lambda o: grant(o, apiGroups=["*"])),

@@ -28,6 +28,7 @@ from tests.extender.deploy.installations import DEPLOY, FOLDERS, ROOT
 from tests.extender.deploy.rules import of_kind
 
 INSTALL = (ROOT / "docs" / "install.md").read_text()
+SECURITY = (ROOT / "docs" / "security.md").read_text()
 RBAC_FILES = sorted(DEPLOY.rglob("*rbac.yaml"))
 
 
@@ -71,6 +72,22 @@ def test_every_rule_is_documented_verb_by_verb() -> None:
         (frozenset(rule["verbs"]), frozenset(rule.get("resources") or rule["nonResourceURLs"])) for rule in rules
     }
     assert granted - documented == set()
+
+
+def test_the_table_of_what_a_thief_could_do_has_exactly_the_rights_of_the_account() -> None:
+    rows = [
+        [cell.strip(" `") for cell in line.split("|")[1:-1]] for line in SECURITY.splitlines() if "| `hived" in line
+    ]
+    told = {(role, may, on) for role, may, on, *_ in (row for row in rows if len(row) == 5)}
+    account = ("extender-rbac.yaml", "queues-rbac.yaml", "kueue-rbac.yaml")
+    granted = {
+        (role, ", ".join(rule["verbs"]), ", ".join(rule["resources"]))
+        for file in RBAC_FILES
+        if file.name in account
+        for role, _, rule in rule_nodes(file)
+        if role in ("hived", "hived-queues", "hived-kueue")
+    }
+    assert told == granted
 
 
 def test_every_kind_of_gang_objects_can_be_followed() -> None:
