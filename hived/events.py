@@ -149,6 +149,19 @@ class GroupSplit:
     slots: tuple[tuple[int, ...], ...] = ()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupsUpgraded:
+    """Groups that run on lent cells have their place in their VC from now on, on the same hardware (rule 18.12).
+
+    `pods` are all pods of the groups, as they ask now: guaranteed, and else as before. `own` are the virtual leaf cells
+    that the groups get, one for each leaf, in any order: int32. Refused, with nothing changed, if the hardware cannot
+    be behind them.
+    """
+
+    pods: tuple[PodRequest, ...]
+    own: npt.NDArray[np.int32]
+
+
 @dataclass(frozen=True, slots=True)
 class GroupReserved:
     """A group had reserved the cells of `bind_info` before this state was made, and its pods wait for their users.
@@ -192,6 +205,7 @@ Event = (
     | PodProgressed
     | PodDeleted
     | GroupSplit
+    | GroupsUpgraded
     | GroupReserved
     | NodeHealthChanged
     | LeavesLost

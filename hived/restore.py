@@ -97,6 +97,23 @@ def _allocate(state: State, group: Group, virtual: IntArray, leaves: NamedLeaves
     return preempted
 
 
+def restore_chosen(state: State, group: Group, virtual: IntArray) -> bool:
+    """Allocate all leaves of a group behind these virtual ones; False if one cannot be, or VC safety does not hold.
+
+    What could not be is opportunistic then. Cost O(leaves x height).
+    """
+    arrays, cells = state.arrays, state.cells
+    progress = np.zeros(_RELEASED_IN + len(arrays.top_level), np.int32)
+    levels, found = arrays.level[arrays.root[virtual]], np.empty_like(virtual)
+    for place, chosen in enumerate(virtual.tolist()):
+        progress[_NEXT], progress[_CHOSEN] = 0, chosen
+        restore_leaves(
+            arrays, cells, group.physical, found, levels, np.array([place], np.int32), group.vc, group.priority,
+            NO_CELL, group.number, int(group.spec.elastic), progress,
+        )  # fmt: skip
+    return not progress[_IS_LAZY]
+
+
 def _parts(leaves: NamedLeaves) -> Iterator[tuple[IntArray, int]]:
     """The places of the leaves that are allocated in one go, with the virtual leaf of the first of them, or NO_CELL.
 

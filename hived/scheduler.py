@@ -22,6 +22,7 @@ from hived.events import (
     Event,
     GroupReserved,
     GroupSplit,
+    GroupsUpgraded,
     LeavesLost,
     NodeHealthChanged,
     Offer,
@@ -56,6 +57,7 @@ from hived.specs import ClusterSpec, PodRequest
 from hived.split import split_group
 from hived.state import NO_GROUP, CellState, GroupState, State, empty_state
 from hived.topology import NO_CELL, IntArray, Topology
+from hived.upgrade import upgrade_groups
 from hived.victims import note_seats
 from hived.views import forget_order, restore_order, save_order
 
@@ -121,6 +123,8 @@ def handle(state: State, event: Event) -> Decision:
         case GroupSplit():
             split_group(state, event.group, event.pods, event.slots)
             applied = Applied()
+        case GroupsUpgraded():
+            applied = while_recording(state, lambda: _upgrade(state, event))
         case GroupReserved():
             applied = while_recording(state, lambda: _reserve(state, event))
         case NodeHealthChanged() | LeavesLost():
@@ -358,6 +362,11 @@ def _carry_out_lazy_preemptions(state: State, event: PodAllocated) -> list[str]:
 
 def _reserve(state: State, event: GroupReserved) -> Applied:
     restore_reservation(state, event.pods, event.bind_info, may_be_free=event.may_be_free)
+    return Applied()
+
+
+def _upgrade(state: State, event: GroupsUpgraded) -> Applied:
+    upgrade_groups(state, event.pods, event.own)
     return Applied()
 
 

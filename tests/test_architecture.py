@@ -92,7 +92,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("packing_bounds", "pod_room", "cell_counts", "holders"),
     ("preemption", "split", "assignment", "invariants", "member_waits"),
     ("restore", "reservations", "placement"),
-    ("domains",),
+    ("domains", "upgrade"),
     ("offered_placement", "combined_cells"),
     ("better_placement", "fitting"),
     ("own_cells",),

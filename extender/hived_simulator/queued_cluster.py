@@ -4,13 +4,14 @@ It answers as the service does (`hived_extender.service.holds`), of a core that 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from hived.decisions import Bind, Wait
 from hived.errors import UserError
-from hived.events import ScheduleRequested
+from hived.events import GroupsUpgraded, ScheduleRequested
+from hived.groups import bind_info_of_slot
 from hived.scheduler import Asked, handle
 from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, Rules
 from hived.state import State
@@ -18,6 +19,7 @@ from hived_extender.queues.room import Ask, Pending, Victims
 from hived_extender.service.claims import Afterwards, Claim, Stage
 from hived_simulator.clusters import Started
 from hived_simulator.hived_cluster import HivedCluster
+from hived_simulator.holdings import Holding
 from hived_simulator.requests import pod_of, pod_spec
 from hived_simulator.tasks import Task
 
@@ -68,6 +70,22 @@ class QueuedCluster(HivedCluster):
         present = _Present(self.state, self._known_s)
         beside, alone = Stage().met(present, [Claim(asked, ()), *claims]), Stage().met(present, claims)
         return beside == [0, *(number + 1 for number in alone)]
+
+    def upgrade(self, ask: Ask) -> bool:
+        """See `room.Room`. Cost O(leaves x height)."""
+        task = self._tasks[ask.unit.key]
+        held, priority = self._holdings[task.group], task.priority
+        pods = tuple(replace(pod, spec=replace(pod.spec, priority=priority)) for pod in held.pods)
+        try:
+            handle(self.state, GroupsUpgraded(pods, np.array(ask.own, np.int32)))
+        except UserError:
+            return False
+        group = self.state.groups[pods[0].spec.group.name]
+        infos = tuple(bind_info_of_slot(self.state, group, slot) for slot in range(len(pods)))
+        self._holdings[task.group] = Holding(task, pods, infos)
+        self._usage.uncount(task.group)
+        self._usage.count(task, priority)
+        return True
 
     def victims(self, ask: Ask, candidates: Sequence[str], pending: Pending) -> Victims | None:
         """See `room.Room`. Every group has a unit. Cost: a copy of the state, and O(victims) searches."""

@@ -11,13 +11,14 @@ from hived_extender.queues.policies import THROTTLE_S, QueueRules, Rules
 from hived_extender.queues.policies import Policy as QueuePolicy
 from hived_extender.queues.queues import Queues
 from hived_extender.queues.table import WHOLE
-from hived_extender.queues.units import Order, Start, Stop, Unit
+from hived_extender.queues.units import Order, Start, Stop, Unit, Upgrade
 from hived_simulator.agenda import Entry, Kind
 from hived_simulator.changes import Act, Change
 from hived_simulator.loop import Loop, Manner
 from hived_simulator.queued_cluster import QueuedCluster
 from hived_simulator.queueing import Queueing
 from hived_simulator.requests import pod_spec
+from hived_simulator.summaries import Usage
 from hived_simulator.tasks import NEVER, Cause, Phase, Task
 
 
@@ -95,12 +96,21 @@ class QueuedLoop(Loop):
             if due_s is not None and task.first_s == NEVER:
                 self.late_s[task.group] = self.now.at_s - due_s
             self._start(task, priority, self.cluster.started.pop(order.key))
+        elif isinstance(order, Upgrade):
+            self._upgrade(self._tasks_of[order.key])
         elif isinstance(order, Stop):
             victim, winner = self._tasks_of[order.key], self._tasks_of[order.winner]
             number = self._number[victim.group]
             self.agenda.add(self.now.at_s + self._manner.grace_s, Kind.LEAVE, number, victim.run)
             if winner.phase is Phase.WAITING:
                 self._wait(winner, Cause.VICTIMS)
+
+    def _upgrade(self, task: Task) -> None:
+        """The cells of a task are its own from now on."""
+        leaves, until_s = task.shape.leaf_count, min(self.now.at_s, self.window_s)
+        self.usage.setdefault(task.vc, Usage()).lent_s += max(0.0, until_s - task.lent_from_s) * leaves
+        self.borrowed_s += task.own(self.now.at_s) * leaves
+        self.now.lent_count -= leaves
 
     def _wake(self, *, has_moved: bool) -> None:
         """Have another turn when a task ends in its own schedule, or a blocked queue may try again."""

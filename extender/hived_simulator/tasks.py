@@ -132,6 +132,12 @@ class Task:
         self.runs_as, self.lent_from_s = OPPORTUNISTIC_PRIORITY, now_s
         return True
 
+    def own(self, now_s: float) -> float:
+        """It goes on as a guaranteed one; returns for how long it was lent cells."""
+        lent_s, self.lent_from_s = now_s - self.lent_from_s, now_s
+        self.runs_as = self.priority
+        return lent_s
+
     def end(self, now_s: float) -> None:
         """It is done."""
         self.phase, self.ended_s = Phase.ENDED, now_s

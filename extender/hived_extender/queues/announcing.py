@@ -19,7 +19,7 @@ from hived_extender.job_kinds.gangs import KIND as GANG
 from hived_extender.job_kinds.job import JobRef, told
 from hived_extender.kube.client import KubeError
 from hived_extender.kube.events import NORMAL, WARNING, EventRecorder, PodRef
-from hived_extender.queues.words import DEQUEUED, ENQUEUED, EVICTED, INSUFFICIENT, REFUSED, SUSPENDED
+from hived_extender.queues.words import DEQUEUED, ENQUEUED, EVICTED, INSUFFICIENT, REFUSED, SUSPENDED, UPGRADED
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +71,10 @@ class JobEvents:
         """Cells for all pods of a job are held."""
         cells = "idle cells, which may be taken back" if is_borrowed else "cells of its virtual cluster"
         self._note(job, DEQUEUED, f"leaves queue {queue}: its whole gang has {cells}", now)
+
+    def upgraded(self, job: JobRef, now: float) -> None:
+        """A job that ran on borrowed cells is due, and they are its own now."""
+        self._note(job, UPGRADED, "its turn has come: the cells that it runs on are its virtual cluster's now", now)
 
     def evicted(self, job: JobRef, queue: str, winner: str, now: float) -> None:
         """A job is called back. `winner` is the key of the one that gets its cells, or other words; "" for nobody."""

@@ -17,7 +17,7 @@ from hived_extender.service import lending as service
 from hived_extender.service.held_jobs import Asking
 from hived_extender.service.runner import Runner
 from hived_extender.service.stand_ins import sizes_of
-from hived_extender.service.stimuli import Claimed, Hold, HoldAsked, HoldShrunk, VictimsAsked
+from hived_extender.service.stimuli import Claimed, Hold, HoldAsked, HoldShrunk, UpgradeAsked, VictimsAsked
 from hived_extender.service.stimuli import Victims as Leaving
 
 
@@ -40,6 +40,10 @@ class LiveRoom:
     def hold(self, ask: Ask, pending: Pending) -> Bind | Wait:
         """See `room.Room`. A request that can never be met waits: its unit says why."""
         return self._asked(HoldAsked(self._hold(ask), self._claims(pending), is_start=True))
+
+    def upgrade(self, ask: Ask) -> bool:
+        """See `room.Room`."""
+        return bool(self._runner.handle(UpgradeAsked(self._hold(ask))))
 
     def hold_again(self, ask: Ask) -> Bind | Wait:
         """Hold the cells of a job that has been let go already: those that its pods have not taken."""

@@ -17,7 +17,7 @@ from hived_extender.queues.quota_victims import Claimants, is_refused, quota_vic
 from hived_extender.queues.reclaim import Borrower, for_borrower, for_due
 from hived_extender.queues.room import Ask, NoCells, Pending, Room, Victims
 from hived_extender.queues.table import Lending, Table
-from hived_extender.queues.units import Evict, Order, Start, Stop
+from hived_extender.queues.units import Evict, Order, Start, Stop, Upgrade
 from hived_extender.queues.user_limits import count_waiting
 
 SORTED = 100
@@ -49,6 +49,8 @@ class LiveTurn:
             self._give_way(key, winner)
         self._table.shares.advance(self._now)
         self._claims.drop_settled()
+        if not self._upgrade():
+            return False
         is_lending = self._is_lending()
         if not is_lending and not self._serve_due():
             return False
@@ -70,6 +72,27 @@ class LiveTurn:
                 self._claims.make(winner, [key])
 
     # Units that are due
+
+    def _upgrade(self) -> bool:
+        """Units that ran ahead, and are due now, own their cells where these can be theirs. False if the turn is cut.
+
+        So nobody takes them any more. Asked once for each change of the cluster.
+        """
+        table = self._table
+        for key, asked_at in list(table.owed.items()):
+            if asked_at == table.change:
+                continue
+            if self._left <= 0:
+                return False
+            self._left -= 1
+            entry = table.entries[key]
+            if not self._room.upgrade(Ask(entry.unit, False, table.own.runs[key].own)):
+                table.owed[key] = table.change
+                continue
+            table.upgraded(entry)
+            self._by_loss = None
+            self.orders.append(Upgrade(key))
+        return True
 
     def _serve_due(self) -> bool:
         """Ask for all units that are due, if there is news for one. False if some are left to the next turn."""

@@ -169,6 +169,13 @@ class Queues(Questions):
             self._own.shrink(unit, own)
             self._table.shrank(entry, unit)
 
+    def runs_borrowed(self, key: str, *, is_borrowed: bool) -> None:
+        """A unit that earlier queues have started runs on borrowed cells, or does not; told before the first turn."""
+        entry = self._table.entries.get(key)
+        if entry is not None and entry.run is not None:
+            entry.run.is_borrowed = is_borrowed
+            self._table.settle(entry)
+
     def leaving(self, key: str, winner: str, at_s: float = 0.0) -> None:
         """A unit was told then to leave for another one; turns note what they order themselves."""
         entry = self._table.entries.get(key)

@@ -67,6 +67,12 @@ class Room(Protocol):
         cannot have them anyway does not count. `NoCells` is only said of a unit that would borrow.
         """
 
+    def upgrade(self, ask: Ask) -> bool:
+        """Make the borrowed cells of a unit that runs guaranteed ones, behind its own virtual leaves, and move nothing.
+
+        False, and nothing changes, if the hardware cannot be behind them.
+        """
+
     def victims(self, ask: Ask, candidates: Sequence[str], pending: Pending) -> Victims | None:
         """Which of these running units have to leave, at the least, besides those that leave? None if all do not help.
 

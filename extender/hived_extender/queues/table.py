@@ -112,6 +112,7 @@ class Table:
         self.shape_refusals: dict[tuple[PodSpec, str | None], str] = {}  # of what borrowers ask for; None: all needs
         self.reclaim_refusals: dict[int, None] = {}
         self.due: dict[str, str] = {}  # units that are due and have no cells, in order; and why not
+        self.owed: dict[str, int] = {}  # units that are due on borrowed cells; the change at which they were asked for
         self.claims: dict[str, Reclaim] = {}
         self.told_to_leave: list[tuple[float, str, str]] = []  # by earlier queues: when, unit, winner; some have left
         self.exchanges, self.blocks = Exchanges(), Blocks()
@@ -155,6 +156,10 @@ class Table:
                 self.moved[unit.queue] = None
         if wants_own:
             self.refusals(unit.vc).is_stale = True
+        if is_own and entry.run is not None and entry.run.is_borrowed and not entry.is_leaving:
+            self.owed.setdefault(key, -1)
+        else:
+            self.owed.pop(key, None)
         is_due = is_own and is_waiting and not entry.is_leaving
         if is_due != (key in self.due):
             self.moved[unit.queue] = None
@@ -260,6 +265,12 @@ class Table:
         self.settle(entry)
         self.has_news()
         self.freed()
+
+    def upgraded(self, entry: Entry) -> None:
+        """A unit that is due has its borrowed cells for good."""
+        assert entry.run is not None, "it runs"
+        entry.run.is_borrowed, self._borrowers = False, None
+        self.settle(entry)
 
     def leaves(self, entry: Entry, winner: str) -> None:
         """A unit is told to leave."""

@@ -42,7 +42,7 @@ from hived_extender.queues.room import Ask
 from hived_extender.queues.shrinking import Shrinking
 from hived_extender.queues.surroundings import Surroundings, groups_within
 from hived_extender.queues.tree_use import TreeUse
-from hived_extender.queues.units import Evict, Start, Stop, Unit
+from hived_extender.queues.units import Evict, Start, Stop, Unit, Upgrade
 from hived_extender.queues.watched import NOT_UNDERSTOOD, Seen
 from hived_extender.queues.words import NOT_BORN_HELD, RESUMED, sentence
 from hived_extender.quotas.backing import virtual_cluster_of
@@ -58,6 +58,7 @@ from hived_extender.service.stimuli import (
     HoldsLookedAt,
     HoldState,
     JobsBarred,
+    LentAsked,
 )
 
 log = logging.getLogger(__name__)
@@ -257,6 +258,9 @@ class Turns:
                     self.book.let_go(key, now, is_borrowed=is_borrowed, due_s=due_s, promised_s=promised_s)
                     job = self.book.entries[key].job.ref
                     self._events.dequeued(job, self.book.queue_of(key), now, is_borrowed=is_borrowed)
+                case Upgrade(key=key):
+                    self.book.keep(key, is_borrowed=False, due_s=self.queues.due(key))
+                    self._events.upgraded(self.book.entries[key].job.ref, now)
                 case Stop(key=key, winner=winner):
                     self._back.reclaim(key, winner)
                 case Evict(groups=groups, winner=winner):
@@ -310,6 +314,8 @@ class Turns:
         """Pods of a job that an earlier term let go run at the priority of then, and those to come get cells."""
         found = None
         if entry.step.has_cells and entry.kept.is_let_go:
+            if has_cells:
+                self._see_whose(entry)
             found = self.room.hold_again(Ask(unit, entry.kept.is_borrowed, self.queues.own_cells(unit.key)))
             if not has_cells and not isinstance(found, HeldBind):
                 if entry.job.comes_back:
@@ -326,6 +332,13 @@ class Turns:
             if core is not None:
                 is_leaving = entry.step is Step.LEAVING
                 self.queues.runs_on(unit.key, leaves_of(core.state, unit, groups, held, is_leaving=is_leaving))
+
+    def _see_whose(self, entry: JobRecord) -> None:
+        """A crash may have been between an upgrade's writes onto the pods and the one onto the job: the pods say it."""
+        is_lent: bool | None = self._service.runner.handle(LentAsked(entry.job.ref))
+        if is_lent is not None and is_lent != entry.kept.is_borrowed:
+            self.book.keep(entry.key, is_borrowed=is_lent)
+            self.queues.runs_borrowed(entry.key, is_borrowed=is_lent)
 
     def _has_cells(self, job: JobRef) -> bool:
         with self._service.runner.look() as machine:

@@ -85,4 +85,10 @@ class Evict(msgspec.Struct, frozen=True):
     winner: str
 
 
-Order = Start | Stop | Evict
+class Upgrade(msgspec.Struct, frozen=True):
+    """This unit ran on borrowed cells, and is due: they are its own cells, guaranteed ones, from now on."""
+
+    key: str
+
+
+Order = Start | Stop | Evict | Upgrade

@@ -21,6 +21,7 @@ from hived_extender.queues.reservation import Certainty
 from hived_extender.service.certificates import rfc3339
 
 ENQUEUED, DEQUEUED, EVICTED, INSUFFICIENT = "Enqueued", "Dequeued", "Preempted", "InsufficientQuota"
+UPGRADED = "Upgraded"
 REFUSED = "Refused"
 """Reasons of events about jobs."""
 

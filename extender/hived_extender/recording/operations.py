@@ -159,6 +159,22 @@ class Split(_Op, tag="split"):
         return () if self.slots is msgspec.UNSET else tuple(map(tuple, self.slots))
 
 
+class BoundPod(NamedPod, rename="camel"):
+    """The same, with its bind info annotation."""
+
+    bind_info: str
+
+
+class Upgrade(_Op, tag="upgrade"):
+    """Report that groups on lent cells have their place in their VC now, behind these virtual leaf cells.
+
+    `pods` are all of theirs, as they ask now; `own` is as in `schedule`, in any order.
+    """
+
+    pods: list[BoundPod]
+    own: list[int]
+
+
 class Reserve(_Op, tag="reserve"):
     """Report that a group had reserved the cells of this bind info annotation, and that these pods of it wait."""
 
@@ -194,6 +210,7 @@ Operation: TypeAlias = (
     | Restart
     | AddBound
     | Split
+    | Upgrade
     | Reserve
     | Plan
     | Inspect

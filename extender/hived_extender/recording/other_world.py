@@ -16,12 +16,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 from hived.decisions import Applied, Bind, Preempt, Wait
 from hived.errors import InvariantError, UserError
 from hived.events import (
     GroupReserved,
     GroupSplit,
+    GroupsUpgraded,
     Offer,
     Phase,
     PodAllocated,
@@ -112,6 +114,13 @@ class _World:
             del self._bound[uid]
         for (uid, request), info in zip(parts.items(), infos, strict=False):
             self._bound[uid] = _Bound(request, info, *(held[uid][2:] if uid in held else ()))
+
+    def _upgrade(self, scheduler: CoreScheduler, operation: ops.Upgrade) -> None:
+        pods = requests_of(operation.pods)
+        scheduler.handle(GroupsUpgraded(tuple(pods.values()), np.array(operation.own, np.int32)))
+        for uid, request in pods.items():
+            if uid in self._bound:
+                self._bound[uid] = self._bound[uid]._replace(request=request)
 
 
 class OtherWorld(_World):
@@ -216,6 +225,8 @@ class OtherWorld(_World):
                 self._progress(operation)
             case ops.Split():
                 self._tolerant(lambda: self._split(self._ready(), operation))
+            case ops.Upgrade():
+                self._tolerant(lambda: self._upgrade(self._ready(), operation))
             case ops.Reserve():
                 self._tolerant(lambda: self._reserve(operation))
             case ops.Restart():

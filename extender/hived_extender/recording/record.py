@@ -94,6 +94,11 @@ class Operations:
         named = [ops.NamedPod(pod.uid, _spec(pod)) for pod in pods]
         self._write(ops.Split(group=group, pods=named, slots=[[*own] for own in slots] if slots else msgspec.UNSET))
 
+    def upgraded(self, pods: Sequence[PodRequest], infos: Sequence[str], own: Sequence[int]) -> None:
+        """Groups on lent cells have these virtual leaf cells now; `infos` are the bind info annotations of the pods."""
+        named = [ops.BoundPod(pod.uid, _spec(pod), info) for pod, info in zip(pods, infos, strict=True)]
+        self._write(ops.Upgrade(pods=named, own=[*own]))
+
     def reserved(self, pods: Sequence[PodRequest], node: str, bind_info: str, *, may_be_free: bool = False) -> None:
         """A group has reserved cells other than by a search; `bind_info` is the one for its first pod.
 

@@ -23,6 +23,7 @@ from hived.events import (
     Event,
     GroupReserved,
     GroupSplit,
+    GroupsUpgraded,
     LeavesLost,
     NodeHealthChanged,
     Phase,
@@ -219,6 +220,8 @@ class Replay:
                 return self._add_bound(self.scheduler, operation)
             case ops.Split():
                 return self._split(self.scheduler, operation)
+            case ops.Upgrade():
+                return self._upgrade(self.scheduler, operation)
             case ops.Reserve():
                 return self._reserve(self.scheduler, operation)
             case ops.Plan():
@@ -292,6 +295,15 @@ class Replay:
         for one, info in zip(operation.pods, infos, strict=False):  # none if the pods are unknown by now
             spec = {annotations.SCHEDULING_SPEC: bytes(one.spec).decode()}
             self._bound[one.pod] = spec | bind_annotations(info)
+        return {"kind": "ok"}
+
+    def _upgrade(self, scheduler: Scheduler, operation: ops.Upgrade) -> Json:
+        pods = requests_of(operation.pods)
+        scheduler.handle(GroupsUpgraded(tuple(pods.values()), np.array(operation.own, np.int32)))
+        self._pods |= pods
+        for one in operation.pods:
+            spec = {annotations.SCHEDULING_SPEC: bytes(one.spec).decode()}
+            self._bound[one.pod] = spec | {annotations.BIND_INFO: one.bind_info}
         return {"kind": "ok"}
 
     def _reserve(self, scheduler: Scheduler, operation: ops.Reserve) -> Json:

@@ -6,7 +6,7 @@ elsewhere; if hived itself wants another text, it writes them anew. Not thread-s
 
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from msgspec.structs import replace
@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from hived.errors import UserError
 from hived.specs import BindInfo, PodRequest
 from hived.state import Group
-from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION
-from hived_extender.pods.bind_info import bind_annotations, isolation_text
+from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULING_SPEC
+from hived_extender.pods.bind_info import isolation_text
 from hived_extender.pods.gang_annotations import annotations_anew
 from hived_extender.pods.interpreter import Interpreter
 from hived_extender.pods.proofs import Prover
@@ -136,7 +136,7 @@ class BoundPods:
                 self.promises.take(record, reading)  # another replica may lead before all of them are kept
             log.info("bound", extra={"fields": {"pod": record.key, "node": pod.node}})
             self._tell_scheduled(record, self._announcements.scheduled)
-            if record.place.is_downgraded:
+            if record.place.is_rewritten:
                 self.write_anew(record)
             self.compare(record, reading)
             return
@@ -189,10 +189,10 @@ class BoundPods:
         if is_changed == record.marks.is_changed:
             return
         record.marks = replace(record.marks, is_changed=is_changed)
-        if not record.place.is_downgraded:
+        if not record.place.is_rewritten:
             log.warning("bound pod changed", extra={"fields": {"pod": record.key, "is_as_written": not is_changed}})
         elif not is_changed:
-            record.place = replace(record.place, is_downgraded=False)
+            record.place = replace(record.place, is_rewritten=False)
         self.keep_changed(record)
 
     def keep_changed(self, *records: PodRecord) -> None:
@@ -274,10 +274,25 @@ class BoundPods:
             if info is None:
                 continue
             members = members or without_place(info.members)
-            record.place = replace(record.place, info=dataclasses.replace(info, members=members), is_downgraded=True)
+            record.place = replace(record.place, info=dataclasses.replace(info, members=members), is_rewritten=True)
             if record.state is PodState.BOUND:
                 self.write_anew(record)
                 if self._prover.has_key:  # until the pod says so
+                    self._note_changed(record, True)
+                    self.keep_changed(record)
+
+    def upgrade(self, core: Core, changed: Iterable[tuple[PodRecord, PodRequest]]) -> None:
+        """Pods on lent cells have their place in their VC now, at the priority of these requests; write that onto them.
+
+        A rebuild knows it by the types of preassigned cells in the bind info. Until a pod says so, its text is kept
+        where its owner cannot write.
+        """
+        for record, request in changed:
+            record.request = request
+            record.place = replace(record.place, info=core.info_of(request), is_rewritten=True)
+            if record.state is PodState.BOUND:
+                self.write_anew(record)
+                if self._prover.has_key:
                     self._note_changed(record, True)
                     self.keep_changed(record)
 
@@ -285,8 +300,10 @@ class BoundPods:
         """Have the annotations of a bound pod written again."""
         info = record.place.info
         if record.request is not None and info is not None:
-            changed = {BIND_INFO: bind_annotations(info)[BIND_INFO]}
-            self.rewrites.ask(AnnotatePod(record.named, changed, self._annotations_anew(record), record.marks.is_bare))
+            anew = self._annotations_anew(record)
+            names = (BIND_INFO, SCHEDULING_SPEC) if record.is_of_dialect else (BIND_INFO,)
+            changed = {name: anew[name] for name in names}
+            self.rewrites.ask(AnnotatePod(record.named, changed, anew, record.marks.is_bare))
 
 
 def _is_bare(reading: Reading, written: str) -> bool:

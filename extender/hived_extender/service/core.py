@@ -19,6 +19,7 @@ from hived.events import (
     Event,
     GroupReserved,
     GroupSplit,
+    GroupsUpgraded,
     LeavesLost,
     NodeHealthChanged,
     Offer,
@@ -210,6 +211,39 @@ class Core:
         if self._recorder is not None:
             self._recorder.split(group, pods, slots)
         self._apply(GroupSplit(group, tuple(pods), tuple(map(tuple, slots))))
+
+    def upgrade(self, pods: Sequence[PodRequest], own: IntArray) -> bool:
+        """Groups on lent cells have these virtual cells from now on, where they are; `pods` are all of theirs.
+
+        False, and nothing changes, if the hardware cannot be behind them, or some pod has its place already.
+        """
+        try:
+            self._apply(GroupsUpgraded(tuple(pods), own))
+        except UserError as error:
+            log.debug("not upgraded", extra={"fields": {"reason": error.message}})
+            return False
+        for name in dict.fromkeys(pod.spec.group.name for pod in pods):
+            self.lazy_times.pop(name, None)
+            self._lazy_preemptors.pop(name, None)
+        if self._recorder is not None:
+            infos = [bind_annotations(self.info_of(pod))[BIND_INFO] for pod in pods]
+            self._recorder.upgraded(pods, infos, own.tolist())
+        return True
+
+    def is_lent(self, group: str) -> bool:
+        """Is a group that has cells on lent ones?"""
+        found = self.state.groups.get(group)
+        return found is not None and found.virtual is None
+
+    def pods_of(self, groups: Iterable[str]) -> list[PodRequest]:
+        """All pods that hold cells of these groups, each once."""
+        known = [self.state.groups[name] for name in dict.fromkeys(groups) if name in self.state.groups]
+        return list({pod.uid: pod for group in known for pod in group.holders if pod is not None}.values())
+
+    def info_of(self, pod: PodRequest) -> BindInfo:
+        """Where a pod is that holds cells. Cost O(1), and O(pods) for the first of a group."""
+        group = self.state.groups[pod.spec.group.name]
+        return bind_info_of_slot(self.state, group, group.slots_of[pod.uid][0])
 
     def has_group(self, name: str) -> bool:
         """Is there an affinity group of this name, whatever its state?"""

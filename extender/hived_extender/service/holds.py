@@ -8,8 +8,10 @@ written down: a new leader knows bound pods alone, and the queue asks again. Not
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from hived.decisions import Bind, Wait
 from hived.errors import UserError
@@ -27,7 +29,8 @@ from hived_extender.service.held_pods import HeldPods
 from hived_extender.service.pods import PodRecord, PodState
 from hived_extender.service.preemptions import Preemptions
 from hived_extender.service.retries import Retries
-from hived_extender.service.stand_ins import sizes_of, stand_in_name
+from hived_extender.service.stand_ins import guaranteed, sizes_of, stand_in_name
+from hived_extender.service.state_inputs import without_place
 from hived_extender.service.stimuli import (
     Claimed,
     GroupsEvicted,
@@ -39,6 +42,8 @@ from hived_extender.service.stimuli import (
     HoldState,
     JobsBarred,
     JobsMade,
+    LentAsked,
+    UpgradeAsked,
     Victims,
     VictimsAsked,
 )
@@ -86,6 +91,8 @@ class Holds:
         """The handler of each stimulus about held cells."""
         return {
             HoldAsked: self.ask,
+            UpgradeAsked: self.upgrade,
+            LentAsked: lambda one: self.is_lent(one.job),
             VictimsAsked: self.victims,
             GroupsEvicted: self.evict,
             HoldDropped: lambda one: self.drop(one.key),
@@ -118,6 +125,41 @@ class Holds:
         if isinstance(found, Refused) and hold.spec.priority == OPPORTUNISTIC_PRIORITY:
             return self._without_rules(core, found)
         return found
+
+    def upgrade(self, asked: UpgradeAsked) -> bool:
+        """Make the borrowed cells of a job guaranteed ones, where they are."""
+        core, hold, held = self._core, asked.hold, self._jobs.of(asked.hold.job.job_name)
+        placed = [one for one in self._jobs.placed(hold.job) if one.request is not None]
+        groups = [one.request.spec.group.name for one in placed if one.request is not None]
+        if held is not None and held.stand_in is not None:
+            groups.append(held.name)
+        requests = [guaranteed(pod, hold.spec) for pod in core.pods_of(groups)]
+        if not requests or not core.upgrade(requests, np.array(hold.own, np.int32)):
+            return False
+        by_uid = {pod.uid: pod for pod in requests}
+        if held is not None:
+            held.hold = hold
+            if held.stand_in is not None:
+                held.stand_in = by_uid[held.stand_in.uid]
+        self._run_at(hold.job, hold.spec.priority)
+        self._cache.bound.upgrade(core, [(one, by_uid[one.uid]) for one in placed])
+        if held is not None and held.answer is not None:
+            info = held.place_of_all(core, self._jobs.placed(hold.job))
+            held.answer = HeldBind(info, (), (), False, virtual_leaves(core.state, held.name))
+        log.info("cells upgraded", extra={"fields": {"job": hold.key, "pods": len(placed)}})
+        return True
+
+    def is_lent(self, job: JobRef) -> bool | None:
+        """Do the pods of a job run on lent cells? See `LentAsked`."""
+        core, placed = self._core, self._jobs.placed(job)
+        requests = [one.request for one in placed if one.request is not None]
+        lent = {name: core.is_lent(name) for name in dict.fromkeys(each.spec.group.name for each in requests)}
+        if any(lent.values()) and not all(lent.values()):
+            for pod in core.pods_of(name for name, is_lent in lent.items() if not is_lent):
+                info = core.info_of(pod)
+                core.delete(pod)
+                core.adopt(pod, replace(info, members=without_place(info.members)))
+        return any(lent.values()) if lent else None
 
     def _without_rules(self, core: Core, refused: Refused) -> Wait:
         """Is it for want of cells? Asked once for each spec until the state changes."""

@@ -165,14 +165,14 @@ NO_OFFER = KubeOffer()
 class Place(msgspec.Struct, frozen=True):
     """The decided place of a pod. `info` is None where the annotations of a bound pod do not say, or prove, it.
 
-    `promised_by` is the uid of a bound pod of the gang whose annotations have this place. A group that `is_downgraded`
+    `promised_by` is the uid of a bound pod of the gang whose annotations have this place. A group that `is_rewritten`
     was preempted lazily after the decision, and `info` says so.
     """
 
     node: str = ""
     info: BindInfo | None = None
     promised_by: str = ""
-    is_downgraded: bool = False
+    is_rewritten: bool = False
 
 
 NO_PLACE = Place()

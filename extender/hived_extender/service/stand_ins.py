@@ -75,6 +75,12 @@ def like(spec: PodSpec, name: str, sizes: Sequence[int]) -> PodSpec:
     return replace(spec, group=GroupSpec(name, members), leaf_cell_count=members[0].leaf_cell_count)
 
 
+def guaranteed(pod: PodRequest, wanted: PodSpec) -> PodRequest:
+    """A pod that has had lent cells, and is to have those of its virtual cluster as a job asks for them."""
+    spec = replace(pod.spec, priority=wanted.priority, pinned_cell_id=wanted.pinned_cell_id)
+    return replace(pod, spec=spec)
+
+
 def ranges_of(sizes: Sequence[int]) -> Iterator[slice]:
     """The leaves of each slot."""
     start = 0

@@ -193,6 +193,25 @@ class HoldAsked(msgspec.Struct, frozen=True):
     is_start: bool = False
 
 
+class UpgradeAsked(msgspec.Struct, frozen=True):
+    """Make the borrowed cells of a job guaranteed ones: those of this hold, which names its virtual leaves.
+
+    Nobody moves. From then on its pods run at the priority of the hold. Answer: True; False, and nothing changes, if
+    the hardware that it has cannot be behind these virtual cells.
+    """
+
+    hold: Hold
+
+
+class LentAsked(msgspec.Struct, frozen=True):
+    """Do the pods of a job run on lent cells? Answer: None if none has cells, or none is known to be in the core.
+
+    Asked when a term begins. If only some do, as a leader has ended amid an upgrade, all are lent from then on.
+    """
+
+    job: JobRef
+
+
 class VictimsAsked(msgspec.Struct, frozen=True):
     """Which of these jobs would have to leave for this hold, at the least? Nothing changes. Answer: Victims, or None.
 
@@ -355,6 +374,8 @@ Stimulus = (
     | MovesLookedAt
     | HoldAsked
     | VictimsAsked
+    | UpgradeAsked
+    | LentAsked
     | GroupsEvicted
     | HoldDropped
     | HoldShrunk

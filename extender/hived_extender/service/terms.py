@@ -112,8 +112,8 @@ class Terms:
             if record.state in (PodState.BINDING, PodState.CLEARED):
                 record.place = NO_PLACE
                 self._cache.pods.move(record, PodState.WAITING)
-            elif record.place.is_downgraded:
-                record.place = replace(record.place, is_downgraded=False)
+            elif record.place.is_rewritten:
+                record.place = replace(record.place, is_rewritten=False)
         self._all_gangs_changed()
 
     def _all_gangs_changed(self) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from hived.copying import copy_state
 from hived.decisions import Bind, Preempt, Wait
 from hived.errors import UserError
-from hived.events import GroupSplit, NodeHealthChanged, PodAllocated, PodDeleted, ScheduleRequested
+from hived.events import GroupSplit, GroupsUpgraded, NodeHealthChanged, PodAllocated, PodDeleted, ScheduleRequested
 from hived.scheduler import handle, idle_state
 from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, PodSpec
 from hived.state import State
@@ -116,6 +116,15 @@ class Live:
                 gone = fewer
         keys = tuple(key for key in gone if key not in self.others)
         return Victims(keys, tuple(key for key in gone if key in self.others))
+
+    def upgrade(self, ask: Ask) -> bool:
+        pod = stand_in(ask)
+        try:
+            handle(self.state, GroupsUpgraded((pod,), np.array(ask.own, np.int32)))
+        except UserError:
+            return False
+        self.pods[ask.unit.key] = pod
+        return True
 
     def _hold(self, ask: Ask, found: Bind) -> Bind:
         self._take(self.state, ask, found)

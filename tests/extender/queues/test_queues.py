@@ -554,7 +554,7 @@ def test_a_job_whose_turn_has_come_is_not_ahead_of_it_any_more() -> None:
     assert desk.come(unit("first"), unit("second", at=1)) == ["first", "second"]
     assert desk.queues.why("second") == Running(is_borrowed=True, is_due=False)
     desk.end("first", 5.0)
-    assert desk.queues.why("second") == Running(is_borrowed=True, is_due=True)
+    assert desk.queues.why("second") == Running(is_borrowed=False, is_due=True)
 
 
 def test_a_job_that_is_due_borrows_while_the_hardware_of_its_own_cells_is_bad() -> None:
