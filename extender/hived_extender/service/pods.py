@@ -44,6 +44,9 @@ GRACE_S = 30.0
 MOST_GRACE_S = int(MOST_S)
 """A longer time to leave counts as so long, and nobody says when such a pod is gone. The API server takes any."""
 
+NEVER = "Never"
+"""The preemption policy of pods that wait rather than have others leave; Kubernetes takes it from the class."""
+
 
 class UnknownPodError(UserError):
     """Kubernetes has not told us of the pod: it never will, or it is about to."""
@@ -83,6 +86,7 @@ class Seen(msgspec.Struct, frozen=True):
     """Kubernetes' own view of a pod. `version` is the newest resourceVersion; the controller of `owner` made the pod,
     and a pod that `is_leaving` is being deleted: it is gone at `leaves_at` at the latest, `leaving_s` after that.
     It asks for `grace_s` to leave. `priority` is Kubernetes' own. While it has `gates`, kube-scheduler leaves it alone.
+    One that does not `preempts` has the preemption policy Never.
     """
 
     version: str = ""
@@ -95,6 +99,7 @@ class Seen(msgspec.Struct, frozen=True):
     priority: int = 0
     gates: tuple[str, ...] = ()
     leaving_s: float = 0.0
+    preempts: bool = True
 
     @property
     def is_held_by_kueue(self) -> bool:
@@ -117,6 +122,7 @@ class Seen(msgspec.Struct, frozen=True):
             (spec.priority if spec is not None else None) or 0,
             pod.gates,
             float(min(max(meta.deletion_grace_s or 0, 0), MOST_GRACE_S)),
+            spec is None or spec.preemption_policy != NEVER,
         )
 
 

@@ -44,6 +44,8 @@ TIMER, OVERDUE = "evict", "overdue"
 
 NOBODY_HELPS = "others use its cells, and kube-scheduler would refuse it whoever of them left"
 
+NEVER_PREEMPTS = "others use its cells, and its preemptionPolicy is Never: it waits until they end"
+
 AT_ONCE = 8
 FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 10.0
@@ -133,10 +135,15 @@ class Preemptions:
 
         Where the core's victims do not help, or it found none, others are chosen (`victim_sets`). Or nobody leaves.
         """
+        spares = self.spares(asker, *(mate for one in wanted for mate in one.members))
+        if spares and any(isinstance(one, Preempt) and not self._are_lent(one) for one in found):
+            return [Wait(NEVER_PREEMPTS) for _ in found]
         reserves = any(core.reserves(one.request) for one in wanted)
         if not reserves and not all(isinstance(one, Bind) for one in found):
             are_waiting = any(isinstance(one, Wait) for one in found)
             if are_waiting or not self.sets.help(core, wanted, found):
+                if spares:
+                    return list(found) if are_waiting else [Wait(NEVER_PREEMPTS) for _ in found]
                 return self._choose(core, asker, wanted, found, has_cells if are_waiting else lambda: True)
             fewer = self.sets.fewer(core, wanted, found)
             if fewer is not None and self._reserve(core, fewer):
@@ -150,6 +157,18 @@ class Preemptions:
         ]
         self.sets.note_reserved(wanted)
         return answers
+
+    def spares(self, *records: PodRecord) -> bool:
+        """Has one of these pods, or of their gangs, the policy Never? They take back lent cells only."""
+        mates = (mate for one in records for gang in self._cache.gangs.of(one) for mate in gang.present())
+        return not all(one.seen.preempts for one in (*records, *mates))
+
+    def _are_lent(self, decision: Preempt) -> bool:
+        """Do all victims of a decision run on lent cells?"""
+        found = [self._cache.pods.get(uid) for uids in decision.victims_by_node.values() for uid in uids]
+        return all(
+            one is not None and self._is_lent(one) for one in self._cache.gangs.leaving_with(filter(None, found))
+        )
 
     def _choose(
         self,

@@ -170,7 +170,7 @@ class Verbs:
         except UserError as error:
             self._tell_refusal(args.pod, Phase.PREEMPTING, error, started)
             raise
-        if record is None or record.state.is_placed:
+        if record is None or record.state.is_placed or self._preemptions.spares(record):
             return PreemptResult({})
         by_service = self._preemptions.policy.by_service
         if by_service and record.request is not None and core.is_waiting_for_victims(record.request):

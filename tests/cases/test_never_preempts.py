@@ -1,0 +1,85 @@
+"""Pods whose preemption policy is Never wait for others to end, and only take back what their VC has lent."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cases.played import Played, played_on, pod
+from tests.expecting import expect_soon
+
+CONFIG = """
+rules: 2
+physicalCluster:
+  cellTypes:
+    NODE: {childCellType: GPU, childCellNumber: 2, isNodeLevel: true}
+  physicalCells:
+  - {cellType: NODE, cellAddress: n1}
+virtualClusters:
+  default:
+    namespaces: [default]
+    virtualCells: [{cellType: NODE, cellNumber: 1}]
+  other:
+    namespaces: [other]
+    virtualCells: []
+"""
+
+CLASSES = """
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: never}
+value: 900
+preemptionPolicy: Never
+"""
+
+GANG = {"gang.scheduling.koordinator.sh/name": "g", "gang.scheduling.koordinator.sh/min-available": "2"}
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Iterator[Played]:
+    with played_on(tmp_path, CONFIG) as running:
+        running.create(CLASSES)
+        yield running
+
+
+def reason(played: Played, name: str) -> str:
+    found = played.inspector.why(f"default/{name}")
+    return "" if found is None else found.job.sentence
+
+
+def expect_waiting(played: Played, name: str) -> None:
+    expect_soon(lambda: "preemptionPolicy is Never" in reason(played, name))
+
+
+def test_a_pod_of_such_a_class_waits_and_starts_before_a_later_low_one(played: Played) -> None:
+    played.create(pod("low-0"), pod("low-1"))
+    played.expect_running("low-0", "low-1")
+    played.create(pod("high", priority=900, priorityClassName="never"))
+    expect_waiting(played, "high")
+    assert set(played.running_pods()) == {"low-0", "low-1"}
+    played.create(pod("low-2"))
+    played.delete("low-0")
+    played.expect_running("high", "low-1")
+    assert "low-2" not in played.running_pods()
+
+
+def test_a_gang_with_one_such_pod_preempts_nobody(played: Played) -> None:
+    played.create(pod("low-0"), pod("low-1"))
+    played.expect_running("low-0", "low-1")
+    played.create(
+        pod("g-0", priority=900, annotations=GANG),
+        pod("g-1", priority=900, annotations=GANG, preemptionPolicy="Never", priorityClassName="never"),
+    )
+    expect_waiting(played, "g-0")
+    assert set(played.running_pods()) == {"low-0", "low-1"}
+    played.delete("low-0")
+    played.delete("low-1")
+    played.expect_running("g-0", "g-1")
+
+
+def test_lent_cells_are_taken_back_whatever_the_policy(played: Played) -> None:
+    played.create(pod("lent-0", gpus=2, priority=-1))
+    played.expect_running("lent-0")
+    played.create(pod("high", priority=900, priorityClassName="never"))
+    played.expect_running("high")
+    assert "lent-0" not in played.running_pods()
