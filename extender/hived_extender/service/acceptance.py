@@ -5,7 +5,7 @@ is taken back, with those of its mates while none of them is bound, and the sear
 
 Bindings of pods that start together are held back until kube-scheduler has accepted the place of each. It counts the
 pods whose bindings it waits for as on their nodes already. So its filters see mates beside each other, and none of them
-runs unless all can.
+runs unless all can. A binding that is held back for too long is refused, and all are to be accepted anew (`starts.py`).
 
 Only a pod that says that it ignores kube-scheduler's offers is bound without it, and one that kube-scheduler has
 forgotten: one that it was told of again and again, and has not asked about for longer than any pod may stay in its
@@ -31,7 +31,7 @@ from hived_extender.service.notices import Reason
 from hived_extender.service.outbox import Outbox
 from hived_extender.service.pods import PodRecord, PodState
 from hived_extender.service.retries import Retries
-from hived_extender.service.starts import START, Starts
+from hived_extender.service.starts import REPEAT, START, Start, Starts
 from hived_extender.service.wakes import Wakes
 
 UNASKED_S = (5.0, 10.0, 20.0, 40.0, 60.0)
@@ -52,7 +52,7 @@ MOST_REFUSALS = 4
 """After so many places that were refused in a row, a pod waits for the next change before it gets another."""
 
 QUESTION = "question"
-TIMERS = (QUESTION, START, FORCE)
+TIMERS = (QUESTION, START, REPEAT, FORCE)
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class Acceptance:
         self._retries = retries
         self._wakes = wakes
         self._metrics = outbox.metrics
-        self.starts = Starts(cache.gangs, outbox)
+        self.starts = Starts(cache.gangs, outbox, wakes)
         self.emptied = EmptiedCells(cache, outbox, retries, wakes)
         self._trials: defaultdict[str, _Trial] = defaultdict(_Trial)
         self._forced = ForcedBindings(cache, outbox, announcements, wakes)
@@ -103,8 +103,12 @@ class Acceptance:
             return
         if kind == QUESTION:
             self._unanswered(record)
-        elif kind == START:
-            self._not_accepted(core, uid)
+        elif kind in (START, REPEAT):
+            start = self.starts.of(uid)
+            if start is not None and kind == START:
+                self._not_accepted(core, start)
+            elif start is not None:
+                self.starts.repeat(start)
         elif self._forced.time_came(record):
             self.expect_question(record)
 
@@ -137,15 +141,24 @@ class Acceptance:
         self.emptied.forget_all()
         self._forced.forget_all()
 
-    def _not_accepted(self, core: Core, uid: str) -> None:
-        """kube-scheduler has not asked about all pods that start together: nothing stays held for them.
+    def check_not_held(self, core: Core, record: PodRecord) -> None:
+        """Raise UserError if a pod may not be bound yet, as kube-scheduler has not accepted all that start with it.
 
-        The next time it has to ask about those first.
+        kube-scheduler gives the pod's room to others from now on: all places have to be accepted anew.
         """
-        start = self.starts.of(uid)
-        if start is None:
-            return
-        for record in start.pending.values():
+        if why := self.starts.held_for(record):
+            self.starts.lapse(record)
+            start = self.starts.of(record.uid)
+            if start is not None and self.starts.is_hopeless(start):
+                self._not_accepted(core, start)
+            raise UserError(why)
+
+    def _not_accepted(self, core: Core, start: Start) -> None:
+        """kube-scheduler has not found nodes for all pods that start together: nothing stays held for them.
+
+        The next time it has to ask about those without one first.
+        """
+        for record in start.lacking:
             record.offer = replace(record.offer, is_doubted=True)
         self._undo(core, start.pods)
         self.starts.end(start)
@@ -166,13 +179,16 @@ class Acceptance:
             self.starts.has_asked(record)
             trial.is_probed, trial.is_accepted = False, True
             self._outbox.wake_in((QUESTION, record.uid), UNBOUND_S)
-            if self._may_force(record) and trial.repeat_count > self.force_bind_threshold:
+            is_held = self.starts.of(record.uid) is not None
+            if self._may_force(record) and trial.repeat_count > self.force_bind_threshold and not is_held:
                 self._forced.bind(record, "it was asked about again and again")
             return True
         if record.writing.is_open:
             return True
         if self._may_force(record):
-            self._forced.bind(record, "it ignores which nodes kube-scheduler offers")
+            self.starts.has_asked(record)
+            if self.starts.of(record.uid) is None:
+                self._forced.bind(record, "it ignores which nodes kube-scheduler offers")
             return True
         if self._is_probe(record, trial):
             return True

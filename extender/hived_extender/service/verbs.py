@@ -19,7 +19,7 @@ from hived_extender.kube.versions import is_older
 from hived_extender.pods.interpreter import AccessRefused
 from hived_extender.pods.node_names import Mask, NodeNames
 from hived_extender.pods.readings import Reading
-from hived_extender.pods.wire import WAITING_KEY, AskedPod, FilterResult, PreemptResult
+from hived_extender.pods.wire import WAITING_KEY, AskedPod, FilterArgs, FilterResult, PreemptResult
 from hived_extender.service.acceptance import MOST_REFUSALS, Acceptance
 from hived_extender.service.announcements import Announcements
 from hived_extender.service.cluster_cache import ClusterCache
@@ -119,9 +119,7 @@ class Verbs:
             core = self.core
             record = self._admit(args.pod)
             if record is None or record.is_cleared:
-                if record is not None:
-                    self._acceptance.starts.has_asked(record)
-                return FilterResult(node_names=args.offered())
+                return FilterResult(node_names=args.offered()) if record is None else self._answer_cleared(record, args)
             suggested = self.node_names.mask(args.node_names)
         except UserError as error:
             self._tell_refusal(args.pod, Phase.FILTERING, error, started)
@@ -137,8 +135,7 @@ class Verbs:
         decision = self._schedule(core, record, asked.reading, Phase.FILTERING)
         if record.is_cleared:
             self._acceptance.starts.join(record)
-            self._acceptance.starts.has_asked(record)
-            return FilterResult(node_names=args.offered())
+            return self._answer_cleared(record, args)
         request, by_service = record.request, self._preemptions.policy.by_service
         if isinstance(decision, Preempt | Refused) and by_service and request is not None:
             slots = self._cache.slots(record, request)
@@ -194,7 +191,7 @@ class Verbs:
         Raises UserError if there is no such decision.
         """
         args = asked.args
-        self.core  # noqa: B018  # raises where nobody leads
+        core = self.core
         record = self._pods.get(args.pod_uid)
         if record is None and asked.stranger is None:
             return Awaits(ReadPod(PodName(args.pod_uid, args.pod_namespace, args.pod_name)))
@@ -205,7 +202,7 @@ class Verbs:
             raise UserError(f"{record.key} cannot be bound to {args.node!r}: its node is {record.place.node}")
         if record.state is PodState.BOUND:
             return None
-        self._acceptance.starts.check_not_held(record)
+        self._acceptance.check_not_held(core, record)
         annotations = self._cache.bound.to_write(record, args.node)
         record.writing = record.writing.begun()
         return Awaits(BindPod(record.named, args.node, record.seen.version, annotations, "scheduler"))
@@ -319,9 +316,18 @@ class Verbs:
             record.offer = replace(record.offer, is_doubted=False)
         return self._cache.rounds.step(record)
 
+    def _answer_cleared(self, record: PodRecord, args: FilterArgs) -> FilterResult:
+        """All nodes for a pod that takes no cells, unless its mates need it to wait."""
+        self._acceptance.starts.has_asked(record)
+        if why := self._acceptance.starts.puts_off(record):
+            return FilterResult(failed_nodes={WAITING_KEY: why})
+        return FilterResult(node_names=args.offered())
+
     def _answer_binding(self, record: PodRecord) -> FilterResult:
-        """The node of a pod that has its cells, if kube-scheduler offers it now."""
+        """The node of a pod that has its cells, if kube-scheduler offers it now, unless its mates need it to wait."""
         node = record.place.node
+        if why := self._acceptance.starts.puts_off(record):
+            return FilterResult(failed_nodes={WAITING_KEY: why})
         if self._cache.offers.includes(record, node):
             return FilterResult(node_names=[node])
         text = f"being bound to node {node}, which was not among the nodes offered"

@@ -94,7 +94,9 @@ class SmallGangCluster(SmallCluster):
         node = str(result["NodeNames"][0])
         self._held.append((pod, node))
         for one, place in self._held[:]:
-            with suppress(UserError):  # it is held back until all of its gang have been asked about
+            if self.service.hold_of(one["metadata"]["uid"]) is not None:
+                continue  # until all of its gang have been asked about
+            with suppress(UserError):
                 self.bind(one, place)
                 self._held.remove((one, place))
                 self.see(one)

@@ -153,7 +153,26 @@ def test_no_pod_of_a_gang_is_bound_before_kube_scheduler_has_accepted_all() -> N
     node = cluster.decided()["w-0"]
     with pytest.raises(UserError, match="accepted the nodes of its mates: w-1"):
         cluster.bind(pods[0], node)
-    cluster.filter(pods[1])
+    assert cluster.kube.bind_calls == []
+
+
+def test_a_refused_binding_ends_the_acceptance_of_all_that_start_together() -> None:
+    cluster = SmallGangCluster()
+    pods = started(cluster)
+    node = cluster.decided()["w-0"]
+    with pytest.raises(UserError, match="accepted the nodes of its mates: w-1"):
+        cluster.bind(pods[0], node)  # it was held back for too long: kube-scheduler gives its room to others
+    for pod in reversed(pods):
+        assert "it has its place" in str(cluster.filter(pod))
+    cluster.pass_time(3)
+    assert cluster.filter(pods[1])["NodeNames"]
+    with pytest.raises(UserError, match="accepted the nodes of its mates: w-0"):
+        cluster.bind(pods[1], cluster.decided()["w-1"])
+    for pod in pods:
+        cluster.filter(pod)
+    cluster.pass_time(5)
+    for pod in pods:
+        assert cluster.filter(pod)["NodeNames"]
     cluster.bind(pods[0], node)
     assert cluster.kube.bind_calls == [("w-0", node)]
 

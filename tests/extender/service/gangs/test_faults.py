@@ -55,6 +55,7 @@ def test_a_pod_whose_binding_failed_keeps_its_place_and_is_asked_about_again() -
     for name in ("w-0", "w-1"):
         pod = cluster.pod(name, 4, koordinator("train", 2))
         node = cluster.filter(pod).get("NodeNames")
+    cluster.filter(cluster.kube.pods["w-0"])
     cluster.kube.patches.clear()
     cluster.kube.refusals = [KubeError(500, "InternalError", "etcd is away")]
     with pytest.raises(UserError):

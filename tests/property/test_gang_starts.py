@@ -1,0 +1,85 @@
+"""A gang starts as a whole or not at all, however slow kube-scheduler is and whoever takes the room in between."""
+
+import pytest
+
+from tests.extender.service.small_cluster import NODES
+from tests.property.choices import Choices, Seeded
+from tests.property.examples import examples
+from tests.property.timed_scheduler import CPUS, TimedScheduler
+
+
+def scheduler(seed: int = 0, *, slowest_s: float = 0.05) -> TimedScheduler:
+    """On four nodes of four CPUs and four GPUs."""
+    return TimedScheduler(Choices(Seeded(seed)), slowest_s=slowest_s)
+
+
+def fill(run: TimedScheduler, *nodes: str) -> list[str]:
+    """Strangers have all CPUs of these nodes."""
+    return [run.stranger(node, CPUS) for node in nodes]
+
+
+def test_a_pod_whose_held_binding_was_refused_is_not_counted_as_accepted() -> None:
+    run = scheduler()
+    full, *_ = fill(run, "n1", "n2", "n3")
+    run.stranger("n0", 1)
+    run.gang("d", 4, [1, 1, 1, 4])
+    run.run(4.5)  # three of four were accepted, and held back for too long
+    fill_up = run.stranger("n0", run.free("n0")) if run.free("n0") > 0 else ""
+    run.leave(full)
+    run.run(120)
+    assert run.bound("d") == [], "\n".join(run.log)
+    run.leave(fill_up)
+    run.run(120)
+    assert len(run.bound("d")) == 4, "\n".join(run.log)
+
+
+def test_of_two_gangs_with_room_for_one_one_starts_soon() -> None:
+    for seed in range(examples(10)):
+        run = scheduler(seed)
+        fill(run, "n1", "n2", "n3")
+        run.gang("a", 4, [1] * 4)
+        run.gang("b", 4, [1] * 4)
+        run.run(20)
+        assert sorted(len(run.bound(gang)) for gang in "ab") == [0, 4], "\n".join(run.log)
+
+
+def test_gangs_that_take_turns_all_run_in_the_end() -> None:
+    run = scheduler()
+    fill(run, "n2", "n3")
+    names = "abcdef"
+    for name in names:
+        run.gang(name, 4, [1] * 4)
+    for _ in names:
+        run.run(60)
+        for name in names:
+            for pod in run.bound(name):
+                run.leave(pod)
+    left = {name for pod in run.cluster.kube.pods if (name := pod.rsplit("-", 1)[0]) in names}
+    assert not left, "\n".join(run.log)
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+@pytest.mark.parametrize("slowest_s", [0.01, 0.5, 1.2])
+@pytest.mark.parametrize("seed", range(examples(24)))
+def test_no_gang_runs_in_part_whatever_the_timing(gpus: int, slowest_s: float, seed: int) -> None:
+    run = scheduler(seed, slowest_s=slowest_s)
+    choices = Choices(Seeded(seed + 1000))
+    most = 2 if gpus else 3  # the virtual cluster has two nodes
+    gangs = {name: choices.integer(2, 4) for name in "abc"[: choices.integer(1, most)]}
+    strangers = [run.stranger(node, choices.integer(1, CPUS)) for node in NODES if choices.chance(70)]
+    for name, count in gangs.items():
+        run.gang(name, count, [1 if gpus or len(gangs) > 2 else choices.integer(1, 2) for _ in range(count)], gpus)
+    for _ in range(12):
+        run.run(choices.integer(0, 900) / 100)
+        if strangers and choices.chance(40):
+            run.leave(strangers.pop(choices.integer(0, len(strangers) - 1)))
+        node = choices.pick(NODES)
+        if run.free(node) > 0 and choices.chance(50):
+            strangers.append(run.stranger(node, choices.integer(1, run.free(node))))
+        for name, count in gangs.items():
+            assert len(run.bound(name)) in (0, count), "\n".join(run.log)
+    for stranger in strangers:
+        run.leave(stranger)
+    run.run(400)
+    total = {name: len(run.bound(name)) for name in gangs}
+    assert total == gangs, "\n".join(run.log)
