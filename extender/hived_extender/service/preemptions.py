@@ -350,7 +350,9 @@ class Preemptions:
     def _is_lent(self, record: PodRecord) -> bool:
         if record.uid in self._strangers:
             return False
-        return record.claim[1] == OPPORTUNISTIC_PRIORITY or record.place.is_downgraded
+        core = self._cache.core
+        group = core.state.groups.get(record.request.spec.group.name) if core is not None and record.request else None
+        return record.claim[1] == OPPORTUNISTIC_PRIORITY if group is None else group.virtual is None
 
     def _ceiling_s(self, record: PodRecord) -> int:
         return self.policy.ceilings.ceiling_s(record.claim[0], is_lent=self._is_lent(record))
