@@ -106,12 +106,8 @@ def _misses(unit: Unit, figures: Figures) -> Iterator[Miss]:
     is_judged = is_judged and not is_sparing(unit)
     if is_judged and figures["later"] > MOST_LATER:
         yield Miss("guarantee", unit.name, figures["later"], MOST_LATER)
-    if unit.measure in {"needless", *CROWDS} and figures.get("equal", 0) > MOST_NEEDLESS:
+    if unit.measure in {"needless", "evictions", *CROWDS} and figures.get("equal", 0) > MOST_NEEDLESS:
         yield Miss("needless", unit.name, figures["equal"], MOST_NEEDLESS)
-    if unit.measure == "evictions":
-        needless = figures.get("equal", 0) + figures.get("too_much", 0)
-        if needless > MOST_NEEDLESS:
-            yield Miss("needless", unit.name, needless, MOST_NEEDLESS)
     if is_sparing(unit) and figures.get("any", 0) > MOST_NEEDLESS_SPARING:
         yield Miss("needless", unit.name, figures["any"], MOST_NEEDLESS_SPARING)
     if unit.measure == "false_waits" and figures.get("false", 0) > MOST_FALSE_WAITS:

@@ -25,7 +25,6 @@ BAD: list[tuple[str, Unit, Figures]] = [
     ("guarantee", unit("philly", "N", False, False, 0.0, 1.5), {"later": 1}),
     ("needless", unit("needless", "NODE", "plain", False, 0, 9), {"equal": 1}),
     ("needless", unit("evictions", "NODE", "plain", 0, 9), {"equal": 1}),
-    ("needless", unit("evictions", "NODE", "plain", 0, 9), {"too_much": 1}),
     ("needless", unit("crowd", "N", "", 0.9, 0.2, 9), {"equal": 1, "lost": 0}),
     ("locality", unit("crowd", "N", "", 0.9, 0.2, 9), {"gangs": 20, "near": 18, "lost": 0}),
     ("locality", unit("crowd", "N", "", 0.9, 0.2, 9), {"lent_gangs": 20, "lent_near": 18, "lost": 0}),
