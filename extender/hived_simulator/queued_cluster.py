@@ -11,7 +11,7 @@ import numpy as np
 from hived.decisions import Bind, Wait
 from hived.errors import UserError
 from hived.events import GroupsUpgraded, ScheduleRequested
-from hived.groups import bind_info_of_slot
+from hived.groups import bind_info_of_slot, virtual_leaves
 from hived.scheduler import Asked, handle
 from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, Rules
 from hived.state import State
@@ -71,7 +71,7 @@ class QueuedCluster(HivedCluster):
         beside, alone = Stage().met(present, [Claim(asked, ()), *claims]), Stage().met(present, claims)
         return beside == [0, *(number + 1 for number in alone)]
 
-    def upgrade(self, ask: Ask) -> bool:
+    def upgrade(self, ask: Ask) -> tuple[int, ...] | None:
         """See `room.Room`. Cost O(leaves x height)."""
         task = self._tasks[ask.unit.key]
         held, priority = self._holdings[task.group], task.priority
@@ -79,13 +79,13 @@ class QueuedCluster(HivedCluster):
         try:
             handle(self.state, GroupsUpgraded(pods, np.array(ask.own, np.int32)))
         except UserError:
-            return False
+            return None
         group = self.state.groups[pods[0].spec.group.name]
         infos = tuple(bind_info_of_slot(self.state, group, slot) for slot in range(len(pods)))
         self._holdings[task.group] = Holding(task, pods, infos)
         self._usage.uncount(task.group)
         self._usage.count(task, priority)
-        return True
+        return virtual_leaves(self.state, group.name)
 
     def victims(self, ask: Ask, candidates: Sequence[str], pending: Pending) -> Victims | None:
         """See `room.Room`. Every group has a unit. Cost: a copy of the state, and O(victims) searches."""

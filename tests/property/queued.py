@@ -27,7 +27,7 @@ from hived_extender.job_kinds.job import JobState
 from hived_extender.queues.book import Action, Change, Step
 from hived_extender.queues.policies import WAKE_S, Policy, QueueRules, Rules
 from hived_extender.queues.room import Ask, Pending
-from hived_extender.queues.units import Order, Start, Unit
+from hived_extender.queues.units import Order, Start, Stop, Unit, Upgrade
 from tests.extender.queues.live import Live, decide
 from tests.property.queued_checks import Checks
 from tests.property.queued_quotas import Quotas, request_of
@@ -431,6 +431,10 @@ class History:
             self.log.append(f"{self.now} {order}")
             if isinstance(order, Start):
                 self.checks.started(order)
+            elif isinstance(order, Stop):
+                self.checks.stopped(order)
+            elif isinstance(order, Upgrade):
+                self.checks.upgraded += 1
         actions = replica.actions(self.now)
         for action in actions:
             self._call(action)
@@ -463,7 +467,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     began, seed, misses = time.monotonic(), given.seed, 0
-    events = turns = fair = compared = 0
+    events = turns = fair = compared = upgraded = taken = 0
     while events < given.events:
         setting = random_setting(Random(seed), 100)
         history = History(setting, seed)
@@ -474,12 +478,14 @@ def main() -> None:
             print("\n".join(history.log[-60:]), f"seed {seed}: {setting}", sep="\n", flush=True)
             misses += 1
         events, turns, seed = events + history.events, turns + history.turns, seed + 1
+        upgraded, taken = upgraded + history.checks.upgraded, taken + history.checks.taken
         fair, compared = fair + history.checks.fair, compared + history.checks.compared
         if seed % 20 == 0:
             print(f"{events} events, {seed - given.seed} histories, {misses} misses", flush=True)
     print(
         f"{events} events, {turns} turns, {seed - given.seed} histories from seed {given.seed} on,"
-        f" {compared} starts compared with the bound, {fair} shares with the ideal, {misses} misses,"
+        f" {compared} starts compared with the bound, {fair} shares with the ideal, {upgraded} jobs upgraded,"
+        f" {taken} due jobs taken from, {misses} misses,"
         f" {time.monotonic() - began:.0f} s"
     )
     sys.exit(misses > 0)

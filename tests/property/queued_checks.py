@@ -43,14 +43,17 @@ class Term:
 
 
 class Checks:
-    """See the module. `fair` and `compared` count shares and starts that were compared."""
+    """See the module. `fair` and `compared` count shares and starts that were compared.
+
+    `upgraded` counts jobs whose borrowed cells became their own, `taken` those that had to leave though they were due.
+    """
 
     def __init__(self, history: "History") -> None:
         self._history = history
         self._evictions: dict[tuple[str, str], None] = {}
         self._news_s = 0.0  # when a job has come or ended last
         self._terms = [Term(history.manner)]
-        self.fair = self.compared = 0
+        self.fair = self.compared = self.upgraded = self.taken = 0
 
     # Events
 
@@ -61,6 +64,22 @@ class Checks:
         assert not course.has_pods, f"{order.key} was started twice"
         assert not course.is_over, f"{order.key} is over"
         assert course.state is not JobState.LEAVING, f"{order.key} still leaves"
+
+    def stopped(self, order: Stop) -> None:
+        """A job on its own cells leaves for nobody but a job of higher priority in its virtual cluster.
+
+        Counted is one that is due on borrowed cells, and leaves for another one.
+        """
+        history = self._history
+        course, group = history.courses[order.key], history.live.state.groups.get(order.key)
+        winner = history.courses.get(order.winner)
+        if group is not None and group.virtual is not None:
+            is_higher = winner is not None and winner.unit.priority > course.unit.priority
+            assert is_higher, f"{history.now}: {order.key} leaves its own cells for {order.winner}"
+            assert winner is not None
+            assert winner.unit.vc == course.unit.vc
+        elif order.winner != order.key and history.replica.queues.due(order.key) is not None:
+            self.taken += 1
 
     def evicted(self, course: Course) -> None:
         """A job leaves for another one: never twice for the same, and not for one that it has evicted itself.
@@ -95,6 +114,8 @@ class Checks:
             assert broken_rule(history.live.state) is None
         self._own_cells_agree()
         self._due_times()
+        if is_quiet:
+            self._due_jobs_own_their_cells()
         is_settled = is_quiet and not self._is_anybody_leaving() and not history.rings()
         if is_settled:
             stuck = self._stuck()
@@ -192,6 +213,17 @@ class Checks:
                 own = history.replica.queues.own_cells(course.key)
                 is_there = own == tuple(group.virtual.tolist())
                 assert is_there or not entry.step.has_cells, f"{course.key} has {group.virtual}, own {own}"
+
+    def _due_jobs_own_their_cells(self) -> None:
+        """Nobody runs on borrowed cells that is due, if these can be its own where they are."""
+        history = self._history
+        queues, entries = history.replica.queues, history.replica.book.entries
+        for course in history.there():
+            group, own = history.live.state.groups.get(course.key), queues.own_cells(course.key)
+            if group is None or group.virtual is not None or not own or not entries[course.key].step.has_cells:
+                continue
+            could = history.live.copied().upgrade(Ask(course.unit, False, own))
+            assert could is None, f"{history.now}: {course.key} is due, and runs on borrowed cells of its own"
 
     def _due_times(self) -> None:
         history, term = self._history, self._terms[-1]

@@ -12,7 +12,7 @@ from hived_extender.queues.policies import Rules
 from hived_extender.queues.queues import Queues
 from hived_extender.queues.table import USUAL, Pace
 from hived_extender.queues.tree_use import running_in, usage_of
-from hived_extender.queues.units import Order, Start, Stop, Unit
+from hived_extender.queues.units import Order, Start, Stop, Unit, Upgrade
 from hived_extender.quotas.draining import drained
 from hived_extender.quotas.tree import QuotaTree
 from tests.extender.queues.live import Live
@@ -93,8 +93,12 @@ class Replica:
             self.queues.health(node, False)
 
     def runs_on(self, course: Course) -> None:
-        """The cells of a job are known by its pods."""
-        group = self.live.state.groups.get(course.key)
+        """The cells of a job are known by its pods, and whose they are."""
+        group, entry = self.live.state.groups.get(course.key), self.book.entries[course.key]
+        is_lent = group is not None and group.virtual is None
+        if group is not None and entry.step.has_cells and is_lent != entry.kept.is_borrowed:
+            self.book.keep(course.key, is_borrowed=is_lent)
+            self.queues.runs_borrowed(course.key, is_borrowed=is_lent)
         if group is not None and group.virtual is not None:
             self.queues.runs_on(course.key, tuple(group.virtual.tolist()))
 
@@ -124,6 +128,8 @@ class Replica:
         for order in orders:
             if isinstance(order, Start):
                 self.book.let_go(order.key, now, is_borrowed=order.is_borrowed, due_s=self.queues.due(order.key))
+            elif isinstance(order, Upgrade):
+                self.book.keep(order.key, is_borrowed=False, due_s=self.queues.due(order.key))
             elif isinstance(order, Stop):
                 call_back(order.key)
                 self.book.call_back(order.key, order.winner, now)

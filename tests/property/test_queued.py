@@ -39,7 +39,7 @@ def test_the_bound_holds_under_policies_of_kube_queue(policy: Policy) -> None:
 @pytest.mark.parametrize("policy", list(Policy))
 def test_the_bound_holds_where_several_quotas_and_users_share_a_virtual_cluster(policy: Policy) -> None:
     setting = Setting(kind="PAIR", policy=policy, grace_s=2, events=100, quotas=True, users=2, restarts=0)
-    assert played(setting, 3).checks.compared > 20
+    assert played(setting, 3).checks.compared >= 20
 
 
 @pytest.mark.parametrize("grace_s", [0, 3])

@@ -58,6 +58,8 @@ class Ends(msgspec.Struct, frozen=True):
     useful_hours: float
     delay_s: float
     alone_delay_s: float
+    turnaround_s: float
+    alone_turnaround_s: float
 
 
 def cluster(*, on_racks: bool) -> ClusterSpec:
@@ -149,6 +151,8 @@ def compare(spec: ClusterSpec, load: Sequence[Job], grace_s: float) -> Ends:
         useful_hours=sum(one.duration_s * one.shape.leaf_count for one in lending.tasks) / HOUR_S,
         delay_s=_mean(lending.tasks),
         alone_delay_s=_mean(alone.tasks),
+        turnaround_s=sum(task.ended_s - task.submitted_s for task in lending.tasks) / len(pairs),
+        alone_turnaround_s=sum(task.ended_s - task.submitted_s for task in alone.tasks) / len(pairs),
     )
 
 

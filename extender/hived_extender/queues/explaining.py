@@ -130,7 +130,7 @@ def refusal(table: Table, key: str, known: Known | None = None) -> Reason | None
         return None
     unit = entry.unit
     if entry.is_leaving:
-        return Leaving(entry.leaving_for)
+        return Leaving(entry.leaving_for, moves=entry.leaving_for == entry.unit.key)
     if entry.run is not None:
         return Running(entry.run.is_borrowed, key in table.own.runs)
     if entry.is_held:

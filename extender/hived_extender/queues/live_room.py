@@ -41,9 +41,16 @@ class LiveRoom:
         """See `room.Room`. A request that can never be met waits: its unit says why."""
         return self._asked(HoldAsked(self._hold(ask), self._claims(pending), is_start=True))
 
-    def upgrade(self, ask: Ask) -> bool:
+    def upgrade(self, ask: Ask) -> tuple[int, ...] | None:
         """See `room.Room`."""
-        return bool(self._runner.handle(UpgradeAsked(self._hold(ask))))
+        if not self._runner.handle(UpgradeAsked(self._hold(ask))):
+            return None
+        job, _ = self._jobs[ask.unit.key]
+        with self._runner.look() as machine:
+            core, requests = machine.cache.core, [one.request for one in machine.cache.jobs.pods_of(job)]
+            held = machine.holds.virtual_of(ask.unit.key)
+            groups = list(dict.fromkeys(each.spec.group.name for each in requests if each is not None))
+            return () if core is None else leaves_of(core.state, ask.unit, groups, held)
 
     def hold_again(self, ask: Ask) -> Bind | Wait:
         """Hold the cells of a job that has been let go already: those that its pods have not taken."""

@@ -23,6 +23,10 @@ from hived_extender.queues.user_limits import count_waiting
 SORTED = 100
 """To sort so many borrowers is as much as a question, about."""
 
+LITTLE_S = 3600.0
+"""A job that has run for no longer moves to its own cells when it is due, if these are not where it runs."""
+
+FOR_ITSELF = "its turn has come, and its own cells are elsewhere"
 FOR_DUE = "its cells are promised to another job, whose turn has come"
 FOR_PRIORITY = "a job of higher priority in its virtual cluster has its place"
 FOR_SHARE = "its queue has borrowed more than its share"
@@ -39,8 +43,9 @@ class LiveTurn:
         self._left = table.pace.questions
         self._by_loss: list[Borrower] | None = None  # as `for_due` has them, until somebody starts or leaves
 
-    def run(self, stops: Mapping[str, str]) -> bool:
-        """`stops` are units that lost their place in their own schedule, with the winner.
+    def run(self, stops: Mapping[str, str], *, is_new: bool = True) -> bool:
+        """`stops` are units that lost their place in their own schedule, with the winner. One that is not `is_new` goes
+        on with a turn that was cut.
 
         False if the turn is cut.
         """
@@ -49,8 +54,8 @@ class LiveTurn:
             self._give_way(key, winner)
         self._table.shares.advance(self._now)
         self._claims.drop_settled()
-        if not self._upgrade():
-            return False
+        if is_new:
+            self._upgrade()
         is_lending = self._is_lending()
         if not is_lending and not self._serve_due():
             return False
@@ -73,26 +78,26 @@ class LiveTurn:
 
     # Units that are due
 
-    def _upgrade(self) -> bool:
-        """Units that ran ahead, and are due now, own their cells where these can be theirs. False if the turn is cut.
+    def _upgrade(self) -> None:
+        """Units that ran ahead, and are due now, own their cells where these can be theirs: nobody takes them any more.
 
-        So nobody takes them any more. Asked once for each change of the cluster.
+        Where they cannot, a unit that would lose little moves to its own cells. Asked once for each change.
         """
         table = self._table
         for key, asked_at in list(table.owed.items()):
             if asked_at == table.change:
                 continue
-            if self._left <= 0:
-                return False
-            self._left -= 1
             entry = table.entries[key]
-            if not self._room.upgrade(Ask(entry.unit, False, table.own.runs[key].own)):
+            own = self._room.upgrade(Ask(entry.unit, False, table.own.runs[key].own))
+            if own is None:
                 table.owed[key] = table.change
+                if entry.run is not None and self._now - entry.run.start_s <= LITTLE_S:
+                    self._stop([key], key, FOR_ITSELF)
                 continue
+            table.own.seat(key, own)
             table.upgraded(entry)
             self._by_loss = None
             self.orders.append(Upgrade(key))
-        return True
 
     def _serve_due(self) -> bool:
         """Ask for all units that are due, if there is news for one. False if some are left to the next turn."""
@@ -286,6 +291,8 @@ class LiveTurn:
             self._claims.changed()
             table.freed()  # others were refused for the sake of the claim, which may have got other cells
         table.started(entry, Run(self._now, ask.is_borrowed))
+        if not ask.is_borrowed:  # its cells have hardware now, which may be where others of its virtual cluster run
+            table.owed = dict.fromkeys(table.owed, -1)
         count_waiting(table, entry)
         self.orders.append(Start(key, ask.is_borrowed, ask.own))
 

@@ -145,6 +145,28 @@ class OwnSchedule:
         handle(self.state, PodDeleted(gone))
         run.unit, run.leaves = unit, np.concatenate([run.leaves[ranges[slot]] for slot in chosen])
 
+    def seat(self, key: str, own: tuple[int, ...]) -> None:
+        """Give the leaves of a unit to its slots in this order, that of the live cluster; () for the present one.
+
+        Nothing changes if the core does not place it so, as when hardware is bad.
+        """
+        run = self.runs[key]
+        if own in ((), run.own) or sorted(own) != sorted(run.own):
+            return
+        what_if = self._freed.copy(self.state)
+        handle(what_if, PodDeleted(stand_in(run.unit)))
+        placed = find_room(what_if, run.unit, own, self._tried)
+        self.searches += COPYING
+        if placed is None or tuple(placed.leaves.tolist()) != own or placed.victims:
+            return
+        handle(self.state, PodDeleted(stand_in(run.unit)))
+        placed = find_room(
+            self.state, run.unit, own, self._tried
+        )  # only the state that decided knows the virtual cells
+        assert placed is not None, "the copy had room"
+        handle(self.state, PodAllocated(placed.pod, placed.info, times=WorkTimes(run.due_s)))
+        run.leaves = placed.leaves
+
     def end(self, key: str) -> OwnRun | None:
         """The unit runs here no more; None if it did not."""
         run = self.runs.pop(key, None)

@@ -6,7 +6,7 @@ from hived_extender.queues.entries import Entry
 from hived_extender.queues.order import Walk
 from hived_extender.queues.own_schedule import Placed
 from hived_extender.queues.policies import Policy
-from hived_extender.queues.reservation import Reservation, expected_end, reserve
+from hived_extender.queues.reservation import Reservation, declared_end, reserve
 from hived_extender.queues.table import OwnRefusals, Table
 from hived_extender.queues.units import Unit
 
@@ -204,7 +204,7 @@ class OwnTurn:
         table, known = self._table, refusals.reservation
         if known is not None and known.key == entry.unit.key:
             return known
-        ends = [(run, expected_end(run, now)) for run in table.own.runs_of(entry.unit.vc)]
+        ends = [(run, declared_end(run, now)) for run in table.own.runs_of(entry.unit.vc)]
         return reserve(table.own, entry.unit, ends)
 
     def _start(self, entry: Entry, placed: Placed, now: float, promised_s: float | None) -> None:

@@ -34,7 +34,7 @@ class Queues(Questions):
         super().__init__(Table(spec, learned, pace))
         self._own = OwnTurn(self._table)
         self._restarts = Restarts(self._table)
-        self.is_cut = False
+        self.is_cut = self._is_live_cut = False
 
     # Facts about the cluster
 
@@ -226,7 +226,8 @@ class Queues(Questions):
         if self.is_cut:
             return []
         live = LiveTurn(self._table, room, now)
-        is_done = live.run(self._own.stops)
+        is_done = live.run(self._own.stops, is_new=not self._is_live_cut)
+        self._is_live_cut = not is_done
         self.is_cut = self._own.is_behind or not is_done
         self._own.stops.clear()
         return live.orders

@@ -19,9 +19,10 @@ class Running(Reason, frozen=True, tag="running"):
 
 
 class Leaving(Reason, frozen=True, tag="leaving"):
-    """Its cells go to `winner`."""
+    """Its cells go to `winner`. One that `moves` leaves for cells of its own, which are due for it."""
 
     winner: str
+    moves: bool = False
 
 
 class Held(Reason, frozen=True, tag="held"):

@@ -91,6 +91,17 @@ def expected_end(run: OwnRun, now: float, learned: Learned | None = None, starte
     return Expected(now + left_s[0], Certainty.ESTIMATED, now + left_s[1])
 
 
+def declared_end(run: OwnRun, now: float) -> Expected:
+    """When a unit ends in its own schedule, as its virtual cluster alone would know it at this moment.
+
+    One that ran ahead may have ended really, and is still to end there. Alone nobody knows that yet: else the first
+    unit would have other cells reserved, and others would go past it.
+    """
+    if run.unit.limit_s is None:
+        return Expected(None, Certainty.UNKNOWN)
+    return Expected(max(run.due_s + run.unit.limit_s, now), Certainty.BOUNDED)
+
+
 def reserve(own: OwnSchedule, unit: Unit, ends: Iterable[tuple[OwnRun, Expected]]) -> Reservation | None:
     """The reserved start of a unit that does not fit; None if it would not fit an empty virtual cluster either.
 

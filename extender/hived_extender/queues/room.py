@@ -67,10 +67,11 @@ class Room(Protocol):
         cannot have them anyway does not count. `NoCells` is only said of a unit that would borrow.
         """
 
-    def upgrade(self, ask: Ask) -> bool:
+    def upgrade(self, ask: Ask) -> tuple[int, ...] | None:
         """Make the borrowed cells of a unit that runs guaranteed ones, behind its own virtual leaves, and move nothing.
 
-        False, and nothing changes, if the hardware cannot be behind them.
+        Returns these leaves in the order of the slots that have them, () if that is not known of all. None, and nothing
+        changes, if the hardware cannot be behind them.
         """
 
     def victims(self, ask: Ask, candidates: Sequence[str], pending: Pending) -> Victims | None:

@@ -66,6 +66,9 @@ log = logging.getLogger(__name__)
 GATED = frozenset([("", gangs.KIND), *((kind.group, kind.kind) for kind in kinds.KINDS if kind.has_gates)])
 """Groups and kinds of jobs whose pods are held by a gate."""
 
+MOVES = "others, as its turn has come and its own cells are elsewhere"
+"""Who gets the cells of a job that moves to its own."""
+
 ASK_ALL_S = 30.0
 """After so many seconds jobs that were refused are asked for again, though nobody told of a change: labels, taints and
 other pods of a node bear on an answer, too, and the core does not know of them."""
@@ -262,7 +265,7 @@ class Turns:
                     self.book.keep(key, is_borrowed=False, due_s=self.queues.due(key))
                     self._events.upgraded(self.book.entries[key].job.ref, now)
                 case Stop(key=key, winner=winner):
-                    self._back.reclaim(key, winner)
+                    self._back.reclaim(key, MOVES if winner == key else winner)
                 case Evict(groups=groups, winner=winner):
                     self._back.put(GroupsEvicted(groups, winner))
 

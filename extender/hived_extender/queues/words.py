@@ -39,6 +39,8 @@ def sentence(reason: Reason | None, name: Callable[[str], str]) -> str:
             return "runs ahead of its turn, on cells that may be taken back"
         case Running():
             return "runs on cells of its own virtual cluster"
+        case Leaving(moves=True):
+            return "its turn has come, and its own cells are elsewhere: it moves there"
         case Leaving(winner=winner):
             return f"its cells go to {name(winner)}" if winner else "it has lost its cells"
         case Held():

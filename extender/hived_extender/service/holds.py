@@ -149,6 +149,11 @@ class Holds:
         log.info("cells upgraded", extra={"fields": {"job": hold.key, "pods": len(placed)}})
         return True
 
+    def virtual_of(self, key: str) -> tuple[int, ...]:
+        """The virtual leaves that are held for a job, and that no pod of it has yet."""
+        held = self._jobs.by_key.get(key)
+        return () if held is None or held.stand_in is None else virtual_leaves(self._core.state, held.name)
+
     def is_lent(self, job: JobRef) -> bool | None:
         """Do the pods of a job run on lent cells? See `LentAsked`."""
         core, placed = self._core, self._jobs.placed(job)

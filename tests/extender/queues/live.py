@@ -11,6 +11,7 @@ from hived.copying import copy_state
 from hived.decisions import Bind, Preempt, Wait
 from hived.errors import UserError
 from hived.events import GroupSplit, GroupsUpgraded, NodeHealthChanged, PodAllocated, PodDeleted, ScheduleRequested
+from hived.groups import virtual_leaves
 from hived.scheduler import handle, idle_state
 from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, PodSpec
 from hived.state import State
@@ -117,14 +118,14 @@ class Live:
         keys = tuple(key for key in gone if key not in self.others)
         return Victims(keys, tuple(key for key in gone if key in self.others))
 
-    def upgrade(self, ask: Ask) -> bool:
+    def upgrade(self, ask: Ask) -> tuple[int, ...] | None:
         pod = stand_in(ask)
         try:
             handle(self.state, GroupsUpgraded((pod,), np.array(ask.own, np.int32)))
         except UserError:
-            return False
+            return None
         self.pods[ask.unit.key] = pod
-        return True
+        return virtual_leaves(self.state, ask.unit.key)
 
     def _hold(self, ask: Ask, found: Bind) -> Bind:
         self._take(self.state, ask, found)

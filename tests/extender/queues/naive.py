@@ -21,7 +21,7 @@ from tests.property.queued_quotas import is_promised, use_of_min
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A unit, when it came, how long it runs, and from when on everybody knows that.
+    """A unit, when it came, how long it runs, and when it really ends, which its virtual cluster alone does not know.
 
     `known_s` and `run_s` are infinite for one that does not end. `lost_runs`: so many times it is preempted first,
     before a run would have been over.
@@ -211,8 +211,6 @@ class Alone:
 
     def _expected(self, run: _Run, now: float) -> tuple[bool, float, float, str]:
         """Is the end unsure; when it is; and the order of equals."""
-        if run.job.known_s <= now:
-            return (False, run.end_s, run.start_s, run.job.unit.key)
         if run.job.unit.limit_s is not None:
             return (False, max(run.start_s + run.job.unit.limit_s, now), run.start_s, run.job.unit.key)
         return (True, 0.0, run.start_s, run.job.unit.key)

@@ -51,8 +51,18 @@ def test_cells_on_hardware_that_an_owner_has_bound_stay_borrowed() -> None:
     desk.come(unit("c", "C", 2), unit("c2", "C", 4), unit("b", "B", 2))
     desk.come(unit("first", gpus=4), unit("ahead", gpus=2, at=1))
     assert desk.queues.why("ahead") == Running(is_borrowed=True, is_due=False)
-    desk.end("first", 5.0)
+    desk.end("first", 5000.0)
     assert desk.queues.why("ahead") == Running(is_borrowed=True, is_due=True)
+
+
+def test_a_job_that_has_little_to_lose_moves_to_its_own_cells() -> None:
+    desk = Desk(borrows=True)
+    desk.come(unit("c", "C", 2), unit("c2", "C", 4), unit("b", "B", 2))
+    desk.come(unit("first", gpus=4), unit("ahead", gpus=2, at=1))
+    desk.end("first", 5.0)
+    assert desk.leaving == ["ahead"]
+    assert desk.leave() == ["ahead"]
+    assert desk.queues.why("ahead") == Running(is_borrowed=False, is_due=True)
 
 
 def test_a_borrower_that_is_not_due_still_gives_back() -> None:
@@ -111,6 +121,21 @@ def test_a_due_job_keeps_its_pods_when_the_owner_comes(tmp_path: Path, pods: int
         jobs.create("owner", "b")
         jobs.expect(lambda: jobs.runs("owner"))
         assert uids(jobs, "ahead") == before
+
+
+def test_a_job_whose_own_cells_are_elsewhere_moves_to_them(tmp_path: Path) -> None:
+    """It borrows beside the owner's job on one node, which its virtual cluster cannot have."""
+    with jobs_on(tmp_path, CONFIG) as jobs:
+        jobs.create("own", "b", gpus=4)
+        jobs.create("first")
+        jobs.expect(lambda: jobs.runs("own", "first"))
+        jobs.create("ahead", gpus=4)
+        jobs.expect(lambda: jobs.runs("ahead"))
+        before, nodes = uids(jobs, "ahead"), jobs.nodes("first")
+        jobs.delete("first")
+        jobs.expect(lambda: jobs.runs("ahead") and jobs.nodes("ahead") == nodes)
+        assert uids(jobs, "ahead") != before
+        assert is_upgraded(jobs, "ahead")
 
 
 def test_its_owner_is_told(tmp_path: Path) -> None:
