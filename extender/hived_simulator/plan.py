@@ -18,6 +18,7 @@ from hived_extender.queues.policies import Policy as QueuePolicy
 from hived_simulator.changes import Change, parse_changes
 from hived_simulator.clusters import Cluster
 from hived_simulator.durations import parse_duration
+from hived_simulator.easy import EasyCluster, EasyLoop
 from hived_simulator.hardware import nodes_below
 from hived_simulator.hived_cluster import HivedCluster
 from hived_simulator.loop import Loop, Manner
@@ -45,12 +46,13 @@ class Kind(StrEnum):
     HIVED = "hived"
     QUOTA_BEST_FIT = "quota-bestfit"
     QUOTA_SPREAD = "quota-spread"
+    EASY = "easy"
     QUEUE = "queue"
     QUEUE_PRIORITY = "queue-priority"
     QUEUE_BLOCK = "queue-block"
 
 
-BASELINES = (Kind.PRIVATE, Kind.QUOTA_BEST_FIT, Kind.QUOTA_SPREAD)
+BASELINES = (Kind.PRIVATE, Kind.QUOTA_BEST_FIT, Kind.QUOTA_SPREAD, Kind.EASY)
 LENDING = "over-quota"
 """The configuration with OverQuota.OPPORTUNISTIC; with `:30m`, evicted jobs keep what they had each 30 minutes."""
 
@@ -158,6 +160,8 @@ class Plan(msgspec.Struct, frozen=True):
             return HivedCluster(spec, self.options.is_lazy)
         if policy.kind.value in QUEUES:
             return QueuedCluster(spec)
+        if policy.kind is Kind.EASY:
+            return EasyCluster(spec)
         return QuotaCluster(spec, spreads=policy.kind is Kind.QUOTA_SPREAD)
 
     def loop(self, policy: Policy, trace: Trace) -> Loop:
@@ -170,6 +174,11 @@ class Plan(msgspec.Struct, frozen=True):
                 options.unlimited_share, options.seed,
             )  # fmt: skip
             return QueuedLoop(cluster, tasks, self.changes, queueing, options.grace_s, options.every_s)
+        if isinstance(cluster, EasyCluster):
+            limits = Queueing(
+                limit_factor=options.limit_factor, unlimited_share=options.unlimited_share, seed=options.seed
+            )
+            return EasyLoop(cluster, tasks, self.changes, limits, options.grace_s, options.every_s)
         return Loop(cluster, tasks, self.changes, self.manner(policy), options.every_s)
 
     @property
@@ -253,7 +262,7 @@ def _check_cells(changes: Sequence[Change], spec: ClusterSpec, policy: str) -> N
 
 def _check_queued(changes: Sequence[Change], policies: Sequence[Policy]) -> None:
     """Queues of a simulation know changes of health alone."""
-    queued = [policy.name for policy in policies if policy.kind.value in QUEUES]
+    queued = [policy.name for policy in policies if policy.kind.value in QUEUES or policy.kind is Kind.EASY]
     for change in changes:
         if queued and not change.cells:
             expected = "expected fail, drain, cordon or heal, or no policy with queues"
@@ -292,7 +301,8 @@ def _policies(spec: ClusterSpec, main: Input, options: Options) -> tuple[tuple[P
 
 def _policy(name: str, kind: Kind, configuration: Input, spec: ClusterSpec, options: Options) -> Policy:
     over_quota = options.over_quota if kind is Kind.HIVED else OverQuota.WAIT
-    return Policy(name, kind, configuration, int(spec.rules), options.has_backfill, over_quota)
+    has_backfill = options.has_backfill or kind is Kind.EASY
+    return Policy(name, kind, configuration, int(spec.rules), has_backfill, over_quota)
 
 
 def _lending(text: str, main: Input, spec: ClusterSpec, options: Options) -> Policy:

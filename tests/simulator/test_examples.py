@@ -58,7 +58,7 @@ def test_philly_has_the_cluster_that_its_page_says() -> None:
     cluster = plan.cluster(plan.policies[0])
     vcs = plan.specs["hived"].virtual_clusters
     assert [policy.name for policy in plan.policies] == [
-        "private", "hived", "quota-bestfit", "quota-spread", "over-quota", "over-quota-30m"
+        "private", "hived", "quota-bestfit", "quota-spread", "easy", "over-quota", "over-quota-30m"
     ]  # fmt: skip
     assert (len(plan.trace.jobs), len(vcs)) == (3919, 11)
     assert (cluster.measure().leaf_count, sum(map(cluster.promised, vcs))) == (2496, 2496)

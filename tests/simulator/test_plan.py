@@ -27,7 +27,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     [
         (
             Options(against=("privat",)),
-            "--against 'privat': expected private, quota-bestfit, quota-spread, over-quota, queue,",
+            "--against 'privat': expected private, quota-bestfit, quota-spread, easy, over-quota, queue,",
         ),
         (Options(opportunistic_share=1.5), "--opportunistic-share 1.5: expected a number from 0 to 1"),
         (Options(draws=-1), "--resample -1"),

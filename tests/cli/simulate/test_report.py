@@ -28,7 +28,7 @@ def test_a_folder_is_run_under_all_policies(folder: Path) -> None:
     result = hived("case")
     assert result.exit_code == 0, result.output
     assert [line.split()[0] for line in result.stdout.splitlines()[1:]] == [
-        "private", "hived", "quota-bestfit", "quota-spread", "over-quota", "over-quota-30m"
+        "private", "hived", "quota-bestfit", "quota-spread", "easy", "over-quota", "over-quota-30m"
     ]  # fmt: skip
     assert "look at case-results/report.html" in result.stderr
     assert "No guaranteed job starts later" in (folder / "case-results" / "report.html").read_text()
