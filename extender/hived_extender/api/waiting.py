@@ -88,7 +88,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     are free, and the largest pod that would start now. `largest_ever` is the largest pod that could ever start, and
     `largest_asked` the largest of the job.
     `unit` is the word for a cell of `level`: "node", or the type. `rules` names nodes that Kubernetes refuses, and by
-    which rule. `reason` is the reference's message.
+    which rule. `reason` is the reference's message. A job that `never_preempts` could, but for its preemption policy.
     """
 
     sentence: str
@@ -119,6 +119,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     rules: str = ""
     unblock: list[Unblock] = []
     never: bool = False
+    never_preempts: bool = False
     reason: str = ""
 
 

@@ -31,7 +31,7 @@ from hived_extender.service.sentences import is_derived
 HELD = "its cells are held, and its pods get them when kube-scheduler asks about these next"
 ROOM = "has room now; it starts when kube-scheduler asks about it next"
 
-_Shape = tuple[str, tuple[str, ...], tuple[tuple[PodSpec, bytes], ...]]
+_Shape = tuple[str, bool, tuple[str, ...], tuple[tuple[PodSpec, bytes], ...]]
 
 
 class SnapshotFacts:
@@ -74,7 +74,7 @@ class Judge:
         if self._snapshot.holds_cells_of(entry):
             return replace(self._plain(entry), cause="order", sentence=HELD, reason=entry.reason)
         sizes = tuple(self._sized_by(entry, part) for part in range(len(entry.requests)))
-        shape = entry.rules, sizes, tuple(map(shape_of, entry.requests, entry.offers))
+        shape = entry.rules, entry.preempts, sizes, tuple(map(shape_of, entry.requests, entry.offers))
         is_shared = not self._reserves(entry)
         found = self._known.get(shape) if is_shared else None
         if found is None:
@@ -140,7 +140,11 @@ class Judge:
             if not victims.isdisjoint(group.slots_of)
         ]  # fmt: skip
         holders = holders_of(groups, state.topology, self._facts)
-        return with_sentence(replace(plain, cause="lent", holders=holders), self._snapshot.at)
+        if not entry.preempts and any(state.groups[group.name].virtual is not None for group in groups):
+            plain = replace(plain, cause="in-use", never_preempts=True)
+        else:
+            plain = replace(plain, cause="lent")
+        return with_sentence(replace(plain, holders=holders), self._snapshot.at)
 
     def _asks(self, entry: WaitingEntry, found: Sequence[Decision]) -> str:
         """What a job asks for, in the words of the cells that it gets."""

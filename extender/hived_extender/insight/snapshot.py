@@ -63,6 +63,7 @@ class WaitingEntry(msgspec.Struct, frozen=True, eq=False):
 
     For each part, `fits` has the nodes that could take each pod once others leave (bool, shape (slots, nodes), or one
     row for all slots), and `demands` what the pods demand of nodes; nothing of pods whose demands are not known.
+    A job that does not `preempts` takes back lent cells only.
     """
 
     name: str
@@ -82,6 +83,7 @@ class WaitingEntry(msgspec.Struct, frozen=True, eq=False):
     rules: str = ""
     limit_s: float | None = None
     gang: str = ""
+    preempts: bool = True
 
 
 class RunningFacts(msgspec.Struct, frozen=True):
@@ -277,6 +279,7 @@ def _note(
             if job is None or (asked is not None and not job.entry_of_first.requests):
                 said, user = machine.announcements.said(record.uid), cache.nodes.user_of(record)
                 entry = replace(entry, user=user, reason=said, rules=cache.offers.refusals(record))
+                entry = replace(entry, preempts=not machine.preemptions.spares(record))
                 parts = _parts(record, asked, cache)
                 nodes = len(machine.verbs.core.state.topology.node_names)
                 looks = sum(len(slots) for _, slots in parts) * (1 + nodes // NODES_OF_A_LOOK)

@@ -23,6 +23,7 @@ from hived.topology import NO_CELL
 from hived_extender.insight.changes import Change, Ends, Heal, Move, Priority
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry
 from hived_extender.insight.wanted import Wanted, changed, offered, rows_of, slot_count
+from hived_extender.service.sentences import NEVER_PREEMPTS
 
 SLOTS_OF_A_TRIAL = 256
 """A trial counts once more for so many pods."""
@@ -115,6 +116,8 @@ class Trials:
             return Outcome(False, reason=wait.reason)
         if back and (evicted or not all(_binds(one) for one in others)):
             return Outcome(False, reason="others would have to leave, or a group that moves finds no other place")
+        if not self.entry.preempts and any(self.state.groups[name].virtual is not None for name in evicted):
+            return Outcome(False, reason=NEVER_PREEMPTS)
         victims = tuple(dict.fromkeys(self.job_of(name) for name in evicted))
         if self._own_jobs & set(victims):
             return Outcome(False, reason="its own pods would have to leave")

@@ -35,6 +35,7 @@ from hived_extender.service.effects import EvictPod
 from hived_extender.service.notices import Reason
 from hived_extender.service.outbox import Outbox
 from hived_extender.service.pods import PodRecord, PodState, Seen
+from hived_extender.service.sentences import NEVER_PREEMPTS
 from hived_extender.service.victim_sets import Chosen, VictimSets, Wanted
 from hived_extender.service.wakes import Wakes
 
@@ -43,8 +44,6 @@ log = logging.getLogger(__name__)
 TIMER, OVERDUE = "evict", "overdue"
 
 NOBODY_HELPS = "others use its cells, and kube-scheduler would refuse it whoever of them left"
-
-NEVER_PREEMPTS = "others use its cells, and its preemptionPolicy is Never: it waits until they end"
 
 AT_ONCE = 8
 FIRST_WAIT_S = 0.5

@@ -13,6 +13,8 @@ NAMED = 3
 
 ANOTHERS = "another tenant's job"
 
+NEVER_PREEMPTS = "others use its cells, and its preemptionPolicy is Never: it waits until they end"
+
 NO_NODE = "no node has the labels that it selects"
 """How it is told that a pod selects nodes by labels that none has, whoever else is there and however healthy."""
 
@@ -33,6 +35,8 @@ def sentence_of(found: Certificate, today: str, namespace: str = "") -> str:
     """
     if found.cause == "never":
         return f"needs {found.asks}; it can never run: {_bound(found)}"
+    if found.never_preempts:
+        return f"needs {found.asks}; {NEVER_PREEMPTS}"
     if found.cause == "lent":
         return f"needs {found.asks}; its cells are being taken back from {_holders(found, today, namespace)}"
     if found.cause == "kubernetes" and found.rules.startswith(NO_NODE):

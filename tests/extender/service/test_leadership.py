@@ -233,7 +233,7 @@ def test_a_leader_that_comes_back_has_forgotten_its_decisions(replicas: Replicas
     place(second, pod)
     replicas.lines[0].trouble = lambda method, path: None
     replicas.stops[1]()
-    wait_until(lambda: first.service.is_ready)
+    replicas.run_out(lambda: first.service.is_ready)  # who was cut off does not know that release, and waits it out
     with rebuilt(replicas) as service:
         assert first.service.reader.snapshot() == service.reader.snapshot()
     assert first.service.metrics.registry.get_sample_value("hived_pods", {"state": "Bound"}) == 1
@@ -281,7 +281,7 @@ def test_a_take_over_is_given_up_when_the_lease_is_lost_on_the_way(replicas: Rep
     replicas.lines[0].trouble = lambda method, path: None
     lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/hived"
     replicas.kube.patch(lease, {"spec": {"holderIdentity": "r0"}})
-    wait_until(lambda: first.service.is_ready)
+    replicas.run_out(lambda: first.service.is_ready)  # which has not written that itself
     held.set()
     wait_until(lambda: second.service.standing == "r0 leads")
     taking_over = second._leadership._take_over_thread
