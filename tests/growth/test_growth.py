@@ -55,6 +55,10 @@ PASSES: dict[str, dict[str, dict[str, float]]] = {
         "filter of a pod that is Binding": NAMES,
         "filter while victims leave": NAMES,
         "filter after a preemption": NAMES,
+        # adds up once what the pods on each node request of a resource, and keeps the sums
+        "waiting pods tried on the core": {"operations": 2},
+        # a mask of the nodes that pods leave, sums of their requests and an offer for the time after that
+        "filter that preempts": {"operations": 4, "allocated": 380},
         # explains the wait once for each change, in sweeps over the leaves of a chain, here eight for a node
         "filter of a pod that must wait": {"allocated": 380},
         # reads each name, eight bytes in a few lines, looks it up and marks it in a mask
@@ -78,8 +82,7 @@ FLAT = {
     "service": (
         "new pod", "pod is bound as decided", "bound pod seen again", "pod that is bound already", "bound pod is gone",
         "waiting pod seen again", "waiting pod is gone", "Binding pod is gone",
-        "filter that binds", "filter that preempts",
-        "waiting pods tried on the core", "preempt", "victim is gone", "node seen again", "node turns bad",
+        "filter that binds", "preempt", "victim is gone", "node seen again", "node turns bad",
         "node turns healthy", "health", "readiness", "one group",
     ),
 }  # fmt: skip

@@ -106,10 +106,16 @@ def all_paths(backend: Backend, question: Question) -> Answer:
     return Answer(encode(Paths(list(dict.fromkeys(route.path for route in ROUTES)))))
 
 
+def _seen(backend: Backend, question: Question) -> frozenset[str] | None:
+    """The namespaces of groups whose names the caller may see; None, without a look at them, if all are shown."""
+    mask = backend.mask(question)
+    return None if mask.shows_all else mask.seen(backend.service.reader.namespaces())
+
+
 def affinity_groups(backend: Backend, question: Question) -> Answer:
     """All affinity groups that hold or reserve cells."""
     reader = backend.service.reader
-    seen = backend.mask(question).seen(reader.namespaces())
+    seen = _seen(backend, question)
     if seen is not None:  # the rights of a caller change, and the version does not
         return stream(question, _group_list(reader.sliced_affinity_groups(seen)), JSON)
     version = reader.version()
@@ -121,7 +127,7 @@ def affinity_groups(backend: Backend, question: Question) -> Answer:
 def affinity_group(backend: Backend, question: Question) -> Answer:
     """One affinity group; the name may contain slashes."""
     reader = backend.service.reader
-    seen = backend.mask(question).seen(reader.namespaces())
+    seen = _seen(backend, question)
     return Answer(encode(reader.affinity_group(question.name, seen)))
 
 

@@ -74,9 +74,10 @@ class Reader:
         """
         with self._open_core() as core:
             groups = core.state.groups
-            shown = [group for group in groups if not _is_hidden(core, group, seen)]
-            meant = [] if name in shown else [group for group in sorted(shown) if group.partition(":")[2] == name]
-            if name not in shown and not meant:
+            is_shown = name in groups and not _is_hidden(core, name, seen)
+            called = [] if is_shown else [group for group in sorted(groups) if group.partition(":")[2] == name]
+            meant = [group for group in called if not _is_hidden(core, group, seen)]
+            if not is_shown and not meant:
                 raise UserError(f"Affinity group {name} does not exist since it is not allocated or preempting")
             if len(meant) > 1:
                 raise UserError(f"Affinity group {name} is in several namespaces: {listed(meant)}")

@@ -7,6 +7,7 @@ nobody leaves. Changes nothing. Not thread-safe.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from heapq import heappop, heappush
 from itertools import combinations
 
@@ -203,6 +204,13 @@ class VictimSets:
             self.rank = min(record.seen.priority for one in wanted for record in one.members)
             self._leavers: dict[str, Leaver] | None = None
 
+        @cached_property
+        def repels(self) -> bool:
+            """Does any pod that is there, or comes, keep others from its surroundings?"""
+            if self.residents.repelling:
+                return True
+            return any(pod.demands.anti_affinity for _, pod in self.come.values())
+
         def _coming(self, sets: "VictimSets", own: set[str]) -> dict[str, tuple[str, RuledPod]]:
             come = {
                 record.uid: (record.place.node, record.ruled)
@@ -308,8 +316,20 @@ class VictimSets:
             for one, info in zip(self.wanted, places, strict=True):
                 nodes = [place.node for size in info.members for place in size]
                 pods += zip(_ruled_of(one), nodes, strict=True)
-            with self.residents.supposing({*self.gone, *uids}, self.come):
+            with self.residents.supposing(*self._nearby({node for _, node in pods}, uids)):
                 return self._take_in_turn(pods)
+
+        def _nearby(self, nodes: set[str], uids: Iterable[str]) -> tuple[set[str], Mapping[str, tuple[str, RuledPod]]]:
+            """All that leave and come, as far as they matter to pods on some nodes: the others do by rules alone that
+            look at other nodes.
+            """
+            gone, come = {*self.gone, *uids}, self.come
+            asking = (pod for one in self.wanted for pod in _ruled_of(one))
+            if self.repels or any(pod.demands.has_neighbour_rules for pod in asking):
+                return gone, come
+            found = ((uid, self.residents.get(uid)) for uid in gone)
+            near = {uid for uid, one in found if one is not None and one.node in nodes}
+            return near, {uid: one for uid, one in come.items() if one[0] in nodes}
 
         def _take_in_turn(self, pods: list[tuple[RuledPod, str]]) -> bool:
             placed: dict[str, tuple[str, RuledPod]] = {}
