@@ -9,6 +9,7 @@ A group that is lazily preempted keeps its state and its cells, but leaves its V
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise, takewhile
 from typing import TypeVar
 
@@ -286,6 +287,14 @@ def bind_info_of_slot(state: State, group: Group, slot: int) -> BindInfo:
     else:
         chain = group.bind_info.cell_chain if group.bind_info else ""
     return bind_info_for(placements_of(state, group), slot, chain)
+
+
+def without_place(members: Placements) -> Placements:
+    """The same cells, with no place in the VC: without preassigned cell types, as a lazily preempted group has them."""
+    return tuple(
+        tuple(replace(pod, preassigned_cell_types=("",) * len(pod.preassigned_cell_types)) for pod in member)
+        for member in members
+    )
 
 
 def bind_info_for(placements: Placements, slot: int, chain: str) -> BindInfo:

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from hived.groups import without_place
 from hived.specs import BindInfo, PodRequest
 from hived.state import State
-from hived_extender.service.state_inputs import Placed, without_place
+from hived_extender.service.state_inputs import Placed
 from hived_simulator.saves import Saves
 from hived_simulator.tasks import Task
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from hived.errors import UserError
+from hived.groups import without_place
 from hived.specs import BindInfo, ClusterSpec
 from hived.state import State
 from hived_config.errors import ConfigError
@@ -20,7 +21,7 @@ from hived_extender.reconfiguration.waiting_jobs import Waiting
 from hived_extender.recording.operations import New, Operation, read_scenario
 from hived_extender.recording.past import Past, has_other_rules, with_rules_of
 from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
-from hived_extender.service.state_inputs import Placed, StateInputs, reservations, without_place
+from hived_extender.service.state_inputs import Placed, StateInputs, reservations
 
 
 def plan_recorded(record_dir: Path, text: str, file: str) -> ConfigReport:

@@ -13,6 +13,7 @@ the recorded ones, the new ones are followed:
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
@@ -31,6 +32,7 @@ from hived.events import (
     PodProgressed,
     ScheduleRequested,
 )
+from hived.groups import without_place
 from hived.specs import BindInfo, ClusterSpec, PodRequest, WorkTimes
 from hived.split import split_bind_info
 from hived.topology import IntArray
@@ -242,14 +244,22 @@ class OtherWorld(_World):
 
     def _begin(self, config: str) -> None:
         known = () if self.scheduler is None else self.scheduler.node_names
+        bound = {uid: self._as_written(one) for uid, one in self._bound.items()}
         self.scheduler = CoreScheduler(self._load_config(config))
         if self.scheduler.node_names != known:  # of which masks and offers are
             self._late = {uid: Question(question.request, None, None) for uid, question in self._late.items()}
         if self._returning is None:
             self._returning, self._started_before = {}, set()
-        self._returning |= self._bound
+        self._returning |= bound
         self._started_before |= self._started
         self._bound, self._started, self._seen = {}, set(), {}
+
+    def _as_written(self, bound: _Bound) -> _Bound:
+        """A bound pod as its annotations say by now: a group that was preempted lazily has lost its place in its VC."""
+        group = self.scheduler.state.groups.get(bound.request.spec.group.name) if self.scheduler is not None else None
+        if group is None or group.virtual is not None:
+            return bound
+        return bound._replace(info=replace(bound.info, members=without_place(bound.info.members)))
 
     def _ready(self) -> CoreScheduler:
         """The scheduler, with the pods of this world in place: a new term has been told of the recorded ones by now."""

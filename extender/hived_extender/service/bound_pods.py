@@ -12,6 +12,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from hived.errors import UserError
+from hived.groups import without_place
 from hived.specs import BindInfo, PodRequest
 from hived.state import Group
 from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULING_SPEC
@@ -32,7 +33,6 @@ from hived_extender.service.gangs.table import Gangs
 from hived_extender.service.outbox import Outbox
 from hived_extender.service.pods import NO_PLACE, UNMARKED, Marks, Place, PodRecord, PodState, PodTable
 from hived_extender.service.rewrites import ChangedBindings, Rewrites
-from hived_extender.service.state_inputs import without_place
 
 log = logging.getLogger(__name__)
 

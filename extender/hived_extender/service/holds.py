@@ -16,7 +16,7 @@ import numpy as np
 from hived.decisions import Bind, Wait
 from hived.errors import UserError
 from hived.events import Phase
-from hived.groups import virtual_leaves
+from hived.groups import virtual_leaves, without_place
 from hived.scheduler import Asked
 from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest, PodSpec
 from hived_extender.job_kinds.job import JobRef
@@ -30,7 +30,6 @@ from hived_extender.service.pods import PodRecord, PodState
 from hived_extender.service.preemptions import Preemptions
 from hived_extender.service.retries import Retries
 from hived_extender.service.stand_ins import guaranteed, sizes_of, stand_in_name
-from hived_extender.service.state_inputs import without_place
 from hived_extender.service.stimuli import (
     Claimed,
     GroupsEvicted,

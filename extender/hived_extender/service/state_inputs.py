@@ -1,13 +1,12 @@
 """The inputs of a state: all that has to be there again after a restart or under another configuration."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
 
 from hived.groups import bind_info_of_slot
-from hived.specs import NO_TIMES, BindInfo, Placements, PodRequest, WorkTimes
+from hived.specs import NO_TIMES, BindInfo, PodRequest, WorkTimes
 from hived.state import GroupState, State
 from hived_extender.service.devices.table import NodeDevices, Selector
 
@@ -46,14 +45,6 @@ def reservations(state: State) -> dict[str, Reserved]:
         for group in state.groups.values()
         if group.state is GroupState.PREEMPTING
     }
-
-
-def without_place(members: Placements) -> Placements:
-    """The same cells, with no place in the VC: without preassigned cell types, as a lazily preempted group has them."""
-    return tuple(
-        tuple(replace(pod, preassigned_cell_types=("",) * len(pod.preassigned_cell_types)) for pod in member)
-        for member in members
-    )
 
 
 def in_replay_order(placed: Iterable[Placed]) -> list[Placed]:
