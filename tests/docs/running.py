@@ -93,6 +93,7 @@ _OPENPAI = """mkdir cluster-configuration
 PREPARED = {
     "docs/commands.md": f"{_OPENPAI} mkdir -p .zfunc .config/fish/completions; {_ANOTHER_VERSION} --cluster-id pai",
     "docs/http.md": "hived submit job.yaml",
+    "docs/isolation.md": "kubectl create namespace gpu-operator",
     "docs/migration.md": "kubectl create configmap hivedscheduler-config --from-file hivedscheduler.yaml",
     "docs/paictl.md": _OPENPAI,
     "docs/pods.md": "kubectl create -f train-0.yaml",
