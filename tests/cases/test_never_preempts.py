@@ -58,6 +58,7 @@ def test_a_pod_of_such_a_class_waits_and_starts_before_a_later_low_one(played: P
     expect_waiting(played, "high")
     assert set(played.running_pods()) == {"low-0", "low-1"}
     played.create(pod("low-2"))
+    expect_soon(lambda: reason(played, "low-2"))
     played.delete("low-0")
     played.expect_running("high", "low-1")
     assert "low-2" not in played.running_pods()
