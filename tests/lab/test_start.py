@@ -61,8 +61,11 @@ def test_a_pod_that_is_refused_again_and_again_is_warned_of_once(
             lambda: (metric(running.extender, "hived_decisions_total", verb="filter", outcome="error") or 0) >= 3
         )
         kube.close()
-    told = [record.levelname for record in caplog.records if "scheduling ns/p failed" in record.getMessage()]
-    assert told[:3] == ["WARNING", "INFO", "INFO"]
+    told = [record for record in caplog.records if "scheduling ns/p failed" in record.getMessage()]
+    # On a busy machine an attempt may fail for another reason, which is told as well.
+    warned = [record.getMessage() for record in told if record.levelname == "WARNING"]
+    assert sum("nowhere" in message for message in warned) == 1, warned
+    assert any(record.levelname == "INFO" for record in told)
 
 
 def test_an_embedded_cluster_that_is_told_to_stop_does_not_wait_until_it_is_ready(
