@@ -82,7 +82,8 @@ class Schedule(_Op, tag="schedule", kw_only=True):
 
     `annotation` is the scheduling spec verbatim, instead of `spec`. Without an `offer`, any node will do. `now` is the
     time in seconds since 1970; without it, nobody's work counts. `own` are the virtual leaf cells that the group is to
-    have if they are free, as ids in slot order.
+    have if they are free, as ids in slot order. `job` is for traces, here and elsewhere: the gang or queued job of the
+    pod, where that is not its affinity group.
     """
 
     pod: str
@@ -94,6 +95,7 @@ class Schedule(_Op, tag="schedule", kw_only=True):
     annotation: str | msgspec.UnsetType | None = msgspec.UNSET
     now: float | msgspec.UnsetType = msgspec.UNSET
     own: list[int] | msgspec.UnsetType = msgspec.UNSET
+    job: str | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def own_cells(self) -> npt.NDArray[np.int32] | None:
@@ -115,10 +117,14 @@ class Progress(_Op, tag="progress", omit_defaults=True):
 
 
 class Delete(_Op, tag="delete"):
-    """Report that a pod is gone. `now` is for traces: no decision depends on it."""
+    """Report that a pod is gone, or waits again. No decision depends on the rest, which is for traces.
+
+    `bound` is false for a pod that had a place and was never bound to it.
+    """
 
     pod: str
     now: float | msgspec.UnsetType = msgspec.UNSET
+    bound: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class Restart(_Op, tag="restart"):
@@ -137,6 +143,7 @@ class AddBound(_Op, tag="addBound"):
     node: str
     spec: msgspec.Raw
     bind_info: str = ""
+    job: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class NamedPod(msgspec.Struct):
@@ -146,11 +153,17 @@ class NamedPod(msgspec.Struct):
     spec: msgspec.Raw
 
 
+class SplitPod(NamedPod):
+    """The same, with its job."""
+
+    job: str | msgspec.UnsetType = msgspec.UNSET
+
+
 class Split(_Op, tag="split"):
     """Report that the pods of an allocated group go on as other groups: one for each slot, or with these `slots`."""
 
     group: str
-    pods: list[NamedPod]
+    pods: list[SplitPod]
     slots: list[list[int]] | msgspec.UnsetType = msgspec.UNSET
 
     @property

@@ -31,6 +31,7 @@ class _Question(msgspec.Struct, omit_defaults=True):
     commit: bool = False
     spec: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     annotation: Any = None
+    job: str = ""
 
 
 _decoder = msgspec.json.Decoder(_Question)

@@ -41,6 +41,8 @@ class Operations:
     """Writes down the events of a core, one line for each operation."""
 
     _config: str
+    job_of: Callable[[str], str] = staticmethod(lambda uid: "")
+    """The name of the job of a pod by its uid, as people know it; "" if it is not known."""
 
     def _write(self, operation: Operation | ops.Header) -> None:
         raise NotImplementedError
@@ -76,6 +78,7 @@ class Operations:
             ops.Schedule(
                 pod=pod.uid, spec=_spec(pod), phase=phase.value, suggested="all", commit=commit, offer=text,
                 now=msgspec.UNSET if now_s is None else now_s, own=msgspec.UNSET if own is None else own.tolist(),
+                job=self._job(pod),
             )
         )  # fmt: skip
 
@@ -85,13 +88,13 @@ class Operations:
 
     def bound(self, pod: PodRequest, node: str, bind_info: str, times: WorkTimes = NO_TIMES) -> None:
         """A pod was found bound; `bind_info` is its annotation."""
-        self._write(ops.AddBound(pod=pod.uid, node=node, spec=_spec(pod), bind_info=bind_info))
+        self._write(ops.AddBound(pod=pod.uid, node=node, spec=_spec(pod), bind_info=bind_info, job=self._job(pod)))
         if times != NO_TIMES:
             self.progressed(pod.uid, times)
 
     def split(self, group: str, pods: Sequence[PodRequest], slots: Sequence[Sequence[int]] = ()) -> None:
         """The pods of an allocated group go on as other groups: one for each slot, or with these slots."""
-        named = [ops.NamedPod(pod.uid, _spec(pod)) for pod in pods]
+        named = [ops.SplitPod(pod.uid, _spec(pod), self._job(pod)) for pod in pods]
         self._write(ops.Split(group=group, pods=named, slots=[[*own] for own in slots] if slots else msgspec.UNSET))
 
     def upgraded(self, pods: Sequence[PodRequest], infos: Sequence[str], own: Sequence[int]) -> None:
@@ -108,9 +111,15 @@ class Operations:
         flag = True if may_be_free else msgspec.UNSET
         self._write(ops.Reserve(pods=waiting, node=node, bind_info=bind_info, may_be_free=flag))
 
-    def deleted(self, uid: str, now_s: float | None = None) -> None:
-        """A pod is gone; `now_s` is in seconds since 1970."""
-        self._write(ops.Delete(pod=uid, now=msgspec.UNSET if now_s is None else now_s))
+    def deleted(self, uid: str, now_s: float | None = None, *, was_bound: bool = True) -> None:
+        """A pod is gone, or it waits again as it `was_bound` to no node; `now_s` is in seconds since 1970."""
+        now = msgspec.UNSET if now_s is None else now_s
+        self._write(ops.Delete(pod=uid, now=now, bound=msgspec.UNSET if was_bound else False))
+
+    def _job(self, pod: PodRequest) -> str | msgspec.UnsetType:
+        """The job of a pod; nothing where its affinity group is the job."""
+        name = self.job_of(pod.uid)
+        return name if name and name != pod.spec.group.name else msgspec.UNSET
 
 
 def _spec(pod: PodRequest) -> msgspec.Raw:
@@ -199,7 +208,9 @@ class Recorder(Operations):
         taken over.
         """
         path = None if self._file is None else self._directory / f"{self.run}.draft"
-        return Draft(path, self._next_config(), config_text)
+        draft = Draft(path, self._next_config(), config_text)
+        draft.job_of = self.job_of
+        return draft
 
     def take_over(self, draft: Draft) -> None:
         """The draft's core takes the place of ours: the record goes on with the draft."""

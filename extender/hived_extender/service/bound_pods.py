@@ -92,7 +92,8 @@ class BoundPods:
         request, place = record.request, record.place
         record.request, record.place = None, NO_PLACE
         if self._term.core is not None and record.is_in_core and request is not None:
-            self._term.core.delete(request)
+            is_unbound = place.info is not None and record.state is not PodState.BOUND and not record.writing.is_open
+            self._term.core.delete(request, was_bound=not is_unbound)
             if place.info is not None:
                 self.devices.pods_moved(place.node)
         record.is_in_core = False

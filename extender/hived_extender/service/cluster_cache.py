@@ -73,6 +73,11 @@ class ClusterCache:
         """Which nodes kube-scheduler offers, and why not others."""
         return self.nodes.offers
 
+    def job_of(self, uid: str) -> str:
+        """The name of a pod's job as people know it; "" if there is no such pod."""
+        record = self.pods.get(uid)
+        return "" if record is None else record.job
+
     def forget_readings(self) -> None:
         """Pods may mean something else, or may do something else, when they are seen next."""
         self._members.forget_readings()

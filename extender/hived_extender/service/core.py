@@ -149,10 +149,10 @@ class Core:
             self._recorder.reserved(pods, node, text, may_be_free=may_be_free)
         self._apply(GroupReserved(tuple(pods), info, may_be_free))
 
-    def delete(self, request: PodRequest) -> None:
-        """A pod that was told or asked about is gone."""
+    def delete(self, request: PodRequest, *, was_bound: bool = True) -> None:
+        """A pod that was told or asked about is gone. The record says whether one with a place `was_bound` to it."""
         if self._recorder is not None:
-            self._recorder.deleted(request.uid, self.now_s)
+            self._recorder.deleted(request.uid, self.now_s, was_bound=was_bound)
         self._apply(PodDeleted(request))
         self._on_room()
         if request.spec.group.name not in self.state.groups:

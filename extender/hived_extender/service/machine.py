@@ -89,6 +89,8 @@ class Machine:
         self._retries = retries.Retries(outbox, verb_settings.wake_delay_s)
         self.announcements = announcements.Announcements(outbox, pace=pace)
         cache = self.cache = ClusterCache(interpreter, prover or Prover(), outbox, self.announcements, self._retries)
+        if recorder is not None:
+            recorder.job_of = cache.job_of
         self.terms = Terms(spec, recorder, cache, self.announcements, self._retries)
         self._wakes = Wakes(outbox, cache.pods, self._retries)
         self.preemptions = preemptions.Preemptions(
