@@ -72,7 +72,8 @@ def texts(tree: ast.Module) -> Iterator[str]:
 def _is_silent(called: ast.expr) -> bool:
     if isinstance(called, ast.Attribute):
         return isinstance(called.value, ast.Name) and called.value.id == "log"
-    return isinstance(called, ast.Name) and called.id in {"InvariantError", "IndexError"}
+    of_keys = {"refuses", "ignores"}  # docs/dialect-keys.md has them
+    return isinstance(called, ast.Name) and called.id in {"InvariantError", "IndexError", *of_keys}
 
 
 def _text(node: ast.AST) -> str:

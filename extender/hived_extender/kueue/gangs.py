@@ -104,7 +104,8 @@ def _role(
         if asks_in_own_words(pod.annotations):
             spec, words = read_spec(pod.annotations[SCHEDULING_SPEC]), dict[str, str]()
         else:
-            ask, words = _ask(workload, pod, interpreter)
+            placed = next(_pods(pod, pod_set))  # with the labels of the nodes that Kueue has chosen
+            ask, words = _ask(workload, pod, interpreter.describe(placed), interpreter)
             if not ask.leaf_cell_count:
                 return
             spec = ask.spec(GroupSpec("", (MemberSpec(1, ask.leaf_cell_count),)))
@@ -141,9 +142,10 @@ def _pods(pod: Pod, pod_set: PodSet) -> Iterator[Pod]:
     yield from (*chosen, *[pod] * (pod_set.count - len(chosen)))
 
 
-def _ask(workload: Workload, pod: Pod, interpreter: Interpreter) -> tuple[Ask, dict[str, str]]:
+def _ask(
+    workload: Workload, pod: Pod, description: Description | None, interpreter: Interpreter
+) -> tuple[Ask, dict[str, str]]:
     """What a pod asks for by its own words and those of its Workload, and the words of ours that it lacks for that."""
-    description = interpreter.describe(pod)
     plain = _said_by(interpreter, pod, description)
     queue = (description and description.queue) or ""
     vc = next((each for each in (workload.cluster_queue, workload.queue) if each in interpreter.virtual_clusters), "")

@@ -116,6 +116,21 @@ def test_nodes_that_kueue_has_chosen_are_those_of_the_pods() -> None:
     assert selectors(gang(item)) == [model | {"kubernetes.io/hostname": name} for name in ("a1", "a0")]
 
 
+def test_slices_are_refused_unless_kueue_has_chosen_the_nodes() -> None:
+    sliced = template(4)
+    sliced["metadata"]["annotations"] |= {
+        "kueue.x-k8s.io/podset-slice-required-topology": "rack",
+        "kueue.x-k8s.io/podset-slice-size": "1",
+    }
+    item = workload("job-train", pod_set("worker", 2, sliced))
+    with pytest.raises(UserError, match=r"pod set worker: annotation kueue\.x-k8s\.io/podset-slice-required-topology"):
+        read(item)
+    slices = [{"domainCount": 2, "valuesPerLevel": [{"roots": ["r1", "r2"]}], "universalPodCount": 1}]
+    assigned = item["status"]["admission"]["podSetAssignments"][0]
+    assigned["topologyAssignment"] = {"levels": ["rack"], "slices": slices}
+    assert [each["rack"] for each in selectors(gang(item))] == ["r1", "r2"]
+
+
 def test_slots_have_the_pods_of_their_size() -> None:
     big, small = template(4, node_selector={"is": "big"}), template(1, node_selector={"is": "small"})
     found = gang(workload("job-train", pod_set("worker", 2, big), pod_set("master", 1, small)))

@@ -13,10 +13,12 @@ from msgspec.structs import replace
 from hived.errors import UserError
 from hived_extender.pods.dialects import (
     coscheduling_labels,
+    grove,
     jobset,
     kai,
     koordinator,
     kueue,
+    leaderworkerset,
     native_podgroup,
     own,
     podgroup,
@@ -27,17 +29,20 @@ from hived_extender.pods.dialects import (
 )
 from hived_extender.pods.dialects.description import Description, ObjectRef, merged
 from hived_extender.pods.dialects.kinds import Lookup
+from hived_extender.pods.dialects.vocabulary import Key, Use
 from hived_extender.pods.wire import Pod, PodSpec
 
 
 class Dialect(Protocol):
     """A module of this folder.
 
-    `KEYS` are the labels and annotations without which it has nothing to say.
+    `KEYS` are the labels and annotations without which it has nothing to say; `VOCABULARY` has every key that its users
+    write, also if it is not read.
     """
 
     NAME: str
     KEYS: frozenset[str]
+    VOCABULARY: tuple[Key, ...]
 
     def describe(self, pod: Pod, _objects: Lookup, /) -> Description | None:
         """The dialect's description of the pod, None if it has none. UserError if the pod or its object is no good."""
@@ -61,6 +66,22 @@ KINDS = (podgroup.KIND, podgroup_old.KIND, volcano.KIND, native_podgroup.KIND, w
 KEYS = frozenset[str]().union(*(dialect.KEYS for dialect in DIALECTS))
 """Labels and annotations that have a meaning in some dialect."""
 
+VOCABULARY: dict[str, tuple[Key, ...]] = {
+    **{each.NAME: each.VOCABULARY for each in DIALECTS},
+    jobset.NAME: jobset.VOCABULARY,
+    leaderworkerset.NAME: leaderworkerset.VOCABULARY,
+    grove.NAME: grove.VOCABULARY,
+}
+"""Every key of each dialect, and of job controllers whose keys are about placement."""
+
+_REFUSED = {
+    key.name: key
+    for keys in VOCABULARY.values()
+    for key in keys
+    if key.use is Use.REFUSED and not key.place.endswith("field")
+}
+_MARKS = KEYS | _REFUSED.keys()
+
 _WAITING_S = {dialect.NAME: dialect.WAITING_S for dialect in (koordinator, podgroup, podgroup_old)}
 """The waiting time of a gang that has none itself, by dialect; the others have none."""
 
@@ -68,9 +89,12 @@ _WAITING_S = {dialect.NAME: dialect.WAITING_S for dialect in (koordinator, podgr
 def is_marked(pod: Pod) -> bool:
     """Does any dialect have something to say of the pod? Costs less than 2 us."""
     metadata, spec = pod.metadata, pod.spec
-    return not (KEYS.isdisjoint(metadata.labels or ()) and KEYS.isdisjoint(metadata.annotations or ())) or (
-        spec is not None and (spec.scheduling_group is not None or spec.workload_ref is not None)
-    )
+    if spec is not None and (spec.scheduling_group is not None or spec.workload_ref is not None):
+        return True
+    labels, annotations = metadata.labels or (), metadata.annotations or ()
+    if _MARKS.isdisjoint(labels) and _MARKS.isdisjoint(annotations):
+        return False
+    return not (KEYS.isdisjoint(labels) and KEYS.isdisjoint(annotations)) or bool(_refusal(pod, has_gang=False))
 
 
 def is_marked_by_author(pod: Pod) -> bool:
@@ -80,13 +104,14 @@ def is_marked_by_author(pod: Pod) -> bool:
     spec = pod.spec or PodSpec()
     marks = (pod.labels.keys() | pod.annotations.keys()) & KEYS - set(volcano.GROUP_NAMES)
     has_field = spec.scheduling_group is not None or spec.workload_ref is not None
-    return bool(marks) or has_field or not volcano.is_made(pod)
+    return bool(marks) or has_field or not volcano.is_made(pod) or bool(_refusal(pod, has_gang=False))
 
 
 def describe(pod: Pod, objects: Lookup) -> Description | None:
     """The description of the pod by all dialects, None if it is marked by none.
 
-    Raises UserError if two of them disagree, a value is not valid, or something is said of a gang without a name.
+    Raises UserError if two of them disagree, a value is not valid, something is said of a gang without a name, or a pod
+    without a node requires what is not built.
     `missing` only remains where nothing but the object that is not there could say the minimum.
     """
     if not is_marked(pod):
@@ -96,6 +121,11 @@ def describe(pod: Pod, objects: Lookup) -> Description | None:
     result = merged(said)
     if result is not None and result.missing and result.minimum is not None:
         result = merged(replace(each, source=None, missing=None) if each.missing else each for each in said)
+    has_gang = result is not None and result.gang is not None
+    why = "" if pod.node else _refusal(pod, has_gang=has_gang) or (result is not None and result.refused)
+    if why:
+        raise UserError(why)
+    result = None if result is None else replace(result, refused=None)
     return None if result is None else _completed(pod, result, [_WAITING_S.get(each.dialect) for each in said])
 
 
@@ -107,6 +137,18 @@ def objects_of(pod: Pod) -> frozenset[ObjectRef]:
             with suppress(UserError):
                 dialect.describe(pod, asked)
     return frozenset(asked.refs)
+
+
+def _refusal(pod: Pod, *, has_gang: bool) -> str:
+    """Why a pod has to wait for what it requires, "" if everything is understood."""
+    places = (("annotation ", pod.metadata.annotations), ("label ", pod.metadata.labels))
+    return "; ".join(
+        key.refusal(place, values[name])
+        for place, values in places
+        if values and not _REFUSED.keys().isdisjoint(values)
+        for name, key in _REFUSED.items()
+        if name in values and key.requires(values[name], pod, has_gang=has_gang)
+    )
 
 
 class _Asked:

@@ -6,6 +6,7 @@ in labels, so that each of these keys is read among the annotations too.
 
 from hived_extender.pods.dialects.description import Description, GangKey
 from hived_extender.pods.dialects.kinds import Lookup
+from hived_extender.pods.dialects.vocabulary import EITHER, LABELS, reads
 from hived_extender.pods.dialects.words import Words, agreed, count, gangs, match_policy, name
 from hived_extender.pods.wire import Pod
 
@@ -15,6 +16,7 @@ MIN_AVAILABLE = "pod-group.scheduling.sigs.k8s.io/min-available"
 GROUPS = "pod-group.scheduling.sigs.k8s.io/groups"
 MATCH_POLICY = "pod-group.scheduling.sigs.k8s.io/match-policy"
 KEYS = frozenset({GROUP_NAME, MIN_AVAILABLE, GROUPS, MATCH_POLICY})
+VOCABULARY = (*reads(LABELS, GROUP_NAME, MIN_AVAILABLE), *reads(EITHER, GROUPS, MATCH_POLICY))
 
 
 def describe(pod: Pod, _objects: Lookup) -> Description | None:

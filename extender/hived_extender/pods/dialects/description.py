@@ -98,6 +98,7 @@ class Description(msgspec.Struct, frozen=True):
     priority_class : the PriorityClass of the gang, where the pods have none
     source : the object that describes the gang; its status is written there. Default: there is none
     missing : that object does not exist, or not yet; the gang waits for it. Default: False
+    refused : why the pod waits: its object requires what is not built. Default: it does not
     job_part : its part in a JobSet with exclusive placement. Default: in none
     """
 
@@ -116,6 +117,7 @@ class Description(msgspec.Struct, frozen=True):
     priority_class: str | None = None
     source: ObjectRef | None = None
     missing: bool | None = None
+    refused: str | None = None
     job_part: JobPart | None = None
 
 
@@ -160,7 +162,7 @@ def _merge(one: Description, other: Description) -> Description:
         mine, theirs = getattr(one, name), getattr(other, name)
         if name == "dialect":
             continue
-        if mine is not None and theirs is not None and mine != theirs and name != "source":
+        if mine is not None and theirs is not None and mine != theirs and name not in {"source", "refused"}:
             what = _NAMES.get(name, f"the {name}")
             raise UserError(
                 f"its gang dialects disagree: {what} is {shown(mine)} by {one.dialect} and {shown(theirs)} by "

@@ -5,6 +5,7 @@ pods never exists as a whole before some of it runs. This is no dialect: the gan
 """
 
 from hived_extender.pods.dialects.description import JobPart
+from hived_extender.pods.dialects.vocabulary import ANNOTATIONS, EITHER, ignores, reads
 from hived_extender.pods.dialects.words import Words, count, level, name
 from hived_extender.pods.wire import Pod
 
@@ -17,6 +18,24 @@ LEADER = "0"
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 REPLICAS = "jobset.sigs.k8s.io/replicatedjob-replicas"
 JOB_INDEX = "jobset.sigs.k8s.io/job-index"
+NAME = "JobSet"
+VOCABULARY = (
+    *reads(ANNOTATIONS, TOPOLOGY, BY_NODE_SELECTOR, COMPLETION_INDEX, REPLICATED_JOB, REPLICAS, JOB_INDEX),
+    *ignores(
+        EITHER,
+        "names that its controller gives",
+        "jobset.sigs.k8s.io/jobset-name",
+        "jobset.sigs.k8s.io/jobset-uid",
+        "jobset.sigs.k8s.io/global-replicas",
+        "jobset.sigs.k8s.io/job-global-index",
+        "jobset.sigs.k8s.io/job-key",
+        "jobset.sigs.k8s.io/job-group-index",
+        "jobset.sigs.k8s.io/group-name",
+        "jobset.sigs.k8s.io/group-replicas",
+        "jobset.sigs.k8s.io/coordinator",
+        "alpha.jobset.sigs.k8s.io/namespaced-job",
+    ),
+)
 
 
 def part_of(pod: Pod) -> JobPart | None:

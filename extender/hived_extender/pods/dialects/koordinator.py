@@ -9,6 +9,7 @@ from hived.errors import UserError
 from hived_extender.pods.dialects.coscheduling_labels import GROUP_NAME, MIN_AVAILABLE
 from hived_extender.pods.dialects.description import Description, GangKey
 from hived_extender.pods.dialects.kinds import Lookup
+from hived_extender.pods.dialects.vocabulary import ANNOTATIONS, LABELS, ignores, reads, refuses, says
 from hived_extender.pods.dialects.words import Words, count, duration_s, gangs, match_policy, name, one_of
 from hived_extender.pods.wire import Pod
 
@@ -24,6 +25,34 @@ MATCH_POLICY = PREFIX + "match-policy"
 PODGROUP_LABEL = "pod-group.scheduling.sigs.k8s.io"
 KEYS = frozenset({GANG_NAME, MINIMUM, TOTAL, WAITING_TIME, MODE, GROUPS, MATCH_POLICY})
 WAITING_S = 600.0
+SCHEDULING = "scheduling.koordinator.sh/"
+(NETWORK_TOPOLOGY,) = refuses(
+    ANNOTATIONS, "pods gathered in a layer of the network", PREFIX + "network-topology-spec", when=says("MustGather")
+)
+VOCABULARY = (
+    *reads(ANNOTATIONS, GANG_NAME, MINIMUM, TOTAL, WAITING_TIME, MODE, GROUPS, MATCH_POLICY),
+    *reads(LABELS, PODGROUP_LABEL),
+    NETWORK_TOPOLOGY,
+    *ignores(ANNOTATIONS, "an order of pods within the network", PREFIX + "network-topology-index"),
+    *ignores(ANNOTATIONS, "written by its scheduler", PREFIX + "timeout"),
+    *refuses(ANNOTATIONS, "a Reservation", SCHEDULING + "reservation-affinity"),
+    *refuses(
+        ANNOTATIONS,
+        "devices of one scope",
+        SCHEDULING + "device-joint-allocate",
+        SCHEDULING + "device-allocate-hint",
+        when=says("requiredScope", "requiredTopologyScope", "elector", "exclusivePolicy"),
+    ),
+    *refuses(ANNOTATIONS, "a partition of GPUs", SCHEDULING + "gpu-partition-spec", when=says("Restricted")),
+    *refuses(
+        ANNOTATIONS,
+        "one NUMA node",
+        SCHEDULING + "numa-topology-spec",
+        when=says("SingleNUMANode", "Restricted", "Required"),
+    ),
+    *refuses(ANNOTATIONS, "CPUs bound to the pod", SCHEDULING + "resource-spec", when=says("requiredCPUBindPolicy")),
+    *ignores(LABELS, "read by its agent on the node", "koordinator.sh/qosClass"),
+)
 
 
 def describe(pod: Pod, _objects: Lookup) -> Description | None:

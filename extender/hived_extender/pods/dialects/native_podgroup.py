@@ -6,12 +6,24 @@ are disrupted one by one or all together is not read: a gang keeps its minimum o
 
 from hived_extender.pods.dialects.description import Description, GangKey, Within
 from hived_extender.pods.dialects.kinds import Kind, Lookup, find
+from hived_extender.pods.dialects.vocabulary import ignores, reads, refuses
 from hived_extender.pods.dialects.words import Words, count, level, name
 from hived_extender.pods.wire import Pod
 
 NAME = "PodGroup (scheduling.k8s.io)"
 KIND = Kind("scheduling.k8s.io", "podgroups", ("v1beta1", "v1alpha3", "v1alpha2"))
 KEYS: frozenset[str] = frozenset()
+FIELD = "PodGroup field"
+PARENT = "parentCompositePodGroupName"
+(_COMPOSITE,) = refuses(FIELD, "PodGroups that start together", PARENT)
+VOCABULARY = (
+    *reads("Pod field", "schedulingGroup"),
+    *reads(FIELD, "schedulingPolicy", "schedulingConstraints", "priorityClassName"),
+    _COMPOSITE,
+    *ignores(FIELD, "a gang keeps its minimum or leaves as a whole", "disruptionMode"),
+    *ignores(FIELD, "kube-scheduler allocates them", "resourceClaims"),
+    *ignores(FIELD, "where the PodGroup comes from", "workloadRef"),
+)
 
 
 def describe(pod: Pod, objects: Lookup) -> Description | None:
@@ -27,6 +39,7 @@ def describe(pod: Pod, objects: Lookup) -> Description | None:
     spec = Words(f"{source}: spec.", found.get("spec"))
     minimum = spec.part("schedulingPolicy").part("gang").read("minCount", count)
     keys = [each.read("key", level) for each in spec.part("schedulingConstraints").parts("topology")]
+    parent = spec.read(PARENT, name)
     within = next((Within(key, is_required=True) for key in keys if key is not None), None)
     return Description(
         NAME,
@@ -35,4 +48,5 @@ def describe(pod: Pod, objects: Lookup) -> Description | None:
         within=within,
         priority_class=spec.read("priorityClassName", name),
         source=source,
+        refused=None if parent is None else _COMPOSITE.refusal(f"{source}: spec.", parent),
     )

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from hived_extender.pods.annotations import PREFIX
 from hived_extender.pods.dialects.description import Description, Within
 from hived_extender.pods.dialects.kinds import Lookup
+from hived_extender.pods.dialects.vocabulary import ANNOTATIONS, reads
 from hived_extender.pods.dialects.words import Words, json, level, name, whole
 from hived_extender.pods.wire import Pod
 
@@ -15,6 +16,7 @@ WITHIN_CELL = PREFIX + "within-cell"
 TASK = PREFIX + "task"
 TASK_MINIMUMS = PREFIX + "task-minimums"
 KEYS = frozenset({WITHIN_CELL, TASK, TASK_MINIMUMS})
+VOCABULARY = reads(ANNOTATIONS, WITHIN_CELL, TASK, TASK_MINIMUMS)
 
 
 def describe(pod: Pod, _objects: Lookup) -> Description | None:

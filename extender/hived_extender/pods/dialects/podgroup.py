@@ -5,14 +5,21 @@ from msgspec.structs import replace
 from hived_extender.pods.dialects import coscheduling_labels, koordinator
 from hived_extender.pods.dialects.description import Description, GangKey, merged
 from hived_extender.pods.dialects.kinds import Kind, Lookup, find
+from hived_extender.pods.dialects.vocabulary import LABELS, ignores, reads
 from hived_extender.pods.dialects.words import Words, count, name, whole
-from hived_extender.pods.wire import Pod
+from hived_extender.pods.wire import Pod, PodMetadata
 
 NAME = "PodGroup (scheduling.x-k8s.io)"
 LABEL = "scheduling.x-k8s.io/pod-group"
 KIND = Kind("scheduling.x-k8s.io", "podgroups", ("v1alpha1",))
 KEYS = frozenset({LABEL})
 WAITING_S = 60.0
+FIELD = "PodGroup field"
+VOCABULARY = (
+    *reads(LABELS, LABEL),
+    *reads(FIELD, "minMember", "scheduleTimeoutSeconds"),
+    *ignores(FIELD, "pods are counted, and their requests summed up, one by one", "minResources"),
+)
 
 
 def describe(pod: Pod, objects: Lookup) -> Description | None:
@@ -35,6 +42,13 @@ def read(dialect: str, kind: Kind, gang: GangKey, objects: Lookup) -> Descriptio
         minimum=spec.read("minMember", count),
         waiting_s=spec.read("scheduleTimeoutSeconds", whole) or None,
         source=source,
+        refused=_refusal(f"{source}: metadata.annotations.", annotations),
     )
     said = merged([own, coscheduling_labels.options(labels, annotations), koordinator.options(annotations)])
     return own if said is None else replace(said, dialect=dialect)
+
+
+def _refusal(place: str, annotations: Words) -> str | None:
+    key = koordinator.NETWORK_TOPOLOGY
+    value = annotations.read(key.name, str)
+    return key.refusal(place, value) if value and key.requires(value, Pod(PodMetadata()), has_gang=True) else None

@@ -5,6 +5,7 @@ from hived_extender.pods.dialects.description import Description, GangKey
 from hived_extender.pods.dialects.kinds import Kind, Lookup
 from hived_extender.pods.dialects.koordinator import PODGROUP_LABEL
 from hived_extender.pods.dialects.podgroup import read
+from hived_extender.pods.dialects.vocabulary import LABELS, reads
 from hived_extender.pods.dialects.words import Words, name
 from hived_extender.pods.wire import Pod
 
@@ -12,6 +13,7 @@ NAME = "PodGroup (scheduling.sigs.k8s.io)"
 KIND = Kind("scheduling.sigs.k8s.io", "podgroups", ("v1alpha1",))
 KEYS = frozenset({PODGROUP_LABEL, GROUP_NAME})
 WAITING_S = 60.0
+VOCABULARY = reads(LABELS, PODGROUP_LABEL, GROUP_NAME)
 
 
 def describe(pod: Pod, objects: Lookup) -> Description | None:

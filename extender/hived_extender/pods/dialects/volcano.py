@@ -6,8 +6,9 @@ pod's annotation. Nobody asked for that, so it gives way to other dialects, and 
 
 from collections.abc import Mapping
 
-from hived_extender.pods.dialects.description import Description, GangKey, Within
+from hived_extender.pods.dialects.description import Description, GangKey, ObjectRef, Within
 from hived_extender.pods.dialects.kinds import Kind, Lookup, find
+from hived_extender.pods.dialects.vocabulary import ANNOTATIONS, EITHER, LABELS, ignores, reads, refuses, says
 from hived_extender.pods.dialects.words import Words, agreed, count, level, name, one_of, whole
 from hived_extender.pods.wire import Pod
 
@@ -19,6 +20,48 @@ TASK = "volcano.sh/task-spec"
 KIND = Kind("scheduling.volcano.sh", "podgroups", ("v1beta1",))
 SCHEDULER = "volcano"
 KEYS = frozenset({*GROUP_NAMES, MINIMUM, QUEUE, TASK})
+FIELD = "PodGroup field"
+SUBGROUPS = "subGroupPolicy"
+VOCABULARY = (
+    *reads(ANNOTATIONS, *GROUP_NAMES, MINIMUM, QUEUE, TASK),
+    *reads(FIELD, "minMember", "minTaskMember", "queue", "priorityClassName", "networkTopology"),
+    *ignores(FIELD, "pods are counted, and their requests summed up, one by one", "minResources"),
+    *refuses(FIELD, "subgroups that start as a whole or lie within one domain", SUBGROUPS),
+    *refuses(
+        ANNOTATIONS, "one NUMA node", "volcano.sh/numa-topology-policy", when=says("restricted", "single-numa-node")
+    ),
+    *refuses(EITHER, "a reservation", "volcano.sh/reservation-name"),
+    *ignores(
+        ANNOTATIONS,
+        "pods are counted, and their requests summed up, one by one",
+        "scheduling.volcano.sh/group-min-resources",
+    ),
+    *ignores(ANNOTATIONS, "hived admits by queues of its own", "scheduling.volcano.sh/queue-allocation-gate"),
+    *ignores(ANNOTATIONS, "a wish for its own queues", "volcano.sh/sla-waiting-time"),
+    *ignores(
+        EITHER,
+        "priorities say who leaves, PodDisruptionBudgets how many",
+        "volcano.sh/preemptable",
+        "volcano.sh/cooldown-time",
+        "volcano.sh/revocable-zone",
+        "volcano.sh/jdb-min-available",
+        "volcano.sh/jdb-max-unavailable",
+    ),
+    *ignores(EITHER, "read by its agent on the node", "volcano.sh/qos-level"),
+    *ignores(LABELS, "its controllers put the queue into the PodGroup", "volcano.sh/queue-name"),
+    *ignores(
+        EITHER,
+        "names that its controllers give",
+        "volcano.sh/job-name",
+        "volcano.sh/job-namespace",
+        "volcano.sh/job-version",
+        "volcano.sh/job-type",
+        "volcano.sh/job-retry-count",
+        "volcano.sh/task-index",
+        "volcano.sh/template-uid",
+        "volcano.sh/topology-decision",
+    ),
+)
 
 DEFAULT_QUEUE = "default"
 """Stands on every PodGroup that names no queue, so it says nothing."""
@@ -53,6 +96,7 @@ def describe(pod: Pod, objects: Lookup) -> Description | None:
         priority_class=spec.read("priorityClassName", name),
         source=source,
         missing=True if source is not None and found is None else None,
+        refused=None if source is None else _refused_subgroups(spec, source),
     )
 
 
@@ -90,3 +134,15 @@ def _within(topology: Words) -> Within | None:
     if mode == "soft":
         return Within(highest or "", is_required=False)
     return Within(highest or TIER.format(1), is_required=True)
+
+
+def _refused_subgroups(spec: Words, source: ObjectRef) -> str | None:
+    """Why the pods wait for what the PodGroup requires of its subgroups, None if it only prefers something."""
+    for part in spec.parts(SUBGROUPS):
+        topology = part.part("networkTopology")
+        is_hard = any(True for _ in topology) and topology.read("mode", one_of("hard", "soft")) != "soft"
+        needed = part.read("minSubGroups", whole)
+        if is_hard or needed:
+            (key,) = (each for each in VOCABULARY if each.name == SUBGROUPS)
+            return key.refusal(f"{source}: spec.", part.read("name", name) or "a subgroup")
+    return None

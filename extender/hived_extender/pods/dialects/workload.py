@@ -6,12 +6,14 @@ Each replica of a pod group is a gang by itself.
 from hived.errors import UserError
 from hived_extender.pods.dialects.description import Description, GangKey
 from hived_extender.pods.dialects.kinds import Kind, Lookup, find
+from hived_extender.pods.dialects.vocabulary import reads
 from hived_extender.pods.dialects.words import Words, count, name
 from hived_extender.pods.wire import Pod
 
 NAME = "Workload"
 KIND = Kind("scheduling.k8s.io", "workloads", ("v1alpha1",))
 KEYS: frozenset[str] = frozenset()
+VOCABULARY = (*reads("Pod field", "workloadRef"), *reads("Workload field", "podGroups"))
 
 
 def describe(pod: Pod, objects: Lookup) -> Description | None:

@@ -13,6 +13,7 @@ from hived.errors import UserError
 from hived_extender.pods.annotations import MAX_COUNT
 from hived_extender.pods.dialects.description import Description, GangKey
 from hived_extender.pods.dialects.kinds import Lookup
+from hived_extender.pods.dialects.vocabulary import ANNOTATIONS, EITHER, LABELS, ignores, reads
 from hived_extender.pods.dialects.words import Words, agreed, json, name
 from hived_extender.pods.wire import Pod
 
@@ -22,6 +23,20 @@ TASK_GROUPS = "yunikorn.apache.org/task-groups"
 APPLICATION = "yunikorn.apache.org/app-id"
 OLD_APPLICATION = "applicationId"
 KEYS = frozenset({TASK_GROUP, TASK_GROUPS})
+VOCABULARY = (
+    *reads(ANNOTATIONS, TASK_GROUP, TASK_GROUPS),
+    *reads(EITHER, APPLICATION),
+    *reads(LABELS, OLD_APPLICATION),
+    *ignores(
+        ANNOTATIONS,
+        "about placeholder pods, of which hived has none",
+        "yunikorn.apache.org/schedulingPolicyParameters",
+        "yunikorn.apache.org/placeholder",
+    ),
+    *ignores(EITHER, "a queue of its own tree", "yunikorn.apache.org/queue"),
+    *ignores(ANNOTATIONS, "set by its webhook", "yunikorn.apache.org/user.info"),
+    *ignores(ANNOTATIONS, "priorities say who leaves", "yunikorn.apache.org/allow-preemption"),
+)
 
 
 class _TaskGroup(msgspec.Struct, rename="camel"):

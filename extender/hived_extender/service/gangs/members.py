@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived_extender.pods.annotations import PREFIX
+from hived_extender.pods.dialects import kueue
 from hived_extender.pods.dialects.description import Description, GangKey, ObjectRef
 from hived_extender.pods.interpreter import Interpreter
 from hived_extender.pods.wire import Pod, PodSpec
@@ -124,4 +125,4 @@ def _digest(pod: Pod) -> int:
     said = [*pod.labels.items(), *pod.annotations.items(), *(spec.node_selector or {}).items()]
     owner = pod.owner.uid if pod.owner is not None else ""
     words = frozenset(item for item in said if not item[0].startswith(_WRITTEN_BY_US))
-    return hash((str(spec.affinity), owner, words))
+    return hash((str(spec.affinity), owner, words, kueue.TOPOLOGY_GATE in pod.gates))
