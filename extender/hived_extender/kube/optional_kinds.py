@@ -56,7 +56,7 @@ class Told(Protocol[T_contra]):
     """Takes in what is followed, on the threads of watches. None of these is called once the kind is not followed."""
 
     def listed(self, kind: T_contra, items: list[Object]) -> None:
-        """These are all objects of a kind; the list is the callee's."""
+        """These are all objects of a kind; the list is the callee's. Each has its `apiVersion`, which lists omit."""
 
     def seen(self, kind: T_contra, item: Object) -> None:
         """An object looks like this now."""
@@ -171,12 +171,12 @@ class OptionalKinds(Generic[K]):
             path,
             dict,
             partial(self._listed, path, kind),
-            lambda item: self._tell(path, self._told.seen, kind, item),
-            lambda item: self._tell(path, self._told.gone, kind, item),
+            lambda item: self._tell(path, self._told.seen, kind, _versioned(path, item)),
+            lambda item: self._tell(path, self._told.gone, kind, _versioned(path, item)),
         )
 
     def _listed(self, path: str, kind: K, items: list[Object]) -> None:
-        self._tell(path, self._told.listed, kind, items)
+        self._tell(path, self._told.listed, kind, [_versioned(path, item) for item in items])
         with self._lock:
             if self._unlisted:
                 self._unlisted.discard(path)
@@ -186,3 +186,9 @@ class OptionalKinds(Generic[K]):
         """Unless the watch has been ended."""
         if path in self._reflectors:
             tell(kind, item)
+
+
+def _versioned(path: str, item: Object) -> Object:
+    """The item with the version under which it was read."""
+    item.setdefault("apiVersion", "/".join(path.split("/")[2:4]))
+    return item

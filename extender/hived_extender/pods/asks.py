@@ -152,6 +152,7 @@ class Resolver:
 
         Raises UserError, which says what to set, where the pod, its gang and the configuration leave that open.
         """
+        _check_podgroup(pod, description)
         vc = self._virtual_cluster(pod, description)
         priority = self._priority(pod, description)
         within = (description and description.within) or Within("", is_required=True)
@@ -394,3 +395,21 @@ def _labels(labels: Mapping[str, str]) -> str:
 
 def _listed(names: Collection[str]) -> str:
     return ", ".join(sorted(names)) or "(there is none)"
+
+
+def _check_podgroup(pod: Pod, description: Description | None) -> None:
+    """Raise UserError for a pod whose PodGroup has another priority: kube-scheduler starts no pod of such a group."""
+    group = description.kube_priority if description is not None else None
+    spec = pod.spec or PodSpec()
+    if description is None or group is None or spec.priority is None or spec.priority == group:
+        return
+    named = description.source.name if description.source is not None else ""
+    raise UserError(
+        f"its priority is {spec.priority}{_class_of(spec.priority_class_name)}, and that of PodGroup {named} is "
+        f"{group}{_class_of(description.priority_class)}: kube-scheduler of Kubernetes 1.37 and later starts no such "
+        "group; create it and its pods anew with one priorityClassName"
+    )
+
+
+def _class_of(name: str | None) -> str:
+    return f" (PriorityClass {name})" if name else " (no PriorityClass)"

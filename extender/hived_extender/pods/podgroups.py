@@ -98,4 +98,5 @@ def _meaning(item: Object | None) -> object:
     if item is None:
         return None
     metadata = item["metadata"]
-    return item.get("spec"), metadata.get("labels"), metadata.get("annotations"), metadata.get("uid")
+    version = item.get("apiVersion")
+    return item.get("spec"), metadata.get("labels"), metadata.get("annotations"), metadata.get("uid"), version

@@ -1,11 +1,16 @@
 """A snapshot has the state of one moment, and all jobs: the ones that wait, in their order, and the ones that run."""
 
+from typing import Any
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 
 from hived.errors import InvariantError
 from hived.scheduler import check_invariants
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry, take
+from hived_extender.pods.dialects import native_podgroup
+from hived_extender.pods.dialects.description import ObjectRef
 from hived_extender.service.cluster_nodes import USER_LABEL
 from hived_extender.service.offers import Offers
 from hived_extender.service.verbs import NotLeadingError
@@ -69,6 +74,67 @@ def test_a_pod_with_a_mistake_is_refused() -> None:
     entry = found(take(small.service), "ns/wrong")
     assert "LeafCellNumber is non-positive" in entry.refusal
     assert not entry.is_incomplete
+
+
+NATIVE = native_podgroup.KIND
+
+
+def in_podgroup(version: str, gang: bool, spec: dict[str, Any]) -> SmallGangCluster:
+    """A cluster with a PodGroup `g` of Kubernetes' own."""
+    policy = {"gang": {"minCount": 2}} if gang else {"basic": {}}
+    group = {"apiVersion": f"{NATIVE.group}/{version}", "spec": {"schedulingPolicy": policy, **spec}}
+    found = {NATIVE.ref("ns", "g"): group}
+    return SmallGangCluster(objects=Mock(get=lambda kind, namespace, name: found.get(ObjectRef(kind, namespace, name))))
+
+
+@pytest.mark.parametrize("is_gang", [True, False])
+@pytest.mark.parametrize("version", ["v1alpha3", "v1beta1"])
+def test_a_pod_whose_podgroup_has_another_priority_is_refused_before_anybody_asks(version: str, is_gang: bool) -> None:
+    small = in_podgroup(version, is_gang, {"priority": 0})
+    for index in range(2):
+        small.pod(f"w-{index}", schedulingGroup={"podGroupName": "g"}, priority=1000, priorityClassName="high")
+    for index in range(2):
+        refusal = found(take(small.service), f"ns/w-{index}").refusal
+        assert "its priority is 1000 (PriorityClass high), and that of PodGroup g is 0 (no PriorityClass)" in refusal
+        assert "create it and its pods anew with one priorityClassName" in refusal
+
+
+@pytest.mark.parametrize(
+    ("spec", "pod"),
+    [
+        ({"priority": 1000, "priorityClassName": "high"}, {"priority": 1000, "priorityClassName": "high"}),
+        ({"priority": 0}, {"priority": 0}),
+        ({}, {"priority": 0}),
+        ({"priority": 1000, "priorityClassName": "high"}, {}),  # the API server has not told the pod's priority
+    ],
+)
+def test_a_pod_of_its_podgroups_priority_is_asked_for(spec: dict[str, Any], pod: dict[str, Any]) -> None:
+    small = in_podgroup("v1beta1", True, spec)
+    for index in range(2):
+        small.pod(f"w-{index}", schedulingGroup={"podGroupName": "g"}, **pod)
+    assert found(take(small.service), "podgroup/ns/g").refusal == ""
+
+
+def test_priorities_of_podgroups_may_differ_before_kubernetes_1_37() -> None:
+    small = in_podgroup("v1alpha2", True, {"priority": 0})
+    for index in range(2):
+        small.pod(f"w-{index}", schedulingGroup={"podGroupName": "g"}, priority=1000, priorityClassName="high")
+    assert found(take(small.service), "podgroup/ns/g").refusal == ""
+
+
+def test_one_pod_of_another_priority_is_named_to_its_mates() -> None:
+    small = in_podgroup("v1beta1", True, {"priority": 0})
+    small.pod("w-0", schedulingGroup={"podGroupName": "g"}, priority=0)
+    small.pod("w-1", schedulingGroup={"podGroupName": "g"}, priority=1000, priorityClassName="high")
+    assert "w-1 refused" in small.ask("w-0")
+
+
+def test_preemption_policies_of_a_podgroups_pods_may_not_differ() -> None:
+    small = in_podgroup("v1beta1", True, {"priority": 0})
+    small.pod("w-0", schedulingGroup={"podGroupName": "g"}, priority=0)
+    small.pod("w-1", schedulingGroup={"podGroupName": "g"}, priority=0, preemptionPolicy="Never")
+    refusal = found(take(small.service), "ns/w-0").refusal
+    assert "the preemptionPolicy of w-1 is Never, of w-0 PreemptLowerPriority" in refusal
 
 
 def test_the_reason_is_the_one_that_was_told() -> None:

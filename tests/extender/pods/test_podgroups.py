@@ -230,3 +230,13 @@ def test_a_cluster_without_such_kinds_is_asked_for_no_more_than_their_groups(fol
     followed = follow(api)
     assert followed.objects.wait_until_listed(PATIENCE_S)
     assert set(api.asked) == {"/apis"}
+
+
+def test_objects_have_the_version_that_lists_omit(follow: Follow) -> None:
+    api = Api(PODGROUPS)
+    api.lists[PODGROUPS] = [podgroup(3)]
+    followed = follow(api)
+    assert followed.objects.wait_until_listed(PATIENCE_S)
+    found = followed.objects.get(TRAIN.kind, TRAIN.namespace, TRAIN.name)
+    assert found is not None
+    assert found["apiVersion"] == "scheduling.x-k8s.io/v1alpha1"

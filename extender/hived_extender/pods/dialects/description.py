@@ -96,6 +96,7 @@ class Description(msgspec.Struct, frozen=True):
     within : default none
     queue : a virtual cluster, if one has that name
     priority_class : the PriorityClass of the gang, where the pods have none
+    kube_priority : the priority by PriorityClass that kube-scheduler demands of all its pods. Default: it demands none
     source : the object that describes the gang; its status is written there. Default: there is none
     missing : that object does not exist, or not yet; the gang waits for it. Default: False
     refused : why the pod waits: its object requires what is not built. Default: it does not
@@ -115,6 +116,7 @@ class Description(msgspec.Struct, frozen=True):
     within: Within | None = None
     queue: str | None = None
     priority_class: str | None = None
+    kube_priority: int | None = None
     source: ObjectRef | None = None
     missing: bool | None = None
     refused: str | None = None
@@ -141,6 +143,7 @@ _NAMES = {
     "waiting_s": "the waiting time",
     "within": "the topology wish",
     "priority_class": "the priority class",
+    "kube_priority": "the priority",
 }
 
 

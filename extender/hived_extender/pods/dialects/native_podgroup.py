@@ -2,7 +2,13 @@
 
 Pods of a group with the basic policy start one by one; they are a gang only to be placed near each other. Whether pods
 are disrupted one by one or all together is not read: a gang keeps its minimum or leaves as a whole.
+
+Kubernetes 1.36 has version `v1alpha2` alone, 1.37 and later have others. So the version of an object tells which
+kube-scheduler reads it.
 """
+
+from collections.abc import Mapping
+from typing import Any
 
 from hived_extender.pods.dialects.description import Description, GangKey, Within
 from hived_extender.pods.dialects.kinds import Kind, Lookup, find
@@ -24,6 +30,17 @@ VOCABULARY = (
     *ignores(FIELD, "kube-scheduler allocates them", "resourceClaims"),
     *ignores(FIELD, "where the PodGroup comes from", "workloadRef"),
 )
+
+CONDITION = "PodGroupInitiallyScheduled"
+FORMER_CONDITION = "PodGroupScheduled"
+"""Its name up to Kubernetes 1.36."""
+
+_FORMER_VERSION = f"{KIND.group}/v1alpha2"
+
+
+def is_former(group: Mapping[str, Any]) -> bool:
+    """Is a PodGroup of Kubernetes 1.36? Also if it does not say of which version it is."""
+    return bool(group.get("apiVersion", _FORMER_VERSION) == _FORMER_VERSION)
 
 
 def describe(pod: Pod, objects: Lookup) -> Description | None:
@@ -47,6 +64,13 @@ def describe(pod: Pod, objects: Lookup) -> Description | None:
         minimum=minimum,
         within=within,
         priority_class=spec.read("priorityClassName", name),
+        kube_priority=None if is_former(found) else spec.read("priority", _priority) or 0,
         source=source,
         refused=None if parent is None else _COMPOSITE.refusal(f"{source}: spec.", parent),
     )
+
+
+def _priority(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError("a whole number")
+    return value

@@ -34,6 +34,7 @@ class Terms(msgspec.Struct, frozen=True):
     match_policy: MatchPolicy = MatchPolicy.ONCE_SATISFIED
     is_strict: bool = True
     waiting_s: float | None = None
+    kube_priority: int | None = None
     source: ObjectRef | None = None
     is_missing: bool = False
 
@@ -129,6 +130,7 @@ class Gang:
             match_policy=agreed("match_policy", "the match policy", MatchPolicy.ONCE_SATISFIED),
             is_strict=agreed("is_strict", "the mode", True),
             waiting_s=agreed("waiting_s", "the waiting time", None),
+            kube_priority=agreed("kube_priority", "the priority of the object that describes it", None),
             source=agreed("source", "the object that describes it", None),
             is_missing=bool(self.members) and any(description.missing for _, description in said),
         )

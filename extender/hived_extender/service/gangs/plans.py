@@ -97,6 +97,8 @@ def make_plan(keys: tuple[GangKey, ...], gangs: Mapping[GangKey, Gang]) -> Plan:
                 for other in sorted(gang.lists.keys() - together)
             ]
             terms = gang.terms()
+            if terms.kube_priority is not None:
+                _check_policies(gang)
             led = followers_of(gang.present(), max(terms.minimum, sum(terms.task_minimums.values())))
             members, lack = (_led(gang), "") if led else _starters(gang, terms)
             followers |= led
@@ -259,6 +261,19 @@ def _check_agreement(key: GangKey, asks: Sequence[tuple[PodRecord, Ask]]) -> Non
                     f"the pods of podgroup/{key} disagree: the {what} of {asks[0][0].name} is {first}, of "
                     f"{record.name} {value}; a gang has one {what}: make them equal"
                 )
+
+
+def _check_policies(gang: Gang) -> None:
+    """Raise UserError if preemption policies differ: kube-scheduler starts no such PodGroup of its own kind."""
+    members = gang.present()
+    for record in members[1:]:
+        if record.seen.preempts != members[0].seen.preempts:
+            one, other = sorted((members[0], record), key=lambda each: each.seen.preempts)
+            raise UserError(
+                f"the pods of podgroup/{gang.key} disagree: the preemptionPolicy of {one.name} is Never, of "
+                f"{other.name} PreemptLowerPriority; kube-scheduler of Kubernetes 1.37 and later starts no such group: "
+                "make them equal"
+            )
 
 
 def _parts(name: str, key: GangKey, members: Sequence[PodRecord], followers: Mapping[str, int]) -> list[Part]:

@@ -25,6 +25,8 @@ def status_patch(kind: str, state: GangState, found: Object, now: str) -> dict[s
     """
     make = _STATUS.get(kind)
     old: Object = found.get("status") or {}
+    if kind == native_podgroup.KIND.name and native_podgroup.is_former(found):
+        make = _native_formerly
     if make is None or (not state.pod_count and old.get("phase") in _FINAL):  # what has ended stays so without its pods
         return {}
     wanted = make(state, _minimum(found), old, now)
@@ -84,16 +86,35 @@ def _volcano(state: GangState, minimum: int, old: Object, now: str) -> dict[str,
     return {"phase": phase, **_counts(state), "conditions": conditions}
 
 
+def _native_formerly(state: GangState, minimum: int, old: Object, now: str) -> dict[str, Any]:
+    before = _find(old, native_podgroup.FORMER_CONDITION)
+    said = _scheduled(native_podgroup.FORMER_CONDITION, state, minimum)
+    return {} if _is_true(before) else {"conditions": _merged(old, said, {}, now)}
+
+
 def _native(state: GangState, minimum: int, old: Object, now: str) -> dict[str, Any]:
+    """A condition by the former name is taken over, as after an upgrade of Kubernetes."""
+    said = _scheduled(native_podgroup.CONDITION, state, minimum)
+    before, former = _find(old, native_podgroup.CONDITION), _find(old, native_podgroup.FORMER_CONDITION)
+    if _is_true(before) and former is None:
+        return {}
+    known = next((one for one in (before, former) if one is not None and _is_true(one)), None)
+    if known is not None:
+        said = {**known, "type": native_podgroup.CONDITION}
+        kept = [each for each in old.get("conditions") or () if each not in (before, former)]
+        return {"conditions": [*kept, said]}
+    return {"conditions": _merged(old, said, {}, now, takes_place_of=native_podgroup.FORMER_CONDITION)}
+
+
+def _is_true(condition: Object | None) -> bool:
+    """Once scheduled a group stays so to Kubernetes, and more pods do not change that."""
+    return condition is not None and condition.get("status") == "True"
+
+
+def _scheduled(kind: str, state: GangState, minimum: int) -> dict[str, Any]:
     if state.scheduled + state.succeeded >= minimum:
-        said = _condition("PodGroupScheduled", "True", "Scheduled", f"{state.scheduled} pods have a node")
-    else:
-        message = state.obstacle or _waiting(state, minimum)
-        said = _condition("PodGroupScheduled", "False", "Unschedulable", message)
-    before = _find(old, said["type"])
-    if before is not None and before.get("status") == "True":
-        return {}  # once scheduled it stays so to Kubernetes, and more pods do not change that
-    return {"conditions": _merged(old, said, {}, now)}
+        return _condition(kind, "True", "Scheduled", f"{state.scheduled} pods have a node")
+    return _condition(kind, "False", "Unschedulable", state.obstacle or _waiting(state, minimum))
 
 
 def _waiting(state: GangState, minimum: int) -> str:

@@ -109,16 +109,60 @@ def test_volcano_is_told_what_is_missing_and_then_that_nothing_is() -> None:
     assert (ready["type"], ready["status"], ready["lastTransitionTime"]) == ("Scheduled", "True", NOW)
 
 
-def test_kubernetes_own_group_is_told_by_a_condition_that_does_not_go_back() -> None:
-    found: dict[str, Any] = {"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}, "status": {}}
+def native(version: str, *conditions: dict[str, Any]) -> dict[str, Any]:
+    """A PodGroup of two pods, as a version of Kubernetes' own API has it."""
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+    return {"apiVersion": f"scheduling.k8s.io/{version}", "spec": spec, "status": {"conditions": [*conditions]}}
+
+
+VERSIONS = {
+    "v1alpha2": "PodGroupScheduled", "v1alpha3": "PodGroupInitiallyScheduled", "v1beta1": "PodGroupInitiallyScheduled",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kubernetes_own_group_is_told_by_a_condition_that_does_not_go_back(version: str) -> None:
+    found = native(version)
     (waits,) = after(NATIVE, gang(pods=2), found, BEFORE)["conditions"]
-    assert (waits["type"], waits["status"], waits["reason"]) == ("PodGroupScheduled", "False", "Unschedulable")
+    assert (waits["type"], waits["status"], waits["reason"]) == (VERSIONS[version], "False", "Unschedulable")
     found["status"] = {"conditions": [waits, {"type": "DisruptionTarget", "status": "False"}]}
     disruption, ready = after(NATIVE, gang(pods=2, scheduled=2), found)["conditions"]
     assert disruption["type"] == "DisruptionTarget"
     assert (ready["status"], ready["reason"], ready["lastTransitionTime"]) == ("True", "Scheduled", NOW)
     found["status"] = {"conditions": [ready]}
     assert status_patch(NATIVE, gang(pods=1), found, NOW) == {}
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "wanted"),
+    [
+        ("True", gang(pods=2), ("True", "Scheduled", BEFORE)),
+        ("False", gang(pods=2), ("False", "Unschedulable", NOW)),
+        ("False", gang(pods=2, scheduled=2), ("True", "Scheduled", NOW)),
+    ],
+)
+def test_a_condition_by_the_former_name_is_taken_over(
+    status: str, state: GangState, wanted: tuple[str, str, str]
+) -> None:
+    reason = "Scheduled" if status == "True" else "Unschedulable"
+    former = {
+        "type": "PodGroupScheduled",
+        "status": status,
+        "reason": reason,
+        "message": "",
+        "lastTransitionTime": BEFORE,
+    }
+    other = {"type": "DisruptionTarget", "status": "False"}
+    kept, told = after(NATIVE, state, native("v1beta1", former, other))["conditions"]
+    assert kept == other
+    assert told["type"] == "PodGroupInitiallyScheduled"
+    assert (told["status"], told["reason"], told["lastTransitionTime"]) == wanted
+
+
+def test_a_condition_by_the_former_name_beside_kube_schedulers_own_is_dropped() -> None:
+    own = {"type": "PodGroupInitiallyScheduled", "status": "True", "reason": "Scheduled", "lastTransitionTime": BEFORE}
+    found = native("v1beta1", {"type": "PodGroupScheduled", "status": "False"}, own)
+    assert after(NATIVE, gang(pods=2), found)["conditions"] == [own]
 
 
 def test_a_kind_without_a_status_is_left_alone() -> None:
