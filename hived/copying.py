@@ -36,6 +36,7 @@ def copy_state(state: State, room: State | None = None, groups: Mapping[str, Gro
         group_by_number={number: copies[group.name] for number, group in state.group_by_number.items()},
         vc_names=list(state.vc_names), group_total=state.group_total, last_plan=state.last_plan,
         lazy_group_count=state.lazy_group_count, elastic_group_count=state.elastic_group_count,
+        gangs=dict(state.gangs), gang_of=dict(state.gang_of),
         work=_copy_work(state.work, None if room is None else room.work),
         now_ms=state.now_ms, known_waits=dict(state.known_waits),
     )  # fmt: skip

@@ -10,7 +10,7 @@ from enum import Enum
 import numpy as np
 import numpy.typing as npt
 
-from hived.specs import BindInfo, PodRequest, WorkTimes
+from hived.specs import BindInfo, Gang, PodRequest, WorkTimes
 
 
 class Phase(Enum):
@@ -163,6 +163,17 @@ class GroupsUpgraded:
 
 
 @dataclass(frozen=True, slots=True)
+class GangChanged:
+    """These groups go on together from now on (rule 8.14); in place of what was told of a gang of this name.
+
+    A group is in one gang at most: the one that names it last. A gang without groups is forgotten. Groups that hold no
+    cells are ignored until they do. Told late, it changes no answer but the choice of victims.
+    """
+
+    gang: Gang
+
+
+@dataclass(frozen=True, slots=True)
 class GroupReserved:
     """A group had reserved the cells of `bind_info` before this state was made, and its pods wait for their users.
 
@@ -206,6 +217,7 @@ Event = (
     | PodDeleted
     | GroupSplit
     | GroupsUpgraded
+    | GangChanged
     | GroupReserved
     | NodeHealthChanged
     | LeavesLost

@@ -20,6 +20,7 @@ from hived.decisions import Applied, Bind, Decision, Preempt
 from hived.errors import InvariantError, UserError
 from hived.events import (
     Event,
+    GangChanged,
     GroupReserved,
     GroupSplit,
     GroupsUpgraded,
@@ -32,6 +33,7 @@ from hived.events import (
     PodProgressed,
     ScheduleRequested,
 )
+from hived.gangs import change_gang, leaving_with
 from hived.groups import (
     check_members,
     find_slot,
@@ -105,6 +107,9 @@ def handle(state: State, event: Event) -> Decision:
     impossible or contradictory; nothing has changed then (rule 5.12). Raises InvariantError if the state breaks its own
     rules; a schedule request is taken back then, after a half-applied fact the state is not to be used any more.
     """
+    if isinstance(event, GangChanged):
+        change_gang(state, event.gang)
+        return Applied()
     if not isinstance(event, ScheduleRequested | PodProgressed):
         forget_waits(state)
     match event:
@@ -244,7 +249,7 @@ def _evict(state: State, event: ScheduleRequested, evicted: list[str]) -> Decisi
     evicted += found.lazily_preempted
     reserved = state.groups[event.pod.spec.group.name].physical
     users = np.unique(state.cells.using[reserved]).tolist()
-    victims = [state.group_by_number[number] for number in users if number != NO_GROUP]
+    victims = leaving_with(state, (state.group_by_number[number] for number in users if number != NO_GROUP))
     evicted += [group.name for group in victims]
     _suppose(state, [PodDeleted(pod) for group in victims for pod in group.holders if pod is not None])
     offer = event.offer and replace(event.offer, nodes=event.offer.nodes | event.offer.after)

@@ -172,6 +172,26 @@ NO_TIMES = WorkTimes()
 
 
 @dataclass(frozen=True, slots=True)
+class GangLimit:
+    """Of these groups of a gang at most `spare` pods may leave; below 0 none can, as too few are there already."""
+
+    groups: tuple[str, ...]
+    spare: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """Allocated groups that go on together: if more pods leave than a limit allows, all of these groups do (rule 8.14).
+
+    A group of which no limit speaks may leave by itself.
+    """
+
+    name: str
+    groups: tuple[str, ...]
+    limits: tuple[GangLimit, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PodPlacement:
     """Where one pod of a group runs: node, device indices, and each leaf's preassigned cell type ("" if none)."""
 

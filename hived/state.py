@@ -19,6 +19,7 @@ from hived.specs import (
     FREE_PRIORITY,
     BindInfo,
     ClusterSpec,
+    Gang,
     MemberSpec,
     Placements,
     PodRequest,
@@ -207,6 +208,8 @@ class State:
     lazy_group_count: int = 0  # groups in the table that may be lazily preempted
     elastic_group_count: int = 0  # groups in the table whose cells are the first that others take
     victims: dict[int, Victims] = field(default_factory=dict)  # of preempting groups, once somebody asked for them
+    gangs: dict[str, Gang] = field(default_factory=dict)  # by name, as told last
+    gang_of: dict[str, Gang] = field(default_factory=dict)  # by group; it may be gone by now
     undo_steps: list[Callable[[], None]] = field(default_factory=list)  # how to take group changes back, see journal
     work: Work | None = None  # None as long as no decision looks at it
     now_ms: int = NO_TIME  # of the request that was asked last

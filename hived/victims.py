@@ -1,14 +1,17 @@
 """Victims: the pods that must leave before cells can be taken, whole groups of them (rules 8.1, 8.4).
 
 Every pod of a preempting group asks for the same victims. They are collected once, and change as pods of the victims'
-groups come and go. Invariant: `State.victims[number].by_node` equals that of `collect_victims` for the cells of
-that group, in its order too. `groups` has the numbers of these groups, and of some that are gone.
+groups come and go; a gang that changes has them collected anew. Invariant: `State.victims[number].by_node` equals that
+of `collect_victims` for the cells of that group, in its order too. `groups` has the numbers of these groups, and of
+some that are gone.
 """
 
 from collections.abc import Iterable
+from itertools import zip_longest
 
 import numpy as np
 
+from hived.gangs import leaving_with
 from hived.groups import nodes_of_slots
 from hived.jit import entry_kernel
 from hived.journal import remember
@@ -38,24 +41,29 @@ def has_victims(state: State, physical: IntArray) -> bool:
 
 
 def collect_victims(state: State, physical: IntArray) -> Victims:
-    """Find the groups that use these cells, and their pods by node, nodes and pods ascending."""
+    """Find the groups that use these cells, and all that leave with them (rule 8.14).
+
+    Their pods are by node, nodes and pods ascending.
+    """
     leaves = physical[physical != NO_CELL]
     leaves = leaves[state.cells.using[leaves] != NO_GROUP]  # Used and Reserving ones
     users, first = np.unique(state.cells.using[leaves], return_index=True)
-    numbers, names, groups = users.tolist(), state.topology.node_names, state.group_by_number
+    names, places = state.topology.node_names, state.arrays.node[leaves[first]].tolist()
+    groups = [state.group_by_number[number] for number in users.tolist()]
+    if state.gang_of:
+        groups = leaving_with(state, groups)
     seats: dict[str, list[str]] = {}
-    for number, node in zip(numbers, state.arrays.node[leaves[first]].tolist(), strict=True):
-        group = groups[number]
+    for group, node in zip_longest(groups, places):
         holders = group.holders
         # most victims are groups of one pod, which is where its leaves are
-        nodes = (names[node],) if len(holders) == 1 else nodes_of_slots(state, group)
+        nodes = (names[node],) if len(holders) == 1 and node is not None else nodes_of_slots(state, group)
         for name, holder in zip(nodes, holders, strict=True):
             if holder is not None:
                 if name in seats:
                     seats[name].append(holder.uid)
                 else:
                     seats[name] = [holder.uid]
-    return Victims(set(numbers), seats, {node: _names(seats[node]) for node in sorted(seats)})
+    return Victims({group.number for group in groups}, seats, {node: _names(seats[node]) for node in sorted(seats)})
 
 
 def _names(uids: list[str]) -> tuple[str, ...]:
@@ -76,7 +84,8 @@ def note_seats(state: State, group: Group, uid: str, slots: Iterable[int], *, is
 
     While the journal records, victims are forgotten instead, and once more when that is undone.
     """
-    if group.state is not GroupState.BEING_PREEMPTED:
+    is_of_gang = group.name in state.gang_of
+    if group.state is not GroupState.BEING_PREEMPTED and not is_of_gang:
         return
     concerned = [number for number, known in state.victims.items() if group.number in known.groups]
     if not concerned:
@@ -84,6 +93,9 @@ def note_seats(state: State, group: Group, uid: str, slots: Iterable[int], *, is
     if state.cells.journal_control[0] == 1:
         _forget(state, concerned)
         remember(state, lambda: _forget(state, concerned))
+        return
+    if is_of_gang:  # others may leave with it
+        _forget(state, concerned)
         return
     nodes = nodes_of_slots(state, group)
     for slot in slots:

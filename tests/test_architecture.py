@@ -69,7 +69,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("layout",),
     ("state", "matching"),
     ("journal", "copying"),
-    ("safety", "losses"),
+    ("safety", "losses", "gangs"),
     ("free_lists", "views"),
     ("binding", "packing", "checks", "nearness", "owners"),
     ("known_waits",),
@@ -130,7 +130,7 @@ SERVICE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("devices.guarantees", "gangs.leaders"),
     ("gangs.plans",),
     ("counts", "gangs.states", "gangs.table"),
-    ("effects", "gangs.members", "gangs.rounds"),
+    ("effects", "gangs.members", "gangs.rounds", "gangs.telling"),
     ("outbox", "stimuli", "gangs.promises", "writes.binding", "writes.podgroup_status", "writes.telling"),
     (
         "announcements",

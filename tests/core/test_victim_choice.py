@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from hived.decisions import Bind, Preempt
-from hived.events import Phase, PodAllocated
+from hived.events import GangChanged, Phase, PodAllocated
+from hived.losses import loss_of
 from hived.scheduler import handle
-from hived.specs import BindInfo, PodRequest, Rules, WorkTimes
-from hived.state import State
+from hived.specs import BindInfo, Gang, GangLimit, PodRequest, Rules, WorkTimes
+from hived.state import NO_TIME, State
 from hived.topology import IntArray
 from hived.victim_choice import (
     FEWEST_OF_LARGE,
@@ -122,3 +123,61 @@ def run_info(state: State, wanted: PodRequest) -> BindInfo:
     decision = request(state, wanted)
     assert isinstance(decision, Bind)
     return decision.bind_info
+
+
+def in_a_gang(source: Random, state: State, names: list[str]) -> Gang:
+    """Random groups go on together; some may be missing, by one limit or two."""
+    parts = [names] if source.random() < 0.5 else [names[::2], names[1::2]]
+    limits = tuple(GangLimit(tuple(part), source.randint(-1, len(part))) for part in parts if part)
+    gang = Gang("+".join(names), tuple(names), limits)
+    handle(state, GangChanged(gang))
+    return gang
+
+
+@pytest.mark.parametrize("knows_time", [True, False])
+@pytest.mark.parametrize("seed", range(60))
+def test_a_choice_counts_all_who_leave_with_a_group(seed: int, *, knows_time: bool) -> None:
+    spec = rack_cluster(quota("A", {"RACK.NODE": 4}), racks=4)
+    source, state = Random(seed), healthy_state(replace(spec, rules=Rules.BETTER))
+    names = [f"g{number}" for number in range(8)]
+    for name in names:
+        lent = pod(name, members=((1, source.choice([1, 1, 2])),), priority=-1)
+        handle(state, PodAllocated(lent, run_info(state, lent), (), WorkTimes(float(source.randint(0, 9)))))
+    source.shuffle(names)
+    gangs = [in_a_gang(source, state, names[:3]), in_a_gang(source, state, names[3:6])]
+    state.now_ms = 10_000 if knows_time else NO_TIME
+    leaf_of = {int(leaf): name for name, group in state.groups.items() for leaf in group.physical}
+    physical = np.array(sorted(leaf_of), np.int32)
+    found = candidates_among(state, physical, state.cells.using[physical], physical, len(physical))
+    ways = [set(source.sample(sorted(leaf_of), source.randint(1, 4))) for _ in range(source.randint(1, 6))]
+
+    def cost(way: set[int]) -> Cost:
+        leaving = {leaf_of[leaf] for leaf in way}
+        broken = [gang for gang in gangs if is_broken(gang, leaving)]
+        leaving = leaving.union(*(gang.groups for gang in broken))
+        groups = [state.groups[name] for name in leaving]
+        lost = sum(loss_of(one, 10_000) if knows_time else len(one.physical) for one in groups)
+        count = len(leaving) - sum(len(gang.groups) - 1 for gang in broken)
+        return lost, count, -1, sum(len(one.physical) for one in groups)
+
+    choice = choose_victims(found, lambda leaves: taken(ways, leaves), 256)
+    assert choice is not None
+    assert not choice.gave_up
+    assert choice.cost == cost(set(choice.taken.tolist())) == min(map(cost, ways))
+
+
+def is_broken(gang: Gang, leaving: set[str]) -> bool:
+    """Do all of a gang leave if these do?"""
+    limits = [(leaving.intersection(limit.groups), limit.spare) for limit in gang.limits]
+    return not leaving.isdisjoint(gang.groups) and any(len(own) > spare for own, spare in limits)
+
+
+def test_a_gang_that_is_told_anew_or_forgotten_binds_nobody_else() -> None:
+    state = healthy_state(rack_cluster(quota("A", {"RACK.NODE": 4})))
+    handle(state, GangChanged(Gang("x", ("a", "b"), (GangLimit(("a", "b"), 0),))))
+    handle(state, GangChanged(Gang("y", ("b", "c"), ())))
+    handle(state, GangChanged(Gang("x", ("a",), ())))
+    assert {name: gang.name for name, gang in state.gang_of.items()} == {"a": "x", "b": "y", "c": "y"}
+    handle(state, GangChanged(Gang("y", (), ())))
+    assert set(state.gang_of) == {"a"}
+    assert set(state.gangs) == {"x"}

@@ -161,6 +161,7 @@ def take(service: Service) -> Snapshot:
     groups = _groups(service)
     with _look(service) as machine:
         core = machine.verbs.core
+        core.before_victims()
         state, version = copy_state(core.state, groups=groups), (core.number, core.version)
         access, bad = machine.interpreter.rules.access, _bad_nodes(machine, state)
         nodes = {name: node for name in bad if (node := machine.cache.nodes.ruled(name)) is not None}

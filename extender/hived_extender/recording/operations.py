@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from hived import specs
 from hived.errors import UserError
 from hived_extender.recording.recorded_offer import Names, OfferText
 
@@ -188,6 +189,27 @@ class Upgrade(_Op, tag="upgrade"):
     own: list[int]
 
 
+class Limit(msgspec.Struct):
+    """Of these groups of a gang at most `spare` pods may leave without all others of the gang."""
+
+    groups: list[str]
+    spare: int
+
+
+class Gang(_Op, tag="gang"):
+    """Report that allocated groups go on together, in place of what was told of a gang of this name."""
+
+    name: str
+    groups: list[str] = []
+    limits: list[Limit] = []
+
+    @property
+    def told(self) -> specs.Gang:
+        """As the core takes it."""
+        limits = (specs.GangLimit(tuple(limit.groups), limit.spare) for limit in self.limits)
+        return specs.Gang(self.name, tuple(self.groups), tuple(limits))
+
+
 class Reserve(_Op, tag="reserve"):
     """Report that a group had reserved the cells of this bind info annotation, and that these pods of it wait."""
 
@@ -224,6 +246,7 @@ Operation: TypeAlias = (
     | AddBound
     | Split
     | Upgrade
+    | Gang
     | Reserve
     | Plan
     | Inspect

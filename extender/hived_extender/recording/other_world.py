@@ -22,6 +22,7 @@ import numpy as np
 from hived.decisions import Applied, Bind, Preempt, Wait
 from hived.errors import InvariantError, UserError
 from hived.events import (
+    GangChanged,
     GroupReserved,
     GroupSplit,
     GroupsUpgraded,
@@ -93,7 +94,7 @@ class _World:
         return True
 
     def _groups_of(self, found: Preempt) -> list[str]:
-        """The groups of the victims, each once."""
+        """The groups of the victims, each once; all groups of a gang that cannot go on without them are among these."""
         uids = [uid for victims in found.victims_by_node.values() for uid in victims]
         return list(dict.fromkeys(self._bound[uid].request.spec.group.name for uid in uids if uid in self._bound))
 
@@ -229,6 +230,9 @@ class OtherWorld(_World):
                 self._tolerant(lambda: self._split(self._ready(), operation))
             case ops.Upgrade():
                 self._tolerant(lambda: self._upgrade(self._ready(), operation))
+            case ops.Gang():
+                if self.scheduler is not None:
+                    self.scheduler.handle(GangChanged(operation.told))
             case ops.Reserve():
                 self._tolerant(lambda: self._reserve(operation))
             case ops.Restart():

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hived.events import Offer, Phase
-from hived.specs import NO_TIMES, PodRequest, WorkTimes
+from hived.specs import NO_TIMES, Gang, PodRequest, WorkTimes
 from hived_extender.pods.annotations import spec_fields
 from hived_extender.recording import operations as ops
 from hived_extender.recording.operations import Operation
@@ -101,6 +101,11 @@ class Operations:
         """Groups on lent cells have these virtual leaf cells now; `infos` are the bind info annotations of the pods."""
         named = [ops.BoundPod(pod.uid, _spec(pod), info) for pod, info in zip(pods, infos, strict=True)]
         self._write(ops.Upgrade(pods=named, own=[*own]))
+
+    def regrouped(self, gang: Gang) -> None:
+        """Allocated groups go on together from now on; a gang without groups is none any more."""
+        limits = [ops.Limit([*limit.groups], limit.spare) for limit in gang.limits]
+        self._write(ops.Gang(name=gang.name, groups=[*gang.groups], limits=limits))
 
     def reserved(self, pods: Sequence[PodRequest], node: str, bind_info: str, *, may_be_free: bool = False) -> None:
         """A group has reserved cells other than by a search; `bind_info` is the one for its first pod.

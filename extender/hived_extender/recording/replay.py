@@ -21,6 +21,7 @@ from hived.decisions import Bind, Decision
 from hived.errors import InvariantError, UserError
 from hived.events import (
     Event,
+    GangChanged,
     GroupReserved,
     GroupSplit,
     GroupsUpgraded,
@@ -222,6 +223,9 @@ class Replay:
                 return self._split(self.scheduler, operation)
             case ops.Upgrade():
                 return self._upgrade(self.scheduler, operation)
+            case ops.Gang():
+                self.scheduler.handle(GangChanged(operation.told))
+                return {"kind": "ok"}
             case ops.Reserve():
                 return self._reserve(self.scheduler, operation)
             case ops.Plan():

@@ -17,6 +17,7 @@ from hived.decisions import Applied, Bind, Decision, Preempt, Wait
 from hived.errors import InvariantError, UserError
 from hived.events import (
     Event,
+    GangChanged,
     GroupReserved,
     GroupSplit,
     GroupsUpgraded,
@@ -32,7 +33,7 @@ from hived.events import (
 from hived.groups import bind_info_of_slot
 from hived.offers import slot_nodes
 from hived.scheduler import Asked, check_changed_request, handle, new_state, plan_in_turn
-from hived.specs import NO_TIMES, BindInfo, ClusterSpec, PodRequest, PodSpec, WorkTimes
+from hived.specs import NO_TIMES, OPPORTUNISTIC_PRIORITY, BindInfo, ClusterSpec, Gang, PodRequest, PodSpec, WorkTimes
 from hived.state import CellState, Group, GroupState, State
 from hived.topology import NO_CELL, IntArray
 from hived_extender.pods.annotations import BIND_INFO
@@ -73,6 +74,7 @@ class Core:
     lazy preemption by group; `last_event` is what was being handled when something broke, `change_count` grows
     with whatever may change an answer, `version` with whatever may change the state. `number` is another one for each
     core of the process. `now_s` is the present time in seconds since 1970, which the machine sets before it asks.
+    `before_victims` is called before a question whose answer may have others leave; it may tell of gangs.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class Core:
         self.version = 0
         self.number = next(_numbers)
         self.now_s: float | None = None
+        self.before_victims: Callable[[], None] = lambda: None
         self._tried: dict[PodSpec, Bind | Wait] = {}  # by what was asked for since the last change
         self._recorder = recorder
         self._on_room = on_room
@@ -138,6 +141,13 @@ class Core:
         self.version += 1
         handle(self.state, self.last_event)
 
+    def regroup(self, gang: Gang) -> None:
+        """These groups go on together from now on. It changes no answer but the choice of victims."""
+        if self._recorder is not None:
+            self._recorder.regrouped(gang)
+        self.version += 1
+        handle(self.state, GangChanged(gang))
+
     def reserve(self, pods: Sequence[PodRequest], info: BindInfo, *, may_be_free: bool = False) -> None:
         """The group of these pods had reserved the cells of `info` in an earlier term, and waits for their users.
 
@@ -172,6 +182,8 @@ class Core:
         With `commit`, a bind is carried out at once.
         """
         is_bind = False
+        if request.spec.priority > OPPORTUNISTIC_PRIORITY:
+            self.before_victims()
         try:
             decision = self._apply(ScheduleRequested(request, phase, offer=offer, now_s=self.now_s, own=own))
             is_bind = isinstance(decision, Bind)
@@ -289,6 +301,7 @@ class Core:
         gone : pods that have left by then
         evicted : as in `hived.scheduler.plan_in_turn`
         """
+        self.before_victims()
         facts = [PodDeleted(pod) for pod in gone if pod.spec.group.name in self.state.groups]
         return [
             found if isinstance(found, UserError) else _decided(self.state, found, bundle)

@@ -10,6 +10,7 @@ from hived_extender.recording.record import Recorder
 from hived_extender.service.announcements import Announcements
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.core import Core
+from hived_extender.service.gangs.telling import TellingGangs
 from hived_extender.service.pods import NO_OFFER, NO_PLACE, NOT_WRITTEN, PodState
 from hived_extender.service.retries import Retries
 from hived_extender.service.state_inputs import Placed, StateInputs, in_replay_order, reservations
@@ -31,6 +32,7 @@ class Terms:
         self._cache = cache
         self._announcements = announcements
         self._retries = retries
+        self._telling = TellingGangs(cache.gangs)
 
     def begin(self) -> Core:
         """Build the state from all nodes and bound pods.
@@ -52,6 +54,7 @@ class Terms:
             # The leader before, or this replica amid the fence, may have refused it.
             record.is_asked = True
             self._retries.appeared(record.uid)
+        core.before_victims = lambda: self._telling.tell(core)
         self._cache.term.core = core
         self._cache.bound.begin()
         return core

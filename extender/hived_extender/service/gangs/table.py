@@ -19,6 +19,7 @@ class Gangs:
 
     def __init__(self) -> None:
         self._changed: dict[GangKey, None] = {}
+        self._regrouped: dict[GangKey, None] = {}
         self.ended: dict[str, Ended] = {}
         self.change_count = 0
         self._gangs: dict[GangKey, Gang] = {}
@@ -80,7 +81,7 @@ class Gangs:
             gang.changed()
             for namesake in gang.namesakes:  # their plans may name this one's pods
                 self._plans.pop(namesake, None)
-        self._changed[key] = None
+        self._changed[key] = self._regrouped[key] = None
         plan = self._plans.get(key)
         for other in (key, *(plan.keys if plan is not None else ()), *self.together(key)):
             self._plans.pop(other, None)
@@ -88,6 +89,11 @@ class Gangs:
     def take_changed(self) -> tuple[GangKey, ...]:
         """The gangs that have changed since the last call."""
         keys, self._changed = tuple(self._changed), {}
+        return keys
+
+    def take_regrouped(self) -> tuple[GangKey, ...]:
+        """The same for whoever tells the core which groups go on together."""
+        keys, self._regrouped = tuple(self._regrouped), {}
         return keys
 
     # Questions
