@@ -147,7 +147,7 @@ SERVICE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("cluster_cache",),
     ("victim_sets",),
     ("emptied", "explaining", "starts", "forced", "gang_notices", "held_jobs", "moves", "preemptions", "terms"),
-    ("acceptance", "held_pods", "tallies"),
+    ("acceptance", "held_pods", "quota_bound", "tallies"),
     ("holds",),
     ("kept_cells",),
     ("waiting",),

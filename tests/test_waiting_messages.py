@@ -19,7 +19,7 @@ CORE = (
 )  # fmt: skip
 SERVICE = (
     "acceptance", "bound_pods", "cluster_cache", "cluster_nodes", "forced", "gang_notices", "kept_cells", "offers",
-    "pods", "preemptions", "sentences", "service", "starts", "verbs", "waiting",
+    "pods", "preemptions", "quota_bound", "sentences", "service", "starts", "verbs", "waiting",
 )  # fmt: skip
 MODULES = (
     *sorted((PACKAGE / "pods" / "dialects").glob("*.py")),
@@ -34,6 +34,7 @@ MODULES = (
     PACKAGE / "kube_rules" / "mates.py",
     PACKAGE / "api" / "queues.py",
     PACKAGE / "queues" / "words.py",
+    PACKAGE / "quotas" / "usage.py",
     *(ROOT / "hived" / f"{name}.py" for name in CORE),
 )
 EXCEPT = {

@@ -258,11 +258,11 @@ class Extender:
                 if self._changeover is not None:
                     self._changeover.start()
                 self._await_namespaces()
+                self.queues.start()  # nothing gets cells before quotas are known
                 self._leadership.start()
                 self.configurations.start()
                 self.defrag.start()
                 self.kueue.start()
-                self.queues.start()
                 self._sampler.start()
                 self._forecaster.start()
                 if self._node_sync is not None:

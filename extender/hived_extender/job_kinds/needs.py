@@ -14,14 +14,14 @@ from hived.errors import UserError
 from hived.specs import GroupSpec, MemberSpec, PodSpec
 from hived_extender.job_kinds import gangs, marks
 from hived_extender.job_kinds.job import Job, JobState, Role
+from hived_extender.pods.amounts import CellAmounts, amounts_of
 from hived_extender.pods.annotations import MAX_COUNT, SCHEDULING_SPEC, is_quickly_read, read_spec
-from hived_extender.pods.asks import LEAF_CELL_TYPE, PINNED_CELL, PRIORITY, VIRTUAL_CLUSTER, Ask, taken_away
+from hived_extender.pods.asks import LEAF_CELL_TYPE, PINNED_CELL, PRIORITY, VIRTUAL_CLUSTER, Ask
 from hived_extender.pods.declared import declared_limit
 from hived_extender.pods.dialects import jobset
 from hived_extender.pods.dialects.description import Description, JobPart
 from hived_extender.pods.gang_annotations import asks_in_own_words
 from hived_extender.pods.interpreter import Interpreter
-from hived_extender.pods.requests import all_requested, own_requests
 from hived_extender.pods.wire import Pod, PodMetadata
 
 
@@ -59,7 +59,8 @@ def need_of(job: Job, interpreter: Interpreter) -> Need | None:
     if job.roles_in is not None and not job.roles:
         raise UserError(f"{job.ref}: its {job.roles_in.kind} {job.roles_in.name}, which has its pods, is not there yet")
     pods = [(role, _pod_of(job, role)) for role in job.roles]
-    ours = [(role, pod, spec) for role, pod in pods if (spec := _spec_of(job, role, pod, interpreter)) is not None]
+    specs = [_spec_of(job, role, pod, interpreter) for role, pod in pods]
+    ours = [(role, pod, spec) for (role, pod), spec in zip(pods, specs, strict=True) if spec is not None]
     if job.ref.kind == gangs.KIND and job.state is JobState.HELD:
         _check_is_whole(job, [pod for _, pod in pods], interpreter)
     if not ours:
@@ -73,7 +74,7 @@ def need_of(job: Job, interpreter: Interpreter) -> Need | None:
         raise UserError(f"{job.ref}: {error.message}") from None
     return Need(
         spec,
-        _amounts(pods),
+        _amounts(pods, specs, interpreter.cell_amounts),
         marks.user_of(job.labels, job.annotations, job.ref.namespace),
         job.comes_back and marks.is_preemptible(job.labels),
         _limit(job, [pod for _, pod in pods]),
@@ -217,28 +218,16 @@ _AGREED = {
 """Fields of a PodSpec in which all roles agree, and their names in messages."""
 
 
-def _amounts(pods: Sequence[tuple[Role, Pod]]) -> dict[str, float]:
-    """The amounts of all pods, names ascending, with the devices that the admission webhook has taken away."""
+def _amounts(pods: Sequence[tuple[Role, Pod]], ours: Sequence[PodSpec | None], cells: CellAmounts) -> dict[str, float]:
+    """The amounts of all pods, names ascending: at least the devices of the cells that they ask for."""
     total: dict[str, float] = {}
-    for role, pod in pods:
-        for name, each in _amounts_of(pod).items():
+    for (role, pod), spec in zip(pods, ours, strict=True):
+        amounts = amounts_of(pod)
+        if spec is not None:
+            amounts = cells.at_least(amounts, spec.leaf_cell_type, spec.leaf_cell_count)
+        for name, each in amounts.items():
             total[name] = total.get(name, 0.0) + each * role.count
     return dict(sorted(total.items()))
-
-
-def _amounts_of(pod: Pod) -> dict[str, float]:
-    taken = taken_away(pod)
-    return dict([taken] if taken else ()) | all_requested(pod, _resources(pod))
-
-
-def _resources(pod: Pod) -> set[str]:
-    spec = pod.spec
-    if spec is None:
-        return set()
-    names = {name for each in (*(spec.containers or ()), *(spec.init_containers or ())) for name in own_requests(each)}
-    whole = spec.resources
-    said = ((whole.limits or {}).keys() | (whole.requests or {}).keys()) if whole is not None else set()
-    return names | said | (spec.overhead or {}).keys()
 
 
 def _limit(job: Job, pods: Sequence[Pod]) -> float | None:

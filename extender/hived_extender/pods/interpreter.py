@@ -4,6 +4,7 @@ from hived.errors import UserError
 from hived.specs import ClusterSpec
 from hived_config.rules import PodRules, names_for
 from hived_extender.pods import dialects
+from hived_extender.pods.amounts import CellAmounts
 from hived_extender.pods.asks import Ask, Resolver, no_labels
 from hived_extender.pods.dialects.description import Description, ObjectRef
 from hived_extender.pods.dialects.kinds import Lookup
@@ -39,6 +40,7 @@ class Interpreter:
         """Read pods by another configuration from now on."""
         self.rules = rules
         self.virtual_clusters = frozenset(cluster.virtual_clusters)
+        self.cell_amounts = CellAmounts(cluster, rules)
         self._resolver = Resolver(cluster, rules, self.labels_of)
         self._names = frozenset(names_for(rules.scheduler_names, cluster.virtual_clusters))
 

@@ -40,7 +40,7 @@ from hived_extender.quotas.backing import leaf_warnings
 from hived_extender.quotas.tree import QuotaTree
 from hived_extender.service.pods import PodName
 from hived_extender.service.service import Service
-from hived_extender.service.stimuli import Claimed, JobsMade
+from hived_extender.service.stimuli import Claimed, JobsMade, QuotasFollowed
 from hived_extender.service.writes.telling import COMPONENT
 
 log = logging.getLogger(__name__)
@@ -124,6 +124,8 @@ class QueueDesk:
 
     def start(self) -> None:
         """Begin to follow jobs and, while this replica leads, to take turns."""
+        if self.queueing.is_enabled:
+            self._service.tell(QuotasFollowed(None, is_known=False))
         for each in (self._trees, self._followed, self._objects):
             each.start()
         self._thread.start()
@@ -151,6 +153,8 @@ class QueueDesk:
         if not self._service.is_ready or not self.queueing.is_enabled:
             self._end_term()
             self._let_all_go()
+            if not self.queueing.is_enabled or self._are_quotas_listed():
+                self._tell_quotas()
             return LOOK_S
         if not self._has_listed():
             return LISTING_S
@@ -158,6 +162,7 @@ class QueueDesk:
             turns = self._turns()
             if turns is None:
                 return LOOK_S
+            self._tell_quotas()
             for name, seen in self.jobs.take_news().items():
                 turns.job_seen(name, seen)
             while self._answers:
@@ -234,6 +239,13 @@ class QueueDesk:
             self._fit(tree, core.state.spec)
             log.info("queues begin", extra={"fields": {"jobs": len(self.turns.book.entries)}})
         return self.turns
+
+    def _are_quotas_listed(self) -> bool:
+        return bool(self._trees.wait_until_listed(0))
+
+    def _tell_quotas(self) -> None:
+        """Have all that gets cells count against the tree. A leader's turns have begun, and hold cells for jobs."""
+        self._service.tell(QuotasFollowed(self.quotas.tree if self.queueing.is_enabled else None))
 
     def _end_term(self) -> None:
         if self.turns is not None:

@@ -30,10 +30,7 @@ from hived_extender.queues.reclaim import for_due
 from hived_extender.queues.reservation import Expected, Reservation, expected_end, latest
 from hived_extender.queues.room import Claimed, Lent, Pending
 from hived_extender.queues.table import Table
-from hived_extender.quotas.usage import WAIT
-
-TOO_LARGE = "It can never run: ask for less, or raise the quota"
-"""The end of a quota's refusal in place of `WAIT`, where no running job is in the way."""
+from hived_extender.quotas.usage import TOO_LARGE, WAIT
 
 MOST_BEFORE = 16
 """Units that are tried before another one of their queue."""
@@ -248,6 +245,8 @@ def after(table: Table, key: str, ended: Collection[str], priority: int) -> tupl
 def _use_without(table: Table, ended: Collection[str]) -> Use:
     """All use, but for that of some units."""
     use = Use(table.new_ledger(), table.rules)
+    for other in table.others:
+        use.ledger.take_others(other)
     for each in table.running:
         if each not in ended:
             use.take(table.entries[each].unit)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from hived_extender.queues.policies import Rules
-from hived_extender.queues.units import Unit
+from hived_extender.queues.units import OtherUse, Unit
 from hived_extender.quotas.tree import QuotaTree
 from hived_extender.quotas.usage import Usage
 
@@ -17,6 +17,12 @@ class Ledger(Protocol):
 
     def give(self, unit: Unit) -> None:
         """It runs no more."""
+
+    def take_others(self, other: OtherUse) -> None:
+        """Pods of no unit have cells from now on."""
+
+    def give_others(self, other: OtherUse) -> None:
+        """They have them no more."""
 
     def refusal(self, unit: Unit) -> str | None:
         """Why it may not run beside all that does, by max and the number of jobs; None if it may."""
@@ -50,6 +56,12 @@ class Unlimited:
     def give(self, unit: Unit) -> None:
         """See `Ledger`."""
         self._leaves[unit.queue] -= unit.leaf_count
+
+    def take_others(self, other: OtherUse) -> None:
+        """See `Ledger`: cells alone count."""
+
+    def give_others(self, other: OtherUse) -> None:
+        """See `Ledger`."""
 
     def refusal(self, unit: Unit) -> str | None:
         """See `Ledger`."""
@@ -93,11 +105,21 @@ class TreeLedger:
         if unit.queue in self._tree.quotas:
             self._usage.give_back(unit.queue, unit.request, is_preemptible=unit.is_preemptible)
 
+    def take_others(self, other: OtherUse) -> None:
+        """See `Ledger`."""
+        self._usage.take(other.queue, other.request, jobs=other.jobs)
+
+    def give_others(self, other: OtherUse) -> None:
+        """See `Ledger`."""
+        self._usage.give_back(other.queue, other.request, jobs=other.jobs)
+
     def refusal(self, unit: Unit) -> str | None:
         """See `Ledger`."""
         if unit.queue not in self._tree.quotas:
             return None
-        found = self._usage.refusal(unit.queue, unit.request, is_preemptible=unit.is_preemptible)
+        found = self._usage.refusal(unit.queue, unit.request)
+        if found is None and not unit.is_preemptible:
+            found = self._usage.refusal(unit.queue, unit.request, is_preemptible=False)
         return None if found is None else found.text
 
     def is_within_min(self, unit: Unit) -> bool:

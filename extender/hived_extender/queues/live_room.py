@@ -10,10 +10,11 @@ from hived.specs import OPPORTUNISTIC_PRIORITY
 from hived.state import State
 from hived_extender.job_kinds.job import JobRef
 from hived_extender.pods.wire import Pod
-from hived_extender.queues.room import Ask, Lent, NoCells, Pending, Victims
+from hived_extender.queues.room import Ask, Lent, NoCells, NoQuota, Pending, Victims
 from hived_extender.queues.units import Unit
 from hived_extender.service import holds
 from hived_extender.service import lending as service
+from hived_extender.service import quota_bound as service_quotas
 from hived_extender.service.held_jobs import Asking
 from hived_extender.service.runner import Runner
 from hived_extender.service.stand_ins import sizes_of
@@ -68,6 +69,8 @@ class LiveRoom:
             if error.code == 503:
                 raise
             return Wait(error.message)
+        if isinstance(found, service_quotas.OverQuota):
+            return NoQuota(found.reason)
         return NoCells(found.reason) if isinstance(found, holds.NoCells) else found
 
     def victims(self, ask: Ask, candidates: Sequence[str], pending: Pending) -> Victims | None:
@@ -110,7 +113,8 @@ class LiveRoom:
         slots = sum(member.pod_count for member in spec.group.members)
         if sum(count for _, count in pods) != slots:
             pods = ()
-        return Hold(unit.key, job, spec, ask.own, tuple(pod for pod, count in pods for _ in range(count)))
+        slots_pods = tuple(pod for pod, count in pods for _ in range(count))
+        return Hold(unit.key, job, spec, ask.own, slots_pods, unit.queue, unit.request, unit.is_preemptible)
 
     def _claims(self, pending: Pending) -> tuple[Claimed, ...]:
         leaving = self._refs(pending.leaving)

@@ -15,7 +15,7 @@ from hived_extender.queues.order import Walk
 from hived_extender.queues.policies import Policy
 from hived_extender.queues.quota_victims import Claimants, is_refused, quota_victims, victims_within
 from hived_extender.queues.reclaim import Borrower, for_borrower, for_due
-from hived_extender.queues.room import Ask, NoCells, Pending, Room, Victims
+from hived_extender.queues.room import Ask, NoCells, NoQuota, Pending, Room, Victims
 from hived_extender.queues.table import Lending, Table
 from hived_extender.queues.units import Evict, Order, Start, Stop, Upgrade
 from hived_extender.queues.user_limits import count_waiting
@@ -144,6 +144,9 @@ class LiveTurn:
                 self._start(entry, ask)
                 return
             refusal = found.reason or "waits for borrowed cells"
+            if isinstance(found, NoQuota):
+                table.due[key] = refusal
+                return
         table.due[key] = refusal
         claim = table.claims.get(key)
         is_waiting = claim is not None and self._claims.are_leaving(claim)
@@ -235,7 +238,8 @@ class LiveTurn:
                     self._start(entry, ask)
                     return True
                 refusal = found.reason
-                table.shape_refusals[spec, None if isinstance(found, NoCells) else needs] = refusal
+                if not isinstance(found, NoQuota):
+                    table.shape_refusals[spec, None if isinstance(found, NoCells) else needs] = refusal
             table.ahead_refusals[kind] = refusal
         if kind not in table.reclaim_refusals and unit.key not in table.claims:
             self._take_back(entry)

@@ -59,6 +59,11 @@ class Questions:
         entry = self._table.entries.get(key)
         return None if entry is None or entry.run is None else entry.unit
 
+    @property
+    def run_changes(self) -> int:
+        """A count that grows whenever other units have cells, or have others."""
+        return self._table.run_changes
+
     def may_borrow(self, key: str) -> bool:
         """May a unit that is known run on borrowed cells?"""
         return self._table.may_borrow(self._table.entries[key].unit)

@@ -19,7 +19,7 @@ from hived_extender.queues.reservation import Learned
 from hived_extender.queues.restarts import Restarts
 from hived_extender.queues.room import Room
 from hived_extender.queues.table import USUAL, Pace, Table
-from hived_extender.queues.units import Order, Unit
+from hived_extender.queues.units import Order, OtherUse, Unit
 from hived_extender.queues.user_limits import count_waiting
 
 
@@ -59,6 +59,11 @@ class Queues(Questions):
         if vc := self._table.own.told_gone(name):
             self._table.freed_own(vc)
         self._table.freed()
+
+    def told_others(self, others: tuple[OtherUse, ...]) -> None:
+        """This is all use of quotas by pods of no unit. Cost O(its jobs x depth) if it is another one than before."""
+        if others != self._table.others:
+            self._table.told_others(others)
 
     def health(self, node: str, is_healthy: bool) -> None:
         """A node turned healthy or bad."""

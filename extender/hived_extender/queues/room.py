@@ -57,6 +57,11 @@ class NoCells(Wait):
     """There are no cells, whichever nodes Kubernetes would allow. So nobody has any who asks for as many."""
 
 
+@dataclass(frozen=True, slots=True)
+class NoQuota(Wait):
+    """There may be cells, and a quota does not allow them: no leaving of borrowers helps."""
+
+
 class Room(Protocol):
     """See the module."""
 

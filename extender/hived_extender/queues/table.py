@@ -21,7 +21,7 @@ from hived_extender.queues.reclaim import Borrower, Exchanges
 from hived_extender.queues.reservation import Learned, Reservation
 from hived_extender.queues.room import Ask
 from hived_extender.queues.shares import CELLS, Shares
-from hived_extender.queues.units import Unit
+from hived_extender.queues.units import OtherUse, Unit
 
 
 class Pace(NamedTuple):
@@ -116,6 +116,7 @@ class Table:
         self.claims: dict[str, Reclaim] = {}
         self.told_to_leave: list[tuple[float, str, str]] = []  # by earlier queues: when, unit, winner; some have left
         self.exchanges, self.blocks = Exchanges(), Blocks()
+        self.run_changes = 0  # starts, stops and shrinking of units with cells
         self.change = 0  # releases, additions and deletions
         self.round = Round({})
         self.lending: Lending | None = None  # that was cut
@@ -123,6 +124,7 @@ class Table:
         self.running: dict[str, None] = {}
         self.vacating: dict[str, IntArray] = {}  # virtual leaves of units that leave and have lost their place there
         self.user_waits: dict[tuple[str, str, str], dict[str, None]] = {}  # by `Unit.owner`
+        self.others: tuple[OtherUse, ...] = ()  # use of quotas by pods of no unit
         self.promised: dict[str, bool] = {}  # units that went past the first one by their limit; is that broken?
         self.played: dict[str, dict[str, None]] = {}
         self._borrowers: dict[str, list[Borrower]] | None = None
@@ -232,6 +234,7 @@ class Table:
                     self.shares.take(entry.unit)
         for run in self.own.runs.values():
             self.own_use.take(run.unit)
+        self._count_others(self.others)
         self.own_lines.clear()
         self.lending = None
         self.forget_own_refusals()
@@ -239,6 +242,25 @@ class Table:
         for entry in self.entries.values():
             self.settle(entry)
         self.freed()
+
+    def told_others(self, others: tuple[OtherUse, ...]) -> None:
+        """This is all use of quotas by pods of no unit."""
+        for each in self.others:
+            self.live.ledger.give_others(each)
+            if each.own is not None:
+                self.own_use.ledger.give_others(each.own)
+        self.others = others
+        self._count_others(others)
+        for refusals in self.own_refusals.values():
+            refusals.not_promised.clear()
+            refusals.is_stale = True
+        self.freed()
+
+    def _count_others(self, others: Iterable[OtherUse]) -> None:
+        for each in others:
+            self.live.ledger.take_others(each)
+            if each.own is not None:
+                self.own_use.ledger.take_others(each.own)
 
     def _guaranteed(self, queue: str) -> Mapping[str, float]:
         found = self.live.ledger.guaranteed(queue)
@@ -248,6 +270,7 @@ class Table:
         """A unit has cells in the live cluster."""
         entry.run = run
         self.running[entry.unit.key] = None
+        self.run_changes += 1
         self.live.take(entry.unit)
         self.shares.take(entry.unit)
         self.reclaim_refusals.clear()
@@ -257,6 +280,7 @@ class Table:
         """A unit with cells has given some of them back, and is this from now on."""
         self.take_out(entry)
         self.drop(entry)
+        self.run_changes += 1
         for use in (self.live, *(() if entry.is_leaving else (self.shares,))):
             use.give(entry.unit)
             use.take(unit)
@@ -284,6 +308,7 @@ class Table:
         if not entry.is_leaving:
             self.shares.give(entry.unit)
         self.live.give(entry.unit)
+        self.run_changes += 1
         self.running.pop(entry.unit.key, None)
         self.vacating.pop(entry.unit.key, None)
         entry.run, entry.is_leaving, entry.leaving_for = None, False, ""

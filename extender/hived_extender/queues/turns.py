@@ -42,14 +42,16 @@ from hived_extender.queues.room import Ask
 from hived_extender.queues.shrinking import Shrinking
 from hived_extender.queues.surroundings import Surroundings, groups_within
 from hived_extender.queues.tree_use import TreeUse
-from hived_extender.queues.units import Evict, Start, Stop, Unit, Upgrade
+from hived_extender.queues.units import Evict, OtherUse, Start, Stop, Unit, Upgrade
 from hived_extender.queues.watched import NOT_UNDERSTOOD, Seen
 from hived_extender.queues.words import NOT_BORN_HELD, RESUMED, sentence
 from hived_extender.quotas.backing import virtual_cluster_of
 from hived_extender.quotas.tree import QuotaTree
+from hived_extender.quotas.usage import EPSILON
 from hived_extender.service.core import Core
 from hived_extender.service.holds import HeldBind
 from hived_extender.service.lending import Lent
+from hived_extender.service.quota_bound import QuotaBound
 from hived_extender.service.service import Service
 from hived_extender.service.stimuli import (
     Claimed,
@@ -114,6 +116,7 @@ class Turns:
         self._refs: dict[str, tuple[JobRef, Sequence[tuple[Pod, int]]]] = {}
         self._names: dict[JobName, JobRef] = {}
         self._names_changed, self._looked = 0, (-1, 0)
+        self._charged_at: object = None
         self.room = LiveRoom(service.runner, self._refs, shared.outside)
         self._shrinking = Shrinking(service, self.book, self.queues, self.room, self.book.shrank)
         self._asked_all_s = shared.now()
@@ -200,6 +203,7 @@ class Turns:
         with self._service.runner.look() as machine:
             core, jobs = machine.cache.core, machine.cache.jobs
             with_pods = [self._names[name] for name in jobs.with_pods() if name in self._names]
+            charged = self._other_use(machine.holds.quotas, core)
             found, looked = None, (0 if core is None else core.version, self._names_changed)
             if core is not None and self._looked != looked:
                 self._looked = looked
@@ -213,9 +217,30 @@ class Turns:
         for key in gated:
             self.book.pods_are_gated(key)
         self._shrinking.look()
+        if charged is not None:
+            self.queues.told_others(charged)
         if found is not None:
             self._surroundings.tell(found)
         self._back.see_off()
+
+    def _other_use(self, quotas: QuotaBound, core: Core | None) -> tuple[OtherUse, ...] | None:
+        """The use of quotas by all pods beyond the requests of units with cells; None if nothing has changed."""
+        if core is None or self._tree is None:
+            return None
+        moment = quotas.settled_version(core), self._names_changed, self.queues.run_changes
+        if moment == self._charged_at:
+            return None
+        self._charged_at, found = moment, list[OtherUse]()
+        for charge in quotas.charges(core):
+            ref = self._names.get(charge.job) if isinstance(charge.job, JobName) else None
+            unit = None if ref is None else self.queues.running_unit(ref.key)
+            if unit is None or unit.queue != charge.leaf:
+                found.append(OtherUse(charge.leaf, charge.amounts, charge.guaranteed))
+                continue
+            request, own = _beyond(charge.amounts, unit.request), _beyond(charge.guaranteed, unit.request)
+            if request:
+                found.append(OtherUse(charge.leaf, request, own, jobs=0))
+        return tuple(found)
 
     def told_objects(self, objects: QueueObjects) -> None:
         """Obey the words of users in Queue and QueueUnit objects. Cost O(jobs) if they have changed."""
@@ -346,6 +371,12 @@ class Turns:
     def _has_cells(self, job: JobRef) -> bool:
         with self._service.runner.look() as machine:
             return any(record.state.is_placed for record in machine.cache.jobs.pods_of(job))
+
+
+def _beyond(amounts: Mapping[str, float], request: Mapping[str, float]) -> dict[str, float]:
+    """The part of some amounts that is beyond a request."""
+    more = {name: amount - request.get(name, 0.0) for name, amount in amounts.items()}
+    return {name: amount for name, amount in more.items() if amount > EPSILON}
 
 
 def _say_if_never(queues: Queues, events: JobEvents, entry: JobRecord, now: float) -> Reason | None:

@@ -58,6 +58,25 @@ class Unit(msgspec.Struct, frozen=True):
         return sum(member.pod_count * member.leaf_cell_count for member in self.spec.group.members)
 
 
+class OtherUse(msgspec.Struct, frozen=True):
+    """The use of a leaf of the quota tree by pods of no unit, or by pods beyond those that a unit asks for.
+
+    `guaranteed` is the part of the `request` that is on cells of a virtual cluster; `jobs` is 0 if the unit is counted.
+    """
+
+    queue: str
+    request: Mapping[str, float]
+    guaranteed: Mapping[str, float]
+    jobs: int = 1
+
+    @property
+    def own(self) -> "OtherUse | None":
+        """The part that is guaranteed, None if nothing is."""
+        if not any(self.guaranteed.values()):
+            return None
+        return OtherUse(self.queue, self.guaranteed, self.guaranteed, self.jobs)
+
+
 class Start(msgspec.Struct, frozen=True):
     """Let this unit's job go: its cells are held. Order of `Queues.turn`.
 

@@ -17,6 +17,9 @@ EPSILON = 1e-9
 WAIT = "Wait for running jobs to complete"
 """How Kube Queue ends a refusal."""
 
+TOO_LARGE = "It can never run: ask for less, or raise the quota"
+"""The end of a refusal in place of `WAIT`, where no running job is in the way."""
+
 
 class Refusal(msgspec.Struct, frozen=True):
     """A job may not run now: the quota and the resource that are in the way, "" for the number of jobs."""
@@ -52,21 +55,28 @@ class Usage:
                 for resource in self._uses[name].kept.keys() | self._uses[name].below.keys():
                     above[resource] = above.get(resource, 0.0) + self.with_lend_limit(name, resource)
 
-    def take(self, queue: str, request: Mapping[str, float], *, is_preemptible: bool = True) -> None:
-        """A job runs from now on."""
-        self._count(queue, request, 1, is_preemptible=is_preemptible)
+    def take(self, queue: str, request: Mapping[str, float], *, is_preemptible: bool = True, jobs: int = 1) -> None:
+        """A job runs from now on; or so many jobs, or more pods of a job that is counted."""
+        self._count(queue, request, 1, is_preemptible=is_preemptible, jobs=jobs)
 
-    def give_back(self, queue: str, request: Mapping[str, float], *, is_preemptible: bool = True) -> None:
+    def give_back(
+        self, queue: str, request: Mapping[str, float], *, is_preemptible: bool = True, jobs: int = 1
+    ) -> None:
         """A job runs no more."""
-        self._count(queue, request, -1, is_preemptible=is_preemptible)
+        self._count(queue, request, -1, is_preemptible=is_preemptible, jobs=jobs)
 
-    def refusal(self, queue: str, request: Mapping[str, float], *, is_preemptible: bool = True) -> Refusal | None:
-        """Why a job may not run beside all that runs, None if it may. Only jobs that may be preempted exceed a min."""
+    def refusal(
+        self, queue: str, request: Mapping[str, float], *, is_preemptible: bool = True, jobs: int = 1
+    ) -> Refusal | None:
+        """Why a job may not run beside all that runs, None if it may. Only jobs that may be preempted exceed a min.
+
+        `jobs`: it stands for so many; 0 for more pods of a job that is counted.
+        """
         path = self.tree.path(queue)
-        for quota in path:
+        for quota in path if jobs else ():
             most = quota.max_jobs
-            if most is not None and self._uses[quota.name].jobs + 1 > most * self.tree.oversell:
-                return self._too_many_jobs(quota)
+            if most is not None and self._uses[quota.name].jobs + jobs > most * self.tree.oversell:
+                return self._too_many_jobs(quota, jobs)
         if not is_preemptible:
             return self._beyond(path, request, is_min=True)
         return self._beyond(path, request, is_min=False)
@@ -114,12 +124,12 @@ class Usage:
 
     # Inside
 
-    def _count(self, queue: str, request: Mapping[str, float], sign: int, *, is_preemptible: bool) -> None:
+    def _count(self, queue: str, request: Mapping[str, float], sign: int, *, is_preemptible: bool, jobs: int) -> None:
         change = {name: sign * amount for name, amount in request.items()}
         above = change  # as the quota sees the change, which a reserve below it may hide
         for quota in self.tree.path(queue):
             use = self._uses[quota.name]
-            use.jobs += sign
+            use.jobs += sign * jobs
             _add(use.used, change)
             if not is_preemptible:
                 _add(use.fixed, change)
@@ -154,11 +164,11 @@ class Usage:
         own = self._uses[child.name].used.get(resource, 0.0)
         return use.below.get(resource, 0.0) - self.with_lend_limit(child.name, resource) + own
 
-    def _too_many_jobs(self, quota: Quota) -> Refusal:
+    def _too_many_jobs(self, quota: Quota, wanted: int) -> Refusal:
         jobs, most = self._uses[quota.name].jobs, quota.max_jobs
         text = (
-            f"Insufficient quota(kube-queue/max-jobs) in quota {quota.name}: request 1, max {most}, used {jobs}, "
-            f"oversellreate {self.tree.oversell:g}. {WAIT}"
+            f"Insufficient quota(kube-queue/max-jobs) in quota {quota.name}: request {wanted}, max {most}, "
+            f"used {jobs}, oversellreate {self.tree.oversell:g}. {WAIT}"
         )
         return Refusal(quota.name, "", text)
 

@@ -8,7 +8,7 @@ before it led can never leak into its decisions. Not thread-safe: the service ca
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -73,8 +73,9 @@ class Core:
     Every method that tells or asks raises what `hived.scheduler.handle` raises. `lazy_times` has the moment of each
     lazy preemption by group; `last_event` is what was being handled when something broke, `change_count` grows
     with whatever may change an answer, `version` with whatever may change the state. `number` is another one for each
-    core of the process. `now_s` is the present time in seconds since 1970, which the machine sets before it asks.
-    `before_victims` is called before a question whose answer may have others leave; it may tell of gangs.
+    core of the process. `touched` has the groups whose cells may have changed, for who follows them; None if nobody
+    does. `now_s` is the present time in seconds since 1970, which the machine sets before it asks. `before_victims` is
+    called before a question whose answer may have others leave; it may tell of gangs.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Core:
         self.change_count = 0
         self.version = 0
         self.number = next(_numbers)
+        self.touched: dict[str, None] | None = None
         self.now_s: float | None = None
         self.before_victims: Callable[[], None] = lambda: None
         self._tried: dict[PodSpec, Bind | Wait] = {}  # by what was asked for since the last change
@@ -376,6 +378,8 @@ class Core:
             self.change_count += 1
             self.version += 1
         decision = handle(self.state, event)
+        if self.touched is not None:
+            self.touched |= dict.fromkeys(_groups_of(event, decision))
         if decision.cancelled:
             self.version += 1
             self._on_room()
@@ -386,6 +390,23 @@ class Core:
             self.lazy_times[name] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             self._on_lazy(self.state.groups[name])
         return decision
+
+
+def _groups_of(event: Event, decision: Decision) -> Iterator[str]:
+    """The groups whose cells an event may have changed."""
+    yield from decision.cancelled
+    match event:
+        case PodAllocated(pod=pod) | PodDeleted(pod=pod):
+            yield pod.spec.group.name
+        case ScheduleRequested(pod=pod) if not isinstance(decision, Bind):
+            yield pod.spec.group.name
+        case GroupReserved(pods=pods) | GroupsUpgraded(pods=pods):
+            yield from (pod.spec.group.name for pod in pods)
+        case GroupSplit(group=group, pods=pods):
+            yield group
+            yield from (pod.spec.group.name for pod in pods)
+    if isinstance(decision, Applied | Preempt):
+        yield from decision.lazily_preempted
 
 
 def _marked(

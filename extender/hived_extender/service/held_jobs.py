@@ -35,28 +35,42 @@ class Asking(msgspec.Struct, frozen=True, eq=False):
 
 
 class HeldJobs:
-    """`by_key` has every hold, also one that is lost and to be asked again; a job has one at most."""
+    """`by_key` has every hold, also one that is lost and to be asked again; a job has one at most.
+
+    `changed` has the jobs whose holds are others than before, for who follows them; None if nobody does.
+    """
 
     def __init__(self, cache: ClusterCache) -> None:
         self._cache = cache
         self._demands = DemandsReader()
         self.by_key: dict[str, Held] = {}
         self._keys: dict[JobName, str] = {}
+        self.changed: dict[JobName, None] | None = None
 
     def put(self, held: Held) -> None:
         """Cells are held, or are to be."""
         self.by_key[held.hold.key] = held
         self._keys[held.hold.job.job_name] = held.hold.key
+        self.note(held.hold.job.job_name)
+
+    def note(self, job: JobName) -> None:
+        """The hold of a job is another one."""
+        if self.changed is not None:
+            self.changed[job] = None
 
     def pop(self, key: str) -> Held | None:
         """Forget a hold; returns it."""
         held = self.by_key.pop(key, None)
         if held is not None and self._keys.get(held.hold.job.job_name) == key:
             del self._keys[held.hold.job.job_name]
+        if held is not None:
+            self.note(held.hold.job.job_name)
         return held
 
     def clear(self) -> None:
         """Forget all."""
+        for held in self.by_key.values():
+            self.note(held.hold.job.job_name)
         self.by_key.clear()
         self._keys.clear()
 

@@ -28,6 +28,7 @@ from hived_extender.service.held_jobs import Asking, HeldJobs
 from hived_extender.service.held_pods import HeldPods
 from hived_extender.service.pods import PodRecord, PodState
 from hived_extender.service.preemptions import Preemptions
+from hived_extender.service.quota_bound import QuotaBound
 from hived_extender.service.retries import Retries
 from hived_extender.service.stand_ins import guaranteed, sizes_of, stand_in_name
 from hived_extender.service.stimuli import (
@@ -42,6 +43,7 @@ from hived_extender.service.stimuli import (
     JobsBarred,
     JobsMade,
     LentAsked,
+    QuotasFollowed,
     UpgradeAsked,
     Victims,
     VictimsAsked,
@@ -80,6 +82,7 @@ class Holds:
     def __init__(self, cache: ClusterCache, preemptions: Preemptions, retries: Retries) -> None:
         self._cache, self._preemptions, self._retries = cache, preemptions, retries
         self._jobs = HeldJobs(cache)
+        self.quotas = QuotaBound(cache, self._jobs, retries)
         self.pods = HeldPods(cache, self._jobs)
         self._stage = Stage()
         self._full: dict[PodSpec, NoCells | None] = {}
@@ -99,6 +102,7 @@ class Holds:
             HoldsLookedAt: lambda one: self.states(),
             JobsBarred: self.bar,
             JobsMade: self.made,
+            QuotasFollowed: self.quotas.follow,
         }
 
     # Questions of queues
@@ -114,6 +118,8 @@ class Holds:
             self.drop(earlier.hold.key)
         if asked.is_start and self._jobs.placed(hold.job):
             return Wait("pods of its earlier run still have cells")
+        if (refusal := self.quotas.refusal_of_hold(core, hold)) is not None:
+            return refusal
         self._number += 1
         held = Held(hold, stand_in_name(self._number, hold.key))
         has_looked, found = self.pods.has_looked(core), self._take(core, held)
@@ -138,6 +144,7 @@ class Holds:
         by_uid = {pod.uid: pod for pod in requests}
         if held is not None:
             held.hold = hold
+            self._jobs.note(hold.job.job_name)
             if held.stand_in is not None:
                 held.stand_in = by_uid[held.stand_in.uid]
         self._run_at(hold.job, hold.spec.priority)
@@ -246,6 +253,7 @@ class Holds:
             if self._cache.core is not None:
                 held.release(self._cache.core)
             self._run_at(held.hold.job, None)
+            self._quota_freed(held)
 
     def shrink(self, hold: Hold) -> tuple[int, ...]:
         """See `HoldShrunk`."""
@@ -253,6 +261,7 @@ class Holds:
         if held is None:
             return ()
         held.hold = hold
+        self._quota_freed(held)
         wanted = sizes_of(hold.spec.group.members)
         for size in self.placed_sizes(hold.job):
             if size in wanted:
@@ -263,6 +272,12 @@ class Holds:
         virtual = virtual_leaves(core.state, held.name) if held.stand_in is not None else ()
         held.answer = HeldBind(held.place_of_all(core, self._jobs.placed(hold.job)), virtual=virtual)
         return virtual
+
+    def _quota_freed(self, held: Held) -> None:
+        """A job is counted with less than before, perhaps: others may be within their quota."""
+        self._jobs.note(held.hold.job.job_name)
+        if self.quotas.is_asked:
+            self._retries.room_made()
 
     def placed_sizes(self, job: JobRef) -> list[int]:
         """The leaf cells of each pod of a job that has some."""

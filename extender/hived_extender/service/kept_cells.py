@@ -1,6 +1,6 @@
 """Cells that are kept for pods to come, by a move of their group or by the queue of their job. Not thread-safe.
 
-A job that its queue holds back has none, and its pods get no others either.
+A job that its queue holds back has none, and its pods get no others either. Nor do pods beyond a quota.
 """
 
 from collections.abc import Callable
@@ -11,6 +11,7 @@ from hived.events import Offer
 from hived.specs import PodRequest
 from hived_extender.service.core import Core
 from hived_extender.service.gangs.plans import Round
+from hived_extender.service.gangs.rounds import single_request
 from hived_extender.service.holds import Holds
 from hived_extender.service.moves import Moves
 from hived_extender.service.pods import PodRecord
@@ -60,8 +61,25 @@ class KeptCells:
         """
         if bar := self._holds.pods.bar_of(record):
             return Wait(f"its job waits in queue {bar}: it is let go when it is its turn")
+        if (over := self.over_quota(core, record, request)) is not None:
+            return over
         found = self._holds.pods.answer(core, record, request, offer, commit=commit)
         return found or self._moves.answer(core, record, request, offer, commit=commit)
+
+    def over_quota(self, core: Core, record: PodRecord, request: PodRequest) -> Wait | None:
+        """Why a quota does not allow the group of a pod its cells. One that moves has had some all the time."""
+        quotas = self._holds.quotas
+        if not quotas.is_asked or self._moves.is_held_for(record, request):
+            return None
+        return quotas.refusal(core, [(record, request)])
+
+    def round_over_quota(self, core: Core, asker: PodRecord, round_: Round) -> Wait | None:
+        """The same of pods that start together."""
+        quotas = self._holds.quotas
+        if not quotas.is_asked or self._moves.is_held_for(asker, None):
+            return None
+        pods = [(record, single_request(record)) for part in round_.parts for record in part.members]
+        return quotas.refusal(core, pods, instead=[part.request.spec.group.name for part in round_.parts])
 
     def give_to_gang(self, core: Core, round_: Round) -> None:
         """A gang that moves is asked about: it takes what is kept for it, as far as it finds it."""

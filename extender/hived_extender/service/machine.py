@@ -195,6 +195,7 @@ class Machine:
         """Tell the parts that look at pods and gangs from outside what has become of these."""
         for uid in self.cache.take_removed():
             self.preemptions.gone(uid)
+            self.holds.quotas.forget(uid)
         self.preemptions.look()
         self.kept.look()
         if keys := self.cache.gangs.take_changed():
@@ -205,6 +206,7 @@ class Machine:
     def _pod_seen(self, seen: stimuli.PodSeen) -> None:
         uid = seen.pod.metadata.uid
         self.cache.pod_seen(seen.pod, seen.reading, is_listed=seen.is_listed)
+        self.holds.quotas.see(seen.pod)
         record = self.cache.pods.get(uid)
         if record is None or (record.seen.is_leaving and record.state is not PodState.BOUND):
             self._acceptance.gone(uid)
@@ -276,6 +278,7 @@ class Machine:
         core = self.terms.begin()
         self.verbs.node_names = NodeNames(core.state.topology.node_index)
         self.verbs.standing = ""
+        self.holds.quotas.begin_term()
         for record in self.cache.pods.records(PodState.BINDING):
             self._acceptance.expect_question(record)
         for record in self.cache.pods.records(PodState.BOUND):

@@ -13,6 +13,7 @@ from hived_extender.job_kinds.job import JobName, JobRef
 from hived_extender.pods.dialects.description import ObjectRef
 from hived_extender.pods.readings import Reading
 from hived_extender.pods.wire import BindArgs, FilterArgs, Node, Pod, PreemptArgs
+from hived_extender.quotas.tree import QuotaTree
 from hived_extender.service.core import Core
 from hived_extender.service.devices.dra import DeviceClass, ResourceClaim, ResourceSlice
 from hived_extender.service.devices.losses import Losses
@@ -160,6 +161,7 @@ class Hold(msgspec.Struct, frozen=True):
     `key`. `own` are the virtual leaf cells that the VC's own schedule gives it, in slot order; empty if any will do.
     `pods` has for each slot the pod as its template makes it, whose rules about nodes are heeded; empty if any node
     will do.
+    `queue` is the leaf of the quota tree that the job is in, "" if it is in none, and `request` are its amounts there.
     """
 
     key: str
@@ -167,6 +169,9 @@ class Hold(msgspec.Struct, frozen=True):
     spec: PodSpec
     own: tuple[int, ...] = ()
     pods: tuple[Pod, ...] = ()
+    queue: str = ""
+    request: Mapping[str, float] = msgspec.field(default_factory=dict)
+    is_preemptible: bool = True
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -278,6 +283,15 @@ class JobsMade(msgspec.Struct, frozen=True):
     makers: Mapping[JobName, JobName | None]
 
 
+class QuotasFollowed(msgspec.Struct, frozen=True):
+    """All that gets cells counts against this tree from now on; None: there is none. Until it `is_known`, nothing new
+    gets any.
+    """
+
+    tree: QuotaTree | None
+    is_known: bool = True
+
+
 class HoldState(msgspec.Struct, frozen=True):
     """An answer: of `slot_count` pods, how many slots are still held, and how many pods have cells, and are bound."""
 
@@ -382,6 +396,7 @@ Stimulus = (
     | HoldsLookedAt
     | JobsBarred
     | JobsMade
+    | QuotasFollowed
     | Wrote
     | TimeCame
     | TryWaiting

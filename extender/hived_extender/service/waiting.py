@@ -92,6 +92,8 @@ class WaitingPods:
         """
         if (leaving := self.kept.refusal(asker, None)) is not None:
             return leaving
+        if (over := self.kept.round_over_quota(core, asker, round_)) is not None:
+            return Wait(self._reason_of_round(round_, over))
         self.kept.give_to_gang(core, round_)
         self._prepare(asker, round_)
         if phase is Phase.FILTERING and round_.doubted and (self.kept.are_for(asker) or self._has_room(core, round_)):
@@ -213,6 +215,10 @@ class WaitingPods:
             if not record.is_asked:
                 self._announcements.say(record, Reason.WAITING, missing)
             return False
+        if (over := self.kept.over_quota(core, record, request)) is not None:
+            if not record.is_asked:
+                self._announcements.say(record, Reason.WAITING, self.told(record, over))
+            return False
         self._cache.bound.ask_for(core, record, request)
         was_preempting = core.is_waiting_for_victims(request)
         offer = self._cache.offers.of(request, self._cache.slots(record, request))
@@ -268,6 +274,11 @@ class WaitingPods:
 
     def _try_round(self, core: Core, record: PodRecord, round_: Round) -> Sequence[PodRecord]:
         requests = [part.request for part in round_.parts]
+        if (over := self.kept.round_over_quota(core, record, round_)) is not None:
+            for one in round_.members:
+                if not one.is_asked:
+                    self._announcements.say(one, Reason.WAITING, self._told_of_round(one, round_, over))
+            return ()
         was_preempting = any(core.reserves(request) for request in requests)
         is_for_others = not was_preempting and not self._preemptions.policy.by_service
         if is_for_others and isinstance(merged(self._cache.rounds.room(core, round_)), Preempt):
