@@ -273,4 +273,4 @@ def _lent(state: State, cell: int) -> Candidates:
     base = int(arrays.level_base[leaf_level])
     priority = cells.priority[base : base + int(arrays.level_size[leaf_level])]
     leaves = (base + np.flatnonzero(priority == OPPORTUNISTIC_PRIORITY)).astype(np.int32)
-    return candidates_among(state, leaves, cells.using[leaves], leaves, len(priority))
+    return candidates_among(state, leaves, cells.using[leaves], leaves, len(priority), are_lent=True)

@@ -38,7 +38,7 @@ def copy_state(state: State, room: State | None = None, groups: Mapping[str, Gro
         lazy_group_count=state.lazy_group_count, elastic_group_count=state.elastic_group_count,
         gangs=dict(state.gangs), gang_of=dict(state.gang_of),
         work=_copy_work(state.work, None if room is None else room.work),
-        now_ms=state.now_ms, known_waits=dict(state.known_waits),
+        has_saves=state.has_saves, now_ms=state.now_ms, known_waits=dict(state.known_waits),
     )  # fmt: skip
 
 
@@ -91,7 +91,7 @@ def _copy_group(group: Group) -> Group:
         group.number, group.name, group.vc, group.spec, group.state, group.physical, group.virtual, group.bind_info,
         group.holders.copy(), {uid: slots.copy() for uid, slots in group.slots_of.items()},
         group.preempting_pods.copy(), group.lazy_preemptor, group.placements, group.is_placed_in_vc, group.first_free,
-        group.slots_on, group.times.copy(), group.since_ms,
+        group.slots_on, group.times.copy(), group.since_ms, group.started_ms,
     )  # fmt: skip
 
 
@@ -114,7 +114,7 @@ def _copy_over(group: Group, room: Group | None) -> Group:
     room.state, room.physical, room.virtual = group.state, group.physical, group.virtual
     room.bind_info, room.lazy_preemptor, room.placements = group.bind_info, group.lazy_preemptor, group.placements
     room.is_placed_in_vc, room.first_free, room.slots_on = group.is_placed_in_vc, group.first_free, group.slots_on
-    room.since_ms = group.since_ms
+    room.since_ms, room.started_ms = group.since_ms, group.started_ms
     return room
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hived.losses import since_of
+from hived.losses import since_of, started_of
 from hived.safety import spare_of
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, Rules
 from hived.state import NO_GROUP, NO_TIME, CellState, GroupState, State
@@ -273,7 +273,7 @@ def _check_work(state: State) -> Iterator[Finding]:
     for group in state.groups.values():
         if not group.times.keys() <= group.slots_of.keys():
             yield f"group {group.name} knows times of a pod that it does not seat"
-        if group.since_ms != since_of(group):
+        if (group.since_ms, group.started_ms) != (since_of(group), started_of(group)):
             yield f"group {group.name} does not count its work from when its pods say"
         if group.since_ms != NO_TIME:
             held = group.physical[group.physical != NO_CELL]

@@ -72,6 +72,15 @@ def since_of(group: Group) -> int:
     return max(milliseconds(min(starts)), milliseconds(max(saves, default=None))) if starts else NO_TIME
 
 
+def started_of(group: Group) -> int:
+    """The earliest start of a group's pods in milliseconds since 1970, whatever they saved; NO_TIME if it is unknown.
+
+    Cost O(pods of the group); `Group.started_ms` has the same.
+    """
+    starts = [times.started_s for times in group.times.values() if times.started_s is not None]
+    return milliseconds(min(starts, default=None))
+
+
 def loss_of(group: Group, now_ms: int) -> int:
     """The leaf-milliseconds of work that are lost if a group leaves at `now_ms`; 0 if a time is NO_TIME.
 
@@ -102,6 +111,8 @@ def _put(state: State, group: Group, uid: str, times: WorkTimes) -> None:
         group.times[uid] = times
     if is_new and len(group.times) > 1 and not _is_relevant(group, times):
         return
+    state.has_saves |= times.saved_s is not None
+    group.started_ms = started_of(group)
     since = since_of(group)
     if since != group.since_ms:
         group.since_ms = since

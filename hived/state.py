@@ -141,6 +141,7 @@ class Group:
     slots_on: dict[str, list[int]] | None = None  # slots by node, once a pod was looked for there
     times: dict[str, WorkTimes] = field(default_factory=dict)  # by uid, of pods in slots; changed by `losses`
     since_ms: int = NO_TIME  # from when on its work would be lost, see losses.since_of
+    started_ms: int = NO_TIME  # the earliest start of its pods, see losses.started_of
 
     @property
     def members(self) -> tuple[MemberSpec, ...]:
@@ -212,6 +213,7 @@ class State:
     gang_of: dict[str, Gang] = field(default_factory=dict)  # by group; it may be gone by now
     undo_steps: list[Callable[[], None]] = field(default_factory=list)  # how to take group changes back, see journal
     work: Work | None = None  # None as long as no decision looks at it
+    has_saves: bool = False  # was any save ever told?
     now_ms: int = NO_TIME  # of the request that was asked last
     known_waits: dict[Hashable, tuple[bool, int]] = field(default_factory=dict)  # of this very state, see `known_waits`
 

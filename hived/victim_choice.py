@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from hived.fair_losses import weighed_losses
 from hived.losses import loss_of, losses_of_leaves
 from hived.specs import FREE_PRIORITY, OPPORTUNISTIC_PRIORITY, Gang
 from hived.state import NO_GROUP, NO_TIME, Group, GroupState, State
@@ -119,12 +120,14 @@ class Choice:
 
 
 def candidates_among(
-    state: State, physical: IntArray, holders: IntArray, leaves: IntArray, leaf_count: int
+    state: State, physical: IntArray, holders: IntArray, leaves: IntArray, leaf_count: int, *, are_lent: bool = False
 ) -> Candidates:
     """The holders of some leaves.
 
     physical, holders, leaves : shape (n,); physical leaf, number of its group, and the leaf that the group would leave,
     which may be a virtual one
+
+    are_lent : are losses weighed between virtual clusters (rule 8.15)?
 
     If the time is unknown, all leaves count as busy for equally long. A group that only reserves its leaves loses
     nothing, and is not elastic: it waits for others to leave. Cost O(n log n), in numpy.
@@ -135,6 +138,9 @@ def candidates_among(
     is_waiting = state.cells.reserving[leading] != NO_GROUP  # what a leaf says of work is that of its user then
     lost = losses_of_leaves(state, leading, state.now_ms) if state.now_ms != NO_TIME else sizes
     lost = np.where(is_waiting, 0, lost)
+    if are_lent and state.has_saves:
+        groups = [state.group_by_number[number] for number in numbers.tolist()]
+        lost = weighed_losses(state, groups, lost, state.now_ms)
     priorities = state.cells.priority[leading]
     costs = np.stack((lost, np.ones(len(first), np.int64), priorities, sizes), axis=1).astype(np.int64)
     by_cost = np.lexsort((leaves[order][first], costs[:, 3], costs[:, 2], costs[:, 0]))

@@ -69,7 +69,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("layout",),
     ("state", "matching"),
     ("journal", "copying"),
-    ("safety", "losses", "gangs"),
+    ("safety", "losses", "gangs", "fair_losses"),
     ("free_lists", "views"),
     ("binding", "packing", "checks", "nearness", "owners"),
     ("known_waits",),

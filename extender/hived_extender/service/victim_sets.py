@@ -17,6 +17,7 @@ import numpy as np
 from hived.decisions import Bind, Preempt, Wait
 from hived.errors import UserError
 from hived.events import Offer
+from hived.fair_losses import weighed_losses
 from hived.losses import loss_of
 from hived.scheduler import Asked
 from hived.specs import OPPORTUNISTIC_PRIORITY, BindInfo, PodRequest, PodSpec, Rules
@@ -203,6 +204,7 @@ class VictimSets:
             self.spec = wanted[0].request.spec
             self.rank = min(record.seen.priority for one in wanted for record in one.members)
             self._leavers: dict[str, Leaver] | None = None
+            self._weighed: dict[str, int] = {}  # losses of groups on lent cells
 
         @cached_property
         def repels(self) -> bool:
@@ -274,13 +276,26 @@ class VictimSets:
             records = [one for one in map(self.cache.pods.get, uids) if one is not None]
             nodes |= {one.place.node for one in records if one.place.node}
             priorities = [OPPORTUNISTIC_PRIORITY if one.virtual is None else one.spec.priority for one in groups]
-            loss = 0 if now_ms < 0 or are_leaving else sum(loss_of(one, now_ms) for one in groups)
+            loss = 0 if now_ms < 0 or are_leaving else sum(self._loss(one, now_ms) for one in groups)
             return Leaver(
                 name, frozenset(uids), pods, frozenset(one.name for one in groups), frozenset(nodes), loss,
                 max(priorities, default=0),
                 0 if are_leaving else sum(int((one.physical != NO_CELL).sum()) for one in groups),
                 is_elastic=are_leaving or all(one.spec.elastic for one in groups),
             )  # fmt: skip
+
+        def _loss(self, group: Group, now_ms: int) -> int:
+            if group.virtual is not None or not self.core.state.has_saves:
+                return loss_of(group, now_ms)
+            if not self._weighed:
+                lent = [
+                    one for one in self.core.state.groups.values()
+                    if one.virtual is None and one.state is not GroupState.PREEMPTING
+                ]  # fmt: skip
+                true = np.array([loss_of(one, now_ms) for one in lent], np.int64)
+                weighed = weighed_losses(self.core.state, lent, true, now_ms).tolist()
+                self._weighed = {one.name: loss for one, loss in zip(lent, weighed, strict=True)}
+            return self._weighed[group.name]
 
         def on(self, node: str) -> list[Leaver]:
             """All that may leave and have pods on a node."""
