@@ -127,7 +127,7 @@ SERVICE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("offers", "certificates", "reclaiming", "state_inputs", "devices.dra", "devices.reading", "devices.shortage"),
     ("claims", "jobs", "stand_ins"),
     ("devices.following", "devices.losses", "devices.notes", "gangs.gang", "gangs.growth", "gangs.named_groups"),
-    ("devices.guarantees", "gangs.leaders"),
+    ("devices.guarantees", "gangs.choices", "gangs.leaders"),
     ("gangs.plans",),
     ("counts", "gangs.states", "gangs.table"),
     ("effects", "gangs.members", "gangs.rounds", "gangs.telling"),

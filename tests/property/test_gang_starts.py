@@ -3,6 +3,7 @@
 import pytest
 
 from tests.extender.service.small_cluster import NODES
+from tests.extender.service.small_gangs import koordinator
 from tests.property.choices import Choices, Seeded
 from tests.property.examples import examples
 from tests.property.timed_scheduler import CPUS, TimedScheduler
@@ -83,3 +84,23 @@ def test_no_gang_runs_in_part_whatever_the_timing(gpus: int, slowest_s: float, s
     run.run(400)
     total = {name: len(run.bound(name)) for name in gangs}
     assert total == gangs, "\n".join(run.log)
+
+
+@pytest.mark.parametrize("slowest_s", [0.01, 0.5])
+@pytest.mark.parametrize("seed", range(examples(16)))
+def test_of_a_gang_of_several_sizes_no_fewer_than_its_minimum_run(slowest_s: float, seed: int) -> None:
+    run = scheduler(seed, slowest_s=slowest_s)
+    choices = Choices(Seeded(seed + 2000))
+    minimum, sizes = choices.integer(2, 3), [choices.integer(0, 4) for _ in range(4)]
+    strangers = [run.stranger(node, choices.integer(1, CPUS)) for node in NODES if choices.chance(50)]
+    for index, gpus in enumerate(sizes):
+        run.create(f"a-{index}", choices.integer(1, 2), gpus, koordinator("a", minimum, total_number=4))
+    for _ in range(10):
+        run.run(choices.integer(0, 900) / 100)
+        if strangers and choices.chance(40):
+            run.leave(strangers.pop(choices.integer(0, len(strangers) - 1)))
+        assert len(run.bound("a")) == 0 or len(run.bound("a")) >= minimum, "\n".join(run.log)
+    for stranger in strangers:
+        run.leave(stranger)
+    run.run(400)
+    assert len(run.bound("a")) >= minimum, "\n".join(run.log)

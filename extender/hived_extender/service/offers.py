@@ -280,6 +280,18 @@ class Offers:
                 rows[kind] = self._none if one.ruled and one.ruled.demands.beyond else self._fit(one)
         return _rows([rows[_kind(one)] for one in members])
 
+    def has_node(self, record: PodRecord) -> bool:
+        """Is there a node that the rules of nodes do not keep the pod away from for good?"""
+        demands = record.ruled.demands if record.ruled is not None else None
+        return demands is None or bool(self._rules.mask(demands).any())
+
+    def moment(self, members: Iterable[PodRecord]) -> Hashable:
+        """Another value whenever the nodes that are offered to these pods may be others."""
+        known = {record.ruled.demands: None for record in members if record.ruled is not None}
+        latest = [self._latest[demands].mask.tobytes() for demands in known if demands in self._latest]
+        doubted = [record.offer.is_doubted for record in members]
+        return id(self), self._count, tuple(doubted), hash(tuple(latest))
+
     def refusals(self, record: PodRecord) -> str:
         """Which rules of which nodes keep the pod away for good, in short; "" if none is known."""
         demands = record.ruled.demands if record.ruled is not None else None

@@ -138,6 +138,8 @@ class WhatIf:
         steps: dict[str, tuple[PodRecord, Alone | Round]] = {}  # by what is asked for
         for record in records:
             try:
+                if record.request is None and record.gang is not None:
+                    self._rounds.choose(self._core, record.gang, self._placed)
                 step = self._rounds.step(record) if record.request is None else Alone(record.request)
                 if isinstance(step, Wait):
                     waits[record.uid] = step.reason

@@ -1,11 +1,12 @@
 """The waiting pods of gangs that start together now, or the reasons why they cannot.
 
-A plan follows from the pods that exist alone, in whatever order they came; a restart finds the same.
+A plan follows from the pods that exist alone, in whatever order they came; a restart finds the same. Where more pods
+are there than have to start together, it has the smallest ones, and others may be chosen by the room there is.
 """
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -16,7 +17,8 @@ from hived.specs import GroupSpec, MemberSpec, PodRequest
 from hived_extender.pods.asks import Ask
 from hived_extender.pods.dialects import kueue
 from hived_extender.pods.dialects.description import GangKey, MatchPolicy
-from hived_extender.service.gangs.gang import Ended, Gang, Terms, age, is_ready, task_of
+from hived_extender.service.gangs.choices import Choices, Need
+from hived_extender.service.gangs.gang import Ended, Gang, Terms, is_ready, task_of
 from hived_extender.service.gangs.leaders import followers_of, has_only_led
 from hived_extender.service.pods import PodRecord, PodState
 
@@ -50,13 +52,17 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Round(msgspec.Struct, frozen=True, eq=False):
-    """Pods that start together: `members`, in order, those without devices among them; `parts`, of those with."""
+    """Pods that start together: `members`, in order, those without devices among them; `parts`, of those with.
+
+    `spare` has the uids of those that the gang could do without.
+    """
 
     key: GangKey
     name: str
     members: tuple[PodRecord, ...]
     parts: tuple[Part, ...]
     uids: frozenset[str]
+    spare: frozenset[str] = frozenset()
 
     @property
     def doubted(self) -> list[PodRecord]:
@@ -68,14 +74,17 @@ class Plan(msgspec.Struct, eq=False):
     """The next step of the waiting pods of gangs that start together.
 
     At most one is set of `refusal`, a mistake in the pods; `forming`, what is missing before any of them may start; and
-    `round`. Pods that are not in the round wait for it; without one, every pod may start alone. `is_told` is for who
-    tells the pods of it.
+    `round`. Pods that are not in the round wait for it; without one, every pod may start alone. `choices` has all pods
+    that could be of the round, if there are more. What is chosen of them takes the place of `round`; `chosen_at` is for
+    who chooses. `is_told` is for who tells the pods of it.
     """
 
     keys: tuple[GangKey, ...]
     refusal: str = ""
     forming: str = ""
     round: Round | None = None
+    choices: Choices | None = None
+    chosen_at: Hashable = None
     is_told: bool = False
 
 
@@ -84,6 +93,8 @@ def make_plan(keys: tuple[GangKey, ...], gangs: Mapping[GangKey, Gang]) -> Plan:
     chosen: list[PodRecord] = []
     followers: dict[str, int] = {}
     missing: list[str] = []
+    ready: list[PodRecord] = []
+    needs: list[Need] = []
     together = set(keys)
     try:
         for key in keys:
@@ -100,7 +111,11 @@ def make_plan(keys: tuple[GangKey, ...], gangs: Mapping[GangKey, Gang]) -> Plan:
             if terms.kube_priority is not None:
                 _check_policies(gang)
             led = followers_of(gang.present(), max(terms.minimum, sum(terms.task_minimums.values())))
-            members, lack = (_led(gang), "") if led else _starters(gang, terms)
+            choices, lack = (None, "") if led else _choices(gang, terms)
+            members = _led(gang) if led else [] if choices is None else choices.smallest()
+            if choices is not None:
+                ready.extend(choices.ready)
+                needs.extend(choices.needs)
             followers |= led
             if lack:
                 _check_namespaces(gang, terms)
@@ -115,11 +130,22 @@ def make_plan(keys: tuple[GangKey, ...], gangs: Mapping[GangKey, Gang]) -> Plan:
         return Plan(keys, forming=_in_short(missing[:NAMED], len(missing), separator="; "))
     if not chosen:
         return Plan(keys)
-    first = next(record.gang for record in chosen if record.gang is not None)
+    has_others = len(ready) > len(chosen) and not followers
+    return Plan(
+        keys,
+        round=round_of(chosen, followers),
+        choices=Choices(tuple(ready), tuple(needs)) if has_others else None,
+    )
+
+
+def round_of(members: Sequence[PodRecord], followers: Mapping[str, int], needed: Sequence[PodRecord] = ()) -> Round:
+    """These pods, in order, as a round. `followers` as in `_parts`; all but `needed` are spare, if there are any."""
+    first = next(record.gang for record in members if record.gang is not None)
     name = f"podgroup/{first}"
-    uids = frozenset(record.uid for record in chosen)
-    parts = _parts(name, first, chosen, followers)
-    return Plan(keys, round=Round(first, name, tuple(chosen), tuple(parts), uids))
+    uids = frozenset(record.uid for record in members)
+    parts = _parts(name, first, members, followers)
+    spare = uids - {record.uid for record in needed} if needed else frozenset[str]()
+    return Round(first, name, tuple(members), tuple(parts), uids, spare)
 
 
 def _check_absent(keys: Sequence[GangKey], count: int) -> None:
@@ -154,18 +180,18 @@ def _led(gang: Gang) -> list[PodRecord]:
     return [record for record in gang.present() if not record.state.is_placed]
 
 
-def _starters(gang: Gang, terms: Terms) -> tuple[list[PodRecord], str]:
-    """The waiting pods that have to start together, in order; or what is missing for that."""
+def _choices(gang: Gang, terms: Terms) -> tuple[Choices | None, str]:
+    """The waiting pods of which some have to start together, None if each may start alone; or what is missing."""
     members = gang.present()
     ready = [record for record in members if is_ready(record)]
     if terms.is_missing:
-        return [], f"rejected by podgroup/{gang.key}: there is no {terms.source}"
+        return None, f"rejected by podgroup/{gang.key}: there is no {terms.source}"
     placed = [record for record in members if record.state.is_placed]
     succeeded = _succeeded(gang, terms)
     policy = terms.match_policy
     has_begun = bool(placed or succeeded) and not has_only_led(members, list(gang.ended.values()))
     if policy is MatchPolicy.ONCE_SATISFIED and has_begun:
-        return [], ""
+        return None, ""
     if policy is MatchPolicy.ONLY_WAITING:
         placed = [record for record in placed if not record.seen.is_running]
     tasks = Counter(task_of(record) for record in placed)
@@ -173,26 +199,20 @@ def _starters(gang: Gang, terms: Terms) -> tuple[list[PodRecord], str]:
     if policy is MatchPolicy.WAITING_RUNNING_SUCCEED:
         tasks.update(ended.description.task for ended in succeeded)
         counted += len(succeeded)
-    chosen: dict[str, PodRecord] = {}
-    by_task: dict[str | None, list[PodRecord]] = {}
-    for record in ready:
-        by_task.setdefault(task_of(record), []).append(record)
+    ready_by_task = Counter(map(task_of, ready))
+    needs = []
     for task, minimum in sorted(terms.task_minimums.items()):
-        of_task = by_task.get(task, [])
         needed = max(0, minimum - tasks[task])
-        if needed > len(of_task):
+        if needed > ready_by_task[task]:
             have = tasks[task] + sum(task_of(record) == task and not record.state.is_placed for record in members)
-            return [], _lacking(gang, terms, have, minimum, f"pods of task {task}")
-        chosen |= {record.uid: record for record in of_task[:needed]}
+            return None, _lacking(gang, terms, have, minimum, f"pods of task {task}")
+        needs.append(Need(gang.key, needed, task, of_task=True))
     needed = terms.minimum - counted
     if needed > len(ready):
         have = counted + sum(not record.state.is_placed for record in members)
-        return [], _lacking(gang, terms, have, terms.minimum, "pods")
-    for record in ready:
-        if len(chosen) >= needed:
-            break
-        chosen[record.uid] = record
-    return sorted(chosen.values(), key=age), ""
+        return None, _lacking(gang, terms, have, terms.minimum, "pods")
+    needs = [each for each in (*needs, Need(gang.key, needed)) if each.count > 0]
+    return (Choices(tuple(ready), tuple(needs)), "") if needs else (None, "")
 
 
 def _succeeded(gang: Gang, terms: Terms) -> list[Ended]:

@@ -7,7 +7,7 @@ reserves. Not thread-safe: the service calls everything under its lock.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -23,7 +23,7 @@ from hived_extender.pods.dialects.description import GangKey
 from hived_extender.pods.gang_annotations import gang_annotations, promise, spec_text
 from hived_extender.pods.readings import as_asked
 from hived_extender.service.core import Core
-from hived_extender.service.gangs.plans import Part, Round
+from hived_extender.service.gangs.plans import Part, Round, round_of
 from hived_extender.service.gangs.table import Gangs
 from hived_extender.service.offers import Offers
 from hived_extender.service.pods import PodRecord, PodState, PodTable
@@ -66,6 +66,35 @@ class Rounds:
         if record.uid in plan.round.uids:
             return plan.round
         return Wait(f"podgroup/{key} starts with {len(plan.round.members)} other pods first")
+
+    def choose(self, core: Core, key: GangKey, before: Sequence[Sequence[Asked]] = ()) -> None:
+        """Choose which pods of a gang start together, by the room there is now with `before` in place (`choices`).
+
+        A choice stays while cells are reserved for it. Cost O(pods) if nothing has changed since the last time, else up
+        to `choices.MOST_TRIES` questions to the core.
+        """
+        plan = self._gangs.plan(key)
+        if plan.choices is None or plan.round is None:
+            return
+        if any(core.reserves(part.request) for part in plan.round.parts):
+            return
+        moment = (id(core), core.change_count, len(before), self.offers.moment(plan.choices.ready))
+        if plan.chosen_at == moment:
+            return
+        plan.chosen_at = moment
+
+        def fits(members: list[PodRecord]) -> bool:
+            parts = round_of(members, {}).parts
+            asks = [Asked(part.request, offer=self.offer(part)) for part in parts]
+            found = core.plan([*before, asks])[-1]
+            return not isinstance(found, UserError) and all(isinstance(one, Bind) for one in found)
+
+        def is_unlikely(record: PodRecord) -> bool:
+            return record.offer.is_doubted or not self.offers.has_node(record)
+
+        members = plan.choices.best(fits, is_unlikely)
+        if plan.round.uids != {record.uid for record in members}:
+            plan.round = round_of(members, {}, plan.choices.least(members))
 
     def offer(self, part: Part, *, exact: PodRecord | None = None) -> Offer | None:
         """The nodes that Kubernetes offers to each pod of a part; see `Offers.of`."""
@@ -143,7 +172,7 @@ class Rounds:
             core.forget_answers()
             return False
         for part in round_.parts:
-            self._start_part(core, part, exact)
+            self._start_part(core, part, exact, round_.spare)
         self.has_started(core, round_)
         return True
 
@@ -216,11 +245,11 @@ class Rounds:
         request = single_request(record)
         return replace(request, spec=replace(request.spec, elastic=self._gangs.is_surplus(record), beside=beside))
 
-    def _start_part(self, core: Core, part: Part, exact: PodRecord) -> None:
+    def _start_part(self, core: Core, part: Part, exact: PodRecord, spare: Collection[str]) -> None:
         decision = core.decide(part.request, Phase.FILTERING, self.offer(part, exact=exact), commit=True)
         if not isinstance(decision, Bind):
             raise InvariantError(f"{part.request.label} had room, and then {decision}")
-        pods = [_as_in(part, single_request(record)) for record in part.members]
+        pods = [_as_in(part, single_request(record), elastic=record.uid in spare) for record in part.members]
         core.split(part.request.spec.group.name, [*pods, *part.absent])
         for absent in part.absent:
             core.delete(absent)
@@ -260,10 +289,10 @@ def _decided_text(record: PodRecord) -> str:
     return as_asked(record.reading)
 
 
-def _as_in(part: Part, request: PodRequest) -> PodRequest:
+def _as_in(part: Part, request: PodRequest, *, elastic: bool) -> PodRequest:
     """A pod's own request, with what all pods of the part have in common."""
     common = part.request.spec
-    spec = replace(request.spec, lazy_preemption=common.lazy_preemption)
+    spec = replace(request.spec, lazy_preemption=common.lazy_preemption, elastic=elastic)
     return replace(request, spec=spec)
 
 

@@ -1,0 +1,137 @@
+"""A gang whose minimum is less than its pods starts with any of them that fit."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from hived_cli import main
+from tests.cases.played import Played, played_on, pod
+from tests.expecting import expect_soon
+
+CONFIG = """\
+rules: 2
+physicalCluster:
+  skuTypes: {GPU: {gpu: 1, cpu: 8, memory: 32Gi}}
+  cellTypes:
+    NODE: {childCellType: GPU, childCellNumber: 2, isNodeLevel: true}
+  physicalCells:
+  - {cellType: NODE, cellAddress: n1}
+virtualClusters:
+  default:
+    namespaces: [default]
+    virtualCells: [{cellType: NODE, cellNumber: 1}]
+"""
+
+VOLCANO_JOB = """\
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: j, namespace: default}
+spec:
+  minAvailable: 2
+  schedulerName: hived
+  tasks:
+  - name: large
+    replicas: 1
+    minAvailable: 0
+    template:
+      spec:
+        restartPolicy: Never
+        containers: [{name: main, image: x, resources: {limits: {nvidia.com/gpu: 2}}}]
+  - name: small
+    replicas: 2
+    minAvailable: 0
+    template:
+      spec:
+        restartPolicy: Never
+        containers: [{name: main, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]
+"""
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Iterator[Played]:
+    with played_on(tmp_path, CONFIG) as running:
+        yield running
+
+
+def koordinator(name: str, gpus: int, **spec: Any) -> dict[str, Any]:
+    """A pod of a gang of three whose minimum is two."""
+    prefix = "gang.scheduling.koordinator.sh/"
+    notes = {f"{prefix}name": "g", f"{prefix}min-available": "2", f"{prefix}total-number": "3"}
+    return pod(name, gpus, annotations=notes, **spec)
+
+
+def volcano(name: str, gpus: int, **spec: Any) -> dict[str, Any]:
+    """The same in the words of Volcano."""
+    notes = {"scheduling.k8s.io/group-name": "g", "scheduling.volcano.sh/group-min-member": "2"}
+    return pod(name, gpus, annotations=notes, **spec)
+
+
+@pytest.mark.parametrize("made", [koordinator, volcano])
+def test_the_two_that_fit_start_and_the_large_one_waits(played: Played, made: Any) -> None:
+    played.create(made("w1-0", 2), made("w2-0", 1), made("w2-1", 1))
+    played.expect_running("w2-0", "w2-1")
+    assert set(played.running_pods()) == {"w2-0", "w2-1"}
+    assert not played.why("w1-0").never
+
+
+def test_so_it_is_with_a_large_one_that_can_never_run(played: Played) -> None:
+    played.create(koordinator("w1-0", 4), koordinator("w2-0", 1), koordinator("w2-1", 1))
+    played.expect_running("w2-0", "w2-1")
+    assert played.why("w1-0").never
+
+
+def test_a_pod_that_no_node_suits_is_passed_over(played: Played) -> None:
+    played.create(koordinator("w-0", 1, nodeSelector={"disk": "none"}), koordinator("w-1", 1), koordinator("w-2", 1))
+    played.expect_running("w-1", "w-2")
+    assert "disk" in played.why("w-0").sentence
+
+
+def test_a_full_cluster_is_waited_for_without_never(played: Played) -> None:
+    played.create(pod("first", 2))
+    played.expect_running("first")
+    played.create(koordinator("w1-0", 2), koordinator("w2-0", 1), koordinator("w2-1", 1))
+    assert not played.why("w2-0").never
+    played.delete("first")
+    played.expect_running("w2-0", "w2-1")
+
+
+def test_none_starts_alone_where_no_two_fit(played: Played) -> None:
+    played.create(pod("first", 1))
+    played.expect_running("first")
+    played.create(koordinator("w1-0", 2), koordinator("w2-0", 1), koordinator("w2-1", 1))
+    assert not played.why("w2-0").never
+    assert set(played.running_pods()) == {"first"}
+
+
+def submit(played: Played, file: Path, *options: str) -> Any:
+    """`hived submit` of a file into this cluster."""
+    where = ["--api-server", played.running.cluster.api_url, "--server", played.running.extender.url]
+    return CliRunner().invoke(main, ["submit", str(file), *where, "--vc", "default", *options])
+
+
+def test_a_dry_run_starts_the_pods_that_fit_and_lets_the_other_wait(played: Played, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(VOLCANO_JOB)
+    result = submit(played, file, "--dry-run")
+    rows = [line.split()[:2] for line in result.stdout.splitlines()[1:]]
+    assert rows == [["j-large-0", "wait"], ["j-small-0", "run"], ["j-small-1", "run"]], result.output
+    assert result.exit_code == 3
+
+
+def test_submit_creates_the_job_and_two_of_its_pods_run(played: Played, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(VOLCANO_JOB)
+    result = submit(played, file)
+    assert result.exit_code == 0, result.output
+    expect_soon(lambda: set(played.running_pods()) == {"j-small-0", "j-small-1"})
+
+
+def test_a_dry_run_says_never_where_no_two_could_run(played: Played, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(VOLCANO_JOB.replace("nvidia.com/gpu: 1", "nvidia.com/gpu: 2"))
+    result = submit(played, file, "--dry-run")
+    assert "it can never run" in result.stdout, result.output
+    assert result.exit_code == 4
