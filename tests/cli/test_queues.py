@@ -150,7 +150,7 @@ def test_why_tells_the_place_of_a_job_without_pods_and_who_has_its_cells(jobs: J
     assert "place 1 in queue b: is first, and the cells of its virtual cluster are in use" in said
     assert "b has 1 of 1 in use by first" in said
     assert "cause: in-use (1 NODE: 1 in use)" in said
-    assert "unknown; jobs that it waits for have declared no limits" in said
+    assert "unknown; not every job that it waits for says when it ends" in said
 
 
 def test_why_of_a_later_job_names_the_order_and_promises_no_change(jobs: Jobs) -> None:

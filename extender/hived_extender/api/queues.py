@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from hived_extender.api.waiting import When
+from hived_extender.api.waiting import Preempted, When
 
 QueueAction = Literal["hold", "release", "move"]
 
@@ -26,6 +26,7 @@ class QueuedJob(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     asks : what it asks for, as in "2 pods of 8 H100 at once"
     cause : why it waits, one of `CauseName`; "" for one that does not
     when : when it starts, None for one that does not wait
+    preempted : when it was called back last and for which job, until it has cells again
     """
 
     name: str
@@ -43,6 +44,7 @@ class QueuedJob(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     asks: str = ""
     cause: str = ""
     when: When | None = None
+    preempted: Preempted | None = None
 
 
 class QueueReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

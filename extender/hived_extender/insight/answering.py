@@ -142,7 +142,7 @@ class Answering:
                 found = view.judge.certificate(entry)
             return replace(found, unblock=unblocks_of(view.snapshot, entry))
 
-        return self._judged.get((view.snapshot.version, entry.name), self._in_turn(judge))
+        return self._judged.get((view.snapshot.version, entry.name, entry.priority), self._in_turn(judge))
 
     def try_changes(
         self, name: str, changes: Sequence[str], is_shown: Callable[[str], bool] = lambda namespace: True

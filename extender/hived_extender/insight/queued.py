@@ -21,8 +21,9 @@ from hived_extender.insight.unblocks import MOST_OF_A_KIND, MOST_SHOWN
 from hived_extender.queues.answering import Question, QueueAnswers
 from hived_extender.queues.finding import Seen
 from hived_extender.queues.reasons import MakingRoom, NoHardware, NotItsTurn
-from hived_extender.service.certificates import rfc3339
-from hived_extender.service.sentences import short_name
+from hived_extender.service.certificates import rfc3339, with_sentence
+from hived_extender.service.held_jobs import Asking
+from hived_extender.service.sentences import is_derived, short_name
 
 
 def why_queued(queues: QueueAnswers, answering: Answering, name: str, seen: Seen) -> Why | None:
@@ -33,11 +34,17 @@ def why_queued(queues: QueueAnswers, answering: Answering, name: str, seen: Seen
     question = queues.question(name, seen)
     if question is None:
         return None
-    entry = _entry(question)
-    live = answering.judged(entry) if entry.requests else None
-    found = certificate_of(question, live)
+    entry, borrower = _entry(question), _borrower(question)
+    live = _judged(queues, answering, entry) if entry.requests else None
+    lent = _judged(queues, answering, borrower) if borrower is not None else None
+    only_borrows = _only_borrows(question)
+    found = certificate_of(question, lent if only_borrows else live, lent)
+    if only_borrows and live is not None and not found.never:  # it may be given cells of its own
+        found = replace(found, unblock=_joined(found.unblock, live.unblock))
     if not found.unblock and not found.never:
         found = replace(found, unblock=_ends(queues, answering, question, entry))
+    if lent is not None and isinstance(question.reason, NotItsTurn) and not (only_borrows or found.never):
+        found = replace(found, unblock=_joined(found.unblock, _lent_once(queues, answering, question, lent)))
     when = _start(question, found)
     job = replace(job_of(question.job), asks=found.asks or question.job.asks, cause=found.cause, when=when)
     return Why(job=replace(job, sentence=found.sentence), certificate=found, when=when)
@@ -132,12 +139,46 @@ def _ends(queues: QueueAnswers, answering: Answering, question: Question, entry:
     return found
 
 
+def _judged(queues: QueueAnswers, answering: Answering, entry: WaitingEntry) -> Certificate:
+    """Why the live cluster has no cells for a job. Limits that holders declare on their job objects count as well."""
+    found = answering.judged(entry)
+    ends = queues.ends({one.group for one in found.holders if not one.until})
+    if not ends:
+        return found
+    holders = [
+        replace(one, until=rfc3339(ends[one.group])) if not one.until and one.group in ends else one
+        for one in found.holders
+    ]
+    found = replace(found, holders=holders)
+    return with_sentence(found, answering.view().snapshot.at, entry.namespace) if is_derived(found) else found
+
+
+def _joined(some: Sequence[Unblock], others: Sequence[Unblock]) -> list[Unblock]:
+    """The first ones, and those of the others that are no news of them."""
+    known = {one.change for one in some}
+    return [*some, *(one for one in others if one.change not in known)]
+
+
+def _lent_once(queues: QueueAnswers, answering: Answering, question: Question, lent: Certificate) -> list[Unblock]:
+    """Jobs after one of which it could borrow, though it is not its turn."""
+    found: list[Unblock] = []
+    entry = _entry(question)
+    for one in lent.unblock:
+        if one.change.startswith("ends="):
+            with suppress(UserError):  # it has just ended
+                view, read = answering.read(entry, [one.change], lambda namespace: True)
+                result, why = _outcome(queues, answering, view, question, read)
+                found += [one] if result.starts and not why else []
+    return found
+
+
 def job_of(queued: QueuedJob) -> Job:
     """A job of a queue that waits, in a list of all jobs."""
     return Job(
         name=queued.name, state=_waits_as(queued), namespace=queued.namespace, user=queued.user, vc=queued.vc,
         priority=queued.priority, asks=queued.asks, since=rfc3339(queued.since), cause=queued.cause,
         sentence=queued.reason, when=queued.when, queue=queued.queue, place=queued.position,
+        preempted=queued.preempted,
     )  # fmt: skip
 
 
@@ -145,9 +186,10 @@ def _waits_as(queued: QueuedJob) -> Literal["Waiting", "Held", "Refused"]:
     return "Held" if queued.state == "Held" else "Refused" if queued.state == "Refused" else "Waiting"
 
 
-def certificate_of(question: Question, live: Certificate | None) -> Certificate:
+def certificate_of(question: Question, live: Certificate | None, lent: Certificate | None = None) -> Certificate:
     """The certificate of a job, from why its queue does not start it and why the live cluster would not.
 
+    `lent` says why there are no cells to borrow, for a job that may: those are enough for one that waits for its quota.
     The queue's own sentence stands where it is what keeps the job; what would help is told of cells alone.
     """
     job, reason = question.job, question.reason
@@ -156,7 +198,8 @@ def certificate_of(question: Question, live: Certificate | None) -> Certificate:
     if question.quota:
         live = replace(live, unblock=[one for one in live.unblock if not one.change.startswith("vc=")])
     cause = job.cause or "order"
-    if live.never and isinstance(reason, NotItsTurn) and question.may_borrow:  # only on its own cells
+    only_borrows = _only_borrows(question)
+    if live.never and isinstance(reason, NotItsTurn) and question.may_borrow and not only_borrows:  # only on its own
         live = replace(live, never=False, cause=cause, sentence=job.reason)
     if live.never or cause == "never":
         return (
@@ -164,15 +207,33 @@ def certificate_of(question: Question, live: Certificate | None) -> Certificate:
         )
     is_turn = isinstance(reason, NotItsTurn) and cause != "quota"
     is_for_cells = isinstance(reason, NoHardware) or (isinstance(reason, NotItsTurn) and is_turn and not reason.before)
+    is_for_cells = is_for_cells or only_borrows
     if is_for_cells or (isinstance(reason, MakingRoom) and live.cause == "lent"):
         return live if live.cause != "order" else replace(live, sentence=job.reason)
-    also = [] if live.cause in ("order", cause) else [live.cause, *live.also]
+    cells = lent if lent is not None and cause == "quota" else live
+    also = [] if cells.cause in ("order", cause) else [cells.cause, *cells.also]
     found = replace(live, sentence=job.reason, cause=cause, also=also, unblock=[])
     return found if is_turn else replace(found, holders=[], more_holders=0)
 
 
+def _only_borrows(question: Question) -> bool:
+    return isinstance(question.reason, NotItsTurn) and question.reason.only_borrows
+
+
+def _borrower(question: Question) -> WaitingEntry | None:
+    """The job as it asks for borrowed cells, None if it may not have any."""
+    if question.borrowing is None:
+        return None
+    return replace(_asked(question, question.borrowing), priority=OPPORTUNISTIC_PRIORITY)
+
+
 def _entry(question: Question) -> WaitingEntry:
-    job, asking = question.job, question.asking
+    """The job as it asks for cells of its own."""
+    return _asked(question, question.asking)
+
+
+def _asked(question: Question, asking: Asking | None) -> WaitingEntry:
+    job = question.job
     entry = WaitingEntry(job.name, job.namespace, job.vc, job.priority, (), user=job.user, limit_s=question.limit_s)
     if asking is None:
         return entry

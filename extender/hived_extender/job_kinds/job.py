@@ -67,6 +67,13 @@ def told(key: str, namespace: str) -> str:
     return "/".join(parts_of(found)[:-1]) or found
 
 
+def told_with_uid(key: str, namespace: str) -> str:
+    """The same with its uid, for events: a name may come again."""
+    found = masked(key, namespace)
+    parts = parts_of(found)
+    return f"{'/'.join(parts[:-1])} (uid {parts[-1]})" if parts else found
+
+
 def uid_of(key: str) -> str:
     """The uid of a job by its key, `masked` or not."""
     return key.replace(" ", "/").rpartition("/")[2]

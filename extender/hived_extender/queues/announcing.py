@@ -16,7 +16,7 @@ from itertools import islice
 import msgspec
 
 from hived_extender.job_kinds.gangs import KIND as GANG
-from hived_extender.job_kinds.job import JobRef, told
+from hived_extender.job_kinds.job import JobRef, told_with_uid
 from hived_extender.kube.client import KubeError
 from hived_extender.kube.events import NORMAL, WARNING, EventRecorder, PodRef
 from hived_extender.queues.words import DEQUEUED, ENQUEUED, EVICTED, INSUFFICIENT, REFUSED, SUSPENDED, UPGRADED
@@ -78,7 +78,7 @@ class JobEvents:
 
     def evicted(self, job: JobRef, queue: str, winner: str, now: float) -> None:
         """A job is called back. `winner` is the key of the one that gets its cells, or other words; "" for nobody."""
-        why = f"its cells go to {told(winner, job.namespace)}" if winner else "it has no cells any more"
+        why = f"its cells go to {told_with_uid(winner, job.namespace)}" if winner else "it has no cells any more"
         self._note(job, EVICTED, f"{why}; it waits again in queue {queue}", now)
 
     def suspended(self, job: JobRef, queue: str, now: float) -> None:

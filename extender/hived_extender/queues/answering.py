@@ -11,8 +11,9 @@ import msgspec
 from hived.errors import UserError
 from hived.specs import PodRequest
 from hived_extender.api.queues import HELD_LATER, QueueArgs, QueuedJob, QueueReport
-from hived_extender.api.waiting import When
+from hived_extender.api.waiting import Preempted, When
 from hived_extender.job_kinds import gangs
+from hived_extender.job_kinds.job import parts_of, uid_of
 from hived_extender.job_kinds.kinds import resource_of
 from hived_extender.job_kinds.marks import user_of
 from hived_extender.queues.book import JobRecord, Step
@@ -33,7 +34,7 @@ from hived_extender.queues.reasons import (
 from hived_extender.queues.records import unit_key
 from hived_extender.queues.turns import Turns
 from hived_extender.queues.words import STARTING, cause_of, held_by, sentence, start_of
-from hived_extender.service.certificates import asks_of
+from hived_extender.service.certificates import asks_of, rfc3339
 from hived_extender.service.held_jobs import Asking
 
 AT_ONCE = 5000
@@ -76,7 +77,8 @@ class Question(msgspec.Struct, frozen=True):
     """A job that waits, why, and what the core is asked for its cells; `asking` is None for one with a mistake.
 
     `key` is that of its unit. A `quota` of a tree has one virtual cluster alone; "" if the job is in none. It waits for
-    its quota, or its user's limit, until one of `freeing` ends, or of another queue one of `freeing_elsewhere`.
+    its quota, or its user's limit, until one of `freeing` ends, or of another queue one of `freeing_elsewhere`. For one
+    that may borrow, `borrowing` asks for borrowed cells.
     """
 
     job: QueuedJob
@@ -88,6 +90,7 @@ class Question(msgspec.Struct, frozen=True):
     may_borrow: bool = False
     freeing: tuple[str, ...] = ()
     freeing_elsewhere: tuple[str, ...] = ()
+    borrowing: Asking | None = None
 
 
 class QueueAnswers:
@@ -198,7 +201,22 @@ class QueueAnswers:
                 queues.may_borrow(entry.key),
                 tuple(name for one, name in seen_runs if one is not None and one.queue == unit.queue),
                 tuple(name for one, name in seen_runs if one is not None and one.queue != unit.queue),
+                turns.room.question(unit, is_borrowed=True) if queues.may_borrow(entry.key) else None,
             )  # fmt: skip
+
+    def ends(self, names: Collection[str]) -> dict[str, float]:
+        """When jobs that have cells end at the latest by their declared limits, by full name, in seconds since 1970.
+
+        Jobs that declare none are left out.
+        """
+        with self._desk.lock:
+            entries = () if self._desk.turns is None else self._desk.turns.book.entries.values()
+            return {
+                str(one.job.ref): one.kept.since_s + one.unit.limit_s
+                for one in entries
+                if one.step.has_cells and one.unit is not None and one.unit.limit_s is not None
+                if str(one.job.ref) in names
+            }
 
     def after(self, key: str, ended: Collection[str], priority: int) -> tuple[bool, list[Question]]:
         """May a job start by its quota and limits once these have ended, which are full names?
@@ -304,7 +322,29 @@ class QueueAnswers:
             asks=asks_of([PodRequest("", "", "", unit.spec)], unit.spec.leaf_cell_type) if unit is not None else "",
             cause=("invalid" if unit is None else cause_of(reason)) or "",
             when=start_of(reason) if unit is not None else When(kind="unknown", because="it is in no queue"),
+            preempted=_preempted(turns, entry, seen, looks=known is None),
         )
+
+
+def _preempted(turns: Turns, entry: JobRecord, seen: Seen, *, looks: bool) -> Preempted | None:
+    """When a job without cells was called back, if that was for another job.
+
+    A winner of a namespace outside of `seen` has its uid as its name, as in all that is written onto jobs. So has one
+    that is gone, and, unless somebody `looks`, one of any other namespace.
+    """
+    winner, ref = entry.kept.evicted_for, entry.job.ref
+    parts = parts_of(winner)
+    uid = uid_of(winner) if parts or winner == f"job {uid_of(winner)}" else ""
+    if entry.step.has_cells or not uid or uid == ref.uid:
+        return None
+    at = rfc3339(entry.kept.since_s)
+    if parts:
+        return Preempted(at=at, by="/".join(parts[:-1]), namespace=parts[1])
+    entries = turns.book.entries.values() if looks else ()
+    other = next((one.job.ref for one in entries if one.job.ref.uid == uid and is_seen(one, seen)), None)
+    if other is None:
+        return Preempted(at=at, by=winner, namespace=ref.namespace)
+    return Preempted(at=at, by=str(other), namespace=other.namespace)
 
 
 def _placed(turns: Turns, queue: str) -> list[tuple[JobRecord, int]]:

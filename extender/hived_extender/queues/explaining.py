@@ -142,7 +142,7 @@ def refusal(table: Table, key: str, known: Known | None = None) -> Reason | None
         claim = table.claims.get(key)
         victims = () if claim is None else tuple(each for each in claim.victims if _is_leaving(table, each))
         return MakingRoom(victims) if victims else NoHardware(table.due.get(key, ""))
-    if known is None:
+    if known is None or _is_reserved(table, entry):
         return _has_no_turn(table, entry)
     if entry.kind not in known:
         known[entry.kind] = _has_no_turn(table, entry)
@@ -150,11 +150,16 @@ def refusal(table: Table, key: str, known: Known | None = None) -> Reason | None
 
 
 def _has_no_turn(table: Table, entry: Entry) -> Reason | None:
-    """Why its own schedule does not have a unit, as long as it does not borrow either."""
+    """Why its own schedule does not have a unit, as long as it does not borrow either.
+
+    Where its quota or its user's limit keeps it from borrowing, that is the reason, whatever its own schedule lacks.
+    The first unit, which has cells reserved there, waits for these alone.
+    """
     unit, refusals = entry.unit, table.refusals(entry.unit.vc)
     if (never := _never(table, entry)) is not None:
         return never
-    if unit.priority >= 0 and entry.kind not in refusals.never and entry.kind not in refusals.not_promised:
+    is_promised = unit.priority >= 0 and entry.kind not in refusals.never and entry.kind not in refusals.not_promised
+    if is_promised and (not table.may_borrow(unit) or _is_reserved(table, entry)):
         return None
     if table.live.is_over_users_limit(unit):
         return OverUserLimit(unit.user, table.rules.of(unit.queue).most_running or 0, waits=False)
@@ -162,6 +167,12 @@ def _has_no_turn(table: Table, entry: Entry) -> Reason | None:
     if quota is not None:
         return OverQuota(quota)
     return None if table.may_borrow(unit) else NotPromised(unit.queue, unit.is_preemptible)
+
+
+def _is_reserved(table: Table, entry: Entry) -> bool:
+    """Are cells reserved for this very unit in its own schedule?"""
+    reservation = table.refusals(entry.unit.vc).reservation
+    return reservation is not None and reservation.key == entry.unit.key
 
 
 def _never(table: Table, entry: Entry) -> Reason | None:
@@ -185,6 +196,8 @@ def _not_due(table: Table, entry: Entry, now: float, count: int) -> Reason:
     reservation = table.refusals(unit.vc).reservation
     if reservation is None or reservation.key != unit.key:
         is_blocked = rules.policy is Policy.BLOCK and count > 0
+        if not is_blocked and not table.has_own_schedule(entry):
+            return NotItsTurn(count, borrowing=borrowing, only_borrows=True)
         return NotItsTurn(count, is_blocked=is_blocked, behind=_behind(table, entry), borrowing=borrowing)
     start = reservation.start if reservation.start.is_sure else _estimated(table, unit.vc, reservation, now)
     return NotItsTurn(count, start.at_s, start.certainty, is_first=True, late_s=start.late_s, borrowing=borrowing)

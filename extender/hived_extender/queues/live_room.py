@@ -97,12 +97,15 @@ class LiveRoom:
         pending = found.pending
         return service.Lent(self._refs(found.borrowers), self._refs(pending.leaving), self._claims(pending))
 
-    def question(self, unit: Unit) -> Asking | None:
-        """The question to the core about cells for a unit; None if it is known no more. Changes nothing."""
+    def question(self, unit: Unit, *, is_borrowed: bool = False) -> Asking | None:
+        """The question to the core about cells for a unit, its own or borrowed ones; None if it is known no more.
+
+        Changes nothing.
+        """
         if unit.key not in self._jobs:
             return None
         with self._runner.look() as machine:
-            return machine.holds.question(self._hold(Ask(unit, is_borrowed=False)))
+            return machine.holds.question(self._hold(Ask(unit, is_borrowed)))
 
     def _hold(self, ask: Ask) -> Hold:
         unit = ask.unit

@@ -70,6 +70,9 @@ def sentence(reason: Reason | None, name: Callable[[str], str]) -> str:
 
 
 def _turn(reason: NotItsTurn) -> str:
+    if reason.only_borrows:
+        why = f", and {_IDLE.get(reason.borrowing, reason.borrowing)}" if reason.borrowing else ""
+        return f"can only borrow idle cells{why}"
     if not reason.is_first and reason.behind == "cells" and not reason.before:
         text = "is first in its queue"
     elif reason.behind == "min" and not reason.before:
@@ -120,6 +123,8 @@ _IDLE = {"insufficient capacity when scheduling in physical cluster": "no idle c
 def cause_of(reason: Reason | None) -> CauseName | None:
     """The cause of a wait, as far as the queue knows it; None for a job that does not wait."""
     match reason:
+        case NotItsTurn(only_borrows=True):
+            return "in-use"
         case NotItsTurn(behind="quota" | "min"):
             return "quota"
         case NotItsTurn():
@@ -168,13 +173,17 @@ def _start_of_turn(reason: NotItsTurn) -> When:
         return When(kind="estimated", likely=rfc3339(start_s), by=rfc3339(reason.late_s or start_s))
     if start_s is not None and reason.certainty in (Certainty.CERTAIN, Certainty.BOUNDED):
         return When(kind="certain" if reason.certainty is Certainty.CERTAIN else "bounded", by=rfc3339(start_s))
+    if reason.only_borrows:
+        return When(kind="unknown", because="it can only borrow, and no cells are kept for it")
     if reason.behind == "min":
         return When(kind="unknown", because=_UNTIMED[OverQuota])
     if reason.before and not reason.is_first:
         return When(
             kind="unknown", because=f"{_jobs(reason.before)} of its queue come{'s' * (reason.before == 1)} first"
         )
-    return When(kind="unknown", because="jobs that it waits for have declared no limits")
+    if not reason.is_first:
+        return When(kind="unknown", because="no cells are kept for it yet")
+    return When(kind="unknown", because="not every job that it waits for says when it ends")
 
 
 def _jobs(count: int) -> str:

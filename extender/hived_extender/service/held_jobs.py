@@ -90,9 +90,12 @@ class HeldJobs:
         return [one for one in pods if one.state.has_node and one.is_in_core and one.place.info is not None]
 
     def asking(self, core: Core, hold: Hold) -> Asking | None:
-        """The request for all pods of a job that has none yet; None if it has. Cost O(slots x nodes)."""
+        """The request for all pods of a job that has none yet; None if it has. Cost O(slots x nodes).
+
+        Nodes that only others' pods are in the way on are nodes that Kubernetes allows once they have left.
+        """
         held = Held(hold, stand_in_name(0, hold.key))
-        asked = self.asked(core, held)
+        asked = self.asked(core, held, others_leave=True)
         if asked is None:
             return None
         slots = range(len(sizes_of(asked.pod.spec.group.members)))

@@ -23,7 +23,7 @@ from hived.events import Offer, Phase
 from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest
 from hived_config.grace import Grace
 from hived_config.settings import BorrowedResources, Budgets, PreemptBy, Settings
-from hived_extender.job_kinds.job import told
+from hived_extender.job_kinds.job import told_with_uid
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.dialects.description import GangKey
 from hived_extender.pods.progress import seconds_of, write_time
@@ -271,7 +271,7 @@ class Preemptions:
         for record in self._cache.gangs.leaving_with(records):
             known = self._victims.get(record.uid)
             if known is None:
-                named = told(winner, record.namespace) or "others"
+                named = told_with_uid(winner, record.namespace) or "others"
                 self._announcements.say(record, Reason.PREEMPTED, f"its cells are needed by {named}")
                 self._add(record, None)
             else:

@@ -65,7 +65,7 @@ def test_the_course_of_a_job_is_told_in_its_order() -> None:
     assert case.api.told() == [
         ("Enqueued", "waits in queue root/a"),
         ("Dequeued", "leaves queue root/a: its whole gang has idle cells, which may be taken back"),
-        ("Preempted", "its cells go to Job/team/owner; it waits again in queue root/a"),
+        ("Preempted", "its cells go to Job/team/owner (uid u-1); it waits again in queue root/a"),
         ("Dequeued", "leaves queue root/a: its whole gang has cells of its virtual cluster"),
     ]
 

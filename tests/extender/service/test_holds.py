@@ -512,7 +512,7 @@ def test_evicted_groups_are_told_for_whom() -> None:
     cluster.evict("ns/o-0", winner="Job/ns/train/u-1")
     cluster.pass_time(5)
     assert cluster.kube.leaving == [("evicted", "o-0")]
-    assert "its cells are needed by Job/ns/train" in cluster.kube.messages
+    assert "its cells are needed by Job/ns/train (uid u-1)" in cluster.kube.messages
 
 
 def test_evicted_groups_are_not_told_the_name_of_a_job_of_another_namespace() -> None:

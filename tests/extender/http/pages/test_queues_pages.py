@@ -84,7 +84,7 @@ def test_the_page_of_a_job_without_pods_says_who_has_its_cells_and_what_would_he
     assert "b has 1 of 1 in use by first (" in words.lower()
     assert 'href="/page/jobs/Job/default/first"' in html
     assert "ends=Job/default/first" in words
-    assert "Unknown: jobs that it waits for have declared no limits" in words
+    assert "Unknown: not every job that it waits for says when it ends" in words
 
 
 def test_the_page_of_a_later_job_says_that_others_come_first(client: FlaskClient) -> None:

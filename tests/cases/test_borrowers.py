@@ -1,0 +1,199 @@
+"""Jobs of queues that may borrow are told the one cause that keeps them waiting, and a remedy that works."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hived_extender.api.waiting import Certificate, Why
+from hived_extender.queues.answering import QueueAnswers
+from tests.extender.queues.embedded_jobs import CONFIG, GPU, JOBS, PREFIX, TREES, Jobs, jobs_on
+
+MAX_JOBS = "kube-queue/max-jobs"
+LIMIT: dict[str, Any] = {"annotations": {f"{PREFIX}expected-duration": "3600s"}}
+
+
+def why(jobs: Jobs, name: str) -> Why:
+    found = jobs.inspector.why(f"Job/default/{name}")
+    assert found is not None
+    return found
+
+
+def certificate(jobs: Jobs, name: str) -> Certificate:
+    found = why(jobs, name).certificate
+    assert found is not None
+    return found
+
+
+def remedies(jobs: Jobs, name: str) -> list[str]:
+    """The ends that would help a job, each of which does if it is tried."""
+    found = [one.change for one in certificate(jobs, name).unblock if one.change.startswith("ends=")]
+    assert all(jobs.inspector.why_if(name, [one]).starts for one in found)
+    return [one.removeprefix("ends=Job/default/") for one in found]
+
+
+def runs(jobs: Jobs, name: str, vc: str = "a", **more: Any) -> None:
+    jobs.create(name, vc, **more)
+    jobs.expect(lambda: jobs.runs(name))
+
+
+def waits(jobs: Jobs, name: str, vc: str = "a", **more: Any) -> None:
+    jobs.create(name, vc, **more)
+    jobs.expect(lambda: jobs.state(name) == "Waiting" and bool(jobs.reason(name)))
+
+
+@contextmanager
+def quotas(folder: Path, most_jobs: int) -> Iterator[Jobs]:
+    """Quotas of the two virtual clusters; so many jobs of a may run."""
+    leaves = [
+        {"name": "a", "namespaces": ["default"], "min": {GPU: 8}, "max": {GPU: 16, MAX_JOBS: most_jobs}},
+        {"name": "b", "min": {GPU: 8}, "max": {GPU: 16}},
+    ]
+    root = {"name": "root", "min": {GPU: 16}, "max": {GPU: 16}, "children": leaves}
+    with jobs_on(folder) as jobs:
+        jobs.kube.create(TREES, {"metadata": {"name": "fleet", "namespace": "kube-system"}, "spec": {"root": root}})
+        yield jobs
+
+
+def test_a_job_larger_than_its_virtual_cluster_is_told_of_the_cells_that_it_would_borrow(tmp_path: Path) -> None:
+    with jobs_on(tmp_path) as jobs:
+        runs(jobs, "first", **LIMIT)
+        waits(jobs, "big", pods=2)
+        assert jobs.reason("big") == "can only borrow idle cells, and no idle cells are enough"
+        found = certificate(jobs, "big")
+        assert "the cluster has 1 of 2 in use by first" in found.sentence
+        assert (found.cause, found.also) == ("in-use", [])
+        assert [(one.group, bool(one.until)) for one in found.holders] == [("Job/default/first", True)]
+        assert remedies(jobs, "big") == ["first"]
+        when = why(jobs, "big").when
+        assert when is not None
+        assert when.because == "it can only borrow, and no cells are kept for it"
+
+
+def test_a_job_behind_others_of_its_queue_that_can_only_borrow_is_told_of_cells(tmp_path: Path) -> None:
+    with jobs_on(tmp_path) as jobs:
+        runs(jobs, "first")
+        waits(jobs, "big", pods=2)
+        waits(jobs, "big-again", pods=2)
+        assert jobs.reason("big-again") == "can only borrow idle cells, and no idle cells are enough"
+        assert certificate(jobs, "big-again").cause == "in-use"
+
+
+def test_an_opportunistic_job_is_told_who_has_the_cells_and_of_each_end_that_helps(tmp_path: Path) -> None:
+    with jobs_on(tmp_path) as jobs:
+        runs(jobs, "t1", **LIMIT)
+        runs(jobs, "t2", "b")
+        waits(jobs, "lent", priority="-1")
+        found = certificate(jobs, "lent")
+        assert (found.cause, found.also) == ("in-use", [])
+        assert "Kubernetes" not in found.sentence
+        assert [(one.group, bool(one.until)) for one in found.holders] == [
+            ("Job/default/t1", True),
+            ("Job/default/t2", False),
+        ]
+        assert remedies(jobs, "lent") == ["t1", "t2"]
+
+
+def test_a_job_whose_turn_is_to_come_is_told_whose_end_would_lend_it_cells(tmp_path: Path) -> None:
+    with jobs_on(tmp_path) as jobs:
+        runs(jobs, "t0")
+        runs(jobs, "t1", "b", **LIMIT)
+        waits(jobs, "second")
+        waits(jobs, "third")
+        assert remedies(jobs, "second") == ["t0", "t1"]
+        assert remedies(jobs, "third") == []  # second would have them first
+        when = why(jobs, "second").when
+        assert when is not None
+        assert when.because == "not every job that it waits for says when it ends"
+
+
+def test_jobs_that_may_run_is_the_one_cause_beside_idle_cells(tmp_path: Path) -> None:
+    with quotas(tmp_path, 1) as jobs:
+        runs(jobs, "first")
+        waits(jobs, "second")
+        found = certificate(jobs, "second")
+        assert found.sentence.startswith(f"Insufficient quota({MAX_JOBS})")
+        assert (found.cause, found.also, found.holders) == ("quota", [], [])
+        assert remedies(jobs, "second") == ["first"]
+
+
+def test_jobs_that_may_run_is_the_one_cause_of_one_behind_a_borrower(tmp_path: Path) -> None:
+    """The first of its own schedule runs on borrowed cells, and waits for the min of its quota there."""
+    with quotas(tmp_path, 2) as jobs:
+        runs(jobs, "j0", gpus=5)
+        runs(jobs, "j1", gpus=5)
+        waits(jobs, "j2", gpus=3)
+        found = certificate(jobs, "j2")
+        assert found.sentence == jobs.reason("j2")
+        assert found.sentence.startswith(f"Insufficient quota({MAX_JOBS})")
+        assert (found.cause, found.also) == ("quota", [])
+        assert remedies(jobs, "j2") == ["j0", "j1"]
+
+
+def test_a_users_limit_is_the_one_cause_beside_idle_cells(tmp_path: Path) -> None:
+    text = CONFIG.replace("queue: {borrow: true}", "queue: {borrow: true, maxRunningPerUser: 1}")
+    with jobs_on(tmp_path, text) as jobs:
+        runs(jobs, "first", gpus=2)
+        waits(jobs, "second", gpus=2)
+        found = certificate(jobs, "second")
+        assert "runs 1 job, as many as the queue allows" in found.sentence
+        assert (found.cause, found.also) == ("quota", [])
+        assert remedies(jobs, "second") == ["first"]
+
+
+@pytest.fixture
+def called_back(tmp_path: Path) -> Iterator[Jobs]:
+    """A job that ran on borrowed cells waits again, as its cells were due for one of another namespace."""
+    with jobs_on(tmp_path) as jobs:
+        jobs.kube.create("/api/v1/namespaces", {"metadata": {"name": "other"}})
+        runs(jobs, "own")
+        runs(jobs, "lent")
+        jobs.create("winner", "b", namespace="other")
+        path = f"{JOBS.replace('default', 'other')}/winner"
+        jobs.expect(lambda: not jobs.kube.get(path)["spec"]["suspend"], lambda: jobs.state("lent") == "Waiting")
+        yield jobs
+
+
+def events(jobs: Jobs, reason: str) -> list[str]:
+    found = jobs.kube.get("/api/v1/namespaces/default/events")["items"]
+    return [one["message"] for one in found if one["reason"] == reason and one["involvedObject"]["name"] == "lent"]
+
+
+def test_a_job_that_was_called_back_says_for_whom(called_back: Jobs) -> None:
+    jobs = called_back
+    news = why(jobs, "lent").job.preempted
+    assert news is not None
+    assert (news.by, news.namespace, bool(news.at)) == ("Job/other/winner", "other", True)
+    uid = jobs.kube.get(f"{JOBS.replace('default', 'other')}/winner")["metadata"]["uid"]
+    jobs.expect(lambda: any(f"its cells go to job {uid}" in one for one in events(jobs, "Preempted")))
+
+
+def test_who_may_not_see_the_winner_reads_its_uid(called_back: Jobs) -> None:
+    jobs = called_back
+    uid = jobs.kube.get(f"{JOBS.replace('default', 'other')}/winner")["metadata"]["uid"]
+    answers = QueueAnswers(jobs.running.extender.queues)
+    found = answers.job("Job/default/lent", frozenset({"default"}))
+    assert found is not None
+    assert found.preempted is not None
+    assert (found.preempted.by, found.preempted.namespace) == (f"job {uid}", "default")
+
+
+def test_a_winner_of_the_same_namespace_is_named_with_its_uid(tmp_path: Path) -> None:
+    with jobs_on(tmp_path) as jobs:
+        runs(jobs, "own")
+        runs(jobs, "lent")
+        runs(jobs, "winner", "b")
+        jobs.expect(lambda: jobs.state("lent") == "Waiting")
+        uid = jobs.kube.get(f"{JOBS}/winner")["metadata"]["uid"]
+        text = f"its cells go to Job/default/winner (uid {uid}); it waits again in queue a"
+        jobs.expect(lambda: text in events(jobs, "Preempted"))
+        news = why(jobs, "lent").job.preempted
+        assert news is not None
+        assert news.by == "Job/default/winner"
+        jobs.delete("winner")
+        jobs.expect(lambda: jobs.runs("lent"))
+        found = jobs.inspector.queued_job("lent")
+        assert found is not None
+        assert found.preempted is None
