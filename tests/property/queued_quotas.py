@@ -119,7 +119,7 @@ def may_run(tree: QuotaTree, unit: Unit, running: Sequence[Unit]) -> bool:
         if GPU in limits and used + unit.request[GPU] > limits[GPU] * tree.oversell + EPSILON:
             return False
         child = quota
-    return True
+    return unit.is_preemptible or may_run(tree, _taken_back(unit), running)
 
 
 def is_promised(tree: QuotaTree, unit: Unit, running: Sequence[Unit]) -> bool:

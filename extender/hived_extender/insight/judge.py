@@ -15,6 +15,7 @@ from hived.specs import OPPORTUNISTIC_PRIORITY, PodSpec
 from hived.topology import NO_CELL
 from hived_extender.api.waiting import BadNode, CauseName, Certificate
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry
+from hived_extender.quotas.usage import TOO_LARGE
 from hived_extender.service.certificates import (
     GroupFacts,
     asks_of,
@@ -68,9 +69,10 @@ class Judge:
     def certificate(self, entry: WaitingEntry) -> Certificate:
         """Why a job waits. Cost: its search and an explanation, for the first of those that ask alike."""
         if not entry.requests:
-            cause: CauseName = "incomplete" if entry.is_incomplete else "invalid"
+            cause: CauseName = "incomplete" if entry.is_incomplete else "quota" if entry.is_over_quota else "invalid"
             sentence = entry.refusal or entry.reason
-            return Certificate(sentence=sentence, cause=cause, vc=entry.vc, reason=entry.refusal)
+            never = entry.is_over_quota and sentence.endswith(TOO_LARGE)
+            return Certificate(sentence=sentence, cause=cause, vc=entry.vc, reason=entry.refusal, never=never)
         if self._snapshot.holds_cells_of(entry):
             return replace(self._plain(entry), cause="order", sentence=HELD, reason=entry.reason)
         sizes = tuple(self._sized_by(entry, part) for part in range(len(entry.requests)))

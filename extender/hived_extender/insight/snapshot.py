@@ -56,7 +56,8 @@ class WaitingEntry(msgspec.Struct, frozen=True, eq=False):
     """A job that waits, or a pod that its `gang` has room for since others of it run.
 
     `requests` are its parts, which start together, each with its offer (None: any node) in `offers`. A job that cannot
-    be asked for has none, and `refusal` says why: a mistake, or its gang `is_incomplete`. `reason` was told last;
+    be asked for has none, and `refusal` says why: a mistake, or its gang `is_incomplete`, or it `is_over_quota`.
+    `reason` was told last;
     `rules` says which rules of Kubernetes refuse which nodes for good. `created_s` is the moment at which its first pod
     was created, in seconds since 1970; infinite if unknown. For `limit_s` it has its cells at the most, the time to
     leave included: None if one of its pods does not say.
@@ -79,6 +80,7 @@ class WaitingEntry(msgspec.Struct, frozen=True, eq=False):
     created_s: float = _UNKNOWN_S
     refusal: str = ""
     is_incomplete: bool = False
+    is_over_quota: bool = False
     reason: str = ""
     rules: str = ""
     limit_s: float | None = None
@@ -281,6 +283,8 @@ def _note(
                 said, user = machine.announcements.said(record.uid), cache.nodes.user_of(record)
                 entry = replace(entry, user=user, reason=said, rules=cache.offers.refusals(record))
                 entry = replace(entry, preempts=not machine.preemptions.spares(record))
+                if asked is not None and (over := machine.kept.over_quota(machine.verbs.core, record, asked)):
+                    entry, asked = replace(entry, refusal=over.reason, is_over_quota=True), None
                 parts = _parts(record, asked, cache)
                 nodes = len(machine.verbs.core.state.topology.node_names)
                 looks = sum(len(slots) for _, slots in parts) * (1 + nodes // NODES_OF_A_LOOK)

@@ -17,7 +17,7 @@ from hived_extender.job_kinds.job import parts_of, uid_of
 from hived_extender.job_kinds.kinds import resource_of
 from hived_extender.job_kinds.marks import user_of
 from hived_extender.queues.book import JobRecord, Step
-from hived_extender.queues.counting import QueueCount, count, waits_since
+from hived_extender.queues.counting import QueueCount, count, count_others, waits_since
 from hived_extender.queues.desk import QueueDesk
 from hived_extender.queues.explaining import Known
 from hived_extender.queues.finding import Seen, find, is_seen, listed, namer, names_of, near_queues, only
@@ -112,6 +112,7 @@ class QueueAnswers:
             names = known.with_others(found)
             shares = turns.queues.shares(names)
             found |= {name: QueueCount(known.vcs[name]) for name in names if name not in found}
+            count_others(found, turns.queues.others)
             return [
                 QueueReport(
                     name=name,

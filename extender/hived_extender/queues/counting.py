@@ -1,12 +1,13 @@
 """Counts of queues, in one walk over all jobs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 import msgspec
 
 from hived_extender.kube.metrics import QueueGauges
 from hived_extender.queues.book import Book, JobRecord, Step
+from hived_extender.queues.units import OtherUse
 
 
 class QueueCount(msgspec.Struct):
@@ -46,6 +47,15 @@ def count(book: Book, due: Callable[[str], float | None]) -> dict[str, QueueCoun
             for name, amount in unit.request.items():
                 one.used[name] = one.used.get(name, 0.0) + amount
     return found
+
+
+def count_others(found: Mapping[str, QueueCount], others: Iterable[OtherUse]) -> None:
+    """Add the use of quotas by pods of no queue."""
+    for other in others:
+        if (one := found.get(other.queue)) is not None:
+            one.running += other.jobs
+            for name, amount in other.request.items():
+                one.used[name] = one.used.get(name, 0.0) + amount
 
 
 class Ordered(Protocol):

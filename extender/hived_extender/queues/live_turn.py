@@ -13,7 +13,7 @@ from hived_extender.queues.claims import Claims
 from hived_extender.queues.entries import Entry, Run
 from hived_extender.queues.order import Walk
 from hived_extender.queues.policies import Policy
-from hived_extender.queues.quota_victims import Claimants, is_refused, quota_victims, victims_within
+from hived_extender.queues.quota_victims import Claimants, is_refused, lent_victims, quota_victims, victims_within
 from hived_extender.queues.reclaim import Borrower, for_borrower, for_due
 from hived_extender.queues.room import Ask, NoCells, NoQuota, Pending, Room, Victims
 from hived_extender.queues.table import Lending, Table
@@ -138,6 +138,12 @@ class LiveTurn:
         if here or victims:
             self._claims.make(key, [*here, *victims])
         ask, refusal = Ask(entry.unit, False, own.own), "waits for jobs of lower priority to leave"
+        if not (here or victims) and (groups := lent_victims(table, entry.unit)) is not None:
+            table.due[key] = "waits for opportunistic pods of its quota to leave"
+            table.sent_off |= dict.fromkeys(groups)
+            if groups:
+                self.orders.append(Evict(groups, key))
+            return
         if not here:
             found = self._hold(ask, self._claims.pending(key, is_borrowed=False))
             if isinstance(found, Bind):

@@ -6,7 +6,7 @@ from hived_extender.queues import explaining
 from hived_extender.queues.reasons import Reason
 from hived_extender.queues.room import Lent
 from hived_extender.queues.table import Table
-from hived_extender.queues.units import Unit
+from hived_extender.queues.units import OtherUse, Unit
 
 
 class Questions:
@@ -58,6 +58,11 @@ class Questions:
         """A unit with cells, as it counts; None for one that has none, or is unknown."""
         entry = self._table.entries.get(key)
         return None if entry is None or entry.run is None else entry.unit
+
+    @property
+    def others(self) -> tuple[OtherUse, ...]:
+        """The use of quotas by pods of no unit."""
+        return self._table.others
 
     @property
     def run_changes(self) -> int:

@@ -7,7 +7,7 @@ from hived_extender.queues.claims import Claims
 from hived_extender.queues.reclaim import Borrower
 from hived_extender.queues.room import Ask, Pending, Room, Victims
 from hived_extender.queues.table import Table
-from hived_extender.queues.units import Unit
+from hived_extender.queues.units import OtherUse, Unit
 
 
 class Claimants:
@@ -56,6 +56,34 @@ def quota_victims(table: Table, unit: Unit, order: Callable[[], Iterable[Borrowe
     if not is_refused(table, unit):
         return []
     return least(table, unit, (each for each in order() if not each.is_due), _leaving_for(table, unit)) or []
+
+
+def lent_victims(table: Table, unit: Unit) -> tuple[str, ...] | None:
+    """The opportunistic groups of no unit that have to leave for one that is due, so that it is within its quotas.
+
+    Those of one job leave together, newest jobs first, none needlessly; empty if those that leave already are enough.
+    None if it is within its quotas, or if no leaving helps.
+    """
+    if table.live.ledger.refusal(unit) is None:
+        return None
+    others = [each.rest for each in table.others if each.lent]
+    leaving = [each for each in others if all(group in table.sent_off for group in each.lent)]
+    gone = list[OtherUse]()
+    for each in (*leaving, *(each for each in reversed(others) if each not in leaving)):
+        if table.live.ledger.refusal(unit) is None:
+            break
+        table.live.ledger.give_others(each)
+        gone.append(each)
+    is_enough, kept = table.live.ledger.refusal(unit) is None, list[OtherUse]()
+    for each in gone:
+        table.live.ledger.take_others(each)
+        if is_enough and table.live.ledger.refusal(unit) is not None:
+            table.live.ledger.give_others(each)
+            kept.append(each)
+    for each in kept:
+        table.live.ledger.take_others(each)
+    found = dict.fromkeys(group for each in kept for group in each.lent if group not in table.sent_off)
+    return tuple(found) if is_enough else None
 
 
 def victims_within(table: Table, room: Room, ask: Ask, order: Sequence[Borrower], pending: Pending) -> Victims | None:

@@ -125,6 +125,7 @@ class Table:
         self.vacating: dict[str, IntArray] = {}  # virtual leaves of units that leave and have lost their place there
         self.user_waits: dict[tuple[str, str, str], dict[str, None]] = {}  # by `Unit.owner`
         self.others: tuple[OtherUse, ...] = ()  # use of quotas by pods of no unit
+        self.sent_off: dict[str, None] = {}  # groups of no unit that were told to leave for a quota's sake
         self.promised: dict[str, bool] = {}  # units that went past the first one by their limit; is that broken?
         self.played: dict[str, dict[str, None]] = {}
         self._borrowers: dict[str, list[Borrower]] | None = None
@@ -249,7 +250,8 @@ class Table:
             self.live.ledger.give_others(each)
             if each.own is not None:
                 self.own_use.ledger.give_others(each.own)
-        self.others = others
+        self.others, there = others, {group for each in others for group in each.lent}
+        self.sent_off = {group: None for group in self.sent_off if group in there}
         self._count_others(others)
         for refusals in self.own_refusals.values():
             refusals.not_promised.clear()

@@ -1,9 +1,11 @@
 """The use of a quota tree by jobs that have cells, and which jobs would be above another tree."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from hived.errors import UserError
 from hived_extender.queues.book import Book, JobRecord
+from hived_extender.queues.questions import Questions
+from hived_extender.queues.units import OtherUse
 from hived_extender.quotas.draining import WAIT, Running, drained, going_over
 from hived_extender.quotas.naming import quota_of
 from hived_extender.quotas.tree import QuotaTree
@@ -14,31 +16,38 @@ MOST_NAMED = 5
 
 
 class TreeUse:
-    """The use of a tree by the jobs of a book; of no tree there is none. Each question costs O(jobs x depth)."""
+    """The use of a tree by the jobs of a book and by pods of no queue; of no tree there is none.
 
-    def __init__(self, tree: QuotaTree | None, book: Book, now: Callable[[], float]) -> None:
-        self._tree, self._book, self._now = tree, book, now
+    Each question costs O(jobs x depth).
+    """
+
+    def __init__(self, tree: QuotaTree | None, book: Book, queues: Questions, now: Callable[[], float]) -> None:
+        self._tree, self._book, self._queues, self._now = tree, book, queues, now
 
     def over(self) -> dict[str, dict[str, float]]:
         """By quota and resource, how much is used above its `max`; without quotas that use no more."""
-        return {} if self._tree is None else usage_of(self._tree, self._book).over()
+        return {} if self._tree is None else self._usage(self._tree).over()
 
     def going_over(self) -> dict[str, str]:
         """The jobs that are above a quota which was lowered, by key, with the quota."""
         if self._tree is None:
             return {}
-        return going_over(usage_of(self._tree, self._book), running_in(self._tree, self._book, self._now()))
+        return going_over(self._usage(self._tree), running_in(self._tree, self._book, self._now()))
 
     def drained(self) -> dict[str, str]:
         """The jobs that are to leave quotas which were lowered below their use, where these say so; with the quota."""
         if self._tree is None or all(quota.drain == WAIT for quota in self._tree.quotas.values()):
             return {}
-        return drained(usage_of(self._tree, self._book), running_in(self._tree, self._book, self._now()))
+        return drained(self._usage(self._tree), running_in(self._tree, self._book, self._now()))
+
+    def _usage(self, tree: QuotaTree) -> Usage:
+        return usage_of(tree, self._book, self._queues.others)
 
 
-def usage_of(tree: QuotaTree, book: Book) -> Usage:
-    """The use of a tree by all jobs that have cells. Cost O(jobs x depth)."""
+def usage_of(tree: QuotaTree, book: Book, others: Iterable[OtherUse] = ()) -> Usage:
+    """The use of a tree by all jobs that have cells, and by pods of no queue. Cost O(jobs x depth)."""
     usage = Usage(tree)
+    _take_others(usage, others)
     for entry in book.entries.values():
         unit = entry.unit
         if unit is not None and entry.step.has_cells and unit.queue in tree.quotas:
@@ -65,9 +74,10 @@ def _running(entry: JobRecord, queue: str, now: float) -> Running:
     )  # fmt: skip
 
 
-def lowered_by(tree: QuotaTree, book: Book, now: float) -> list[str]:
+def lowered_by(tree: QuotaTree, book: Book, others: Iterable[OtherUse], now: float) -> list[str]:
     """Which jobs would be above the quotas of another tree, a sentence for each quota. Cost O(jobs)."""
     usage, running = Usage(tree), list[Running]()
+    _take_others(usage, others)
     for entry in book.entries.values():
         unit, queue = entry.unit, _leaf_of(tree, entry)
         if unit is not None and queue and entry.step.has_cells:
@@ -80,6 +90,12 @@ def lowered_by(tree: QuotaTree, book: Book, now: float) -> list[str]:
         amounts = ", ".join(f"{amount:g} {resource}" for resource, amount in excess.items())
         found.append(f"{name}: jobs that run use {amounts} more than its max; {_fate(tree.quotas[name].drain, jobs)}")
     return found
+
+
+def _take_others(usage: Usage, others: Iterable[OtherUse]) -> None:
+    for other in others:
+        if (quota := usage.tree.quotas.get(other.queue)) is not None and quota.is_leaf:
+            usage.take(other.queue, other.request, jobs=other.jobs)
 
 
 def _fate(policy: str, jobs: Sequence[str]) -> str:

@@ -107,7 +107,7 @@ class Turns:
         self.rules = self._configured = rules_of(queueing, tree, self._cluster)
         self.queues.told_rules(self.rules, self._new_ledger)
         self.book = Book(self.queues, queueing.start_s)
-        self.use = TreeUse(tree, self.book, shared.now)
+        self.use = TreeUse(tree, self.book, self.queues, shared.now)
         self._back = CallingBack(service, self.book, self.queues, shared.events, shared.now)
         self._publisher = shared.publisher
         self._records = Records(shared.publisher, () if tree is None else tree.quotas)
@@ -235,7 +235,7 @@ class Turns:
             ref = self._names.get(charge.job) if isinstance(charge.job, JobName) else None
             unit = None if ref is None else self.queues.running_unit(ref.key)
             if unit is None or unit.queue != charge.leaf:
-                found.append(OtherUse(charge.leaf, charge.amounts, charge.guaranteed))
+                found.append(OtherUse(charge.leaf, charge.amounts, charge.guaranteed, lent=charge.lent))
                 continue
             request, own = _beyond(charge.amounts, unit.request), _beyond(charge.guaranteed, unit.request)
             if request:

@@ -62,12 +62,14 @@ class OtherUse(msgspec.Struct, frozen=True):
     """The use of a leaf of the quota tree by pods of no unit, or by pods beyond those that a unit asks for.
 
     `guaranteed` is the part of the `request` that is on cells of a virtual cluster; `jobs` is 0 if the unit is counted.
+    `lent` are the affinity groups that have the rest.
     """
 
     queue: str
     request: Mapping[str, float]
     guaranteed: Mapping[str, float]
     jobs: int = 1
+    lent: tuple[str, ...] = ()
 
     @property
     def own(self) -> "OtherUse | None":
@@ -75,6 +77,13 @@ class OtherUse(msgspec.Struct, frozen=True):
         if not any(self.guaranteed.values()):
             return None
         return OtherUse(self.queue, self.guaranteed, self.guaranteed, self.jobs)
+
+    @property
+    def rest(self) -> "OtherUse":
+        """The part that opportunistic groups have, which may have to leave."""
+        own = self.guaranteed
+        rest = {name: amount - own.get(name, 0.0) for name, amount in self.request.items()}
+        return OtherUse(self.queue, rest, {}, 0 if any(own.values()) else self.jobs, self.lent)
 
 
 class Start(msgspec.Struct, frozen=True):

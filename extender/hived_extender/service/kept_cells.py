@@ -22,6 +22,7 @@ class KeptCells:
 
     def __init__(self, moves: Moves, holds: Holds) -> None:
         self._moves, self._holds = moves, holds
+        self.quotas = holds.quotas
 
     def handlers(self) -> dict[type[Any], Callable[[Any], Any]]:
         """The handler of each stimulus about moves and holds."""
@@ -66,20 +67,18 @@ class KeptCells:
         found = self._holds.pods.answer(core, record, request, offer, commit=commit)
         return found or self._moves.answer(core, record, request, offer, commit=commit)
 
-    def over_quota(self, core: Core, record: PodRecord, request: PodRequest) -> Wait | None:
-        """Why a quota does not allow the group of a pod its cells. One that moves has had some all the time."""
-        quotas = self._holds.quotas
-        if not quotas.is_asked or self._moves.is_held_for(record, request):
-            return None
-        return quotas.refusal(core, [(record, request)])
+    def over_quota(self, core: Core, record: PodRecord, asked: PodRequest | Round) -> Wait | None:
+        """Why a quota does not allow a pod its cells, or those that start with it. One that moves has had some always.
 
-    def round_over_quota(self, core: Core, asker: PodRecord, round_: Round) -> Wait | None:
-        """The same of pods that start together."""
-        quotas = self._holds.quotas
-        if not quotas.is_asked or self._moves.is_held_for(asker, None):
+        Cost: nothing without a quota tree, else O(pods + changes).
+        """
+        quotas = self.quotas
+        if not quotas.is_asked or self._moves.is_held_for(record, None if isinstance(asked, Round) else asked):
             return None
-        pods = [(record, single_request(record)) for part in round_.parts for record in part.members]
-        return quotas.refusal(core, pods, instead=[part.request.spec.group.name for part in round_.parts])
+        found = quotas.refusal(core, pods_of(record, asked), instead=reserved_by(asked))
+        if found is not None:
+            record.cause = "quota"
+        return found
 
     def give_to_gang(self, core: Core, round_: Round) -> None:
         """A gang that moves is asked about: it takes what is kept for it, as far as it finds it."""
@@ -88,3 +87,15 @@ class KeptCells:
     def start(self, core: Core, round_: Round, asker: PodRecord) -> bool:
         """Pods that start together take what is held for their job, all at once, if it is held for all of them."""
         return self._holds.pods.start(core, round_, asker)
+
+
+def pods_of(record: PodRecord, asked: PodRequest | Round) -> list[tuple[PodRecord, PodRequest]]:
+    """The pods that would get cells, each with its own request."""
+    if not isinstance(asked, Round):
+        return [(record, asked)]
+    return [(one, single_request(one)) for part in asked.parts for one in part.members]
+
+
+def reserved_by(asked: PodRequest | Round) -> list[str]:
+    """The groups under which cells are reserved for all of a round."""
+    return [part.request.spec.group.name for part in asked.parts] if isinstance(asked, Round) else []

@@ -49,7 +49,7 @@ class OverQuota(Wait):
     """A quota is used up."""
 
 
-class Asked(msgspec.Struct, frozen=True):
+class Words(msgspec.Struct, frozen=True):
     """A pod as quotas see it: its labels that name a quota, its amounts, and whether it may be preempted."""
 
     labels: Mapping[str, str]
@@ -58,12 +58,16 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Charge(msgspec.Struct, frozen=True):
-    """The use of a leaf by one job. `guaranteed` is the part of it that no other virtual cluster can take back."""
+    """The use of a leaf by one job. `guaranteed` is the part of it that no other virtual cluster can take back.
+
+    `lent` are its opportunistic groups, and those on lent cells.
+    """
 
     leaf: str
     job: JobName | str
     amounts: Amounts
     guaranteed: Amounts
+    lent: tuple[str, ...] = ()
 
 
 class _Account(msgspec.Struct):
@@ -81,7 +85,10 @@ class _Account(msgspec.Struct):
         return _most(self.asked or {}, _sum(amounts for amounts, _ in self.groups.values()))
 
 
-_NOTHING = Asked({}, {})
+_NOTHING = Words({}, {})
+
+_PLANNED = "_planned"
+"""Stands for groups that do not exist; no group is called so."""
 
 
 class QuotaBound:
@@ -93,8 +100,8 @@ class QuotaBound:
         self._is_known = True
         self._usage: Usage | None = None
         self._state: State | None = None
-        self._asked: dict[str, Asked] = {}  # by the uid of a pod
-        self._equal: dict[tuple[tuple[str, object], ...], Asked] = {}  # pods are alike
+        self._asked: dict[str, Words] = {}  # by the uid of a pod
+        self._equal: dict[tuple[tuple[str, object], ...], Words] = {}  # pods are alike
         self._changed: dict[str, None] = {}  # groups
         self._key_of: dict[str, Key] = {}  # by group
         self._accounts: dict[Key, _Account] = {}
@@ -152,13 +159,14 @@ class QuotaBound:
         core: Core,
         pods: Sequence[tuple[PodRecord, PodRequest]],
         *,
+        beside: Sequence[tuple[PodRecord, PodRequest]] = (),
         instead: Iterable[str] = (),
-        said: Mapping[str, Asked] | None = None,
+        said: Mapping[str, Words] | None = None,
     ) -> Wait | None:
         """Why these may not have cells together, beside all that have some; None if they may.
 
-        They get cells `instead` of groups that reserve some. `said` are the words of pods that do not exist yet, by
-        uid. Cost O(pods + changes since the last question).
+        They get cells `beside` pods that do not exist, and `instead` of groups that reserve some. `said` are the words
+        of pods that do not exist, by uid. Cost O(pods + changes since the last question).
         """
         if not self.is_asked:
             return None
@@ -168,13 +176,16 @@ class QuotaBound:
         self._settle(core)
         for name in instead:
             self._leave_out(name)
-        more: dict[Key, Amounts] = {}
-        for record, request in pods:
-            found = self._more_for(core, record, request, said or {})
-            if found is not None:
-                key, amounts = found
-                more[key] = _sum((more[key], amounts)) if key in more else amounts
-        return self._beyond({key: (amounts, None) for key, amounts in more.items()})
+        planned = self._more_for_all(core, beside, said or {})
+        for key, amounts in planned.items():
+            self._account(key, is_preemptible=True).groups[_PLANNED] = amounts, False
+            self._recount(key)
+        more = self._more_for_all(core, pods, said or {})
+        found = self._beyond({key: (amounts, None) for key, amounts in more.items()})
+        for key in planned:
+            del self._accounts[key].groups[_PLANNED]
+            self._recount(key)
+        return found
 
     def refusal_of_hold(self, core: Core, hold: Hold) -> Wait | None:
         """Why cells may not be held for a job; None if they may, or if it runs already."""
@@ -185,7 +196,7 @@ class QuotaBound:
         asked = None if not leaf else self._amounts_of_hold(hold)
         return None if asked is None else self._beyond({(leaf, hold.job.job_name): ({}, asked)})
 
-    def read(self, pod: Pod) -> Asked:
+    def read(self, pod: Pod) -> Words:
         """The words of a pod."""
         try:
             amounts = amounts_of(pod)
@@ -197,7 +208,7 @@ class QuotaBound:
         if words not in self._equal:
             if len(self._equal) > 4 * len(self._asked) + 64:
                 self._equal.clear()
-            self._equal[words] = Asked(labels, amounts, is_preemptible)
+            self._equal[words] = Words(labels, amounts, is_preemptible)
         return self._equal[words]
 
     def charges(self, core: Core) -> Sequence[Charge]:
@@ -206,7 +217,13 @@ class QuotaBound:
             return ()
         self._settle(core)
         return [
-            Charge(leaf, job, one.counted or {}, self._guaranteed(job, one))
+            Charge(
+                leaf,
+                job,
+                one.counted or {},
+                self._guaranteed(job, one),
+                tuple(name for name, (_, is_own) in one.groups.items() if not is_own),
+            )
             for (leaf, job), one in self._accounts.items()
         ]
 
@@ -304,7 +321,7 @@ class QuotaBound:
 
     # Values
 
-    def _asked_of(self, group: Group) -> Asked:
+    def _asked_of(self, group: Group) -> Words:
         """The words of a group's first pod."""
         return next((self._asked[pod.uid] for pod in _pods_of(group) if pod.uid in self._asked), _NOTHING)
 
@@ -319,7 +336,7 @@ class QuotaBound:
         leaf = self._leaf({}, pod.namespace)
         return (leaf, group.name) if leaf else None
 
-    def _key_of_pod(self, record: PodRecord, asked: Asked, group: str) -> Key | None:
+    def _key_of_pod(self, record: PodRecord, asked: Words, group: str) -> Key | None:
         held = self._holds.of_pod(record)
         if held is not None:
             return self._held.get(held.hold.job.job_name)
@@ -358,15 +375,26 @@ class QuotaBound:
         said = [(self._asked.get(pod.uid, _NOTHING), pod.spec) for pod in pods.values()]
         return self._amounts(said, _leaf_count(group.spec.group.members), leaf_type)
 
-    def _amounts(self, pods: Sequence[tuple[Asked, PodSpec]], leaf_count: int, leaf_type: str) -> Amounts:
+    def _amounts(self, pods: Sequence[tuple[Words, PodSpec]], leaf_count: int, leaf_type: str) -> Amounts:
         total = _sum(asked.amounts for asked, _ in pods)
         known = sum(spec.leaf_cell_count for _, spec in pods)
         if 0 < known < leaf_count:
             total = {name: amount * leaf_count / known for name, amount in total.items()}
         return self._cache.interpreter.cell_amounts.at_least(total, leaf_type, leaf_count)
 
+    def _more_for_all(
+        self, core: Core, pods: Iterable[tuple[PodRecord, PodRequest]], said: Mapping[str, Words]
+    ) -> dict[Key, Amounts]:
+        more: dict[Key, Amounts] = {}
+        for record, request in pods:
+            found = self._more_for(core, record, request, said)
+            if found is not None:
+                key, amounts = found
+                more[key] = _sum((more[key], amounts)) if key in more else amounts
+        return more
+
     def _more_for(
-        self, core: Core, record: PodRecord, request: PodRequest, said: Mapping[str, Asked]
+        self, core: Core, record: PodRecord, request: PodRequest, said: Mapping[str, Words]
     ) -> tuple[Key, Amounts] | None:
         """The account of a pod that asks for cells, and what it adds; None if it is counted, or is of no leaf."""
         spec, asked = request.spec, said.get(record.uid) or self._asked.get(record.uid, _NOTHING)

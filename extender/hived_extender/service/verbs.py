@@ -213,7 +213,7 @@ class Verbs:
 
     @property
     def _what_if(self) -> WhatIf:
-        return WhatIf(self.core, self._cache, self._waiting.explaining)
+        return WhatIf(self.core, self._cache, self._waiting.explaining, self._waiting.kept.quotas)
 
     def _stranger(self, asked: BindAsked) -> PodRecord:
         """A pod that is not ours, which filter lets pass. Raises UnknownPodError if it is."""

@@ -94,7 +94,7 @@ class WaitingPods:
         """
         if (leaving := self.kept.refusal(asker, None)) is not None:
             return leaving
-        if (over := self.kept.round_over_quota(core, asker, round_)) is not None:
+        if (over := self.kept.over_quota(core, asker, round_)) is not None:
             return Wait(self._reason_of_round(round_, over))
         self.kept.give_to_gang(core, round_)
         self._prepare(asker, round_)
@@ -276,7 +276,7 @@ class WaitingPods:
 
     def _try_round(self, core: Core, record: PodRecord, round_: Round) -> Sequence[PodRecord]:
         requests = [part.request for part in round_.parts]
-        if (over := self.kept.round_over_quota(core, record, round_)) is not None:
+        if (over := self.kept.over_quota(core, record, round_)) is not None:
             for one in round_.members:
                 if not one.is_asked:
                     self._announcements.say(one, Reason.WAITING, self._told_of_round(one, round_, over))

@@ -22,6 +22,7 @@ from hived_extender.kube_rules.reader import DemandsReader
 from hived_extender.pods.node_names import Mask
 from hived_extender.pods.readings import Reading
 from hived_extender.pods.wire import AskedPod, Pod
+from hived_extender.quotas.usage import TOO_LARGE
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.core import Core, Refused
 from hived_extender.service.explaining import MOST_AT_ONCE, Explaining, Ration
@@ -29,7 +30,9 @@ from hived_extender.service.gangs.members import translate
 from hived_extender.service.gangs.plans import Round, listed
 from hived_extender.service.gangs.rounds import Alone, Rounds, merged
 from hived_extender.service.gangs.table import Gangs
+from hived_extender.service.kept_cells import pods_of, reserved_by
 from hived_extender.service.pods import Place, PodRecord, PodState, PodTable, Seen
+from hived_extender.service.quota_bound import QuotaBound, Words
 from hived_extender.service.waiting import NO_CHAIN_REASON
 
 _LABEL = re.compile(r"^\[what-if-\d+\([^()]*\)\]: ")
@@ -55,8 +58,10 @@ def check_count(pods: Sequence[Pod]) -> None:
 class WhatIf:
     """One question."""
 
-    def __init__(self, core: Core, cache: ClusterCache, explaining: Explaining) -> None:
+    def __init__(self, core: Core, cache: ClusterCache, explaining: Explaining, quotas: QuotaBound) -> None:
         self._core = core
+        self._quotas, self._said = quotas, dict[str, Words]()
+        self._counted: list[tuple[PodRecord, PodRequest]] = []  # that can run, and count against quotas
         self._explaining = explaining
         self._ration = Ration(0.0, MOST_AT_ONCE)
         self._cache = cache
@@ -113,6 +118,7 @@ class WhatIf:
         pod = msgspec.structs.replace(pod, metadata=meta)
         record = self._pods.add(f"what-if-{number}", meta.name or f"pod-{number}", meta.namespace)
         record.seen = Seen(created=f"{number:06d}")
+        self._said[record.uid] = self._quotas.read(pod)
         self._pods.hold(record, is_held=pod.is_held)
         try:
             record.ruled = DemandsReader().read(pod)
@@ -161,12 +167,29 @@ class WhatIf:
 
     def _decide(self, steps: Collection[tuple[PodRecord, Alone | Round]]) -> list[list[Decision] | UserError]:
         """The core's answer to each, with all before that can run in place."""
-        bundles = [self._asks(record, step) for record, step in steps]
+        over = [self._over_quota(record, step) for record, step in steps]
+        bundles = [
+            [] if refusal is not None else self._asks(record, step)
+            for (record, step), refusal in zip(steps, over, strict=True)
+        ]
         found = self._core.plan([*self._placed, *bundles])[len(self._placed) :]
         for bundle, one in zip(bundles, found, strict=True):
-            if not isinstance(one, UserError) and all(isinstance(decision, Bind) for decision in one):
+            if bundle and not isinstance(one, UserError) and all(isinstance(decision, Bind) for decision in one):
                 self._placed.append(bundle)
-        return found
+        return [one if refusal is None else [refusal] for one, refusal in zip(found, over, strict=True)]
+
+    def _over_quota(self, record: PodRecord, step: Alone | Round) -> Wait | None:
+        """Why a quota does not allow this besides all before that are within theirs."""
+        asked = step.request if isinstance(step, Alone) else step
+        if asked is None or not self._quotas.is_asked:
+            return None
+        pods = pods_of(record, asked)
+        refusal = self._quotas.refusal(
+            self._core, pods, beside=self._counted, instead=reserved_by(asked), said=self._said
+        )
+        if refusal is None:
+            self._counted += pods
+        return refusal
 
     def _asks(self, record: PodRecord, step: Alone | Round) -> list[Asked]:
         """As if kube-scheduler offered every node that its rules of nodes do not forbid."""
@@ -232,7 +255,7 @@ class WhatIf:
             found = self._explaining.certificate(records, requests, decision, refusals, self._ration)
         for record in records:
             if found is None:
-                self._say(record, "wait", reason)
+                self._say(record, "never" if reason.endswith(TOO_LARGE) else "wait", reason)
                 continue
             own = self._explaining.as_told(found, record.namespace)
             text = self._explaining.words(own.sentence, reason)
