@@ -3,7 +3,7 @@
 Played on a copy of the state, claim by claim; nothing changes. Only asked while jobs leave for others.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Protocol, TypeVar, cast
 
@@ -21,6 +21,9 @@ from hived.topology import BoolArray
 from hived_extender.service.reclaiming import least_prefix
 
 Name = TypeVar("Name")
+
+Allowed = Callable[[Sequence[PodRequest], BoolArray], Offer]
+"""The nodes that Kubernetes' rules allow a request once these pods have left these nodes: bool, shape (nodes,)."""
 
 
 class Present(Protocol):
@@ -121,10 +124,19 @@ class Afterwards:
     cells then, so a request has to have cells either way.
     """
 
-    def __init__(self, stage: Stage, core: Present, claims: Sequence[Claim], leaving: Sequence[PodRequest]) -> None:
-        self._stage, self._core, self._leaving = stage, core, leaving
+    def __init__(
+        self,
+        stage: Stage,
+        core: Present,
+        claims: Sequence[Claim],
+        leaving: Sequence[PodRequest],
+        allowed: Allowed | None = None,
+    ) -> None:
+        """`allowed` is asked where a request's offer has nodes on which others have to leave; without it any may."""
+        self._stage, self._core, self._leaving, self._allowed = stage, core, leaving, allowed
+        self._all_leaving = [*(pod for claim in claims for pod in claim.leaving), *leaving]
         self._claims = [Claim(claim.asked, ()) for claim in claims if claim.asked is not None]
-        self._left = _nodes_of(core.state, [*(pod for claim in claims for pod in claim.leaving), *leaving])
+        self._left = _nodes_of(core.state, self._all_leaving)
         self._later = stage.afterwards.copy(stage.play(core, claims).state)
         _leave(self._later, leaving)
 
@@ -147,7 +159,7 @@ class Afterwards:
 
     def binds_in_turn(self, asked: Asked, gone: Sequence[PodRequest]) -> bool:
         """Would a request have cells, and nobody leave, if these pods left last?"""
-        asked = _offered(asked, self._left | _nodes_of(self._core.state, gone))
+        asked = self._offered(asked, gone)
         facts = [PodDeleted(pod) for pod in gone if pod.spec.group.name in self._later.groups]
         return _is_bound(plan_in_turn(self._later, [[asked]], self._core.now_s, facts)[0])
 
@@ -157,7 +169,13 @@ class Afterwards:
             return True
         left = self._left | _nodes_of(self._core.state, gone)
         together = self._stage.play(self._core, self._claims, [*self._leaving, *gone], left).state
-        return _is_bound(plan_in_turn(together, [[_offered(asked, left)]], self._core.now_s)[0])
+        return _is_bound(plan_in_turn(together, [[self._offered(asked, gone)]], self._core.now_s)[0])
+
+    def _offered(self, asked: Asked, gone: Sequence[PodRequest]) -> Asked:
+        left = self._left | _nodes_of(self._core.state, gone)
+        if self._allowed is None or asked.offer is None or not (asked.offer.after & left).any():
+            return _offered(asked, left)
+        return replace(asked, offer=self._allowed([*self._all_leaving, *gone], left))
 
 
 def _is_bound(found: Sequence[Decision] | UserError) -> bool:

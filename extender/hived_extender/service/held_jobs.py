@@ -7,12 +7,14 @@ import numpy as np
 
 from hived.errors import UserError
 from hived.events import Offer
+from hived.gangs import leaving_with
 from hived.scheduler import Asked
 from hived.specs import FREE_PRIORITY, PodRequest
 from hived.topology import BoolArray, IntArray
 from hived_extender.job_kinds.job import JobName, JobRef
 from hived_extender.kube_rules.demands import Demands
 from hived_extender.kube_rules.reader import DemandsReader
+from hived_extender.service.claims import Allowed
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.core import Core
 from hived_extender.service.held import Held
@@ -112,16 +114,41 @@ class HeldJobs:
         `others_leave`: it is asked whether it would have cells once others have left.
         """
         hold, left = held.hold, sizes_of(held.hold.spec.group.members)
+        slots = self._slots_left(hold)
+        if not slots:
+            return None
+        request = held.request([left[slot] for slot in slots])
+        return Asked(request, offer=self._offer(hold, request, slots, others_leave), own=_own(core, hold, slots))
+
+    def _slots_left(self, hold: Hold) -> list[int]:
+        """The slots that no pod of the job has yet."""
+        left = sizes_of(hold.spec.group.members)
         slots = list(range(len(left)))
         for record in self.placed(hold.job):
             size = len(record.place.info.leaf_cell_indices) if record.place.info is not None else 0
             taken = next((slot for slot in reversed(slots) if left[slot] == size), None)
             if taken is not None:
                 slots.remove(taken)
-        if not slots:
+        return slots
+
+    def allowed(self, core: Core, hold: Hold, asked: Asked) -> Allowed | None:
+        """How the offer of a request for a hold changes as others leave; None if any nodes will do."""
+        before = asked.offer
+        if before is None or not hold.pods:
             return None
-        request = held.request([left[slot] for slot in slots])
-        return Asked(request, offer=self._offer(hold, request, slots, others_leave), own=_own(core, hold, slots))
+        records, residents = self._records(hold, self._slots_left(hold)), self._cache.nodes.residents
+
+        def allowed(gone: Sequence[PodRequest], left: BoolArray) -> Offer:
+            uids = {pod.uid for pod in gone}
+            where = left.copy()
+            for uid, resident in residents.leaving.items():
+                uids.add(uid)
+                if (at := core.state.topology.node_index.get(resident.node)) is not None:
+                    where[at] = True
+            with residents.supposing(uids, {}):
+                return self._cache.offers.once_left(asked.pod, records, before, where)
+
+        return allowed
 
     def _offer(self, hold: Hold, request: PodRequest, slots: Sequence[int], others_leave: bool) -> Offer | None:
         """The nodes that Kubernetes' rules allow pods like the templates, as far as is known; any without templates."""
@@ -152,15 +179,18 @@ class HeldJobs:
         return [pod for group in groups for pod in group.holders if pod is not None]
 
     def opportunistic(self, core: Core) -> dict[str, list[PodRequest]]:
-        """The pods of opportunistic groups of no job of a queue, newest groups first."""
-        found: dict[str, list[PodRequest]] = {}
+        """The pods of opportunistic groups of no job of a queue, newest groups first; a gang counts as one of these."""
+        core.before_victims()
+        found, told = dict[str, list[PodRequest]](), set[str]()
         for name, group in reversed(core.state.groups.items()):
-            if group.virtual is not None or not group.slots_of:
+            if group.virtual is not None or not group.slots_of or name in told:
                 continue
             records = [self._cache.pods.get(uid) for uid in group.slots_of]
             if any(one is None or self.of_pod(one) is not None for one in records):
                 continue
-            found[name] = list({pod.uid: pod for pod in group.holders if pod is not None}.values())
+            together = [one.name for one in leaving_with(core.state, [group])]
+            told.update(together)
+            found[name] = core.pods_of(together)
         return found
 
 

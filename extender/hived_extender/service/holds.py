@@ -229,7 +229,10 @@ class Holds:
         asked = self._jobs.asked(core, Held(wanted.hold, stand_in_name(0, wanted.hold.key)), others_leave=True)
         if asked is None or (present is not None and present.stand_in is not None):
             return Victims(())
-        afterwards = Afterwards(self._stage, core, self._claims(wanted.claims), self._pods_of(wanted.leaving, {}))
+        afterwards = Afterwards(
+            self._stage, core, self._claims(wanted.claims), self._pods_of(wanted.leaving, {}),
+            self._jobs.allowed(core, wanted.hold, asked),
+        )  # fmt: skip
         jobs = {job: self._jobs.pods_of(job) for job in wanted.candidates}
         groups = {} if wanted.spares_others else self._jobs.opportunistic(core)
         leaving = afterwards.least_leaving(asked, {**jobs, **groups})

@@ -2,7 +2,9 @@
 
 import json
 from itertools import pairwise
+from typing import Any
 
+import msgspec
 import pytest
 
 from hived.decisions import Wait
@@ -11,7 +13,7 @@ from hived.groups import virtual_leaves
 from hived.scheduler import check_invariants
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.annotations import BIND_INFO, SCHEDULING_SPEC
-from hived_extender.pods.wire import Node
+from hived_extender.pods.wire import Node, Pod
 from hived_extender.recording.operations import STAND_IN
 from hived_extender.service.holds import HeldBind, KeptForOthers, NeedsVictims
 from hived_extender.service.stimuli import Claimed, HoldAsked, HoldState, Victims
@@ -444,6 +446,58 @@ def test_nodes_that_only_candidates_keep_full_are_to_be_had_once_they_leave() ->
     wanted = hold(pods=2, templates=(template(), template()))
     found = cluster.victims(wanted, "j0", "j1", "j2", "j3")
     assert found == Victims((job("j0"), job("j1")))
+
+
+def with_little(much: dict[str, str], little: dict[str, str]) -> SmallJobCluster:
+    """On each node a borrowed job that has much of what there is besides GPUs, and one that has little."""
+    cluster = SmallJobCluster()
+    for name in NODES:
+        body = node_json(name)
+        room = {"nvidia.com/gpu": "4", "cpu": "8", "memory": "32Gi", "pods": "20", "example.com/fpga": "2"}
+        body["status"]["allocatable"] = room
+        cluster.service.node_seen(to_node(body))
+    cluster.service.machine.cache.nodes.keep_shares(False)
+    for number in range(4):
+        for kind, needs in (("much", much), ("little", little)):
+            name = f"{kind}{number}"
+            cluster.held(hold(name, pods=1, gpus=2, priority=-1))
+            pod = cluster.come(f"{name}-0", name, 2)
+            pod["spec"]["containers"][0]["resources"]["requests"] = needs
+            cluster.kube.touch(pod)
+            cluster.see(pod)
+            cluster.settle()
+    return cluster
+
+
+def asking_for(needs: dict[str, str], **spec: Any) -> Pod:
+    """The template of a pod with two GPUs."""
+    resources = {"limits": {"nvidia.com/gpu": 2}, "requests": needs}
+    pod = {"metadata": {"namespace": "ns"}, "spec": {"containers": [{"name": "main", "resources": resources}], **spec}}
+    return msgspec.convert(pod, Pod)
+
+
+@pytest.mark.parametrize(
+    ("resource", "much", "little"),
+    [("cpu", "6", "1"), ("memory", "30Gi", "1Gi"), ("example.com/fpga", "2", "0")],
+)
+def test_the_job_leaves_that_has_what_a_due_one_lacks(resource: str, much: str, little: str) -> None:
+    cluster = with_little({resource: much}, {resource: little})
+    wanted = hold(pods=1, gpus=2, templates=(asking_for({resource: much}),))
+    names = [f"{kind}{number}" for kind in ("little", "much") for number in range(4)]
+    found = cluster.victims(wanted, *names)
+    assert found is not None
+    assert len(found.jobs) == 1
+    assert found.jobs[0].name.startswith("much")
+
+
+def test_no_job_leaves_where_a_due_one_would_not_start_all_the_same() -> None:
+    cluster = with_little({"cpu": "6"}, {"cpu": "1"})
+    wanted = hold(pods=1, gpus=2, templates=(asking_for({"cpu": "8"}),))
+    assert cluster.victims(wanted, "little0", "little1", "little2", "little3") is None
+    found = cluster.victims(wanted, *(f"{kind}{number}" for number in range(4) for kind in ("little", "much")))
+    assert found is not None
+    assert len({cluster.kube.pods[f"{one.name}-0"]["spec"]["nodeName"] for one in found.jobs}) == 1
+    assert len(found.jobs) == 2
 
 
 def test_a_borrower_may_have_the_nodes_that_only_candidates_keep_full() -> None:
