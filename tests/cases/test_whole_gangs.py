@@ -11,7 +11,7 @@ from hived_extender.pods.progress import read_time, write_time
 from hived_extender.recording.operations import read_scenario
 from hived_extender.recording.record import Recorder
 from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
-from tests.extender.service.small_cluster import CONFIG, to_pod
+from tests.extender.service.small_cluster import CONFIG, NODES, node_json, to_node, to_pod
 from tests.extender.service.small_gangs import SmallGangCluster, koordinator
 
 NOW_S = read_time("2026-01-01T10:00:00Z")
@@ -179,3 +179,28 @@ def test_a_replay_of_the_record_decides_alike(clusters: list[Gangs], tmp_path: P
     assert victims
     named = [uid for one in victims for uids in one["victimsByNode"].values() for uid in uids]
     assert {uid.removeprefix("uid-") for uid in named} == cluster.left
+
+
+def with_cpus(cpus: int, gpus: int = 1) -> list[dict[str, Any]]:
+    """The containers of a pod that requests CPUs as well."""
+    resources = {"limits": {"nvidia.com/gpu": gpus}, "requests": {"cpu": cpus}}
+    return [{"name": "main", "resources": resources}]
+
+
+@pytest.mark.parametrize(("age_s", "left"), [(7, SINGLES), (60, GANG)])
+def test_a_gang_counts_as_a_whole_where_its_cpu_is_needed(
+    clusters: list[Gangs], age_s: int, left: tuple[str, ...]
+) -> None:
+    """Each pod of the gang could leave alone, three could not."""
+    cluster = on(TWO_NODES, clusters)
+    for name in NODES:
+        body = node_json(name)
+        body["status"]["allocatable"] = {"nvidia.com/gpu": "4", "cpu": "8", "pods": "20"}
+        cluster.service.node_seen(to_node(body))
+    cluster.begin(*SINGLES, ago_s=age_s, containers=with_cpus(2))
+    cluster.begin(*GANG, ago_s=6, gang=koordinator("g", 2), containers=with_cpus(2))
+    cluster.pod("high", 1, priorityClassName="high", containers=with_cpus(6))
+    cluster.pass_time(3)
+    gone = {name for _, name in cluster.kube.leaving}
+    assert gone <= set(left)
+    assert len(gone) == (3 if left is SINGLES else 4)

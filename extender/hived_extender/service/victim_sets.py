@@ -297,6 +297,21 @@ class VictimSets:
                 self._weighed = {one.name: loss for one, loss in zip(lent, weighed, strict=True)}
             return self._weighed[group.name]
 
+        def closed(self, leaving: Sequence[Leaver]) -> tuple[Leaver, ...]:
+            """These, and the rest of gangs that cannot go on without them, though they could without each of them."""
+            if len(leaving) < 2:
+                return tuple(leaving)
+            uids = {uid for one in leaving for uid in one.uids}
+            records = [one for one in map(self.cache.pods.get, uids) if one is not None and one.gang is not None]
+            more = {one.uid: one for one in self.cache.gangs.leaving_with(records) if one.uid not in uids}
+            if not more:
+                return tuple(leaving)
+            names = dict.fromkeys(one.request.spec.group.name for one in more.values() if one.request is not None)
+            groups = [found for name in names if (found := self.core.state.groups.get(name)) is not None]
+            pods = {pod.uid: pod for one in groups for pod in one.holders if pod is not None}
+            name = min(one.key for one in more.values())
+            return *leaving, self._made(name, {*pods, *more}, tuple(pods.values()), groups)
+
         def on(self, node: str) -> list[Leaver]:
             """All that may leave and have pods on a node."""
             found: dict[str, Leaver] = {}
@@ -366,6 +381,7 @@ class VictimSets:
             """The places of all once these have left, on some nodes `only`; None if they would not start."""
             if self.questions <= 0:
                 return None
+            leaving = self.closed(leaving)
             uids = frozenset(uid for one in leaving for uid in one.uids)
             left = self._left([*self.gone, *uids])
             asks: list[Asked] = []
@@ -460,8 +476,8 @@ class VictimSets:
                 return []
             found = self._relevant(wanted, node, found)
             if len(found) <= MOST_TOGETHER:
-                sets = [each for count in range(len(found) + 1) for each in combinations(found, count)]
-                return sorted(sets, key=_cost)
+                sets = (each for count in range(len(found) + 1) for each in combinations(found, count))
+                return sorted(map(self.closed, sets), key=_cost)
             return [tuple(self._thinned(wanted, at, found))]
 
         def _relevant(self, wanted: Wanted, node: str, found: list[Leaver]) -> list[Leaver]:
@@ -534,8 +550,8 @@ class VictimSets:
                     found.setdefault(leaver.name, leaver)
             all_of_them = sorted(found.values(), key=lambda one: _cost((one,)))
             if len(all_of_them) <= MOST_TOGETHER - 1:
-                sets = [each for count in range(len(all_of_them) + 1) for each in combinations(all_of_them, count)]
-                for leaving in sorted(sets, key=_cost):
+                sets = (each for count in range(len(all_of_them) + 1) for each in combinations(all_of_them, count))
+                for leaving in sorted(map(self.closed, sets), key=_cost):
                     if (chosen := self.without(leaving)) is not None:
                         yield chosen
                 return
