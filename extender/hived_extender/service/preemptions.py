@@ -157,6 +157,45 @@ class Preemptions:
         self.sets.note_reserved(wanted)
         return answers
 
+    def foresee(
+        self,
+        core: Core,
+        wanted: Sequence[Wanted],
+        found: Sequence[Bind | Preempt | Wait],
+        has_cells: Callable[[], bool],
+    ) -> list[Bind | Preempt | Wait]:
+        """As `settle`, for pods that only ask what would be: nobody leaves, and nothing is reserved."""
+        are_bound = all(isinstance(one, Bind) for one in found)
+        if are_bound or not self.policy.by_service or any(core.reserves(one.request) for one in wanted):
+            return list(found)
+        are_waiting = any(isinstance(one, Wait) for one in found)
+        if self.spares(*(mate for one in wanted for mate in one.members)):
+            helps = are_waiting or (
+                self.sets.help(core, wanted, found)
+                and all(self._are_lent(one) for one in found if isinstance(one, Preempt))
+            )
+            return list(found) if helps else [Wait(NEVER_PREEMPTS) for _ in found]
+        chosen: Chosen | None = None
+        if not are_waiting and self.sets.help(core, wanted, found):
+            chosen = self.sets.fewer(core, wanted, found)
+        elif not are_waiting or has_cells():
+            chosen = next(self.sets.find(core, wanted), None)
+            if chosen is None and not are_waiting:
+                return self._nobody_helps(core, wanted)
+        if chosen is None or not chosen.uids:
+            return list(found)
+        by_node: dict[str, list[str]] = {}
+        for uid in sorted(chosen.uids):
+            record, resident = self._cache.pods.get(uid), self._cache.nodes.residents.get(uid)
+            node = resident.node if resident is not None else record.place.node if record is not None else ""
+            by_node.setdefault(node, []).append(uid)
+        victims = Preempt({node: tuple(uids) for node, uids in sorted(by_node.items())})
+        return [victims for _ in found]
+
+    def _nobody_helps(self, core: Core, wanted: Sequence[Wanted]) -> list[Bind | Preempt | Wait]:
+        why = self.sets.obstacle(core, wanted)
+        return [Wait(f"{NOBODY_HELPS} ({why})" if why else NOBODY_HELPS) for _ in wanted]
+
     def spares(self, *records: PodRecord) -> bool:
         """Has one of these pods, or of their gangs, the policy Never? They take back lent cells only."""
         mates = (mate for one in records for gang in self._cache.gangs.of(one) for mate in gang.present())
@@ -189,8 +228,7 @@ class Preemptions:
                 self.sets.gave_up(core, wanted)
         if any(isinstance(one, Wait) for one in found):
             return list(found)
-        why = self.sets.obstacle(core, wanted)
-        return [Wait(f"{NOBODY_HELPS} ({why})" if why else NOBODY_HELPS) for _ in found]
+        return self._nobody_helps(core, wanted)
 
     def _reserve(self, core: Core, chosen: Chosen) -> bool:
         """Reserve the cells of a choice; False, and nothing is reserved, if the core does not have them so."""

@@ -213,7 +213,9 @@ class Verbs:
 
     @property
     def _what_if(self) -> WhatIf:
-        return WhatIf(self.core, self._cache, self._waiting.explaining, self._waiting.kept.quotas)
+        return WhatIf(
+            self.core, self._cache, self._waiting.explaining, self._waiting.kept.quotas, self._preemptions
+        )  # fmt: skip
 
     def _stranger(self, asked: BindAsked) -> PodRecord:
         """A pod that is not ours, which filter lets pass. Raises UnknownPodError if it is."""

@@ -32,7 +32,9 @@ from hived_extender.service.gangs.rounds import Alone, Rounds, merged
 from hived_extender.service.gangs.table import Gangs
 from hived_extender.service.kept_cells import pods_of, reserved_by
 from hived_extender.service.pods import Place, PodRecord, PodState, PodTable, Seen
+from hived_extender.service.preemptions import Preemptions
 from hived_extender.service.quota_bound import QuotaBound, Words
+from hived_extender.service.victim_sets import Wanted
 from hived_extender.service.waiting import NO_CHAIN_REASON
 
 _LABEL = re.compile(r"^\[what-if-\d+\([^()]*\)\]: ")
@@ -58,8 +60,10 @@ def check_count(pods: Sequence[Pod]) -> None:
 class WhatIf:
     """One question."""
 
-    def __init__(self, core: Core, cache: ClusterCache, explaining: Explaining, quotas: QuotaBound) -> None:
-        self._core = core
+    def __init__(
+        self, core: Core, cache: ClusterCache, explaining: Explaining, quotas: QuotaBound, preemptions: Preemptions
+    ) -> None:
+        self._core, self._preemptions = core, preemptions
         self._quotas, self._said = quotas, dict[str, Words]()
         self._counted: list[tuple[PodRecord, PodRequest]] = []  # that can run, and count against quotas
         self._explaining = explaining
@@ -117,7 +121,8 @@ class WhatIf:
         meta = msgspec.structs.replace(pod.metadata, namespace=pod.metadata.namespace or "default")
         pod = msgspec.structs.replace(pod, metadata=meta)
         record = self._pods.add(f"what-if-{number}", meta.name or f"pod-{number}", meta.namespace)
-        record.seen = Seen(created=f"{number:06d}")
+        seen = Seen.of(pod)
+        record.seen = Seen(created=f"{number:06d}", priority=seen.priority, preempts=seen.preempts)
         self._said[record.uid] = self._quotas.read(pod)
         self._pods.hold(record, is_held=pod.is_held)
         try:
@@ -173,10 +178,31 @@ class WhatIf:
             for (record, step), refusal in zip(steps, over, strict=True)
         ]
         found = self._core.plan([*self._placed, *bundles])[len(self._placed) :]
-        for bundle, one in zip(bundles, found, strict=True):
+        for at, ((record, step), bundle) in enumerate(zip(steps, bundles, strict=True)):
+            one = found[at]
+            if bundle and not self._placed and not isinstance(one, UserError):
+                one = found[at] = self._foreseen(record, step, bundle, one)
             if bundle and not isinstance(one, UserError) and all(isinstance(decision, Bind) for decision in one):
                 self._placed.append(bundle)
         return [one if refusal is None else [refusal] for one, refusal in zip(found, over, strict=True)]
+
+    def _foreseen(
+        self, record: PodRecord, step: Alone | Round, bundle: list[Asked], found: list[Decision]
+    ) -> list[Decision]:
+        """Who would really leave, by Kubernetes' rules too, as the service decides it; only of the first that ask, as
+        others would count without those before them.
+        """
+        slots = [part.slots for part in step.parts] if isinstance(step, Round) else [(record,)]
+        wanted = [Wanted(one.pod, own, one.offer) for one, own in zip(bundle, slots, strict=True)]
+
+        def has_cells() -> bool:
+            asks = [Asked(one.pod, offer=self._cache.offers.everywhere(one.pod)) for one in bundle]
+            (answers,) = self._core.plan([asks])
+            return not isinstance(answers, UserError) and not any(isinstance(one, Wait) for one in answers)
+
+        if any(isinstance(one, Wait) and not isinstance(one, Refused) for one in found) or len(found) < len(bundle):
+            return found
+        return self._preemptions.foresee(self._core, wanted, found, has_cells)
 
     def _over_quota(self, record: PodRecord, step: Alone | Round) -> Wait | None:
         """Why a quota does not allow this besides all before that are within theirs."""
@@ -242,9 +268,17 @@ class WhatIf:
         """The jobs that would have to leave, with the number of their pods."""
         found: dict[str, Victim] = {}
         for uids in decision.victims_by_node.values():
-            for record in filter(None, map(self._cache.pods.get, uids)):
-                known = found.get(record.job)
-                found[record.job] = Victim(record.job, record.namespace, 1 if known is None else known.pods + 1)
+            for uid in uids:
+                record, resident = self._cache.pods.get(uid), self._cache.nodes.residents.get(uid)
+                if record is not None:
+                    job, namespace = record.job, record.namespace
+                elif resident is not None and resident.standing is not None:  # a pod of another scheduler
+                    namespace = resident.pod.namespace
+                    job = f"{namespace}/{resident.standing.name}"
+                else:
+                    continue
+                known = found.get(job)
+                found[job] = Victim(job, namespace, 1 if known is None else known.pods + 1)
         return list(found.values())
 
     def _tell_wait(self, records: Sequence[PodRecord], decision: Wait, requests: Sequence[PodRequest]) -> None:

@@ -92,6 +92,7 @@ class SmallRooms(SmallCluster):
         group: str = "",
         pods: int = 1,
         ignores: bool = False,
+        uid: str = "",
         **spec: Any,
     ) -> Json:
         """Create a pod with requests besides GPUs and let the service see it; `rank` is its Kubernetes priority.
@@ -101,7 +102,7 @@ class SmallRooms(SmallCluster):
         more = {"ignoreK8sSuggestedNodes": True} if ignores else {}
         asked = spec_text(vc=vc, leaf_cells=gpus, priority=priority, group=group, pods=pods, **more)
         text = None if is_foreign else asked
-        pod = pod_json(name, text, node=node)
+        pod = pod_json(name, text, node=node, uid=uid)
         if is_foreign:
             pod["spec"]["containers"] = [{"resources": {}}]
         pod["metadata"]["labels"] = dict(labels or {})

@@ -3,8 +3,11 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
+from hived_extender.pods.wire import Node
+from tests.extender.service.small_cluster import to_pod
 from tests.extender.service.small_rooms import ROOM, SmallRooms
 
 Rooms = Callable[..., SmallRooms]
@@ -180,3 +183,89 @@ def test_the_cells_stay_reserved_while_the_holder_of_the_cpu_leaves(rooms: Rooms
     cluster.settle()
     assert "owner" in cluster.running()
     assert "rival" not in cluster.running()
+
+
+def foreseen(cluster: SmallRooms, name: str, gpus: int, **more: Any) -> tuple[str, dict[str, int]]:
+    """The outcome if a pod were created now, and the pods that would leave, by job; and what really comes of it."""
+    pod = cluster.pod(name, gpus, **more)
+    cluster.delete(pod)
+    before = cluster.snapshot()
+    (found,) = cluster.service.what_if([to_pod(pod)])
+    assert cluster.snapshot() == before
+    assert not cluster.kube.leaving
+    cluster.pod(name, gpus, **more, uid="another")
+    left = cluster.settle()
+    said = {one.name.removeprefix("ns/"): one.pods for one in found.victims}
+    assert set(said) == left
+    assert (name in cluster.running()) == (found.outcome in {"bind", "preempt"})
+    return found.outcome, said
+
+
+def test_a_dry_run_names_the_pods_that_have_what_is_lacking(rooms: Rooms) -> None:
+    cluster = rooms(1)
+    cluster.start("hog", 2, needs={"cpu": "6"})
+    cluster.start("low", 2)
+    assert foreseen(cluster, "high", 2, priority=5, needs={"cpu": "6"}) == ("preempt", {"hog": 1})
+
+
+def test_a_dry_run_names_all_that_the_pod_must_not_be_beside(rooms: Rooms) -> None:
+    cluster = rooms(1)
+    for number in range(2):
+        cluster.start(f"low-{number}", 1, labels={"app": "low"})
+    found = foreseen(cluster, "high", 1, priority=5, affinity=apart(app="low"))
+    assert found == ("preempt", {"low-0": 1, "low-1": 1})
+
+
+def test_a_dry_run_names_pods_of_others_that_kube_scheduler_displaces(rooms: Rooms) -> None:
+    cluster = rooms(1)
+    cluster.start("low", 4)
+    cluster.pod("foreign", is_foreign=True, node="n0", needs={"cpu": "6"}, rank=1)
+    found = foreseen(cluster, "high", 4, priority=5, needs={"cpu": "6"}, rank=10)
+    assert found == ("preempt", {"foreign": 1, "low": 1})
+
+
+def test_a_dry_run_says_that_nobody_would_leave_in_vain(rooms: Rooms) -> None:
+    cluster = rooms(1)
+    cluster.start("above", 2, priority=9, needs={"cpu": "6"})
+    cluster.start("low", 2)
+    assert foreseen(cluster, "high", 2, priority=5, needs={"cpu": "6"}) == ("wait", {})
+
+
+def test_a_dry_run_of_a_pod_that_preempts_nobody_names_nobody(rooms: Rooms) -> None:
+    cluster = rooms(1)
+    cluster.start("low", 4)
+    assert foreseen(cluster, "high", 2, priority=5, preemptionPolicy="Never") == ("wait", {})
+
+
+def test_a_cordoned_node_is_not_cleared(rooms: Rooms) -> None:
+    cluster = rooms(2)
+    for number in range(2):
+        cluster.start(f"low-{number}", 4)
+    cordoned = msgspec.convert(
+        {
+            "metadata": {"name": "n0", "uid": "node-n0", "labels": {"kubernetes.io/hostname": "n0"}},
+            "spec": {"unschedulable": True},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": dict(ROOM)},
+        },
+        Node,
+    )
+    cluster.nodes["n0"] = cordoned
+    cluster.service.node_seen(cordoned)
+    outcome, left = foreseen(cluster, "high", 2, priority=5)
+    assert outcome == "preempt"
+    assert list(left) == [name for name, node in (("low-0", "n0"), ("low-1", "n1")) if node == "n1"]
+
+
+def test_skew_over_zones_says_who_leaves(rooms: Rooms) -> None:
+    cluster = rooms(2, labels={"n0": {"zone": "a"}, "n1": {"zone": "b"}})
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "zone",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "x"}},
+    }
+    cluster.start("x-0", 1, labels={"app": "x"}, priority=9, nodeSelector={"zone": "a"})
+    cluster.start("low-a", 3, nodeSelector={"zone": "a"})
+    cluster.start("low-b", 4, nodeSelector={"zone": "b"})
+    found = foreseen(cluster, "x-1", 1, priority=5, labels={"app": "x"}, topologySpreadConstraints=[spread])
+    assert found == ("preempt", {"low-b": 1})
