@@ -104,3 +104,24 @@ def test_of_a_gang_of_several_sizes_no_fewer_than_its_minimum_run(slowest_s: flo
         run.leave(stranger)
     run.run(400)
     assert len(run.bound("a")) >= minimum, "\n".join(run.log)
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+@pytest.mark.parametrize("seed", range(examples(12)))
+def test_no_gang_that_is_not_strict_runs_in_part_either(gpus: int, seed: int) -> None:
+    run = scheduler(seed, slowest_s=0.5)
+    choices = Choices(Seeded(seed + 3000))
+    gangs = {name: choices.integer(2, 4) for name in "ab"}
+    strangers = [run.stranger(node, choices.integer(1, CPUS)) for node in NODES if choices.chance(70)]
+    for name, count in gangs.items():
+        run.gang(name, count, [1] * count, gpus, mode="NonStrict", waiting_time="60s")
+    for _ in range(12):
+        run.run(choices.integer(0, 900) / 100)
+        if strangers and choices.chance(40):
+            run.leave(strangers.pop(choices.integer(0, len(strangers) - 1)))
+        for name, count in gangs.items():
+            assert len(run.bound(name)) in (0, count), "\n".join(run.log)
+    for stranger in strangers:
+        run.leave(stranger)
+    run.run(400)
+    assert {name: len(run.bound(name)) for name in gangs} == gangs, "\n".join(run.log)

@@ -1,7 +1,8 @@
 """Pods that have their cells and no binding yet: kube-scheduler is to accept the node, and to bind them.
 
 It is asked to ask again until it does. A node that it does not offer to a pod any more is not forced upon it: the place
-is taken back, with those of its mates while none of them is bound, and the search begins anew.
+is taken back, with those of its mates while none of them is bound, and the search begins anew. Mates of a
+gang that is not strict keep theirs.
 
 Bindings of pods that start together are held back until kube-scheduler has accepted the place of each. It counts the
 pods whose bindings it waits for as on their nodes already. So its filters see mates beside each other, and none of them
@@ -158,6 +159,13 @@ class Acceptance:
 
         The next time it has to ask about those without one first.
         """
+        if self.starts.keeps_places(start):
+            lacking = [record for record in start.lacking if record.state.is_placed]
+            for record in lacking:
+                self.starts.refused(start, record)
+            self._undo(core, lacking)
+            self.starts.look_on(start)
+            return
         for record in start.lacking:
             record.offer = replace(record.offer, is_doubted=True)
         self._undo(core, start.pods)
@@ -206,6 +214,9 @@ class Acceptance:
     def _take_back(self, core: Core, record: PodRecord) -> None:
         """A pod's place is refused: it waits again, and with it those of its group or gang, while none is bound."""
         start = self.starts.of(record.uid)
+        if start is not None and self.starts.keeps_places(start) and not record.writing.is_open:
+            self._take_one_back(core, record, start)
+            return
         has_joined = start is not None and self.starts.leave(start, record.uid)
         others = start.pods if start is not None and not has_joined else []
         if start is None:
@@ -221,6 +232,15 @@ class Acceptance:
         self._undo(core, undone)
         for start in over:  # also one of mates that came after the pod
             self.starts.end(start)
+
+    def _take_one_back(self, core: Core, record: PodRecord, start: Start) -> None:
+        """A place is refused, and the mates keep theirs: the pod alone waits for another."""
+        log.info("place taken back", extra={"fields": {"pod": record.key, "node": record.place.node, "with": 0}})
+        self._metrics.refused_places.inc()
+        self._trials[record.uid].refusal_count += 1
+        if not self.starts.leave(start, record.uid):
+            self.starts.refused(start, record)
+        self._undo(core, [record])
 
     def _undo(self, core: Core, records: Sequence[PodRecord]) -> None:
         """These pods wait again, unless they are bound."""

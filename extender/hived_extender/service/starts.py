@@ -8,12 +8,16 @@ Where that did not come about in time, the start *gathers*: kube-scheduler may l
 and nothing is held up. When there is a node for each, and kube-scheduler lets the last of them try again, all are woken
 at once. One start at a time is *repeated* like this: two gangs could keep each other from the room that both need, of
 CPU for instance, which nobody holds for them.
+
+A refusal costs all of them their places, unless their gang says that it is not strict (Koordinator's `NonStrict`).
+Of such a gang only the refused pod looks for another place. The others keep theirs for the gang's waiting time.
 """
 
 from collections.abc import Sequence
 
 import msgspec
 
+from hived.errors import UserError
 from hived_extender.service.effects import HoldBindings, ReleaseBindings
 from hived_extender.service.gangs.plans import listed
 from hived_extender.service.gangs.table import Gangs
@@ -27,6 +31,9 @@ REPEAT = "repeat start"
 START_S = 30.0
 """How long kube-scheduler has to accept the places of all pods that start together, until they are taken back."""
 
+MOST_KEPT_S = 600.0
+"""How long pods of a gang that is not strict keep their cells for one that is refused, at most."""
+
 BACKOFF_S = (2.0, 4.0, 8.0, 10.0)
 """How long after a refusal kube-scheduler may leave a pod alone, whoever wakes it; longer after each."""
 
@@ -39,7 +46,7 @@ class Start(msgspec.Struct, eq=False):
 
     `joined` have come to their places by themselves since, because these pods have theirs. `failures` counts how often
     a binding was held back for too long. While it `is_gathering`, `found` has the moments at which kube-scheduler last
-    had a node for a pod, by uid.
+    had a node for a pod, by uid. Until `kept_until` a refused pod costs the others nothing; 0 if their gang is strict.
     """
 
     members: tuple[PodRecord, ...]
@@ -47,6 +54,7 @@ class Start(msgspec.Struct, eq=False):
     joined: list[PodRecord] = msgspec.field(default_factory=list)
     failures: int = 0
     is_gathering: bool = False
+    kept_until: float = 0.0
     found: dict[str, float] = msgspec.field(default_factory=dict)
 
     @property
@@ -90,9 +98,11 @@ class Starts:
             start = Start(tuple(members), {record.uid: record for record in members})
             has_cells = any(record.place.info is not None for record in members)
             start.is_gathering = not has_cells and any(one.is_repeated for one in self._starts.values())
+            if kept_s := self._kept_s(members):
+                start.kept_until = self._outbox.now.at + kept_s
             self._starts |= dict.fromkeys(start.pending, start)
             self._outbox.send(HoldBindings(start.uids))
-            self._outbox.wake_in((START, members[0].uid), START_S)
+            self._watch(start)
 
     def join(self, record: PodRecord) -> None:
         """A pod has got its place by itself. If its gang is starting, it is bound no earlier than the gang is."""
@@ -150,11 +160,42 @@ class Starts:
         start.found = {one.uid: self._outbox.now.at for one in start.members if one.state is PodState.BOUND}
         self._outbox.send(ReleaseBindings(start.uids))  # kube-scheduler gets their room back
         self._outbox.send(HoldBindings(start.uids))
-        self._outbox.wake_in((START, start.members[0].uid), START_S)
+        self._watch(start)
 
     def is_hopeless(self, start: Start) -> bool:
         """Has it been tried so often that other places should be looked for?"""
-        return start.failures > len(BACKOFF_S)
+        return start.failures > len(BACKOFF_S) and not self.keeps_places(start)
+
+    def keeps_places(self, start: Start) -> bool:
+        """Do its pods keep their places where one of them is refused?"""
+        return self._outbox.now.at < start.kept_until
+
+    def refused(self, start: Start, record: PodRecord) -> None:
+        """A pod of a start that goes on has lost its place: it is to get another, and the others wait for it."""
+        start.pending[record.uid] = record
+        start.found.pop(record.uid, None)
+
+    def look_on(self, start: Start) -> None:
+        """Those without a node look for another place; the others go on waiting for them."""
+        self._watch(start)
+
+    def _watch(self, start: Start) -> None:
+        left_s = start.kept_until - self._outbox.now.at
+        self._outbox.wake_in((START, start.members[0].uid), min(START_S, left_s) if left_s > 0 else START_S)
+
+    def _kept_s(self, members: Sequence[PodRecord]) -> float:
+        """For how long these pods keep their places where one is refused: 0 if one of their gangs is strict."""
+        gangs = [self._gangs.get(record.gang) if record.gang is not None else None for record in members]
+        kept_s = MOST_KEPT_S
+        for gang in dict.fromkeys(gangs):
+            try:
+                terms = gang.terms() if gang is not None else None
+            except UserError:
+                terms = None
+            if terms is None or terms.is_strict:
+                return 0.0
+            kept_s = min(kept_s, terms.waiting_s or MOST_KEPT_S)
+        return kept_s
 
     def _plan_repetition(self, start: Start) -> None:
         """Set the moment for a start to be repeated, once kube-scheduler has a node for each pod."""
@@ -174,7 +215,7 @@ class Starts:
             return
         start.failures, start.is_gathering = max(start.failures, 1), False
         start.pending = {record.uid: record for record in start.members if record.state is not PodState.BOUND}
-        self._outbox.wake_in((START, first), START_S)
+        self._watch(start)
         for record in start.pods:
             if record.state is not PodState.BOUND:
                 record.is_asked = False  # until kube-scheduler, which is awake then, asks

@@ -91,7 +91,7 @@ class Description(msgspec.Struct, frozen=True):
     task_minimums : how many pods of a role have to be among those that start together, by role; default none
     groups : gangs that start together or not at all, this one among them; default it alone
     match_policy : default ONCE_SATISFIED
-    is_strict : whether a refusal undoes what was achieved before; default True
+    is_strict : whether the refusal of one pod's place costs the others theirs; default True
     waiting_s : after how long a gang that cannot start is told so; default never
     within : default none
     queue : a virtual cluster, if one has that name
