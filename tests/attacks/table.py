@@ -6,6 +6,7 @@ from tests.attacks import (
     fuzzed_requests,
     promises,
     question_floods,
+    quota_roads,
     slow_connections,
     strangers,
     tenants,
@@ -28,5 +29,6 @@ ATTACKS = (
         "tenants who go for devices and cells that others are promised",
         promises.run,
     ),
+    Attack("quotas", "a tenant who tries each road to cells beyond a quota", quota_roads.run),
     Attack("tenants", "tenants on a real API server, who go for the cells of others", tenants.run),
 )

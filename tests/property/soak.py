@@ -2,8 +2,8 @@
 
 Each run is one cluster with a few hundred operations, fully determined by its seed; every other one goes beyond what
 the reference has. A difference stops the soak; the run is written to --dump as a scenario with its configurations.
-After each come one of two cores under better rules, one of gangs, in which all of `gang_rules` have to hold, and one of
-the machine alone.
+After each come one of two cores under better rules, one of gangs, in which all of `gang_rules` have to hold, one of
+the machine alone, and one of tenants who go past their quotas.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from tests.property.lockstep import Difference, LockStep
 from tests.property.machine_run import MachineRun
 from tests.property.machine_twins import Broken as MachineBroken
 from tests.property.operations import Operations
+from tests.property.quota_cheats import BrokenError, Cheats
 
 OPS_PER_RUN = 250
 STEPS_PER_GANG_RUN = 120
@@ -93,6 +94,17 @@ def run_machine(seed: int, step_count: int, dump: Path) -> str:
     return str(machine_run)
 
 
+def run_cheats(seed: int, dump: Path) -> None:
+    """Tenants and quotas. If one is passed, what happened is in `dump`."""
+    history = Cheats(seed)
+    try:
+        history.run()
+    except Exception:
+        dump.mkdir(parents=True, exist_ok=True)
+        (dump / f"quotas-{seed}.txt").write_text("\n".join(history.log))
+        raise
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ops", type=int, default=200_000)
@@ -121,6 +133,10 @@ def main() -> None:
             run_machine(seed, STEPS_PER_MACHINE_RUN, options.dump)
         except MachineBroken as broken:
             sys.exit(f"machine, seed {seed}: {broken}\nwritten to {options.dump / f'machine-{seed}.txt'}")
+        try:
+            run_cheats(seed, options.dump)
+        except BrokenError as broken:
+            sys.exit(f"quotas, seed {seed}: {broken}\nwritten to {options.dump / f'quotas-{seed}.txt'}")
         done += count
         seed += 1
         if time.monotonic() - reported > 5 or done >= options.ops:
