@@ -71,18 +71,41 @@ class Charge(msgspec.Struct, frozen=True):
 
 
 class _Account(msgspec.Struct):
-    """Of one job: `asked` when cells were held for it, `groups` that have cells, and what is `counted` of both."""
+    """Of one job: `asked` when cells were held for it, `groups` that have cells, and what is `counted` of both.
+
+    sum == the amounts of all groups, own == those of the guaranteed ones.
+    """
 
     is_preemptible: bool = True
     asked: Amounts | None = None
     groups: dict[str, tuple[Amounts, bool]] = msgspec.field(default_factory=dict)
+    sum: dict[str, float] = msgspec.field(default_factory=dict)
+    own: dict[str, float] = msgspec.field(default_factory=dict)
     counted: Amounts | None = None
+
+    def put(self, name: str, amounts: Amounts, *, is_own: bool) -> None:
+        """A group has cells."""
+        self.groups[name] = amounts, is_own
+        self._add(amounts, is_own=is_own)
+
+    def pop(self, name: str) -> None:
+        """A group has none any more."""
+        amounts, is_own = self.groups.pop(name)
+        self._add({resource: -amount for resource, amount in amounts.items()}, is_own=is_own)
+        if not self.groups:  # sums of fractions leave crumbs
+            self.sum.clear()
+            self.own.clear()
 
     def total(self) -> Amounts | None:
         """All that is to be counted, None if there is nothing any more."""
         if self.asked is None and not self.groups:
             return None
-        return _most(self.asked or {}, _sum(amounts for amounts, _ in self.groups.values()))
+        return dict(_most(self.asked or {}, self.sum))
+
+    def _add(self, amounts: Amounts, *, is_own: bool) -> None:
+        for sums in (self.sum, self.own) if is_own else (self.sum,):
+            for name, amount in amounts.items():
+                sums[name] = sums.get(name, 0.0) + amount
 
 
 _NOTHING = Words({}, {})
@@ -99,6 +122,7 @@ class QuotaBound:
         self._tree: QuotaTree | None = None
         self._is_known = True
         self._usage: Usage | None = None
+        self._empty: Usage | None = None
         self._state: State | None = None
         self._asked: dict[str, Words] = {}  # by the uid of a pod
         self._equal: dict[tuple[tuple[str, object], ...], Words] = {}  # pods are alike
@@ -178,12 +202,12 @@ class QuotaBound:
             self._leave_out(name)
         planned = self._more_for_all(core, beside, said or {})
         for key, amounts in planned.items():
-            self._account(key, is_preemptible=True).groups[_PLANNED] = amounts, False
+            self._account(key, is_preemptible=True).put(_PLANNED, amounts, is_own=False)
             self._recount(key)
         more = self._more_for_all(core, pods, said or {})
         found = self._beyond({key: (amounts, None) for key, amounts in more.items()})
         for key in planned:
-            del self._accounts[key].groups[_PLANNED]
+            self._accounts[key].pop(_PLANNED)
             self._recount(key)
         return found
 
@@ -270,13 +294,13 @@ class QuotaBound:
     def _take_group(self, core: Core, name: str) -> None:
         """A group has got cells, has lost them, or has other pods."""
         if (before := self._key_of.pop(name, None)) is not None:
-            self._accounts[before].groups.pop(name)
+            self._accounts[before].pop(name)
         group = core.state.groups.get(name)
         key = None if group is None else self._key_of_group(group)
         if group is not None and key is not None:
             account = self._account(key, is_preemptible=self._asked_of(group).is_preemptible)
             is_own = group.virtual is not None and group.priority >= MIN_GUARANTEED_PRIORITY
-            account.groups[name] = self._amounts_of_group(core, group), is_own
+            account.put(name, self._amounts_of_group(core, group), is_own=is_own)
             self._key_of[name] = key
         for each in dict.fromkeys((before, key)):
             if each is not None:
@@ -285,7 +309,7 @@ class QuotaBound:
     def _leave_out(self, name: str) -> None:
         """Do not count a group until changes are counted next."""
         if (key := self._key_of.pop(name, None)) is not None:
-            self._accounts[key].groups.pop(name)
+            self._accounts[key].pop(name)
             self._recount(key)
             self._changed[name] = None
 
@@ -293,7 +317,7 @@ class QuotaBound:
         held = self._holds.of(job) if isinstance(job, JobName) and account.asked is not None else None
         if held is not None and held.hold.spec.priority >= MIN_GUARANTEED_PRIORITY:
             return account.counted or {}
-        return _sum(amounts for amounts, is_own in account.groups.values() if is_own)
+        return dict(account.own)
 
     def _account(self, key: Key, *, is_preemptible: bool) -> _Account:
         if key not in self._accounts:
@@ -316,7 +340,7 @@ class QuotaBound:
     def _forget_all(self) -> None:
         for each in (self._changed, self._key_of, self._accounts, self._held):
             each.clear()
-        self._usage = self._state = None
+        self._usage = self._empty = self._state = None
         self.version += 1
 
     # Values
@@ -418,7 +442,7 @@ class QuotaBound:
         together: dict[tuple[str, bool], tuple[Amounts, int]] = {}
         for (leaf, job), (more, asked) in wanted.items():
             account = self._accounts.get((leaf, job)) or _Account()
-            groups = _sum((*(amounts for amounts, _ in account.groups.values()), more))
+            groups = _sum((account.sum, more))
             total, before = _most(_most(account.asked or {}, asked or {}), groups), account.counted or {}
             delta = {name: amount - before.get(name, 0.0) for name, amount in total.items()}
             so_far, jobs = together.get((leaf, account.is_preemptible), ({}, 0))
@@ -438,8 +462,8 @@ class QuotaBound:
             usage.give_back(leaf, amounts, is_preemptible=is_preemptible, jobs=jobs)
         if found is None or self._tree is None:
             return None
-        empty = Usage(self._tree)
-        never = any(empty.refusal(leaf, amounts, jobs=jobs) for (leaf, _), (amounts, jobs) in together.items())
+        self._empty = self._empty or Usage(self._tree)
+        never = any(self._empty.refusal(leaf, amounts, jobs=jobs) for (leaf, _), (amounts, jobs) in together.items())
         return OverQuota(found.text.replace(WAIT, TOO_LARGE) if never else found.text)
 
 
