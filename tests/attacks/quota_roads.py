@@ -61,9 +61,9 @@ def _roads() -> Iterator[tuple[str, list[tuple[str, Json]]]]:
     yield "own annotations", [(PODS, _pod(f"own-{one}", notes=_own(), gpus=0)) for one in four]
     yield "affinity groups", [(PODS, _pod(f"group-{one}", notes=_own(f"g{one // 2}", 2), gpus=0)) for one in four]
     gang = "gang.scheduling.koordinator.sh/"
-    for number in (0, 1):
-        said = {f"{gang}name": f"k{number}", f"{gang}min-available": "2"}
-        yield f"gang {number}", [(PODS, _pod(f"gang-{number}-{one}", notes=said)) for one in four]
+    for title, size in (("gangs", 2), ("a gang larger than it says", 4)):
+        said = [{f"{gang}name": f"k{size}-{one // size}", f"{gang}min-available": "2"} for one in four]
+        yield title, [(PODS, _pod(f"gang-{size}-{one}", notes=said[one])) for one in four]
     off = {f"{PREFIX}queue": "off"}
     yield "queue: off, annotated", [(JOBS, _job(f"off-{one}", notes=off)) for one in four]
     yield "queue: off, labelled", [(JOBS, _job(f"label-{one}", labels=off)) for one in four]

@@ -131,6 +131,7 @@ class QuotaBound:
         self._accounts: dict[Key, _Account] = {}
         self._held: dict[JobName, Key] = {}
         self.version = 0
+        cache.rounds.bound = self
 
     # Facts
 
@@ -210,6 +211,14 @@ class QuotaBound:
             self._accounts[key].pop(_PLANNED)
             self._recount(key)
         return found
+
+    def allows(self, core: Core, pods: Sequence[tuple[PodRecord, PodRequest]]) -> bool:
+        """May these have cells together, by their quotas?"""
+        return self.refusal(core, pods) is None
+
+    def moment(self, core: Core) -> object:
+        """Another one whenever answers may be."""
+        return (self.settled_version(core), id(self._tree), self._is_known) if self.is_asked else None
 
     def refusal_of_hold(self, core: Core, hold: Hold) -> Wait | None:
         """Why cells may not be held for a job; None if they may, or if it runs already."""

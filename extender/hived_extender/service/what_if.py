@@ -72,6 +72,7 @@ class WhatIf:
         self._pods = PodTable()
         self._gangs = Gangs()
         self._rounds = Rounds(self._pods, self._gangs, cache.offers)
+        self._rounds.bound = quotas
         self._outcomes: dict[str, PodOutcome] = {}
         self._placed: list[list[Asked]] = []  # bundles that can run, in turn
 

@@ -287,6 +287,18 @@ def test_a_pod_that_waited_for_a_quota_is_woken_when_the_tree_has_room() -> None
     assert cluster.decided().keys() == {"x"}
 
 
+@pytest.mark.parametrize(("gpus", "count"), [(3, 0), (4, 2), (6, 3), (8, 4)])
+def test_as_many_pods_of_a_gang_start_as_the_quota_allows_if_they_are_enough(gpus: int, count: int) -> None:
+    cluster = cluster_with(leaf(gpus))
+    for number in range(4):
+        cluster.pod(f"g-{number}", 2, koordinator("g", 2))
+    cluster.settle()
+    assert len(cluster.decided()) == count
+    follow(cluster, tree(leaf(8), total=16))
+    cluster.settle()
+    assert len(cluster.decided()) == 4
+
+
 def test_no_tree_counts_nothing() -> None:
     cluster = SmallJobCluster()
     follow(cluster, None)

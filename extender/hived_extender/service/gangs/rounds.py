@@ -9,6 +9,7 @@ reserves. Not thread-safe: the service calls everything under its lock.
 import logging
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import msgspec
 
@@ -37,14 +38,25 @@ class Alone(msgspec.Struct, frozen=True):
     request: PodRequest | None
 
 
+class Bound(Protocol):
+    """The limits of all that gets cells, beside the cells themselves."""
+
+    def allows(self, core: Core, pods: Sequence[tuple[PodRecord, PodRequest]]) -> bool:
+        """May these have cells together?"""
+
+    def moment(self, core: Core) -> object:
+        """Another one whenever the answer may be."""
+
+
 class Rounds:
-    """See the module."""
+    """See the module. A `bound` limits which pods start together."""
 
     def __init__(self, pods: PodTable, gangs: Gangs, offers: Offers) -> None:
         """`offers` may be replaced when the nodes of the configuration change."""
         self.offers = offers
         self._pods = pods
         self._gangs = gangs
+        self.bound: Bound | None = None
         self._planned: tuple[object, list[Bind | Preempt | Wait]] = None, []
         self._told: dict[str, tuple[GangKey, PodRequest]] = {}  # rounds that the core may reserve cells for
         self._alone: dict[str, PodRecord] = {}  # pods of gangs that it may do so for by themselves, by uid
@@ -78,13 +90,17 @@ class Rounds:
             return
         if any(core.reserves(part.request) for part in plan.round.parts):
             return
-        moment = (id(core), core.change_count, len(before), self.offers.moment(plan.choices.ready))
+        quotas = None if self.bound is None else self.bound.moment(core)
+        moment = (id(core), core.change_count, len(before), self.offers.moment(plan.choices.ready), quotas)
         if plan.chosen_at == moment:
             return
         plan.chosen_at = moment
 
         def fits(members: list[PodRecord]) -> bool:
             parts = round_of(members, {}).parts
+            pods = [(one, single_request(one)) for part in parts for one in part.members]
+            if self.bound is not None and not self.bound.allows(core, pods):
+                return False
             asks = [Asked(part.request, offer=self.offer(part)) for part in parts]
             found = core.plan([*before, asks])[-1]
             return not isinstance(found, UserError) and all(isinstance(one, Bind) for one in found)
