@@ -10,6 +10,10 @@ opportunistic ones with each other, as they share the idle cells of all.
 
 Jobs that wait together fare alike, so a lucky spell says little of the next one. So the later moment is made earlier
 only if it has held too often for long (LONG_WINDOW), and by half of the way.
+
+The factor of the likely moment takes a small step with each outcome: up after a late start, down after an early one
+(stochastic approximation of a quantile, as in adaptive conformal inference). In the long run half of the outcomes are
+on either side, however they come in spells. A median over a window follows each spell, and errs to one side for weeks.
 """
 
 import itertools
@@ -29,9 +33,10 @@ LEAST = 20
 """With fewer in a virtual cluster, those of all guaranteed jobs count, then all; with fewer of all, FIRST_FACTORS."""
 
 MOST_FACTOR = 100.0
+_MOST_LOG = math.log(MOST_FACTOR)
 
-CAUTION = 0.75
-"""Exponent of the factor of the likely moment: it follows spells in which jobs wait together, by not all of the way."""
+STEP = 0.02
+"""Of the logarithm of the factor of the likely moment, after each outcome; the first steps are larger."""
 
 LONG_WINDOW = 4000
 """Forecasts of a pool that have to be known before the later moment is made earlier."""
@@ -62,7 +67,9 @@ class Factors(NamedTuple):
 
     def corrected(self, likely_s: float, by_s: float) -> tuple[float, float]:
         """Seconds from now by which a job starts in half of the cases, and in 9 of 10, from those of a play."""
-        return min(likely_s * self.likely, by_s * self.by), by_s * self.by
+        # As `Outcome.ratios` compares; a moment that is made earlier does not become one in the past by that.
+        likely_s = max((likely_s + OFFSET_S) * self.likely - OFFSET_S, likely_s * self.likely)
+        return min(likely_s, by_s * self.by), by_s * self.by
 
 
 FIRST_FACTORS = Factors(1.0, 2.0)
@@ -90,20 +97,28 @@ class _Pool:
     """The latest ratios of jobs that are compared with each other."""
 
     def __init__(self) -> None:
-        self.latest: deque[Factors] = deque(maxlen=WINDOW)
+        self.latest: deque[float] = deque(maxlen=WINDOW)
         self.long: deque[float] = deque(maxlen=LONG_WINDOW)
+        self.likely = 0.0  # the logarithm of the factor
+        self._count = 0
 
     def add(self, ratios: Factors) -> None:
-        self.latest.append(ratios)
+        self.latest.append(ratios.by)
         self.long.append(ratios.by)
+        self._count += 1
+        step = max(STEP, 1 / self._count)
+        is_late = math.log(ratios.likely) > self.likely
+        self.likely = min(max(self.likely + (step if is_late else -step), -_MOST_LOG), _MOST_LOG)
 
-    def factors(self, waiting: Sequence[Factors]) -> Factors | None:
-        """None if too few are known; a job that still waits and has failed its forecast is known."""
-        if len(self.latest) + sum(each.by > 1 for each in waiting) < LEAST:
+    def factors(self, waiting: Sequence[float]) -> Factors | None:
+        """None if too few are known; a job that still waits and has failed its forecast is known.
+
+        `waiting` : how long they have waited by now, in terms of the later moment
+        """
+        if len(self.latest) + sum(each > 1 for each in waiting) < LEAST:
             return None
-        likely = _quantile([each.likely for each in self.latest], [each.likely for each in waiting], 0.5)
-        by = _quantile([each.by for each in self.latest], [each.by for each in waiting], 0.9)
-        return Factors(_bounded(likely**CAUTION), _bounded(by) if by >= 1 else self._lower_by())
+        by = _quantile(self.latest, waiting, 0.9)
+        return Factors(math.exp(self.likely), min(by, MOST_FACTOR) if by >= 1 else self._lower_by())
 
     def _lower_by(self) -> float:
         if len(self.long) < LONG_WINDOW:
@@ -150,10 +165,10 @@ class Corrector:
     def __init__(self, pools: Mapping[str, _Pool], waiting: Iterable[Outcome]) -> None:
         """See `Corrections.at`."""
         self._pools = pools
-        self._waiting: dict[str, deque[Factors]] = {}
+        self._waiting: dict[str, deque[float]] = {}
         for one in waiting:
             for name in _pools(one.vc, one.is_opportunistic):
-                self._waiting.setdefault(name, deque(maxlen=WINDOW)).append(one.ratios)
+                self._waiting.setdefault(name, deque(maxlen=WINDOW)).append(one.ratios.by)
         self._found: dict[str, Factors | None] = {}
 
     def of(self, vc: str, is_opportunistic: bool) -> Factors:
@@ -186,7 +201,3 @@ def _quantile(ended: Iterable[float], still: Iterable[float], share: float) -> f
             return float(value)
         at_risk -= len(group)
     return marks[-1][0]
-
-
-def _bounded(factor: float) -> float:
-    return min(max(factor, 1 / MOST_FACTOR), MOST_FACTOR)

@@ -114,9 +114,9 @@ def test_forecasts_are_judged_once_the_job_runs() -> None:
     situation.runs("job", age_s=-500.0)
     look(past, situation, AT + 560.0)
     same = Corrections()
+    same.add([Outcome("A", False, 100.0, 1000.0, 560.0)])
     for each in (past.corrections, same):
         each.add([Outcome("A", False, 100.0, 1000.0, 5000.0)] * (LEAST - 1))
-    same.add([Outcome("A", False, 100.0, 1000.0, 560.0)])
     assert past.corrector(AT).of("A", False) == same.at(()).of("A", False)
 
 
