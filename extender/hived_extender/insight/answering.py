@@ -25,6 +25,7 @@ from hived_extender.insight.sharing import SharedAnswers
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry, take
 from hived_extender.insight.unblocks import unblocks_of
 from hived_extender.service.apart import ApartError
+from hived_extender.service.sentences import NOBODY_HELPS
 from hived_extender.service.service import Service
 
 FRESH_S = 2.0
@@ -140,7 +141,7 @@ class Answering:
         def judge() -> Certificate:
             with view.snapshot.lock:
                 found = view.judge.certificate(entry)
-            return replace(found, unblock=unblocks_of(view.snapshot, entry))
+            return _with_unblocks(view.snapshot, entry, found)
 
         return self._judged.get((view.snapshot.version, entry.name, entry.priority), self._in_turn(judge))
 
@@ -222,7 +223,7 @@ class Answering:
         if entry is None:
             return Why(job=listed.job)
         with self._turn:
-            found = replace(view.certificates[name], unblock=unblocks_of(view.snapshot, entry))
+            found = _with_unblocks(view.snapshot, entry, view.certificates[name])
         when = self._soon(view.snapshot, entry, found)
         if when is None and self._forecaster is not None:
             when = self._forecast_one(self._forecaster, view.snapshot, entry)
@@ -289,6 +290,15 @@ def _read(
     view: View, entry: WaitingEntry, changes: Sequence[str], is_shown: Callable[[str], bool]
 ) -> tuple[Change, ...]:
     return read_changes(view.snapshot, entry, changes, lambda known: is_shown(view.namespaces.get(known, "")))
+
+
+def _with_unblocks(snapshot: Snapshot, entry: WaitingEntry, found: Certificate) -> Certificate:
+    """With what would help; nothing where only Kubernetes' rules are in the way once others have left, as the core does
+    not know these.
+    """
+    if found.rules.startswith(NOBODY_HELPS):
+        return found
+    return replace(found, unblock=unblocks_of(snapshot, entry))
 
 
 def _causes(found: Certificate) -> Causes:

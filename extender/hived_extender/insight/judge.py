@@ -27,7 +27,7 @@ from hived_extender.service.certificates import (
 )
 from hived_extender.service.devices.keeper import SHORT
 from hived_extender.service.explaining import shape_of
-from hived_extender.service.sentences import is_derived
+from hived_extender.service.sentences import NOBODY_HELPS, is_derived
 
 HELD = "its cells are held, and its pods get them when kube-scheduler asks about these next"
 ROOM = "has room now; it starts when kube-scheduler asks about it next"
@@ -76,7 +76,7 @@ class Judge:
         if self._snapshot.holds_cells_of(entry):
             return replace(self._plain(entry), cause="order", sentence=HELD, reason=entry.reason)
         sizes = tuple(self._sized_by(entry, part) for part in range(len(entry.requests)))
-        shape = entry.rules, entry.preempts, sizes, tuple(map(shape_of, entry.requests, entry.offers))
+        shape = entry.rules + _in_vain(entry), entry.preempts, sizes, tuple(map(shape_of, entry.requests, entry.offers))
         is_shared = not self._reserves(entry)
         found = self._known.get(shape) if is_shared else None
         if found is None:
@@ -132,6 +132,8 @@ class Judge:
         if not victims:
             sentence = f"needs {plain.asks}; {plain.vc or 'the cluster'} {ROOM}"
             return replace(plain, cause="order", sentence=sentence)
+        if (in_vain := _in_vain(entry)) and not self._reserves(entry):
+            return replace(plain, cause="kubernetes", rules=in_vain)
         state = self._snapshot.state
         groups = [
             HoldingGroup(
@@ -158,6 +160,12 @@ class Judge:
         leaf = int(arrays.node_leaf[arrays.node_leaf_start[topology.node_index[node]]])
         chain = topology.chain_of(leaf)
         return asks_of(entry.requests, topology.cell_type(leaf), chain.leaf_count(chain.node_level))
+
+
+def _in_vain(entry: WaitingEntry) -> str:
+    """What the service said if it has nobody leave, as that would not help; else ""."""
+    at = entry.reason.find(NOBODY_HELPS)
+    return entry.reason[at:] if at >= 0 else ""
 
 
 def _nodes_of(decision: Decision) -> Iterator[str]:

@@ -35,15 +35,13 @@ from hived_extender.service.effects import EvictPod
 from hived_extender.service.notices import Reason
 from hived_extender.service.outbox import Outbox
 from hived_extender.service.pods import PodRecord, PodState, Seen
-from hived_extender.service.sentences import NEVER_PREEMPTS
+from hived_extender.service.sentences import NEVER_PREEMPTS, NOBODY_HELPS
 from hived_extender.service.victim_sets import Chosen, VictimSets, Wanted
 from hived_extender.service.wakes import Wakes
 
 log = logging.getLogger(__name__)
 
 TIMER, OVERDUE = "evict", "overdue"
-
-NOBODY_HELPS = "others use its cells, and kube-scheduler would refuse it whoever of them left"
 
 AT_ONCE = 8
 FIRST_WAIT_S = 0.5

@@ -15,6 +15,8 @@ ANOTHERS = "another tenant's job"
 
 NEVER_PREEMPTS = "others use its cells, and its preemptionPolicy is Never: it waits until they end"
 
+NOBODY_HELPS = "others use its cells, and kube-scheduler would refuse it whoever of them left"
+
 NO_NODE = "no node has the labels that it selects"
 """How it is told that a pod selects nodes by labels that none has, whoever else is there and however healthy."""
 
@@ -39,7 +41,7 @@ def sentence_of(found: Certificate, today: str, namespace: str = "") -> str:
         return f"needs {found.asks}; {NEVER_PREEMPTS}"
     if found.cause == "lent":
         return f"needs {found.asks}; its cells are being taken back from {_holders(found, today, namespace)}"
-    if found.cause == "kubernetes" and found.rules.startswith(NO_NODE):
+    if found.cause == "kubernetes" and found.rules.startswith((NO_NODE, NOBODY_HELPS)):
         return f"needs {found.asks}; {found.rules}"
     parts = list(_parts(found, today, namespace))
     text = parts[0] if parts else f"{_place(found)} has no room of this shape"

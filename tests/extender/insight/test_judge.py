@@ -8,6 +8,7 @@ from hived_extender.insight.judge import Judge
 from hived_extender.insight.snapshot import take
 from tests.extender.service.small_cluster import SmallCluster, node, spec_text, tainted
 from tests.extender.service.small_gangs import SmallGangCluster, koordinator
+from tests.extender.service.small_rooms import SmallRooms
 
 
 def certificate(small: SmallCluster, name: str) -> Certificate:
@@ -96,3 +97,17 @@ def test_jobs_that_ask_alike_cost_one_explanation() -> None:
     judge = Judge(snapshot, Emptied(), threading.Lock())
     found = {judge.certificate(entry).sentence for entry in snapshot.waiting}
     assert len(found) == len(judge._known) == 1
+
+
+def test_nobody_is_said_to_leave_who_would_leave_in_vain() -> None:
+    small = SmallRooms(1)
+    small.start("above", 2, priority=9, needs={"cpu": "6"})
+    small.start("low", 2)
+    small.pod("high", 2, priority=5, needs={"cpu": "6"})
+    assert small.settle() == set()
+    found = certificate(small, "ns/high")
+    assert (found.cause, found.holders) == ("kubernetes", [])
+    assert found.sentence == (
+        "needs 1 pod of 2 GPU; others use its cells, and kube-scheduler would refuse it whoever of them left "
+        "(n0: Insufficient cpu)"
+    )
