@@ -2,6 +2,7 @@
 
 from tests.attacks import (
     body_floods,
+    clocks,
     fuzzed_annotations,
     fuzzed_requests,
     promises,
@@ -30,5 +31,6 @@ ATTACKS = (
         promises.run,
     ),
     Attack("quotas", "a tenant who tries each road to cells beyond a quota", quota_roads.run),
+    Attack("clocks", "a wall clock that jumps by up to a day while jobs wait in queues", clocks.run),
     Attack("tenants", "tenants on a real API server, who go for the cells of others", tenants.run),
 )

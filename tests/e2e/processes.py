@@ -185,6 +185,7 @@ def hived_process(
     command = [python, *HIVED[1:], "serve", f"--listen=127.0.0.1:{port}", *words]
     if file_limit:
         command = ["sh", "-c", f'ulimit -n {file_limit} && exec "$@"', "sh", *command]
+    paths = [environment.get("PYTHONPATH", ""), *paths]
     variables = {**environment, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     return Process(name, command, log, is_ready=is_ready, environment=variables)
 

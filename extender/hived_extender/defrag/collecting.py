@@ -8,6 +8,7 @@ from hived.specs import ClusterSpec
 from hived_config.moving import Moving
 from hived_extender.api.defrag import InputLoss, Inputs
 from hived_extender.defrag.snapshot import Facts, inputs_of
+from hived_extender.kube.clocks import wall_s
 from hived_extender.reconfiguration.present import waiting_jobs
 from hived_extender.service.pods import PodRecord
 from hived_extender.service.service import Service
@@ -55,7 +56,7 @@ def collect(service: Service, configuration: str) -> Collected:
         held,
         names,
         configuration=configuration,
-        at=float(int(time.time())),
+        at=float(int(wall_s())),
         losses=losses,
         facts=facts,
         waiting=waiting,

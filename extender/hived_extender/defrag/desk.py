@@ -19,6 +19,7 @@ from hived_extender.defrag.collecting import Collected, collect
 from hived_extender.defrag.limits import Limits
 from hived_extender.defrag.spending import Ledger, Spending, Spent
 from hived_extender.kube.client import KubeError
+from hived_extender.kube.clocks import wall_s
 from hived_extender.service.pods import PodState
 from hived_extender.service.service import Service
 from hived_extender.service.stimuli import MovesAsked, MovesLookedAt, MovesStopped
@@ -51,7 +52,7 @@ class DefragDesk:
         ledger: Ledger | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] = wall_s,
     ) -> None:
         self._service = service
         self._text = text

@@ -1,6 +1,5 @@
 """The path of the history: series of samples between two moments."""
 
-import time
 from urllib.parse import parse_qs
 
 import msgspec
@@ -9,6 +8,7 @@ from hived.errors import UserError
 from hived_extender.http.answers import Answer, Question
 from hived_extender.http.routing import Backend
 from hived_extender.insight.history import LATEST_S
+from hived_extender.kube.clocks import wall_s
 from hived_extender.pods.progress import read_time
 from hived_extender.pods.wire import encode
 
@@ -29,7 +29,7 @@ class Span(msgspec.Struct, frozen=True):
 
 def history(backend: Backend, question: Question) -> Answer:
     """Series of the last day, or `?from=` and `to=`: use, free cells, waits by cause, starts and preemptions."""
-    span = read_span(question.query, time.time())
+    span = read_span(question.query, wall_s())
     found = backend.history.query(span.first_s, span.last_s, span.step, span.metrics, span.vc)
     return Answer(encode(found))
 

@@ -6,7 +6,6 @@ a JSON string.
 """
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
@@ -41,6 +40,7 @@ from hived_extender.http.openapi import openapi_document
 from hived_extender.http.record_route import record
 from hived_extender.http.routing import Backend, Handler, Route
 from hived_extender.kube import metrics
+from hived_extender.kube.clocks import wall_s
 from hived_extender.pods.wire import (
     WAITING_KEY,
     BindArgs,
@@ -186,7 +186,7 @@ def what_if(backend: Backend, question: Question) -> Answer:
     with backend.service.questions.place(caller):
         found = backend.service.what_if(decode_args(question.body, WhatIfArgs).pods)
     mask = backend.mask(question)
-    return Answer(encode(WhatIfResult([mask.forecast(one, time.time()) for one in found])))
+    return Answer(encode(WhatIfResult([mask.forecast(one, wall_s()) for one in found])))
 
 
 def health(backend: Backend, question: Question) -> Answer:

@@ -7,7 +7,6 @@ earlier sample; one that begins to lead takes in whatever a former leader has wr
 
 import logging
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 
@@ -19,6 +18,7 @@ from hived_extender.api.waiting import FreeCells
 from hived_extender.insight.free_cells import free_cells
 from hived_extender.insight.history import HistoryRings, Key
 from hived_extender.insight.waiting_causes import waiting_causes
+from hived_extender.kube.clocks import CLOCK, wall_s
 from hived_extender.kube.metrics import Sampled, Tally
 from hived_extender.service.service import Service
 
@@ -31,7 +31,7 @@ EVERY_S = 15.0
 class Sampler:
     """See the module. `now` has seconds since 1970."""
 
-    def __init__(self, service: Service, history: HistoryRings, *, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, service: Service, history: HistoryRings, *, now: Callable[[], float] = wall_s) -> None:
         self._service, self._history, self._now = service, history, now
         self._sampled = Sampled()
         self._seen = ""
@@ -57,6 +57,7 @@ class Sampler:
 
     def look(self) -> None:
         """Take a sample, if this replica leads. Cost: see `free_cells` and `waiting_causes`."""
+        CLOCK.tell_jumps()
         if not self._service.is_ready:
             if self._has_led:
                 self._history.flush()

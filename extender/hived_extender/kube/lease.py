@@ -27,6 +27,7 @@ from urllib.parse import quote
 import msgspec
 
 from hived_extender.kube.client import KubeError
+from hived_extender.kube.clocks import passed_s as now
 
 log = logging.getLogger(__name__)
 
@@ -354,11 +355,6 @@ class _Term:
 
 def _digest(number: str) -> str:
     return hashlib.sha256(number.encode()).hexdigest()
-
-
-def now() -> float:
-    """Seconds on a clock that only goes forward, and goes on while the machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _micro_time() -> str:

@@ -14,6 +14,7 @@ import msgspec
 
 from hived.errors import HivedError, InvariantError, UserError
 from hived_extender.kube.client import KubeClient, KubeError
+from hived_extender.kube.clocks import wall_s
 from hived_extender.kube.metrics import Metrics
 from hived_extender.kube.optional_kinds import ObjectKind, OptionalKinds
 from hived_extender.kueue.asking import Asking
@@ -46,7 +47,7 @@ class KueueDesk:
         lender: Lender | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] = wall_s,
     ) -> None:
         """`lender` calls back jobs on cells that are due to Workloads; without one there are none."""
         self._service, self._kube = service, kube

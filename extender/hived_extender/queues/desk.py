@@ -19,6 +19,7 @@ from hived_extender.job_kinds import gates, kinds
 from hived_extender.job_kinds.job import Job, JobName, JobRef
 from hived_extender.job_kinds.needs import Need, need_of
 from hived_extender.kube.client import KubeClient, KubeError
+from hived_extender.kube.clocks import wall_s
 from hived_extender.kube.events import WARNING, EventRecorder, PodRef
 from hived_extender.kube.metrics import Metrics, QueueGauges
 from hived_extender.kube.optional_kinds import OptionalKinds
@@ -80,7 +81,7 @@ class QueueDesk:
         *,
         learned: Learned | None = None,
         clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] = wall_s,
     ) -> None:
         """`learned` says how long jobs run; it is asked on any thread, with `lock` held."""
         self._service, self._now, self._clock = service, now, clock

@@ -19,6 +19,7 @@ from hived_extender.job_kinds.gates import GATE
 from hived_extender.job_kinds.job import Job, JobName, JobRef
 from hived_extender.job_kinds.marks import is_marked_held
 from hived_extender.job_kinds.needs import misplaced
+from hived_extender.kube.clocks import FAR_S
 from hived_extender.pods.proofs import Prover
 from hived_extender.pods.wire import Pod
 from hived_extender.queues import kept
@@ -149,7 +150,7 @@ class Turns:
         is_ours = seen.need is not None or bool(seen.problem)
         if not is_ours and name not in self._names and not is_marked_held(seen.job.annotations):
             return
-        job = seen.job
+        job = _of_the_past(seen.job, now if entry is None else entry.job.created_s, now)
         self._names_changed += name not in self._names
         self._names[name] = job.ref
         unit, problem = None, seen.problem.removeprefix(f"{job.ref}: ")
@@ -406,3 +407,8 @@ def rules_of(queueing: Queueing, tree: QuotaTree | None, cluster: ClusterSpec) -
         of_vc = queues.get(virtual_cluster_of(leaf, cluster), QueueRules(policy=policy))
         queues[leaf.name] = replace(of_vc, borrows=None)
     return Rules(QueueRules(policy=policy, borrows=False), queues, queueing.half_life_s)
+
+
+def _of_the_past(job: Job, known_s: float, now: float) -> Job:
+    """A job that the API server's clock has made far in the future counts as made when it was first seen, `known_s`."""
+    return job if job.created_s <= now + FAR_S else replace(job, created_s=min(job.created_s, known_s))

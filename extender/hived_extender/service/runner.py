@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from hived.errors import InvariantError, UserError
+from hived_extender.kube.clocks import wall_s
 from hived_extender.kube.logs import tell_failure
 from hived_extender.service.effects import Awaits, Effect, HoldBindings, ReleaseBindings, Write
 from hived_extender.service.machine import Machine
@@ -197,7 +198,7 @@ class Runner:
         return self._now().at
 
     def _now(self) -> Now:
-        return Now(time.monotonic(), time.time())
+        return Now(time.monotonic(), wall_s())
 
     def _carry_out(self, effects: Iterable[Effect], term: int) -> None:
         for effect in effects:

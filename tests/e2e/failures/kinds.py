@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tests.e2e.failures.working_cluster import WorkingCluster
 from tests.e2e.http_proxy import Hold, Side, Spoil
+from tests.e2e.own_clock import set_clock
 from tests.e2e.processes import Process
 
 COME_S = 60.0
@@ -220,9 +221,7 @@ def clock_jumps(working: WorkingCluster) -> None:
     """The wall clock of our service jumps by up to half a day, forward and back; the last jump stays."""
     for _ in range(8):
         working.pause(0.5, 1.5)
-        fresh = working.clock.with_suffix(".new")
-        fresh.write_text(f"{working.chance.randint(-43200, 43200):+d}")
-        fresh.replace(working.clock)
+        set_clock(working.clock, working.chance.randint(-43200, 43200))
     working.await_bound(working.probe(), time.monotonic())
 
 

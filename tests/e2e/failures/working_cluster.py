@@ -17,10 +17,10 @@ from tests.e2e.failures.rebuild import Rebuilt, differences, leader_view
 from tests.e2e.failures.workload import CONFIGURATION, TOP_PRIORITY, Job, JobController, draw_jobs
 from tests.e2e.http_proxy import HttpProxy
 from tests.e2e.observer import Observer, Seen, asks_for_cells
+from tests.e2e.own_clock import own_clock
 from tests.e2e.plane import ControlPlane
 from tests.e2e.processes import Process
 from tests.e2e.rights import grant_rights, service_kubeconfig
-from tests.e2e.tools import faketime
 from tests.parts import MadeOfParts
 
 T = TypeVar("T")
@@ -188,18 +188,6 @@ class WorkingCluster(MadeOfParts):
         while not (found := look()) and time.monotonic() < until:
             time.sleep(0.05)
         return found
-
-
-def own_clock(offset: Path) -> dict[str, str]:
-    """The variables that let a program read its wall clock with the offset that is in a file at that moment."""
-    offset.write_text("+0")
-    return {
-        "LD_PRELOAD": str(faketime()),
-        "FAKETIME_TIMESTAMP_FILE": str(offset),
-        "FAKETIME_NO_CACHE": "1",
-        # No step of a machine's clock moves the clocks that measure intervals.
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-    }
 
 
 def redirected(kubeconfig: Path, server: str) -> Path:

@@ -40,15 +40,17 @@ class QueuesByHand:
 
     # The owner and the controllers
 
-    def create(self, name: str, pods: int = 2, priority: int = 0, template: Pod | None = None) -> None:
-        """A job comes, held back."""
+    def create(
+        self, name: str, pods: int = 2, priority: int = 0, template: Pod | None = None, *, ahead_s: float = 0.0
+    ) -> None:
+        """A job comes, held back. The API server's clock is so far ahead."""
         ref = job(name)
         spec = PodSpec(
             "a", priority, GPUS, GroupSpec(ref.key, (MemberSpec(pods, GPUS),)), leaf_cell_type="GPU",
             ignore_suggested_nodes=False,
         )  # fmt: skip
         self.now += 1
-        held = Job(ref, "1", self.now, {}, {}, (), JobState.HELD)
+        held = Job(ref, "1", self.now + ahead_s, {}, {}, (), JobState.HELD)
         self.jobs[name] = Seen(held, Need(spec, {}, "ann", pods=((template, pods),) if template is not None else ()))
         self.news[name] = None
 

@@ -109,6 +109,24 @@ def test_a_job_that_was_let_go_long_ago_and_has_no_pod_is_called_back_by_another
     assert queues.let_go() == ["y"]
 
 
+@pytest.mark.parametrize("ahead_s", [1.0, 3 * 3600.0, 1e9])
+def test_jobs_of_an_api_server_whose_clock_is_ahead_start_in_their_order(ahead_s: float) -> None:
+    queues = QueuesByHand()
+    queues.create("x", ahead_s=ahead_s)
+    queues.create("y", ahead_s=ahead_s)
+    queues.look()
+    assert queues.let_go() == ["x"]
+    queues.make_pods("x")
+    queues.place_pods("x")
+    queues.look()
+    queues.delete_pods("x")
+    queues.end("x")
+    queues.news["x"] = None
+    for _ in range(3):
+        queues.look()
+    assert "y" in queues.let_go()
+
+
 def test_a_job_whose_controller_makes_no_pod_goes_behind_the_others_after_its_time() -> None:
     queues = QueuesByHand()
     queues.create("x")

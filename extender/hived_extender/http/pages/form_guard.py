@@ -27,7 +27,7 @@ ELSEWHERE = "a form from another site was refused: open this page here, and send
 class FormGuard:
     """Makes and checks tokens of forms. Another process makes other ones."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` gives seconds."""
         self._key = secrets.token_bytes(32)
         self._clock = clock

@@ -1,6 +1,5 @@
 """The past as charts: use, waits, delays, preemptions, guarantees and free cells over hours, days and weeks."""
 
-import time
 from urllib.parse import urlencode
 
 import msgspec
@@ -21,6 +20,7 @@ from hived_extender.http.pages.charts import (
 )
 from hived_extender.http.pages.site import PREFIX, Site
 from hived_extender.insight.history import MINUTE_S
+from hived_extender.kube.clocks import wall_s
 from hived_extender.pods.progress import write_time
 
 HOUR_S = 3600
@@ -84,7 +84,7 @@ def chart_of(site: Site, name: str) -> Chart:
 
 
 def _charts(site: Site, kinds: tuple[Kind, ...], span: Span, shown: Shown) -> list[Chart]:
-    now_s = time.time()
+    now_s = wall_s()
     history = site.backend.history
     found = history.query(now_s - span.seconds, now_s, span.step, metrics_of(kinds), shown.vc or None)
     return [make_chart(kind, found, shown) for kind in kinds]
