@@ -7,10 +7,13 @@ import sys
 import pytest
 
 from hived import linked
+from hived.jit import EXCHANGEABLE
 from hived.linked import HERE, Library
 from tests.core.test_linked import PATH, needs_library
 
 PLAIN = {"NUMBA_DISABLE_JIT": "1"}
+
+needs_compiler = pytest.mark.skipif(not EXCHANGEABLE, reason="kernels are linked, or stay plain: make test-jit")
 
 
 def decided(*options: str, **environ: str) -> tuple[str, str]:
@@ -40,11 +43,13 @@ def on_disk() -> None:
     subprocess.run(command, env=environ | {"PYTHONPATH": PATH, "HIVED_KERNELS": "compiled"}, check=True)
 
 
+@needs_compiler
 @pytest.mark.usefixtures("on_disk")
 def test_compiled_kernels_decide_as_plain_ones(plain: str) -> None:
     assert decided(HIVED_KERNELS="compiled") == ("compiled", plain)
 
 
+@needs_compiler
 @pytest.mark.usefixtures("on_disk")
 def test_a_change_of_kernels_amid_a_run_changes_no_decision(plain: str) -> None:
     assert decided("--changing", HIVED_KERNELS="compiled") == ("compiled", plain)
