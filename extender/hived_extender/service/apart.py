@@ -16,17 +16,23 @@ import select
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from typing import NoReturn
 
 from hived.errors import HivedError
 
+log = logging.getLogger(__name__)
+
 LONGEST_S = 60.0
 NICENESS = 5
 PIECE = 1 << 16
 FIRST_FILE = 3
 """Those before it are standard input, output and errors."""
+
+DONE = b"\x01"
+"""The end of a result; a failure ends otherwise, with its traceback."""
 
 
 class ApartError(HivedError):
@@ -66,7 +72,8 @@ def compute_apart(
         _, status = os.waitpid(child, 0)
     if found is None:
         raise ApartError(f"a computation took longer than {longest_s:g} s")
-    if not found.endswith(b"\x01"):
+    if not found.endswith(DONE):
+        log.critical("a computation has failed in a process of its own: %s", found.decode(errors="replace").strip())
         raise ApartError(f"a computation has failed in a process of its own (status {status})")
     return found[:-1]
 
@@ -100,7 +107,11 @@ def _be_apart(compute: Callable[[], bytes], file: int) -> NoReturn:
             signal.signal(number, signal.SIG_DFL)
         with suppress(OSError):
             os.nice(NICENESS)
-        left = memoryview(compute() + b"\x01")
+        try:
+            found = compute() + DONE
+        except BaseException:
+            found = traceback.format_exc().encode()
+        left = memoryview(found)
         while left:
             left = left[os.write(file, left) :]
     finally:

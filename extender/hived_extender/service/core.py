@@ -106,6 +106,10 @@ class Core:
         if recorder is not None:
             recorder.began()
 
+    def record_nothing(self) -> None:
+        """From now on the record is somebody else's: this is a copy of the core that answers a question."""
+        self._recorder = None
+
     @property
     def node_names(self) -> tuple[str, ...]:
         """The configured nodes, in the order of masks."""

@@ -5,6 +5,7 @@ of it there is lost with the process. Making it holds the lock for some millisec
 lock for a tenth of the time at the most. A question has `LONGEST_S`, and each caller has one under way.
 """
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -50,6 +51,7 @@ class Questions:
 
     def __init__(self, machine: Machine, runner: Runner) -> None:
         self._machine, self._runner = machine, runner
+        self._process = os.getpid()
         self._guard = threading.Lock()
         self._callers: list[str] = []
         self._turn = threading.Lock()
@@ -75,7 +77,9 @@ class Questions:
         return answer.outcomes
 
     def _answer(self, asked: WhatIfAsked, now: Now) -> bytes:
-        """The machine's answer, in the process of its own; the effects are nobody's."""
+        """The machine's answer, in the process of its own; the effects are nobody's, and the record is not its."""
+        if os.getpid() != self._process and (core := self._machine.cache.core) is not None:
+            core.record_nothing()
         found, _ = self._machine.handle(asked, now)
         if isinstance(found, UserError):
             return msgpack.encode(_Answer(refusal=found.message, code=found.code))
