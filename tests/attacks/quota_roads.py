@@ -47,7 +47,7 @@ def run(run: Run) -> Outcome:
         root = {"name": "root", "min": everything, "max": everything, "children": [leaf]}
         kube.create(TREES, {"metadata": {"name": "elasticquotatree"}, "spec": {"root": root}})
         tenant = _Tenant(running, kube, outcome)
-        tenant.await_so(lambda: running.extender.queues.quotas.tree is not None)
+        tenant.await_so(lambda: running.extender.service.machine.holds.quotas.tree is not None)
         for road, bodies in _roads():
             tenant.take(road, bodies)
     return outcome

@@ -32,7 +32,7 @@ def jobs(tmp_path: Path) -> Iterator[Jobs]:
         leaf = {"name": "a", "namespaces": ["default"], "min": {GPU: 2}, "max": {GPU: 4}}
         root = {"name": "root", "min": most, "max": most, "children": [leaf]}
         found.kube.create(TREES, {"metadata": {"name": "elasticquotatree"}, "spec": {"root": root}})
-        found.expect(lambda: found.running.extender.queues.quotas.tree is not None)
+        found.expect(lambda: found.running.extender.service.machine.holds.quotas.tree is not None)
         yield found
 
 

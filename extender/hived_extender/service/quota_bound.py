@@ -135,6 +135,11 @@ class QuotaBound:
 
     # Facts
 
+    @property
+    def tree(self) -> QuotaTree | None:
+        """The tree that it counts by, None for none."""
+        return self._tree
+
     def follow(self, told: QuotasFollowed) -> None:
         """Count by this tree from now on, by none if it is None. Cost O(groups) if it is another one."""
         is_news = (told.tree, told.is_known) != (self._tree, self._is_known)
