@@ -15,9 +15,13 @@ FAR_S = 60.0
 """A wall clock that is so far from ours has been set; adjusted clocks stay within a second or two."""
 
 
+_PASSING: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""macOS has no CLOCK_BOOTTIME."""
+
+
 def passed_s() -> float:
-    """Seconds on a clock that only goes forward, and goes on while the machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    """Seconds on a clock that only goes forward, and goes on while the machine sleeps, on Linux."""
+    return time.clock_gettime(_PASSING)
 
 
 class SteadyClock:
