@@ -66,7 +66,7 @@ class DeviceWords:
 
     def withheld(self, container: Mapping[str, Any], replaced: list[str]) -> dict[str, Any]:
         """The container without devices, as in `given`."""
-        return self._with(container, dict.fromkeys(self._all, False), replaced)
+        return self._with(container, dict.fromkeys(self._of(container), False), replaced)
 
     def left_to_plugin(self, container: Mapping[str, Any], words: Iterable[str], replaced: list[str]) -> dict[str, Any]:
         """The container whose `words` its device plugin sets, as in `given`. Its own would go before the plugin's."""
@@ -83,12 +83,17 @@ class DeviceWords:
     def kept(self, container: Mapping[str, Any], replaced: list[str]) -> dict[str, Any]:
         """The container of `reads_cells`, whose other variables give no devices, as in `given`."""
         own = {each.name for each in _variables(container) if each.name in self._all and _names_cells(each)}
-        return self._with(container, {name: name in own for name in self._all}, replaced)
+        return self._with(container, {name: name in own for name in self._of(container)}, replaced)
 
     def _named(self, container: Mapping[str, Any]) -> set[str]:
         """The variables that a container has, or may have."""
         named = {each.name for each in _variables(container)}
-        return {name for name in self._all if name in named or container.get("envFrom")}
+        return {name for name in self._of(container) if name in named or container.get("envFrom")}
+
+    def _of(self, container: Mapping[str, Any]) -> tuple[str, ...]:
+        """All variables, with those of makers that no leaf cell is of if it has them: nodes may have their devices."""
+        named = {each.name for each in _variables(container)}
+        return tuple(dict.fromkeys((*self._all, *(word for word in VENDOR_WORDS.values() if word in named))))
 
     def _with(self, container: Mapping[str, Any], has: Mapping[str, bool], replaced: list[str]) -> dict[str, Any]:
         """`has`: by variable, whether it names the pod's devices. Ours stand first: its own ones may refer to them."""

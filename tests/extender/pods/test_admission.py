@@ -172,6 +172,15 @@ def test_the_word_of_another_maker_gives_no_devices(admission: Admission) -> Non
     assert after["spec"]["containers"][0]["env"] == [*OURS, {"name": AMD_WORD, "value": "void"}]
 
 
+@pytest.mark.parametrize("count", [None, 1])
+def test_nor_does_that_of_a_maker_whose_devices_the_configuration_does_not_name(
+    admission: Admission, count: int | None
+) -> None:
+    sidecar = container("sidecar", count, env=[{"name": "HABANA_VISIBLE_DEVICES", "value": "all"}])
+    after, _ = changed(admission, pod(container(count=1), sidecar))
+    assert {"name": "HABANA_VISIBLE_DEVICES", "value": "void"} in after["spec"]["containers"][1]["env"]
+
+
 def test_devices_of_another_maker_are_named_by_its_word(admission: Admission) -> None:
     after, _ = changed(admission, pod(container(count=1, resource=AMD)))
     words = [{"name": name, "valueFrom": SOURCE} for name in (AMD_WORD, "HIVED_VISIBLE_DEVICES")]
