@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
+from hived.specs import MIN_GUARANTEED_PRIORITY
 from hived_extender.job_kinds import kinds
 from hived_extender.job_kinds.job import Job, JobRef, JobState, masked
 from hived_extender.job_kinds.marks import is_marked_held
@@ -29,7 +30,7 @@ from hived_extender.service.stimuli import HoldState
 log = logging.getLogger(__name__)
 
 GROWN = "others until it is its turn, as it asks for more than it was let go with"
-LATE = "others for now, as none of its pods had a node in time"
+LATE = "others for now, as not all of its pods had a node in time"
 """Words in place of the job that gets the cells."""
 
 REFUSED_S = 4.0
@@ -72,8 +73,8 @@ class Action(msgspec.Struct, frozen=True):
 class JobRecord(msgspec.Struct):
     """All that is known of one job.
 
-    `problem` says why it is in no queue, "" if it is in one. `last` is the last news of the turn for its owner.
-    `wanted` is to be written next, `written` is under way.
+    `problem` says why it is in no queue, "" if it is in one. `wanted` is to be written next, `written` is under way.
+    Since `lacks_since_s` cells are held for pods that have not come; None if none are.
     """
 
     job: Job
@@ -83,6 +84,7 @@ class JobRecord(msgspec.Struct):
     step: Step = Step.WAITING
     since_s: float = 0.0
     progress: HoldState | None = None
+    lacks_since_s: float | None = None
     wanted: Change | None = None
     written: Action | None = None
     backoff: Backoff = msgspec.field(default_factory=Backoff)
@@ -193,7 +195,8 @@ class Book:
         """How far the pods of jobs with cells have come.
 
         Returns the keys of jobs that lost theirs, with "", and of those that have had no pod with a node for too long,
-        with `LATE`. A gang that does not come back has its pods, and nobody has to make them.
+        with `LATE`: or, on lent cells, too few pods for the cells that are held. A gang that does not come back has its
+        pods, and nobody has to make them.
         """
         back: dict[str, str] = {}
         for key, state in states.items():
@@ -202,18 +205,22 @@ class Book:
                 continue
             if entry.progress != state:
                 entry.progress, self._changed[key] = state, None
+            if not state.held_count:
+                entry.lacks_since_s = None
+            elif entry.lacks_since_s is None:
+                entry.lacks_since_s = now
             if state.is_lost:
                 back[key] = ""
             elif entry.step is Step.STARTING and state.placed_count and not state.held_count:
                 entry.step, self._changed[key] = Step.RUNNING, None
-            elif entry.step is Step.STARTING and not state.placed_count and self._is_late(entry, entry.since_s, now):
+            elif (since_s := _lacking_since(entry, state)) is not None and self._is_late(entry, since_s, now):
                 back[key] = LATE
         return back
 
     def left(self, key: str, now: float) -> None:
         """A job that was to leave has no pods with cells any more: it waits at its old place."""
         entry = self.entries[key]
-        entry.step, entry.since_s, entry.progress = Step.WAITING, now, None
+        entry.step, entry.since_s, entry.progress, entry.lacks_since_s = Step.WAITING, now, None, None
         self._changed[key] = None
         self._queues.evicted(key, now)
         if entry.unit is not None:
@@ -393,7 +400,7 @@ class Book:
             self._queues.ended(key, now)
 
     def _step(self, entry: JobRecord, step: Step, kept: Kept, change: Change, now: float) -> None:
-        entry.step, entry.kept, entry.since_s, entry.progress = step, kept, now, None
+        entry.step, entry.kept, entry.since_s, entry.progress, entry.lacks_since_s = step, kept, now, None, None
         if step is Step.LEAVING:
             self._leaving[entry.key] = None
         self._want(entry, change)
@@ -407,6 +414,17 @@ def is_resumed_by_owner(entry: JobRecord, job: Job, kept: Kept) -> bool:
     """Has the owner of a job resumed it, which is yet to get cells? `kept` is the state on it now."""
     is_back = entry.step in (Step.WAITING, Step.LEAVING) and job.state is JobState.LET_GO
     return is_back and kept.version >= entry.kept.version and kinds.has_switch(job.ref)
+
+
+def _lacking_since(entry: JobRecord, state: HoldState) -> float | None:
+    """Since when cells are held for pods that should come soon; None if none are.
+
+    On its virtual cluster's own cells a job some of whose pods have come has all the time for the others.
+    """
+    if entry.step is Step.STARTING and not state.placed_count:
+        return entry.since_s
+    is_lent = entry.kept.is_borrowed or (entry.unit is not None and entry.unit.priority < MIN_GUARANTEED_PRIORITY)
+    return entry.lacks_since_s if is_lent else None
 
 
 def _has_grown(entry: JobRecord, unit: Unit) -> bool:

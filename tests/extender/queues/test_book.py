@@ -315,6 +315,22 @@ def test_a_job_some_of_whose_pods_have_nodes_has_all_the_time_for_the_others() -
     assert case.book.progressed({KEY: some}, 9999.0) == {}
 
 
+@pytest.mark.parametrize(("is_borrowed", "priority"), [(True, 5), (False, -1)])
+def test_a_job_on_lent_cells_gives_them_back_where_some_of_its_pods_never_come(
+    is_borrowed: bool, priority: int
+) -> None:
+    case = Case(start_s=600.0)
+    case.seen(HELD, unit=replace(UNIT, spec=PodSpec("vc", priority, 8, GroupSpec(KEY, (MemberSpec(2, 8),)))))
+    case.book.let_go(KEY, 1.0, is_borrowed=is_borrowed, due_s=None)
+    some = {KEY: HoldState(slot_count=2, held_count=1, placed_count=1, bound_count=1)}
+    both = {KEY: HoldState(slot_count=2, held_count=0, placed_count=2, bound_count=2)}
+    assert (case.book.progressed(some, 2.0), case.book.progressed(some, 601.0)) == ({}, {})
+    assert case.book.progressed(both, 602.0) == {}
+    assert case.step is Step.RUNNING
+    assert (case.book.progressed(some, 700.0), case.book.progressed(some, 1299.0)) == ({}, {})
+    assert case.book.progressed(some, 1300.0) == {KEY: LATE}
+
+
 LARGER = replace(UNIT, spec=PodSpec("vc", 5, 8, GroupSpec(KEY, (MemberSpec(2, 8),))))
 
 

@@ -44,6 +44,24 @@ def test_a_member_that_leaves_before_the_start_does_not_count() -> None:
     assert "has 1 of its 2 pods" in waits(cluster.filter(pods[1]))
 
 
+def test_members_that_a_gate_holds_do_not_count() -> None:
+    cluster = SmallCluster()
+    pods = [cluster.create(f"g-{number}", member(2)) for number in range(2)]
+    pods[0]["spec"]["schedulingGates"] = [{"name": "example.com/later"}]
+    cluster.see(pods[0])
+    assert "has 1 of its 2 pods" in waits(cluster.filter(pods[1]))
+
+
+def test_small_members_do_not_stand_for_large_ones() -> None:
+    cluster = SmallCluster()
+    members = [{"podNumber": 1, "leafCellNumber": 1}, {"podNumber": 3, "leafCellNumber": 4}]
+    group = {"name": "g", "members": members}
+    pods = [
+        cluster.create(f"g-{number}", spec_text(leaf_cells=1, priority=-1, affinityGroup=group)) for number in range(4)
+    ]
+    assert "has 1 of its 4 pods" in waits(cluster.filter(pods[0]))
+
+
 def test_a_member_that_comes_again_joins_its_running_group() -> None:
     cluster = SmallCluster()
     pods: list[Json] = [cluster.create(f"g-{number}", member(2)) for number in range(2)]

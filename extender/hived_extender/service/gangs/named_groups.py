@@ -4,6 +4,8 @@ The core is asked about the whole group with its first pod. Each of its pods may
 that are there already have to be known.
 """
 
+from collections import Counter
+
 from hived.specs import GroupSpec, PodRequest
 from hived_extender.service.pods import PodRecord, PodState
 
@@ -34,13 +36,24 @@ class NamedGroups:
                 del self._pods[name]
 
     def missing(self, group: GroupSpec) -> str:
-        """Why an opportunistic group that has no cells yet waits for pods that do not exist, "" if all are there.
+        """Why an opportunistic group that has no cells yet waits for pods that would take them, "" if all are there.
 
-        The first pod of a group takes cells for all of it. One pod could take a cluster for a gang of ghosts.
+        The first pod of a group takes cells for all of it. One pod could take a cluster for a gang of ghosts. Pods of
+        another size than a slot do not take it, nor those that scheduling gates hold.
         """
         wanted = _count(group)
-        there = sum(not one.seen.is_leaving for one in self._pods.get(group.name, {}).values())
-        if wanted == 1 or there >= wanted:
+        if wanted == 1:
+            return ""
+        sizes = Counter(
+            one.request.spec.leaf_cell_count
+            for one in self._pods.get(group.name, {}).values()
+            if one.request is not None and _waits_for(one, group)
+        )
+        slots = Counter[int]()
+        for member in group.members:
+            slots[member.leaf_cell_count] += member.pod_count
+        there = (slots & sizes).total()
+        if there >= wanted:
             return ""
         has = f"has {there} of its {wanted} pods"
         return f"affinity group {group.name} is opportunistic and {has}: it waits for the others"
