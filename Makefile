@@ -130,6 +130,7 @@ soak: $(READY) ## 200,000 random operations, with every invariant checked after 
 	$(BIN)/python -m tests.property.false_waits --states 100000
 	$(BIN)/python -m tests.property.queued --events 100000
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m tests.extender.service.judged_rooms --states 10000
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m tests.extender.defrag.judged_moves --states 3000
 	HIVED_EDITS=20000 $(BIN)/python -m pytest tests/config/text/test_any_edit.py
 	HIVED_SYNCS=3000 $(BIN)/python -m pytest tests/config/generating/test_sync.py
 	HIVED_EXAMPLES=5 $(BIN)/python -m pytest tests/extender/defrag

@@ -67,6 +67,28 @@ class InputJob(msgspec.Struct, frozen=True, rename="camel"):
     specs: list[dict[str, Any]]
 
 
+class InputRules(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """Nodes and pods as Kubernetes' own rules see them, in the forms of `kube_rules`.
+
+    Attributes
+    ----------
+    nodes : all nodes, as `RuledNode`
+    kinds : the different pods, as `RuledPod`
+    pods : (uid, node, number of its kind) of pods that have a node; others that no rule tells apart are one per node
+    wanted : of each job that waits, for each of its specs, the kind of each pod, in the order of the group's slots; no
+        kinds for a spec that takes any node
+    offered : by job, the nodes that kube-scheduler offers where its volumes or claims decide
+    namespaces : the labels of namespaces, as far as they are known
+    """
+
+    nodes: list[Any] = []
+    kinds: list[Any] = []
+    pods: list[tuple[str, str, int]] = []
+    wanted: dict[str, list[list[int]]] = {}
+    offered: dict[str, list[str]] = {}
+    namespaces: dict[str, dict[str, str]] = {}
+
+
 class Inputs(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """All that a plan for defragmentation depends on.
 
@@ -75,6 +97,7 @@ class Inputs(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     at : the moment, in seconds since 1970; work lost is counted up to it
     configuration : the text of the configuration in force
     bad_nodes : nodes that are not healthy; every other configured node is
+    rules : facts for Kubernetes' own rules; without them, any node may take any pod
     """
 
     at: float
@@ -83,6 +106,7 @@ class Inputs(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     losses: list[InputLoss] = []
     groups: list[InputGroup] = []
     waiting: list[InputJob] = []
+    rules: InputRules | None = None
 
 
 class PlannedPod(msgspec.Struct, frozen=True, rename="camel"):

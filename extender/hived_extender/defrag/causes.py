@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from hived.state import State
-from hived_extender.defrag.model import Allowed, View, make_puzzle
+from hived_extender.defrag.model import Allowed, Refused, View, make_puzzle
 from hived_extender.defrag.parts import free_leaves
 from hived_extender.defrag.puzzle import Puzzle, Solution
 from hived_extender.defrag.wants import Shape
@@ -29,6 +29,14 @@ class Cause(msgspec.Struct, frozen=True):
 
 NO_CAUSE = Cause("", "")
 
+
+class Barred(msgspec.Struct, frozen=True):
+    """The nodes that Kubernetes' rules keep wanted jobs from, whoever moves; `obstacle` is an example, in words."""
+
+    refused: Refused
+    obstacle: str
+
+
 CUT_SHORT = Cause(SEARCH, "the search was cut short without a plan: ask for less, or try --solver cp-sat")
 
 
@@ -40,13 +48,15 @@ def cause_of(
     everybody: Mapping[str, Allowed],
     solve: Callable[[Puzzle], Solution],
     met: int,
+    barred: Barred,
 ) -> Cause:
     """The cause why not more than `met` of the things wanted have room.
 
-    `allowed` are the groups that may be moved, `everybody` all groups. Cost: one more solution of the puzzle.
+    `allowed` are the groups that may be moved, `everybody` all groups. Cost: one more solution of the
+    puzzle.
     """
     views = [(View(state, view), shapes) for view, shapes in by_view.items()]
-    puzzles = [make_puzzle(view, everybody, shapes) for view, shapes in views]
+    puzzles = [make_puzzle(view, everybody, shapes, barred.refused) for view, shapes in views]
     if len(views) == 1:
         least, free = _least_leaves(puzzles[0], met + 1), free_leaves(puzzles[0])
         if free < least:
@@ -61,7 +71,12 @@ def cause_of(
         if lacking:
             return _permission(vc, puzzles, lacking, allowed)
     elif all(one.bound_met == sum(one.met) for one in solutions):
-        return Cause(ARRANGEMENT, f"no arrangement of the groups of {vc} has room, even if all of them could be moved")
+        by_rules = any(each for puzzle in puzzles for mover in puzzle.movers for each in mover.refused)
+        example = f" ({barred.obstacle})" if barred.obstacle else ""
+        where = f" where Kubernetes' rules allow the pods{example}" if by_rules or example else ""
+        return Cause(
+            ARRANGEMENT, f"no arrangement of the groups of {vc} has room{where}, even if all of them could be moved"
+        )
     return CUT_SHORT
 
 

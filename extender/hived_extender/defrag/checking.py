@@ -73,9 +73,13 @@ def _unmet(
     except UserError:
         return f"job {wanted.shape} does not wait any more"
     requests = jobs[shape.job] if shape.job else _requests(rehearsal.state, vc, number, shape)
-    return (
-        "" if rehearsal.want(shape, requests).is_met else f"there would be no room for {wanted.shape} after the moves"
+    if rehearsal.want(shape, requests).is_met:
+        return ""
+    facts = rehearsal.facts
+    why = rehearsal.kept_out or (
+        "" if facts is None else next(filter(None, (facts.obstacle(one, ()) for one in requests)), "")
     )
+    return f"there would be no room for {wanted.shape} after the moves" + (f" ({why})" if why else "")
 
 
 def _requests(state: State, vc: str, number: int, shape: Shape) -> list[PodRequest]:

@@ -1,18 +1,19 @@
 """The best solution of a puzzle by OR-Tools' CP-SAT: one thread, a fixed seed, and time that is counted, not measured.
 
-Groups that arrive are counted by bin and size, not followed one by one: bins are exact, and the model stays small. The
+Pods that arrive are counted by bin and sort, not followed one by one: bins are exact, and the model stays small. The
 goals are reached one after the other: things met, then leaf-seconds lost, then groups. Each is fixed before the next.
 The bins of each pod are chosen afterwards from these counts.
 """
 
 import math
 from collections import Counter
+from collections.abc import Callable
 
 import msgspec
 from ortools.sat.python import cp_model
 
 from hived_extender.defrag import search
-from hived_extender.defrag.packing import Pod
+from hived_extender.defrag.packing import pods_of
 from hived_extender.defrag.parts import upper_bound
 from hived_extender.defrag.puzzle import Puzzle, Solution, cost_of, parts_of
 
@@ -22,7 +23,10 @@ TIME = 10.0
 EPSILON = 1e-6
 """Bounds are whole numbers, which CP-SAT gives as floats."""
 
-Terms = dict[tuple[int, int], cp_model.IntVar]
+Sort = tuple[int, frozenset[int]]
+"""Of a pod that arrives: its leaves, and the bins that refuse it."""
+
+Terms = dict[tuple[int, Sort], cp_model.IntVar]
 
 
 def solve(puzzle: Puzzle, time: float = TIME) -> Solution:
@@ -82,12 +86,12 @@ class _Model:
             return met
         sizes = Counter(kind.sizes)
         if not kind.ranges:
-            self._add_pods(f"{number}", sizes, met, range(len(self._puzzle.capacity)), wanted)
+            self._add_pods(f"{number}", sizes, met, range(len(self._puzzle.capacity)), wanted, kind.refused_to)
             return met
         parts = []
         for i, (start, end) in enumerate(kind.ranges):
             here = model.new_int_var(0, most, f"met{number}.{i}")
-            self._add_pods(f"{number}.{i}", sizes, here, range(start, end), wanted)
+            self._add_pods(f"{number}.{i}", sizes, here, range(start, end), wanted, kind.refused_to)
             parts.append(here)
         model.add(sum(parts) == met)
         return met
@@ -99,13 +103,14 @@ class _Model:
         met: cp_model.IntVar,
         bins: range,
         wanted: list[list[cp_model.LinearExprT]],
+        refused_to: Callable[[int], frozenset[int]],
     ) -> None:
-        """Pods of `met` gangs, by size, in these bins."""
+        """Pods of `met` gangs, by size, in these bins, less those that refuse pods of a size."""
         for size, count in sorted(sizes.items()):
             placed = []
             for bin_ in bins:
                 most = (self._puzzle.capacity[bin_] - self._puzzle.fixed[bin_]) // size
-                if most > 0:
+                if most > 0 and bin_ not in refused_to(size):
                     pods = self._model.new_int_var(0, most, f"pods{name}.{size}.{bin_}")
                     placed.append(pods)
                     wanted[bin_].append(size * pods)
@@ -113,7 +118,7 @@ class _Model:
 
     def _add_bins(self, wanted: list[list[cp_model.LinearExprT]]) -> None:
         puzzle, model, moves = self._puzzle, self._model, self._moves
-        sizes: dict[int, list[cp_model.LinearExprT]] = {}
+        sorts: dict[Sort, list[cp_model.LinearExprT]] = {}
         gone: list[list[cp_model.LinearExprT]] = [[] for _ in puzzle.capacity]
         guests: list[list[cp_model.LinearExprT]] = [[] for _ in puzzle.capacity]
         own, lent = list(puzzle.fixed), list(puzzle.lent)
@@ -121,17 +126,20 @@ class _Model:
             for bin_, size in mover.pods:
                 (guests if mover.is_guest else gone)[bin_].append(size * moves[number])
                 (lent if mover.is_guest else own)[bin_] += size
-            for size, count in Counter(size for _, size in mover.pods).items() if not mover.is_guest else ():
-                sizes.setdefault(size, []).append(count * moves[number])
-        arriving: dict[int, list[cp_model.LinearExprT]] = {size: [] for size in sizes}
+            own_sorts = Counter((size, mover.refused_to(pod)) for pod, (_, size) in enumerate(mover.pods))
+            for sort, count in own_sorts.items() if not mover.is_guest else ():
+                sorts.setdefault(sort, []).append(count * moves[number])
+        in_order = sorted(sorts, key=lambda sort: (sort[0], sorted(sort[1])))
+        arriving: dict[Sort, list[cp_model.LinearExprT]] = {sort: [] for sort in sorts}
         for bin_, capacity in enumerate(puzzle.capacity):
             here: list[cp_model.LinearExprT] = []
-            for size in sorted(sizes):
+            for number, (size, refused) in enumerate(in_order):
                 most = (capacity - puzzle.fixed[bin_] - puzzle.lent[bin_]) // size
-                if most > 0:
-                    pods = self._arrivals[bin_, size] = model.new_int_var(0, most, f"to{bin_}.{size}")
+                if most > 0 and bin_ not in refused:
+                    pods = model.new_int_var(0, most, f"to{bin_}.{number}")
+                    self._arrivals[bin_, (size, refused)] = pods
                     here.append(size * pods)
-                    arriving[size].append(pods)
+                    arriving[size, refused].append(pods)
             if here or wanted[bin_]:
                 model.add(own[bin_] - sum(gone[bin_]) + sum(here) + sum(wanted[bin_]) <= capacity)
             if here:
@@ -140,8 +148,8 @@ class _Model:
                 model.add(sum(here) <= capacity * used)
                 left = own[bin_] + lent[bin_] - sum(gone[bin_]) - sum(guests[bin_]) + sum(here)
                 model.add(left <= capacity).only_enforce_if(used)
-        for size, moved in sizes.items():
-            model.add(sum(arriving[size]) == sum(moved))
+        for sort, moved in sorts.items():
+            model.add(sum(arriving[sort]) == sum(moved))
 
     def solve(self, time: float) -> Solution | None:
         """Reach one goal after the other; None if not even the first is reached in time."""
@@ -181,23 +189,19 @@ class _Model:
         return Solution(met, moved, _bins(self._puzzle, moved, counts), cost, bounds[0], min(cost, least))
 
 
-def _bins(puzzle: Puzzle, moved: tuple[int, ...], counts: dict[tuple[int, int], int]) -> dict[int, tuple[int, ...]]:
-    """A bin for each pod, as many of each size as the counts say; near the old place."""
-    left: dict[int, list[int]] = {}
-    for (bin_, size), count in sorted(counts.items()):
-        left.setdefault(size, []).extend([bin_] * count)
-    pods = [
-        Pod(number, size, bin_)
-        for number in moved
-        if not puzzle.movers[number].is_guest
-        for bin_, size in puzzle.movers[number].pods
-    ]
+def _bins(puzzle: Puzzle, moved: tuple[int, ...], counts: dict[tuple[int, Sort], int]) -> dict[int, tuple[int, ...]]:
+    """A bin for each pod, as many of each sort as the counts say; near the old place."""
+    left: dict[Sort, list[int]] = {}
+    for (bin_, sort), count in sorted(counts.items(), key=lambda each: each[0][0]):
+        left.setdefault(sort, []).extend([bin_] * count)
+    pods = pods_of(puzzle, moved)
     found: dict[int, tuple[int, ...]] = {}
     homes: dict[int, int] = {}
     for pod in pods:
         near = homes.get(pod.mover, pod.home)
-        best = min(left[pod.size], key=lambda bin_: (puzzle.parents[bin_] != puzzle.parents[near], abs(bin_ - near)))
-        left[pod.size].remove(best)
+        here = left[pod.size, pod.refused]
+        best = min(here, key=lambda bin_: (puzzle.parents[bin_] != puzzle.parents[near], abs(bin_ - near)))
+        here.remove(best)
         homes.setdefault(pod.mover, best)
         found[pod.mover] = (*found.get(pod.mover, ()), best)
     return found

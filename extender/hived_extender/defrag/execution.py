@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from hived.decisions import Applied, Bind, Preempt
+from hived.decisions import Applied, Bind, Decision, Preempt
 from hived.errors import UserError
 from hived.events import Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested
 from hived.groups import bind_info_for
@@ -21,34 +21,49 @@ from hived.state import NO_GROUP, State
 from hived.topology import NO_CELL, BoolArray, Chain, IntArray
 from hived_extender.api.defrag import PlannedPod, WantedOutcome
 from hived_extender.defrag.model import View
-from hived_extender.defrag.puzzle import Puzzle, Solution
+from hived_extender.defrag.puzzle import NO_BINS, Puzzle, Solution
 from hived_extender.defrag.states import Copy, Running
 from hived_extender.defrag.wants import Shape
 
 
 class Failed(UserError):
-    """The core does something else than the solution says; of a `group`, where one is to blame."""
+    """The core does something else than the solution says, or Kubernetes would; of a `group`, where one is to blame.
 
-    def __init__(self, message: str, group: str = "") -> None:
+    `nodes` would not take its pods by Kubernetes' rules, by number. The job that is wanted counts as a group here.
+    """
+
+    def __init__(self, message: str, group: str = "", nodes: frozenset[int] = NO_BINS) -> None:
         super().__init__(message)
-        self.group = group
+        self.group, self.nodes = group, nodes
 
 
 class Rehearsal:
-    """Pods that leave, come back and are asked for in one copy, which is used up by it."""
+    """Pods that leave, come back and are asked for in one copy, which is used up by it.
+
+    Kubernetes' rules are asked about each pod that comes, in the state at that moment. `kept_out` says why pods of the
+    last thing wanted could not come to their nodes.
+    """
 
     def __init__(self, copy: Copy) -> None:
         self.state: State = copy.state
         self._now_s = copy.at
         self.running: dict[str, Running] = dict(copy.running)
+        self.facts = copy.facts
+        self.kept_out = ""
 
     def leave(self, name: str) -> None:
         """All pods of a group are gone."""
-        for request in self.running[name].requests:
+        requests = self.running[name].requests
+        if self.facts is not None:
+            self.facts.leave(request.uid for request in requests)
+        for request in requests:
             handle(self.state, PodDeleted(request))
 
     def come(self, name: str, info: BindInfo) -> None:
-        """All pods of a group run at the places of `info`. Raises Failed if that costs anybody the guarantee."""
+        """All pods of a group run at the places of `info`.
+
+        Raises Failed if that costs anybody the guarantee, or if Kubernetes would not let a pod come.
+        """
         group = self.running[name]
         infos = []
         for request, slot in zip(group.requests, slots_of(group), strict=True):
@@ -57,11 +72,19 @@ class Rehearsal:
             if isinstance(applied, Applied) and (applied.lazily_preempted or applied.cancelled):
                 raise Failed(f"{name} cannot be put at its new place without harm to others", name)
             infos.append(own)
+        node, why = self._let_in([(request, own.node) for request, own in zip(group.requests, infos, strict=True)])
+        if why:
+            nodes = frozenset({self.state.topology.node_index[node]})
+            raise Failed(f"node {node} would not take {name}: {why}", name, nodes)
         now = self.state.groups[name]
         is_guaranteed = now.spec.priority >= MIN_GUARANTEED_PRIORITY
         if NO_CELL in now.physical or (is_guaranteed and (now.virtual is None or NO_CELL in now.virtual)):
             raise Failed(f"{name} would not have the guarantee of its virtual cluster at its new place", name)
         self.running[name] = msgspec.structs.replace(group, infos=tuple(infos))
+
+    def _let_in(self, places: Sequence[tuple[PodRequest, str]]) -> tuple[str, str]:
+        """Pods come to nodes; a node with the reason why Kubernetes would not let one come, if there is one."""
+        return ("", "") if self.facts is None else self.facts.come(places)
 
     def ask(self, request: PodRequest, offer: Offer | None = None) -> BindInfo | None:
         """Where the group of a pod could be without anybody leaving, None if nowhere."""
@@ -72,20 +95,28 @@ class Rehearsal:
         """Ask for something wanted, and leave it in place; who is preempted for it leaves."""
         places: list[PlannedPod] = []
         preempted: list[str] = []
+        self.kept_out = ""
         for request in requests:
-            decision = handle(self.state, ScheduleRequested(request, now_s=self._now_s))
+            decision = self._decide(request)
             if isinstance(decision, Preempt):
                 uids = {uid for each in decision.victims_by_node.values() for uid in each}
                 leaving = [name for name, one in self.running.items() if any(pod.uid in uids for pod in one.requests)]
                 for name in leaving:
                     self.leave(name)
                 preempted += leaving
-                decision = handle(self.state, ScheduleRequested(request, now_s=self._now_s))
+                decision = self._decide(request)
             if not isinstance(decision, Bind):
+                return WantedOutcome(shape=shape.text, is_met=False)
+            self.kept_out = "" if self.facts is None else self.facts.seat(request, decision.bind_info)
+            if self.kept_out:
                 return WantedOutcome(shape=shape.text, is_met=False)
             handle(self.state, PodAllocated(request, decision.bind_info, decision.lazily_preempted))
             places += places_in(decision.bind_info)
         return WantedOutcome(shape=shape.text, is_met=True, places=places, preempts=preempted)
+
+    def _decide(self, request: PodRequest) -> Decision:
+        offer = None if self.facts is None else self.facts.offer(request)
+        return handle(self.state, ScheduleRequested(request, offer=offer, now_s=self._now_s))
 
 
 def places_in(info: BindInfo) -> list[PlannedPod]:
@@ -110,7 +141,13 @@ def slots_of(group: Running) -> list[int]:
 
 
 class Sketch(Rehearsal):
-    """The state after all moves, and with it the new place of each group."""
+    """The state after all moves, and with it the new place of each group.
+
+    Groups come in another order than they will, so Kubernetes' rules count as far as no order matters to them.
+    """
+
+    def _let_in(self, places: Sequence[tuple[PodRequest, str]]) -> tuple[str, str]:
+        return ("", "") if self.facts is None else self.facts.come(places, is_forced=True)
 
     def draw(
         self,
@@ -119,13 +156,16 @@ class Sketch(Rehearsal):
         solution: Solution,
         wanted: Sequence[Sequence[PodRequest]],
         *,
+        refused: Mapping[str, Sequence[frozenset[int]]],
         wanted_first: bool = False,
     ) -> dict[str, BindInfo]:
         """The new places of the guaranteed groups that move. Raises Failed if there are none.
 
         Groups whose nodes are known go first, then what is wanted, then groups that take cells without hardware yet:
-        these must not take what is wanted. Wanted cells inside nodes may have to go before all of them.
+        these must not take what is wanted. Wanted cells inside nodes may have to go before all of them. `refused` has
+        the nodes that the pod of each slot of a group may not come to.
         """
+        self._refused = refused
         self._view, self._before, self._homes = view, self._used_nodes(), view.behind.copy()
         homes: dict[str, tuple[int, ...]] = {}
         for number in solution.moved:
@@ -149,8 +189,11 @@ class Sketch(Rehearsal):
         for request in requests:
             pods = sum(member.pod_count for member in request.spec.group.members)
             used = np.broadcast_to(self._before, (pods, len(self._before))).copy()
+            offer = None if self.facts is None else self.facts.offer(request)
+            if offer is not None:
+                used &= offer.nodes
             info = self.ask(request, Offer(used, np.zeros_like(used))) if used.any() else None
-            info = info or self.ask(request)
+            info = info or self.ask(request, offer)
             if info is not None:
                 handle(self.state, PodAllocated(request, info))
 
@@ -158,8 +201,11 @@ class Sketch(Rehearsal):
         """Put a group on the nodes of these bins."""
         request = self.running[name].requests[0]
         tried: list[BoolArray] = []
+        refused = self._refused.get(name, ())
         for masks in zip(*(self._masks(bin_) for bin_ in bins), strict=True):
             nodes = np.stack(masks)
+            for slot, each in enumerate(refused):
+                nodes[slot, sorted(each)] = False
             if any((nodes == each).all() for each in tried):
                 continue
             tried.append(nodes)

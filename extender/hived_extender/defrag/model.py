@@ -10,17 +10,25 @@ from hived.specs import MIN_GUARANTEED_PRIORITY
 from hived.state import Group, GroupState, State
 from hived.topology import NO_CELL, BoolArray, Chain, IntArray, LongArray
 from hived.views import chain_of_view
-from hived_extender.defrag.puzzle import Kind, Mover, Puzzle, Spot, cost_of
+from hived_extender.defrag.puzzle import NO_BINS, Kind, Mover, Puzzle, Spot, cost_of
 from hived_extender.defrag.wants import Shape
 
 NO_BIN = -1
 
 
+Refused = Mapping[str, Mapping[int, frozenset[int]]]
+"""By job and size of pods, the nodes that Kubernetes' rules keep its pods from, by number."""
+
+
 class Allowed(msgspec.Struct, frozen=True):
-    """A group that may be moved: leaf-seconds that this loses, and the gang of another dialect that goes with it."""
+    """A group that may be moved: leaf-seconds that this loses, and the gang of another dialect that goes with it.
+
+    `refused` are the nodes that the pod of each slot may not come to, by number; empty if there are none.
+    """
 
     lost: int
     gang: str = ""
+    refused: tuple[frozenset[int], ...] = ()
 
 
 class View:
@@ -66,6 +74,14 @@ class View:
                 found[bin_] -= int(bad[first : first + int(self.leaf_count[bin_])].sum())
         return found
 
+    def bins_on(self, nodes: frozenset[int]) -> frozenset[int]:
+        """The bins of which the hardware is known to be on some nodes."""
+        if not nodes:
+            return NO_BINS
+        bound = np.flatnonzero(self.behind != NO_CELL)
+        found = np.isin(self.state.arrays.node[self.behind[bound]], sorted(nodes))
+        return frozenset(bound[found].tolist())
+
     def above(self, level: int) -> IntArray:
         """The virtual cell of a level above each bin, the bin itself at its own; NO_CELL where there is none."""
         arrays, cells = self.state.arrays, self.bins.copy()
@@ -75,8 +91,12 @@ class View:
         return cells
 
 
-def make_puzzle(view: View, allowed: Mapping[str, Allowed], shapes: Sequence[Shape]) -> Puzzle:
-    """The puzzle of these shapes. `allowed` are the groups that may move, by name. Cost O(cells + leaves of groups)."""
+def make_puzzle(
+    view: View, allowed: Mapping[str, Allowed], shapes: Sequence[Shape], refused: Refused | None = None
+) -> Puzzle:
+    """The puzzle of these shapes. `allowed` are the groups that may move, by name; `refused` is about jobs that are
+    wanted. Cost O(cells + leaves of groups).
+    """
     state = view.state
     own, guests = _groups_in(view)
     movable = _movable(view, own, allowed)
@@ -103,7 +123,7 @@ def make_puzzle(view: View, allowed: Mapping[str, Allowed], shapes: Sequence[Sha
         tuple(lent.tolist()),
         tuple(state.arrays.parent[view.bins].tolist()),
         tuple(movers),
-        tuple(_kind(view, taken, shape, count) for shape, count in _alike(shapes)),
+        tuple(_kind(view, taken, shape, count, (refused or {}).get(shape.job, {})) for shape, count in _alike(shapes)),
     )
 
 
@@ -157,7 +177,13 @@ def _mover(view: View, groups: Sequence[Group], allowed: Mapping[str, Allowed]) 
         assert group.virtual is not None
         pods += [(each[0], len(each)) for each in _by_pod(group, view.bins_of(group.virtual))]
     names = tuple(group.name for group in groups)
-    return Mover(names, tuple(pods), cost_of(sum(allowed[name].lost for name in names), len(names)))
+    cost = cost_of(sum(allowed[name].lost for name in names), len(names))
+    refused: tuple[frozenset[int], ...] = ()
+    if any(allowed[name].refused for name in names):
+        slots = [(name, slot) for name, group in zip(names, groups, strict=True) for slot in range(len(group.holders))]
+        by_slot = {name: allowed[name].refused or (frozenset[int](),) * len(pods) for name in names}
+        refused = tuple(view.bins_on(by_slot[name][slot]) for name, slot in slots)
+    return Mover(names, tuple(pods), cost, refused=refused)
 
 
 def _leaves_of(view: View, groups: Iterable[Group]) -> IntArray:
@@ -208,14 +234,15 @@ class _Taken:
                     self.by_leaf.update(dict.fromkeys(virtual.tolist(), number))
 
 
-def _kind(view: View, taken: _Taken, shape: Shape, count: int) -> Kind:
+def _kind(view: View, taken: _Taken, shape: Shape, count: int, refused: Mapping[int, frozenset[int]]) -> Kind:
     if shape.cell_type:
         level = view.chain.type_levels[shape.cell_type]
         spots = (*_whole_cells(view, taken, level), *_inner_cells(view, taken, level))
         return Kind(shape.text, count, spots=spots)
     sizes = tuple(member.leaf_cell_count for member in reversed(shape.members) for _ in range(member.pod_count))
     level = view.chain.type_levels.get(shape.within_cell, 0)
-    return Kind(shape.text, count, sizes=sizes, ranges=_ranges(view, level) if level else ())
+    kept_from = tuple((size, view.bins_on(nodes)) for size, nodes in sorted(refused.items()))
+    return Kind(shape.text, count, sizes=sizes, ranges=_ranges(view, level) if level else (), refused=kept_from)
 
 
 def _whole_cells(view: View, taken: _Taken, level: int) -> Iterable[Spot]:

@@ -11,12 +11,22 @@ from hived.specs import MIN_GUARANTEED_PRIORITY, BindInfo, ClusterSpec, PodPlace
 from hived.state import State
 from hived.topology import NO_CELL
 from hived_extender.api.defrag import DefragPlan, Inputs, Move, PlannedPod, WantedOutcome
-from hived_extender.defrag.causes import CUT_SHORT, LIMITS, NO_CAUSE, SEARCH, UNCONFIRMED, Cause, cause_of
-from hived_extender.defrag.execution import Failed, Rehearsal, Requests, Sketch, places_in
+from hived_extender.defrag.causes import (
+    CUT_SHORT,
+    LIMITS,
+    NO_CAUSE,
+    SEARCH,
+    SHOWN_GROUPS,
+    UNCONFIRMED,
+    Barred,
+    Cause,
+    cause_of,
+)
+from hived_extender.defrag.execution import Failed, Rehearsal, Requests, Sketch, places_in, slots_of
 from hived_extender.defrag.limits import Limits
-from hived_extender.defrag.model import Allowed, View, make_puzzle, views_for
+from hived_extender.defrag.model import Allowed, Refused, View, make_puzzle, views_for
 from hived_extender.defrag.ordering import Leaf, Places, steps_of
-from hived_extender.defrag.puzzle import Puzzle, Solution, parts_of
+from hived_extender.defrag.puzzle import NO_BINS, Puzzle, Solution, parts_of
 from hived_extender.defrag.search import solve
 from hived_extender.defrag.states import Copy, Running, copy_of, spec_of
 from hived_extender.defrag.wants import Shape
@@ -25,6 +35,9 @@ PLAN, NOTHING_NEEDED, NOTHING_POSSIBLE, NOT_KNOWN = "plan", "nothing needed", "n
 
 MOST_TRIES, FEW_TRIES = 8, 4
 """Solutions that are tried in copies of the core for all that is wanted, and for fewer of it."""
+
+MOST_LEARNED = 16
+"""More of them, after Kubernetes' rules have refused a node to a group."""
 
 SECONDS_PER_HOUR = 3600.0
 
@@ -76,11 +89,12 @@ def plan(task: Task) -> DefragPlan:
     if met == len(task.shapes):
         return _without_moves(task, NOTHING_NEEDED, met)
     allowed = _allowed(task, copy)
+    refused = _wanted_refused(copy, jobs, allowed)
     first: _No | None = None
     count = len(task.shapes)
     while count > met:
         tries = MOST_TRIES if first is None else FEW_TRIES
-        found = _plan_for(msgspec.structs.replace(task, shapes=task.shapes[:count]), jobs, allowed, tries)
+        found = _plan_for(msgspec.structs.replace(task, shapes=task.shapes[:count]), jobs, allowed, refused, tries)
         if isinstance(found, DefragPlan):
             return _checked(task, _completed(task, msgspec.structs.replace(found, met_before=met)))
         first = first or found
@@ -90,8 +104,12 @@ def plan(task: Task) -> DefragPlan:
     assert first is not None
     if not first.is_proven:
         return _without_moves(task, NOT_KNOWN, met, first.cause)
-    everybody = {name: _allowance(task, group) for name, group in copy.running.items() if name not in copy.refused}
-    cause = cause_of(copy.state, task.vc, _by_view(copy.state, task, jobs), allowed, everybody, task.solve, met)
+    by_view = _by_view(copy.state, task, jobs)
+    if (unknown := _unknown(task, copy, by_view, jobs, met)) is not None:
+        return _without_moves(task, NOT_KNOWN, met, unknown)
+    everybody = _allowances(task, copy, [name for name in copy.running if name not in copy.refused])
+    barred = Barred(_wanted_refused(copy, jobs, everybody), _obstacle(copy, jobs, everybody))
+    cause = cause_of(copy.state, task.vc, by_view, allowed, everybody, task.solve, met, barred)
     return _without_moves(task, NOT_KNOWN if cause.name == SEARCH else NOTHING_POSSIBLE, met, cause)
 
 
@@ -103,34 +121,51 @@ class _No(msgspec.Struct, frozen=True):
 
 
 def _plan_for(
-    task: Task, jobs: Mapping[str, Sequence[PodRequest]], allowed: Mapping[str, Allowed], tries: int
+    task: Task, jobs: Mapping[str, Sequence[PodRequest]], allowed: Mapping[str, Allowed], refused: Refused, tries: int
 ) -> DefragPlan | _No:
     """A plan for as many of the shapes as can have room. A group that the core does not put where the puzzle has room
-    for it stays where it is at the next of up to `tries`.
+    for it stays where it is at the next of up to `tries`. A node that Kubernetes' rules keep a group from, beside
+    others that come there too, is not tried for it again.
     """
-    refusal, staying = "", set[str]()
-    for number in range(tries):
-        attempt = _ATTEMPTS[number] if number < len(_ATTEMPTS) else _ATTEMPTS[-1]
-        if number >= len(_ATTEMPTS) and len(staying) <= number - len(_ATTEMPTS):
+    refusal, staying, number = "", set[str](), 0
+    learned: dict[str, frozenset[int]] = {}
+    for _ in range(tries + MOST_LEARNED):
+        if number >= tries or (number >= len(_ATTEMPTS) and len(staying) <= number - len(_ATTEMPTS)):
             break  # nobody was to blame: the same again would fail again
+        attempt = _ATTEMPTS[number] if number < len(_ATTEMPTS) else _ATTEMPTS[-1]
         copy = copy_of(task.cluster, task.inputs)
         by_view = _by_view(copy.state, task, jobs)
-        movable = {name: one for name, one in allowed.items() if name not in staying}
+        movable = {name: _kept_from(one, learned.get(name)) for name, one in allowed.items() if name not in staying}
+        now = {
+            job: {size: nodes | learned.get(job, NO_BINS) for size, nodes in of.items()} for job, of in refused.items()
+        }
         try:
-            solved = [_solve(task, copy.state, view, shapes, movable, attempt) for view, shapes in by_view.items()]
+            solved = [_solve(task, copy.state, view, shapes, movable, now, attempt) for view, shapes in by_view.items()]
             found = _verify(task, copy, solved, jobs, movable, attempt.wanted_first)
         except Failed as error:
             refusal = refusal or f"groups could be arranged so, but the scheduler does not confirm it: {error.message}"
-            if number >= len(_ATTEMPTS) - 1 and error.group in movable:
+            if error.nodes and not error.nodes <= learned.get(error.group, NO_BINS):
+                learned[error.group] = learned.get(error.group, NO_BINS) | error.nodes
+                continue
+            number += 1
+            if number >= len(_ATTEMPTS) and error.group in movable:
                 staying.add(error.group)
             continue
         if found.moves:
-            is_whole = attempt.uses_unbound and attempt.uses_guests and not staying
+            is_whole = attempt.uses_unbound and attempt.uses_guests and not staying and not learned
             return found if is_whole else msgspec.structs.replace(found, is_optimal=False)
         if not refusal:
             is_proven = all(one.solution.bound_met == sum(one.solution.met) for one in solved)
             return _No(is_proven, NO_CAUSE if is_proven else CUT_SHORT)
+        number += 1
     return _No(False, Cause(UNCONFIRMED, refusal))
+
+
+def _kept_from(allowed: Allowed, nodes: frozenset[int] | None) -> Allowed:
+    """The same, kept from these nodes too."""
+    if not nodes:
+        return allowed
+    return msgspec.structs.replace(allowed, refused=tuple(one | nodes for one in allowed.refused))
 
 
 def _completed(task: Task, found: DefragPlan) -> DefragPlan:
@@ -176,10 +211,11 @@ class _Solved(msgspec.Struct, frozen=True):
 
 
 def _solve(
-    task: Task, state: State, view: int, shapes: Sequence[Shape], allowed: Mapping[str, Allowed], attempt: _Attempt
-) -> _Solved:
+    task: Task, state: State, view: int, shapes: Sequence[Shape], allowed: Mapping[str, Allowed], refused: Refused,
+    attempt: _Attempt,
+) -> _Solved:  # fmt: skip
     own = View(state, view)
-    puzzle = _limited(make_puzzle(own, allowed, shapes), own, attempt)
+    puzzle = _limited(make_puzzle(own, allowed, shapes, refused), own, attempt)
     return _Solved(own, shapes, puzzle, task.solve(puzzle))
 
 
@@ -193,7 +229,8 @@ def _verify(
     for one in solved:
         wanted = _requests(task, one, jobs)
         met_here = _met(one, wanted)
-        infos = sketch.draw(one.view, one.puzzle, one.solution, met_here, wanted_first=wanted_first)
+        refused = {name: each.refused for name, each in allowed.items() if each.refused}
+        infos = sketch.draw(one.view, one.puzzle, one.solution, met_here, refused=refused, wanted_first=wanted_first)
         moves += _carry_out(rehearsal, one, infos, allowed, moves[-1].step if moves else 0)
     outcomes = [
         rehearsal.want(shape, requests)
@@ -202,7 +239,7 @@ def _verify(
     ]
     met, most = sum(sum(one.solution.met) for one in solved), sum(one.solution.bound_met for one in solved)
     if sum(one.is_met for one in outcomes) < met:
-        raise Failed("the core finds no room for all that should have it")
+        raise _unmet(rehearsal, solved, outcomes, jobs)
     lost, groups = parts_of(sum(one.solution.cost for one in solved))
     least_lost, least_groups = parts_of(sum(one.solution.bound_cost for one in solved))
     return DefragPlan(
@@ -219,6 +256,23 @@ def _verify(
         gap_groups=max(0, groups - least_groups) if lost == least_lost else 0,
         gap_wanted=most - met,
     )
+
+
+def _unmet(
+    rehearsal: Rehearsal, solved: Sequence[_Solved], outcomes: Sequence[WantedOutcome],
+    jobs: Mapping[str, Sequence[PodRequest]],
+) -> Failed:  # fmt: skip
+    """The failure to have room for something wanted; with the nodes that Kubernetes' rules keep a job from by now."""
+    shapes = [shape for one in solved for shape in one.shapes]
+    job = next((shape.job for shape, one in zip(shapes, outcomes, strict=True) if shape.job and not one.is_met), "")
+    message = "the core finds no room for all that should have it"
+    if not job or rehearsal.facts is None:
+        return Failed(message)
+    found = [rehearsal.facts.wanted_refused(request, ()) for request in jobs[job]]
+    nodes = frozenset[int]().union(*(each for one in found for each in one.values()))
+    obstacle = next(filter(None, (rehearsal.facts.obstacle(request, ()) for request in jobs[job])), "")
+    why = rehearsal.kept_out or obstacle
+    return Failed(f"{message}; {why}" if why else message, job, nodes)
 
 
 def _requests(task: Task, one: _Solved, jobs: Mapping[str, Sequence[PodRequest]]) -> list[Sequence[PodRequest]]:
@@ -354,18 +408,91 @@ def _shortage(met: int, most: int, wanted: int) -> str:
     return f"of {wanted} wanted, {met} get room; whether more could is not known"
 
 
-def _allowed(task: Task, copy: Copy) -> dict[str, Allowed]:
-    """The groups that may be moved, by name, with the work that each would lose."""
+def _allowed(task: Task, copy: Copy, *, in_doubt: bool = True) -> dict[str, Allowed]:
+    """The groups that may be moved, by name, with the work that each would lose; see `_allowances`."""
+    names = [
+        name
+        for name, group in copy.running.items()
+        if name not in copy.refused and (group.entry.may_move or group.requests[0].spec.virtual_cluster in task.movable)
+    ]
+    return _allowances(task, copy, names, in_doubt=in_doubt)
+
+
+def _allowances(task: Task, copy: Copy, names: Sequence[str], *, in_doubt: bool = True) -> dict[str, Allowed]:
+    """These groups as if they might be moved. `in_doubt`: see `KubeFacts.refused_for_good`."""
+    gone = _uids(copy, names)
     found = {}
-    for name, group in copy.running.items():
-        spec = group.requests[0].spec
-        if name not in copy.refused and (group.entry.may_move or spec.virtual_cluster in task.movable):
-            found[name] = _allowance(task, group)
+    for name in names:
+        group = copy.running[name]
+        refused: tuple[frozenset[int], ...] = ()
+        if copy.facts is not None:
+            by_slot = dict(
+                zip(
+                    slots_of(group),
+                    copy.facts.refused_for_good(group.requests, gone, in_doubt=in_doubt),
+                    strict=True,
+                )
+            )
+            refused = tuple(by_slot.get(slot, NO_BINS) for slot in range(len(_slot_sizes(group))))
+        found[name] = Allowed(lost_of(group, task.inputs.at), group.entry.gang, refused)
     return found
 
 
-def _allowance(task: Task, group: Running) -> Allowed:
-    return Allowed(lost_of(group, task.inputs.at), group.entry.gang)
+def _uids(copy: Copy, names: Iterable[str]) -> frozenset[str]:
+    return frozenset(request.uid for name in names for request in copy.running[name].requests)
+
+
+def _slot_sizes(group: Running) -> list[int]:
+    return [one.leaf_cell_count for one in group.requests[0].spec.group.members for _ in range(one.pod_count)]
+
+
+def _wanted_refused(
+    copy: Copy, jobs: Mapping[str, Sequence[PodRequest]], movable: Mapping[str, Allowed]
+) -> dict[str, dict[int, frozenset[int]]]:
+    """By job and size, the nodes that none of its pods may come to, though all that may be moved leave."""
+    if copy.facts is None:
+        return {}
+    gone = _uids(copy, movable)
+    found: dict[str, dict[int, frozenset[int]]] = {}
+    for job, requests in jobs.items():
+        sizes = found.setdefault(job, {})
+        for request in requests:
+            for size, nodes in copy.facts.wanted_refused(request, gone).items():
+                sizes[size] = sizes[size] & nodes if size in sizes else nodes
+    return found
+
+
+def _unknown(
+    task: Task, copy: Copy, by_view: Mapping[int, list[Shape]], jobs: Mapping[str, Sequence[PodRequest]], met: int
+) -> Cause | None:
+    """The cause if there might be a plan, and only kube-scheduler knows whether groups would find their nodes."""
+    facts = copy.facts
+    if facts is None:
+        return None
+    allowed = _allowed(task, copy, in_doubt=False)
+    unknown = [name for name in allowed if any(map(facts.has_unknown, copy.running[name].requests))]
+    if not unknown:
+        return None
+    refused = _wanted_refused(copy, jobs, allowed)
+    solved = [_solve(task, copy.state, view, each, allowed, refused, _ATTEMPTS[0]) for view, each in by_view.items()]
+    moved = [name for one in solved for number in one.solution.moved for name in one.puzzle.movers[number].names]
+    doubted = [name for name in unknown if name in moved]
+    if sum(sum(one.solution.met) for one in solved) <= met or not doubted:
+        return None
+    return Cause(
+        UNCONFIRMED,
+        f"groups could be arranged so, but only kube-scheduler knows whether {', '.join(doubted[:SHOWN_GROUPS])} would "
+        f"find a node elsewhere: {facts.unknown_of(copy.running[doubted[0]].requests)}",
+    )
+
+
+def _obstacle(copy: Copy, jobs: Mapping[str, Sequence[PodRequest]], movable: Mapping[str, Allowed]) -> str:
+    """A node that cannot take a job whoever is moved, with the reason; "" if there is none."""
+    if copy.facts is None:
+        return ""
+    gone = _uids(copy, movable)
+    found = (copy.facts.obstacle(request, gone) for requests in jobs.values() for request in requests)
+    return next(filter(None, found), "")
 
 
 def lost_of(group: Running, at: float) -> int:
@@ -416,6 +543,8 @@ def _met_at_once(
     state: State, task: Task, by_view: Mapping[int, list[Shape]], jobs: Mapping[str, Sequence[PodRequest]]
 ) -> int:
     """The number of things wanted that have room now, in turn; some opportunistic work may have to leave for them."""
+    if task.inputs.rules is not None and jobs:
+        return _met_in_turn(task, by_view, jobs)
     bundles = []
     for view, shapes in by_view.items():
         requests_of = Requests(task.vc, View(state, view).chain, jobs)
@@ -426,10 +555,15 @@ def _met_at_once(
             raise one
     if all(isinstance(each, Bind) for one in found if not isinstance(one, UserError) for each in one):
         return len(found)
+    return _met_in_turn(task, by_view, jobs)
+
+
+def _met_in_turn(task: Task, by_view: Mapping[int, list[Shape]], jobs: Mapping[str, Sequence[PodRequest]]) -> int:
+    """The same, by asking for one after the other in a copy."""
     rehearsal = Rehearsal(copy_of(task.cluster, task.inputs))
+    chains = {view: View(rehearsal.state, view).chain for view in by_view}
     return sum(
-        rehearsal.want(shape, requests_of(i, shape)).is_met
+        rehearsal.want(shape, Requests(task.vc, chains[view], jobs)(i, shape)).is_met
         for view, shapes in by_view.items()
-        for requests_of in [Requests(task.vc, View(state, view).chain, jobs)]
         for i, shape in enumerate(shapes)
     )

@@ -21,6 +21,9 @@ COUNT_BITS = 24
 """A cost is `lost << COUNT_BITS | groups`: no plan moves 16 million groups."""
 
 
+NO_BINS: frozenset[int] = frozenset()
+
+
 def cost_of(lost: int, groups: int) -> int:
     """Leaf-seconds lost before the number of groups, as one number."""
     return (lost << COUNT_BITS) + groups
@@ -39,12 +42,18 @@ class Mover(msgspec.Struct, frozen=True):
     names : its affinity groups; one, but for such a gang
     pods : (bin, leaves) of each pod; of a guest, the leaves that it takes of each bin
     is_guest : in opportunistic use; it may have to wait afterwards
+    refused : for each pod, the bins that Kubernetes' rules keep it from; empty if they keep none from any
     """
 
     names: tuple[str, ...]
     pods: tuple[tuple[int, int], ...]
     cost: int
     is_guest: bool = False
+    refused: tuple[frozenset[int], ...] = ()
+
+    def refused_to(self, pod: int) -> frozenset[int]:
+        """The bins that one of its pods may not come to."""
+        return self.refused[pod] if self.refused else NO_BINS
 
 
 class Spot(msgspec.Struct, frozen=True):
@@ -60,6 +69,7 @@ class Kind(msgspec.Struct, frozen=True):
 
     sizes : descending; only without spots
     ranges : the bins of a gang have to be in one of these, as (first, past the last); all bins if there are none
+    refused : (size, bins) that Kubernetes' rules keep its pods of this size from
     """
 
     text: str
@@ -67,6 +77,11 @@ class Kind(msgspec.Struct, frozen=True):
     spots: tuple[Spot, ...] = ()
     sizes: tuple[int, ...] = ()
     ranges: tuple[tuple[int, int], ...] = ()
+    refused: tuple[tuple[int, frozenset[int]], ...] = ()
+
+    def refused_to(self, size: int) -> frozenset[int]:
+        """The bins that its pods of a size may not come to."""
+        return dict(self.refused).get(size, NO_BINS)
 
 
 class Puzzle(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from itertools import combinations
 
 import msgspec
 
-from hived_extender.defrag.packing import Budget, Pod, Room
+from hived_extender.defrag.packing import Budget, Pod, Room, pods_of
 from hived_extender.defrag.parts import Part, numbers_met, parts_of_kinds, upper_bound
 from hived_extender.defrag.puzzle import Kind, Puzzle, Solution, Spot
 
@@ -184,8 +184,10 @@ class Search:
             allowed = range(max(first, start), end)
         elif kind.ranges:
             allowed = [bin_ for start, end in kind.ranges for bin_ in range(start, end)]
-        found, seen = [], set()
+        found, seen, refused = [], set(), kind.refused_to(part.size)
         for bin_ in allowed:
+            if bin_ in refused:
+                continue
             free = self._free(node, bin_)
             here = [each for each in self._in_bin[bin_] if each not in node.moved]
             for leaving in _leaving(self._puzzle, bin_, here, part.size - free):
@@ -207,8 +209,11 @@ class Search:
 
     def _room_key(self, bin_: int, here: Sequence[int], leaving: frozenset[int]) -> tuple[object, ...]:
         movers = self._puzzle.movers
-        described = sorted((movers[each].pods[0][1], movers[each].cost, each in leaving) for each in here)
-        return self._puzzle.fixed[bin_], self._puzzle.lent[bin_], *described
+        described = sorted(
+            (movers[each].pods[0][1], movers[each].cost, sorted(movers[each].refused_to(0)), each in leaving)
+            for each in here
+        )
+        return self._puzzle.fixed[bin_], self._puzzle.lent[bin_], self._room.refuses(bin_), *map(str, described)
 
     def _push_place(self, node: _Node, option: int) -> None:
         if node.options is not None and option < len(node.options):
@@ -289,12 +294,7 @@ class Search:
         self._push(cost, _Node(node.depth, moved, cost, node.shares, node.used, more=option + 1), -1)
 
     def _pods(self, moved: frozenset[int]) -> list[Pod]:
-        return [
-            Pod(number, size, bin_)
-            for number in sorted(moved)
-            if not self._puzzle.movers[number].is_guest
-            for bin_, size in self._puzzle.movers[number].pods
-        ]
+        return pods_of(self._puzzle, sorted(moved))
 
 
 class _Shares:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from hived_extender.api.defrag import InputGroup, InputJob, InputLoss, InputPlace, InputPod, Inputs
+from hived_extender.api.defrag import InputGroup, InputJob, InputLoss, InputPlace, InputPod, InputRules, Inputs
 from hived_extender.pods.annotations import spec_fields
 from hived_extender.reconfiguration.waiting_jobs import Waiting
 from hived_extender.service.state_inputs import Placed, StateInputs
@@ -29,6 +29,7 @@ def inputs_of(
     losses: Iterable[InputLoss] = (),
     facts: Mapping[str, Facts] | None = None,
     waiting: Iterable[Waiting] = (),
+    rules: InputRules | None = None,
 ) -> Inputs:
     """The inputs as one value that can be written to a file. `facts` are by uid. Cost O(nodes + pods)."""
     placed: dict[str, list[Placed]] = {}
@@ -48,6 +49,7 @@ def inputs_of(
         losses=list(losses),
         groups=groups,
         waiting=[_job(job) for job in waiting if job.requests],
+        rules=rules,
     )
 
 

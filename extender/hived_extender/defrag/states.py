@@ -4,13 +4,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import msgspec
+import numpy as np
 
 from hived.errors import UserError
 from hived.events import GroupReserved, LeavesLost, NodeHealthChanged, PodAllocated
 from hived.scheduler import handle, new_state
 from hived.specs import BindInfo, ClusterSpec, PodPlacement, PodRequest, PodSpec, WorkTimes
 from hived.state import State
+from hived.topology import NO_CELL
 from hived_extender.api.defrag import InputGroup, InputPod, Inputs
+from hived_extender.defrag.kube_facts import KubeFacts
 from hived_extender.pods.annotations import read_spec
 from hived_extender.service.state_inputs import Placed, in_replay_order
 
@@ -26,13 +29,14 @@ class Running(msgspec.Struct, frozen=True):
 
 class Copy(msgspec.Struct, frozen=True):
     """A state of its own, made of inputs. `refused` are groups whose place cannot be, with why; they are left
-    out. `at` is the time of the inputs.
+    out. `at` is the time of the inputs. `facts` are about Kubernetes' own rules, None where nothing is known.
     """
 
     state: State
     running: Mapping[str, Running]
     refused: Mapping[str, str]
     at: float
+    facts: KubeFacts | None = None
 
 
 def read_groups(inputs: Inputs) -> dict[str, Running]:
@@ -74,7 +78,20 @@ def copy_of(cluster: ClusterSpec, inputs: Inputs) -> Copy:
             handle(state, GroupReserved(running[name].requests, running[name].infos[0]))
         except UserError as error:
             refused[name] = error.message
-    return Copy(state, running, refused, inputs.at)
+    return Copy(state, running, refused, inputs.at, _facts(state, inputs))
+
+
+def _facts(state: State, inputs: Inputs) -> KubeFacts | None:
+    """Raises UserError for facts that cannot be read."""
+    if inputs.rules is None:
+        return None
+    arrays, names = state.arrays, state.topology.node_names
+    is_leaf = (arrays.level == 1) & (arrays.vc == NO_CELL)
+    leaf_counts = np.bincount(arrays.node[is_leaf], minlength=len(names)).astype(np.int32)
+    try:
+        return KubeFacts(inputs.rules, names, leaf_counts)
+    except (msgspec.ValidationError, IndexError) as error:
+        raise UserError(f"the rules of the inputs cannot be read: {error}") from None
 
 
 def _placed(groups: Iterable[Running]) -> Iterator[Placed]:

@@ -16,6 +16,7 @@ from hived.state import State
 from hived.topology import BoolArray
 from hived_config.access import AccessRules
 from hived_extender.api.configuration import ReportedJob
+from hived_extender.kube_rules.demands import RuledPod
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.gangs.plans import Round
 from hived_extender.service.gangs.rounds import Alone
@@ -57,7 +58,9 @@ class Waiting(msgspec.Struct, frozen=True):
     """A job that waits: its requests, in parts that start together, or why it cannot be asked for.
 
     For each part, `fits` names the nodes that could take each of its slots by the rules of Kubernetes, whoever else is
-    there; None for any node, nothing for any nodes. `rules` says which rules refuse which nodes, "" for none.
+    there; None for any node, nothing for any nodes. `rules` says which rules refuse which nodes, "" for none. `ruled`
+    are the pods of the slots of each part, none where a pod's rules are not known. `offered` are the nodes that
+    kube-scheduler offers now.
     """
 
     name: str
@@ -65,6 +68,8 @@ class Waiting(msgspec.Struct, frozen=True):
     pods: tuple[str, ...]
     requests: tuple[PodRequest, ...] = ()
     fits: tuple[Fits | None, ...] = ()
+    ruled: tuple[tuple[RuledPod, ...], ...] = ()
+    offered: frozenset[str] | None = None
     rules: str = ""
     why: str = ""
     is_refused: bool = False
@@ -111,7 +116,19 @@ def _waiting(name: str, cache: ClusterCache, parts: Sequence[tuple[PodRequest, S
     fits = tuple(_fits(cache, request, slots, nodes) for request, slots in parts)
     rules = next(filter(None, (cache.offers.refusals(one) for _, slots in parts for one in slots[:1])), "")
     requests = tuple(request for request, _ in parts)
-    return Waiting(name, requests[0].spec.virtual_cluster, (), requests, fits, rules)
+    ruled = tuple(_ruled(request, slots) for request, slots in parts)
+    latest = next((one.offer.latest for _, slots in parts for one in slots[:1]), None)
+    offered = frozenset(nodes[at] for at in np.flatnonzero(latest.mask).tolist()) if latest is not None else None
+    return Waiting(name, requests[0].spec.virtual_cluster, (), requests, fits, ruled, offered, rules)
+
+
+def _ruled(request: PodRequest, slots: Sequence[PodRecord]) -> tuple[RuledPod, ...]:
+    """The pod of each slot; the first speaks for all where there are not as many. None if one is not known."""
+    found = tuple(one.ruled for one in slots if one.ruled is not None)
+    count = sum(member.pod_count for member in request.spec.group.members)
+    if not found or len(found) < len(slots):
+        return ()
+    return found if len(found) == count else found[:1] * count
 
 
 def _fits(cache: ClusterCache, request: PodRequest, slots: Sequence[PodRecord], nodes: tuple[str, ...]) -> Fits | None:

@@ -10,7 +10,7 @@ Not thread-safe.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from hived.specs import BindInfo, PodRequest, PodSpec
 from hived.state import Group, GroupState
 from hived_extender.api.defrag import MoveState, MovingReport, PlannedPod
 from hived_extender.kube.client import KubeError
+from hived_extender.kube_rules.demands import RuledPod
 from hived_extender.pods.dialects.description import GangKey
 from hived_extender.service.announcements import Announcements
 from hived_extender.service.cluster_cache import ClusterCache
@@ -262,6 +263,7 @@ class Moves:
                 becomes = move.order.becomes
                 if becomes is not None and old.isdisjoint(_leaves_of(becomes)):
                     move.hold(core, self._number)
+            self._check_rules(moves)
         except UserError as error:
             self._stop(error.message)
             return
@@ -271,6 +273,37 @@ class Moves:
                 self._tell(uid, move)
                 self._evict(uid)
         self._outbox.wake_in((DEADLINE, ""), self._return_s)
+
+    def _check_rules(self, moves: Sequence[_Move]) -> None:
+        """Raise UserError unless Kubernetes would take all pods of a step to their new nodes once they have left.
+
+        A new pod is taken to ask for what the old one asks for. Pods that ignore offers are not held to rules.
+        """
+        residents, offers = self._cache.nodes.residents, self._cache.offers
+        coming: list[tuple[RuledPod, str]] = []
+        for move in moves:
+            becomes = move.order.becomes
+            if becomes is None or move.spec is None or move.spec.ignore_suggested_nodes:
+                continue
+            records = [record for uid in move.left if (record := self._cache.pods.get(uid)) is not None]
+            records.sort(key=lambda one: 0 if one.request is None else one.request.spec.leaf_cell_count)
+            places = [place for size in becomes.members for place in size]
+            for record, place in zip(records, places, strict=False):
+                if (resident := residents.get(record.uid)) is not None:
+                    if resident.pod.demands.beyond:
+                        raise UserError(
+                            f"only kube-scheduler knows whether node {place.node} would take {record.key}: "
+                            f"{resident.pod.demands.beyond}",
+                            409,
+                        )
+                    coming.append((resident.pod, place.node))
+        gone = {*residents.leaving, *(uid for move in moves for uid in move.left)}
+        with residents.supposing(gone, {}):
+            refusal = offers.refusal_in_turn(coming)
+        if refusal is not None:
+            node, reasons = refusal
+            groups = ", ".join(move.order.group for move in moves)
+            raise UserError(f"node {node} would not take the pods of {groups}: {', '.join(reasons)}", 409)
 
     def _has_left(self, core: Core, move: _Move) -> None:
         self._drop_timers(move)

@@ -7,7 +7,7 @@ fit. Not thread-safe: the service calls everything under its lock.
 """
 
 import dataclasses
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from itertools import islice
 from weakref import WeakKeyDictionary
 
@@ -24,7 +24,7 @@ from hived_extender.kube_rules.neighbours import takers
 from hived_extender.kube_rules.nodes import RuledNode
 from hived_extender.kube_rules.quantities import PODS
 from hived_extender.kube_rules.residents import Residents
-from hived_extender.kube_rules.table import NodeRules
+from hived_extender.kube_rules.table import NOT_THERE, NodeRules
 from hived_extender.pods.node_names import Mask
 from hived_extender.service.pods import KubeOffer, Offered, PodRecord
 from hived_extender.service.sentences import NO_NODE
@@ -242,6 +242,37 @@ class Offers:
         around = self._around
         found = takers(pod, nodes, self._rules.present, around.residents, around.namespace_labels)
         return {name: () if refusal is None else refusal.reasons for name, refusal in found.items()}
+
+    def refusal_in_turn(self, pods: Sequence[tuple[RuledPod, str]]) -> tuple[str, tuple[str, ...]] | None:
+        """A node that would not take its pod, with the reasons, whatever the order in which these come; None if all
+        would be taken. Nodes that are not there take none.
+        """
+        placed: dict[str, tuple[str, RuledPod]] = {}
+        while pods:
+            waiting: list[tuple[RuledPod, str]] = []
+            first: tuple[str, tuple[str, ...]] | None = None
+            for pod, node in pods:
+                with self._around.residents.supposing((), placed):
+                    refusal = self.refusals_on(pod, [node]).get(node, (NOT_THERE,))
+                if refusal == ():
+                    placed[f"#{len(placed)}"] = node, pod
+                else:
+                    first = first or (node, refusal)
+                    waiting.append((pod, node))
+            if len(waiting) == len(pods):
+                return first
+            pods = waiting
+        return None
+
+    @property
+    def nodes(self) -> Mapping[str, RuledNode]:
+        """All nodes that are there, by name; not to be changed."""
+        return self._rules.present
+
+    @property
+    def namespace_labels(self) -> NamespaceLabels:
+        """The labels of namespaces, as far as they are known."""
+        return self._around.namespace_labels
 
     @property
     def changes(self) -> int:

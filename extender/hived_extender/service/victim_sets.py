@@ -347,7 +347,7 @@ class VictimSets:
                 nodes = [place.node for size in info.members for place in size]
                 pods += zip(_ruled_of(one), nodes, strict=True)
             with self.residents.supposing(*self._nearby({node for _, node in pods}, uids)):
-                return self._take_in_turn(pods)
+                return self.offers.refusal_in_turn(pods) is None
 
         def _nearby(self, nodes: set[str], uids: Iterable[str]) -> tuple[set[str], Mapping[str, tuple[str, RuledPod]]]:
             """All that leave and come, as far as they matter to pods on some nodes: the others do by rules alone that
@@ -360,22 +360,6 @@ class VictimSets:
             found = ((uid, self.residents.get(uid)) for uid in gone)
             near = {uid for uid, one in found if one is not None and one.node in nodes}
             return near, {uid: one for uid, one in come.items() if one[0] in nodes}
-
-        def _take_in_turn(self, pods: list[tuple[RuledPod, str]]) -> bool:
-            placed: dict[str, tuple[str, RuledPod]] = {}
-            while pods:
-                waiting: list[tuple[RuledPod, str]] = []
-                for pod, node in pods:
-                    with self.residents.supposing((), placed):
-                        refusal = self.offers.refusals_on(pod, [node]).get(node)
-                    if refusal == ():
-                        placed[f"#{len(placed)}"] = node, pod
-                    else:
-                        waiting.append((pod, node))
-                if len(waiting) == len(pods):
-                    return False
-                pods = waiting
-            return True
 
         def without(self, leaving: Sequence[Leaver], only: BoolArray | None = None) -> Chosen | None:
             """The places of all once these have left, on some nodes `only`; None if they would not start."""

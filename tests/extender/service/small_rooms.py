@@ -48,7 +48,7 @@ class SmallRooms(SmallCluster):
     ) -> None:
         self.names = tuple(f"n{number}" for number in range(count))
         cells = ", ".join(f"{{cellType: NODE, cellAddress: {name}}}" for name in self.names)
-        text = CONFIG.format(
+        self.text = CONFIG.format(
             rules=rules,
             sparing="sparing: true, " if rules == "2" else "",
             skus=skus,
@@ -58,7 +58,7 @@ class SmallRooms(SmallCluster):
             others=others,
         )
         super().__init__(
-            is_leading=False, spec=load_text(text, "rooms.yaml", environ={}).cluster, preemption=PreemptionPolicy()
+            is_leading=False, spec=load_text(self.text, "rooms.yaml", environ={}).cluster, preemption=PreemptionPolicy()
         )
         self.nodes = {
             name: msgspec.convert(
@@ -93,6 +93,7 @@ class SmallRooms(SmallCluster):
         pods: int = 1,
         ignores: bool = False,
         uid: str = "",
+        annotations: Mapping[str, str] | None = None,
         **spec: Any,
     ) -> Json:
         """Create a pod with requests besides GPUs and let the service see it; `rank` is its Kubernetes priority.
@@ -102,7 +103,7 @@ class SmallRooms(SmallCluster):
         more = {"ignoreK8sSuggestedNodes": True} if ignores else {}
         asked = spec_text(vc=vc, leaf_cells=gpus, priority=priority, group=group, pods=pods, **more)
         text = None if is_foreign else asked
-        pod = pod_json(name, text, node=node, uid=uid)
+        pod = pod_json(name, text, node=node, uid=uid, annotations=annotations)
         if is_foreign:
             pod["spec"]["containers"] = [{"resources": {}}]
         pod["metadata"]["labels"] = dict(labels or {})
@@ -131,6 +132,14 @@ class SmallRooms(SmallCluster):
             self.bind(pod, node)
             self.see(pod)
         return str(found[0]) if found else ""
+
+    def start_on(self, node: str, name: str, gpus: int = 1, **more: Any) -> Json:
+        """Create a pod that runs on a node at once."""
+        pod = self.pod(name, gpus, **more)
+        assert self.filter(pod, [node]).get("NodeNames") == [node], name
+        self.bind(pod, node)
+        self.see(pod)
+        return pod
 
     def start(self, name: str, gpus: int = 1, **more: Any) -> Json:
         """Create a pod that runs at once."""
