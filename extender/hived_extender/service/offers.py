@@ -233,9 +233,13 @@ class Offers:
         if record.ruled is None:
             return self._all
         if record.ruled.demands.beyond:
-            return np.asarray(offer.nodes[slot] | offer.after[slot])
+            return np.asarray((offer.nodes[slot] & self._offered_last(record)) | offer.after[slot])
         mask, refused = self._rules.mask(record.ruled.demands), self._refused(record)
         return mask if refused is None else self._none
+
+    def _offered_last(self, record: PodRecord) -> Mask:
+        """The nodes that kube-scheduler offered when it asked about the pod last; none before."""
+        return self._none if record.offer.latest is None else record.offer.latest.mask
 
     def refusals_on(self, pod: RuledPod, nodes: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Why Kubernetes' rules keep a pod from some nodes at this moment; () where they do not."""

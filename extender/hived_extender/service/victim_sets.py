@@ -345,9 +345,22 @@ class VictimSets:
             pods: list[tuple[RuledPod, str]] = []
             for one, info in zip(self.wanted, places, strict=True):
                 nodes = [place.node for size in info.members for place in size]
+                if not self._are_known(one, nodes):
+                    return False
                 pods += zip(_ruled_of(one), nodes, strict=True)
             with self.residents.supposing(*self._nearby({node for _, node in pods}, uids)):
                 return self.offers.refusal_in_turn(pods) is None
+
+        def _are_known(self, wanted: Wanted, nodes: Sequence[str]) -> bool:
+            """Does kube-scheduler offer its node, or clear it, to each pod of which it alone knows the nodes?"""
+            index, offer = self.core.state.topology.node_index, wanted.offer
+            for slot, node in enumerate(nodes):
+                record = wanted.members[slot] if len(wanted.members) == len(nodes) else wanted.members[0]
+                if offer is None or record.ruled is None or not record.ruled.demands.beyond:
+                    continue
+                if not self.offers.could_clear(record, offer, slot)[index[node]]:
+                    return False
+            return True
 
         def _nearby(self, nodes: set[str], uids: Iterable[str]) -> tuple[set[str], Mapping[str, tuple[str, RuledPod]]]:
             """All that leave and come, as far as they matter to pods on some nodes: the others do by rules alone that

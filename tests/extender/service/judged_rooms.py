@@ -1,7 +1,8 @@
 """Small random clusters in which others may have to leave for pods, and a judge that tries every set of them.
 
 The judge knows cells by a plain count, as far as a pod fits on a node whose cells are all of one level, and Kubernetes'
-rules by `kube_rules`. It is asked before the service is.
+rules by `kube_rules`. It is asked before the service is. Pods of a gang have one size or several, each with its own
+demands. Some claim volumes of a zone, of which the service knows only that there are claims.
 """
 
 import argparse
@@ -15,9 +16,10 @@ from hived_extender.kube_rules.nodes import RuledNode
 from hived_extender.kube_rules.reader import DemandsReader
 from hived_extender.kube_rules.residents import Residents
 from tests.extender.service.small_cluster import Json, to_pod
-from tests.extender.service.small_rooms import SmallRooms
+from tests.extender.service.small_rooms import ZONE, SmallRooms
 
 GPUS = 4
+ZONES = ("east", "west")
 LABELS = ("red", "blue")
 FREE, LENT = -2, -1
 
@@ -43,7 +45,16 @@ def wish(chance: random.Random) -> dict[str, Any]:
         found["affinity"] = apart(chance.choice(LABELS))
     if chance.random() < 0.15:
         found["ports"] = [{"hostPort": 8080}]
+    if chance.random() < 0.1:
+        found["nodeSelector"] = {ZONE: chance.choice(ZONES)}
     return found
+
+
+def sizes_of(chance: random.Random) -> list[int]:
+    """The GPUs of pods that want to start together; three of ten gangs have several sizes."""
+    if chance.random() < 0.7:
+        return [chance.choice((1, 2, 2, 3, 4))] * chance.choice((1, 1, 1, 2))
+    return sorted(chance.sample((1, 2, 3, 4), 2) + chance.choice(([], [1])))
 
 
 class JudgedRooms:
@@ -53,7 +64,9 @@ class JudgedRooms:
         chance = random.Random(seed)
         rules = chance.choice(("2", "2", "hived"))
         self.is_sparing = rules == "2"  # the reference evicts more than it needs
-        self.cluster = SmallRooms(chance.choice((2, 2, 3)), gpus=GPUS, rules=rules)
+        count = chance.choice((2, 2, 3))
+        labels = {f"n{number}": {ZONE: chance.choice(ZONES)} for number in range(count)}
+        self.cluster = SmallRooms(count, gpus=GPUS, rules=rules, labels=labels)
         self.cluster.service.machine.cache.nodes.keep_shares(False)
         self.priorities: dict[str, int] = {}
         self.ranks: dict[str, int] = {}
@@ -65,11 +78,17 @@ class JudgedRooms:
         for number in range(chance.choice((0, 0, 1))):
             self._foreign(chance, f"f{number}")
         self.rank = 10
-        count, gpus, asked = chance.choice((1, 1, 1, 2)), chance.choice((1, 2, 2, 3, 4)), wish(chance)
-        names = [f"w{number}" for number in range(count)]
-        group = {"group": "w", "pods": count} if count > 1 else {}
+        gpus, asked = sizes_of(chance), wish(chance)
+        members = [(gpus.count(size), size) for size in sorted(set(gpus))]
+        group = {"group": "w", "members": members} if len(gpus) > 1 else {}
+        self.has_volumes = chance.random() < 0.1
+        volume = {"volume_zone": chance.choice(ZONES)} if self.has_volumes else {}
         assert not self.cluster.kube.leaving
-        self.wanted = [dict(name=name, gpus=gpus, priority=5, rank=self.rank, **group, **asked) for name in names]
+        by_size = {size: asked if len(members) == 1 else wish(chance) for _, size in members}
+        self.wanted = [
+            dict(name=f"w{number}", gpus=size, priority=5, rank=self.rank, **group, **volume, **by_size[size])
+            for number, size in enumerate(gpus)
+        ]
 
     def _start(self, chance: random.Random, name: str, gpus: int, priority: int) -> None:
         pod = self.cluster.pod(name, gpus, priority=priority, rank=chance.choice((0, 20)), **wish(chance))
@@ -114,8 +133,8 @@ class JudgedRooms:
                 gpus[pod["spec"]["nodeName"]] -= self.sizes[name]
         for places in product(self.cluster.names, repeat=len(self.wanted)):
             left = dict(gpus)
-            for node in places:
-                left[node] -= self.wanted[0]["gpus"]
+            for each, node in zip(self.wanted, places, strict=True):
+                left[node] -= each["gpus"]
             if min(left.values()) >= 0 and any(
                 self._are_taken(order, pods) for order in permutations(list(enumerate(places)))
             ):
@@ -140,6 +159,8 @@ class JudgedRooms:
             ruled = reader.read(to_pod(self.cluster.kube.pods[self.wanted[number]["name"]]))
             if node in refusals(ruled, nodes, residents, {}):
                 return False
+            if not self.cluster.has_volume(self.wanted[number]["name"], node):
+                return False
             residents.put(f"#{number}", node, ruled)
         return True
 
@@ -154,6 +175,8 @@ class JudgedRooms:
         said = f"{sorted(left)} left, possible: {sorted(map(sorted, allowed))}, running: {are_running}"
         if left and not are_running:
             return f"victims that do not help: {said}"
+        if self.has_volumes and not are_running:
+            return ""  # kube-scheduler alone knows which nodes others would have to leave
         if bool(allowed) != are_running:
             return f"a false wait: {said}" if allowed else f"a start that nobody understands: {said}"
         if left and left not in allowed and self.is_sparing:

@@ -1,6 +1,6 @@
 """The small cluster with a kube-scheduler that heeds all of Kubernetes' rules, and nodes with little besides GPUs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -26,6 +26,8 @@ virtualClusters:
   b: {{virtualCells: [{{cellType: NODE, cellNumber: {others}}}]}}
 """
 
+ZONE = "topology.kubernetes.io/zone"
+
 ROOM = {"cpu": "8", "memory": "32Gi", "ephemeral-storage": "100Gi", "pods": "20", "example.com/fpga": "2"}
 
 
@@ -46,6 +48,7 @@ class SmallRooms(SmallCluster):
         room: Mapping[str, str] = ROOM,
         labels: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
+        self.volume_zones: dict[str, str] = {}
         self.names = tuple(f"n{number}" for number in range(count))
         cells = ", ".join(f"{{cellType: NODE, cellAddress: {name}}}" for name in self.names)
         self.text = CONFIG.format(
@@ -91,6 +94,8 @@ class SmallRooms(SmallCluster):
         rank: int | None = None,
         group: str = "",
         pods: int = 1,
+        members: Sequence[tuple[int, int]] = (),
+        volume_zone: str = "",
         ignores: bool = False,
         uid: str = "",
         annotations: Mapping[str, str] | None = None,
@@ -98,9 +103,16 @@ class SmallRooms(SmallCluster):
     ) -> Json:
         """Create a pod with requests besides GPUs and let the service see it; `rank` is its Kubernetes priority.
 
-        One that `is_foreign` is another scheduler's, and has its node already.
+        One that `is_foreign` is another scheduler's, and has its node already. `members` are (pods, GPUs of each) of a
+        group with several sizes. One with a `volume_zone` has a claim, whose volume only nodes of this zone can have.
         """
-        more = {"ignoreK8sSuggestedNodes": True} if ignores else {}
+        more: dict[str, Any] = {"ignoreK8sSuggestedNodes": True} if ignores else {}
+        if members:
+            sizes = [{"podNumber": count, "leafCellNumber": size} for count, size in members]
+            more["affinityGroup"], group = {"name": group, "members": sizes}, ""
+        if volume_zone:
+            self.volume_zones[name] = volume_zone
+            spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
         asked = spec_text(vc=vc, leaf_cells=gpus, priority=priority, group=group, pods=pods, **more)
         text = None if is_foreign else asked
         pod = pod_json(name, text, node=node, uid=uid, annotations=annotations)
@@ -122,7 +134,12 @@ class SmallRooms(SmallCluster):
                 residents.put(other["metadata"]["uid"], other["spec"]["nodeName"], reader.read(to_pod(other)))
         nodes = {name: RuledNode.read(node) for name, node in self.nodes.items()}
         refused = refusals(reader.read(to_pod(pod)), nodes, residents, {})
-        return [name for name in self.names if name not in refused]
+        return [name for name in self.names if name not in refused and self.has_volume(pod["metadata"]["name"], name)]
+
+    def has_volume(self, pod: str, node: str) -> bool:
+        """Can a node have the volume that a pod claims, if it does?"""
+        zone = self.volume_zones.get(pod)
+        return zone is None or (self.nodes[node].metadata.labels or {}).get(ZONE) == zone
 
     def run(self, pod: Json) -> str:
         """Have kube-scheduler ask about a pod, if its own filters leave it a node, and bind it; its node, or ""."""

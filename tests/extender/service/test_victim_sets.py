@@ -8,7 +8,7 @@ import pytest
 
 from hived_extender.pods.wire import Node
 from tests.extender.service.small_cluster import to_pod
-from tests.extender.service.small_rooms import ROOM, SmallRooms
+from tests.extender.service.small_rooms import ROOM, ZONE, SmallRooms
 
 Rooms = Callable[..., SmallRooms]
 
@@ -269,3 +269,64 @@ def test_skew_over_zones_says_who_leaves(rooms: Rooms) -> None:
     cluster.start("low-b", 4, nodeSelector={"zone": "b"})
     found = foreseen(cluster, "x-1", 1, priority=5, labels={"app": "x"}, topologySpreadConstraints=[spread])
     assert found == ("preempt", {"low-b": 1})
+
+
+ZONES = {"n0": {ZONE: "east"}, "n1": {ZONE: "west"}}
+
+
+@pytest.mark.parametrize("zone", ["north", "east"])
+def test_nobody_leaves_a_node_that_cannot_have_the_volume_of_the_preemptor(rooms: Rooms, zone: str) -> None:
+    cluster = rooms(2, labels=ZONES)
+    cluster.start_on("n0", "high", 4, priority=9)
+    for number in range(2):
+        cluster.start_on("n1", f"low-{number}", 2)
+    cluster.pod("claims", 2, priority=5, volume_zone=zone)
+    assert cluster.settle() == set()
+    assert "claims" not in cluster.running()
+
+
+def test_a_pod_leaves_the_node_that_can_have_the_volume_of_the_preemptor(rooms: Rooms) -> None:
+    cluster = rooms(2, labels=ZONES)
+    for node in ("n0", "n1"):
+        for number in range(2):
+            cluster.start_on(node, f"low-{node}-{number}", 2)
+    cluster.pod("claims", 2, priority=5, volume_zone="west")
+    assert [name[:6] for name in cluster.settle()] == ["low-n1"]
+    assert cluster.running()["claims"] == "n1"
+
+
+def gang(cluster: SmallRooms, *needs: dict[str, str], **more: Any) -> None:
+    """A gang of a pod of 1 GPU and one of 3, with what each needs besides."""
+    for size, need in zip((1, 3), needs, strict=True):
+        cluster.pod(f"g-{size}", size, group="g", members=[(1, 1), (1, 3)], priority=5, needs=need, **more)
+
+
+def test_the_pod_leaves_that_has_the_cpu_which_the_larger_member_lacks(rooms: Rooms) -> None:
+    cluster = rooms(2)
+    cluster.start_on("n0", "hog", 1, needs={"cpu": "6"})
+    cluster.start_on("n0", "low", 1)
+    cluster.start_on("n1", "high", 3, priority=9)
+    gang(cluster, {"cpu": "1"}, {"cpu": "6"})
+    assert cluster.settle() == {"hog"}
+    assert cluster.running()["g-3"] == "n0"
+    assert "g-1" in cluster.running()
+
+
+def test_nobody_leaves_for_a_gang_of_which_the_larger_member_would_be_refused(rooms: Rooms) -> None:
+    cluster = rooms(2)
+    for node in ("n0", "n1"):
+        cluster.start_on(node, f"high-{node}", 1, priority=9, needs={"cpu": "6"})
+        cluster.start_on(node, f"low-{node}", 1)
+    gang(cluster, {"cpu": "1"}, {"cpu": "6"})
+    assert cluster.settle() == set()
+
+
+def test_a_foreign_pod_leaves_that_has_the_host_port_which_one_member_needs(rooms: Rooms) -> None:
+    cluster = rooms(2)
+    for node in ("n0", "n1"):
+        cluster.pod(f"foreign-{node}", is_foreign=True, node=node, rank=0, ports=[{"hostPort": 8080}])
+    cluster.start_on("n0", "low", 3)
+    cluster.pod("g-1", 1, group="g", members=[(1, 1), (1, 3)], priority=5, rank=10)
+    cluster.pod("g-3", 3, group="g", members=[(1, 1), (1, 3)], priority=5, rank=10, ports=[{"hostPort": 8080}])
+    assert cluster.settle() == {"foreign-n1"}
+    assert cluster.running()["g-3"] == "n1"
