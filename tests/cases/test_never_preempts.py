@@ -1,11 +1,13 @@
 """Pods whose preemption policy is Never wait for others to end, and only take back what their VC has lent."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.cases.played import Played, played_on, pod
+from tests.cases.played import PATHS, Played, played_on, pod
 from tests.expecting import expect_soon
 
 CONFIG = """
@@ -76,6 +78,44 @@ def test_a_gang_with_one_such_pod_preempts_nobody(played: Played) -> None:
     played.delete("low-0")
     played.delete("low-1")
     played.expect_running("g-0", "g-1")
+
+
+QUEUES = CONFIG.replace("rules: 2", "rules: 2\nqueues: {enabled: true}")
+
+
+@contextmanager
+def queued_behind(folder: Path, low: int, **spec: Any) -> Iterator[Played]:
+    """A cluster with queues, on which a job of priority `low` has all GPUs, and job `high` has come."""
+    with played_on(folder, QUEUES, has_webhook=True) as played:
+        played.create(CLASSES, job("low", low))
+        expect_soon(lambda: pods_of(played, "low"))
+        played.create(job("high", 900, **spec))
+        yield played
+
+
+def job(name: str, priority: int, **spec: Any) -> dict[str, Any]:
+    made = pod("of-job", 2, priority=priority, restartPolicy="Never", **spec)
+    template = {"metadata": made["metadata"], "spec": made["spec"]}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": {"template": template}}
+
+
+def pods_of(played: Played, name: str) -> list[str]:
+    return [one for one in played.running_pods() if one.startswith(f"{name}-")]
+
+
+@pytest.mark.parametrize("spec", [{"priorityClassName": "never"}, {"preemptionPolicy": "Never"}], ids=["class", "pod"])
+def test_nor_does_a_queued_job_of_such_a_class_call_anybody_back(tmp_path: Path, spec: dict[str, str]) -> None:
+    with queued_behind(tmp_path, 1, **spec) as played:
+        waiting = expect_soon(lambda: (found := played.inspector.queued_job("high")) and found.reason)
+        assert "in use" in waiting
+        assert pods_of(played, "low")
+        played.kube.delete(f"{PATHS['Job'].format('default')}/low")
+        expect_soon(lambda: pods_of(played, "high"))
+
+
+def test_a_queued_job_of_such_a_class_takes_lent_cells_back(tmp_path: Path) -> None:
+    with queued_behind(tmp_path, -1, priorityClassName="never") as played:
+        expect_soon(lambda: pods_of(played, "high"))
 
 
 def test_lent_cells_are_taken_back_whatever_the_policy(played: Played) -> None:

@@ -30,6 +30,7 @@ from hived_extender.queues.calling import JobCaller
 from hived_extender.queues.counting import gauges
 from hived_extender.queues.gangs import WatchedGangs
 from hived_extender.queues.letting_go import LettingGo
+from hived_extender.queues.priority_classes import CLASSES, WatchedClasses
 from hived_extender.queues.publishing import KINDS as OBJECT_KINDS
 from hived_extender.queues.publishing import Publisher
 from hived_extender.queues.queue_objects import IGNORED, QueueItem, QueueObjects
@@ -99,7 +100,9 @@ class QueueDesk:
         self.publisher = Publisher(kube, clock)
         self._events = EventRecorder(kube, COMPONENT)
         self._job_events = JobEvents(self._events, partial(_pods_in, service))
-        self._shared = Shared(prover, self.publisher, now, self._job_events, learned, self.outside)
+        self.classes = WatchedClasses(self._wake.set)
+        self._classes = OptionalKinds(kube, metrics, (CLASSES,), self.classes, "priority classes")
+        self._shared = Shared(prover, self.publisher, now, self._job_events, learned, self.outside, self.classes)
         self._followed = OptionalKinds(kube, metrics, kinds.KINDS, self.jobs, "jobs")
         self._objects = OptionalKinds(kube, metrics, OBJECT_KINDS, self.publisher, "queues")
         self.quotas = WatchedTree(self._wake.set, self._tell_tree)
@@ -127,7 +130,7 @@ class QueueDesk:
         """Begin to follow jobs and, while this replica leads, to take turns."""
         if self.queueing.is_enabled:
             self._service.tell(QuotasFollowed(None, is_known=False))
-        for each in (self._trees, self._followed, self._objects):
+        for each in (self._trees, self._classes, self._followed, self._objects):
             each.start()
         self._thread.start()
         self._writer.start()
@@ -136,7 +139,7 @@ class QueueDesk:
         """Take no further turn, and wait for the calls under way."""
         self._is_stopping.set()
         self._wake.set()
-        for each in (self._trees, self._followed, self._objects):
+        for each in (self._trees, self._classes, self._followed, self._objects):
             each.stop()
         for thread in (self._thread, self._writer):
             if thread.ident is not None:
@@ -145,7 +148,7 @@ class QueueDesk:
 
     def join(self, timeout_s: float) -> None:
         """Wait for the watches to end after `stop`."""
-        for each in (self._trees, self._followed, self._objects):
+        for each in (self._trees, self._classes, self._followed, self._objects):
             each.join(timeout_s)
 
     def look(self) -> float:
@@ -214,7 +217,7 @@ class QueueDesk:
         if self.turns is not None:
             return True
         until = self._listing_until = self._listing_until or self._clock() + LONGEST_LISTING_S
-        is_listed = all(each.wait_until_listed(0) for each in (self._trees, self._followed))
+        is_listed = all(each.wait_until_listed(0) for each in (self._trees, self._classes, self._followed))
         if not is_listed and self._clock() < until:
             return False
         if not is_listed:

@@ -25,8 +25,8 @@ class Cells:
     leaf_count: int
 
 
-def unit_of(job: Job, need: Need, cells: Cells, tree: QuotaTree | None) -> Unit:
-    """The unit of a job.
+def unit_of(job: Job, need: Need, cells: Cells, tree: QuotaTree | None, *, preempts: bool = True) -> Unit:
+    """The unit of a job, for which others leave if it `preempts`.
 
     Raises UserError if its quota is unknown, or another virtual cluster's, and if it is larger than the cluster.
     """
@@ -43,6 +43,7 @@ def unit_of(job: Job, need: Need, cells: Cells, tree: QuotaTree | None) -> Unit:
     unit = Unit(
         job.ref.key, queue, need.spec, job.created_s, need.user, need.request, need.is_preemptible, need.limit_s,
         needs=_needs(need.pods), namespace=job.ref.namespace, may_take_time=need.has_others,
+        preempts=preempts,
     )  # fmt: skip
     if unit.leaf_count > cells.leaf_count:
         raise UserError(

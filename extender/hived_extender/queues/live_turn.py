@@ -247,7 +247,7 @@ class LiveTurn:
                 if not isinstance(found, NoQuota):
                     table.shape_refusals[spec, None if isinstance(found, NoCells) else needs] = refusal
             table.ahead_refusals[kind] = refusal
-        if kind not in table.reclaim_refusals and unit.key not in table.claims:
+        if unit.preempts and kind not in table.reclaim_refusals and unit.key not in table.claims:
             self._take_back(entry)
         return False
 

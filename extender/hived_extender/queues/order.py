@@ -28,6 +28,7 @@ class Kind(NamedTuple):
     limit_s: float | None
     owner: tuple[str, ...]
     needs: str
+    preempts: bool
 
 
 class Kinds:
@@ -49,7 +50,7 @@ class Kinds:
         """The number of a unit's kind, which has one more. Cost: a hash of its spec."""
         kind = Kind(
             unit.queue, unit.spec.of_group(""), tuple(sorted(unit.request.items())), unit.is_preemptible,
-            unit.limit_s, unit.owner if asks_owner else (), unit.needs,
+            unit.limit_s, unit.owner if asks_owner else (), unit.needs, unit.preempts,
         )  # fmt: skip
         number = self._numbers.setdefault(kind, self._next)
         if number == self._next:

@@ -148,7 +148,7 @@ class OwnTurn:
             kept = first if rules.policy is Policy.HIVED else None
             if kept is not None and entry.kind in kept.passed:
                 continue
-            shape = table.kinds[entry.kind].spec
+            shape = table.kinds[entry.kind].spec, entry.unit.preempts
             placed = None if shape in refusals.no_room else self._find(entry, now)
             if placed is None:
                 if entry.impossible:
@@ -194,10 +194,18 @@ class OwnTurn:
 
     def _find(self, entry: Entry, now: float) -> Placed | None:
         try:
-            return self._table.own.find(entry.unit, now)
+            placed = self._table.own.find(entry.unit, now)
         except UserError as error:
             self._table.cannot(entry, error)
             return None
+        if placed is None or entry.unit.preempts or not any(map(self._runs_on_own_cells, placed.victims)):
+            return placed
+        return None
+
+    def _runs_on_own_cells(self, key: str) -> bool:
+        """Would a unit have to leave the live cluster if it lost its place here?"""
+        entry = self._table.entries.get(key)
+        return entry is not None and entry.run is not None and not entry.run.is_borrowed
 
     def _reserve(self, entry: Entry, refusals: OwnRefusals, now: float) -> Reservation | None:
         """Keep the reservation of the first unit as long as it is the first, else make one."""

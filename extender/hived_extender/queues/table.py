@@ -82,7 +82,7 @@ class OwnRefusals:
     Or specs, where nothing else matters: Kubernetes' rules about nodes have no part in own schedules.
     """
 
-    no_room: set[PodSpec]
+    no_room: set[tuple[PodSpec, bool]]
     not_promised: set[int]
     never: set[int]  # that would not fit an empty virtual cluster
     possible: set[PodSpec]  # that would

@@ -32,6 +32,7 @@ from hived_extender.queues.known_queues import KnownQueues
 from hived_extender.queues.ledger import TreeLedger, Unlimited
 from hived_extender.queues.live_room import LiveRoom, leaves_of
 from hived_extender.queues.policies import QueueRules, Rules, policy_named
+from hived_extender.queues.priority_classes import WatchedClasses
 from hived_extender.queues.publishing import Publisher
 from hived_extender.queues.queue_objects import QueueObjects
 from hived_extender.queues.queues import Queues
@@ -81,7 +82,8 @@ other pods of a node bear on an answer, too, and the core does not know of them.
 class Shared:
     """All that the turns of several terms share.
 
-    Times that were `learned` are only shown. `outside` are claims of guaranteed work of no queue, by key.
+    Times that were `learned` are only shown. `outside` are claims of guaranteed work of no queue, by key. Without
+    `classes` every job preempts.
     """
 
     prover: Prover
@@ -90,6 +92,7 @@ class Shared:
     events: JobEvents
     learned: Learned | None = None
     outside: Mapping[str, Claimed] = field(default_factory=dict)
+    classes: WatchedClasses | None = None
 
 
 class Turns:
@@ -100,6 +103,7 @@ class Turns:
     ) -> None:
         """Without a `tree` each virtual cluster is a queue. Cost O(cells)."""
         self._service, self._prover, self._now, self._events = service, shared.prover, shared.now, shared.events
+        self._classes = shared.classes
         self.queues = Queues(core.state.spec, shared.learned)
         self._tree, self._cluster = tree, core.state.spec
         self.known = KnownQueues(tree, self._cluster, service.machine.interpreter.rules)
@@ -157,7 +161,8 @@ class Turns:
         if seen.need is not None:
             self._refs[job.ref.key] = job.ref, seen.need.pods
             try:
-                unit = unit_of(job, seen.need, self._cells, self._tree)
+                preempts = self._classes is None or self._classes.preempts(pod for pod, _ in seen.need.pods)
+                unit = unit_of(job, seen.need, self._cells, self._tree, preempts=preempts)
             except UserError as error:
                 problem = error.message
         was = None if entry is None else entry.unit

@@ -22,6 +22,7 @@ class Unit(msgspec.Struct, frozen=True):
     is_preemptible : may it run ahead, on borrowed cells that are taken back
     limit_s : how long a run lasts at the most, as declared; None if nobody says
     may_take_time : has it pods without cells, which may come long before those with cells?
+    preempts : do jobs of lower priority leave for it? Borrowers give lent cells back in any case
     needs : equal for units whose pods ask Kubernetes for the same nodes, CPU and so on. One refusal is for all of them
     """
 
@@ -36,6 +37,7 @@ class Unit(msgspec.Struct, frozen=True):
     needs: str = ""
     may_take_time: bool = False
     namespace: str = ""
+    preempts: bool = True
 
     @property
     def owner(self) -> tuple[str, str, str]:

@@ -41,10 +41,14 @@ def unit(
     user: str = "",
     namespace: str = "",
     is_preemptible: bool = True,
+    preempts: bool = True,
 ) -> Unit:
     """A job of a virtual cluster that is its own queue."""
     spec = PodSpec(vc, priority, gpus, GroupSpec(key, (MemberSpec(pods, gpus),)))
-    return Unit(key, vc, spec, at, user=user, namespace=namespace, is_preemptible=is_preemptible, limit_s=limit_s)
+    return Unit(
+        key, vc, spec, at, user=user, namespace=namespace, is_preemptible=is_preemptible, limit_s=limit_s,
+        preempts=preempts,
+    )  # fmt: skip
 
 
 class Desk:

@@ -45,6 +45,31 @@ def test_a_second_job_waits_until_the_first_has_ended() -> None:
     assert desk.end("a", 5.0) == ["b"]
 
 
+def test_nobody_is_called_back_for_a_job_that_preempts_nobody() -> None:
+    desk = Desk()
+    assert desk.come(unit("low")) == ["low"]
+    assert desk.come(unit("never", priority=5, at=1, preempts=False), unit("later", at=2)) == []
+    assert desk.leaving == []
+    assert desk.queues.position("never") == 1
+    assert desk.end("low", 5.0) == ["never"]
+
+
+def test_a_job_before_it_that_preempts_is_not_kept_from_it() -> None:
+    desk = Desk()
+    desk.come(unit("low"), unit("never", priority=5, at=1, preempts=False))
+    desk.come(unit("high", priority=9, at=2))
+    assert desk.leaving == ["low"]
+    assert desk.leave() == ["high"]
+
+
+def test_a_job_that_preempts_nobody_takes_its_own_cells_back() -> None:
+    desk = Desk(borrows=True)
+    desk.come(*(unit(f"lent-{number}", "B", at=number) for number in range(4)))
+    desk.come(unit("never", at=5, preempts=False))
+    assert len(desk.leaving) == 1
+    assert desk.leave() == ["never"]
+
+
 def test_higher_priority_goes_first_and_equals_by_creation() -> None:
     desk = Desk()
     desk.come(unit("first", priority=5))
