@@ -21,6 +21,10 @@ FOR_EVER = "100000"
 PATHS = {
     "Pod": "/api/v1/namespaces/{}/pods",
     "Job": "/apis/batch/v1/namespaces/{}/jobs",
+    "JobSet": "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets",
+    "PyTorchJob": "/apis/kubeflow.org/v1/namespaces/{}/pytorchjobs",
+    "TFJob": "/apis/kubeflow.org/v1/namespaces/{}/tfjobs",
+    "MPIJob": "/apis/kubeflow.org/v1/namespaces/{}/mpijobs",
     "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
 }
 

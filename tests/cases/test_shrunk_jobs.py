@@ -92,13 +92,6 @@ def reason(played: Played, name: str) -> str:
     return "" if found is None else found.reason
 
 
-def test_cells_of_succeeded_pods_are_the_next_jobs(cluster: Played) -> None:
-    run_big_and_ask_small(cluster, job("big", 4))
-    succeed(cluster, *pods_of(cluster, "big")[:2])
-    expect_soon(count_is(cluster, "small", 2))
-    assert len(pods_of(cluster, "big")) == 2
-
-
 def test_cells_of_a_job_that_is_scaled_down_are_the_next_jobs(cluster: Played) -> None:
     run_big_and_ask_small(cluster, job("big", 4, completions=10))
     scale_down(cluster)
@@ -125,6 +118,53 @@ def test_a_gang_of_plain_pods_whose_members_ended_gives_back(cluster: Played) ->
     cluster.delete("big-3")
     expect_soon(count_is(cluster, "small", 2))
     assert pods_of(cluster, "big") == ["big-1", "big-2"]
+
+
+def replicas(kind: str, roles: str, first: str) -> dict[str, Any]:
+    """A job of Kubeflow's with one pod of the first role and three workers."""
+    counts = {first: 1, "Worker": 3}
+    container = {"PyTorchJob": "pytorch", "TFJob": "tensorflow", "MPIJob": "mpi"}[kind]
+    specs = {name: {"replicas": count, "template": template()} for name, count in counts.items()}
+    for each in specs.values():
+        each["template"]["spec"]["containers"][0]["name"] = container
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": kind,
+        "metadata": {"name": "big"},
+        "spec": {"runPolicy": {"suspend": True}, roles: specs},
+    }
+
+
+def job_set() -> dict[str, Any]:
+    """Four Jobs of one pod each."""
+    child = {"spec": {"parallelism": 1, "completions": 1, "template": template()}}
+    jobs = [{"name": "workers", "replicas": 4, "template": child}]
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "big"},
+        "spec": {"suspend": True, "replicatedJobs": jobs},
+    }
+
+
+@pytest.mark.parametrize(
+    "big",
+    [
+        job("big", 4),
+        job_set(),
+        replicas("PyTorchJob", "pytorchReplicaSpecs", "Master"),
+        replicas("TFJob", "tfReplicaSpecs", "Chief"),
+        replicas("MPIJob", "mpiReplicaSpecs", "Launcher"),
+    ],
+    ids=lambda big: big["kind"],
+)
+def test_members_of_jobs_of_any_kind_give_back_what_they_had_when_they_succeed(
+    cluster: Played, big: dict[str, Any]
+) -> None:
+    run_big_and_ask_small(cluster, big)
+    succeed(cluster, *pods_of(cluster, "big")[2:])  # workers: the first of each kind goes on
+    expect_soon(count_is(cluster, "small", 2))
+    assert len(pods_of(cluster, "big")) == 2
 
 
 def member(name: str, count: int) -> dict[str, Any]:

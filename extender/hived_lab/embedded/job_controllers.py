@@ -1,17 +1,19 @@
 """Stand-ins for the controllers of job objects, so that jobs wait, start and are called back without Kubernetes.
 
 A job object that is not suspended has its pods, as `hived submit` would make them; one that is suspended has none. The
-status says Suspended, Complete or Failed in the words of its kind. A pod that failed or was evicted is made again
-while the job is not suspended; ends of pods count once. A QueueUnit goes with its job. Runs on the event
-loop of the API server.
+status says Suspended, Complete or Failed in the words of its kind, and counts its pods as that kind does. A pod that
+failed or was evicted is made again while the job is not suspended; ends of pods count once. A QueueUnit goes with its
+job. Runs on the event loop of the API server.
 """
 
 import asyncio
+from collections.abc import Collection, Mapping
 from typing import Any, cast
 
 import msgspec
 
 from hived.errors import UserError
+from hived_extender.job_kinds.kubeflow import REPLICA_SPECS
 from hived_jobs.documents import stored_document
 from hived_jobs.kinds import plan_document
 from hived_jobs.submission import PlannedJob, Submission
@@ -31,6 +33,7 @@ GARBAGE_S = 1.0
 _OWNERS = {each.kind: each for each in (*JOB_OBJECTS, PODS)}
 _NOBODY = "somebody"
 _OVER = {"Succeeded", "Failed"}
+_REPLICATED_JOB, _JOB_NAME = "jobset.sigs.k8s.io/replicatedjob-name", "batch.kubernetes.io/job-name"
 _ENDS = {"batch": "Complete", "jobset.x-k8s.io": "Completed"}
 """The condition of a job that is done, by API group."""
 
@@ -97,14 +100,13 @@ class JobControllers:
         except UserError as error:
             self._write_status(resource, job, [("Failed", "True", "Unusable", error.message)], {})
             return
-        names = {pod.name for pod in plan.pods}
         if is_suspended:
             for pod in pods.values():
                 if _phase(pod) not in _OVER:
                     self._delete(pod)
-        elif not names <= done:
+        elif not {pod.name for pod in plan.pods} <= done:
             self._make_pods(plan, job, pods, done)
-        self._tell(resource, job, names, is_suspended=is_suspended)
+        self._tell(resource, job, plan, is_suspended=is_suspended)
 
     def _make_pods(self, plan: PlannedJob, job: Revision, pods: dict[str, Revision], done: set[str]) -> None:
         owner = {
@@ -125,24 +127,23 @@ class JobControllers:
                 }  # fmt: skip
                 self._registry.create(PODS, manifest)
 
-    def _tell(self, resource: ResourceType, job: Revision, names: set[str], *, is_suspended: bool) -> None:
+    def _tell(self, resource: ResourceType, job: Revision, plan: PlannedJob, *, is_suspended: bool) -> None:
         uid = job.view.metadata.uid
-        left = [pod for pod in self._pods_of(uid) if _phase(pod) not in _OVER]
-        running = sum(_phase(pod) == "Running" for pod in left)
-        counts = {"active": len(left), "ready": running, "succeeded": len(self._succeeded[uid])}
+        left = {pod.key.name: _phase(pod) == "Running" for pod in self._pods_of(uid) if _phase(pod) not in _OVER}
+        names = {pod.name for pod in plan.pods}
         is_done = bool(names) and names <= self._succeeded[uid]
         value, reason = ("True", "JobSuspended") if is_suspended else ("False", "JobResumed")
         conditions = [("Suspended", value, reason, "")]
         if is_done:
             end = _ENDS.get(resource.group, "Succeeded")
             conditions.append((end, "True", "CompletionsReached", "all its pods have succeeded"))
-        self._write_status(resource, job, conditions, counts)
+        self._write_status(resource, job, conditions, _counts(job.body, plan, left, self._succeeded[uid]))
 
     def _write_status(
-        self, resource: ResourceType, job: Revision, conditions: list[tuple[str, str, str, str]], counts: dict[str, int]
+        self, resource: ResourceType, job: Revision, conditions: list[tuple[str, str, str, str]], counts: Body
     ) -> None:
         current = self._registry.get(resource, job.key)
-        status: Body = {**current.body.get("status", {}), **({} if resource.group == "kubeflow.org" else counts)}
+        status: Body = {**current.body.get("status", {}), **counts}
         status.setdefault("startTime", timestamp())
         for kind, value, reason, message in conditions:
             known: Body = next((one for one in status.get("conditions", []) if one.get("type") == kind), {})
@@ -180,6 +181,47 @@ def _plan(resource: ResourceType, body: Body) -> PlannedJob:
     place = f"{resource.kind} {body['metadata']['namespace']}/{body['metadata']['name']}"
     document = stored_document(msgspec.json.encode(wanted).decode(), place)
     return plan_document(document, Submission(_NOBODY, scheduler_name=SCHEDULER))
+
+
+def _counts(body: Body, plan: PlannedJob, left: Mapping[str, bool], done: Collection[str]) -> Body:
+    """The part of a job's status that counts its pods, as its kind has it. `left` are its pods that have not ended, by
+    name, and whether they run; `done` have succeeded.
+    """
+    spec: dict[str, Any] = body.get("spec") or {}
+    if key := REPLICA_SPECS.get(body["kind"]):
+        roles: dict[str, list[str]] = {name.lower(): [] for name in spec[key]}
+        for pod in plan.pods:
+            roles[pod.role].append(pod.name)
+        return {
+            "replicaStatuses": {
+                name: {
+                    "active": sum(pod in left for pod in roles[name.lower()]),
+                    "succeeded": sum(pod in done for pod in roles[name.lower()]),
+                }
+                for name in spec[key]
+            }
+        }
+    if body["kind"] == "JobSet":
+        names = [each["name"] for each in spec["replicatedJobs"]]
+        return {"replicatedJobsStatus": [_job_counts(name, plan, left, done) for name in names]}
+    return {"active": len(left), "ready": sum(left.values()), "succeeded": len(done)}
+
+
+def _job_counts(name: str, plan: PlannedJob, left: Mapping[str, bool], done: Collection[str]) -> Body:
+    """What a JobSet says of one of its replicated jobs: it counts Jobs."""
+    jobs: dict[str, list[str]] = {}
+    for pod in plan.pods:
+        labels = pod.manifest["metadata"]["labels"]
+        if labels[_REPLICATED_JOB] == name:
+            jobs.setdefault(labels[_JOB_NAME], []).append(pod.name)
+    return {
+        "name": name,
+        "active": sum(any(pod in left for pod in pods) for pods in jobs.values()),
+        "ready": sum(all(left.get(pod) or pod in done for pod in pods) for pods in jobs.values()),
+        "succeeded": sum(all(pod in done for pod in pods) for pods in jobs.values()),
+        "failed": 0,
+        "suspended": 0,
+    }
 
 
 def _is_suspended(body: Body) -> bool:
