@@ -56,7 +56,8 @@ def test_nobody_is_called_back_for_a_job_that_preempts_nobody() -> None:
 
 def test_a_job_before_it_that_preempts_is_not_kept_from_it() -> None:
     desk = Desk()
-    desk.come(unit("low"), unit("never", priority=5, at=1, preempts=False))
+    desk.come(unit("low"))
+    desk.come(unit("never", priority=5, at=1, preempts=False))
     desk.come(unit("high", priority=9, at=2))
     assert desk.leaving == ["low"]
     assert desk.leave() == ["high"]
