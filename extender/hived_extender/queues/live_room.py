@@ -10,7 +10,7 @@ from hived.specs import OPPORTUNISTIC_PRIORITY
 from hived.state import State
 from hived_extender.job_kinds.job import JobRef
 from hived_extender.pods.wire import Pod
-from hived_extender.queues.room import Ask, Lent, NoCells, NoQuota, Pending, Victims
+from hived_extender.queues.room import Ask, Lent, NoCells, NoQuota, Pending, RoomMade, Victims
 from hived_extender.queues.units import Unit
 from hived_extender.service import holds
 from hived_extender.service import lending as service
@@ -40,7 +40,7 @@ class LiveRoom:
 
     def hold(self, ask: Ask, pending: Pending) -> Bind | Wait:
         """See `room.Room`. A request that can never be met waits: its unit says why."""
-        return self._asked(HoldAsked(self._hold(ask), self._claims(pending), is_start=True))
+        return self._asked(HoldAsked(self._hold(ask), self._claims(pending), is_start=True, walk=pending.walk))
 
     def upgrade(self, ask: Ask) -> tuple[int, ...] | None:
         """See `room.Room`."""
@@ -71,6 +71,8 @@ class LiveRoom:
             return Wait(error.message)
         if isinstance(found, service_quotas.OverQuota):
             return NoQuota(found.reason)
+        if isinstance(found, holds.RoomMade):
+            return RoomMade(found.reason)
         return NoCells(found.reason) if isinstance(found, holds.NoCells) else found
 
     def victims(self, ask: Ask, candidates: Sequence[str], pending: Pending) -> Victims | None:

@@ -5,6 +5,7 @@ else gets these cells: each question names the claims that come first.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,13 +16,16 @@ from hived_extender.queues.order import Walk
 from hived_extender.queues.policies import Policy
 from hived_extender.queues.quota_victims import Claimants, is_refused, lent_victims, quota_victims, victims_within
 from hived_extender.queues.reclaim import Borrower, for_borrower, for_due
-from hived_extender.queues.room import Ask, NoCells, NoQuota, Pending, Room, Victims
+from hived_extender.queues.room import Ask, NoCells, NoQuota, Pending, Room, RoomMade, Victims
 from hived_extender.queues.table import Lending, Table
 from hived_extender.queues.units import Evict, Order, Start, Stop, Upgrade
 from hived_extender.queues.user_limits import count_waiting
 
 SORTED = 100
 """To sort so many borrowers is as much as a question, about."""
+
+MOST_WALKS = 4
+"""Walks of one turn that end where cells come free meanwhile; after these one goes to its end all the same."""
 
 LITTLE_S = 3600.0
 """A job that has run for no longer moves to its own cells when it is due, if these are not where it runs."""
@@ -41,6 +45,8 @@ class LiveTurn:
         self.orders: list[Order] = []
         self._claims, self._claimants = Claims(table), Claimants(table)
         self._left = table.pace.questions
+        self._walks = MOST_WALKS  # that may yet begin anew
+        self._has_room_news = False
         self._by_loss: list[Borrower] | None = None  # as `for_due` has them, until somebody starts or leaves
 
     def run(self, stops: Mapping[str, str], *, is_new: bool = True) -> bool:
@@ -191,8 +197,19 @@ class LiveTurn:
     # Borrowers
 
     def _serve_borrowers(self) -> bool:
-        """Lend what nobody uses. False if some units are left to the next turn."""
-        table = self._table
+        """Lend what nobody uses, in the queues' order. False if some units are left to the next turn.
+
+        Cells may come free between two questions. So that nobody passes a unit that was refused before, the walk
+        begins anew then. News of the same room comes later, and finds all units asked.
+        """
+        is_done = self._walk_along_borrowers()
+        while self._has_room_news:
+            is_done = self._walk_along_borrowers()
+        return is_done
+
+    def _walk_along_borrowers(self) -> bool:
+        """One walk. It ends early, with `_has_room_news`, where cells have come free since its first question."""
+        table, self._has_room_news = self._table, False
         lending, table.lending = table.lending or Lending(table.change), None
         if not table.ahead.count:
             return True
@@ -218,6 +235,9 @@ class LiveTurn:
                 lending.out.discard(entry.kind)
                 if is_blocking:
                     table.blocks.started(queue)
+            elif self._has_room_news:
+                table.freed()
+                return True
             elif is_blocking:
                 closed[queue] = None
                 table.blocks.refused(queue, key, self._now, table.change)
@@ -239,10 +259,15 @@ class LiveTurn:
             ask, (spec, needs) = Ask(unit, True), table.borrowed_shape(kind)
             refusal = refusal or table.shape_refusals.get((spec, None)) or table.shape_refusals.get((spec, needs))
             if refusal is None:
-                found = self._hold(ask, self._claims.pending(unit.key))
+                walk = 1 + table.change if self._walks else 0
+                found = self._hold(ask, replace(self._claims.pending(unit.key), walk=walk))
                 if isinstance(found, Bind):
                     self._start(entry, ask)
                     return True
+                if isinstance(found, RoomMade):
+                    self._walks -= 1
+                    self._has_room_news = True
+                    return False
                 refusal = found.reason
                 if not isinstance(found, NoQuota):
                     table.shape_refusals[spec, None if isinstance(found, NoCells) else needs] = refusal

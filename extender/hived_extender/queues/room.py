@@ -30,10 +30,14 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Room that is being made for others: by units that were told to leave, for claims in turn."""
+    """Room that is being made for others: by units that were told to leave, for claims in turn.
+
+    Questions in the queues' order have the same number as a `walk`, 0 stands for none: see `RoomMade`.
+    """
 
     leaving: tuple[str, ...] = ()
     claims: tuple[Claimed, ...] = ()
+    walk: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,13 @@ class NoQuota(Wait):
     """There may be cells, and a quota does not allow them: no leaving of borrowers helps."""
 
 
+@dataclass(frozen=True, slots=True)
+class RoomMade(Wait):
+    """Cells may have come free since the first question of the walk, so units that were refused come first. Nothing is
+    held.
+    """
+
+
 class Room(Protocol):
     """See the module."""
 
@@ -69,7 +80,8 @@ class Room(Protocol):
         """Hold cells for a unit without evicting anybody: it has them from now on.
 
         The pending claims still get theirs in turn, each once those have left that it waits for; a claim that
-        cannot have them anyway does not count. `NoCells` is only said of a unit that would borrow.
+        cannot have them anyway does not count. `NoCells` is only said of a unit that would borrow, `RoomMade` of one
+        that is asked about in a walk.
         """
 
     def upgrade(self, ask: Ask) -> tuple[int, ...] | None:

@@ -76,6 +76,11 @@ class KeptForOthers(Wait):
     """There is room, and claims that come first would miss it. Nothing is held."""
 
 
+@dataclass(frozen=True, slots=True)
+class RoomMade(Wait):
+    """Something has made room since the first question of this walk. Nothing is held."""
+
+
 class Holds:
     """See the module. `pods` answers the pods of held jobs."""
 
@@ -87,6 +92,7 @@ class Holds:
         self._stage = Stage()
         self._full: dict[PodSpec, NoCells | None] = {}
         self._full_at = (0, 0)
+        self._walk, self._walk_began = 0, 0  # its number, and how much had made room when it began
         self._number = 0
 
     def handlers(self) -> dict[type[Any], Callable[[Any], Any]]:
@@ -109,6 +115,15 @@ class Holds:
 
     def ask(self, asked: HoldAsked) -> Bind | Wait:
         """Hold cells for a job. Raises UserError for a request that can never be met, or where nobody leads."""
+        before = self._retries.change_count
+        if asked.walk and asked.walk == self._walk and before != self._walk_began:
+            return RoomMade("cells have come free for jobs that come first")
+        found = self._ask(asked)
+        if asked.walk:
+            self._walk, self._walk_began = asked.walk, self._retries.change_count
+        return found
+
+    def _ask(self, asked: HoldAsked) -> Bind | Wait:
         hold = asked.hold
         core, held = self._core, self._jobs.by_key.get(hold.key)
         if held is not None and not held.is_lost and held.answer is not None and held.hold.spec == hold.spec:

@@ -41,7 +41,8 @@ class Retries:
         self._outbox = outbox
         self._delay_s = delay_s
         self._refusals: dict[str, int] = {}  # uid -> how many changes there had been when it was last refused or tried
-        self._change_count = 0
+        self.change_count = 0
+        """How often something has made room."""
         self._fitting: set[str] = set()  # those that could run when they were tried last
         self._being_tried: set[str] = set()  # less those that something else was heard of since
         self._backlog: OrderedDict[str, None] = OrderedDict()
@@ -64,7 +65,7 @@ class Retries:
 
     def refused(self, uid: str) -> None:
         """A pod was told to wait."""
-        self._note(uid, self._change_count)
+        self._note(uid, self.change_count)
 
     def settled(self, uid: str) -> None:
         """A pod has its node, or is gone."""
@@ -76,7 +77,7 @@ class Retries:
 
     def room_made(self) -> None:
         """Something changed that may let a refused pod in."""
-        self._change_count += 1
+        self.change_count += 1
         if self._refusals:
             self._sweep_in(self._delay_s)
 
@@ -89,7 +90,7 @@ class Retries:
         """Look for pods to be tried: all that were refused before the last change, or that may be overtaken."""
         are_overtaken = what == OVERTAKEN[1]
         for uid, seen in self._refusals.items():
-            if seen < self._change_count or (are_overtaken and uid in self._fitting):
+            if seen < self.change_count or (are_overtaken and uid in self._fitting):
                 self._backlog.setdefault(uid)
 
     def take_slice(self) -> list[str]:
@@ -99,7 +100,7 @@ class Retries:
             uid, _ = self._backlog.popitem(last=False)
             if uid in self._refusals:
                 uids.append(uid)
-        self._being_tried, self._slice_began = set(uids), self._change_count
+        self._being_tried, self._slice_began = set(uids), self.change_count
         return uids
 
     def take_too(self, uids: Iterable[str]) -> None:

@@ -190,12 +190,14 @@ class HoldAsked(msgspec.Struct, frozen=True):
     priority of the hold, whatever they say.
 
     The `claims` still get their cells in turn; one that could not have them anyway does not count. `is_start`: the job
-    has no pods yet. Pods that there are belong to an earlier run, and have to be gone first.
+    has no pods yet. Pods that there are belong to an earlier run, and have to be gone first. Questions of one `walk`
+    follow an order: once something has made room since the first of them, the answer is `holds.RoomMade`. 0 is none.
     """
 
     hold: Hold
     claims: tuple[Claimed, ...] = ()
     is_start: bool = False
+    walk: int = 0
 
 
 class UpgradeAsked(msgspec.Struct, frozen=True):

@@ -4,10 +4,12 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from hived.decisions import Bind, Wait
 from hived.groups import nodes_of_slots
 from hived_extender.queues.ledger import TreeLedger
 from hived_extender.queues.policies import QueueRules, Rules
 from hived_extender.queues.queues import Queues
+from hived_extender.queues.room import Ask, Pending, RoomMade
 from hived_extender.queues.table import Pace
 from hived_extender.queues.units import Start, Unit
 from hived_extender.quotas.tree import Quota, QuotaTree
@@ -104,3 +106,55 @@ def test_a_unit_that_is_due_meanwhile_comes_before_the_rest_of_a_walk_of_borrowe
     assert queues.is_cut
     queues.arrived(unit("due", "A", 1))
     assert starts(queues, live) == ["due"]
+
+
+class Freeing(Live):
+    """A live cluster in which a unit ends after the question for another one, and news of that come later."""
+
+    def __init__(self, ends: dict[str, str], *, always: bool = False) -> None:
+        super().__init__(SPEC)
+        self.ends, self.always = ends, always
+        self.room = self.began = self.walk = 0
+        self.order: list[str] = []
+
+    def hold(self, ask: Ask, pending: Pending) -> Bind | Wait:
+        if pending.walk and pending.walk == self.walk and self.began != self.room:
+            return RoomMade("cells have come free")
+        self.order.append(ask.unit.key)
+        found = super().hold(ask, pending)
+        self.walk, self.began = pending.walk, self.room
+        ended = self.ends.pop(ask.unit.key, None)
+        if ended is not None:
+            self.release(ended)
+        self.room += ended is not None or self.always
+        return found
+
+
+def crowded(live: Live) -> Queues:
+    """Three nodes are used by their owners, and one is lent."""
+    queues = Queues(SPEC)
+    queues.told_rules(Rules(default=QueueRules(borrows=True)))
+    for key in ("A", "B", "C"):
+        live.add(Ask(unit(f"there-{key}", key, 4), False))
+    return queues
+
+
+def test_nobody_passes_a_unit_for_which_cells_come_free_after_its_question() -> None:
+    live = Freeing({"first": "there-B"})
+    queues = crowded(live)
+    live.add(Ask(unit("there-too", "C", 4), False))
+    for at, (key, gpus) in enumerate((("first", 4), ("second", 3))):
+        queues.arrived(unit(key, "A", gpus, at=at, priority=-1))
+    assert starts(queues, live) == ["first"]
+    assert live.order == ["first", "first", "second"]
+
+
+def test_a_walk_ends_although_cells_come_free_all_the_time() -> None:
+    live = Freeing({}, always=True)
+    queues = crowded(live)
+    live.add(Ask(unit("there-too", "C", 4), False))
+    for at, gpus in enumerate((4, 3, 2)):
+        queues.arrived(unit(f"u{gpus}", "A", gpus, at=at, priority=-1))
+    assert starts(queues, live) == []
+    assert live.order[-3:] == ["u4", "u3", "u2"]
+    assert not queues.is_cut

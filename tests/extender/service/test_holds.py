@@ -15,7 +15,7 @@ from hived_extender.kube.client import KubeError
 from hived_extender.pods.annotations import BIND_INFO, SCHEDULING_SPEC
 from hived_extender.pods.wire import Node, Pod
 from hived_extender.recording.operations import STAND_IN
-from hived_extender.service.holds import HeldBind, KeptForOthers, NeedsVictims
+from hived_extender.service.holds import HeldBind, KeptForOthers, NeedsVictims, NoCells, RoomMade
 from hived_extender.service.stimuli import Claimed, HoldAsked, HoldState, Victims
 from tests.extender.service.small_cluster import NODES, node, node_json, spec_text, to_node
 from tests.extender.service.small_gangs import koordinator
@@ -599,3 +599,19 @@ def test_a_hold_survives_other_pods_of_all_kinds() -> None:
         answers.append(cluster.held(hold(pods=1)))
     assert all(one == other for one, other in pairwise(answers))
     assert BIND_INFO in cluster.kube.pods["g-0"]["metadata"]["annotations"]
+
+
+def test_once_room_was_made_nobody_gets_cells_in_the_rest_of_a_walk() -> None:
+    cluster = SmallJobCluster()
+    pods = [cluster.place(f"there-{number}", spec_text(group=f"there-{number}"))[0] for number in range(2)]
+    cluster.place("other", spec_text(vc="b", group="other"))
+    lent = [hold(name, 1, priority=-1) for name in ("first", "second", "third")]
+    cluster.held(hold("spare", 1, priority=-1))
+    assert isinstance(cluster.tell(HoldAsked(lent[0], walk=1)), NoCells)
+    cluster.delete(pods[0])
+    assert isinstance(cluster.tell(HoldAsked(lent[1], walk=1)), RoomMade)
+    assert len(stand_ins(cluster)) == 1
+    assert isinstance(cluster.tell(HoldAsked(lent[0], walk=2)), HeldBind)
+    assert isinstance(cluster.tell(HoldAsked(lent[1], walk=2)), NoCells)
+    cluster.delete(pods[1])
+    assert isinstance(cluster.tell(HoldAsked(lent[2])), HeldBind)
