@@ -287,8 +287,12 @@ class Holds:
         held.keep(core, wanted)
         if held.is_lost or held.answer is None:
             return ()
+        placed = self._jobs.placed(hold.job)
+        if held.stand_in is None and not placed:  # its last pods are gone, and the queue has not seen that yet
+            held.answer = None
+            return ()
         virtual = virtual_leaves(core.state, held.name) if held.stand_in is not None else ()
-        held.answer = HeldBind(held.place_of_all(core, self._jobs.placed(hold.job)), virtual=virtual)
+        held.answer = HeldBind(held.place_of_all(core, placed), virtual=virtual)
         return virtual
 
     def _quota_freed(self, held: Held) -> None:

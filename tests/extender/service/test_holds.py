@@ -16,7 +16,7 @@ from hived_extender.pods.annotations import BIND_INFO, SCHEDULING_SPEC
 from hived_extender.pods.wire import Node, Pod
 from hived_extender.recording.operations import STAND_IN
 from hived_extender.service.holds import HeldBind, KeptForOthers, NeedsVictims, NoCells, RoomMade
-from hived_extender.service.stimuli import Claimed, HoldAsked, HoldState, Victims
+from hived_extender.service.stimuli import Claimed, HoldAsked, HoldShrunk, HoldState, Victims
 from tests.extender.service.small_cluster import NODES, node, node_json, spec_text, to_node
 from tests.extender.service.small_gangs import koordinator
 from tests.extender.service.small_jobs import SmallJobCluster, hold, job, template
@@ -360,6 +360,19 @@ def test_pods_of_an_earlier_job_of_the_name_keep_their_cells_and_take_no_slot_of
     found = cluster.tell(HoldAsked(hold(pods=1), is_start=True))
     assert isinstance(found, HeldBind)
     assert cluster.state_of() == HoldState(1, 1, 0, 0)
+
+
+def test_a_job_whose_last_pods_are_gone_may_shrink_and_holds_nothing() -> None:
+    cluster = SmallJobCluster()
+    cluster.hold(hold())
+    for name in ("w-0", "w-1"):
+        cluster.come(name)
+        cluster.settle()
+    for name in ("w-0", "w-1"):
+        cluster.drop(name)
+    assert cluster.tell(HoldShrunk(hold(pods=1))) == ()
+    assert cluster.groups() == {}
+    assert isinstance(cluster.hold(hold(pods=1)), HeldBind)
 
 
 def test_what_is_dropped_is_free_for_others() -> None:
