@@ -74,6 +74,7 @@ def read(name: JobName, pods: Sequence[Document]) -> Job:
     annotations = {key: text for root in reversed(roots) for key, text in _annotations(root).items()}
     owner = maker or JobRef("v1", "Pod", name.namespace, first.text("name"), first.text("uid"))
     left = [root for root in roots if not _is_over(root) and not _is_leaving(root)]
+    left = [root for root in left if not _other_gates(root.part("spec"))] or left
     marked = annotations.get(marks.GANG, "").partition("/")[2]
     return Job(
         JobRef("v1", KIND, name.namespace, name.name, owner.uid if maker else marked or owner.uid),
@@ -89,18 +90,19 @@ def read(name: JobName, pods: Sequence[Document]) -> Job:
     )
 
 
-_FEW = f"pods of its gang are there with the gate {gates.GATE}"
+_FEW = f"pods of its gang are there with no gate but {gates.GATE}"
 _ALONE = "with which it starts together, waits as a part of it"
 
 
-def missing(job: JobRef, members: Sequence[tuple[GangKey | None, int]], groups: Sequence[GangKey]) -> str:
+def missing(job: JobRef, members: Sequence[tuple[GangKey | None, int, bool]], groups: Sequence[GangKey]) -> str:
     """The reason why a gang does not take its place yet, "" for none.
 
-    `members` has, for each pod, its gang and how many pods that needs; `groups` the gangs that start together.
+    `members` has, for each pod, its gang, how many pods that needs, and whether others' gates keep the pod from being
+    scheduled; `groups` the gangs that start together.
     """
-    counts = Counter(gang for gang, _ in members)
+    counts = Counter(gang for gang, _, is_gated in members if not is_gated)
     least: dict[GangKey | None, int] = {}
-    for gang, minimum in members:
+    for gang, minimum, _ in members:
         least[gang] = max(least.get(gang, 0), minimum)
     for gang, minimum in least.items():
         if counts[gang] < minimum:
@@ -185,15 +187,22 @@ def _maker_of(namespace: str, metadata: Part) -> JobRef | None:
 
 
 def _template(root: Part) -> Document:
-    """The pod as it was created: without the gates and the node that it has at the moment."""
+    """The pod as it was created: without our gate and the node that it has at the moment."""
     metadata = root.part("metadata")
     spec: dict[str, Any] = root.plain("spec")
     for key in ("schedulingGates", "nodeName"):
         spec.pop(key, None)
+    others = _other_gates(root.part("spec"))
+    spec |= {"schedulingGates": [{"name": name} for name in others]} if others else {}
     return {
         "metadata": {"labels": metadata.texts("labels"), "annotations": metadata.texts("annotations")},
         "spec": spec,
     }
+
+
+def _other_gates(spec: Part) -> list[str]:
+    """While a pod has them, kube-scheduler leaves it alone: it may never start, and takes no cells."""
+    return [name for each in spec.parts("schedulingGates") if (name := each.text("name")) != gates.GATE]
 
 
 def _is_over(root: Part) -> bool:

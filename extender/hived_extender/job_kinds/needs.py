@@ -87,7 +87,7 @@ def _check_is_whole(job: Job, pods: Sequence[Pod], interpreter: Interpreter) -> 
     """Raise UserError while pods of a gang that start together are not there yet."""
     try:
         said = [None if asks_in_own_words(pod.annotations) else interpreter.describe(pod) for pod in pods]
-        members = [gangs.members_of(pod, each) for pod, each in zip(pods, said, strict=True)]
+        members = [(*gangs.members_of(pod, each), bool(pod.gates)) for pod, each in zip(pods, said, strict=True)]
     except UserError as error:
         raise UserError(f"{job.ref}: {error.message}") from None
     together = sorted({gang for each in said if each is not None for gang in each.groups or ()})

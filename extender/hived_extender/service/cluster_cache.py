@@ -288,6 +288,9 @@ class ClusterCache:
         self._named.put(record, request.spec.group)
         if self.core is not None:
             self._retries.appeared(record.uid)
+            if request.spec.priority == OPPORTUNISTIC_PRIORITY:
+                for uid in self._named.made_whole(record.uid, request.spec.group):
+                    self._retries.appeared(uid)
 
     def explained(self, record: PodRecord, reason: str) -> str:
         """Why a pod waits, with what its VC lacks of its guarantee because of devices that cannot be had."""

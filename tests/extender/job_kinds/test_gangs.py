@@ -123,10 +123,21 @@ def test_a_gang_is_the_same_before_and_after_its_pods_have_nodes() -> None:
 def test_a_gang_waits_for_its_pods_and_for_gangs_that_start_with_it() -> None:
     ring, axle = GangKey("team", "ring"), GangKey("team", "axle")
     ref = gangs.read(RING, [pod("a")]).ref
-    assert "1 of the 2 pods" in gangs.missing(ref, [(ring, 2)], ())
-    assert gangs.missing(ref, [(ring, 2), (ring, 2)], ()) == ""
-    assert "team/axle" in gangs.missing(ref, [(ring, 2), (ring, 2)], (axle, ring))
-    assert "1 of the 3 pods" in gangs.missing(ref, [(ring, 2), (ring, 2), (axle, 3)], (axle, ring))
+    of_ring, gated = (ring, 2, False), (ring, 2, True)
+    assert "1 of the 2 pods" in gangs.missing(ref, [of_ring], ())
+    assert gangs.missing(ref, [of_ring, of_ring], ()) == ""
+    assert "team/axle" in gangs.missing(ref, [of_ring, of_ring], (axle, ring))
+    assert "1 of the 3 pods" in gangs.missing(ref, [of_ring, of_ring, (axle, 3, False)], (axle, ring))
+    assert "1 of the 2 pods" in gangs.missing(ref, [of_ring, gated], ())
+    assert "0 of the 2 pods" in gangs.missing(ref, [gated, gated], ())
+
+
+def test_pods_that_others_gate_are_none_that_a_gang_asks_cells_for() -> None:
+    name = JobName("", gangs.KIND, "team", "ring")
+    gated = pod("gated")
+    gated["spec"]["schedulingGates"].append({"name": "example.com/never"})
+    assert [role.name for role in gangs.read(name, [pod("a"), gated]).roles] == ["a"]
+    assert [role.name for role in gangs.read(name, [gated]).roles] == ["gated"]
 
 
 def test_the_mark_comes_with_the_call_that_lifts_the_gate() -> None:

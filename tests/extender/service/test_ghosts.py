@@ -36,6 +36,16 @@ def test_it_starts_with_its_last_pod() -> None:
     assert len(nodes) == 4
 
 
+def test_its_first_pods_are_woken_when_the_last_one_exists() -> None:
+    """Else kube-scheduler may leave them alone for minutes, and the gang runs in part."""
+    cluster = SmallCluster()
+    first = cluster.create("g-0", member(2))
+    assert "of its 2 pods" in waits(cluster.filter(first))
+    last = cluster.create("g-1", member(2))
+    cluster.bind(last, cluster.filter(last)["NodeNames"][0])
+    cluster.until(lambda: any(path.endswith("/pods/g-0") for path, _ in cluster.kube.patches))
+
+
 def test_a_member_that_leaves_before_the_start_does_not_count() -> None:
     cluster = SmallCluster()
     pods = [cluster.create(f"g-{number}", member(2)) for number in range(2)]
@@ -60,6 +70,17 @@ def test_small_members_do_not_stand_for_large_ones() -> None:
         cluster.create(f"g-{number}", spec_text(leaf_cells=1, priority=-1, affinityGroup=group)) for number in range(4)
     ]
     assert "has 1 of its 4 pods" in waits(cluster.filter(pods[0]))
+
+
+def test_a_member_that_others_gate_does_not_count_until_it_may_start() -> None:
+    cluster = SmallCluster()
+    pods = [cluster.create(f"g-{number}", member(2)) for number in range(2)]
+    pods[0]["spec"]["schedulingGates"] = [{"name": "example.com/never"}]
+    cluster.see(pods[0])
+    assert "has 1 of its 2 pods" in waits(cluster.filter(pods[1]))
+    del pods[0]["spec"]["schedulingGates"]
+    cluster.see(pods[0])
+    assert len({cluster.filter(pod)["NodeNames"][0] for pod in reversed(pods)}) == 2
 
 
 def test_a_member_that_comes_again_joins_its_running_group() -> None:

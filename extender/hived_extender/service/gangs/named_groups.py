@@ -58,6 +58,12 @@ class NamedGroups:
         has = f"has {there} of its {wanted} pods"
         return f"affinity group {group.name} is opportunistic and {has}: it waits for the others"
 
+    def made_whole(self, uid: str, group: GroupSpec) -> list[str]:
+        """The uids of the pods that waited for this one, the last of its group, to exist."""
+        if _count(group) == 1 or self.missing(group):
+            return []
+        return [one.uid for one in self._pods[group.name].values() if one.uid != uid and _waits_for(one, group)]
+
     def slots(self, record: PodRecord, request: PodRequest) -> list[PodRecord]:
         """For each slot of a group that has no cells yet the pod that would have it, in canonical order. `record`,
         which is asked about, is the first of its size, and stands for pods that are not there yet.
