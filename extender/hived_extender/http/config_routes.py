@@ -37,8 +37,8 @@ def plan(backend: Backend, question: Question) -> Answer:
     args = decode_args(question.body, ConfigPlanArgs)
     check_size(args.text)
     report = backend.config_pushes.configurations.plan(args.text, args.file)
-    has_jobs = report.groups.affected or report.waiting
-    if has_jobs and not _may_push(backend, question):
+    may_name = report.groups.affected or report.waiting or report.warnings or report.refusals
+    if may_name and not _may_push(backend, question):
         report = backend.mask(question).report(report)
     return Answer(encode(report))
 

@@ -34,6 +34,9 @@ MOST_REVIEWS = 64
 """Calls of the API server for one answer; the jobs of further namespaces are masked until a later one."""
 
 
+_REF = re.compile(r"\b[A-Za-z]\w*/([a-z0-9][a-z0-9-]*)/[a-z0-9][\w.-]*\w")
+
+
 class Masking:
     """Remembers who may see which namespaces. For any thread."""
 
@@ -182,8 +185,8 @@ class Mask:
             report,
             groups=groups,
             waiting=[self._reported(job, hidden) for job in report.waiting],
-            refusals=[_without(text, hidden) for text in report.refusals],
-            warnings=[_without(text, hidden) for text in report.warnings],
+            refusals=[self._without_refs(_without(text, hidden)) for text in report.refusals],
+            warnings=[self._without_refs(_without(text, hidden)) for text in report.warnings],
         )
 
     def moves(self, report: MovingReport) -> MovingReport:
@@ -201,6 +204,10 @@ class Mask:
             return lost
         users = [replace(user, name=MASKED) if user.name in hidden else user for user in lost.used_by]
         return replace(lost, used_by=users, reason=_without(lost.reason, hidden))
+
+    def _without_refs(self, text: str) -> str:
+        """A text in which jobs of queues that are hidden are masked: `Kind/namespace/name`."""
+        return _REF.sub(lambda found: found[0] if self.shows(found[1]) else MASKED, text)
 
     def _shows_name(self, name: str) -> bool:
         """By the namespace in the name of a pod or a group, which is hidden where it has none."""

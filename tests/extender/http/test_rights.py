@@ -117,6 +117,15 @@ def test_a_plan_names_no_job_that_is_hidden() -> None:
     assert Mask(Masking(Viewing("")), ANN).report(report) == report
 
 
+def test_a_plan_names_no_queued_job_that_is_hidden() -> None:
+    said = "virtual clusters go: these jobs that wait stay held (3): {}, Job/nlp/secret.1, PyTorchJob/nlp/secret-2"
+    report = ConfigReport(warnings=[said.format("Job/cv/mine")], refusals=["Job/nlp/secret"])
+    masked = Mask(Masking(Viewing("cv")), ANN).report(report)
+    assert "secret" not in repr(masked)
+    assert masked.warnings == [f"{said.partition('{')[0]}Job/cv/mine, {MASKED}, {MASKED}"]
+    assert Mask(Masking(Viewing("")), ANN).report(report) == report
+
+
 @pytest.mark.parametrize("is_allowed", [True, False])
 def test_where_the_configuration_is_a_file_changes_take_a_right_of_their_own(is_allowed: bool, tmp_path: Path) -> None:
     """Else every viewer could move its own jobs to the front of their queue."""
