@@ -5,6 +5,7 @@ It answers TokenReview and SubjectAccessReview from a file too, which the embedd
 
 import argparse
 import json
+from fnmatch import fnmatchcase
 from pathlib import Path
 from shutil import copy
 from typing import Any
@@ -20,7 +21,10 @@ Json = dict[str, Any]
 
 
 class Reviewing:
-    """An ASGI application with reviews in front of another one. `users` are by token, `rights` by user's name."""
+    """An ASGI application with reviews in front of another one. `users` are by token, `rights` by user's name.
+
+    A right is a verb and a path, as in "get /page/*", or a verb, a resource and a namespace, as in "get pods team".
+    """
 
     def __init__(self, inner: Application, users: Json, rights: dict[str, list[str]]) -> None:
         self._inner = inner
@@ -54,9 +58,11 @@ class Reviewing:
         return {"authenticated": True, "user": user} if user else {"error": "invalid token"}
 
     def _access(self, spec: Json) -> Json:
-        asked = spec.get("nonResourceAttributes")
+        of_path, of_object = spec.get("nonResourceAttributes"), spec.get("resourceAttributes") or {}
+        keys = ("verb", "resource", "namespace")
+        asked = [of_path["verb"], of_path["path"]] if of_path else [of_object.get(key, "") for key in keys]
         rights = self._rights.get(spec["user"], [])
-        return {"allowed": asked is not None and f"{asked['verb']} {asked['path']}" in rights}
+        return {"allowed": any(fnmatchcase(" ".join(asked), right) for right in rights)}
 
 
 def main() -> None:

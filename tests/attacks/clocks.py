@@ -1,6 +1,6 @@
-"""The wall clock of hived, and of its API server, jumps by up to a day, forward and back, while work goes on.
+"""Wall clocks jump by up to a day, forward and back, while work goes on: of hived and its API server, or of a replica.
 
-At each jump a queued job runs and two wait for it, which follow once it is gone. History and
+At each jump a queued job runs and two wait for it, which follow once it is gone. One replica leads. History and
 queues are answered. Nothing has happened in the future.
 """
 
@@ -8,21 +8,25 @@ import json
 import re
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from hived_extender.api.paths import HISTORY_PATH, QUEUE_JOBS_PATH
+from hived_extender.api.paths import HISTORY_PATH, QUEUE_JOBS_PATH, READINESS_PATH
 from hived_extender.kube.client import KubeClient
 from hived_lab.embedded.lifetimes import RUN_SECONDS
 from tests.attacks.attack import Outcome, Run
+from tests.e2e.cluster import RealCluster
 from tests.e2e.own_clock import own_clock, set_clock
+from tests.e2e.plane import ControlPlane
 from tests.e2e.pods import configuration
-from tests.e2e.processes import Process, StartError, free_port, hived_process
-from tests.e2e.tools import ToolsMissing
+from tests.e2e.processes import Process, StartError, answers, free_port, hived_process
+from tests.e2e.tools import DEFAULT, ToolsMissing, find
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 GPU = "nvidia.com/gpu"
@@ -35,7 +39,7 @@ SKEW_S = 2.0
 """The two clocks may differ by so much after a jump that is over."""
 
 
-def run(run: Run) -> Outcome:
+def embedded(run: Run) -> Outcome:
     """One embedded cluster as a process of its own; at a lower scale, fewer jumps."""
     outcome, offset = Outcome(), run.folder / "offset"
     try:
@@ -43,14 +47,10 @@ def run(run: Run) -> Outcome:
     except ToolsMissing as error:
         outcome.not_run = str(error)
         return outcome
-    config = configuration(run.folder, {"a": 1}, queues={"enabled": True})
-    document = yaml.safe_load(config.read_text())
-    document["virtualClusters"]["a"]["namespaces"] = ["default"]
-    config.write_text(yaml.safe_dump(document))
     port = free_port()
     log = run.folder / "hived.log"
     service = hived_process(
-        "hived", port, [f"--embedded={config}", "--webhook"], log,
+        "hived", port, [f"--embedded={_configuration(run)}", "--webhook"], log,
         is_ready=lambda: "\nReady" in log.read_text(errors="replace"), environment=environment,
     )  # fmt: skip
     try:
@@ -58,14 +58,43 @@ def run(run: Run) -> Outcome:
         found = re.search(r"export KUBECONFIG=(\S+)", log.read_text())
         assert found is not None
         with closing(KubeClient.connect(kubeconfig=found[1])) as kube:
-            cluster = _Cluster(kube, f"http://127.0.0.1:{port}", offset, service, outcome)
-            for number, jump_s in enumerate(JUMPS_S[: run.count(len(JUMPS_S), least=2)]):
-                cluster.jump(number, jump_s)
+            _Cluster(kube, f"http://127.0.0.1:{port}", [offset], [service], [port], outcome).jump_all(run)
     except StartError as error:
         outcome.fault(str(error))
     finally:
         service.stop()
     return outcome
+
+
+def real(run: Run) -> Outcome:
+    """Two replicas beside a real API server: the clock of each jumps in turn, all others are right."""
+    outcome = Outcome()
+    offsets = [run.folder / name / "offset" for name in ("first", "second")]
+    try:
+        tools = find(DEFAULT)
+        for each in offsets:
+            each.parent.mkdir()
+        clocks = [own_clock(each) for each in offsets]
+    except ToolsMissing as error:
+        outcome.not_run = str(error)
+        return outcome
+    with (
+        ControlPlane(tools, "attacks") as plane,
+        RealCluster(
+            plane, _configuration(run), replica_count=2, serve_options=("--leader-elect",), of_replicas=clocks,
+            other_names=("hived",),
+        ) as cluster,
+    ):  # fmt: skip
+        _Cluster(plane.kube, cluster.url, offsets, cluster.services, cluster.ports, outcome).jump_all(run)
+    return outcome
+
+
+def _configuration(run: Run) -> Path:
+    file = configuration(run.folder, {"a": 1}, queues={"enabled": True})
+    document = yaml.safe_load(file.read_text())
+    document["virtualClusters"]["a"]["namespaces"] = ["default"]
+    file.write_text(yaml.safe_dump(document))
+    return file
 
 
 def _job(name: str, run_s: float) -> dict[str, Any]:
@@ -74,41 +103,62 @@ def _job(name: str, run_s: float) -> dict[str, Any]:
         "metadata": {"annotations": {RUN_SECONDS: f"{run_s:g}"}},
         "spec": {"schedulerName": "hived", "restartPolicy": "Never", "containers": [container]},
     }
-    return {"metadata": {"name": name}, "spec": {"parallelism": 1, "completions": 1, "template": template}}
+    return {
+        "metadata": {"name": name},
+        "spec": {"parallelism": 1, "completions": 1, "suspend": True, "template": template},
+    }
 
 
+@dataclass
 class _Cluster:
-    def __init__(self, kube: KubeClient, url: str, offset: Path, service: Process, outcome: Outcome) -> None:
-        self._kube, self._url, self._offset, self._service, self._outcome = kube, url, offset, service, outcome
+    """A cluster whose clocks jump; `offsets` has the file of each clock, `services` and `ports` the replicas."""
+
+    kube: KubeClient
+    url: str
+    offsets: Sequence[Path]
+    services: Sequence[Process]
+    ports: Sequence[int]
+    outcome: Outcome
+
+    def jump_all(self, run: Run) -> None:
+        """Each jump, by each clock in turn."""
+        for number, jump_s in enumerate(JUMPS_S[: run.count(len(JUMPS_S), least=2)]):
+            self.jump(number, jump_s)
 
     def jump(self, number: int, jump_s: int) -> None:
         """A job runs and two wait as the clock jumps; the first is deleted later, and the others follow in order."""
         names = [f"j{number}-{order}" for order in range(3)]
-        when = f"clock {jump_s:+d} s"
+        clock = number % len(self.offsets)
+        when = f"clock {clock} {jump_s:+d} s"
         for name, run_s in zip(names, (1e5, 1.0, 1.0), strict=True):
-            self._kube.create(JOBS, _job(name, run_s))
+            self.kube.create(JOBS, _job(name, run_s))
         self._expect(f"{when}: {names[0]} starts before", lambda: self._is(names[0], "active"))
-        set_clock(self._offset, jump_s)
+        set_clock(self.offsets[clock], jump_s)
         time.sleep(1.5)  # until the library has read it
         self._expect(f"{when}: it is still running, the others wait", lambda: self._waiting() == set(names[1:]))
         self._see_answers(when)
-        self._kube.delete(f"{JOBS}/{names[0]}")
+        self.kube.delete(f"{JOBS}/{names[0]}", with_dependents=True)
         for name in names[1:]:
-            self._expect(f"{when}: {name} starts and ends", lambda name=name: self._is(name, "succeeded"))
+            self._expect(f"{when}: {name} starts and ends", partial(self._is, name, "succeeded"))
+        self._expect(f"{when}: one replica leads", lambda: self._leaders() == 1)
         for name in names[1:]:
-            self._kube.delete(f"{JOBS}/{name}")
-        if not self._service.is_running:
-            self._outcome.fault(f"{when}: hived has ended\n{self._service.tail()}")
+            self.kube.delete(f"{JOBS}/{name}", with_dependents=True)
+        for service in self.services:
+            if not service.is_running:
+                self.outcome.fault(f"{when}: hived has ended\n{service.tail()}")
+
+    def _leaders(self) -> int:
+        return sum(answers(f"http://127.0.0.1:{port}{READINESS_PATH}") for port in self.ports)
 
     def _expect(self, what: str, look: Callable[[], bool]) -> None:
-        self._outcome.tried += 1
+        self.outcome.tried += 1
         until = time.monotonic() + SOON_S
         while not self._is_so(look):
-            if time.monotonic() > until or not self._service.is_running:
-                self._outcome.fault(f"not so: {what}\n{self._rows()}\n{self._service.tail(5)}")
+            if time.monotonic() > until or not any(each.is_running for each in self.services):
+                self.outcome.fault(f"not so: {what}\n{self._rows()}\n{self.services[0].tail(5)}")
                 return
             time.sleep(0.05)
-        self._outcome.refused += 1
+        self.outcome.refused += 1
 
     def _is_so(self, look: Callable[[], bool]) -> bool:
         try:
@@ -117,7 +167,7 @@ class _Cluster:
             return False
 
     def _is(self, name: str, counted: str) -> bool:
-        return bool(self._kube.get(f"{JOBS}/{name}").get("status", {}).get(counted))
+        return bool(self.kube.get(f"{JOBS}/{name}").get("status", {}).get(counted))
 
     def _waiting(self) -> set[str]:
         return {row["name"].rpartition("/")[2] for row in self._rows() if row["state"] == "Waiting"}
@@ -133,5 +183,5 @@ class _Cluster:
         return [row["name"] for row in self._rows() if row["since"] > time.time() + SKEW_S]
 
     def _get(self, path: str) -> Any:
-        with urllib.request.urlopen(f"{self._url}{path}", timeout=30) as answer:
+        with urllib.request.urlopen(f"{self.url}{path}", timeout=30) as answer:
             return json.load(answer)

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
@@ -45,6 +45,8 @@ class Target(MadeOfParts):
     has_webhook : whether the admission webhook has a port
     file_limit : how many files each replica may open, 0 for as many as the system allows
     users, rights : of the reviews, see `api.Reviewing`
+    shares : nodes by virtual cluster, which "a", "evil" and "b" are
+    settings : further keys of the configuration
     """
 
     def __init__(
@@ -59,10 +61,12 @@ class Target(MadeOfParts):
         file_limit: int = 0,
         users: Json | None = None,
         rights: dict[str, list[str]] | None = None,
+        shares: Mapping[str, int] = SHARES,
+        settings: Json | None = None,
     ) -> None:
         self.folder = run.folder / name
         self.folder.mkdir(parents=True)
-        self._config = configuration(self.folder, SHARES)
+        self.config = configuration(self.folder, shares, **(settings or {}))
         self.is_secured = is_secured
         self.files = Files(self.folder)
         self.api_port = free_port()
@@ -89,7 +93,7 @@ class Target(MadeOfParts):
     def _begin(self, stack: ExitStack) -> None:
         self.api = Process(
             "api",
-            [sys.executable, "-m", "tests.attacks.api", f"--config={self._config}", f"--port={self.api_port}",
+            [sys.executable, "-m", "tests.attacks.api", f"--config={self.config}", f"--port={self.api_port}",
              f"--kubeconfig={self._kubeconfig}", f"--users={self._users}"],
             self.folder / "api.log",
             is_ready=lambda: self._kubeconfig.exists() and answers(f"http://127.0.0.1:{self.api_port}/api/v1/nodes", 2),
@@ -107,7 +111,7 @@ class Target(MadeOfParts):
                 self.await_status(READINESS_PATH, port)  # the first one leads
 
     def _service(self, number: int, port: int) -> Process:
-        words = [f"--config={self._config}"]
+        words = [f"--config={self.config}"]
         files = [f"--tls-cert-file={self.files.certificate}", f"--tls-private-key-file={self.files.key}"]
         words += [*files, f"--client-ca-file={self.files.ca}", "--authorize"] if self.is_secured else []
         if self.webhook_port:
@@ -197,10 +201,11 @@ class Target(MadeOfParts):
             found = self.kube.get(f"{POD_LIST}/honest-{number}")
             bodies.append(json.dumps({"Pod": found, "Nodes": None, "NodeNames": NODE_NAMES}))
         for body in bodies:
-            self._await_answer(body)
+            self.place(body)
         return bodies
 
-    def _await_answer(self, body: str) -> None:
+    def place(self, body: str) -> None:
+        """Ask filter until a pod has cells. Raises StartError."""
         until = time.monotonic() + LATER_S
         while True:
             connection = self.connect()

@@ -5,7 +5,7 @@ import shutil
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
@@ -54,6 +54,7 @@ class RealCluster(MadeOfParts):
     preemption_by : who makes victims leave, "service" or "kube-scheduler"
     kubeconfig : what the replicas know the API server by, by default that of their account
     environment : variables for the replicas
+    of_replicas : further ones of each
     extender_url : where kube-scheduler finds the service, by default at `url`
     is_direct : whether it finds the first replica there, without `proxy` in between, for measurements
     product : the folder of another checkout, with a `.venv` of its own, whose service and configuration of
@@ -79,6 +80,7 @@ class RealCluster(MadeOfParts):
         preemption_by: str = "service",
         kubeconfig: Path | None = None,
         environment: Mapping[str, str] | None = None,
+        of_replicas: Sequence[Mapping[str, str]] = (),
         extender_url: str = "",
         is_direct: bool = False,
         product: Path | None = None,
@@ -90,7 +92,7 @@ class RealCluster(MadeOfParts):
         self._preemption_by = preemption_by
         self._spec = load_cluster(configuration)
         self._kubeconfig = kubeconfig
-        self._environment = dict(environment or {})
+        self._environment, self._of_replicas = dict(environment or {}), of_replicas
         self.ports = [free_port() for _ in range(replica_count)]
         self._extender_url = f"http://{LOOPBACK}:{self.ports[0]}" if is_direct else extender_url
         self._other_names = other_names
@@ -201,13 +203,14 @@ class RealCluster(MadeOfParts):
         probe = "healthz" if "--leader-elect" in options else "readyz"
         kubeconfig = self._kubeconfig or service_kubeconfig(self.plane)
         source = f"--config-map={self._config_map}" if self._config_map else f"--config={self._file}"
+        own = self._of_replicas[number] if self._of_replicas else {}
         return hived_process(
             f"hived-{number}",
             port,
             [source, *options],
             self.plane.logs / f"hived-{number}.log",
             is_ready=lambda: answers(f"http://{LOOPBACK}:{port}/{probe}"),
-            environment={**self._environment, "KUBECONFIG": str(kubeconfig), "POD_NAMESPACE": NAMESPACE},
+            environment={**self._environment, **own, "KUBECONFIG": str(kubeconfig), "POD_NAMESPACE": NAMESPACE},
             product=self._product,
         )
 
