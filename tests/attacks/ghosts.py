@@ -10,6 +10,9 @@ from hived_lab.embedded.lifetimes import RUN_SECONDS
 from tests.attacks.attack import Run
 from tests.attacks.clusters import EVIL, GPUS, MORE, NAMESPACES, VICTIM, Cluster, Deed, Hostile, Made, job, pod
 
+START_S = 12
+"""So long may cells be held for pods that do not come."""
+
 NODES = 3
 """Of which the victim has two."""
 
@@ -107,7 +110,7 @@ GHOSTS = Hostile(
     attack,
     settings={
         "rules": 2,
-        "queues": {"enabled": True},
+        "queues": {"enabled": True, "startMinutes": START_S / 60},
         "access": "namespaces",
         "opportunistic": {"namespaces": list(NAMESPACES)},
     },
