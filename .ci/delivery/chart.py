@@ -37,6 +37,8 @@ from hived_extender.deploy.installation import (
     SCHEDULER_CONFIG,
     VC_LABEL,
     Installation,
+    binding_in,
+    is_of_tenants,
 )
 
 CHART = ROOT / "charts" / "hived"
@@ -363,6 +365,10 @@ def _document(key: tuple[str, str], node: Any) -> str:
         text = (
             f'{{{{- range $scheduler := include "hived.kubeSchedulers" $ | fromJsonArray }}}}\n{text}\n{{{{- end }}}}'
         )
+    if key[0] == "ClusterRoleBinding" and is_of_tenants(key[1]):
+        within = render(binding_in(node, Scalar("$namespace | quote")))
+        each = f"{{{{- range $namespace := $.Values.rbac.namespaces }}}}\n---\n{within}"
+        text = f"{each}\n{{{{- else }}}}\n{text}\n{{{{- end }}}}"
     condition = _THERE.get(key)
     return f"{{{{- if {condition} }}}}\n{text}\n{{{{- end }}}}" if condition else text
 

@@ -128,6 +128,10 @@ VALUES = (
         "the Namespace kube-queue, where Queue objects are, unless Kube Queue has made it", False,
     ),
     Value("kueue.enabled", "boolean", "the rights to answer Kueue's admission checks", False),
+    Value(
+        "rbac.namespaces", "array", "the namespaces in which hived may change pods and jobs; none for all of them", [],
+        items="string",
+    ),
     Value("serviceMonitor.enabled", "boolean", "a ServiceMonitor for the Prometheus operator", False),
     Value("serviceMonitor.labels", "object", "labels by which the operator finds it", {}),
     Value(

@@ -30,6 +30,13 @@ class Access(Enum):
     EVERYBODY = "everybody"
 
 
+class Rights(Enum):
+    """Where hived's account may change pods and jobs: in the whole cluster, or in the namespaces of lists."""
+
+    CLUSTER = "cluster"
+    NAMESPACES = "namespaces"
+
+
 class Operator(Enum):
     """How a label is compared; the meaning is that of a Kubernetes label selector."""
 
@@ -106,11 +113,13 @@ class AccessRules:
     virtual_clusters : by name, in the order of the file; one without limits may be left out unless `access` is for
         listed namespaces alone
     opportunistic : the namespaces that may run opportunistically; None for no such rule
+    rights : where hived may change pods and jobs
     """
 
     access: Access = Access.EVERYBODY
     virtual_clusters: Mapping[str, VirtualClusterAccess] = field(default_factory=dict)
     opportunistic: tuple[NamespaceEntry, ...] | None = None
+    rights: Rights = Rights.CLUSTER
     _ceilings: Mapping[str, Mapping[str, int]] = field(init=False, repr=False, compare=False)
     _selectors: Mapping[str, tuple[NamespaceEntry, ...]] = field(init=False, repr=False, compare=False)
     _opportunists: frozenset[str] = field(init=False, repr=False, compare=False)
@@ -141,6 +150,11 @@ class AccessRules:
     def needs_labels(self) -> bool:
         """Whether any rule or default depends on the labels of namespaces."""
         return bool(self._selectors) or any(entry.requirements for entry in self.opportunistic or ())
+
+    @property
+    def tenants(self) -> frozenset[str] | None:
+        """The namespaces in which hived may change pods and jobs; None for all."""
+        return None if self.rights is Rights.CLUSTER else frozenset(self._ceilings) | self._opportunists
 
     @property
     def is_ordered(self) -> bool:

@@ -3,7 +3,7 @@
 import yaml
 
 from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
-from hived_config.access import Access, AccessRules, NamespaceEntry, Operator, Requirement, VirtualClusterAccess
+from hived_config.access import Access, AccessRules, NamespaceEntry, Operator, Requirement, Rights, VirtualClusterAccess
 from hived_config.kinds import Choice, Either, Given, Key, ListOf, MapOf, Record, Text
 from hived_config.reader import Reader, is_null, shorten
 from hived_config.rules import Priority
@@ -85,6 +85,13 @@ ACCESS_KEYS = (
         "the namespaces that may run opportunistically: see [access](#access-to-virtual-clusters)",
         rule="every namespace, in a virtual cluster that it may use",
     ),
+    Key(
+        "rights",
+        Choice(Rights),
+        "where hived's account may change pods and jobs: in the whole `cluster`, or in the `namespaces` that virtual "
+        "clusters list by name: see [permissions](install.md#permissions)",
+        Rights.CLUSTER,
+    ),
 )
 USER_KEYS = (
     Key(
@@ -125,6 +132,22 @@ def check_opportunists(reader: Reader, node: yaml.Node | None, rules: AccessRule
             if _may_run_nothing(rules, name, vc):
                 expected = f"it as well: in {shorten(vc)} it may run opportunistically only"
                 reader.note(node, f"no namespace {shorten(name)}", expected, is_warning=True)
+
+
+def check_rights(reader: Reader, node: yaml.Node | None, rules: AccessRules) -> None:
+    """Note it where `rights`, which are at `node`, are for namespaces that nobody has listed by name."""
+    if node is None or rules.rights is Rights.CLUSTER:
+        return
+    if rules.access is Access.EVERYBODY:
+        reader.note(
+            node, "namespaces, and every namespace may use every virtual cluster", "`access: namespaces`, or cluster"
+        )
+    elif rules.needs_labels:
+        reader.note(
+            node, "namespaces, and some are listed by their labels", "names of namespaces in all lists, or cluster"
+        )
+    elif not rules.tenants:
+        reader.note(node, "namespaces, and no virtual cluster lists one", "a namespace listed, or cluster")
 
 
 def _may_run_nothing(rules: AccessRules, namespace: str, vc: str) -> bool:

@@ -258,6 +258,7 @@ def _values(configuration: Configuration) -> dict[str, Any]:
         PREEMPTED_KEY: rules.grace.preempted_s,
         **{f"{key}.{name}": as_written(value) for key, values in by_name for name, value in sorted(values.items())},
         "access": rules.access.access.value,
+        "rights": rules.access.rights.value,
         **_opportunistic(rules.access),
         **{f"physicalCluster.skuTypes.{name}": _sku_type(configuration, name, skus[name]) for name in sorted(skus)},
     }

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from hived.specs import ClusterSpec, Rules
-from hived_config.access import Access, AccessRules
+from hived_config.access import Access, AccessRules, Rights
 from hived_config.access_reader import (
     ACCESS_KEYS,
     CONDITION,
@@ -17,6 +17,7 @@ from hived_config.access_reader import (
     OPPORTUNIST,
     OPPORTUNISTIC,
     check_opportunists,
+    check_rights,
     read_opportunistic,
 )
 from hived_config.certify import CERTIFY, CERTIFY_KEY, Demand
@@ -160,8 +161,14 @@ def _read_cluster(reader: Reader, given: Given) -> tuple[ClusterSpec | None, Pod
     decides_by = given.value("rules", Rules.HIVED)
     virtual = VirtualClusters(reader, physical, virtual_node, access, decides_by)
     opportunistic = given.nodes.get("opportunistic")
-    access_rules = AccessRules(access or Access.EVERYBODY, virtual.access, read_opportunistic(reader, opportunistic))
+    access_rules = AccessRules(
+        access or Access.EVERYBODY,
+        virtual.access,
+        read_opportunistic(reader, opportunistic),
+        given.value("rights") or Rights.CLUSTER,
+    )
     check_opportunists(reader, opportunistic, access_rules)
+    check_rights(reader, given.nodes.get("rights"), access_rules)
     pod_rules = read_pod_rules(given, types)
     rules = replace(
         pod_rules,

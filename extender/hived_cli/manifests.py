@@ -106,6 +106,7 @@ def command(
         namespace=namespace,
         scheduler_names=scheduler_names or rules.scheduler_names,
         has_configuration=not without_config,
+        tenant_namespaces=sorted(rules.access.tenants or ()),
         webhook_ca=_authority(webhook) if webhook else "",
         refused_resources=rules.refused_in(configuration.cluster),
         holds_jobs=rules.queueing.is_enabled,

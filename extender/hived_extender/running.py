@@ -130,7 +130,7 @@ class Extender:
             first.cluster,
             ground.clients.kube,
             verb_settings=VerbSettings(waits_for_pods=True).set_by(first.settings),
-            preemption=PreemptionPolicy.of(first.settings, first.rules.grace),
+            preemption=PreemptionPolicy.of(first.settings, first.rules),
             metrics=self.metrics,
             recorder=_recorder(record_dir, text, self.metrics) if record_dir else None,
             rules=first.rules,

@@ -377,3 +377,25 @@ def test_a_default_virtual_cluster_is_one_that_the_namespace_may_use(
     assert rules.default_virtual_cluster(namespace, labels) == default
     usable = [vc for vc in closed.virtual_clusters if closed.ceiling(namespace, labels, vc) is not None]
     assert (default in usable) if usable else default is None
+
+
+# ---- rights
+
+
+@pytest.mark.parametrize(
+    ("file", "found"),
+    [
+        (SOUND, "namespaces, and every namespace may use every virtual cluster"),
+        (WHOLE, "namespaces, and some are listed by their labels"),
+        ("access: namespaces\n" + SOUND, "namespaces, and no virtual cluster lists one"),
+    ],
+)
+def test_rights_are_for_namespaces_that_lists_name(file: str, found: str) -> None:
+    assert any(f"rights: found {found}, expected" in each for each in mistakes_of("rights: namespaces\n" + file))
+
+
+def test_rights_are_given_where_any_list_has_a_namespace() -> None:
+    file = "rights: namespaces\naccess: namespaces\nopportunistic: {namespaces: [labs]}\n" + SOUND
+    rules = load_text(file.replace("  b:\n", "  b:\n    namespaces: [ci]\n"), "f", environ={}).rules.access
+    assert rules.tenants == {"labs", "ci"}
+    assert AccessRules().tenants is None

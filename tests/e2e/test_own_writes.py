@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 
+from hived_extender.deploy.installation import SCHEDULER, Installation, deploy_folder
 from hived_extender.kube.client import KubeClient, KubeError
 from tests.e2e.plane import ControlPlane
 from tests.e2e.rights import grant_rights, service_kubeconfig
@@ -126,3 +128,31 @@ def test_the_api_server_finds_nothing_wrong_with_the_policy(plane: ControlPlane,
 
     plane.wait_for("the types to be checked", lambda: "typeChecking" in status())
     assert status()["typeChecking"] == {}
+
+
+@pytest.mark.usefixtures("hived")
+def test_rights_on_tenants_objects_can_end_at_their_namespaces(plane: ControlPlane) -> None:
+    own = "hived-within"
+    within = Installation(
+        configuration=(deploy_folder() / "base" / "hivedscheduler.yaml").read_text(),
+        virtual_clusters=("default",),
+        namespace=own,
+        has_queues=True,
+        tenant_namespaces=("default",),
+    )
+    kinds = {"Namespace", "ServiceAccount", "RoleBinding"}
+    objects = [each for each in within.objects() if each["kind"] in kinds and SCHEDULER not in each["metadata"]["name"]]
+    grant_rights(plane)  # the roles
+    plane.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(objects))
+    try:
+        client = KubeClient.connect(kubeconfig=str(plane.service_account_kubeconfig(own, "hived")))
+        plane.wait_for("the rights", lambda: not refusal(client, f"{PODS}/p", NOTE))
+        elsewhere = "/api/v1/namespaces/kube-system/pods/p"
+        assert "forbidden" in refusal(client, elsewhere, NOTE)
+        with pytest.raises(KubeError, match="forbidden"):
+            client.delete_pod("kube-system", "p")
+        assert not refusal(client, f"{JOBS}/j", NOTE)
+        assert "forbidden" in refusal(client, "/apis/batch/v1/namespaces/kube-system/jobs/j", NOTE)
+        client.close()
+    finally:
+        plane.kubectl("delete", "namespace", own, "--wait=false")

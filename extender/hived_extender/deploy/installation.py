@@ -50,6 +50,9 @@ QUOTAS_WEBHOOK = "quotas.hivedscheduler.microsoft.com"
 JOBS_WEBHOOK = "jobs.hivedscheduler.microsoft.com"
 FAILURE_POLICIES = ("Fail", "Ignore")
 
+TENANTS = "hived-tenants"
+"""Name of the role with what hived may change of tenants' pods, and how those of jobs begin."""
+
 CONFIG_LIMIT = 1_000_000
 """Bytes of the configuration; Kubernetes allows 1 MiB for all of a ConfigMap."""
 
@@ -75,6 +78,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     holds_jobs : whether the webhook holds job objects when they are created and checks quota trees, for queues
     has_queues, has_kueue : whether hived gets the rights that queues need, and those beside Kueue
     has_configuration : whether the ConfigMap with the configuration is among the objects, or is left as it is
+    tenant_namespaces : where hived may change pods and jobs of tenants; none for everywhere
     is_scheduler_per_vc : whether each virtual cluster gets a kube-scheduler, with a queue of its own, or one serves all
     """
 
@@ -94,6 +98,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     has_queues: bool = False
     has_kueue: bool = False
     has_configuration: bool = True
+    tenant_namespaces: Sequence[str] = ()
     is_scheduler_per_vc: bool = True
 
     def objects(self) -> list[Document]:
@@ -104,6 +109,8 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
             documents = [
                 each for each in documents if each["metadata"]["name"] != CONFIG or each["kind"] != "ConfigMap"
             ]
+        if self.tenant_namespaces:
+            documents = self._within_tenants(documents)
         return self._with_scheduler_per_vc(documents) if self.is_scheduler_per_vc else documents
 
     def left_over(self) -> str:
@@ -266,6 +273,16 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
             result.append(document)
         return result
 
+    def _within_tenants(self, documents: list[Document]) -> list[Document]:
+        """The objects with bindings in the namespaces of tenants for those in the whole cluster."""
+        result = []
+        for document in documents:
+            if document["kind"] == "ClusterRoleBinding" and is_of_tenants(document["metadata"]["name"]):
+                result += [binding_in(document, namespace) for namespace in self.tenant_namespaces]
+            else:
+                result.append(document)
+        return result
+
     def _copy_for(self, vc: str, suffix: str, document: Document) -> Document:
         config = self._scheduler_config([vc])
         name = f"{SCHEDULER}-{suffix}"
@@ -278,6 +295,16 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
             template["labels"][VC_LABEL] = suffix
             template["annotations"][DIGEST_ANNOTATION] = digest(config)
         return copy
+
+
+def is_of_tenants(role: str) -> bool:
+    """Is this a role, or its binding, of what hived may change of tenants' objects?"""
+    return role == TENANTS or role.startswith(f"{TENANTS}-")
+
+
+def binding_in(document: Document, namespace: Any) -> Document:
+    """The rights of a ClusterRoleBinding in one namespace: its name, or what stands for it in a template."""
+    return document | {"kind": "RoleBinding", "metadata": document["metadata"] | {"namespace": namespace}}
 
 
 _PER_VC = {("Deployment", SCHEDULER), ("PodDisruptionBudget", SCHEDULER), ("ConfigMap", SCHEDULER_CONFIG)}

@@ -324,7 +324,7 @@ class Machine:
         self.interpreter.configure(configuration.cluster, configuration.rules)
         verb_settings = self.verbs.verb_settings = self.verbs.verb_settings.set_by(configuration.settings)
         self._acceptance.force_bind_threshold = verb_settings.force_bind_threshold
-        self.preemptions.policy = PreemptionPolicy.of(configuration.settings, configuration.rules.grace)
+        self.preemptions.policy = PreemptionPolicy.of(configuration.settings, configuration.rules)
         self.cache.nodes.keep_shares(self.preemptions.policy.keeps_shares)
         self.explaining.messages = verb_settings.waiting_messages
 

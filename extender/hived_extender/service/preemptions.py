@@ -22,6 +22,7 @@ from hived.errors import HivedError, UserError
 from hived.events import Offer, Phase
 from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest
 from hived_config.grace import Grace
+from hived_config.rules import PodRules
 from hived_config.settings import BorrowedResources, Budgets, PreemptBy, Settings
 from hived_extender.job_kinds.job import told_with_uid
 from hived_extender.kube.client import KubeError
@@ -58,7 +59,8 @@ class PreemptionPolicy(msgspec.Struct, frozen=True):
 
     With `by_service` the service does, else kube-scheduler, as the preempt verb tells it. `grace_s` is how long a
     refused eviction is tried before the pod is deleted, where budgets may be overridden. `ceilings` bound the time that
-    pods have to leave. With `keeps_shares` borrowers get no more of a node than their cells' share.
+    pods have to leave. With `keeps_shares` borrowers get no more of a node than their cells' share. `tenants` are the
+    namespaces in which the service may evict; None for all.
     """
 
     by_service: bool = True
@@ -66,13 +68,21 @@ class PreemptionPolicy(msgspec.Struct, frozen=True):
     grace_s: float = 30.0
     ceilings: Grace = Grace()
     keeps_shares: bool = True
+    tenants: frozenset[str] | None = None
 
     @classmethod
-    def of(cls, settings: Settings, ceilings: Grace) -> "PreemptionPolicy":
+    def of(cls, settings: Settings, rules: PodRules) -> "PreemptionPolicy":
         """As a configuration sets it."""
         by_service = settings.preempt_by is PreemptBy.SERVICE
         keeps_shares = settings.borrowed_resources is BorrowedResources.SHARE
-        return cls(by_service, settings.disruption_budgets, settings.eviction_grace_s, ceilings, keeps_shares)
+        return cls(
+            by_service,
+            settings.disruption_budgets,
+            settings.eviction_grace_s,
+            rules.grace,
+            keeps_shares,
+            rules.access.tenants,
+        )
 
 
 class _Victim(msgspec.Struct, eq=False):
@@ -115,7 +125,7 @@ class Preemptions:
         self._strangers: set[str] = set()  # victims that are no pods of ours
         self._under_way = 0
         self._hurried: dict[str, float] = {}  # seconds that pods have to leave, as we have told the API server
-        self.sets = VictimSets(cache, lambda: self._victims)
+        self.sets = VictimSets(cache, lambda: self._victims, self._may_evict_in)
 
     def settle(
         self,
@@ -381,6 +391,9 @@ class Preemptions:
             self._under_way += 1
             self._outbox.send(EvictPod(record.named, by_force=True, grace_s=0))
         self._outbox.wake_in((OVERDUE, uid), LATE_S)
+
+    def _may_evict_in(self, namespace: str) -> bool:
+        return self.policy.tenants is None or namespace in self.policy.tenants
 
     def _is_lent(self, record: PodRecord) -> bool:
         if record.uid in self._strangers:

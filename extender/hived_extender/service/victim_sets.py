@@ -90,11 +90,14 @@ class Chosen(msgspec.Struct, frozen=True, eq=False):
 
 
 class VictimSets:
-    """`are_told` has the uids of all pods that were told to leave already."""
+    """`are_told` has the uids of all pods that were told to leave already. `may_evict_in` says it of a namespace."""
 
-    def __init__(self, cache: ClusterCache, are_told: Callable[[], Iterable[str]]) -> None:
+    def __init__(
+        self, cache: ClusterCache, are_told: Callable[[], Iterable[str]], may_evict_in: Callable[[str], bool]
+    ) -> None:
         self._cache = cache
         self._are_told = are_told
+        self._may_evict_in = may_evict_in
         self._ruled_of: dict[str, tuple[RuledPod, ...]] = {}  # of each slot, by the name of a group that reserves cells
         self._none_at: object = None
         self._none: set[object] = set()  # requests for which nobody's leaving helps, at that moment
@@ -196,6 +199,7 @@ class VictimSets:
             self.core, self.wanted, self.cache = core, wanted, sets._cache
             self.residents, self.offers = self.cache.nodes.residents, self.cache.offers
             own = {one.request.spec.group.name for one in wanted}
+            self.may_evict_in = sets._may_evict_in
             self.gone = {*sets._are_told(), *self.residents.leaving}
             self.come = self._coming(sets, own)
             cells = len(core.state.cells.priority)
@@ -327,7 +331,7 @@ class VictimSets:
             if resident is None or resident.standing is None or uid in self.gone:
                 return None
             standing = resident.standing
-            if standing.is_static or standing.priority >= self.rank:
+            if standing.is_static or standing.priority >= self.rank or not self.may_evict_in(resident.pod.namespace):
                 return None
             record = self.cache.pods.get(uid)
             if record is not None and record.place.info is not None:

@@ -149,6 +149,8 @@ def test_kinds_of_queues_are_installed_where_the_configuration_has_queues(tmp_pa
     assert [name for kind, name in more if (kind, name) not in known] == [
         "hived-queues",
         "hived-queues",
+        "hived-tenants-queues",
+        "hived-tenants-queues",
         "kube-queue",
         "elasticquotatrees.scheduling.sigs.k8s.io",
         "queues.scheduling.x-k8s.io",
@@ -379,7 +381,13 @@ def test_a_ca_that_is_none_is_refused(tmp_path: Path) -> None:
         assert f"--webhook {file}: expected the PEM certificate" in refusal(config, "--webhook", file)
 
 
-@pytest.mark.parametrize(("options", "roles"), [((), {"hived"}), (("--kueue",), {"hived", "hived-kueue"})])
+@pytest.mark.parametrize(
+    ("options", "roles"),
+    [
+        ((), {"hived", "hived-tenants"}),
+        (("--kueue",), {"hived", "hived-tenants", "hived-kueue", "hived-tenants-kueue"}),
+    ],
+)
 def test_features_that_are_off_bring_no_rights(options: tuple[str, ...], roles: set[str]) -> None:
     objects = manifests(*options)
     bound = {
@@ -397,3 +405,34 @@ def test_features_that_are_off_bring_no_rights(options: tuple[str, ...], roles: 
         for resource in rule["resources"]
     }
     assert not patched & {"deployments", "jobs", "jobsets", "rayjobs", "queues"}
+
+
+LISTS = "access: namespaces\nrights: namespaces\n" + QUEUES + TWO_VCS.replace("}]}", "}], namespaces: [%s]}")
+
+
+def test_rights_on_tenants_objects_hold_where_virtual_clusters_list_namespaces(tmp_path: Path) -> None:
+    path = tmp_path / "hivedscheduler.yaml"
+    path.write_text(LISTS % ("one", "vision", "two", "{name: ci, maxPriority: oppo}"))
+    objects = manifests("--config", str(path), "--kueue", "--without-queue-kinds")
+    accounts = {"kind": "ServiceAccount", "name": "hived", "namespace": "hived-system"}
+    everywhere = [each for each in objects if each["kind"] == "ClusterRoleBinding" and accounts in each["subjects"]]
+    roles = {each["metadata"]["name"]: each["rules"] for each in objects if each["kind"] == "ClusterRole"}
+    changed = [
+        (verb, resource)
+        for each in everywhere
+        for rule in roles[each["roleRef"]["name"]]
+        for verb in set(rule["verbs"]) - {"get", "list", "watch"}
+        for resource in rule.get("resources", ())
+    ]
+    assert {resource for _, resource in changed} == {
+        "events", "pods", "queues", "queueunits", "queues/status", "queueunits/status", "admissionchecks/status",
+    }  # fmt: skip
+    assert [verb for verb, resource in changed if resource == "pods"] == ["bind"]  # of hived's own, which nobody serves
+    bound = {
+        (each["metadata"]["namespace"], each["roleRef"]["kind"], each["roleRef"]["name"])
+        for each in objects
+        if each["kind"] == "RoleBinding" and each["metadata"]["name"].startswith("hived-tenants")
+    }
+    names = ("hived-tenants", "hived-tenants-queues", "hived-tenants-kueue")
+    assert bound == {(namespace, "ClusterRole", name) for namespace in ("ci", "vision") for name in names}
+    assert [finding for check in RULES.values() for finding in check(objects)] == []

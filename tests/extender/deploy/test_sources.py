@@ -19,7 +19,7 @@ from hived_extender.api.paths import (
     PAGE_QUEUE_CHANGES_PATH,
     QUEUE_CHANGES_PATH,
 )
-from hived_extender.deploy.installation import deploy_folder
+from hived_extender.deploy.installation import deploy_folder, is_of_tenants
 from hived_extender.deploy.kustomize import build
 from hived_extender.http.access import DEFAULT_VERB_CALLERS
 from hived_extender.http.routes import ROUTES
@@ -85,7 +85,7 @@ def test_the_table_of_what_a_thief_could_do_has_exactly_the_rights_of_the_accoun
         for file in RBAC_FILES
         if file.name in account
         for role, _, rule in rule_nodes(file)
-        if role in ("hived", "hived-queues", "hived-kueue")
+        if role in ("hived", "hived-queues", "hived-kueue") or is_of_tenants(role)
     }
     assert told == granted
 

@@ -34,7 +34,8 @@ ROOM = {"cpu": "8", "memory": "32Gi", "ephemeral-storage": "100Gi", "pods": "20"
 class SmallRooms(SmallCluster):
     """`count` nodes n0, n1, ... of `gpus` GPUs; VC a owns all of them but those of `others`, which VC b owns.
 
-    `room` is what each node has besides, `labels` are those of nodes by name.
+    `room` is what each node has besides, `labels` are those of nodes by name. Pods may be evicted in
+    the namespaces of `tenants`.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class SmallRooms(SmallCluster):
         skus: str = "",
         room: Mapping[str, str] = ROOM,
         labels: Mapping[str, Mapping[str, str]] | None = None,
+        tenants: frozenset[str] | None = None,
     ) -> None:
         self.volume_zones: dict[str, str] = {}
         self.names = tuple(f"n{number}" for number in range(count))
@@ -61,7 +63,9 @@ class SmallRooms(SmallCluster):
             others=others,
         )
         super().__init__(
-            is_leading=False, spec=load_text(self.text, "rooms.yaml", environ={}).cluster, preemption=PreemptionPolicy()
+            is_leading=False,
+            spec=load_text(self.text, "rooms.yaml", environ={}).cluster,
+            preemption=PreemptionPolicy(tenants=tenants),
         )
         self.nodes = {
             name: msgspec.convert(

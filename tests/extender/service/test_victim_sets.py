@@ -109,6 +109,15 @@ def test_a_foreign_pod_of_lower_kubernetes_priority_leaves_where_it_holds_the_cp
     assert "high" in cluster.running()
 
 
+@pytest.mark.parametrize(("tenants", "left"), [({"ns"}, {"foreign", "low"}), ({"other"}, set())])
+def test_foreign_pods_leave_where_hived_may_evict_alone(rooms: Rooms, tenants: set[str], left: set[str]) -> None:
+    cluster = rooms(1, tenants=frozenset(tenants))
+    cluster.start("low", 4)
+    cluster.pod("foreign", is_foreign=True, node="n0", needs={"cpu": "6"}, rank=1)
+    cluster.pod("high", 4, priority=5, needs={"cpu": "6"}, rank=10)
+    assert cluster.settle() == left
+
+
 @pytest.mark.parametrize("standing", [{"rank": 10}, {"rank": 1, "is_static": True}])
 def test_nobody_leaves_for_the_sake_of_a_foreign_pod_that_stays(rooms: Rooms, standing: dict[str, Any]) -> None:
     cluster = rooms(1)
