@@ -13,6 +13,7 @@ class Kind(IntEnum):
     CHANGE = 2  # of the cluster
     SUBMIT = 3
     TURN = 4  # of queues, although nothing else happens
+    BORROW = 5  # a task that was evicted from idle cells of others may take some again
 
 
 class Entry(NamedTuple):

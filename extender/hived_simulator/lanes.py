@@ -122,8 +122,10 @@ class Lanes:
         self._pools: dict[str, Kinds] = {}
         self._vc_of_pool: dict[str, str] = {}
 
-    def add(self, task: Task, number: int, *, is_guaranteed: bool = True) -> None:
-        """A task waits from now on. Not `is_guaranteed`: its virtual cluster is too small for it."""
+    def add(self, task: Task, number: int, *, is_guaranteed: bool = True, borrows: bool = True) -> None:
+        """A task waits from now on. Not `is_guaranteed`: its virtual cluster is too small for it. Not `borrows`: a
+        guaranteed one that takes no idle cells of others before `may_borrow`.
+        """
         task.ticket += 1
         entry = (*task.rank, task.ticket, number)
         if not task.is_opportunistic and is_guaranteed:
@@ -131,10 +133,15 @@ class Lanes:
                 self._kinds.setdefault(task.vc, Kinds()).add((task.priority, task.shape), entry)
             else:
                 self._lanes.setdefault(task.vc, Heap()).add(entry)
-        if task.is_opportunistic or self._lends_over_quota:
-            pool = self._cluster.pool(task.vc)
-            self._vc_of_pool[pool] = task.vc
-            self._pools.setdefault(pool, Kinds()).add((OPPORTUNISTIC_PRIORITY, task.shape), entry)
+        if task.is_opportunistic or (self._lends_over_quota and borrows):
+            self.may_borrow(task, number)
+
+    def may_borrow(self, task: Task, number: int) -> None:
+        """A task that waits takes idle cells of others from now on."""
+        entry = (*task.rank, task.ticket, number)
+        pool = self._cluster.pool(task.vc)
+        self._vc_of_pool[pool] = task.vc
+        self._pools.setdefault(pool, Kinds()).add((OPPORTUNISTIC_PRIORITY, task.shape), entry)
 
     def refuse(self, task: Task, priority: int) -> None:
         """Nobody of this shape is tried before there is more room."""

@@ -94,6 +94,9 @@ class Loop:
         task = self.tasks[entry.number]
         if entry.kind is Kind.SUBMIT:
             self._line_up(task)
+        elif entry.kind is Kind.BORROW:
+            if task.phase is Phase.WAITING and task.ticket == entry.run:
+                self._lanes.may_borrow(task, entry.number)
         elif task.run != entry.run:
             return  # evicted meanwhile
         elif entry.kind is Kind.END:
@@ -119,7 +122,10 @@ class Loop:
 
     def _enter(self, task: Task, *, is_guaranteed: bool = True) -> None:
         self.now.waiting[task.cause] += 1
-        self._lanes.add(task, self._number[task.group], is_guaranteed=is_guaranteed)
+        number, rests = self._number[task.group], task.borrows_from_s > self.now.at_s
+        self._lanes.add(task, number, is_guaranteed=is_guaranteed, borrows=not rests)
+        if rests and self._manner.lends_over_quota:
+            self.agenda.add(task.borrows_from_s, Kind.BORROW, number, task.ticket)
 
     def _refuse(self, task: Task) -> None:
         task.wait(self.now.at_s, Cause.REFUSED)

@@ -16,6 +16,9 @@ from hived_traces.jobs import Job
 
 NEVER = -1.0
 
+FIRST_REST_S, REST_FACTOR = 900.0, 4.0
+"""A task that was evicted from idle cells of others rests so long before it takes some again, and longer each time."""
+
 
 class Phase(IntEnum):
     """The phase of a task."""
@@ -65,13 +68,16 @@ class Task:
     saved_s : work that a restart need not do again; done_s is `saved_s` when the present run began
     lost_s : work that evictions undid
     lent_from_s : since when the present run is opportunistic
+    borrows_from_s : before that it does not run over quota, as it was evicted when it did, `lent_eviction_count` times.
+        A rest is at least as long as the work that the eviction undid, so at most half of the time is lost
     waited_s : seconds by cause
     """
 
     __slots__ = (
-        "cause", "checkpoint_s", "duration_s", "ended_s", "eviction_count", "first_s", "group", "is_guaranteed_start",
-        "lent_from_s", "level", "lost_s", "phase", "place", "priority", "reason", "run", "runs_as", "saved_s",
-        "shape", "since_s", "started_s", "submitted_s", "ticket", "vc", "waited_s",
+        "borrows_from_s", "cause", "checkpoint_s", "duration_s", "ended_s", "eviction_count", "first_s", "group",
+        "is_guaranteed_start", "lent_eviction_count", "lent_from_s", "level", "lost_s", "phase", "place", "priority",
+        "reason", "run", "runs_as", "saved_s", "shape", "since_s", "started_s", "submitted_s", "ticket", "vc",
+        "waited_s",
     )  # fmt: skip
 
     def __init__(self, job: Job, group: str, place: tuple[int, int], vc: str, shape: Shape) -> None:
@@ -89,7 +95,8 @@ class Task:
         self.ticket = 0
         self.first_s = self.started_s = self.ended_s = NEVER
         self.is_guaranteed_start = False
-        self.lent_from_s = NEVER
+        self.lent_from_s = self.borrows_from_s = NEVER
+        self.lent_eviction_count = 0
         self.saved_s = self.lost_s = 0.0
         self.eviction_count = 0
         self.level = 0
@@ -149,6 +156,10 @@ class Task:
         self.lost_s += done_s - saved_s
         self.saved_s = saved_s
         self.eviction_count += 1
+        if self.runs_as == OPPORTUNISTIC_PRIORITY and not self.is_opportunistic:
+            least_s = FIRST_REST_S * REST_FACTOR**self.lent_eviction_count
+            self.borrows_from_s = now_s + max(least_s, done_s - saved_s)
+            self.lent_eviction_count += 1
         self.phase, self.cause, self.since_s = Phase.WAITING, Cause.BEHIND, now_s
         self.run += 1
 

@@ -14,6 +14,7 @@ MOST_NEEDLESS_SPARING = 0  # in sparing VCs, preemptions although any placement 
 MOST_FALSE_WAITS = 0
 LEAST_NEAR = 0.95  # share of gangs at the lowest common level that is possible
 MOST_LOST = 1.0  # GPU-hours lost, as a multiple of the reference's
+MOST_EVICTIONS = 5  # of one job from lent cells, which rests longer after each
 TRACES, CROWDS = ("philly", "trace"), ("crowd", "trace_crowd")  # measures with the same arguments and figures
 Results = list[tuple[Unit, Figures]]
 
@@ -112,3 +113,5 @@ def _misses(unit: Unit, figures: Figures) -> Iterator[Miss]:
         yield Miss("needless", unit.name, figures["any"], MOST_NEEDLESS_SPARING)
     if unit.measure == "false_waits" and figures.get("false", 0) > MOST_FALSE_WAITS:
         yield Miss("completeness", unit.name, figures["false"], MOST_FALSE_WAITS)
+    if unit.measure == "lending" and figures["most_evictions"] > MOST_EVICTIONS:
+        yield Miss("lending", unit.name, figures["most_evictions"], MOST_EVICTIONS)

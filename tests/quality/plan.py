@@ -10,13 +10,14 @@ from tests.quality.dozen import DOZEN_KINDS, DOZEN_LOADS, evictions
 from tests.quality.exact_measures import NEEDLESS_LOADS, WAIT_LOADS, Figures, false_waits, needless
 from tests.quality.jobs import PHILLY
 from tests.quality.large_measures import DEFAULT, MIXED, SPARING, TOPOLOGY, WITHIN, crowd, guarantee, trace_crowd
+from tests.quality.lending import lending
 from tests.quality.philly_measures import DAYS, philly, private_delays, trace
 from tests.quality.small import KINDS, PINNED
 
-TABLES = ("guarantee", "needless", "locality", "fragmentation", "completeness", "saturation")
+TABLES = ("guarantee", "needless", "locality", "fragmentation", "completeness", "saturation", "lending")
 MEASURES: dict[str, Callable[..., Figures]] = {
     "guarantee": guarantee, "crowd": crowd, "philly": philly, "needless": needless, "false_waits": false_waits,
-    "evictions": evictions,
+    "evictions": evictions, "lending": lending,
     "trace": trace, "trace_crowd": trace_crowd, "private_delays": private_delays,
 }  # fmt: skip
 SATURATED_DAYS = 3.5  # arrivals of Philly pressed into these are a load of 1.1
@@ -96,6 +97,8 @@ def _units(rules: Rules, quick: bool) -> Iterator[Unit]:
             yield unit("crowd", "locality", cells, TOPOLOGY, load, 0.2, jobs)
         for load in (0.9,) if quick else (0.5, 0.7, 0.9, 1.1):
             yield unit("crowd", "needless locality", cells, WITHIN, load, 0.2, jobs)
+    for cells in "NR" if quick else "NRP":
+        yield unit("lending", "lending", cells, 0.7, 200 if quick else 3000, 1 if quick else 2)
     for kind in (*KINDS, PINNED):
         for name in WAIT_LOADS:
             yield unit("false_waits", "completeness", kind, name, 0, 12 if quick else 2900)

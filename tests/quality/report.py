@@ -198,6 +198,18 @@ def _saturation(results: Results) -> str:
     return _table("Saturation: traces, over-quota jobs opportunistic", columns, rows)
 
 
+def _lending(results: Results) -> str:
+    rows = []
+    for unit, figures in results:
+        if unit.measure == "lending":
+            cells, load, *_ = unit.arguments
+            shown = [figures[part] for part in ("useful", "lost", "evictions", "most_evictions", "delay")]
+            share = f"{100 * figures['lost'] / max(1, figures['useful']):.2g}"
+            rows.append((RULES_NAMES[unit.rules], cells, load, *shown[:2], share, *shown[2:]))
+    columns = ("rules", "VC cells", "load", "GPU-h useful", "lost", "%", "evictions", "most of a job", "mean delay h")
+    return _table("Lending: gangs of 16 to 128 GPUs and bursts on 136 nodes, over quota", columns, rows)
+
+
 _MAKERS: dict[str, tuple[Callable[[Results], str], ...]] = {
     "guarantee": (_guarantee, _delays),
     "needless": (_needless_exact, _needless_dozen, _needless_large),
@@ -205,6 +217,7 @@ _MAKERS: dict[str, tuple[Callable[[Results], str], ...]] = {
     "fragmentation": (_fragmentation, _drawn),
     "completeness": (_completeness,),
     "saturation": (_saturation,),
+    "lending": (_lending,),
 }
 
 

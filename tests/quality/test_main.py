@@ -31,6 +31,7 @@ BAD: list[tuple[str, Unit, Figures]] = [
     ("needless", unit("needless", "NODE", "plain", True, 0, 9), {"any": 1}),
     ("needless", unit("crowd", "N", "sparing", 0.9, 0.2, 9), {"any": 1}),
     ("completeness", unit("false_waits", "NODE", "plain", 0, 9), {"false": 1}),
+    ("lending", unit("lending", "R", 0.7, 9, 1), {"most_evictions": 6}),
 ]
 
 

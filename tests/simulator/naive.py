@@ -35,6 +35,7 @@ class NaiveLoop:
         while any(task.phase is not Phase.ENDED for task in self.tasks):
             moments = [*self.ends.values(), *(at_s for at_s, _ in self.leaves), *(c.at_s for c in self.changes)]
             moments += [task.submitted_s for task in self.tasks if task.group in self.coming]
+            moments += [task.borrows_from_s for task in self.tasks if self.rests(task)]
             is_open = any(task.phase not in (Phase.ENDED, Phase.REFUSED) for task in self.tasks)
             if not moments or not (is_open or self.changes):
                 break
@@ -43,6 +44,10 @@ class NaiveLoop:
             self.happen()
             self.attempt()
         return self.tasks
+
+    def rests(self, task: Task) -> bool:
+        """Was it evicted from idle cells of others a while ago?"""
+        return task.phase is Phase.WAITING and self.manner.lends_over_quota and task.borrows_from_s > self.now_s
 
     def happen(self) -> None:
         """Everything that is due now and was planned before now."""
@@ -165,7 +170,7 @@ class NaiveLoop:
         for task in sorted(waiting, key=lambda each: each.rank):
             priority = OPPORTUNISTIC_PRIORITY if is_lending else task.priority
             if is_lending:
-                if not task.is_opportunistic and not self.manner.lends_over_quota:
+                if not task.is_opportunistic and (not self.manner.lends_over_quota or self.rests(task)):
                     continue
                 key: object = ("lent", self.cluster.pool(task.vc), task.shape)
             else:

@@ -11,7 +11,7 @@ from hived_simulator.hived_cluster import HivedCluster
 from hived_simulator.loop import Loop, Manner
 from hived_simulator.private import PrivateClusters
 from hived_simulator.quotas import QuotaCluster
-from hived_simulator.tasks import Cause, Phase
+from hived_simulator.tasks import FIRST_REST_S, REST_FACTOR, Cause, Phase
 from tests.simulator.builders import NODE, RACK, cluster_of, history, job, random_jobs, run, tasks
 from tests.simulator.naive import NaiveLoop
 
@@ -81,7 +81,30 @@ def test_a_job_over_its_quota_runs_on_lent_cells_and_starts_again_when_the_owner
     jobs = [job("own", "c", 0, 1000, (1, 4)), job("over", "c", 0, 1000, (5, 4)), job("b", "b", 300, 10, (1, 4))]
     found = run(HivedCluster(SPEC), jobs, manner=Manner(lends_over_quota=True))
     assert [task.first_s for task in found] == [0, 0, 300]
-    assert (found[1].eviction_count, found[1].lost_s, found[1].ended_s) == (1, 300, 1310)
+    assert (found[1].eviction_count, found[1].lost_s, found[1].ended_s) == (1, 300, 300 + FIRST_REST_S + 1000)
+
+
+def test_a_job_that_was_evicted_from_lent_cells_waits_longer_each_time_before_it_takes_some_again() -> None:
+    owners = [job(f"b{number}", "b", at_s, 10, (1, 4)) for number, at_s in enumerate((300, 1300, 5000))]
+    jobs = [job("own", "c", 0, 90_000, (1, 4)), job("over", "c", 0, 20_000, (5, 4)), *owners]
+    found = run(HivedCluster(SPEC), jobs, manner=Manner(lends_over_quota=True))
+    assert (found[1].eviction_count, found[1].lost_s) == (3, 300 + 100 + 100)
+    assert found[1].ended_s == 5000 + FIRST_REST_S * REST_FACTOR**2 + 20_000
+
+
+def test_a_job_rests_at_least_as_long_as_the_work_that_its_eviction_undid() -> None:
+    jobs = [job("own", "c", 0, 90_000, (1, 4)), job("over", "c", 0, 20_000, (5, 4)), job("b", "b", 5000, 10, (1, 4))]
+    manner = Manner(lends_over_quota=True)
+    assert run(HivedCluster(SPEC), jobs, manner=manner)[1].ended_s == 5000 + 5000 + 20_000
+    saved = [jobs[0], job("over", "c", 0, 20_000, (5, 4), checkpoint_s=600), jobs[2]]
+    assert run(HivedCluster(SPEC), saved, manner=manner)[1].ended_s == 5000 + FIRST_REST_S + 20_000 - 4800
+
+
+def test_a_job_that_rests_starts_on_cells_of_its_own_virtual_cluster_at_once() -> None:
+    jobs = [job("own", "b", 0, 400, (2, 4)), job("over", "b", 1, 1000, (2, 4))]
+    jobs += [job("a", "a", 300, 10, (2, 4)), job("c", "c", 300, 10, (1, 4))]
+    found = run(HivedCluster(SPEC), jobs, manner=Manner(lends_over_quota=True))
+    assert (found[1].eviction_count, found[1].ended_s) == (1, 400 + 1000)
 
 
 def test_a_restart_goes_on_from_the_last_checkpoint() -> None:
@@ -91,7 +114,7 @@ def test_a_restart_goes_on_from_the_last_checkpoint() -> None:
         job("b", "b", 300, 10, (1, 4)),
     ]
     found = run(HivedCluster(SPEC), jobs, manner=Manner(lends_over_quota=True))
-    assert (found[1].lost_s, found[1].ended_s) == (60, 310 + 1000 - 240)
+    assert (found[1].lost_s, found[1].ended_s) == (60, 300 + FIRST_REST_S + 1000 - 240)
 
 
 def test_victims_have_their_grace() -> None:
