@@ -81,10 +81,9 @@ def real(run: Run) -> Outcome:
     with (
         ControlPlane(tools, "attacks") as plane,
         RealCluster(
-            plane, _configuration(run), replica_count=2, serve_options=("--leader-elect",), of_replicas=clocks,
-            other_names=("hived",),
+            plane, _configuration(run), replica_count=2, serve_options=("--leader-elect",), of_replicas=clocks
         ) as cluster,
-    ):  # fmt: skip
+    ):
         _Cluster(plane.kube, cluster.url, offsets, cluster.services, cluster.ports, outcome).jump_all(run)
     return outcome
 
