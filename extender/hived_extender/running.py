@@ -35,6 +35,7 @@ from hived_extender.kube import struct_types
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.events import EventRecorder
 from hived_extender.kube.metrics import Metrics
+from hived_extender.kube.priority_classes import PriorityClasses
 from hived_extender.kueue.desk import KueueDesk
 from hived_extender.options import Options
 from hived_extender.pods.podgroups import Objects
@@ -141,6 +142,7 @@ class Extender:
             prover=ground.prover,
             secret=ground.secret,
             labels_of=ground.namespaces.labels,
+            class_of=PriorityClasses(ground.clients.kube).find,
         )
 
     def _make_in_force(self) -> InForce:

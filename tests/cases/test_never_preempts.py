@@ -124,3 +124,48 @@ def test_lent_cells_are_taken_back_whatever_the_policy(played: Played) -> None:
     played.create(pod("high", priority=900, priorityClassName="never"))
     played.expect_running("high")
     assert "lent-0" not in played.running_pods()
+
+
+def foretold(played: Played, *pods: dict[str, Any]) -> list[tuple[str, str]]:
+    """The outcome and the reason for pods that do not exist yet."""
+    bodies = [{**one, "metadata": {"namespace": "default", **one["metadata"]}} for one in pods]
+    return [(one.outcome, one.reason) for one in played.inspector.what_if(bodies)]
+
+
+def test_a_dry_run_of_a_pod_of_such_a_class_evicts_nobody_and_says_so(played: Played) -> None:
+    played.create(pod("low-0"), pod("low-1"))
+    played.expect_running("low-0", "low-1")
+    ((outcome, why),) = foretold(played, pod("high", priority=900, priorityClassName="never"))
+    assert outcome == "wait"
+    assert "preemptionPolicy is Never" in why
+    ((outcome, _),) = foretold(played, pod("high", priority=900))
+    assert outcome == "preempt"
+    ((outcome, _),) = foretold(played, pod("high", priority=900, priorityClassName="unknown"))
+    assert outcome == "preempt"
+
+
+def test_a_dry_run_of_a_gang_with_one_such_pod_evicts_nobody(played: Played) -> None:
+    played.create(pod("low-0"), pod("low-1"))
+    played.expect_running("low-0", "low-1")
+    told = foretold(
+        played,
+        pod("g-0", priority=900, annotations=GANG),
+        pod("g-1", priority=900, annotations=GANG, priorityClassName="never"),
+    )
+    assert {outcome for outcome, _ in told} == {"wait"}
+
+
+def test_a_dry_run_of_such_a_pod_takes_back_lent_cells(played: Played) -> None:
+    played.create(pod("lent-0", gpus=2, priority=-1))
+    played.expect_running("lent-0")
+    ((outcome, _),) = foretold(played, pod("high", priority=900, priorityClassName="never"))
+    assert outcome == "preempt"
+
+
+def test_a_dry_run_goes_by_the_class_of_pods_that_name_none(played: Played) -> None:
+    played.create(pod("low-0"), pod("low-1"))
+    played.expect_running("low-0", "low-1")
+    played.create(CLASSES.replace("{name: never}", "{name: usual}") + "globalDefault: true\n")
+    ((outcome, why),) = foretold(played, pod("high", priority=900))
+    assert outcome == "wait"
+    assert "preemptionPolicy is Never" in why

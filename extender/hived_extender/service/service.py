@@ -19,6 +19,7 @@ from hived_extender.api.cells import LostDevices, Shortage
 from hived_extender.api.what_if import PodOutcome
 from hived_extender.kube.client import KubeClient
 from hived_extender.kube.metrics import Gauges, Metrics
+from hived_extender.kube.priority_classes import PriorityClass
 from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_extender.pods.asks import no_labels
 from hived_extender.pods.dialects.kinds import Lookup, NoObjects
@@ -76,7 +77,8 @@ class Setup(TypedDict, total=False):
     """The parts that a service may be given; all have a default.
 
     `pace` says how soon and how often people are told of pods. `prover` proves bindings; what it proved and somebody
-    has changed since is kept in `secret`. `labels_of` has the labels of namespaces.
+    has changed since is kept in `secret`. `labels_of` has the labels of namespaces, `class_of` the PriorityClass of a
+    name, for "" the one of pods that name none.
     """
 
     verb_settings: VerbSettings
@@ -91,6 +93,11 @@ class Setup(TypedDict, total=False):
     prover: Prover | None
     secret: BindingSecret | None
     labels_of: LabelsOf
+    class_of: Callable[[str], PriorityClass | None]
+
+
+def no_class(name: str) -> None:
+    """Of no name is a PriorityClass known."""
 
 
 class Service(Intake):
@@ -114,6 +121,7 @@ class Service(Intake):
         self.kernels: Callable[[], str] = kernels_in_use
         prover = setup.get("prover") or Prover()
         self._kube = kube
+        self._class_of = setup.get("class_of", no_class)
         self._recorder = setup.get("recorder")
         self._secret = setup.get("secret")
         interpreter = Interpreter(
@@ -258,8 +266,24 @@ class Service(Intake):
         """
         check_count(pods)
         self.check_leads()
+        pods = [self._as_admitted(pod) for pod in pods]
         readings = [(pod, self._texts.read(pod.metadata, payer=WHAT_IF)) for pod in pods]
         return self.questions.ask(WhatIfAsked(tuple(readings)))
+
+    def _as_admitted(self, pod: Pod) -> Pod:
+        """A pod with the priority and preemption policy of its PriorityClass, as far as it says none itself."""
+        spec = pod.spec
+        if spec is None or (spec.priority is not None and spec.preemption_policy is not None):
+            return pod
+        found = self._class_of(spec.priority_class_name or "")
+        if found is None:
+            return pod
+        admitted = replace(
+            spec,
+            priority=found.value if spec.priority is None else spec.priority,
+            preemption_policy=spec.preemption_policy or found.preemption_policy,
+        )
+        return replace(pod, spec=admitted)
 
     def lost_devices(self) -> list[LostDevices]:
         """The devices of configured nodes that cannot be had, by node and leaf cell type, and why."""
