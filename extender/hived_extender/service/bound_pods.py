@@ -6,13 +6,14 @@ elsewhere; if hived itself wants another text, it writes them anew. Not thread-s
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from msgspec.structs import replace
 
 from hived.errors import UserError
-from hived.groups import without_place
+from hived.groups import bind_info_of_slot, without_place
 from hived.specs import BindInfo, PodRequest
 from hived.state import Group
 from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULING_SPEC
@@ -29,6 +30,7 @@ from hived_extender.service.effects import AnnotatePod
 from hived_extender.service.gangs.names import GroupNames, qualified, written_name
 from hived_extender.service.gangs.promises import Promises
 from hived_extender.service.gangs.rounds import Rounds
+from hived_extender.service.gangs.shrunk_groups import ShrunkGroups, part_of, with_group
 from hived_extender.service.gangs.table import Gangs
 from hived_extender.service.outbox import Outbox
 from hived_extender.service.pods import NO_PLACE, UNMARKED, Marks, Place, PodRecord, PodState, PodTable
@@ -60,6 +62,7 @@ class BoundPods:
         self._announcements = announcements
         self._changed: dict[str, Mapping[str, str]] = {}
         self._names = GroupNames()
+        self._shrunk = ShrunkGroups()
         self.promises = Promises(pods, gangs)
         self.rewrites = Rewrites(outbox)
         self.kept = ChangedBindings(outbox)
@@ -82,6 +85,7 @@ class BoundPods:
     def gone(self, record: PodRecord) -> None:
         """A pod is gone: the core is told, and nothing is kept of it."""
         self._names.forget(record.uid)
+        self._shrunk.forget(record.uid)
         self.release(record)
         if record.marks.is_changed:
             record.marks = UNMARKED
@@ -115,7 +119,26 @@ class BoundPods:
         return record is not None and record.is_in_core and record.place.info is not None
 
     def own_request(self, record: PodRecord, reading: Reading) -> PodRequest:
-        """The request of a pod in our own words. Raises UserError if the pod may not have it."""
+        """The request of a pod in our own words. Raises UserError if the pod may not have it.
+
+        A pod that waits may ask for a part of its affinity group, which has given cells back; see `ShrunkGroups`.
+        """
+        request, core = self._written_request(record, reading), self._term.core
+        if reading.proof is not None:
+            return request
+        present = None if core is None else core.state.groups.get(request.spec.group.name)
+        return self._shrunk.as_returned(request, present, record.key)
+
+    def has_cells(self, record: PodRecord) -> None:
+        """A node was decided for a pod in our own words: note if it has cells in a part of its group."""
+        if record.request is not None and record.reading is not None:
+            with suppress(UserError):
+                group = self._written_request(record, record.reading).spec.group
+                if group != record.request.spec.group:
+                    self._shrunk.put(record.uid, group, record.request.spec.leaf_cell_count)
+
+    def _written_request(self, record: PodRecord, reading: Reading) -> PodRequest:
+        """The request as its author wrote it. Raises UserError if the pod may not have it."""
         spec = ready(reading.spec)
         written = spec.group.name
         if not written or (reading.proof is not None and not reading.is_own):
@@ -162,8 +185,10 @@ class BoundPods:
         if isinstance(reading.place, UserError) and ask is not None and not ask.leaf_cell_count:
             return
         info = ready(reading.place)
-        record.request, record.place = self.own_request(record, reading), replace(record.place, info=info)
-        group = record.request.spec.group.name
+        request = self._written_request(record, reading)
+        group = request.spec.group.name
+        record.request = self._shrunk.as_placed(request, info, record.key) if reading.is_own else request
+        record.place = replace(record.place, info=info)
         is_bare = reading.is_own and _is_bare(reading, group)
         record.marks = replace(record.marks, is_proven=reading.is_signed, is_bare=is_bare)
         if is_bare and group != record.key:
@@ -212,8 +237,9 @@ class BoundPods:
         if record.request is None or record.place.info is None:
             return {}
         gang = str(record.gang or "") if record.is_of_dialect else None
-        written = written_name(record.namespace, record.request.spec.group.name) if gang is None else ""
-        texts = annotations_anew(record.request, record.place.info, gang, "" if written == record.key else written)
+        request = self._shrunk.written(record.request)
+        written = written_name(record.namespace, request.spec.group.name) if gang is None else ""
+        texts = annotations_anew(request, record.place.info, gang, "" if written == record.key else written)
         return texts | self._prover.sign(record.uid, record.place.node, texts, is_bare=record.marks.is_bare)
 
     def take_changed(self, changed: Mapping[str, Reading]) -> None:
@@ -231,7 +257,8 @@ class BoundPods:
         """The annotations of a pod that is being bound to a node, and the proof that it was."""
         texts = self._rounds.annotations(record)
         if record.request is not None and not record.is_of_dialect:
-            record.marks = Marks(is_bare=self._names.is_bare(record.namespace, record.request.spec.group.name))
+            request = self._shrunk.written(record.request)
+            record.marks = Marks(is_bare=self._names.is_bare(record.namespace, request.spec.group.name))
         return texts | self._prover.sign(record.uid, node, texts, is_bare=record.marks.is_bare) if texts else texts
 
     def account(self, core: Core, record: PodRecord) -> None:
@@ -239,7 +266,7 @@ class BoundPods:
         if record.request is None or record.place.info is None:
             return
         try:
-            core.adopt(record.request, record.place.info, record.progress.times)
+            self._adopt(core, record, record.request, record.place.info)
         except UserError as error:
             self.tell_unaccounted(record, error)
             return
@@ -247,6 +274,20 @@ class BoundPods:
         self.devices.pods_moved(record.place.node)
         self._tell_scheduled(record, self._announcements.replayed)
         log.debug("bound pod replayed", extra={"fields": {"pod": record.key, "node": record.place.node}})
+
+    def _adopt(self, core: Core, record: PodRecord, request: PodRequest, info: BindInfo) -> None:
+        """Tell the core of a bound pod. Raises UserError.
+
+        The leader before may have had time to write onto some pods of a group that it has given cells back.
+        """
+        group = core.state.groups.get(request.spec.group.name)
+        if group is not None and group.spec.group != request.spec.group:
+            mended = dataclasses.replace(request, spec=with_group(request.spec, group.spec.group))
+            with suppress(UserError):
+                core.adopt(mended, info, record.progress.times)
+                record.request = mended
+                return
+        core.adopt(request, info, record.progress.times)
 
     def _tell_scheduled(self, record: PodRecord, tell: Callable[..., None]) -> None:
         info = record.place.info
@@ -288,14 +329,51 @@ class BoundPods:
         A rebuild knows it by the types of preassigned cells in the bind info. Until a pod says so, its text is kept
         where its owner cannot write.
         """
-        for record, request in changed:
+        self._replaced((record, request, core.info_of(request)) for record, request in changed)
+
+    def _replaced(self, changed: Iterable[tuple[PodRecord, PodRequest, BindInfo]]) -> None:
+        """Pods have these requests and places now: have that written onto them, and kept until they say so."""
+        for record, request, info in changed:
             record.request = request
-            record.place = replace(record.place, info=core.info_of(request), is_rewritten=True)
+            record.place = replace(record.place, info=info, is_rewritten=True)
             if record.state is PodState.BOUND:
                 self.write_anew(record)
                 if self._prover.has_key:
                     self._note_changed(record, True)
                     self.keep_changed(record)
+
+    def shrink(self, core: Core, group: Group, gone: Sequence[int]) -> list[int]:
+        """Give back these empty slots of an allocated group, and write that onto its pods. No cell of theirs moves.
+
+        Returns the slots that are left, in their new order; none, with nothing changed, if it may not be.
+        """
+        holders = {slot: pod for slot, pod in enumerate(group.holders) if pod is not None}
+        records = [self._pods.get(pod.uid) for pod in holders.values()]
+        known = [one for one in records if one is not None and one.is_in_core and not one.is_of_dialect]
+        if not known or len(known) < len(records) or len({one.uid for one in known}) < len(known):
+            return []
+        sizes = [member.leaf_cell_count for member in group.members for _ in range(member.pod_count)]
+        first = min(holders)  # a split seats it in the first slot of its size
+        kept = sorted(set(range(len(sizes))) - set(gone), key=lambda slot: (sizes[slot], slot != first, slot))
+        part = part_of(group.spec.group, Counter(sizes[slot] for slot in kept), known[0].key)
+        requests = {
+            slot: dataclasses.replace(pod, spec=with_group(pod.spec, part)) for slot, pod in sorted(holders.items())
+        }
+        rest = dataclasses.replace(part_of(group.spec.group, Counter(sizes[slot] for slot in gone), ""),
+                                   name=f"{group.name}#gone")  # fmt: skip
+        spec = dataclasses.replace(group.spec, group=rest, leaf_cell_count=sizes[gone[0]])
+        stand_in = PodRequest(f"{rest.name}:0", known[0].name, known[0].namespace, spec)
+        written = {one.uid: self._shrunk.written(pod).spec for one, pod in zip(known, holders.values(), strict=True)}
+        core.split(group.name, [requests[first], stand_in], [kept, sorted(gone)])
+        core.delete(stand_in)
+        left, place = core.state.groups[part.name], {slot: new for new, slot in enumerate(kept)}
+        infos = {slot: bind_info_of_slot(core.state, left, place[slot]) for slot in holders}
+        for record, (slot, request) in zip(known, requests.items(), strict=True):
+            if slot != first:
+                core.adopt(request, infos[slot], record.progress.times)
+            self._shrunk.put(record.uid, written[record.uid].group, request.spec.leaf_cell_count)
+        self._replaced((one, requests[slot], infos[slot]) for one, slot in zip(known, holders, strict=True))
+        return kept
 
     def write_anew(self, record: PodRecord) -> None:
         """Have the annotations of a bound pod written again."""

@@ -5,11 +5,12 @@ Facts may come late, twice and in any order. Not thread-safe.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Collection
 from contextlib import suppress
 
 from hived.errors import UserError
-from hived.specs import OPPORTUNISTIC_PRIORITY, BindInfo, PodRequest
+from hived.specs import OPPORTUNISTIC_PRIORITY, BindInfo, GroupSpec, PodRequest
 from hived_extender.kube.versions import is_older
 from hived_extender.kube_rules.demands import RuledPod
 from hived_extender.kube_rules.reader import DemandsReader
@@ -59,6 +60,8 @@ class ClusterCache:
         self.devices = self.bound.devices
         self.jobs = Jobs()
         self._removed: list[str] = []
+        self._begun: dict[str, None] = {}  # affinity groups
+        self._left: list[tuple[str, list[int], bool]] = []
         self._named = NamedGroups()
         self._demands = DemandsReader()
         self._members = Members(interpreter, self.gangs, self.gang_changed)
@@ -145,6 +148,8 @@ class ClusterCache:
         if pod.node and record.state is not PodState.BOUND:
             self._retries.settled(record.uid)
             self.bound.seen(record, pod, reading)
+            if record.request is not None and not record.is_of_dialect:
+                self._begun[record.request.spec.group.name] = None
         elif pod.node:
             self.bound.compare(record, reading)
         elif not record.state.has_node and (record.request is None or (was_held and record.state is not PodState.HELD)):
@@ -154,6 +159,27 @@ class ClusterCache:
         """The uids of the pods that have been removed since the last call."""
         uids, self._removed = self._removed, []
         return uids
+
+    def take_group_news(self) -> tuple[list[str], list[tuple[str, list[int], bool]]]:
+        """The affinity groups of which pods have got cells since the last call, and the slots that pods have left: of
+        which group, which, and whether the pod has succeeded.
+        """
+        news = list(self._begun), self._left
+        self._begun, self._left = {}, []
+        return news
+
+    def waiting_sizes(self, group: GroupSpec) -> Counter[int]:
+        """The leaf cells of pods that name an affinity group and wait: how many there are of each size."""
+        requests = [one.request for one in self._named.waiting(group.name)]
+        return Counter(one.spec.leaf_cell_count for one in requests if one is not None and one.spec.group == group)
+
+    def group_shrank(self, name: str) -> None:
+        """An affinity group has fewer slots: the pods that wait for it ask for what is left, or by themselves."""
+        for record in self._named.waiting(name):
+            self.bound.release(record)
+            self._named.remove(record.uid)
+            if record.reading is not None:
+                self.take_note(record, record.reading)
 
     def known_pods(self) -> list[str]:
         """The uids of all pods of which anything is remembered."""
@@ -200,12 +226,16 @@ class ClusterCache:
         uid = pod.metadata.uid
         record = self.pods.get(uid)
         description = record.translation.description if record is not None else None
-        self._remove(uid, is_over=pod.is_over)
+        self._remove(uid, is_over=pod.is_over, has_succeeded=pod.has_succeeded)
         if pod.has_completed:
             self._members.end(pod, description)
 
-    def _remove(self, uid: str, *, is_over: bool = True) -> None:
+    def _remove(self, uid: str, *, is_over: bool = True, has_succeeded: bool = False) -> None:
         record = self.pods.remove(uid, is_over=is_over)
+        if record is not None and self.core is not None and record.request is not None and record.is_in_core:
+            name = record.request.spec.group.name
+            if slots := self.core.slots_of(name, uid):
+                self._left.append((name, slots, has_succeeded))
         self.bound.promises.drop(uid)
         if record is not None:
             self.jobs.gone(record)
@@ -253,6 +283,9 @@ class ClusterCache:
             self._progress.placed(record)
         if record.state.has_node:
             self._announcements.placed(record.uid)
+            if record.request is not None and not record.is_of_dialect:
+                self.bound.has_cells(record)
+                self._begun[record.request.spec.group.name] = None
         if record.state is PodState.BOUND:  # its nodes take more memory than all the rest
             record.ruled, record.offer = None, NO_OFFER
         if record.gang is not None:

@@ -272,6 +272,11 @@ class Core:
         found = self.state.groups.get(group)
         return [] if found is None else [pod.uid for pod in found.holders if pod is not None]
 
+    def slots_of(self, group: str, uid: str) -> list[int]:
+        """The slots of a group of several that a pod holds."""
+        found = self.state.groups.get(group)
+        return [] if found is None or len(found.holders) < 2 else list(found.slots_of.get(uid, ()))
+
     def nodes_of(self, group: str) -> list[str]:
         """The nodes of a group's cells, ascending."""
         found = self.state.groups.get(group)

@@ -27,6 +27,7 @@ from hived_extender.service import (
     acceptance,
     announcements,
     emptied,
+    empty_slots,
     explaining,
     gang_notices,
     holds,
@@ -122,6 +123,7 @@ class Machine:
         )
         self.tallies = Tallies(cache, outbox, self.preemptions)
         self._statuses = statuses.Statuses(outbox, cache.gangs)
+        self._empty_slots = empty_slots.EmptySlots(cache, outbox)
         self._handlers = self._by_stimulus()
         self._timers = self._by_timer()
 
@@ -158,6 +160,7 @@ class Machine:
             **dict.fromkeys(emptied.TIMERS, self._acceptance.emptied.time_came),
             **dict.fromkeys(gang_notices.TIMERS, self._gang_notices.time_came),
             **dict.fromkeys(statuses.TIMERS, self._statuses.time_came),
+            empty_slots.TIMER: self._empty_slots.time_came,
             retries.TIMER: self._retries.time_came,
             announcements.TIMER: self.announcements.time_came,
             preemptions.TIMER: self.preemptions.time_came,
@@ -196,6 +199,7 @@ class Machine:
         for uid in self.cache.take_removed():
             self.preemptions.gone(uid)
             self.holds.quotas.forget(uid)
+        self._empty_slots.look()
         self.preemptions.look()
         self.kept.look()
         if keys := self.cache.gangs.take_changed():
@@ -284,6 +288,7 @@ class Machine:
         for record in self.cache.pods.records(PodState.BOUND):
             if record.seen.is_leaving:
                 self.preemptions.left_to_kubelet(record)
+        self._empty_slots.begin()
         self._statuses.lead(True)
         log.info("leading", extra={"fields": {"pods": self.cache.pods.counts()}})
 
@@ -296,6 +301,7 @@ class Machine:
         self.preemptions.forget_all()
         self.kept.forget_all("this replica does not lead any more")
         self._wakes.forget_all()
+        self._empty_slots.forget_all()
         self._statuses.lead(False)
         self.terms.end()
         log.info("following", extra={"fields": {"reason": deposed.standing}})
@@ -315,6 +321,8 @@ class Machine:
         core.take_over(switched.core, switched.version)
         self._take_up(switched.configuration)
         self.cache.devices.take_over(switched.losses)
+        self._empty_slots.forget_all()
+        self._empty_slots.begin()
         if are_other_nodes:
             self.verbs.node_names = NodeNames(core.state.topology.node_index)
         self.terms.switched(switched.unaccounted, are_other_nodes=are_other_nodes)

@@ -64,6 +64,10 @@ class NamedGroups:
             return []
         return [one.uid for one in self._pods[group.name].values() if one.uid != uid and _waits_for(one, group)]
 
+    def waiting(self, name: str) -> list[PodRecord]:
+        """The pods that name a group and wait: each could take a slot of it. Cost O(pods of the group)."""
+        return [one for one in self._pods.get(name, {}).values() if _waits(one)]
+
     def slots(self, record: PodRecord, request: PodRequest) -> list[PodRecord]:
         """For each slot of a group that has no cells yet the pod that would have it, in canonical order. `record`,
         which is asked about, is the first of its size, and stands for pods that are not there yet.
@@ -91,5 +95,8 @@ def _count(group: GroupSpec) -> int:
 
 def _waits_for(record: PodRecord, group: GroupSpec) -> bool:
     """Would the pod have a slot if the group were placed now? One that is leaving or held would not."""
-    is_waiting = record.state is PodState.WAITING and not record.seen.is_leaving
-    return is_waiting and record.request is not None and record.request.spec.group == group
+    return _waits(record) and record.request is not None and record.request.spec.group == group
+
+
+def _waits(record: PodRecord) -> bool:
+    return record.state is PodState.WAITING and not record.seen.is_leaving

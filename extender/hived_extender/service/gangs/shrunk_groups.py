@@ -1,0 +1,95 @@
+"""Affinity groups that have given back cells of pods that do not come: which pods were in them, and who returns.
+
+The core's group has fewer slots from then on, or is a group of the last pod alone. The author's own text stays on the
+pods, so that the bind info alone says how many slots are left. A pod that comes after that, and says what the group's
+pods said, takes a free slot of the group if there is one. Else it is a group of its own: it starts by itself.
+"""
+
+from collections import Counter
+from dataclasses import replace
+
+from hived.errors import UserError
+from hived.specs import BindInfo, GroupSpec, PodRequest, PodSpec
+from hived.state import Group
+
+
+class ShrunkGroups:
+    """Not thread-safe. Groups as their pods' authors wrote them, by uid, and the pods of each by name."""
+
+    def __init__(self) -> None:
+        self._written: dict[str, GroupSpec] = {}
+        self._pods: dict[str, dict[str, int]] = {}  # leaf cells by group and uid
+
+    def put(self, uid: str, written: GroupSpec, size: int) -> None:
+        """A pod of this size has cells in a part of the group that its author wrote."""
+        self.forget(uid)
+        self._written[uid] = written
+        self._pods.setdefault(written.name, {})[uid] = size
+
+    def forget(self, uid: str) -> None:
+        """A pod has no cells any more."""
+        written = self._written.pop(uid, None)
+        if written is not None:
+            del self._pods[written.name][uid]
+            if not self._pods[written.name]:
+                del self._pods[written.name]
+
+    def written(self, request: PodRequest) -> PodRequest:
+        """The request of a pod as its author wrote it."""
+        group = self._written.get(request.uid)
+        return request if group is None else _in_group(request, group)
+
+    def as_placed(self, request: PodRequest, info: BindInfo, alone: str) -> PodRequest:
+        """The request of a bound pod whose group has as many slots as its bind info has; `alone` names one for itself.
+
+        As it is if it has all slots, or the bind info is of another group.
+        """
+        slots = Counter(len(each.leaf_cell_indices) for member in info.members for each in member)
+        group = request.spec.group
+        wanted = Counter({member.leaf_cell_count: member.pod_count for member in group.members})
+        if slots == wanted or not slots <= wanted or not slots[request.spec.leaf_cell_count]:
+            return request
+        self.put(request.uid, group, request.spec.leaf_cell_count)
+        return _in_group(request, part_of(group, slots, alone))
+
+    def as_returned(self, request: PodRequest, present: Group | None, alone: str) -> PodRequest:
+        """The request of a waiting pod now that its group, which is `present` or not, has given cells back.
+
+        As it is if that has not. Raises UserError if it has as many pods of this size as it was to have.
+        """
+        group, size = request.spec.group, request.spec.leaf_cell_count
+        pods = {uid: each for uid, each in self._pods.get(group.name, {}).items() if uid != request.uid}
+        if not pods or self._written[next(iter(pods))] != group:
+            return request
+        if present is not None and _has_free_slot(present, size):
+            return _in_group(request, present.spec.group)
+        wanted = sum(member.pod_count for member in group.members if member.leaf_cell_count == size)
+        if sum(each == size for each in pods.values()) >= wanted:
+            raise UserError(
+                f"affinity group {group.name} has all its pods of {size} leaf cells: delete one of them first"
+            )
+        return _in_group(request, part_of(group, Counter({size: 1}), alone))
+
+
+def part_of(group: GroupSpec, slots: Counter[int], alone: str) -> GroupSpec:
+    """The group with so many slots of each size; one of a single slot is called `alone`."""
+    members = tuple(
+        replace(member, pod_count=slots[member.leaf_cell_count])
+        for member in group.members
+        if slots[member.leaf_cell_count]
+    )
+    return GroupSpec(alone if slots.total() == 1 else group.name, members)
+
+
+def with_group(spec: PodSpec, group: GroupSpec) -> PodSpec:
+    """The spec as one of another group."""
+    return replace(spec, group=group)
+
+
+def _in_group(request: PodRequest, group: GroupSpec) -> PodRequest:
+    return replace(request, spec=with_group(request.spec, group))
+
+
+def _has_free_slot(group: Group, size: int) -> bool:
+    sizes = [member.leaf_cell_count for member in group.spec.group.members for _ in range(member.pod_count)]
+    return any(holder is None and each == size for holder, each in zip(group.holders, sizes, strict=True))
