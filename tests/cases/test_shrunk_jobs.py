@@ -1,5 +1,6 @@
 """A job that needs less than it started with gives the rest back at once: the next one of its queue starts."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 from hived_extender.client.inspection import Inspector
 from hived_lab.embedded.lifetimes import EXIT_CODE, RUN_SECONDS
-from tests.cases.played import FOR_EVER, GPU, PATHS, PREFIX, Played, played_on
+from tests.cases.played import FOR_EVER, GPU, PATHS, PREFIX, Played, played_on, pod
 from tests.expecting import expect_soon
 
 CONFIG = """
@@ -63,9 +64,9 @@ def count_is(played: Played, job: str, count: int) -> Callable[[], bool]:
 
 
 def succeed(played: Played, *pods: str) -> None:
-    for pod in pods:
+    for name in pods:
         notes = {EXIT_CODE: "0", RUN_SECONDS: "0"}
-        played.kube.patch(f"{PATHS['Pod'].format('default')}/{pod}", {"metadata": {"annotations": notes}})
+        played.kube.patch(f"{PATHS['Pod'].format('default')}/{name}", {"metadata": {"annotations": notes}})
 
 
 def change(played: Played, name: str, **spec: Any) -> None:
@@ -83,8 +84,8 @@ def run_big_and_ask_small(played: Played, big: dict[str, Any]) -> None:
 def scale_down(played: Played) -> None:
     """The job runs two pods from now on, and its surplus pods go."""
     change(played, "big", parallelism=2)
-    for pod in pods_of(played, "big")[2:]:
-        played.delete(pod)
+    for name in pods_of(played, "big")[2:]:
+        played.delete(name)
 
 
 def reason(played: Played, name: str) -> str:
@@ -165,6 +166,20 @@ def test_members_of_jobs_of_any_kind_give_back_what_they_had_when_they_succeed(
     succeed(cluster, *pods_of(cluster, "big")[2:])  # workers: the first of each kind goes on
     expect_soon(count_is(cluster, "small", 2))
     assert len(pods_of(cluster, "big")) == 2
+
+
+def test_an_affinity_group_whose_pods_succeeded_gives_back(tmp_path: Path) -> None:
+    with played_on(tmp_path, CONFIG.replace("queues: {enabled: true}\n", "")) as played:
+        group = {"name": "g", "members": [{"podNumber": 4, "leafCellNumber": 1}]}
+        spec = {"virtualCluster": "default", "priority": 1, "leafCellNumber": 1, "affinityGroup": group}
+        notes = {f"{PREFIX}pod-scheduling-spec": json.dumps(spec)}
+        played.create(*(pod(f"big-{number}", annotations=notes) for number in range(4)))
+        expect_soon(count_is(played, "big", 4))
+        played.create(pod("next", 2))
+        expect_soon(lambda: played.why("next").sentence != "")
+        succeed(played, "big-0", "big-3")
+        played.expect_running("next")
+        assert pods_of(played, "big") == ["big-1", "big-2"]
 
 
 def member(name: str, count: int) -> dict[str, Any]:
