@@ -124,14 +124,14 @@ class BoundPods:
         A pod that waits may ask for a part of its affinity group, which has given cells back; see `ShrunkGroups`.
         """
         request, core = self._written_request(record, reading), self._term.core
-        if reading.proof is not None:
+        if reading.proof is not None or not self._shrunk:
             return request
         present = None if core is None else core.state.groups.get(request.spec.group.name)
         return self._shrunk.as_returned(request, present, record.key)
 
     def has_cells(self, record: PodRecord) -> None:
         """A node was decided for a pod in our own words: note if it has cells in a part of its group."""
-        if record.request is not None and record.reading is not None:
+        if self._shrunk and record.request is not None and record.reading is not None:
             with suppress(UserError):
                 group = self._written_request(record, record.reading).spec.group
                 if group != record.request.spec.group:

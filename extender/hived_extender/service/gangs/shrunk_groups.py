@@ -20,6 +20,10 @@ class ShrunkGroups:
         self._written: dict[str, GroupSpec] = {}
         self._pods: dict[str, dict[str, int]] = {}  # leaf cells by group and uid
 
+    def __bool__(self) -> bool:
+        """Is there one?"""
+        return bool(self._pods)
+
     def put(self, uid: str, written: GroupSpec, size: int) -> None:
         """A pod of this size has cells in a part of the group that its author wrote."""
         self.forget(uid)
