@@ -310,7 +310,8 @@ class Checks:
                 job = replace(job, run_s=self._ran_s(course, term.due.get(key)), known_s=course.end_s)
             if key in term.running:
                 since_s, leaves = term.running[key]
-                alone.runs(replace(job, run_s=job.known_s - since_s), since_s, leaves)
+                run_s = self._ran_s(course, since_s) if ends else inf
+                alone.runs(replace(job, run_s=run_s), since_s, leaves)
             elif key in term.there:
                 there.append(job)
             else:
