@@ -8,6 +8,7 @@ import pytest
 
 from tests.cases.played import GPU, Played, played_on, pod
 from tests.expecting import expect_soon
+from tests.extender.queues.embedded_jobs import FOR_EVER, JOBS, jobs_on, template
 
 CONFIG = """\
 rules: 2
@@ -97,3 +98,18 @@ def test_so_does_a_pod_without_devices_of_a_gang(played: Played) -> None:
     expect_soon(lambda: events(played, "w-0") and events(played, "w-1"))
     assert GPU not in played.pods()["w-0"]["spec"]["containers"][0]["resources"]["limits"]
     assert played.running_pods() == {}
+
+
+def test_a_queued_job_whose_template_requires_it_is_not_let_go_and_is_told_the_key(tmp_path: Path) -> None:
+    with jobs_on(tmp_path) as jobs:
+        made = template("a", 8, "10", FOR_EVER)
+        made["metadata"]["annotations"] |= SLICES
+        spec = {"suspend": True, "parallelism": 1, "completions": 1, "template": made}
+        jobs.kube.create(JOBS, {"metadata": {"name": "sliced"}, "spec": spec})
+        jobs.create("plain")
+        key = "annotation kueue.x-k8s.io/podset-slice-required-topology is 'example.com/rack'"
+        jobs.expect(lambda: jobs.runs("plain"), lambda: key in jobs.reason("sliced"))
+        found = jobs.inspector.why("default/sliced")
+        assert found is not None
+        assert key in found.job.sentence
+        assert jobs.waits("sliced")

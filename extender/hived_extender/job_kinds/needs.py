@@ -134,6 +134,7 @@ def _has_devices(pod: Pod, interpreter: Interpreter) -> bool:
 def _spec_of(job: Job, role: Role, pod: Pod, interpreter: Interpreter) -> PodSpec | None:
     """The request of one pod; its group is left empty. None if it needs no cells of ours."""
     if not _has_devices(pod, interpreter):
+        _check_understood(job, role, pod, interpreter)
         return None
     try:
         if asks_in_own_words(pod.annotations):
@@ -151,6 +152,16 @@ def _spec_of(job: Job, role: Role, pod: Pod, interpreter: Interpreter) -> PodSpe
         hint = misplaced(job, [pod])
         raise UserError(f"{job.ref}: role {role.name}: {error.message}{hint and f'; {hint}'}") from None
     return ask.spec(GroupSpec("", ()))
+
+
+def _check_understood(job: Job, role: Role, pod: Pod, interpreter: Interpreter) -> None:
+    """Raise UserError if a pod of ours without devices would wait for ever, while the others of its job hold cells."""
+    if not interpreter.is_ours(pod):
+        return
+    try:
+        interpreter.describe(pod)
+    except UserError as error:
+        raise UserError(f"{job.ref}: role {role.name}: {error.message}") from None
 
 
 _OF_PODS = (VIRTUAL_CLUSTER, PRIORITY, LEAF_CELL_TYPE, PINNED_CELL)

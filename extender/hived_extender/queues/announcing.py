@@ -40,13 +40,14 @@ _TYPES = {EVICTED: WARNING, REFUSED: WARNING}
 
 
 class _Of(msgspec.Struct):
-    """The notes about one job, and its tokens at a moment."""
+    """The notes about one job, and its tokens at a moment. One that `was_evicted` has not run since."""
 
     job: JobRef
     tokens: float
     at_s: float
     notes: deque[tuple[str, str]]
     last: tuple[str, str] = ("", "")
+    was_evicted: bool = False
 
 
 class JobEvents:
@@ -68,9 +69,14 @@ class JobEvents:
         self._note(job, REFUSED, problem, now, kept_back=KEPT_BACK)
 
     def dequeued(self, job: JobRef, queue: str, now: float, *, is_borrowed: bool) -> None:
-        """Cells for all pods of a job are held."""
+        """Cells for all pods of a job are held, perhaps again after it was called back."""
         cells = "idle cells, which may be taken back" if is_borrowed else "cells of its virtual cluster"
-        self._note(job, DEQUEUED, f"leaves queue {queue}: its whole gang has {cells}", now)
+        with self._lock:
+            known = self._jobs.get(job.key)
+            again = "; it runs again after it was called back" if known is not None and known.was_evicted else ""
+            if known is not None:
+                known.was_evicted = False
+            self._note_locked(job, DEQUEUED, f"leaves queue {queue}: its whole gang has {cells}{again}", now, 0.0)
 
     def upgraded(self, job: JobRef, now: float) -> None:
         """A job that ran on borrowed cells is due, and they are its own now."""
@@ -79,7 +85,9 @@ class JobEvents:
     def evicted(self, job: JobRef, queue: str, winner: str, now: float) -> None:
         """A job is called back. `winner` is the key of the one that gets its cells, or other words; "" for nobody."""
         why = f"its cells go to {told_with_uid(winner, job.namespace)}" if winner else "it has no cells any more"
-        self._note(job, EVICTED, f"{why}; it waits again in queue {queue}", now)
+        with self._lock:
+            self._note_locked(job, EVICTED, f"{why}; it waits again in queue {queue}", now, 0.0)
+            self._jobs[job.key].was_evicted = True
 
     def suspended(self, job: JobRef, queue: str, now: float) -> None:
         """A job is called back as its owner has suspended it."""

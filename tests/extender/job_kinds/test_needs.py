@@ -263,3 +263,28 @@ def test_domains_for_several_jobs_cannot_be_held() -> None:
 def test_a_domain_has_to_be_a_level_of_cells() -> None:
     with pytest.raises(UserError, match=r"by example\.com/block, which is no cell type: name it in topologyLevels"):
         need(exclusive(1, "example.com/block"))
+
+
+SLICES = {"kueue.x-k8s.io/podset-slice-required-topology": "example.com/rack"}
+
+
+def test_a_template_that_requires_what_nobody_understands_is_refused_by_its_key() -> None:
+    with pytest.raises(UserError, match=r"annotation kueue\.x-k8s\.io/podset-slice-required-topology is "):
+        need(batch(annotations=SLICES))
+
+
+def test_so_is_one_without_devices_beside_roles_that_have_some() -> None:
+    replicas = {
+        "Master": {"replicas": 1, "template": template(0, annotations=SLICES)},
+        "Worker": {"replicas": 3, "template": template(2)},
+    }
+    with pytest.raises(UserError, match=r"role master: annotation kueue\.x-k8s\.io/podset-slice-required-topology is "):
+        need(("kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": replicas}))
+
+
+def test_one_that_is_not_for_us_is_nobodys_matter() -> None:
+    replicas = {
+        "Master": {"replicas": 1, "template": template(0, "default-scheduler", annotations=SLICES)},
+        "Worker": {"replicas": 3, "template": template(2)},
+    }
+    assert need(("kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": replicas})) is not None

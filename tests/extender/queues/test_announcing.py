@@ -66,8 +66,23 @@ def test_the_course_of_a_job_is_told_in_its_order() -> None:
         ("Enqueued", "waits in queue root/a"),
         ("Dequeued", "leaves queue root/a: its whole gang has idle cells, which may be taken back"),
         ("Preempted", "its cells go to Job/team/owner (uid u-1); it waits again in queue root/a"),
-        ("Dequeued", "leaves queue root/a: its whole gang has cells of its virtual cluster"),
+        (
+            "Dequeued",
+            "leaves queue root/a: its whole gang has cells of its virtual cluster; it runs again after it was called "
+            "back",
+        ),
     ]
+
+
+def test_only_the_first_start_after_a_job_was_called_back_is_said_to_be_one_again() -> None:
+    case = Case()
+    case.events.evicted(ref(), "a", "", 0.0)
+    case.events.insufficient(ref(), "too little", 1.0)
+    for moment in (2.0, 3.0):
+        case.events.dequeued(ref(), "a", moment, is_borrowed=False)
+    case.write()
+    told = [message for reason, message in case.api.told() if reason == "Dequeued"]
+    assert [message.endswith("; it runs again after it was called back") for message in told] == [True, False]
 
 
 def test_an_event_is_about_the_job_object() -> None:
