@@ -256,8 +256,12 @@ class ClusterCache:
         return self._named.missing(request.spec.group)
 
     def slots(self, record: PodRecord, request: PodRequest) -> list[PodRecord]:
-        """The pods that an offer for this request is about; see `Offers.of` and `NamedGroups.slots`."""
-        is_placed = self.core is not None and self.core.has_group(request.spec.group.name)
+        """The pods that an offer for this request is about; see `Offers.of` and `NamedGroups.slots`.
+
+        Of a group that reserves cells all pods: its places may be chosen anew until one has its node.
+        """
+        core = self.core
+        is_placed = core is not None and core.has_group(request.spec.group.name) and not core.reserves(request)
         return [record] if is_placed or record.is_of_dialect else self._named.slots(record, request)
 
     def _interpret(self, record: PodRecord, pod: Pod, reading: Reading) -> None:

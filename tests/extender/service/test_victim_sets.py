@@ -339,3 +339,22 @@ def test_a_foreign_pod_leaves_that_has_the_host_port_which_one_member_needs(room
     cluster.pod("g-3", 3, group="g", members=[(1, 1), (1, 3)], priority=5, rank=10, ports=[{"hostPort": 8080}])
     assert cluster.settle() == {"foreign-n1"}
     assert cluster.running()["g-3"] == "n1"
+
+
+def test_each_pod_of_a_gang_gets_the_place_that_was_made_for_it_whichever_asks_first(rooms: Rooms) -> None:
+    cluster = rooms(2, labels=ZONES)
+    cluster.start_on("n0", "hog", 3, needs={"cpu": "6"})
+    cluster.start_on("n1", "low", 3)
+    cluster.pod("g-1", 1, group="g", members=[(1, 1), (1, 2)], priority=5, needs={"cpu": "6"}, labels={"app": "red"})
+    cluster.pod(
+        "g-2",
+        2,
+        group="g",
+        members=[(1, 1), (1, 2)],
+        priority=5,
+        affinity=apart(app="red"),
+        nodeSelector={ZONE: "west"},
+    )
+    cluster.settle(6)
+    running = cluster.running()
+    assert (running.get("g-1"), running.get("g-2")) == ("n0", "n1")
