@@ -6,6 +6,7 @@ from hived.errors import UserError
 from hived.scheduler import check_invariants
 from hived_extender.service.empty_slots import LENT_S, OWN_S
 from tests.extender.service.small_cluster import Json, SmallCluster, spec_text
+from tests.extender.service.test_trust import Guarded
 
 
 def member(pods: int = 4, priority: int = -1) -> str:
@@ -144,3 +145,16 @@ def test_a_member_of_another_size_keeps_its_own_slot() -> None:
     cluster.delete(pods[0])
     cluster.pass_time(LENT_S + 1)
     assert have_room(cluster, 4) == [True, True, True, False]
+
+
+def test_a_restart_proves_the_cells_that_are_left_and_those_of_a_member_that_came_again() -> None:
+    cluster = Guarded()
+    pods = running(cluster, 3)
+    cluster.delete(pods[0])
+    cluster.pass_time(LENT_S + 1)
+    bind(cluster, cluster.create("g-new", member(3)))
+    cluster.pass_time(1)
+    again = cluster.restarted()
+    assert again.groups().keys() == {"ns:g", "ns/g-new"}
+    assert len(again.groups()["ns:g"]["physicalPlacement"]) == 2
+    assert have_room(again, 2) == [True, False]
