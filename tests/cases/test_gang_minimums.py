@@ -106,6 +106,44 @@ def test_none_starts_alone_where_no_two_fit(played: Played) -> None:
     assert set(played.running_pods()) == {"first"}
 
 
+@pytest.mark.parametrize(
+    ("made", "cpus"), [(koordinator, ("16", "2", "2")), (volcano, ("2", "16", "2")), (koordinator, ("100", "2", "2"))]
+)
+def test_of_pods_without_devices_the_two_start_that_fit_together(
+    played: Played, made: Any, cpus: tuple[str, ...]
+) -> None:
+    names = [f"w-{number}" for number in range(3)]
+    played.create(*(made(name, 0, requests={"cpu": cpu}) for name, cpu in zip(names, cpus, strict=True)))
+    small = [name for name, cpu in zip(names, cpus, strict=True) if cpu == "2"]
+    played.expect_running(*small)
+    assert set(played.running_pods()) == set(small)
+
+
+def test_pods_without_devices_start_beside_those_with_devices(played: Played) -> None:
+    played.create(*(koordinator(f"w-{n}", n, requests={"cpu": cpu}) for n, cpu in enumerate(("15", "2", "2"))))
+    played.create(koordinator("w-3", 0, requests={"cpu": "2"}))
+    played.expect_running("w-1", "w-3")
+
+
+def test_a_foreign_pod_that_has_the_cpus_decides_which_of_them_start(played: Played) -> None:
+    played.create(pod("first", 0, requests={"cpu": "8"}))
+    played.expect_running("first")
+    cpus = ("10", "4", "4")
+    played.create(*(koordinator(f"w-{n}", 0, requests={"cpu": cpu}) for n, cpu in enumerate(cpus)))
+    played.expect_running("w-1", "w-2")
+    played.delete("first")
+    played.delete("w-1")
+    played.expect_running("w-0", "w-2")
+
+
+def test_host_ports_of_pods_without_devices_decide_too(played: Played) -> None:
+    for number, port in enumerate((80, 80, 81)):
+        made = koordinator(f"w-{number}", 0, requests={"cpu": "1"})
+        made["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": port}]
+        played.create(made)
+    played.expect_running("w-0", "w-2")
+
+
 def submit(played: Played, file: Path, *options: str) -> Any:
     """`hived submit` of a file into this cluster."""
     where = ["--api-server", played.running.cluster.api_url, "--server", played.running.extender.url]

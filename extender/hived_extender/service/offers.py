@@ -22,7 +22,7 @@ from hived_extender.kube_rules.demands import Demands, NamespaceLabels, RuledPod
 from hived_extender.kube_rules.mates import Surroundings, mate_rules
 from hived_extender.kube_rules.neighbours import takers
 from hived_extender.kube_rules.nodes import RuledNode
-from hived_extender.kube_rules.quantities import PODS
+from hived_extender.kube_rules.quantities import CPU, PODS
 from hived_extender.kube_rules.residents import Residents
 from hived_extender.kube_rules.table import NOT_THERE, NodeRules
 from hived_extender.pods.node_names import Mask
@@ -267,6 +267,30 @@ class Offers:
                 return first
             pods = waiting
         return None
+
+    def take_beside(self, records: Sequence[PodRecord], placed: Mapping[str, tuple[str, RuledPod]]) -> bool:
+        """Would nodes take pods without cells, all together, beside pods that come to theirs (by uid)?
+
+        The largest choose first, each the node on which least CPU would be left. So it may say no where another choice
+        would do. Cost O(pods x nodes) of array work.
+        """
+        residents, come = self._around.residents, dict(placed)
+        for record in sorted(records, key=_cpu, reverse=True):
+            if record.ruled is None:
+                continue
+            with residents.supposing((), come):
+                mask = self._nodes(record, None)
+                left = self._rules.allocatable(CPU) - residents.requested(CPU, len(self._names))
+            if not mask.any():
+                return False
+            fullest = int(np.where(mask, left, np.iinfo(np.int64).max).argmin())
+            come[record.uid] = self._names[fullest], record.ruled
+        return True
+
+    @property
+    def pods_moment(self) -> Hashable:
+        """Another value whenever other pods have nodes."""
+        return self._around.residents.changes
 
     @property
     def nodes(self) -> Mapping[str, RuledNode]:
@@ -536,6 +560,10 @@ def _rows(masks: Sequence[Mask]) -> Mask:
     if all(mask is first or np.array_equal(mask, first) for mask in masks):
         return np.broadcast_to(first, (len(masks), len(first)))
     return np.array(masks)
+
+
+def _cpu(record: PodRecord) -> int:
+    return dict(record.ruled.demands.requests).get(CPU, 0) if record.ruled is not None else 0
 
 
 def _listed(nodes: Sequence[str]) -> str:

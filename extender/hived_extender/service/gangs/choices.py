@@ -1,6 +1,7 @@
 """Which pods of gangs start together where more are there than their minimums need: any of them, as many as fit.
 
-The largest set that fits is chosen; between sets of one size the one of the older pods. Pods that ask alike are
+The largest set that fits is chosen; between sets of one size the one of the older pods. Pods without cells need room by
+Kubernetes' rules, such as CPU, and are chosen like others. Pods that ask alike are
 interchangeable, so a set is a number for each kind of pods. If everything fits, the oldest pods up to the minimum start
 together, and the others follow one by one. If nothing fits, a gang waits, and makes room, for the smallest pods that
 would do: it can only be said never to run if these never can.
@@ -14,6 +15,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from hived_extender.kube_rules.quantities import CPU
 from hived_extender.pods.dialects.description import GangKey
 from hived_extender.service.gangs.gang import age, task_of
 from hived_extender.service.pods import PodRecord
@@ -66,7 +68,7 @@ class Choices(msgspec.Struct, frozen=True, eq=False):
     def best(self, fits: Callable[[Members], bool], unlikely: Callable[[PodRecord], bool]) -> Members:
         """The pods that start together, in order; see the module.
 
-        `fits` says whether there is room for pods with cells, `unlikely` for which pods there is no node at all, as far
+        `fits` says whether there is room for pods, `unlikely` for which pods there is no node at all, as far
         as is known: others come first.
         """
         pool = [record for record in self.ready if not unlikely(record)]
@@ -82,7 +84,7 @@ class Choices(msgspec.Struct, frozen=True, eq=False):
 
 
 class _Search:
-    """One search. `others` take no cells: they only fill up what is needed."""
+    """One search. `others` ask for nothing: they only fill up what is needed."""
 
     def __init__(self, choices: Choices, pool: Members, fits: Callable[[Members], bool]) -> None:
         self._choices = choices
@@ -90,8 +92,8 @@ class _Search:
         self._tries = 0
         self._known: dict[frozenset[str], bool] = {}
         self._pool = pool
-        self._sized = [record for record in pool if _leaves(record)]
-        self._others = [record for record in pool if not _leaves(record)]
+        self._sized = [record for record in pool if takes_room(record)]
+        self._others = [record for record in pool if not takes_room(record)]
         self._places = {record.uid: place for place, record in enumerate(pool)}
         kinds: dict[object, Members] = {}
         for record in self._sized:
@@ -101,7 +103,7 @@ class _Search:
 
     def fits(self, members: Members) -> bool:
         """Is there room for these pods? False if too many questions were asked."""
-        sized = [record for record in members if _leaves(record)]
+        sized = [record for record in members if takes_room(record)]
         key = frozenset(record.uid for record in sized)
         if key not in self._known:
             if self._tries >= MOST_TRIES:
@@ -123,7 +125,7 @@ class _Search:
         """Of tasks: the smallest pods that meet every need, which are no row of the smallest ones."""
         least = self._choices.least([*ascending, *self._others])
         if self.fits(least):
-            self._note([record for record in least if _leaves(record)])
+            self._note([record for record in least if takes_room(record)])
 
     def _most(self, row: Members, chosen: Members) -> int:
         """How many of a row fit beside those that are chosen, which fit."""
@@ -159,7 +161,7 @@ class _Search:
         return -len(chosen), sorted(self._places[record.uid] for record in chosen)
 
     def _filled(self, chosen: Members) -> Members:
-        """With as many pods without cells as are needed."""
+        """With as many pods that ask for nothing as are needed."""
         found = list(chosen)
         for need in sorted(self._choices.needs, key=lambda one: not one.of_task):
             have = sum(need.has(record) for record in found)
@@ -176,8 +178,14 @@ def _leaves(record: PodRecord) -> int:
     return record.ask.leaf_cell_count if record.ask is not None else 0
 
 
-def _size(record: PodRecord) -> tuple[int, tuple[str, str, str]]:
-    return _leaves(record), age(record)
+def takes_room(record: PodRecord) -> bool:
+    """Does a pod ask for cells, or for anything that Kubernetes gives?"""
+    return bool(_leaves(record) or record.ruled is not None)
+
+
+def _size(record: PodRecord) -> tuple[int, int, int, tuple[str, str, str]]:
+    asked = dict(record.ruled.demands.requests) if record.ruled is not None else {}
+    return _leaves(record), asked.get(CPU, 0), asked.get("memory", 0), age(record)
 
 
 def kind_of(record: PodRecord) -> object:

@@ -18,6 +18,7 @@ from hived.errors import InvariantError, UserError
 from hived.events import Offer, Phase
 from hived.scheduler import Asked
 from hived.specs import GroupSpec, MemberSpec, PodRequest, PodSpec
+from hived_extender.kube_rules.demands import RuledPod
 from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_extender.pods.bind_info import bind_annotations
 from hived_extender.pods.dialects.description import GangKey
@@ -91,7 +92,10 @@ class Rounds:
         if any(core.reserves(part.request) for part in plan.round.parts):
             return
         quotas = None if self.bound is None else self.bound.moment(core)
-        moment = (id(core), core.change_count, len(before), self.offers.moment(plan.choices.ready), quotas)
+        moment = (
+            id(core), core.change_count, len(before), self.offers.moment(plan.choices.ready), quotas,
+            self.offers.pods_moment if any(map(_has_no_cells, plan.choices.ready)) else 0,
+        )  # fmt: skip
         if plan.chosen_at == moment:
             return
         plan.chosen_at = moment
@@ -103,7 +107,10 @@ class Rounds:
                 return False
             asks = [Asked(part.request, offer=self.offer(part)) for part in parts]
             found = core.plan([*before, asks])[-1]
-            return not isinstance(found, UserError) and all(isinstance(one, Bind) for one in found)
+            if isinstance(found, UserError) or not all(isinstance(one, Bind) for one in found):
+                return False
+            others = [one for one in members if _has_no_cells(one)]
+            return not others or self.offers.take_beside(others, _places(parts, found))
 
         def is_unlikely(record: PodRecord) -> bool:
             return record.offer.is_doubted or not self.offers.has_node(record)
@@ -277,6 +284,21 @@ class Rounds:
         for request in requests:
             if self._told.pop(request.spec.group.name, None) is not None:
                 core.delete(request)
+
+
+def _has_no_cells(record: PodRecord) -> bool:
+    return record.ask is None or not record.ask.leaf_cell_count
+
+
+def _places(parts: Sequence[Part], found: Sequence[Bind | Preempt | Wait]) -> dict[str, tuple[str, RuledPod]]:
+    """The nodes that the pods of these parts would have, by uid."""
+    places: dict[str, tuple[str, RuledPod]] = {}
+    for part, decision in zip(parts, found, strict=True):
+        slots = [one for member in decision.bind_info.members for one in member] if isinstance(decision, Bind) else []
+        for record, slot in zip(part.members, slots, strict=False):  # later slots are for pods that are not there
+            if record.ruled is not None:
+                places[record.uid] = slot.node, record.ruled
+    return places
 
 
 def _planned(core: Core, asks: list[Asked]) -> list[Bind | Preempt | Wait]:
