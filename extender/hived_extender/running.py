@@ -99,7 +99,6 @@ class Extender:
         self._sampler = Sampler(self.service, self.history)
         preempted = PreemptedJobs(self.store)
         self._forecaster = Forecaster(self.service, self.store, preempted)
-        self.insight = Answering(self.service, self._forecaster, preempted)
         self.defrag = DefragDesk(self.service, lambda: self.configurations.in_force.text, groundwork.secret)
         self.queues = QueueDesk(
             self.service,
@@ -108,6 +107,8 @@ class Extender:
             self.metrics,
             learned=self._forecaster.left_s,
         )
+        self._queue_answers = QueueAnswers(self.queues)
+        self.insight = Answering(self.service, self._forecaster, preempted, limits=self._queue_answers.limits)
         self.kueue = KueueDesk(self.service, groundwork.clients.kube, self.metrics, QueueLender(self.queues))
         groundwork.admission.beside_tree = partial(tree_warnings, self.queues)
         self._node_sync = self._make_node_sync()
@@ -174,9 +175,7 @@ class Extender:
         is_private = ip_address(listener.getsockname()[0]).is_loopback
         may_push = gate.may_do if gate.knows_callers else None
         config_pushes = ConfigPushes(self.configurations, may_push, is_private=is_private)
-        app = LateApp(
-            self.service, gate, config_pushes, self.defrag, self.history, self.insight, QueueAnswers(self.queues)
-        )
+        app = LateApp(self.service, gate, config_pushes, self.defrag, self.history, self.insight, self._queue_answers)
         return HttpServer(Shim(app, self.service), listener, security.tls)
 
     def _make_leadership(self) -> Leadership:

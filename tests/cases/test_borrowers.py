@@ -1,5 +1,6 @@
 """Jobs of queues that may borrow are told the one cause that keeps them waiting, and a remedy that works."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 from hived_extender.api.waiting import Certificate, Why
 from hived_extender.queues.answering import QueueAnswers
-from tests.extender.queues.embedded_jobs import CONFIG, GPU, JOBS, PREFIX, TREES, Jobs, jobs_on
+from tests.extender.queues.embedded_jobs import CONFIG, GPU, JOBS, PODS, PREFIX, TREES, Jobs, jobs_on, template
 
 MAX_JOBS = "kube-queue/max-jobs"
 LIMIT: dict[str, Any] = {"annotations": {f"{PREFIX}expected-duration": "3600s"}}
@@ -22,9 +23,15 @@ def why(jobs: Jobs, name: str) -> Why:
 
 
 def certificate(jobs: Jobs, name: str) -> Certificate:
-    found = why(jobs, name).certificate
+    return certificate_of(jobs, f"Job/default/{name}")
+
+
+def certificate_of(jobs: Jobs, name: str) -> Certificate:
+    """That of a job, or a pod, by its full name."""
+    found = jobs.inspector.why(name)
     assert found is not None
-    return found
+    assert found.certificate is not None
+    return found.certificate
 
 
 def remedies(jobs: Jobs, name: str) -> list[str]:
@@ -107,6 +114,43 @@ def test_a_job_whose_turn_is_to_come_is_told_whose_end_would_lend_it_cells(tmp_p
         when = why(jobs, "second").when
         assert when is not None
         assert when.because == "not every job that it waits for says when it ends"
+
+
+def test_the_first_one_that_fits_its_virtual_cluster_is_told_who_has_the_cells_there(tmp_path: Path) -> None:
+    """Jobs before it can only borrow, so it is first for the cells of its virtual cluster."""
+    with jobs_on(tmp_path) as jobs:
+        runs(jobs, "own", **LIMIT)
+        runs(jobs, "other", "b")
+        waits(jobs, "big", pods=2)
+        waits(jobs, "bigger", pods=2)
+        waits(jobs, "next")
+        found = certificate(jobs, "next")
+        assert (found.cause, found.also) == ("in-use", [])
+        assert found.sentence.startswith("needs 1 node of 8 GPU; a has 1 of 1 in use by own (priority 10, since ")
+        assert ", ends by " in found.sentence
+        assert [one.group for one in found.holders] == ["Job/default/own"]
+        queued = jobs.inspector.queued_job("next")
+        assert queued is not None
+        assert queued.cause == "in-use"
+        assert remedies(jobs, "next") == ["own", "other"]
+        waits(jobs, "later")
+        assert certificate(jobs, "later").cause == "order"
+
+
+@pytest.mark.parametrize("priority", ["-1", "1"])
+def test_a_pod_of_no_queue_is_told_the_limit_that_the_object_of_a_job_declares(tmp_path: Path, priority: str) -> None:
+    with jobs_on(tmp_path) as jobs:
+        runs(jobs, "own", **LIMIT)
+        runs(jobs, "other", "b")
+        pod = template("a", 8, priority, "100000")
+        pod["metadata"]["name"] = "plain"
+        jobs.kube.create(PODS, pod)
+        jobs.expect(lambda: jobs.inspector.why("default/plain") is not None)
+        found = certificate_of(jobs, "default/plain")
+        until = {one.group: bool(one.until) for one in found.holders}
+        assert until.pop("Job/default/own")
+        assert not any(until.values())
+        assert re.search(r"own \(priority 10, since [^)]*, ends by ", found.sentence)
 
 
 def test_jobs_that_may_run_is_the_one_cause_beside_idle_cells(tmp_path: Path) -> None:

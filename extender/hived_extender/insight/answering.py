@@ -22,7 +22,7 @@ from hived_extender.insight.judge import Judge
 from hived_extender.insight.listing import ListedJob, node_views, running_jobs, waiting_job, with_preempted
 from hived_extender.insight.preempted import PreemptedJobs
 from hived_extender.insight.sharing import SharedAnswers
-from hived_extender.insight.snapshot import Snapshot, WaitingEntry, take
+from hived_extender.insight.snapshot import Limits, Snapshot, WaitingEntry, take, with_limits
 from hived_extender.insight.unblocks import unblocks_of
 from hived_extender.service.apart import ApartError
 from hived_extender.service.sentences import NOBODY_HELPS
@@ -97,8 +97,13 @@ class Answering:
         *,
         clock: Callable[[], float] = time.monotonic,
         fresh_s: float = FRESH_S,
+        limits: Limits = lambda names: {},
     ) -> None:
-        """Without a forecaster nobody says when jobs start; without `preempted` those end with the process."""
+        """Without a forecaster nobody says when jobs start; without `preempted` those end with the process.
+
+        `limits` has the limits that job objects declare, which their pods do not say.
+        """
+        self._limits = limits
         self._service = service
         self._preempted = preempted or PreemptedJobs()
         self._forecaster = forecaster
@@ -199,7 +204,7 @@ class Answering:
         return computed
 
     def _look(self) -> View:
-        snapshot = take(self._service)
+        snapshot = with_limits(take(self._service), self._limits)
         judge = self._judge(snapshot)
         with snapshot.lock:
             certificates = {entry.name: judge.certificate(entry) for entry in snapshot.waiting}

@@ -47,7 +47,8 @@ class SnapshotFacts:
         if known is None:
             entry = self._snapshot.find(name)
             return None if entry is None else GroupFacts(entry.name, entry.namespace, is_waiting=True)
-        ends_s = known.leaves_s if known.is_leaving else known.ends_s
+        declared_s = known.job_ends_s if known.ends_s is None else known.ends_s
+        ends_s = known.leaves_s if known.is_leaving else declared_s
         return GroupFacts(known.job, known.namespace, known.started_s, ends_s, known.is_leaving)
 
     def of_node(self, name: str) -> BadNode:

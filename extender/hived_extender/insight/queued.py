@@ -21,9 +21,9 @@ from hived_extender.insight.unblocks import MOST_OF_A_KIND, MOST_SHOWN
 from hived_extender.queues.answering import Question, QueueAnswers
 from hived_extender.queues.finding import Seen
 from hived_extender.queues.reasons import MakingRoom, NoHardware, NotItsTurn
-from hived_extender.service.certificates import rfc3339, with_sentence
+from hived_extender.service.certificates import rfc3339
 from hived_extender.service.held_jobs import Asking
-from hived_extender.service.sentences import is_derived, short_name
+from hived_extender.service.sentences import short_name
 
 
 def why_queued(queues: QueueAnswers, answering: Answering, name: str, seen: Seen) -> Why | None:
@@ -35,8 +35,8 @@ def why_queued(queues: QueueAnswers, answering: Answering, name: str, seen: Seen
     if question is None:
         return None
     entry, borrower = _entry(question), _borrower(question)
-    live = _judged(queues, answering, entry) if entry.requests else None
-    lent = _judged(queues, answering, borrower) if borrower is not None else None
+    live = answering.judged(entry) if entry.requests else None
+    lent = answering.judged(borrower) if borrower is not None else None
     only_borrows = _only_borrows(question)
     found = certificate_of(question, lent if only_borrows else live, lent)
     if only_borrows and live is not None and not found.never:  # it may be given cells of its own
@@ -139,20 +139,6 @@ def _ends(queues: QueueAnswers, answering: Answering, question: Question, entry:
     return found
 
 
-def _judged(queues: QueueAnswers, answering: Answering, entry: WaitingEntry) -> Certificate:
-    """Why the live cluster has no cells for a job. Limits that holders declare on their job objects count as well."""
-    found = answering.judged(entry)
-    ends = queues.ends({one.group for one in found.holders if not one.until})
-    if not ends:
-        return found
-    holders = [
-        replace(one, until=rfc3339(ends[one.group])) if not one.until and one.group in ends else one
-        for one in found.holders
-    ]
-    found = replace(found, holders=holders)
-    return with_sentence(found, answering.view().snapshot.at, entry.namespace) if is_derived(found) else found
-
-
 def _joined(some: Sequence[Unblock], others: Sequence[Unblock]) -> list[Unblock]:
     """The first ones, and those of the others that are no news of them."""
     known = {one.change for one in some}
@@ -206,7 +192,9 @@ def certificate_of(question: Question, live: Certificate | None, lent: Certifica
             live if live.never else replace(live, sentence=job.reason, cause=cause, never=True, unblock=[], holders=[])
         )
     is_turn = isinstance(reason, NotItsTurn) and cause != "quota"
-    is_for_cells = isinstance(reason, NoHardware) or (isinstance(reason, NotItsTurn) and is_turn and not reason.before)
+    is_for_cells = isinstance(reason, NoHardware) or (
+        isinstance(reason, NotItsTurn) and is_turn and reason.awaits_cells
+    )
     is_for_cells = is_for_cells or only_borrows
     if is_for_cells or (isinstance(reason, MakingRoom) and live.cause == "lent"):
         return live if live.cause != "order" else replace(live, sentence=job.reason)

@@ -8,7 +8,7 @@ is the caller's: the service goes on.
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -52,6 +52,10 @@ _Part = tuple[PodRequest, Sequence[PodRecord]]
 """What is asked for, and the pods of its slots; see `Offers.of`."""
 
 
+Limits = Callable[[Collection[str]], Mapping[str, tuple[float, float]]]
+"""Since when jobs of these names have cells, and how long they last at the most; none that declares nothing."""
+
+
 class WaitingEntry(msgspec.Struct, frozen=True, eq=False):
     """A job that waits, or a pod that its `gang` has room for since others of it run.
 
@@ -93,9 +97,11 @@ class RunningFacts(msgspec.Struct, frozen=True):
 
     `job` is the name of its job as `hived why` takes it; without `pods` the cells are held for some of it to come.
     `started_s` is when its first pod started, and `ends_s` when the group ends at the latest by its own declaration:
-    seconds since 1970, None if nobody knows. It `may_move` if all of its owners allow that. Its pods have `grace_s` to
-    leave; a group that `is_leaving` is gone at `leaves_s` at the latest. If others take its cells now, it is gone at
-    `gone_s` at the latest, retries of refused evictions included; infinite if nobody knows.
+    seconds since 1970, None if nobody knows. `job_ends_s` is the same by its job object, where its pods say nothing:
+    forecasts do not count on it, as they do not know the jobs that wait in queues. It `may_move` if all of its owners
+    allow that. Its pods have `grace_s` to leave; a group that `is_leaving` is gone at `leaves_s` at the latest. If
+    others take its cells now, it is gone at `gone_s` at the latest, retries of refused evictions included; infinite if
+    nobody knows.
     `lost_guarantee` says since when a guaranteed group is opportunistic, "" if it is not.
     """
 
@@ -111,6 +117,7 @@ class RunningFacts(msgspec.Struct, frozen=True):
     leaves_s: float | None = None
     gone_s: float = math.inf
     lost_guarantee: str = ""
+    job_ends_s: float | None = None
 
 
 class Snapshot(msgspec.Struct, frozen=True, eq=False):
@@ -208,6 +215,21 @@ def take(service: Service) -> Snapshot:
         [(one.number, one.group) for one in lost],
         ends,
     )
+
+
+def with_limits(snapshot: Snapshot, limits_of: Limits) -> Snapshot:
+    """The same with the ends that job objects declare of groups whose pods declare none. Cost O(groups)."""
+    open_ended = {name: facts for name, facts in snapshot.running.items() if facts.ends_s is None}
+    limits = limits_of({facts.job for facts in open_ended.values()})
+    if not limits:
+        return snapshot
+    running = dict(snapshot.running)
+    for name, facts in open_ended.items():
+        if facts.job in limits:
+            since_s, limit_s = limits[facts.job]
+            began_s = since_s if facts.started_s is None else max(since_s, facts.started_s)
+            running[name] = replace(facts, job_ends_s=began_s + limit_s + facts.grace_s)
+    return replace(snapshot, running=running)
 
 
 def _groups(service: Service) -> dict[str, Group]:

@@ -205,15 +205,17 @@ class QueueAnswers:
                 turns.room.question(unit, is_borrowed=True) if queues.may_borrow(entry.key) else None,
             )  # fmt: skip
 
-    def ends(self, names: Collection[str]) -> dict[str, float]:
-        """When jobs that have cells end at the latest by their declared limits, by full name, in seconds since 1970.
+    def limits(self, names: Collection[str]) -> dict[str, tuple[float, float]]:
+        """Since when jobs have cells, and their declared limits, by full name: seconds since 1970, and seconds.
 
-        Jobs that declare none are left out.
+        Jobs that declare none are left out, and all where there are no queues. Cost O(jobs).
         """
+        if not names:
+            return {}
         with self._desk.lock:
             entries = () if self._desk.turns is None else self._desk.turns.book.entries.values()
             return {
-                str(one.job.ref): one.kept.since_s + one.unit.limit_s
+                str(one.job.ref): (one.kept.since_s, one.unit.limit_s)
                 for one in entries
                 if one.step.has_cells and one.unit is not None and one.unit.limit_s is not None
                 if str(one.job.ref) in names

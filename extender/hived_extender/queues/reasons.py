@@ -96,3 +96,8 @@ class NotItsTurn(Reason, frozen=True, tag="turn"):
     behind: Literal["", "cells", "quota", "min"] = ""
     borrowing: str = ""  # why it does not run ahead on borrowed cells
     only_borrows: bool = False
+
+    @property
+    def awaits_cells(self) -> bool:
+        """Does it wait for cells alone? Those before the first, if any, can only borrow, and wait for other cells."""
+        return self.is_first or not (self.before or self.is_blocked)

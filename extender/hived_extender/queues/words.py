@@ -77,7 +77,7 @@ def _turn(reason: NotItsTurn) -> str:
         text = "is first in its queue"
     elif reason.behind == "min" and not reason.before:
         text = "is first, and too little is left of the min of its quota"
-    elif reason.is_first or not reason.before:
+    elif reason.awaits_cells:
         text = "is first, and the cells of its virtual cluster are in use"
     else:
         text = f"{_jobs(reason.before)} before it in its queue"
@@ -128,7 +128,7 @@ def cause_of(reason: Reason | None) -> CauseName | None:
         case NotItsTurn(behind="quota" | "min"):
             return "quota"
         case NotItsTurn():
-            return "order" if reason.before or reason.is_blocked else "in-use"
+            return "in-use" if reason.awaits_cells else "order"
         case None | Running() | Leaving():
             return None
         case OverUserLimit() | OverQuota() | NotPromised():
