@@ -33,7 +33,8 @@ GATES = [{"name": "example.com/other"}]
 HONEST = {"name": "main", "image": "honest"}
 OTHER_IMAGE = [{"name": "main", "image": "evil"}]
 UNCONFINED = "container.apparmor.security.beta.kubernetes.io/main"
-OF_QUEUES, OF_KUEUE = "hived-queues", "hived-kueue"
+OF_FEATURES = ("hived-queues", "hived-tenants-queues", "hived-kueue", "hived-tenants-kueue")
+"""Bindings of the roles that features bring."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def attack(cluster: Cluster, run: Run) -> None:
                 _judge(cluster, call.title, _answer(thief, call))
             for verb, resource, group in _ASKED:
                 _judge(cluster, f"may {verb} {resource}", "" if _may(thief, verb, resource, group) else "refused")
-            for role in (OF_QUEUES, OF_KUEUE):
+            for role in OF_FEATURES:
                 plane.kube.delete(f"{RBAC}/clusterrolebindings/{role}")
             cluster.await_so("the rights are gone", lambda: not _may(thief, "patch", "jobs", "batch"))
             for call in of_features:
