@@ -95,11 +95,15 @@ class JobState(Enum):
 
 
 class Role(msgspec.Struct, frozen=True):
-    """`count` pods of one template at a time. `template` is a PodTemplateSpec as JSON, not to be changed."""
+    """`count` pods of one template at a time, of which `least` have to start together with those of others.
+
+    `template` is a PodTemplateSpec as JSON, not to be changed.
+    """
 
     name: str
     count: int
     template: Document
+    least: int = 0
 
 
 class Job(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ from hived.errors import UserError
 from hived.specs import GroupSpec, MemberSpec, PodSpec
 from hived_extender.job_kinds import gangs, marks
 from hived_extender.job_kinds.job import Job, JobState, Role
+from hived_extender.job_kinds.minimums import Minimum, minimum_of
 from hived_extender.pods.amounts import CellAmounts, amounts_of
 from hived_extender.pods.annotations import MAX_COUNT, SCHEDULING_SPEC, is_quickly_read, read_spec
 from hived_extender.pods.asks import LEAF_CELL_TYPE, PINNED_CELL, PRIORITY, VIRTUAL_CLUSTER, Ask
@@ -36,6 +37,7 @@ class Need(msgspec.Struct, frozen=True):
     is_preemptible : may it run on borrowed cells that are taken back
     limit_s : how long a run lasts at the most, None if nobody says
     pods : for each member of the group, in its order, the first pod of each role of that size with its number of pods
+    minimum : with which pods it may start, None for all
     has_others : has it pods without cells too, such as initializers, which may come long before the others?
     """
 
@@ -46,6 +48,7 @@ class Need(msgspec.Struct, frozen=True):
     limit_s: float | None = None
     pods: tuple[tuple[Pod, int], ...] = ()
     has_others: bool = False
+    minimum: Minimum | None = None
 
 
 def need_of(job: Job, interpreter: Interpreter) -> Need | None:
@@ -80,7 +83,27 @@ def need_of(job: Job, interpreter: Interpreter) -> Need | None:
         _limit(job, [pod for _, pod in pods]),
         tuple((pod, role.count) for role, pod, _ in by_size),
         has_others=len(ours) < len(pods),
+        minimum=_minimum(job, pods, specs, interpreter),
     )
+
+
+def _minimum(
+    job: Job, pods: Sequence[tuple[Role, Pod]], specs: Sequence[PodSpec | None], interpreter: Interpreter
+) -> Minimum | None:
+    """With which of its pods a job may start. Those in our own words start whole."""
+    if any(asks_in_own_words(pod.annotations) for _, pod in pods):
+        return None
+    ours = [
+        (role, pod, spec.leaf_cell_count, _amounts([(replace(role, count=1), pod)], [spec], interpreter.cell_amounts))
+        for (role, pod), spec in zip(pods, specs, strict=True)
+        if spec is not None
+    ]
+    rest = [(role, pod) for (role, pod), spec in zip(pods, specs, strict=True) if spec is None]
+    by_size = sorted(range(len(ours)), key=lambda each: ours[each][2])
+    places = [by_size.index(each) for each in range(len(ours))]
+    others = _amounts(rest, [None] * len(rest), interpreter.cell_amounts)
+    said = [interpreter.describe(pod) for (_, pod), spec in zip(pods, specs, strict=True) if spec is not None]
+    return minimum_of(job, ours, others, said, places)
 
 
 def _check_is_whole(job: Job, pods: Sequence[Pod], interpreter: Interpreter) -> None:

@@ -10,6 +10,8 @@ Commands have an effect in one phase only, so one too many has none.
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from hived_extender.job_kinds.job import Document, Job, JobRef, JobState
 from hived_extender.job_kinds.kind import Kind, Patch, job_of, left_of, mark_held, role_of, root_of
 from hived_extender.job_kinds.marks import HELD, SUSPEND
@@ -35,7 +37,10 @@ def _read(document: Document) -> Job:
     phases = root.part("status").members("taskStatusCount")
     done = {name: each.part("phase").whole("Succeeded", 0) for name, each in phases.items()}
     counts = left_of({name: each.whole("replicas", 1) for name, each in tasks.items()}, done)
-    roles = [role_of(each, name, counts[name]) for name, each in tasks.items()]
+    roles = [
+        replace(role_of(each, name, counts[name]), least=min(each.whole("minAvailable", counts[name]), counts[name]))
+        for name, each in tasks.items()
+    ]
     return job_of(
         root,
         roles,

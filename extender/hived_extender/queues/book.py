@@ -252,11 +252,13 @@ class Book:
     # Decisions
 
     def let_go(
-        self, key: str, now: float, *, is_borrowed: bool, due_s: float | None, promised_s: float | None = None
-    ) -> None:
-        """Cells are held for a unit: its job may go."""
+        self, key: str, now: float, *, is_borrowed: bool, due_s: float | None, promised_s: float | None = None,
+        unit: Unit | None = None,
+    ) -> None:  # fmt: skip
+        """Cells are held for a unit, or for this one with fewer pods: its job may go."""
         entry = self.entries[key]
-        leaf_count = 0 if entry.unit is None else entry.unit.leaf_count
+        unit = unit or entry.unit
+        leaf_count = 0 if unit is None else unit.leaf_count
         kept = entry.kept.followed_by(
             is_let_go=True, leaf_count=leaf_count, is_borrowed=is_borrowed, since_s=now, due_s=due_s,
             attempts=entry.kept.attempts + 1, evicted_for="", promised_s=promised_s,

@@ -54,6 +54,7 @@ class Entry:
     ran_s: float | None = None  # has really ended after so long, and is yet to be played in its own schedule
     impossible: str = ""
     promised_s: float | None = None  # as `Memo` has it
+    whole: Unit | None = None  # as it asked, if it starts with fewer pods
 
     @property
     def at(self) -> At:

@@ -1,15 +1,17 @@
 """Order and reasons, read from the table; nothing changes."""
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from heapq import merge
 from itertools import chain, islice, takewhile
 from typing import Literal
 
 import numpy as np
 
-from hived.specs import FREE_PRIORITY
+from hived.specs import FREE_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived_extender.queues.entries import Entry
 from hived_extender.queues.ledger import Use
+from hived_extender.queues.minimums import smallest
 from hived_extender.queues.order import At, Line
 from hived_extender.queues.policies import Policy
 from hived_extender.queues.reasons import (
@@ -179,8 +181,8 @@ def _is_reserved(table: Table, entry: Entry) -> bool:
 
 def _never(table: Table, entry: Entry) -> Reason | None:
     """Why a unit cannot start even if nobody else ran, as far as that is known; None if it can."""
-    unit = entry.unit
-    if not table.own.could_borrow(table.borrowed_shape(entry.kind)[0]):
+    unit = smallest(entry.unit)
+    if not table.own.could_borrow(replace(unit.spec.of_group(""), priority=OPPORTUNISTIC_PRIORITY)):
         return NeverFits(unit.queue, is_anywhere=True)
     if (alone := table.empty_ledger.refusal(unit)) is not None:
         return Impossible(alone.replace(WAIT, TOO_LARGE))

@@ -11,6 +11,7 @@ from hived.specs import ClusterSpec
 from hived_extender.job_kinds.job import Job
 from hived_extender.job_kinds.needs import Need
 from hived_extender.pods.wire import Pod
+from hived_extender.queues.minimums import smallest
 from hived_extender.queues.units import Unit
 from hived_extender.quotas.backing import virtual_cluster_of
 from hived_extender.quotas.naming import quota_of
@@ -43,11 +44,12 @@ def unit_of(job: Job, need: Need, cells: Cells, tree: QuotaTree | None, *, preem
     unit = Unit(
         job.ref.key, queue, need.spec, job.created_s, need.user, need.request, need.is_preemptible, need.limit_s,
         needs=_needs(need.pods), namespace=job.ref.namespace, may_take_time=need.has_others,
-        preempts=preempts,
+        preempts=preempts, minimum=need.minimum,
     )  # fmt: skip
-    if unit.leaf_count > cells.leaf_count:
+    least = smallest(unit).leaf_count
+    if least > cells.leaf_count:
         raise UserError(
-            f"it asks for {unit.leaf_count} leaf cells, such as GPUs, and the cluster has {cells.leaf_count}: "
+            f"it asks for {least} leaf cells, such as GPUs, and the cluster has {cells.leaf_count}: "
             "it can never run; ask for fewer"
         )
     return unit

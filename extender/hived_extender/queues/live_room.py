@@ -10,6 +10,7 @@ from hived.specs import OPPORTUNISTIC_PRIORITY
 from hived.state import State
 from hived_extender.job_kinds.job import JobRef
 from hived_extender.pods.wire import Pod
+from hived_extender.queues.minimums import pods_of
 from hived_extender.queues.room import Ask, Lent, NoCells, NoQuota, Pending, RoomMade, Victims
 from hived_extender.queues.units import Unit
 from hived_extender.service import holds
@@ -111,13 +112,15 @@ class LiveRoom:
 
     def _hold(self, ask: Ask) -> Hold:
         unit = ask.unit
-        job, pods = self._jobs[unit.key]
+        job, of_job = self._jobs[unit.key]
+        counts = pods_of(unit, [count for _, count in of_job])
+        pods = [(pod, count) for (pod, _), count in zip(of_job, counts, strict=True) if count]
         spec = replace(unit.spec.of_group(unit.key), lazy_preemption=False)
         if ask.is_borrowed:
             spec = replace(spec, priority=OPPORTUNISTIC_PRIORITY, pinned_cell_id="")
         slots = sum(member.pod_count for member in spec.group.members)
         if sum(count for _, count in pods) != slots:
-            pods = ()
+            pods = []
         slots_pods = tuple(pod for pod, count in pods for _ in range(count))
         return Hold(unit.key, job, spec, ask.own, slots_pods, unit.queue, unit.request, unit.is_preemptible)
 

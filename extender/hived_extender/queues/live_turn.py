@@ -12,13 +12,14 @@ import numpy as np
 from hived.decisions import Bind, Wait
 from hived_extender.queues.claims import Claims
 from hived_extender.queues.entries import Entry, Run
+from hived_extender.queues.minimums import largest
 from hived_extender.queues.order import Walk
 from hived_extender.queues.policies import Policy
 from hived_extender.queues.quota_victims import Claimants, is_refused, lent_victims, quota_victims, victims_within
 from hived_extender.queues.reclaim import Borrower, for_borrower, for_due
 from hived_extender.queues.room import Ask, NoCells, NoQuota, Pending, Room, RoomMade, Victims
 from hived_extender.queues.table import Lending, Table
-from hived_extender.queues.units import Evict, Order, Start, Stop, Upgrade
+from hived_extender.queues.units import Evict, Order, Start, Stop, Unit, Upgrade
 from hived_extender.queues.user_limits import count_waiting
 
 SORTED = 100
@@ -271,10 +272,27 @@ class LiveTurn:
                 refusal = found.reason
                 if not isinstance(found, NoQuota):
                     table.shape_refusals[spec, None if isinstance(found, NoCells) else needs] = refusal
+            if self._borrow_for_fewer(entry):
+                return True
             table.ahead_refusals[kind] = refusal
         if unit.preempts and kind not in table.reclaim_refusals and unit.key not in table.claims:
             self._take_back(entry)
         return False
+
+    def _borrow_for_fewer(self, entry: Entry) -> bool:
+        """Start a unit with fewer pods, if these are enough and there are cells for them."""
+        table, whole = self._table, entry.unit
+
+        def fits(one: Unit) -> bool:
+            if table.live.ledger.refusal(one) is not None:
+                return False
+            return isinstance(self._hold(Ask(one, True), self._claims.pending(one.key)), Bind)
+
+        if table.live.is_over_users_limit(whole) or (found := largest(whole, fits)) is None or not fits(found):
+            return False
+        table.choose(entry, found)
+        self._start(entry, Ask(found, True))
+        return True
 
     def _take_back(self, entry: Entry) -> None:
         table, unit = self._table, entry.unit

@@ -29,6 +29,7 @@ class Kind(NamedTuple):
     owner: tuple[str, ...]
     needs: str
     preempts: bool
+    minimum: object
 
 
 class Kinds:
@@ -51,6 +52,7 @@ class Kinds:
         kind = Kind(
             unit.queue, unit.spec.of_group(""), tuple(sorted(unit.request.items())), unit.is_preemptible,
             unit.limit_s, unit.owner if asks_owner else (), unit.needs, unit.preempts,
+            None if unit.minimum is None else (unit.minimum.shape, unit.chosen),
         )  # fmt: skip
         number = self._numbers.setdefault(kind, self._next)
         if number == self._next:

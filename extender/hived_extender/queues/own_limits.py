@@ -3,6 +3,7 @@
 from hived.errors import UserError
 from hived_extender.queues import played
 from hived_extender.queues.entries import Entry
+from hived_extender.queues.minimums import smallest
 from hived_extender.queues.table import OwnRefusals, Table
 
 MOST_POSSIBLE = 1000
@@ -14,10 +15,10 @@ def is_promised(table: Table, entry: Entry, refusals: OwnRefusals) -> bool:
     if entry.kind in refusals.not_promised:
         return False
     unit = entry.unit
-    if table.own_use.ledger.is_within_min(unit) and not table.own_use.is_over_users_limit(unit):
+    if table.own_use.ledger.is_within_min(smallest(unit)) and not table.own_use.is_over_users_limit(unit):
         return True
     refusals.not_promised.add(entry.kind)
-    if not table.empty_ledger.is_within_min(unit):
+    if not table.empty_ledger.is_within_min(smallest(unit)):
         _never(table, entry, refusals)
     return False
 
@@ -26,7 +27,7 @@ def awaits_quota(table: Table, entry: Entry, refusals: OwnRefusals) -> bool:
     """Is its quota alone in the way, until others of it end, and would it run then?"""
     use, unit = table.own_use, entry.unit
     is_never = entry.kind in refusals.never or unit.key not in table.entries
-    if is_never or use.is_over_users_limit(unit) or use.ledger.is_within_min(unit):
+    if is_never or use.is_over_users_limit(unit) or use.ledger.is_within_min(smallest(unit)):
         return False
     try:
         return could_ever(table, entry, refusals)
@@ -37,9 +38,9 @@ def awaits_quota(table: Table, entry: Entry, refusals: OwnRefusals) -> bool:
 
 def could_ever(table: Table, entry: Entry, refusals: OwnRefusals) -> bool:
     """Would the unit fit its virtual cluster if nobody ran? Cost: a search, once for each shape."""
-    shape = table.kinds[entry.kind].spec
+    shape = smallest(entry.unit).spec.of_group("")
     if shape not in refusals.possible:
-        if table.own.find_alone(entry.unit) is None:
+        if table.own.find_alone(smallest(entry.unit)) is None:
             _never(table, entry, refusals)
             return False
         if len(refusals.possible) >= MOST_POSSIBLE:

@@ -3,6 +3,7 @@
 from hived.errors import UserError
 from hived_extender.queues import own_limits, played, promises
 from hived_extender.queues.entries import Entry
+from hived_extender.queues.minimums import has_smaller, largest, smallest
 from hived_extender.queues.order import Walk
 from hived_extender.queues.own_schedule import Placed
 from hived_extender.queues.policies import Policy
@@ -57,6 +58,8 @@ class OwnTurn:
         table.freed_own(run.unit.vc)
         entry = table.entries.get(key)
         if entry is not None:
+            if not is_played and entry.is_waiting and entry.whole is not None:
+                table.choose(entry, entry.whole)
             if is_played and entry.ran_s is not None:
                 played.forget(table, entry)
             else:
@@ -149,7 +152,7 @@ class OwnTurn:
             if kept is not None and entry.kind in kept.passed:
                 continue
             shape = table.kinds[entry.kind].spec, entry.unit.preempts
-            placed = None if shape in refusals.no_room else self._find(entry, now)
+            placed, unit = self._find(entry, now, knows_whole=shape in refusals.no_room)
             if placed is None:
                 if entry.impossible:
                     walk.took()
@@ -168,6 +171,7 @@ class OwnTurn:
             elif kept is not None and not kept.allows(placed.leaves, entry.unit.limit_s, now):
                 kept.passed.add(entry.kind)
             else:
+                table.choose(entry, unit)
                 goes_past = first is not None and not first.allows(placed.leaves, None, now)
                 self._start(entry, placed, now, entry.unit.limit_s if goes_past else None)
                 if placed.victims:  # they stand in the line again, perhaps before the next one
@@ -192,13 +196,33 @@ class OwnTurn:
             refusals.is_stale, refusals.reservation = True, kept
         return is_again
 
-    def _find(self, entry: Entry, now: float) -> Placed | None:
+    def _find(self, entry: Entry, now: float, *, knows_whole: bool) -> tuple[Placed | None, Unit]:
+        """Room for a unit, or for fewer of its pods, if these are enough and nobody loses a place for them.
+
+        Else for the smallest ones. `knows_whole`: there is none for the whole unit.
+        """
+        table, unit = self._table, entry.unit
+
+        def is_within(one: Unit) -> bool:
+            return not has_smaller(unit) or table.own_use.ledger.is_within_min(one)
+
+        def fits(one: Unit) -> bool:
+            found = self._find_one(entry, one, now) if is_within(one) else None
+            return found is not None and not found.victims
+
+        placed = None if knows_whole or not is_within(unit) else self._find_one(entry, unit, now)
+        if not has_smaller(unit) or (placed is not None and not placed.victims) or entry.impossible:
+            return placed, unit
+        fewer = largest(unit, fits) or smallest(unit)
+        return self._find_one(entry, fewer, now), fewer
+
+    def _find_one(self, entry: Entry, unit: Unit, now: float) -> Placed | None:
         try:
-            placed = self._table.own.find(entry.unit, now)
+            placed = self._table.own.find(unit, now)
         except UserError as error:
             self._table.cannot(entry, error)
             return None
-        if placed is None or entry.unit.preempts or not any(map(self._runs_on_own_cells, placed.victims)):
+        if placed is None or unit.preempts or not any(map(self._runs_on_own_cells, placed.victims)):
             return placed
         return None
 
@@ -213,7 +237,7 @@ class OwnTurn:
         if known is not None and known.key == entry.unit.key:
             return known
         ends = [(run, declared_end(run, now)) for run in table.own.runs_of(entry.unit.vc)]
-        return reserve(table.own, entry.unit, ends)
+        return reserve(table.own, smallest(entry.unit), ends)
 
     def _start(self, entry: Entry, placed: Placed, now: float, promised_s: float | None) -> None:
         table, unit = self._table, entry.unit

@@ -106,7 +106,7 @@ class Queues(Questions):
     def changed(self, unit: Unit) -> None:
         """A unit asks for something else. One that has cells keeps them, and what it asked for."""
         entry = self._table.entries.get(unit.key)
-        if entry is None or entry.unit == unit:
+        if entry is None or entry.unit == unit or (entry.whole == unit and unit.key in self._table.own.runs):
             return
         if entry.run is None and entry.ran_s is None:
             was, place = entry.unit, entry.place

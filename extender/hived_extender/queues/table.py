@@ -292,6 +292,16 @@ class Table:
         self.has_news()
         self.freed()
 
+    def choose(self, entry: Entry, unit: Unit) -> None:
+        """A unit without cells starts with fewer pods, or is whole again."""
+        if unit is entry.unit:
+            return
+        whole = entry.whole or entry.unit
+        self.take_out(entry)
+        self.drop(entry)
+        entry.unit, entry.kind, entry.whole = unit, self.number(unit), None if unit is whole else whole
+        self.settle(entry)
+
     def upgraded(self, entry: Entry) -> None:
         """A unit that is due has its borrowed cells for good."""
         assert entry.run is not None, "it runs"

@@ -31,6 +31,7 @@ from hived_extender.queues.kept import Kept
 from hived_extender.queues.known_queues import KnownQueues
 from hived_extender.queues.ledger import TreeLedger, Unlimited
 from hived_extender.queues.live_room import LiveRoom, leaves_of
+from hived_extender.queues.minimums import no_larger
 from hived_extender.queues.policies import QueueRules, Rules, policy_named
 from hived_extender.queues.priority_classes import WatchedClasses
 from hived_extender.queues.publishing import Publisher
@@ -169,6 +170,8 @@ class Turns:
         is_new, had_cells = entry is None or entry.unit is None, entry is not None and entry.step.has_cells
         has_cells = (is_new or (entry is not None and entry.step is Step.LEAVING)) and self._has_cells(job.ref)
         newest = self._kept(job, entry, earlier)
+        if unit is not None and unit.minimum is not None and newest.is_let_go and newest.leaf_count:
+            unit, job = no_larger(unit, newest.leaf_count), replace(job, grows=True)
         is_resumed = entry is not None and is_resumed_by_owner(entry, job, newest)
         self.book.job_seen(job, unit, newest, now, problem, has_cells=has_cells, is_first=is_first)
         entry = self.book.entries.get(job.ref.key)  # none for a job that is over
@@ -289,7 +292,10 @@ class Turns:
                 case Start(key=key, is_borrowed=is_borrowed):
                     self._service.metrics.queue_admitted.labels(self.book.queue_of(key)).inc()
                     due_s, promised_s = self.queues.due(key), self.queues.promised(key)
-                    self.book.let_go(key, now, is_borrowed=is_borrowed, due_s=due_s, promised_s=promised_s)
+                    self.book.let_go(
+                        key, now, is_borrowed=is_borrowed, due_s=due_s, promised_s=promised_s,
+                        unit=self.queues.running_unit(key),
+                    )  # fmt: skip
                     job = self.book.entries[key].job.ref
                     self._events.dequeued(job, self.book.queue_of(key), now, is_borrowed=is_borrowed)
                 case Upgrade(key=key):

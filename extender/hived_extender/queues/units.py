@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from hived.specs import PodSpec
+from hived_extender.job_kinds.minimums import Minimum
 
 
 class Unit(msgspec.Struct, frozen=True):
@@ -22,6 +23,8 @@ class Unit(msgspec.Struct, frozen=True):
     is_preemptible : may it run ahead, on borrowed cells that are taken back
     limit_s : how long a run lasts at the most, as declared; None if nobody says
     may_take_time : has it pods without cells, which may come long before those with cells?
+    minimum : with which pods it may start, None for all
+    chosen : how many pods of each of its kinds it has, () for all
     preempts : do jobs of lower priority leave for it? Borrowers give lent cells back in any case
     needs : equal for units whose pods ask Kubernetes for the same nodes, CPU and so on. One refusal is for all of them
     """
@@ -38,6 +41,8 @@ class Unit(msgspec.Struct, frozen=True):
     may_take_time: bool = False
     namespace: str = ""
     preempts: bool = True
+    minimum: Minimum | None = None
+    chosen: tuple[int, ...] = ()
 
     @property
     def owner(self) -> tuple[str, str, str]:

@@ -1,6 +1,7 @@
 """Pods of jobs that cells are held for: they take the held cells, or the hold is lost. Not thread-safe."""
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from hived.topology import BoolArray
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.core import Core
 from hived_extender.service.gangs.plans import Round
-from hived_extender.service.gangs.rounds import single_request
+from hived_extender.service.gangs.rounds import Rounds, single_request
 from hived_extender.service.held import Held, Taker, are_whole
 from hived_extender.service.held_jobs import HeldJobs
 from hived_extender.service.pods import PodRecord, PodState
@@ -36,6 +37,16 @@ class HeldPods:
         """Are cells held that a waiting pod could have?"""
         held = self._of(record)
         return held is not None and held.stand_in is not None
+
+    def sizes_for(self, record: PodRecord) -> list[int]:
+        """The leaf cells of each slot that is held for the job of a waiting pod."""
+        held = self._of(record)
+        return [] if held is None else held.sizes
+
+    @property
+    def rounds(self) -> Rounds:
+        """Those of all gangs."""
+        return self._cache.rounds
 
     def answer(
         self, core: Core, record: PodRecord, request: PodRequest, offer: Offer | None, *, commit: bool
@@ -81,6 +92,9 @@ class HeldPods:
             for one in found.values():
                 self._lose(core, one, "its pods start together with others")
             return False
+        sizes = Counter(sizes_of([member for part in round_.parts for member in part.request.spec.group.members]))
+        if not sizes <= Counter(held.sizes):
+            return False  # others of its pods, which are still to come, have these slots
         takers: list[Taker] = []
         for part in round_.parts:
             rows = _rows(self._cache.rounds.offer(part, exact=asker), len(part.slots))

@@ -53,6 +53,13 @@ class KeptCells:
         """Are cells kept that a waiting pod could have?"""
         return self._moves.is_held_for(record, record.request) or self._holds.pods.is_held_for(record)
 
+    def chooses(self, record: PodRecord) -> bool:
+        """Choose which pods of a gang start with the cells that are kept for them; False if none are."""
+        sizes = self._holds.pods.sizes_for(record)
+        if sizes and record.gang is not None:
+            self._holds.pods.rounds.choose_within(record.gang, sizes)
+        return self.are_for(record)
+
     def answer(
         self, core: Core, record: PodRecord, request: PodRequest, offer: Offer | None, *, commit: bool
     ) -> Bind | Wait | None:

@@ -316,7 +316,7 @@ class Verbs:
             return Alone(self._cache.bound.own_request(record, reading))
         if record.offer.is_doubted and phase is Phase.FILTERING:
             record.offer = replace(record.offer, is_doubted=False)
-        if record.gang is not None and not self._waiting.kept.are_for(record):
+        if record.gang is not None and not self._waiting.kept.chooses(record):
             self._cache.rounds.choose(self.core, record.gang)
         return self._cache.rounds.step(record)
 

@@ -72,7 +72,7 @@ class WaitingPods:
             record = self._cache.pods.get(uid)
             if core is None or record is None or uid in done:
                 continue
-            if record.gang is not None and record.state is PodState.WAITING and not self.kept.are_for(record):
+            if record.gang is not None and record.state is PodState.WAITING and not self.kept.chooses(record):
                 self._cache.rounds.choose(core, record.gang)
             round_ = self._round_of(record)
             mates = round_.members if round_ is not None else (record,)

@@ -7,6 +7,7 @@ reserves. Not thread-safe: the service calls everything under its lock.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -116,6 +117,20 @@ class Rounds:
             return record.offer.is_doubted or not self.offers.has_node(record)
 
         members = plan.choices.best(fits, is_unlikely)
+        if plan.round.uids != {record.uid for record in members}:
+            plan.round = round_of(members, {}, plan.choices.least(members))
+
+    def choose_within(self, key: GangKey, sizes: Sequence[int]) -> None:
+        """Choose the pods of a gang that start together, where cells for pods of these sizes are held for it."""
+        plan = self._gangs.plan(key)
+        if plan.choices is None or plan.round is None or plan.chosen_at == tuple(sizes):
+            return
+        plan.chosen_at, held = tuple(sizes), Counter(sizes)
+
+        def fits(members: list[PodRecord]) -> bool:
+            return Counter(one.ask.leaf_cell_count for one in members if one.ask and one.ask.leaf_cell_count) <= held
+
+        members = plan.choices.best(fits, lambda record: record.offer.is_doubted)
         if plan.round.uids != {record.uid for record in members}:
             plan.round = round_of(members, {}, plan.choices.least(members))
 
