@@ -1,7 +1,7 @@
-"""What borrowers lose, weighed between their virtual clusters: who tells the truth of its saves is not hit for it.
+"""What borrowers lose, weighed between tenants: who tells the truth of its saves is not hit for it.
 
-A checkpoint makes the loss of a group smaller. If losses of several virtual clusters were compared as they are, those
-whose jobs report checkpoints would leave again and again (rule 8.15).
+A checkpoint makes the loss of a group smaller. If losses of several tenants were compared as they are, those whose jobs
+report checkpoints would leave again and again (rule 8.15). A tenant is a namespace in a virtual cluster.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from hived.state import NO_TIME, Group, State
 
 MOST_WEIGHT = 4
-"""A virtual cluster that has borrowed least counts at most so many times as much as the one that has borrowed most."""
+"""A tenant that has borrowed least counts at most so many times as much as the one that has borrowed most."""
 
 Losses = npt.NDArray[np.int64]
 
@@ -22,23 +22,34 @@ def weighed_losses(state: State, groups: Sequence[Group], losses: Losses, now_ms
 
     losses : true ones, as `loss_of` has them
 
-    They are the true ones unless the groups are of several virtual clusters, and one of these has saved its work. Cost
+    They are the true ones unless the groups are of several tenants, and one of these has saved its work. Cost
     O(groups log groups).
     """
     if now_ms == NO_TIME or not state.has_saves or not any(group.since_ms > group.started_ms for group in groups):
         return losses
-    vcs = np.array([group.vc for group in groups])
-    if (vcs == vcs[0]).all():
+    tenants = _tenants(groups)
+    if (tenants == tenants[0]).all():
         return losses
+    vcs = np.array([group.vc for group in groups])
     leaves = np.array([len(group.physical) for group in groups], np.int64)
     ages = _ages(np.array([group.started_ms for group in groups], np.int64), now_ms)
     unsaved = _ages(np.array([group.since_ms for group in groups], np.int64), now_ms)
-    found, most = np.empty(len(groups), np.int64), int(np.bincount(vcs, leaves).max())
-    for vc in np.unique(vcs).tolist():
-        own = np.flatnonzero(vcs == vc)
-        exchanged = _exchanged(leaves[own], ages[own], unsaved[own])
-        found[own] = exchanged * min(MOST_WEIGHT, most / int(leaves[own].sum()))
+    of_vc, of_tenant = np.bincount(vcs, leaves), np.bincount(tenants, leaves)
+    found = np.empty(len(groups), np.int64)
+    for tenant in range(len(of_tenant)):
+        own = np.flatnonzero(tenants == tenant)
+        vc = vcs[own[0]]
+        most = of_tenant[tenants[vcs == vc]].max()
+        weight = of_vc.max() / of_vc[vc] * most / of_tenant[tenant]
+        found[own] = _exchanged(leaves[own], ages[own], unsaved[own]) * min(MOST_WEIGHT, weight)
     return found
+
+
+def _tenants(groups: Sequence[Group]) -> npt.NDArray[np.int64]:
+    """A number for the namespace and virtual cluster of each group; that of its first pod speaks for a group."""
+    numbers: dict[tuple[int, str], int] = {}
+    found = [(group.vc, next((pod.namespace for pod in group.holders if pod is not None), "")) for group in groups]
+    return np.array([numbers.setdefault(tenant, len(numbers)) for tenant in found], np.int64)
 
 
 def _ages(moments: Losses, now_ms: int) -> Losses:
@@ -46,7 +57,7 @@ def _ages(moments: Losses, now_ms: int) -> Losses:
 
 
 def _exchanged(leaves: Losses, ages: Losses, unsaved: Losses) -> Losses:
-    """The ages of all leaves of one virtual cluster, given out anew: the least to the group with least unsaved work.
+    """The ages of all leaves of one tenant, given out anew: the least to the group with least unsaved work.
 
     So its reports decide which of its own groups is the cheapest, and not how cheap the cheapest is.
     """

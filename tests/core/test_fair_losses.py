@@ -20,9 +20,12 @@ from tests.core.builders import healthy_state, pod, quota, rack_cluster, request
 NOW_S = 10_000.0
 
 
-def lend(state: State, name: str, vc: str, started_s: float, saved_s: float | None = None, leaves: int = 2) -> None:
+def lend(
+    state: State, name: str, vc: str, started_s: float, saved_s: float | None = None, leaves: int = 2,
+    namespace: str = "default",
+) -> None:  # fmt: skip
     """A group runs on lent cells."""
-    one = pod(name, vc=vc, priority=-1, members=((1, leaves),))
+    one = replace(pod(name, vc=vc, priority=-1, members=((1, leaves),)), namespace=namespace)
     found = request(state, one)
     assert isinstance(found, Bind)
     handle(state, PodAllocated(one, found.bind_info, (), WorkTimes(started_s, saved_s)))
@@ -61,6 +64,41 @@ def test_who_reports_checkpoints_is_not_hit_more_often(saved_s: float, seed: int
     for number, started_s in enumerate(starts):
         lend(state, f"g{number}", "ab"[number % 2], started_s, saved_s if number % 2 == 0 else None)
     assert take(state, 4) == {"a": 2, "b": 2}
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("saved_s", [NOW_S - 1, NOW_S - 600])
+def test_a_namespace_that_reports_checkpoints_is_not_hit_more_often(saved_s: float, seed: int) -> None:
+    source, state = Random(seed), owned_by("a")
+    starts = [source.uniform(5000, 5500) for _ in range(8)]
+    for number, started_s in enumerate(starts):
+        is_first = number % 2 == 0
+        namespace = "xy"[number % 2]
+        lend(state, f"{namespace}{number}", "a", started_s, saved_s if is_first else None, namespace=namespace)
+    hit: Counter[str] = Counter()
+    for number in range(4):
+        own = pod(f"own-{number}", vc="o")
+        decision = handle(state, ScheduleRequested(own, Phase.PREEMPTING, now_s=NOW_S))
+        assert isinstance(decision, Preempt)
+        for uid in [uid for uids in decision.victims_by_node.values() for uid in uids]:
+            victim = state.groups[uid].holders[0]
+            assert victim is not None
+            hit[victim.namespace] += 1
+            handle(state, PodDeleted(victim))
+        bound = request(state, own)
+        assert isinstance(bound, Bind)
+        handle(state, PodAllocated(own, bound.bind_info))
+    assert hit == {"x": 2, "y": 2}
+
+
+def test_more_namespaces_of_a_virtual_cluster_bring_it_no_more_weight() -> None:
+    state = owned_by("a", "b")
+    for number in range(4):
+        lend(state, f"a{number}", "a", 5000, namespace=f"a{number}")
+        lend(state, f"b{number}", "b", 5000, 9000, namespace="b")
+    groups = list(state.groups.values())
+    found = weighed_losses(state, groups, np.zeros(8, np.int64), int(NOW_S * 1000))
+    assert set(found.tolist()) == {2 * 5_000_000}
 
 
 def test_a_report_chooses_among_the_own_groups() -> None:
