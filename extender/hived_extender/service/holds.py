@@ -128,10 +128,13 @@ class Holds:
         core, held = self._core, self._jobs.by_key.get(hold.key)
         if held is not None and not held.is_lost and held.answer is not None and held.hold.spec == hold.spec:
             return held.answer
-        earlier = self._jobs.of(hold.job.job_name)
+        earlier, is_running = self._jobs.of(hold.job.job_name), bool(self._jobs.placed(hold.job))
+        refusal = self.quotas.refusal_of_hold(core, hold) if is_running and earlier in (None, held) else None
+        if refusal is not None:
+            return refusal  # it keeps what is held for it
         if earlier is not None and (earlier is not held or earlier.hold.spec != hold.spec):
             self.drop(earlier.hold.key)
-        if asked.is_start and self._jobs.placed(hold.job):
+        if asked.is_start and is_running:
             return Wait("pods of its earlier run still have cells")
         if (refusal := self.quotas.refusal_of_hold(core, hold)) is not None:
             return refusal
@@ -154,6 +157,8 @@ class Holds:
         if held is not None and held.stand_in is not None:
             groups.append(held.name)
         requests = [guaranteed(pod, hold.spec) for pod in core.pods_of(groups)]
+        if held is not None and self.quotas.refusal_of_hold(core, hold) is not None:
+            return False  # it has grown beyond its quota
         if not requests or not core.upgrade(requests, np.array(hold.own, np.int32)):
             return False
         by_uid = {pod.uid: pod for pod in requests}

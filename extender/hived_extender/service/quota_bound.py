@@ -28,7 +28,7 @@ from hived_extender.pods.amounts import amounts_of
 from hived_extender.pods.wire import Pod
 from hived_extender.quotas.naming import LABELS, quota_of
 from hived_extender.quotas.tree import QuotaTree
-from hived_extender.quotas.usage import TOO_LARGE, WAIT, Usage
+from hived_extender.quotas.usage import EPSILON, TOO_LARGE, WAIT, Usage
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.core import Core
 from hived_extender.service.held_jobs import HeldJobs
@@ -226,13 +226,23 @@ class QuotaBound:
         return (self.settled_version(core), id(self._tree), self._is_known) if self.is_asked else None
 
     def refusal_of_hold(self, core: Core, hold: Hold) -> Wait | None:
-        """Why cells may not be held for a job; None if they may, or if it runs already."""
-        if self._tree is None or self._holds.placed(hold.job):
+        """Why cells may not be held for a job; None if they may.
+
+        A job that runs may hold what it is counted with, even above its quota; more only within its quota.
+        """
+        if self._tree is None:
             return None
         self._settle(core)
         leaf = self._leaf_of_hold(hold)
         asked = None if not leaf else self._amounts_of_hold(hold)
-        return None if asked is None else self._beyond({(leaf, hold.job.job_name): ({}, asked)})
+        if asked is None:
+            return None
+        key = leaf, hold.job.job_name
+        placed = [one.request.spec.group.name for one in self._holds.placed(hold.job) if one.request is not None]
+        moved = [name for name in dict.fromkeys(placed) if self._key_of.get(name, key) != key]
+        for name in moved:  # its hold charges them to its own leaf
+            self._leave_out(name)
+        return self._beyond({key: ({}, asked)})
 
     def read(self, pod: Pod) -> Words:
         """The words of a pod."""
@@ -459,6 +469,7 @@ class QuotaBound:
             groups = _sum((account.sum, more))
             total, before = _most(_most(account.asked or {}, asked or {}), groups), account.counted or {}
             delta = {name: amount - before.get(name, 0.0) for name, amount in total.items()}
+            delta = {name: amount for name, amount in delta.items() if abs(amount) > EPSILON}
             so_far, jobs = together.get((leaf, account.is_preemptible), ({}, 0))
             jobs += account.counted is None
             together[leaf, account.is_preemptible] = _sum((so_far, delta)), jobs

@@ -5,13 +5,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from hived.decisions import Bind, Wait
 from hived_extender.job_kinds.job import WORKLOAD, JobName, JobRef
 from hived_extender.job_kinds.marks import KUEUE_QUEUE, QUEUE
 from hived_extender.quotas.naming import LABELS
 from hived_extender.quotas.tree import QuotaTree
-from hived_extender.service.stimuli import HoldAsked, JobsBarred, JobsMade, QuotasFollowed
+from hived_extender.service.stimuli import HoldAsked, JobsBarred, JobsMade, QuotasFollowed, UpgradeAsked
 from tests.extender.quotas.trees import GPU, quota, tree
 from tests.extender.service.small_cluster import Json, spec_text
 from tests.extender.service.small_gangs import koordinator
@@ -328,3 +329,95 @@ def test_a_pod_that_an_empty_quota_does_not_allow_is_told_that_it_can_never_run(
     cluster = cluster_with(leaf(3))
     cluster.pod("x", 4)
     assert cluster.ask("x").endswith("It can never run: ask for less, or raise the quota")
+
+
+def running(cluster: SmallJobCluster, name: str = "train", gpus: int = 1) -> None:
+    """A job of two pods that was let go, and runs."""
+    cluster.held(hold(name, 2, gpus))
+    for number in range(2):
+        cluster.come(f"{name}-{number}", name, gpus=gpus)
+        assert has_node(cluster, f"{name}-{number}")
+
+
+def grows_only_within(cluster: SmallJobCluster, *larger: Json, total: int = 16) -> None:
+    """The job `train` gets cells for two more pods once the tree has these leaves, and not before."""
+    refused = cluster.hold(hold(pods=4, gpus=1))
+    assert "Insufficient quota" in str(refused)
+    cluster.come("late-0", gpus=1)
+    cluster.come("late-1", gpus=1)
+    assert "Insufficient quota" in cluster.ask("late-0")
+    follow(cluster, tree(*larger, total=total))
+    cluster.held(hold(pods=4, gpus=1))
+    assert has_node(cluster, "late-0")
+    assert has_node(cluster, "late-1")
+
+
+def test_a_running_job_grows_only_within_its_leaf() -> None:
+    cluster = cluster_with(leaf(2))
+    running(cluster)
+    grows_only_within(cluster, leaf(4))
+
+
+def test_a_running_job_grows_only_within_the_quotas_above_its_leaf() -> None:
+    leaves = leaf(4), leaf(4, None, "other", name="u")
+    cluster = cluster_with(*leaves, total=4)
+    running(cluster)
+    for name in ("x", "y"):
+        cluster.pod(name, 1, namespace="other")
+        assert has_node(cluster, name)
+    grows_only_within(cluster, *leaves, total=6)
+
+
+def test_a_running_job_grows_only_beside_the_other_jobs_of_its_leaf() -> None:
+    cluster = cluster_with(leaf(4))
+    running(cluster)
+    running(cluster, "other")
+    grows_only_within(cluster, leaf(6))
+
+
+def test_a_running_job_grows_only_within_its_leaf_after_a_restart() -> None:
+    cluster = cluster_with(leaf(2))
+    running(cluster)
+    cluster.settle()
+    again = cluster.restarted_jobs()
+    follow(again, tree(leaf(2), total=16))
+    grows_only_within(again, leaf(4))
+
+
+def test_a_borrowing_job_that_has_grown_is_not_made_guaranteed_beyond_its_quota() -> None:
+    cluster = cluster_with(leaf(4))
+    cluster.held(hold(pods=2, gpus=2, priority=-1))
+    for number in range(2):
+        cluster.come(f"train-{number}", gpus=2)
+        assert has_node(cluster, f"train-{number}")
+    assert not cluster.tell(UpgradeAsked(hold(pods=4, gpus=2, own=tuple(range(8)))))
+    cluster.come("late", gpus=2)
+    assert is_refused(cluster, "late")
+
+
+def test_a_running_job_is_held_again_as_it_is_although_its_quota_is_lower_now() -> None:
+    cluster = cluster_with(leaf(4))
+    running(cluster, gpus=2)
+    follow(cluster, tree(leaf(2), total=16))
+    assert isinstance(cluster.hold(hold(pods=2, gpus=2)), Bind)
+    cluster.settle()
+    again = cluster.restarted_jobs()
+    follow(again, tree(leaf(2), total=16))
+    found = again.hold(hold(pods=2, gpus=2))
+    assert "Insufficient quota" not in str(found)
+
+
+def test_pods_that_run_for_a_job_are_counted_once_if_its_queue_is_another_leaf_than_their_namespace_s() -> None:
+    leaves = leaf(4), leaf(4, None, "queue", name="u")
+    cluster = cluster_with(*leaves, total=4)
+    asked = replace(hold(pods=2, gpus=2), queue="root/u", request={GPU: 4.0})
+    assert isinstance(cluster.tell(HoldAsked(asked)), Bind)
+    for number in range(2):
+        cluster.come(f"train-{number}", gpus=2)
+        assert has_node(cluster, f"train-{number}")
+    cluster.settle()
+    again = cluster.restarted_jobs()
+    follow(again, tree(*leaves, total=4))
+    assert "Insufficient quota" not in str(again.tell(HoldAsked(asked)))
+    again.come("more", "other", gpus=1)
+    assert "Insufficient quota" in again.ask("more")
