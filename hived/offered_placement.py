@@ -74,15 +74,16 @@ def _are_more(state: State, capacity: Capacity, last: int, rank: int) -> bool:
 
 
 def fit_idle(
-    state: State, request: Request, view: int, tries: Tries, *, keeps_good: bool = False
-) -> Placement | None:  # fmt: skip
-    """A placement in one view, without an offer, on cells that nobody uses, lends or reserves; as near as can be.
+    state: State, request: Request, view: int, tries: Tries, *, offer: Offer | None = None, keeps_good: bool = False
+) -> Placement | None:
+    """A placement in one view on cells that nobody uses, lends or reserves; as near as can be.
 
+    offer : that of Kubernetes; None if the request says which nodes will do
     keeps_good : shall good cells be left for as many claims as now (rule 18.7)?
 
     Complete but for the bound on tries (rule 12.8). Cost as `fit_offered`, of one step.
     """
-    offer = offer_to_all(state, request)
+    offer = offer or offer_to_all(state, request)
     problem = Problem(request, view, offer, find_pod_classes(request.pod.spec.group.members, offer), tries)
     return _fit(state, problem, Capacity(state, view, request.pod.spec.priority, keeps_good=keeps_good), IDLE)
 

@@ -16,7 +16,7 @@ from hived.events import Offer
 from hived.fitting import explain, fit_completely, given_up, tries_for
 from hived.journal import mark, undo_changes
 from hived.nearness import Request
-from hived.offered_placement import fit_offered
+from hived.offered_placement import fit_idle, fit_offered
 from hived.offers import allows
 from hived.own_cells import fit_own
 from hived.placement import Placement, fit_in_view, no_capacity
@@ -24,6 +24,7 @@ from hived.specs import PodRequest, Rules
 from hived.state import State
 from hived.topology import BoolArray, IntArray
 from hived.tries import Tries
+from hived.victims import has_victims
 from hived.views import chain_of_view, views_to_try
 
 _EVERY_NODE = np.ones(0, np.bool_)  # is not read
@@ -58,7 +59,7 @@ def search_offered(state: State, pod: PodRequest, offer: Offer, own: IntArray | 
     masks = _masks(offer)
     while isinstance(first, Placement):
         if isinstance(found, Placement) and allows(state, members, found.physical, offer):
-            return found
+            return _sparing(state, request, offer, found) or found
         undo_changes(state, before)
         mask = next(masks, None)
         if mask is None:
@@ -79,6 +80,28 @@ def search_offered(state: State, pod: PodRequest, offer: Offer, own: IntArray | 
             if complete is not None:
                 return complete
     return first if isinstance(first, Wait) else Wait(_reason(state, request, offer, tries.given_up_after))
+
+
+def _sparing(state: State, request: Request, offer: Offer, found: Placement) -> Placement | None:
+    """Idle cells that the offer allows, in place of a placement on nodes that all pods may use, for which others would
+    have to leave. None, with nothing changed, if there are none, or the VC is not sparing.
+
+    Where all pods may use the same nodes, the search before has looked for such cells already.
+    """
+    spec = request.pod.spec
+    if state.spec.rules is Rules.HIVED or not (offer.rules or len(_first_if_equal(offer.nodes)) > 1):
+        return None
+    if found.lazily_preempted or not state.spec.virtual_clusters[spec.virtual_cluster].spares:
+        return None
+    if not request.is_guaranteed or not has_victims(state, found.physical):
+        return None
+    before, tries = mark(state), Tries()
+    for view in _views(state, request.pod):
+        idle = fit_idle(state, request, view, tries, offer=offer, keeps_good=True)
+        if idle is not None:
+            return idle
+        undo_changes(state, before)
+    return None
 
 
 def _request(pod: PodRequest, suggested: BoolArray | None, own: IntArray | None) -> Request:

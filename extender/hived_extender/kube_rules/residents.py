@@ -1,6 +1,6 @@
 """The pods that have a node, as the rules between pods see them: the place of each, and the usage of nodes."""
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -109,6 +109,8 @@ class Residents:
         self._in: dict[str, dict[str, Resident]] = {}
         self.repelling: dict[str, Resident] = {}
         """The pods with required anti-affinity by uid; not to be changed."""
+        self.repelling_terms: Counter[PodTerm] = Counter()
+        """How many of their terms are equal to each; not to be changed."""
         self.leaving: dict[str, Resident] = {}
         """The pods that are on their way out, by uid; not to be changed."""
         # asked[namespace, selector] == the pods of that namespace that meet it, kept for the latest questions
@@ -149,6 +151,7 @@ class Residents:
         self._in.setdefault(pod.namespace, {})[uid] = resident
         if pod.demands.anti_affinity:
             self.repelling[uid] = resident
+            self.repelling_terms.update(pod.demands.anti_affinity)
         if resident.is_leaving:
             self.leaving[uid] = resident
         for (namespace, selector), found in self._asked.items():
@@ -162,7 +165,8 @@ class Residents:
         if resident is None:
             return None
         self.changes += 1
-        self.repelling.pop(uid, None)
+        if self.repelling.pop(uid, None) is not None:
+            self._count_off(resident.pod.demands.anti_affinity)
         self.leaving.pop(uid, None)
         for found in self._asked.values():
             found.pop(uid, None)
@@ -172,6 +176,12 @@ class Residents:
                 del index[key]
         self._use(resident, -1)
         return resident
+
+    def _count_off(self, terms: Iterable[PodTerm]) -> None:
+        for term in terms:
+            self.repelling_terms[term] -= 1
+            if not self.repelling_terms[term]:
+                del self.repelling_terms[term]
 
     @contextmanager
     def supposing(self, gone: Collection[str], come: Mapping[str, tuple[str, RuledPod]]) -> Iterator[None]:

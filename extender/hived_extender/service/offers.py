@@ -11,6 +11,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from itertools import islice
 from weakref import WeakKeyDictionary
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
@@ -39,6 +40,14 @@ EXPLAINED_NODES = 64
 
 MOST_KEPT = 256
 """Kinds of pods of which answers are kept."""
+
+
+class _Latest(msgspec.Struct, frozen=True):
+    """The last offer to any pod with some demands, and that pod's namespace and labels."""
+
+    offered: Offered
+    namespace: str
+    labels: Mapping[str, str]
 
 
 class Offers:
@@ -89,7 +98,7 @@ class Offers:
         self._enough: dict[Demands, Mask] = {}
         self._enough_at = 0  # `Residents.changes` when they were found out
         self._emptied_at = 0  # `Residents.lasting_changes` when they were found out
-        self._latest: WeakKeyDictionary[Demands, Offered] = WeakKeyDictionary()
+        self._latest: WeakKeyDictionary[Demands, _Latest] = WeakKeyDictionary()
 
     # Changes
 
@@ -123,7 +132,7 @@ class Offers:
         offered = self.note(record, mask)
         is_probe = mask is not None and int(mask.sum()) <= 1  # all others may follow
         if record.ruled is not None and not is_probe:
-            self._latest[record.ruled.demands] = offered
+            self._latest[record.ruled.demands] = _Latest(offered, record.ruled.namespace, record.ruled.labels)
 
     def note(self, record: PodRecord, mask: Mask | None) -> Offered:
         """The same, for this record alone."""
@@ -176,13 +185,13 @@ class Offers:
             return None
         rows: dict[Hashable, tuple[Mask, Mask]] = {}
         for record in members:
-            if (kind := _kind(record, exact)) not in rows:
+            if (kind := self._kind(record, exact)) not in rows:
                 mask = self._nodes(record, exact)
                 if candidates is not None:
                     mask = mask & ~candidates
                 clears = others_leave or spec.priority > OPPORTUNISTIC_PRIORITY
                 rows[kind] = mask, self._clearable(record, candidates) > mask if clears else self._none
-        found = [rows[_kind(record, exact)] for record in members]
+        found = [rows[self._kind(record, exact)] for record in members]
         nodes, after = [mask for mask, _ in found], [mask for _, mask in found]
         sizes = _sizes(spec)
         if self._is_borrower(spec):
@@ -211,7 +220,7 @@ class Offers:
         sizes, residents = _sizes(request.spec), self._around.residents
         for slot in range(len(sizes)):
             record = members[slot] if len(members) == len(sizes) else members[0]
-            key = _kind(record), before.nodes[slot].tobytes() if len(members) > 1 else b""
+            key = self._kind(record), before.nodes[slot].tobytes() if len(members) > 1 else b""
             if key not in rows:
                 ruled, nodes = record.ruled, before.nodes[slot]
                 again = left
@@ -335,9 +344,9 @@ class Offers:
         """
         rows: dict[Hashable, Mask] = {}
         for one in members:
-            if (kind := _kind(one)) not in rows:
+            if (kind := self._kind(one)) not in rows:
                 rows[kind] = self._none if one.ruled and one.ruled.demands.beyond else self._fit(one)
-        return _rows([rows[_kind(one)] for one in members])
+        return _rows([rows[self._kind(one)] for one in members])
 
     def has_node(self, record: PodRecord) -> bool:
         """Is there a node that the rules of nodes do not keep the pod away from for good?"""
@@ -347,7 +356,7 @@ class Offers:
     def moment(self, members: Iterable[PodRecord]) -> Hashable:
         """Another value whenever the nodes that are offered to these pods may be others."""
         known = {record.ruled.demands: None for record in members if record.ruled is not None}
-        latest = [self._latest[demands].mask.tobytes() for demands in known if demands in self._latest]
+        latest = [self._latest[demands].offered.mask.tobytes() for demands in known if demands in self._latest]
         doubted = [record.offer.is_doubted for record in members]
         return id(self), self._count, tuple(doubted), hash(tuple(latest))
 
@@ -422,13 +431,14 @@ class Offers:
         return sum(member.pod_count for member in spec.group.members) > self._leaf_count
 
     def _nodes(self, record: PodRecord, exact: PodRecord | None) -> Mask:
-        offered, demands = record.offer.latest, record.ruled.demands if record.ruled is not None else None
+        offered, ruled = record.offer.latest, record.ruled
         if offered is not None and record is exact:
             return offered.mask
-        if demands is not None and not demands.beyond:
-            latest = self._latest.get(demands)
-            if latest is not None and (offered is None or latest.moment > offered.moment):
-                offered = latest
+        if ruled is not None and not ruled.demands.beyond:
+            latest = self._latest.get(ruled.demands)
+            is_later = latest is not None and (offered is None or latest.offered.moment > offered.moment)
+            if latest is not None and is_later and self._are_alike(ruled, latest):
+                offered = latest.offered
         refused = self._refused(record)
         if offered is None:
             return self._room_now(record, self._fit(record)) if refused is None else self._none
@@ -438,6 +448,34 @@ class Offers:
             mask = mask | (changed & self._fit(record))
         mask = self._room_now(record, mask)
         return mask if refused is None else mask & ~refused
+
+    def _kind(self, record: PodRecord, exact: PodRecord | None = None) -> Hashable:
+        """Equal for pods that are offered the same nodes."""
+        if record is exact or record.offer.refused is not None:
+            return record.uid
+        latest, ruled = record.offer.latest, record.ruled
+        offered = None if latest is None else (id(latest.mask), latest.moment)
+        return offered if ruled is None else (ruled.demands, self._meant_by(ruled), offered)
+
+    def _are_alike(self, pod: RuledPod, other: "_Latest") -> bool:
+        """Is a pod offered the same nodes as one with the same demands, whose labels or namespace may be others?"""
+        if pod.labels == other.labels and pod.namespace == other.namespace:
+            return True
+        return self._meant_by(pod) == self._meant_by(RuledPod(other.namespace, other.labels, pod.demands))
+
+    def _meant_by(self, pod: RuledPod) -> Hashable:
+        """What labels and namespace make of a pod: the terms of its own and of others' rules that mean it. Cost O(1)
+        where there are none, else O(terms that differ).
+        """
+        demands, terms = pod.demands, self._around.residents.repelling_terms
+        if not (terms or demands.has_neighbour_rules):
+            return None
+        labels = self._around.namespace_labels
+        return (
+            frozenset(term for term in terms if pod.is_meant(term, labels, in_doubt=True)),
+            tuple(pod.is_meant(term, labels) for term in demands.affinity),
+            tuple((pod.namespace, pod.is_counted(each, pod.namespace)) for each in demands.spread),
+        )
 
     def _fit(self, record: PodRecord) -> Mask:
         """The nodes that no rule keeps the pod from for good, and that have enough for it beside pods that nobody makes
@@ -541,15 +579,6 @@ def _leaf_counts(topology: Topology | None) -> npt.NDArray[np.int32]:
 
 def _sizes(spec: PodSpec) -> list[int]:
     return [member.leaf_cell_count for member in spec.group.members for _ in range(member.pod_count)]
-
-
-def _kind(record: PodRecord, exact: PodRecord | None = None) -> Hashable:
-    """Equal for pods that are offered the same nodes."""
-    if record is exact or record.offer.refused is not None:
-        return record.uid
-    latest = record.offer.latest
-    demands = record.ruled.demands if record.ruled is not None else None
-    return demands, None if latest is None else (id(latest.mask), latest.moment)
 
 
 def _rows(masks: Sequence[Mask]) -> Mask:

@@ -36,7 +36,7 @@ from hived_extender.service.effects import EvictPod
 from hived_extender.service.notices import Reason
 from hived_extender.service.outbox import Outbox
 from hived_extender.service.pods import PodRecord, PodState, Seen
-from hived_extender.service.sentences import NEVER_PREEMPTS, NOBODY_HELPS
+from hived_extender.service.sentences import NEVER_PREEMPTS, NOBODY_HELPS, OTHERS_LEAVE
 from hived_extender.service.victim_sets import Chosen, VictimSets, Wanted
 from hived_extender.service.wakes import Wakes
 
@@ -153,9 +153,8 @@ class Preemptions:
                     return list(found) if are_waiting else [Wait(NEVER_PREEMPTS) for _ in found]
                 return self._choose(core, asker, wanted, found, has_cells if are_waiting else lambda: True)
             fewer = self.sets.fewer(core, wanted, found)
-            if fewer is not None and self._reserve(core, fewer):
-                self.sets.note_reserved(wanted)
-                return self._evict_chosen(core, asker, fewer)
+            if fewer is not None and (answer := self._carry_out(core, asker, wanted, fewer)) is not None:
+                return answer
         if any(isinstance(one, Wait) for one in found):
             return list(found)
         answers = [
@@ -190,6 +189,8 @@ class Preemptions:
             chosen = next(self.sets.find(core, wanted), None)
             if chosen is None and not are_waiting:
                 return self._nobody_helps(core, wanted)
+        if chosen is not None and self.sets.is_free(core, wanted, chosen):
+            return [Bind(info) for _, info in chosen.places]
         if chosen is None or not chosen.uids:
             return list(found)
         by_node: dict[str, list[str]] = {}
@@ -227,16 +228,29 @@ class Preemptions:
         """Make a set leave with which all pods start, if there is one."""
         if not self.sets.is_hopeless(core, wanted) and has_cells():
             for chosen in self.sets.find(core, wanted):
-                if not chosen.uids:
-                    break  # those who are leaving already make room
-                if self._reserve(core, chosen):
-                    self.sets.note_reserved(wanted)
-                    return self._evict_chosen(core, asker, chosen)
-            else:
-                self.sets.gave_up(core, wanted)
+                if (answer := self._carry_out(core, asker, wanted, chosen)) is not None:
+                    return answer
+            self.sets.gave_up(core, wanted)
         if any(isinstance(one, Wait) for one in found):
             return list(found)
         return self._nobody_helps(core, wanted)
+
+    def _carry_out(
+        self, core: Core, asker: PodRecord, wanted: Sequence[Wanted], chosen: Chosen
+    ) -> list[Bind | Preempt | Wait] | None:
+        """Reserve the cells of a choice and make its victims leave; None if the core does not have them so.
+
+        Without victims, free cells are kept until kube-scheduler asks again, which it is told to do.
+        """
+        if not chosen.uids and not self.sets.is_free(core, wanted, chosen):
+            return [Wait(OTHERS_LEAVE) for _ in wanted]
+        if not self._reserve(core, chosen):
+            return None
+        self.sets.note_reserved(wanted)
+        if chosen.uids:
+            return self._evict_chosen(core, asker, chosen)
+        self._wakes.ask(asker)
+        return [Bind(info) for _, info in chosen.places]
 
     def _reserve(self, core: Core, chosen: Chosen) -> bool:
         """Reserve the cells of a choice; False, and nothing is reserved, if the core does not have them so."""

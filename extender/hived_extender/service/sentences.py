@@ -17,6 +17,8 @@ NEVER_PREEMPTS = "others use its cells, and its preemptionPolicy is Never: it wa
 
 NOBODY_HELPS = "others use its cells, and kube-scheduler would refuse it whoever of them left"
 
+OTHERS_LEAVE = "others are leaving for other reasons, and it starts without more victims once they have left"
+
 NO_NODE = "no node has the labels that it selects"
 """How it is told that a pod selects nodes by labels that none has, whoever else is there and however healthy."""
 

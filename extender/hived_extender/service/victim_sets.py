@@ -82,7 +82,10 @@ class Leaver(msgspec.Struct, frozen=True, eq=False):
 
 
 class Chosen(msgspec.Struct, frozen=True, eq=False):
-    """`places` are the cells of each request once `uids` have left; those of `strangers` have none themselves."""
+    """`places` are the cells of each request once `uids` have left; those of `strangers` have none themselves.
+
+    Without `uids`, nobody has to leave but those who leave already.
+    """
 
     places: tuple[tuple[PodRequest, BindInfo], ...]
     uids: frozenset[str]
@@ -121,7 +124,7 @@ class VictimSets:
         return self._World(self, core, wanted).takes(places, uids)
 
     def fewer(self, core: Core, wanted: Sequence[Wanted], found: Sequence[Bind | Preempt | Wait]) -> Chosen | None:
-        """Some of the victims of a decision about a gang, if these are enough; else None.
+        """Some of the victims of a decision, or none of them, if these are enough; else None.
 
         Where Kubernetes refuses nodes, or there are rules between its pods, the core's choice is not always the least.
         Not asked with `rules: hived`, nor where a virtual cluster that is not sparing prefers its own choice of cells.
@@ -130,14 +133,28 @@ class VictimSets:
             return None
         vc = core.state.spec.virtual_clusters.get(wanted[0].request.spec.virtual_cluster)
         has_rules = any(one.offer is not None and one.offer.rules for one in wanted)
-        if sum(len(_sizes(one)) for one in wanted) < 2 or not (has_rules or (vc is not None and vc.spares)):
+        if not (has_rules or (vc is not None and vc.spares)):
+            return None
+        is_limited = has_rules or any(one.offer is not None and not one.offer.nodes.all() for one in wanted)
+        if not is_limited and sum(len(_sizes(one)) for one in wanted) < 2:
             return None
         world, named = self._World(self, core, wanted), _named(found)
-        leavers = list({one.name: one for one in (world.leavers.get(uid) for uid in sorted(named)) if one}.values())
-        if len(leavers) < 2 or named - {uid for one in leavers for uid in one.uids}:
+        leavers = world.of(named)
+        if named - {uid for one in leavers for uid in one.uids} or (len(leavers) < 2 and not is_limited):
             return None
         chosen = world.pruned(sorted(leavers, key=lambda one: _cost((one,))))
-        return chosen if chosen is not None and named - chosen.uids else None
+        if chosen is None or not named - chosen.uids:
+            return None
+        # nobody knows how long pods of others take to leave
+        return chosen if chosen.uids or self.is_free(core, wanted, chosen) else None
+
+    def is_free(self, core: Core, wanted: Sequence[Wanted], chosen: Chosen) -> bool:
+        """Would kube-scheduler take all pods to the places of a choice now, with those there who leave already?"""
+        if chosen.uids:
+            return False
+        world = self._World(self, core, wanted)
+        world.gone.clear()
+        return world.takes([info for _, info in chosen.places], ())
 
     def find(self, core: Core, wanted: Sequence[Wanted]) -> Iterator[Chosen]:
         """Sets without which all of these would start, cheapest first as far as it is known; none for opportunistic
@@ -252,6 +269,18 @@ class VictimSets:
                         for uid in found.uids:
                             self._leavers.setdefault(uid, found)
             return self._leavers
+
+        def of(self, uids: Iterable[str]) -> list[Leaver]:
+            """Those of some pods with cells, each once. Cost O(their pods)."""
+            found: dict[str, Leaver] = {}
+            for uid in sorted(uids):
+                record = self.cache.pods.get(uid)
+                if uid in found or record is None or record.request is None:
+                    continue
+                group = self.core.state.groups.get(record.request.spec.group.name)
+                if group is not None and self._may_take(group) and (leaver := self._leaver(group)) is not None:
+                    found |= dict.fromkeys(leaver.uids - found.keys(), leaver)
+            return list({one.name: one for one in found.values()}.values())
 
         def _may_take(self, group: Group) -> bool:
             """Is its work lent, or below the pods' own in their virtual cluster?"""

@@ -358,3 +358,78 @@ def test_each_pod_of_a_gang_gets_the_place_that_was_made_for_it_whichever_asks_f
     cluster.settle(6)
     running = cluster.running()
     assert (running.get("g-1"), running.get("g-2")) == ("n0", "n1")
+
+
+def test_one_pod_leaves_where_its_cells_are_enough_for_the_preemptor(rooms: Rooms) -> None:
+    cluster = rooms(1)
+    cluster.start("small", 1, needs={"cpu": "1"})
+    cluster.start("large", 3, needs={"cpu": "6"})
+    cluster.pod("high", 2, priority=5, needs={"cpu": "6"})
+    assert cluster.settle() == {"large"}
+    assert "high" in cluster.running()
+
+
+def test_a_lent_pod_stays_beside_the_preemptor_where_there_is_room_for_both(rooms: Rooms) -> None:
+    cluster = rooms(1)
+    cluster.start("own", 3, needs={"cpu": "6"})
+    cluster.start("lent", 1, priority=-1)
+    cluster.pod("high", 2, priority=5, needs={"cpu": "6"})
+    assert cluster.settle() == {"own"}
+    assert "high" in cluster.running()
+
+
+def crowded_by_labels(rooms: Rooms) -> SmallRooms:
+    """n0 has room, and a pod that keeps blue pods away; n1 and n2 are full. kube-scheduler asked about a blue pod."""
+    cluster = rooms(3)
+    cluster.start_on("n0", "shy", 1, priority=9, affinity=apart(app="blue"))
+    for node in ("n1", "n2"):
+        cluster.start_on(node, f"low-{node}", 4)
+    blue = cluster.pod("blue", 2, labels={"app": "blue"}, vc="b", priority=-1)
+    assert not cluster.run(blue)
+    cluster.delete(blue)
+    return cluster
+
+
+@pytest.mark.parametrize("labels", [{}, {"app": "red"}])
+def test_nobody_leaves_for_a_pod_that_others_do_not_keep_away_as_they_kept_one_that_asked_before(
+    rooms: Rooms, labels: dict[str, str]
+) -> None:
+    cluster = crowded_by_labels(rooms)
+    cluster.pod("high", 2, priority=5, labels=labels)
+    assert cluster.settle() == set()
+    assert cluster.running()["high"] == "n0"
+
+
+def test_one_leaves_for_a_pod_that_others_keep_away_from_idle_cells(rooms: Rooms) -> None:
+    cluster = crowded_by_labels(rooms)
+    cluster.pod("high", 2, priority=5, labels={"app": "blue"})
+    assert len(cluster.settle()) == 1
+    assert cluster.running()["high"] in {"n1", "n2"}
+
+
+def test_nobody_leaves_for_a_gang_whose_pods_have_room_on_different_nodes(rooms: Rooms) -> None:
+    cluster = rooms(3)
+    cluster.start_on("n0", "shy", 3, priority=9, affinity=apart(app="blue"))
+    cluster.start_on("n1", "alone", 1, affinity=apart(app="red"))
+    cluster.start_on("n2", "lent", 2, priority=-1)
+    sizes: dict[str, Any] = {"group": "w", "members": [(1, 1), (1, 2)], "priority": 5}
+    cluster.pod("w0", 1, labels={"app": "blue"}, needs={"cpu": "6"}, **sizes)
+    cluster.pod("w1", 2, labels={"app": "red"}, **sizes)
+    assert cluster.settle() == set()
+    assert {"w0", "w1"} <= set(cluster.running())
+
+
+def test_a_pod_starts_once_those_have_left_who_leave_already(rooms: Rooms) -> None:
+    cluster = rooms(2)
+    cluster.start_on("n0", "above", 2, priority=9, needs={"cpu": "6"})
+    hog = cluster.pod("foreign", is_foreign=True, node="n0", needs={"cpu": "2"}, rank=1)
+    cluster.start_on("n1", "full", 4, priority=9)
+    hog["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    hog["metadata"]["deletionGracePeriodSeconds"] = 30
+    cluster.kube.touch(hog)
+    cluster.see(hog)
+    cluster.pod("high", 2, priority=5, needs={"cpu": "2"}, rank=10)
+    assert cluster.settle(2) == set()
+    cluster.delete(hog)
+    assert cluster.settle() == set()
+    assert cluster.running()["high"] == "n0"
