@@ -4,12 +4,17 @@ Facts are kept at all times. `core` is the core of the present term, None while 
 Facts may come late, twice and in any order. Not thread-safe.
 """
 
+import dataclasses
 import logging
 from collections import Counter
 from collections.abc import Collection
 from contextlib import suppress
 
+import numpy as np
+import numpy.typing as npt
+
 from hived.errors import UserError
+from hived.events import Offer
 from hived.specs import OPPORTUNISTIC_PRIORITY, BindInfo, GroupSpec, PodRequest
 from hived_extender.kube.versions import is_older
 from hived_extender.kube_rules.demands import RuledPod
@@ -38,6 +43,9 @@ from hived_extender.service.progress import Progressing
 from hived_extender.service.retries import Retries
 
 log = logging.getLogger(__name__)
+
+MOST_MATCHED = 64
+"""Pods of a group, and free slots, that are matched when one takes its slot."""
 
 
 class ClusterCache:
@@ -264,6 +272,38 @@ class ClusterCache:
         is_placed = core is not None and core.has_group(request.spec.group.name) and not core.reserves(request)
         return [record] if is_placed or record.is_of_dialect else self._named.slots(record, request)
 
+    def leaves_slots(self, core: Core, record: PodRecord, request: PodRequest, offer: Offer | None) -> Offer | None:
+        """The offer to a pod whose group has its cells, less slots that mates need more, as they can use no other.
+
+        Cost O(slots), and a matching of the mates that wait where not each of them can have every free slot.
+        """
+        group = core.state.groups.get(request.spec.group.name)
+        if offer is None or group is None or record.is_of_dialect or len(group.holders) < 3 or core.reserves(request):
+            return offer
+        wanted = request.spec.leaf_cell_count
+        sizes = [member.leaf_cell_count for member in group.members for _ in range(member.pod_count)]
+        index = core.state.topology.node_index
+        nodes = [
+            index[node]
+            for node, size, holder in zip(core.slot_nodes(group), sizes, group.holders, strict=True)
+            if node and size == wanted and holder is None
+        ]
+        mates = [
+            one
+            for one in self._named.waiting(group.name)
+            if one is not record and one.request is not None and one.request.spec.leaf_cell_count == wanted
+        ]
+        if not mates or not 1 < len(nodes) <= MOST_MATCHED or len(mates) > MOST_MATCHED:
+            return offer
+        could = self.offers.could_take(mates)[:, nodes]
+        own = np.asarray(offer.nodes.any(axis=0))[nodes]
+        if could.all() or not own.any():
+            return offer
+        counts = {at: most_matched(np.delete(could, at, axis=1)) for at in np.flatnonzero(own).tolist()}
+        best = np.zeros(len(core.node_names), np.bool_)
+        best[[nodes[at] for at, count in counts.items() if count == max(counts.values())]] = True
+        return dataclasses.replace(offer, nodes=offer.nodes & best)
+
     def _interpret(self, record: PodRecord, pod: Pod, reading: Reading) -> None:
         """Make out what a pod asks for that does not speak our own words, which it may be given later."""
         if not reading.is_own:
@@ -338,3 +378,19 @@ class ClusterCache:
 def _standing(record: PodRecord) -> tuple[bool, bool, bool]:
     """All that a gang counts of a pod and that changes while the pod is there: held, running, leaving."""
     return record.state is PodState.HELD, record.seen.is_running, record.seen.is_leaving
+
+
+def most_matched(could: npt.NDArray[np.bool_]) -> int:
+    """To how many rows a column of their own can be given; bool, shape (rows, columns)."""
+    row_of: dict[int, int] = {}
+
+    def give(row: int, seen: set[int]) -> bool:
+        for column in np.flatnonzero(could[row]).tolist():
+            if column not in seen:
+                seen.add(column)
+                if column not in row_of or give(row_of[column], seen):
+                    row_of[column] = row
+                    return True
+        return False
+
+    return sum(give(row, set()) for row in range(len(could)))

@@ -296,6 +296,7 @@ class Verbs:
         is_filtering = phase is Phase.FILTERING
         slots, exact = self._cache.slots(record, request), record if is_filtering else None
         offer = self._cache.offers.of(request, slots, exact=exact, candidates=candidates)
+        offer = self._cache.leaves_slots(core, record, request, offer)
         if is_filtering and core.has_lost_cells(request):
             # In this phase the core would bind to a bad node; in the other it looks for a place anew.
             core.decide(request, Phase.PREEMPTING, offer, commit=False)

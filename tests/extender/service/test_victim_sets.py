@@ -1,6 +1,7 @@
 """A victim must help: whoever leaves for a pod, the pod starts then by all of Kubernetes' rules, or nobody leaves."""
 
 from collections.abc import Callable, Iterator
+from itertools import permutations
 from typing import Any
 
 import msgspec
@@ -433,3 +434,29 @@ def test_a_pod_starts_once_those_have_left_who_leave_already(rooms: Rooms) -> No
     cluster.delete(hog)
     assert cluster.settle() == set()
     assert cluster.running()["high"] == "n0"
+
+
+@pytest.mark.parametrize("order", [*permutations(("w0", "w1", "w2"))])
+@pytest.mark.parametrize("are_in_the_way", [False, True])
+def test_pods_of_one_size_leave_the_slot_to_a_mate_that_can_use_no_other(
+    rooms: Rooms, order: tuple[str, ...], are_in_the_way: bool
+) -> None:
+    cluster = rooms(3, labels={"n0": {ZONE: "east"}, "n1": {ZONE: "west"}, "n2": {ZONE: "east"}})
+    for node in cluster.names:
+        cluster.start_on(node, f"above-{node}", 2, priority=9)
+        if are_in_the_way:
+            cluster.start_on(node, f"low-{node}", 2)
+    selectors = {"w0": {}, "w1": {ZONE: "west"}, "w2": {}}
+    pods = {
+        name: cluster.pod(name, 2, priority=5, group="g", pods=3, nodeSelector=selector)
+        for name, selector in selectors.items()
+    }
+    cluster.pass_time(3)
+    for _, name in cluster.kube.leaving:
+        cluster.delete(cluster.kube.pods[name])
+    cluster.kube.leaving.clear()
+    for name in order:
+        cluster.run(pods[name])
+    assert cluster.settle() == set()
+    assert cluster.running()["w1"] == "n1"
+    assert {"w0", "w2"} <= set(cluster.running())
