@@ -24,6 +24,7 @@ from hived_extender.job_kinds.marks import is_marked_held
 from hived_extender.kube.refused_writes import Backoff
 from hived_extender.queues.entries import Memo
 from hived_extender.queues.kept import Kept
+from hived_extender.queues.late import IN_TIME, Late
 from hived_extender.queues.units import Unit
 from hived_extender.service.stimuli import HoldState
 
@@ -121,6 +122,9 @@ class Told(Protocol):
     def leaving(self, key: str, winner: str, at_s: float) -> None:
         """A unit has been told then to leave for another one."""
 
+    def late(self, key: str, late: Late) -> None:
+        """The pods of a unit did not come, or have come."""
+
     def held(self, key: str, is_held: bool) -> None:
         """A unit is to be in no turn, or is again."""
 
@@ -213,6 +217,9 @@ class Book:
                 back[key] = ""
             elif entry.step is Step.STARTING and state.placed_count and not state.held_count:
                 entry.step, self._changed[key] = Step.RUNNING, None
+                if entry.kept.late != IN_TIME:
+                    self.keep(key, late=IN_TIME)
+                    self._queues.late(key, IN_TIME)
             elif (since_s := _lacking_since(entry, state)) is not None and self._is_late(entry, since_s, now):
                 back[key] = LATE
         return back
@@ -269,8 +276,12 @@ class Book:
         """A job waits again: its cells are gone, perhaps to another one. An earlier term decided it at `since_s`."""
         entry = self.entries[key]
         self._queues.leaving(key, winner, entry.kept.since_s)
+        late = entry.kept.late
+        if winner == LATE:
+            late = late.after(now, self._start_s)
+            self._queues.late(key, late)
         evicted_for = masked(winner, entry.job.ref.namespace)  # owners read it
-        kept = entry.kept.followed_by(is_let_go=False, since_s=since_s or now, evicted_for=evicted_for)
+        kept = entry.kept.followed_by(is_let_go=False, since_s=since_s or now, evicted_for=evicted_for, late=late)
         self._step(entry, Step.LEAVING, kept, Change.CALL_BACK, now)
 
     def keep(self, key: str, **changes: Any) -> None:
@@ -438,6 +449,7 @@ def _memo(kept: Kept, now: float, *, is_running: bool) -> Memo:
     """The kept state that the order depends on. A job that was called back is due no more."""
     return Memo(
         place=kept.place,
+        late=kept.late,
         due_s=kept.due_s if is_running else None,
         started_s=(kept.since_s or now) if is_running else None,
         is_borrowed=kept.is_borrowed,

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from hived_extender.queues.late import IN_TIME, Late
 from hived_extender.queues.order import At
 from hived_extender.queues.units import Unit
 
@@ -19,6 +20,7 @@ class Memo(msgspec.Struct, frozen=True, omit_defaults=True):
     is_borrowed : the present run is on borrowed cells
     is_held : `hived hold`
     promised_s : the limit by which it went past the first unit that did not fit, None if it has not
+    late : how often its pods did not come, and until when it takes no turn
     evicted : when it was told to leave for another unit, whose key may be masked; None if it runs, or never was
     """
 
@@ -29,6 +31,7 @@ class Memo(msgspec.Struct, frozen=True, omit_defaults=True):
     is_held: bool = False
     promised_s: float | None = None
     evicted: tuple[float, str] | None = None
+    late: Late = IN_TIME
 
 
 @dataclass(slots=True)
@@ -54,6 +57,8 @@ class Entry:
     ran_s: float | None = None  # has really ended after so long, and is yet to be played in its own schedule
     impossible: str = ""
     promised_s: float | None = None  # as `Memo` has it
+    late: Late = IN_TIME  # as `Memo` has it
+    steps_back: bool = False  # `late` goes on
     whole: Unit | None = None  # as it asked, if it starts with fewer pods
 
     @property
@@ -67,6 +72,11 @@ class Entry:
         return self.run is None and self.ran_s is None
 
     @property
+    def is_aside(self) -> bool:
+        """Is it in no turn, though nothing else is in its way?"""
+        return self.is_held or self.steps_back
+
+    @property
     def is_standing(self) -> bool:
         """Does it take part in turns?"""
-        return not (self.is_held or self.is_over or self.impossible)
+        return not (self.is_aside or self.is_over or self.impossible)

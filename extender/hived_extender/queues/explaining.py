@@ -25,6 +25,7 @@ from hived_extender.queues.reasons import (
     NotPromised,
     OverQuota,
     OverUserLimit,
+    PodsLate,
     Reason,
     Running,
 )
@@ -134,6 +135,8 @@ def refusal(table: Table, key: str, known: Known | None = None) -> Reason | None
         return Running(entry.run.is_borrowed, key in table.own.runs)
     if entry.is_held:
         return Held()
+    if entry.steps_back:
+        return PodsLate(entry.late.within_s, entry.late.until_s)
     if entry.impossible:
         return Impossible(entry.impossible)
     if entry.is_over:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from hived_extender.pods.annotations import PREFIX
 from hived_extender.pods.proofs import Prover
+from hived_extender.queues.late import IN_TIME, Late
 
 STATE = PREFIX + "queue-state"
 """The annotation of a job object."""
@@ -37,6 +38,7 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     is_held : its owner or an admin said `hived hold`
     is_suspended : its owner has suspended the object while it ran, and has not resumed it
     promised_s : the limit by which it went past the first job that did not fit, None if it has not
+    late : how often its pods did not come, and until when it takes no turn
     evicted_for : the job that its cells went to, as `masked` has it for its owner; "" if it was never called back
     """
 
@@ -52,6 +54,7 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     is_suspended: bool = False
     promised_s: float | None = None
     evicted_for: str = ""
+    late: Late = IN_TIME
 
     @property
     def is_aside(self) -> bool:
@@ -88,5 +91,12 @@ def read(annotations: Mapping[str, str], uid: str, prover: Prover) -> Kept:
         kept = _kept_decoder.decode(sealed.kept)
     except (ValueError, RecursionError):
         return Kept()
-    numbers = (kept.since_s, kept.due_s or 0.0, kept.place or 0.0, kept.promised_s or 0.0)
+    numbers = (
+        kept.since_s,
+        kept.due_s or 0.0,
+        kept.place or 0.0,
+        kept.promised_s or 0.0,
+        kept.late.until_s,
+        kept.late.within_s,
+    )
     return kept if all(map(math.isfinite, numbers)) else Kept()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from hived.specs import BindInfo, ClusterSpec, PodSpec
 from hived_extender.queues import played
 from hived_extender.queues.entries import Entry, Memo, Run
+from hived_extender.queues.late import Late
 from hived_extender.queues.ledger import Ledger, Unlimited
 from hived_extender.queues.live_turn import LiveTurn
 from hived_extender.queues.own_turn import OwnTurn
@@ -34,6 +35,7 @@ class Queues(Questions):
         super().__init__(Table(spec, learned, pace))
         self._own = OwnTurn(self._table)
         self._restarts = Restarts(self._table)
+        self._late: dict[str, None] = {}  # units that step back
         self.is_cut = self._is_live_cut = False
 
     # Facts about the cluster
@@ -95,6 +97,7 @@ class Queues(Questions):
         entry.promised_s = memo.promised_s
         if memo.due_s is not None:
             self._restarts.was_due(unit.key, memo.due_s)
+        self._step_back(entry, memo.late)
         if memo.evicted is not None:
             table.told_to_leave.append((memo.evicted[0], unit.key, memo.evicted[1]))
         if memo.started_s is not None:
@@ -112,7 +115,14 @@ class Queues(Questions):
             was, place = entry.unit, entry.place
             self._forget(entry)
             at = unit.created_s if place == was.created_s else place
-            self.arrived(unit, Memo(place=at, is_held=entry.is_held))
+            self.arrived(unit, Memo(place=at, is_held=entry.is_held, late=entry.late))
+
+    def late(self, key: str, late: Late) -> None:
+        """The pods of a unit that leaves did not come, or have come: it takes no turn until then."""
+        entry = self._table.entries.get(key)
+        if entry is not None:
+            self._step_back(entry, late)
+            self._table.settle(entry)
 
     def held(self, key: str, is_held: bool) -> None:
         """A unit is to be in no turn, or is again. One that has cells keeps them."""
@@ -226,6 +236,7 @@ class Queues(Questions):
         same order. Nobody borrows before all that are due have been served.
         """
         self._now_s = now
+        self._end_steps_back(now)
         self._restarts.go_on(now)
         self.is_cut = not self._own.run(now)
         if self.is_cut:
@@ -236,6 +247,22 @@ class Queues(Questions):
         self.is_cut = self._own.is_behind or not is_done
         self._own.stops.clear()
         return live.orders
+
+    def _step_back(self, entry: Entry, late: Late) -> None:
+        entry.late, entry.steps_back = late, late.until_s > 0.0
+        if entry.steps_back:
+            self._late[entry.unit.key] = None
+
+    def _end_steps_back(self, now: float) -> None:
+        """Units whose time is over take their turns again. Cost O(units that step back)."""
+        for key in list(self._late):
+            entry = self._table.entries.get(key)
+            if entry is None or not entry.steps_back or not entry.late.goes_on(now):
+                del self._late[key]
+                if entry is not None and entry.steps_back:
+                    entry.steps_back = False
+                    self._table.settle(entry)
+                    self._table.freed()
 
     def next_own_end_s(self) -> float | None:
         """When the first unit ends in its own schedule that has really ended already: then others may be due."""

@@ -29,6 +29,13 @@ class Held(Reason, frozen=True, tag="held"):
     """Its owner said `hived hold`."""
 
 
+class PodsLate(Reason, frozen=True, tag="pods late"):
+    """Cells were held, and its pods did not come `within_s`: it takes no turn until then."""
+
+    within_s: float
+    until_s: float
+
+
 class OverUserLimit(Reason, frozen=True, tag="user limit"):
     """Its user has as many jobs as the queue allows: `limit` that run, or that wait."""
 

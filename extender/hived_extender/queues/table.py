@@ -144,7 +144,7 @@ class Table:
         wants_own = is_there and entry.is_standing and self.has_own_schedule(entry) and not is_own
         wants_ahead = is_waiting and entry.is_standing and not is_own and self.may_borrow(unit)
         lines = self.own_lines.setdefault(unit.vc, Line()), self.ahead, self.waiting, self.aside
-        wanted = wants_own, wants_ahead, is_waiting, is_waiting and entry.is_held
+        wanted = wants_own, wants_ahead, is_waiting, is_waiting and entry.is_aside
         for line, wants in zip(lines, wanted, strict=True):
             has = line.has(kind, at)
             if wants and not has:

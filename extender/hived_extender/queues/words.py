@@ -14,6 +14,7 @@ from hived_extender.queues.reasons import (
     NotPromised,
     OverQuota,
     OverUserLimit,
+    PodsLate,
     Reason,
     Running,
 )
@@ -45,6 +46,11 @@ def sentence(reason: Reason | None, name: Callable[[str], str]) -> str:
             return f"its cells go to {name(winner)}" if winner else "it has lost its cells"
         case Held():
             return held_by("", is_held=True)
+        case PodsLate(within_s=within_s, until_s=until_s):
+            within = f"{within_s / 60:g} minute{'s' * (within_s != 60)}"
+            return (
+                f"its cells were held, and its pods did not come within {within}: it tries again at {rfc3339(until_s)}"
+            )
         case OverUserLimit(user=user, limit=limit, waits=True):
             plural, verb = ("s", "") if limit != 1 else ("", "s")
             return f"user {user} has {limit} job{plural} that wait{verb} before it, as many as the queue looks at"
@@ -158,6 +164,7 @@ def start_of(reason: Reason | None) -> When | None:
 
 _UNTIMED: dict[type[Reason], str] = {
     Held: "it is held",
+    PodsLate: "its pods did not come in time",
     OverUserLimit: "its user has as many jobs as the queue allows",
     OverQuota: "too little of its quota is left",
     NotPromised: "its queue has no guarantee for it",

@@ -8,9 +8,11 @@ import pytest
 from hived.groups import virtual_leaves
 from hived_config.queueing import START_S
 from hived_extender.queues.book import LEAVE_S
-from hived_extender.queues.reasons import NotItsTurn
+from hived_extender.queues.late import IN_TIME
+from hived_extender.queues.reasons import NotItsTurn, PodsLate
 from hived_extender.queues.turns import ASK_ALL_S
 from hived_extender.queues.watched import NOT_UNDERSTOOD
+from hived_extender.queues.words import sentence
 from tests.extender.queues.by_hand import QueuesByHand
 from tests.extender.service.small_cluster import node_json, to_node
 from tests.extender.service.small_jobs import job, template
@@ -231,3 +233,92 @@ def test_work_of_no_queue_counts_once_a_job_that_was_in_its_way_has_left_its_own
     queues.look()
     queues.look()
     assert queues.let_go() == ["x"]
+
+
+def alone_and_late() -> QueuesByHand:
+    """Job x was let go, and none of its pods came in time."""
+    queues = QueuesByHand()
+    queues.create("x")
+    queues.look()
+    assert queues.let_go() == ["x"]
+    comes_late(queues)
+    return queues
+
+
+def comes_late(queues: QueuesByHand) -> None:
+    """No pod comes for the cells that are held."""
+    queues.now += START_S
+    for _ in range(3):
+        queues.look()
+    assert queues.let_go() == []
+
+
+def is_let_go_after(queues: QueuesByHand, rest_s: float) -> bool:
+    """Does x get its cells after so long, and not before?"""
+    queues.now += rest_s - 10
+    for _ in range(3):
+        queues.look()
+    assert queues.let_go() == []
+    queues.now += 10
+    queues.look()
+    return queues.let_go() == ["x"]
+
+
+def test_a_job_whose_pods_do_not_come_rests_longer_each_time_although_nobody_else_waits() -> None:
+    queues = alone_and_late()
+    reason = queues.turns.queues.why(job("x").key)
+    assert isinstance(reason, PodsLate)
+    assert sentence(reason, str).startswith(
+        "its cells were held, and its pods did not come within 10 minutes: it tries again at "
+    )
+    assert is_let_go_after(queues, START_S)
+    comes_late(queues)
+    assert is_let_go_after(queues, 2 * START_S)
+    comes_late(queues)
+    assert is_let_go_after(queues, 4 * START_S)
+
+
+def test_opportunistic_pods_and_other_jobs_have_the_cells_of_a_job_that_rests() -> None:
+    queues = alone_and_late()
+    notes = {"hivedscheduler.microsoft.com/priority": "-1"}
+    for number in range(4):
+        queues.cluster.pod(f"lent-{number}", 4, notes)
+        assert queues.cluster.ask(f"lent-{number}") == f"n{number}"
+    queues.create("y")
+    for _ in range(3):
+        queues.look()
+    assert not [key for key in queues.let_go() if key == "x"]
+
+
+def test_a_job_whose_pods_have_come_counts_as_in_time_again() -> None:
+    queues = alone_and_late()
+    assert is_let_go_after(queues, START_S)
+    queues.make_pods("x")
+    queues.place_pods("x")
+    queues.look()
+    queues.suspend("x")
+    queues.look()
+    assert queues.turns.book.entries[job("x").key].kept.late == IN_TIME
+
+
+@pytest.mark.parametrize("change", ["begin anew", "restart"])
+def test_a_job_rests_on_in_other_turns(change: str) -> None:
+    queues = alone_and_late()
+    STEPS[change](queues)
+    assert is_let_go_after(queues, START_S)
+
+
+def test_a_rest_is_over_where_the_clock_was_set_back() -> None:
+    late = IN_TIME.after(1000.0, START_S)
+    assert [late.goes_on(now) for now in (999.0, 1000.0, 999.0 + START_S, 1000.0 + START_S)] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+
+
+def test_a_job_that_changes_while_it_rests_goes_on_resting() -> None:
+    queues = alone_and_late()
+    queues.scale("x", 1)
+    assert is_let_go_after(queues, START_S)
