@@ -41,10 +41,6 @@ def _ways(name: str, priority: int) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "PodGroup's labels", {"labels": {f"{COSCHEDULING}{key}": text for key, text in said.items()}}
 
 
-def _of_dialects(name: str) -> list[tuple[str, dict[str, Any]]]:
-    return [*_ways(name, -1)][1:]
-
-
 def _honest(count: int, priority: int = -1, vc: str = VICTIM) -> Callable[[Cluster], str]:
     """So many pods of the victim start."""
 
@@ -83,10 +79,10 @@ def _deeds() -> Iterator[Deed]:
             rest = [pod(f"{name}-{each}", priority=-1, **words, **spec) for each in range(1, NODES)]
             made = [pod(f"{name}-0", priority=-1, **words), *rest]
             yield Deed(f"has a gang by {way} whose other pods {kind}", made, _honest(NODES))
-    for number, (way, words) in enumerate(_of_dialects("left")):
+    for number, (way, words) in enumerate(_ways("left", -1)):
         made = [pod(f"left-{number}-{each}", priority=-1, **words) for each in range(NODES)]
         yield Deed(f"deletes all but one of a gang by {way}", made, _honest(NODES - 1), _delete_most)
-    for number, (way, words) in enumerate(_of_dialects("ended")):
+    for number, (way, words) in enumerate(_ways("ended", -1)):
         made = [pod(f"ended-{number}-{each}", priority=-1, **words) for each in range(NODES)]
         for _, body in made[1:]:
             body["metadata"]["annotations"][RUN_SECONDS] = "3"
