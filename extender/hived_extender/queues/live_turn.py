@@ -88,17 +88,19 @@ class LiveTurn:
     def _upgrade(self) -> None:
         """Units that ran ahead, and are due now, own their cells where these can be theirs: nobody takes them any more.
 
-        Where they cannot, a unit that would lose little moves to its own cells. Asked once for each change.
+        Where they cannot, a unit that would lose little moves to its own cells. One that borrowed while it was due
+        stays, since its own had no hardware. Asked once for each change.
         """
         table = self._table
         for key, asked_at in list(table.owed.items()):
             if asked_at == table.change:
                 continue
             entry = table.entries[key]
-            own = self._room.upgrade(Ask(entry.unit, False, table.own.runs[key].own))
+            run = table.own.runs[key]
+            own = self._room.upgrade(Ask(entry.unit, False, run.own))
             if own is None:
                 table.owed[key] = table.change
-                if entry.run is not None and self._now - entry.run.start_s <= LITTLE_S:
+                if entry.run is not None and self._now - LITTLE_S <= entry.run.start_s < run.due_s:
                     self._stop([key], key, FOR_ITSELF)
                 continue
             table.own.seat(key, own)

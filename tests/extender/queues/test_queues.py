@@ -590,8 +590,11 @@ def test_a_job_that_is_due_borrows_while_the_hardware_of_its_own_cells_is_bad() 
     (node,) = nodes_of_slots(desk.live.state, desk.live.state.groups["runs"])
     desk.live.set_health(node, False)
     desk.queues.health(node, False)
+    desk.now = 1.0
     assert desk.come(unit("due", gpus=2, at=1)) == ["due"]
     assert desk.queues.why("due") == Running(is_borrowed=True, is_due=True)
+    desk.end("other", 5.0)
+    assert desk.leaving == [], "it would move for nothing, again and again"
 
 
 def test_a_job_whose_user_may_have_no_more_keeps_nobody_from_going_past() -> None:
