@@ -107,7 +107,7 @@ class Extender:
             self.metrics,
             learned=self._forecaster.left_s,
         )
-        self._queue_answers = QueueAnswers(self.queues)
+        self._queue_answers = QueueAnswers(self.queues, self._job_troubles)
         self.insight = Answering(self.service, self._forecaster, preempted, limits=self._queue_answers.limits)
         self.kueue = KueueDesk(self.service, groundwork.clients.kube, self.metrics, QueueLender(self.queues))
         groundwork.admission.beside_tree = partial(tree_warnings, self.queues)
@@ -123,6 +123,9 @@ class Extender:
         self._beginning = threading.Thread(target=self._begin, name="beginning", daemon=True)
 
     # The parts, each from those before it
+
+    def _job_troubles(self) -> dict[str, str]:
+        return self.insight.troubles()
 
     def _make_service(self) -> Service:
         """The service, with the settings of the first configuration."""

@@ -22,11 +22,12 @@ from hived_extender.insight.judge import Judge
 from hived_extender.insight.listing import ListedJob, node_views, running_jobs, waiting_job, with_preempted
 from hived_extender.insight.preempted import PreemptedJobs
 from hived_extender.insight.sharing import SharedAnswers
-from hived_extender.insight.snapshot import Limits, Snapshot, WaitingEntry, take, with_limits
+from hived_extender.insight.snapshot import Limits, Snapshot, WaitingEntry, has_troubles, take, with_limits
 from hived_extender.insight.unblocks import unblocks_of
 from hived_extender.service.apart import ApartError
 from hived_extender.service.sentences import NOBODY_HELPS
 from hived_extender.service.service import Service
+from hived_extender.service.verbs import NotLeadingError
 
 FRESH_S = 2.0
 """How old an answer may be. Pages ask again every few seconds."""
@@ -181,6 +182,18 @@ class Answering:
         return self._ifs.get(
             question, self._in_turn(lambda: try_changes(view.snapshot, entry, read, self._judge, before))
         )
+
+    def troubles(self) -> dict[str, str]:
+        """What is wrong with the cells of jobs that run, by name: bad nodes, a lost guarantee. None if none leads.
+
+        No view is taken while nothing is wrong.
+        """
+        try:
+            if not has_troubles(self._service):
+                return {}
+            return {one.job.name: one.job.sentence for one in self.view().jobs if one.job.nodes and one.job.sentence}
+        except NotLeadingError:
+            return {}
 
     def nodes(self, *, is_bad: bool = False) -> tuple[View, list[NodeView]]:
         """All nodes, or those that cannot be used wholly, and the view that they are of."""

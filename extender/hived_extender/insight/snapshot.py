@@ -217,6 +217,15 @@ def take(service: Service) -> Snapshot:
     )
 
 
+def has_troubles(service: Service) -> bool:
+    """Is any cell bad, or has any group lost its guarantee? Cost O(cells + groups), under the lock."""
+    with _look(service) as machine:
+        state = machine.verbs.core.state
+        return bool(state.cells.bad.any()) or any(
+            group.virtual is None and group.spec.priority >= MIN_GUARANTEED_PRIORITY for group in state.groups.values()
+        )
+
+
 def with_limits(snapshot: Snapshot, limits_of: Limits) -> Snapshot:
     """The same with the ends that job objects declare of groups whose pods declare none. Cost O(groups)."""
     open_ended = {name: facts for name, facts in snapshot.running.items() if facts.ends_s is None}

@@ -4,7 +4,7 @@ Each question takes the desk's lock, for a walk over the jobs: 50,000 take tenth
 rights meanwhile, so callers say beforehand which namespaces may be named.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
@@ -96,8 +96,10 @@ class Question(msgspec.Struct, frozen=True):
 class QueueAnswers:
     """See the module. For any thread. Every method raises UserError (503) while there are no turns."""
 
-    def __init__(self, desk: QueueDesk) -> None:
+    def __init__(self, desk: QueueDesk, troubles: Callable[[], Mapping[str, str]] = dict) -> None:
+        """`troubles` says of jobs that run what is wrong with their cells, by full name; asked without any lock."""
         self._desk = desk
+        self._troubles = troubles
 
     @property
     def is_enabled(self) -> bool:
@@ -153,21 +155,26 @@ class QueueAnswers:
             turns = self._turns()
             found = [each for each in _placed(turns, wanted.queue) if wanted.takes(each[0], seen)]
             over = turns.use.going_over()
+        troubles = self._troubles()
         chosen = found[start : None if count is None else start + count]
         described: list[QueuedJob] = []
         for first in range(0, len(chosen), AT_ONCE):
             with self._desk.lock:
                 known: Known = {}
-                described += [self._job(turns, *each, seen, over, known) for each in chosen[first : first + AT_ONCE]]
+                described += [
+                    self._job(turns, *each, seen, over, known, troubles) for each in chosen[first : first + AT_ONCE]
+                ]
         return len(found), described
 
     def job(self, name: str, seen: Seen = None) -> QueuedJob | None:
         """A job by its name, of the namespaces `seen`; None if it is in no queue."""
+        troubles = self._troubles() if self._desk.turns is not None else {}
         with self._desk.lock:
             turns, entry = self._desk.turns, only(self._desk.turns, name, seen)
             if turns is None or entry is None:
                 return None
-            return self._job(turns, entry, turns.queues.position(entry.key) or 0, seen, turns.use.going_over())
+            place, over = turns.queues.position(entry.key) or 0, turns.use.going_over()
+            return self._job(turns, entry, place, seen, over, troubles=troubles)
 
     def named(self, name: str, seen: Seen) -> str:
         """The full name of the one job that is called so, of the namespaces `seen`. Raises UserError (404, 409)."""
@@ -296,7 +303,7 @@ class QueueAnswers:
 
     def _job(
         self, turns: Turns, entry: JobRecord, position: int, seen: Seen = None, over: Mapping[str, str] | None = None,
-        known: Known | None = None,
+        known: Known | None = None, troubles: Mapping[str, str] | None = None,
     ) -> QueuedJob:  # fmt: skip
         """`over` has the jobs that are above a quota that was lowered, with the quota; `known` as `Queues.why`."""
         unit, reason = entry.unit, turns.queues.why(entry.key, position, known)
@@ -308,6 +315,8 @@ class QueueAnswers:
         why = held_by(by_unit, is_held=kept.is_held, is_suspended=kept.is_suspended) if is_by_person else None
         if entry.step is Step.STARTING and isinstance(reason, Running):
             why = STARTING
+        trouble = (troubles or {}).get(str(entry.job.ref), "") if entry.step.has_cells else ""
+        troubled = f"; {trouble}" if trouble else ""
         above = f"; above quota {over[entry.key]}, which was lowered" if over and entry.key in over else ""
         return QueuedJob(
             name=str(entry.job.ref),
@@ -320,7 +329,7 @@ class QueueAnswers:
             position=position,
             state=_state(entry, reason),
             since=waits_since(entry) if entry.step is Step.WAITING else entry.since_s,
-            reason=entry.problem or (why or sentence(reason, namer(turns, seen))) + above + held,
+            reason=entry.problem or (why or sentence(reason, namer(turns, seen))) + troubled + above + held,
             gpus=unit.leaf_count if unit is not None else 0,
             asks=asks_of([PodRequest("", "", "", unit.spec)], unit.spec.leaf_cell_type) if unit is not None else "",
             cause=("invalid" if unit is None else cause_of(reason)) or "",

@@ -1,6 +1,7 @@
 """Answers about queues of an embedded cluster: nobody reads names there that are hidden from them."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from hived_extender.queues.finding import namer
 from hived_extender.queues.reasons import Leaving
 from hived_extender.queues.words import sentence
 from hived_lab.embedded.apiserver.validation import MAX_ANNOTATION_BYTES
+from hived_lab.embedded.nodes import READY
 from tests.extender.queues.embedded_jobs import Jobs, jobs_on
 
 
@@ -31,6 +33,19 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
 @pytest.fixture(scope="module")
 def answers(jobs: Jobs) -> QueueAnswers:
     return QueueAnswers(jobs.running.extender.queues)
+
+
+def test_a_job_that_runs_on_a_bad_node_says_so_in_its_queue(tmp_path: Path) -> None:
+    with jobs_on(tmp_path) as jobs:
+        jobs.create("own", "b")
+        jobs.expect(lambda: jobs.runs("own"))
+        assert jobs.reason("own") == "runs on cells of its own virtual cluster"
+        (node,) = jobs.nodes("own")
+        jobs.kube.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": {READY: "false"}}})
+        told = f"runs on cells of its own virtual cluster; node {node} is NotReady (since "
+        jobs.expect(lambda: jobs.reason("own").startswith(told))
+        (listed,) = jobs.inspector.queued_jobs("b").items
+        assert listed.reason.startswith(told)
 
 
 def leaving(jobs: Jobs, winner: str, seen: frozenset[str] | None) -> str:
