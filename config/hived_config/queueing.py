@@ -105,7 +105,8 @@ QUEUES = _Queues(
         Key(
             "startMinutes",
             Number("a number of minutes"),
-            "a job that was let go, and has no pod with a node after so long, goes back to the end of its queue",
+            "a job that was let go, and has no pod with a node after so long, goes back to the end of its queue, and "
+            "rests: so long, and [longer each time](queued-jobs.md)",
             START_S // 60,
             is_nullable=False,
         ),
