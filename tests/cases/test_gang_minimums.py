@@ -119,13 +119,6 @@ def test_of_pods_without_devices_the_two_start_that_fit_together(
     assert set(played.running_pods()) == set(small)
 
 
-UNSETTLED = pytest.mark.xfail(
-    reason="where the last pod comes while another waits for its binding, the choice is not always made anew",
-    strict=False,
-)
-
-
-@UNSETTLED
 def test_pods_without_devices_start_beside_those_with_devices(played: Played) -> None:
     played.create(*(koordinator(f"w-{n}", n, requests={"cpu": cpu}) for n, cpu in enumerate(("15", "2", "2"))))
     played.create(koordinator("w-3", 0, requests={"cpu": "2"}))
@@ -143,7 +136,6 @@ def test_a_foreign_pod_that_has_the_cpus_decides_which_of_them_start(played: Pla
     played.expect_running("w-0", "w-2")
 
 
-@UNSETTLED
 def test_host_ports_of_pods_without_devices_decide_too(played: Played) -> None:
     for number, port in enumerate((80, 80, 81)):
         made = koordinator(f"w-{number}", 0, requests={"cpu": "1"})

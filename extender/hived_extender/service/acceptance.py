@@ -148,8 +148,9 @@ class Acceptance:
         kube-scheduler gives the pod's room to others from now on: all places have to be accepted anew.
         """
         if why := self.starts.held_for(record):
-            self.starts.lapse(record)
             start = self.starts.of(record.uid)
+            if start is None or not self.starts.has_others(start):
+                self.starts.lapse(record)
             if start is not None and self.starts.is_hopeless(start):
                 self._not_accepted(core, start)
             raise UserError(why)

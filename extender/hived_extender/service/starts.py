@@ -163,11 +163,12 @@ class Starts:
         self._watch(start)
 
     def is_hopeless(self, start: Start) -> bool:
-        """Has it been tried so often that other places should be looked for? Or have other pods come since, that could
-        start in place of one without cells, which no node may take?
-        """
-        has_others = bool(start.joined) and any(record.place.info is None for record in start.lacking)
-        return (has_others or start.failures > len(BACKOFF_S)) and not self.keeps_places(start)
+        """Has it been tried so often that other places should be looked for, or could other pods start instead?"""
+        return (self.has_others(start) or start.failures > len(BACKOFF_S)) and not self.keeps_places(start)
+
+    def has_others(self, start: Start) -> bool:
+        """Have pods come since that could start in place of one without cells, which no node may take?"""
+        return bool(start.joined) and any(record.place.info is None for record in start.lacking)
 
     def keeps_places(self, start: Start) -> bool:
         """Do its pods keep their places where one of them is refused?"""
