@@ -80,14 +80,22 @@ def test_a_gang_with_one_such_pod_preempts_nobody(played: Played) -> None:
     played.expect_running("g-0", "g-1")
 
 
+DEFAULT = """\
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: usual}
+value: 0
+globalDefault: true
+preemptionPolicy: Never
+"""
 QUEUES = CONFIG.replace("rules: 2", "rules: 2\nqueues: {enabled: true}")
 
 
 @contextmanager
-def queued_behind(folder: Path, low: int, **spec: Any) -> Iterator[Played]:
+def queued_behind(folder: Path, low: int, *, classes: str = CLASSES, **spec: Any) -> Iterator[Played]:
     """A cluster with queues, on which a job of priority `low` has all GPUs, and job `high` has come."""
     with played_on(folder, QUEUES, has_webhook=True) as played:
-        played.create(CLASSES, job("low", low))
+        played.create(classes, job("low", low))
         expect_soon(lambda: pods_of(played, "low"))
         played.create(job("high", 900, **spec))
         yield played
@@ -103,8 +111,12 @@ def pods_of(played: Played, name: str) -> list[str]:
     return [one for one in played.running_pods() if one.startswith(f"{name}-")]
 
 
-@pytest.mark.parametrize("spec", [{"priorityClassName": "never"}, {"preemptionPolicy": "Never"}], ids=["class", "pod"])
-def test_nor_does_a_queued_job_of_such_a_class_call_anybody_back(tmp_path: Path, spec: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "spec",
+    [{"priorityClassName": "never"}, {"preemptionPolicy": "Never"}, {"classes": DEFAULT}],
+    ids=["class", "pod", "default class"],
+)
+def test_nor_does_a_queued_job_of_such_a_class_call_anybody_back(tmp_path: Path, spec: dict[str, Any]) -> None:
     with queued_behind(tmp_path, 1, **spec) as played:
         waiting = expect_soon(lambda: (found := played.inspector.queued_job("high")) and found.reason)
         assert "in use" in waiting

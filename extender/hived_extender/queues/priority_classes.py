@@ -16,33 +16,37 @@ class WatchedClasses:
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
         self._lock = threading.Lock()
-        self._never: dict[str, None] = {}
+        self._never: dict[str, bool] = {}  # by name, whether it is the class of pods that name none
 
     def preempts(self, pods: Iterable[Pod]) -> bool:
         """May others leave for a job of these pods? Not if one of them says so, or its class."""
-        specs = [pod.spec for pod in pods if pod.spec is not None]
-        return not any(
-            spec.preemption_policy == NEVER or (not spec.preemption_policy and spec.priority_class_name in self._never)
-            for spec in specs
-        )
+        never = self._never
+        unnamed = any(never.values())
+        for spec in [pod.spec for pod in pods if pod.spec is not None]:
+            name = spec.priority_class_name
+            if spec.preemption_policy == NEVER:
+                return False
+            if not spec.preemption_policy and (name in never if name else unnamed):
+                return False
+        return True
 
     def listed(self, kind: ObjectKind, items: list[Object]) -> None:
         """See `optional_kinds.Told`."""
         with self._lock:
-            self._never = {_name(item): None for item in items if _is_never(item)}
+            self._never = {_name(item): _is_default(item) for item in items if _is_never(item)}
         self._wake()
 
     def seen(self, kind: ObjectKind, item: Object) -> None:
         """See `optional_kinds.Told`."""
         if _is_never(item):
             with self._lock:
-                self._never = {**self._never, _name(item): None}
+                self._never = {**self._never, _name(item): _is_default(item)}
             self._wake()
 
     def gone(self, kind: ObjectKind, item: Object) -> None:
         """See `optional_kinds.Told`."""
         with self._lock:
-            self._never = {name: None for name in self._never if name != _name(item)}
+            self._never = {name: each for name, each in self._never.items() if name != _name(item)}
 
     def unserved(self, kind: ObjectKind) -> None:
         """See `optional_kinds.Told`."""
@@ -55,3 +59,7 @@ def _name(item: Object) -> str:
 
 def _is_never(item: Object) -> bool:
     return item.get("preemptionPolicy") == NEVER
+
+
+def _is_default(item: Object) -> bool:
+    return item.get("globalDefault") is True
