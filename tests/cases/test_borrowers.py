@@ -133,8 +133,8 @@ def test_the_first_one_that_fits_its_virtual_cluster_is_told_who_has_the_cells_t
         assert queued is not None
         assert queued.cause == "in-use"
         assert remedies(jobs, "next") == ["own", "other"]
-        waits(jobs, "later")
-        assert certificate(jobs, "later").cause == "order"
+        waits(jobs, "then")
+        assert certificate(jobs, "then").cause == "order"
 
 
 @pytest.mark.parametrize("priority", ["-1", "1"])
