@@ -109,16 +109,45 @@ def test_a_job_that_is_scaled_up_again_waits_for_its_turn(cluster: Played) -> No
     assert len(pods_of(cluster, "small")) == 2
 
 
-def test_a_gang_of_plain_pods_whose_members_ended_gives_back(cluster: Played) -> None:
+@pytest.fixture
+def gang(cluster: Played) -> list[str]:
+    """A gang of four plain pods that run, oldest first."""
     for number in range(4):
         cluster.create(member(f"big-{number}", 4))
     expect_soon(count_is(cluster, "big", 4))
+    found = {name: one["metadata"] for name, one in cluster.pods().items()}
+    return sorted(found, key=lambda name: (found[name]["creationTimestamp"], found[name]["uid"]))
+
+
+@pytest.mark.parametrize("order", [(0, 3), (3, 0), (1, 2)], ids=["oldest first", "youngest first", "between"])
+def test_a_gang_of_plain_pods_gives_back_with_each_member_that_succeeds_or_is_deleted(
+    cluster: Played, gang: list[str], order: tuple[int, int]
+) -> None:
+    first, second = (gang[place] for place in order)
+    cluster.create(job("next-a", 1), job("next-b", 1))
+    succeed(cluster, first)
+    expect_soon(count_is(cluster, "next", 1))
+    cluster.delete(second)
+    expect_soon(count_is(cluster, "next", 2))
+    assert pods_of(cluster, "big") == sorted(set(gang) - {first, second})
+
+
+def test_a_gang_of_plain_pods_gives_back_after_a_deletion_and_a_success(cluster: Played, gang: list[str]) -> None:
+    cluster.create(job("next-a", 1), job("next-b", 1))
+    cluster.delete(gang[3])
+    expect_soon(count_is(cluster, "next", 1))
+    succeed(cluster, gang[0])
+    expect_soon(count_is(cluster, "next", 2))
+    assert pods_of(cluster, "big") == sorted(gang[1:3])
+
+
+def test_a_gang_of_plain_pods_whose_members_end_at_once_gives_back(cluster: Played, gang: list[str]) -> None:
     cluster.create(job("small", 2))
     expect_soon(lambda: reason(cluster, "small") != "")
-    succeed(cluster, "big-0")
-    cluster.delete("big-3")
+    succeed(cluster, gang[0])
+    cluster.delete(gang[3])
     expect_soon(count_is(cluster, "small", 2))
-    assert pods_of(cluster, "big") == ["big-1", "big-2"]
+    assert pods_of(cluster, "big") == sorted(gang[1:3])
 
 
 def replicas(kind: str, roles: str, first: str) -> dict[str, Any]:

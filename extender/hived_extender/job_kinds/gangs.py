@@ -65,13 +65,15 @@ def read(name: JobName, pods: Sequence[Document]) -> Job:
     """The job of a gang, some pods of which are there; a role each. Raises UserError.
 
     It is one job for as long as the object that makes its pods is there. Without one it is named after its oldest pod;
-    a mark keeps that name.
+    a mark keeps that name. Annotations of pods that have ended count only where no other pod has them: state is not
+    written onto ended pods, so theirs is old.
     """
     roots = sorted((root_of(pod) for pod in pods), key=_age)
     maker = _maker(name, roots)
     first = roots[0].part("metadata")
     state = _state(roots)
-    annotations = {key: text for root in reversed(roots) for key, text in _annotations(root).items()}
+    by_weight = sorted(roots, key=_is_over)
+    annotations = {key: text for root in reversed(by_weight) for key, text in _annotations(root).items()}
     owner = maker or JobRef("v1", "Pod", name.namespace, first.text("name"), first.text("uid"))
     left = [root for root in roots if not _is_over(root) and not _is_leaving(root)]
     left = [root for root in left if not _other_gates(root.part("spec"))] or left

@@ -146,3 +146,10 @@ def test_the_mark_comes_with_the_call_that_lifts_the_gate() -> None:
     assert (write.verb, write.path) == (Verb.PATCH_LISTS, "/api/v1/namespaces/team/pods/a")
     assert write.body["metadata"] == {"uid": UID, "annotations": {"example.com/kept": "yes", marks.GANG: "ring/a"}}
     assert write.body["spec"] == {"schedulingGates": [{"name": gates.GATE, "$patch": "delete"}]}
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_the_state_of_a_gang_is_that_of_its_pods_that_have_not_ended(phase: str) -> None:
+    ended = pod("a", phase, "2026-11-23T15:04:04Z", annotations={"state": "old", "other": "kept"})
+    job = gangs.read(RING, [ended, pod("b", "Running", annotations={"state": "new"})])
+    assert (job.annotations["state"], job.annotations["other"]) == ("new", "kept")
