@@ -21,7 +21,7 @@ _MOST_OF_NODE = 2**62
 class Resident(msgspec.Struct, frozen=True):
     """A pod and its node; one that `is_leaving` still uses the node, but does not count for topology spread.
 
-    One that `has_cells` may be made to leave for others. `standing` says who may displace one without cells.
+    One that `has_cells`, or is lent, may be made to leave for others. `standing` says who may displace one without.
     """
 
     node: str
@@ -30,17 +30,24 @@ class Resident(msgspec.Struct, frozen=True):
     has_cells: bool = True
     standing: "Standing | None" = None
 
+    @property
+    def is_lent(self) -> bool:
+        """Has it no cells, and leaves for any owner of some?"""
+        return self.standing is not None and self.standing.is_lent
+
 
 class Standing(msgspec.Struct, frozen=True):
     """A pod as kube-scheduler's preemption sees it: its Kubernetes priority, and how long it has to leave.
 
-    Nobody displaces one that `is_static`: its kubelet runs it in any case.
+    Nobody displaces one that `is_static`: its kubelet runs it in any case. One that `is_lent` leaves for any owner of
+    cells, whatever its Kubernetes priority.
     """
 
     name: str
     priority: int = 0
     grace_s: float = 0.0
     is_static: bool = False
+    is_lent: bool = False
 
 
 class _Usage:
@@ -121,6 +128,8 @@ class Residents:
         """How often a pod without cells came or went."""
         self.changes = 0
         """How often any pod came, went or changed."""
+        self.lent_left = 0
+        """How often a pod without cells that leaves for others went, or changed."""
         self.is_supposing = False
 
     def order(self, names: Sequence[str]) -> None:
@@ -175,6 +184,7 @@ class Residents:
             if not index[key]:
                 del index[key]
         self._use(resident, -1)
+        self.lent_left += resident.is_lent
         return resident
 
     def _count_off(self, terms: Iterable[PodTerm]) -> None:

@@ -154,7 +154,7 @@ class Resolver:
         """
         _check_podgroup(pod, description)
         vc = self._virtual_cluster(pod, description)
-        priority = self._priority(pod, description)
+        priority = self.priority(pod, description)
         within = (description and description.within) or Within("", is_required=True)
         level = self._level(within)
         devices = self._devices(pod)
@@ -192,7 +192,7 @@ class Resolver:
         is_open = has_unknown_objects and self._named_virtual_cluster(pod, description) is None
         return Wish(
             None if is_open else self._virtual_cluster(pod, description),
-            None if has_unknown_objects and not has_own else self._priority(pod, description),
+            None if has_unknown_objects and not has_own else self.priority(pod, description),
         )
 
     def _virtual_cluster(self, pod: Pod, description: Description | None) -> str:
@@ -227,7 +227,8 @@ class Resolver:
             f"{listing}"
         )
 
-    def _priority(self, pod: Pod, description: Description | None) -> int:
+    def priority(self, pod: Pod, description: Description | None) -> int:
+        """The priority that a pod asks for. Raises UserError if it says none that the configuration knows."""
         if said := _said(pod, PRIORITY):
             try:
                 return parse_priority(said)

@@ -1,7 +1,7 @@
 """Which pods are ours, and the requests of those that do not use HiveD's own annotation."""
 
 from hived.errors import UserError
-from hived.specs import ClusterSpec
+from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived_config.rules import PodRules, names_for
 from hived_extender.pods import dialects
 from hived_extender.pods.amounts import CellAmounts
@@ -64,6 +64,15 @@ class Interpreter:
     def asks_for_devices(self, pod: Pod) -> bool:
         """Does the pod ask for anything that is a device?"""
         return self._resolver.asks_for_devices(pod)
+
+    def is_opportunistic(self, pod: Pod) -> bool:
+        """Does a pod that names our scheduler, whether ours or not, ask for opportunistic priority?"""
+        if pod.spec is None or not self.serves(pod.spec.scheduler_name or ""):
+            return False
+        try:
+            return self._resolver.priority(pod, None) <= OPPORTUNISTIC_PRIORITY
+        except UserError:
+            return False
 
     def serves(self, scheduler_name: str) -> bool:
         """Is this one of our names?"""

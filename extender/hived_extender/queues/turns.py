@@ -119,6 +119,7 @@ class Turns:
         self._records = Records(shared.publisher, () if tree is None else tree.quotas)
         self._inactive: frozenset[tuple[str, str]] = frozenset()
         self._surroundings = Surroundings(self.queues)
+        self._lent_left = 0
         self._refs: dict[str, tuple[JobRef, Sequence[tuple[Pod, int]]]] = {}
         self._names: dict[JobName, JobRef] = {}
         self._names_changed, self._looked = 0, (-1, 0)
@@ -211,6 +212,7 @@ class Turns:
             self._back.lose(key, winner)
         with self._service.runner.look() as machine:
             core, jobs = machine.cache.core, machine.cache.jobs
+            lent_left = machine.cache.nodes.residents.lent_left
             with_pods = [self._names[name] for name in jobs.with_pods() if name in self._names]
             charged = self._other_use(machine.holds.quotas, core)
             found, looked = None, (0 if core is None else core.version, self._names_changed)
@@ -230,6 +232,9 @@ class Turns:
             self.queues.told_others(charged)
         if found is not None:
             self._surroundings.tell(found)
+        if self._lent_left != lent_left:
+            self._lent_left = lent_left
+            self.queues.room_made(has_own=True)
         self._back.see_off()
 
     def _other_use(self, quotas: QuotaBound, core: Core | None) -> tuple[OtherUse, ...] | None:

@@ -122,7 +122,7 @@ class ClusterCache:
         if record is not None and is_older(meta.version, record.seen.version) and not is_listed:
             return
         was_placed = record is not None and record.place.info is not None
-        self.nodes.note_resident(pod, self._ruled, has_cells=has_place or was_placed)
+        self.nodes.note_resident(pod, self._ruled, self.interpreter.is_opportunistic, has_cells=has_place or was_placed)
         # A pod that we have placed is ours until it ends, whatever name it was placed under.
         is_ours = self.interpreter.is_ours(pod) or has_place or was_placed
         if not is_ours and record is None:

@@ -113,10 +113,12 @@ class ClusterNodes:
             self._term.core.set_node(name, is_healthy)
             log.info("node", extra={"fields": {"node": name, "healthy": is_healthy}})
 
-    def note_resident(self, pod: Pod, ruled: Callable[[Pod], RuledPod], *, has_cells: bool) -> None:
+    def note_resident(
+        self, pod: Pod, ruled: Callable[[Pod], RuledPod], is_lent: Callable[[Pod], bool], *, has_cells: bool
+    ) -> None:
         """A pod of any scheduler uses its node, and other pods may not want to be near it.
 
-        `ruled` reads it, or raises UserError.
+        `ruled` reads it, or raises UserError. `is_lent`: one without cells leaves for owners of cells.
         """
         meta = pod.metadata
         if pod.has_completed or not pod.node:
@@ -126,10 +128,11 @@ class ClusterNodes:
         is_leaving = bool(meta.deletion_timestamp)
         if known is None or known.is_leaving != is_leaving or known.pod.labels != pod.labels:
             with suppress(UserError):
+                standing = None if has_cells else _standing(pod, is_lent=is_lent(pod))
+                may_leave = has_cells or (standing is not None and standing.is_lent)
                 self.residents.put(
                     meta.uid, pod.node, ruled(pod), is_leaving=is_leaving,
-                    has_cells=has_cells or (known is not None and known.has_cells),
-                    standing=None if has_cells else _standing(pod),
+                    has_cells=may_leave or (known is not None and known.has_cells), standing=standing,
                 )  # fmt: skip
 
     def left(self, uid: str) -> None:
@@ -148,10 +151,10 @@ class ClusterNodes:
         return ruled.labels.get(USER_LABEL, "") if ruled is not None else ""
 
 
-def _standing(pod: Pod) -> Standing:
+def _standing(pod: Pod, *, is_lent: bool) -> Standing:
     spec, seen = pod.spec, Seen.of(pod)
     priority = (spec.priority if spec is not None else None) or 0
-    return Standing(pod.metadata.name, priority, seen.grace_s, MIRROR in pod.annotations)
+    return Standing(pod.metadata.name, priority, seen.grace_s, MIRROR in pod.annotations, is_lent)
 
 
 def _trouble(node: Node) -> tuple[str, str]:

@@ -22,6 +22,7 @@ from hived_extender.service.jobs import is_of
 from hived_extender.service.pods import PodRecord
 from hived_extender.service.stand_ins import ranges_of, sizes_of, stand_in_name
 from hived_extender.service.stimuli import Hold
+from hived_extender.service.victim_sets import Wanted
 
 
 class Asking(msgspec.Struct, frozen=True, eq=False):
@@ -120,6 +121,13 @@ class HeldJobs:
         request = held.request([left[slot] for slot in slots])
         return Asked(request, offer=self._offer(hold, request, slots, others_leave), own=_own(core, hold, slots))
 
+    def wanted(self, core: Core, held: Held) -> Wanted | None:
+        """The same with the pods of these slots, by their templates; None where these are not known."""
+        asked, hold = self.asked(core, held), held.hold
+        if asked is None or asked.offer is None:
+            return None
+        return Wanted(asked.pod, self._records(hold, self._slots_left(hold)), asked.offer)
+
     def _slots_left(self, hold: Hold) -> list[int]:
         """The slots that no pod of the job has yet."""
         left = sizes_of(hold.spec.group.members)
@@ -138,8 +146,10 @@ class HeldJobs:
             return None
         records, residents = self._records(hold, self._slots_left(hold)), self._cache.nodes.residents
 
+        lent = {uid for uid in residents.uids() if (one := residents.get(uid)) is not None and one.is_lent}
+
         def allowed(gone: Sequence[PodRequest], left: BoolArray) -> Offer:
-            uids = {pod.uid for pod in gone}
+            uids = {pod.uid for pod in gone} | lent
             where = left.copy()
             for uid, resident in residents.leaving.items():
                 uids.add(uid)

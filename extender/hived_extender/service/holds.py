@@ -51,6 +51,7 @@ from hived_extender.service.stimuli import (
 
 log = logging.getLogger(__name__)
 
+LENT_LEAVES = "opportunistic pods without cells leave first, which have what its pods need"
 NEEDS_VICTIMS = "others have to leave first"
 
 
@@ -147,7 +148,14 @@ class Holds:
             return KeptForOthers("its cells are for jobs that come first")
         if isinstance(found, Refused) and hold.spec.priority == OPPORTUNISTIC_PRIORITY:
             return self._without_rules(core, found)
+        if isinstance(found, Refused) and self._clear(core, held):
+            return Wait(LENT_LEAVES)
         return found
+
+    def _clear(self, core: Core, held: Held) -> bool:
+        """Do opportunistic pods without cells leave, so that the pods of a job have what they need besides cells?"""
+        wanted = self._jobs.wanted(core, held)
+        return wanted is not None and self._preemptions.clear_for(core, wanted, str(held.hold.job))
 
     def upgrade(self, asked: UpgradeAsked) -> bool:
         """Make the borrowed cells of a job guaranteed ones, where they are."""

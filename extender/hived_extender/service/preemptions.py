@@ -37,7 +37,7 @@ from hived_extender.service.notices import Reason
 from hived_extender.service.outbox import Outbox
 from hived_extender.service.pods import PodRecord, PodState, Seen
 from hived_extender.service.sentences import NEVER_PREEMPTS, NOBODY_HELPS, OTHERS_LEAVE
-from hived_extender.service.victim_sets import Chosen, VictimSets, Wanted
+from hived_extender.service.victim_sets import Chosen, VictimSets, Wanted, Who
 from hived_extender.service.wakes import Wakes
 
 log = logging.getLogger(__name__)
@@ -143,15 +143,15 @@ class Preemptions:
         Where the core's victims do not help, or it found none, others are chosen (`victim_sets`). Or nobody leaves.
         """
         spares = self.spares(asker, *(mate for one in wanted for mate in one.members))
-        if spares and any(isinstance(one, Preempt) and not self._are_lent(one) for one in found):
-            return [Wait(NEVER_PREEMPTS) for _ in found]
+        is_barred = spares and any(isinstance(one, Preempt) and not self._are_lent(one) for one in found)
         reserves = any(core.reserves(one.request) for one in wanted)
+        if reserves and is_barred:
+            return [Wait(NEVER_PREEMPTS) for _ in found]
         if not reserves and not all(isinstance(one, Bind) for one in found):
             are_waiting = any(isinstance(one, Wait) for one in found)
-            if are_waiting or not self.sets.help(core, wanted, found):
-                if spares:
-                    return list(found) if are_waiting else [Wait(NEVER_PREEMPTS) for _ in found]
-                return self._choose(core, asker, wanted, found, has_cells if are_waiting else lambda: True)
+            if are_waiting or is_barred or not self.sets.help(core, wanted, found):
+                there_are = has_cells if are_waiting else lambda: True
+                return self._choose(core, asker, wanted, found, there_are, _who(spares))
             fewer = self.sets.fewer(core, wanted, found)
             if fewer is not None and (answer := self._carry_out(core, asker, wanted, fewer)) is not None:
                 return answer
@@ -176,19 +176,15 @@ class Preemptions:
         if are_bound or not self.policy.by_service or any(core.reserves(one.request) for one in wanted):
             return list(found)
         are_waiting = any(isinstance(one, Wait) for one in found)
-        if self.spares(*(mate for one in wanted for mate in one.members)):
-            helps = are_waiting or (
-                self.sets.help(core, wanted, found)
-                and all(self._are_lent(one) for one in found if isinstance(one, Preempt))
-            )
-            return list(found) if helps else [Wait(NEVER_PREEMPTS) for _ in found]
+        spares = self.spares(*(mate for one in wanted for mate in one.members))
+        is_barred = spares and not all(self._are_lent(one) for one in found if isinstance(one, Preempt))
         chosen: Chosen | None = None
-        if not are_waiting and self.sets.help(core, wanted, found):
+        if not are_waiting and not is_barred and self.sets.help(core, wanted, found):
             chosen = self.sets.fewer(core, wanted, found)
         elif not are_waiting or has_cells():
-            chosen = next(self.sets.find(core, wanted), None)
+            chosen = next(self.sets.find(core, wanted, _who(spares)), None)
             if chosen is None and not are_waiting:
-                return self._nobody_helps(core, wanted)
+                return self._nobody_helps(core, wanted, spares=spares)
         if chosen is not None and self.sets.is_free(core, wanted, chosen):
             return [Bind(info) for _, info in chosen.places]
         if chosen is None or not chosen.uids:
@@ -201,7 +197,11 @@ class Preemptions:
         victims = Preempt({node: tuple(uids) for node, uids in sorted(by_node.items())})
         return [victims for _ in found]
 
-    def _nobody_helps(self, core: Core, wanted: Sequence[Wanted]) -> list[Bind | Preempt | Wait]:
+    def _nobody_helps(
+        self, core: Core, wanted: Sequence[Wanted], *, spares: bool = False
+    ) -> list[Bind | Preempt | Wait]:
+        if spares:
+            return [Wait(NEVER_PREEMPTS) for _ in wanted]
         why = self.sets.obstacle(core, wanted)
         return [Wait(f"{NOBODY_HELPS} ({why})" if why else NOBODY_HELPS) for _ in wanted]
 
@@ -224,16 +224,17 @@ class Preemptions:
         wanted: Sequence[Wanted],
         found: Sequence[Bind | Preempt | Wait],
         has_cells: Callable[[], bool],
+        who: Who,
     ) -> list[Bind | Preempt | Wait]:
         """Make a set leave with which all pods start, if there is one."""
-        if not self.sets.is_hopeless(core, wanted) and has_cells():
-            for chosen in self.sets.find(core, wanted):
+        if not self.sets.is_hopeless(core, wanted, who) and has_cells():
+            for chosen in self.sets.find(core, wanted, who):
                 if (answer := self._carry_out(core, asker, wanted, chosen)) is not None:
                     return answer
-            self.sets.gave_up(core, wanted)
+            self.sets.gave_up(core, wanted, who)
         if any(isinstance(one, Wait) for one in found):
             return list(found)
-        return self._nobody_helps(core, wanted)
+        return self._nobody_helps(core, wanted, spares=who is not Who.ANYBODY)
 
     def _carry_out(
         self, core: Core, asker: PodRecord, wanted: Sequence[Wanted], chosen: Chosen
@@ -268,15 +269,7 @@ class Preemptions:
 
     def _evict_chosen(self, core: Core, asker: PodRecord, chosen: Chosen) -> list[Bind | Preempt | Wait]:
         requests = tuple(request for request, _ in chosen.places)
-        residents, by_node = self._cache.nodes.residents, dict[str, list[str]]()
-        records = [record for record in map(self._cache.pods.get, sorted(chosen.uids)) if record is not None]
-        for name in chosen.strangers:
-            resident = residents.get(name.uid)
-            grace_s = resident.standing.grace_s if resident is not None and resident.standing is not None else 0.0
-            residents.yield_place(name.uid)
-            if self._cache.pods.get(name.uid) is None:
-                records.append(PodRecord(name.uid, name.name, name.namespace, PodState.BOUND, Seen(grace_s=grace_s)))
-                self._strangers.add(name.uid)
+        residents, by_node, records = self._cache.nodes.residents, dict[str, list[str]](), self._records(chosen)
         for record in records:
             resident = residents.get(record.uid)
             by_node.setdefault(record.place.node if resident is None else resident.node, []).append(record.uid)
@@ -288,6 +281,19 @@ class Preemptions:
         self._go_on()
         victims = Preempt({node: tuple(uids) for node, uids in sorted(by_node.items())})
         return [victims for _ in requests]
+
+    def _records(self, chosen: Chosen) -> list[PodRecord]:
+        """The pods of a choice, which is carried out, also those that are not ours."""
+        residents = self._cache.nodes.residents
+        records = [record for record in map(self._cache.pods.get, sorted(chosen.uids)) if record is not None]
+        for name in chosen.strangers:
+            resident = residents.get(name.uid)
+            grace_s = resident.standing.grace_s if resident is not None and resident.standing is not None else 0.0
+            residents.yield_place(name.uid)
+            if self._cache.pods.get(name.uid) is None:
+                records.append(PodRecord(name.uid, name.name, name.namespace, PodState.BOUND, Seen(grace_s=grace_s)))
+                self._strangers.add(name.uid)
+        return records
 
     def is_clearing(self, request: PodRequest) -> bool:
         """Do pods still leave that hold other cells than those reserved for a request, or none?"""
@@ -337,6 +343,22 @@ class Preemptions:
             else:
                 known.preemptor = None
         self._go_on()
+
+    def clear_for(self, core: Core, wanted: Wanted, winner: str) -> bool:
+        """Make opportunistic pods without cells leave for a job that has no pods yet, if it has room then.
+
+        False if that does not help. The queue asks again once they are gone.
+        """
+        if not self.policy.by_service or self.sets.is_hopeless(core, [wanted], Who.LENT_WITHOUT_CELLS):
+            return False
+        if self.sets.are_leaving(core, [wanted]):
+            return True
+        chosen = next(self.sets.find(core, [wanted], Who.LENT_WITHOUT_CELLS), None)
+        if chosen is None:
+            self.sets.gave_up(core, [wanted], Who.LENT_WITHOUT_CELLS)
+            return False
+        self.evict_for(self._records(chosen), winner)
+        return True
 
     def tell(self, record: PodRecord, decision: Preempt) -> dict[str, str]:
         """Tell people which pods have to leave; returns the same by node."""
@@ -554,6 +576,11 @@ class Preemptions:
         victim = self._victims.get(uid)
         record = self._cache.pods.get(uid) or (victim.record if victim is not None else None)
         return record.key if record is not None else uid
+
+
+def _who(spares: bool) -> Who:
+    """Who may leave for pods of which one `spares` others."""
+    return Who.LENT if spares else Who.ANYBODY
 
 
 def pick_victims(record: PodRecord, decision: Preempt, candidates: list[str]) -> PreemptResult:

@@ -2,11 +2,12 @@
 
 The core chooses victims by cells. Its choice stands where kube-scheduler would then take the pods. Else sets of groups
 are tried, cheapest first: with a set gone, the core has to find cells, on nodes that Kubernetes' rules allow then. Pods
-without cells count too, where kube-scheduler would displace them: by their Kubernetes priority. Where no set helps,
-nobody leaves. Changes nothing. Not thread-safe.
+without cells count too: opportunistic ones of ours, and where kube-scheduler would displace them by their Kubernetes
+priority. Where no set helps, nobody leaves. Changes nothing. Not thread-safe.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
 from functools import cached_property
 from heapq import heappop, heappush
 from itertools import combinations
@@ -52,6 +53,14 @@ NAMED_NODES = 16
 _ALL_CELLS = 4_000_000
 
 Key = tuple[int | str, ...]
+
+
+class Who(Enum):
+    """Who may leave for pods: whoever their priority allows, opportunistic work alone, or of that what has no cells."""
+
+    ANYBODY = 0
+    LENT = 1
+    LENT_WITHOUT_CELLS = 2
 
 
 class Wanted(msgspec.Struct, frozen=True, eq=False):
@@ -156,7 +165,11 @@ class VictimSets:
         world.gone.clear()
         return world.takes([info for _, info in chosen.places], ())
 
-    def find(self, core: Core, wanted: Sequence[Wanted]) -> Iterator[Chosen]:
+    def are_leaving(self, core: Core, wanted: Sequence[Wanted]) -> bool:
+        """Would all of these start once those have left who leave already?"""
+        return self._World(self, core, wanted).without(()) is not None
+
+    def find(self, core: Core, wanted: Sequence[Wanted], who: Who = Who.ANYBODY) -> Iterator[Chosen]:
         """Sets without which all of these would start, cheapest first as far as it is known; none for opportunistic
         pods, and for pods of which the rules are not known. One that is empty: those who leave already are enough.
         """
@@ -164,7 +177,7 @@ class VictimSets:
             one.request.spec.priority <= OPPORTUNISTIC_PRIORITY for one in wanted
         ):
             return
-        world = self._World(self, core, wanted)
+        world = self._World(self, core, wanted, who)
         if len(wanted) == 1 and len(_sizes(wanted[0])) == 1:
             yield from world.for_one(wanted[0])
         else:
@@ -183,16 +196,16 @@ class VictimSets:
                     return f"{node}: {', '.join(reasons)}"
         return ""
 
-    def is_hopeless(self, core: Core, wanted: Sequence[Wanted]) -> bool:
+    def is_hopeless(self, core: Core, wanted: Sequence[Wanted], who: Who) -> bool:
         """Has nobody's leaving helped pods alike since anything changed?"""
-        return self._moment(core) == self._none_at and self._kind(wanted) in self._none
+        return self._moment(core) == self._none_at and (who, self._kind(wanted)) in self._none
 
-    def gave_up(self, core: Core, wanted: Sequence[Wanted]) -> None:
+    def gave_up(self, core: Core, wanted: Sequence[Wanted], who: Who) -> None:
         """Nobody's leaving helps these."""
         moment = self._moment(core)
         if moment != self._none_at or len(self._none) >= MOST_KEPT:
             self._none_at, self._none = moment, set()
-        self._none.add(self._kind(wanted))
+        self._none.add((who, self._kind(wanted)))
 
     def _moment(self, core: Core) -> object:
         return core.number, core.change_count, self._cache.nodes.residents.changes, self._cache.offers.changes
@@ -212,8 +225,8 @@ class VictimSets:
     class _World:
         """The cluster as one question sees it: whoever is on the way out has left, whoever has a place has come."""
 
-        def __init__(self, sets: "VictimSets", core: Core, wanted: Sequence[Wanted]) -> None:
-            self.core, self.wanted, self.cache = core, wanted, sets._cache
+        def __init__(self, sets: "VictimSets", core: Core, wanted: Sequence[Wanted], who: Who = Who.ANYBODY) -> None:
+            self.core, self.wanted, self.cache, self.who = core, wanted, sets._cache, who
             self.residents, self.offers = self.cache.nodes.residents, self.cache.offers
             own = {one.request.spec.group.name for one in wanted}
             self.may_evict_in = sets._may_evict_in
@@ -284,10 +297,12 @@ class VictimSets:
 
         def _may_take(self, group: Group) -> bool:
             """Is its work lent, or below the pods' own in their virtual cluster?"""
-            if group.state is GroupState.PREEMPTING or not group.slots_of:
+            if group.state is GroupState.PREEMPTING or not group.slots_of or self.who is Who.LENT_WITHOUT_CELLS:
                 return False
             return group.virtual is None or (
-                group.spec.virtual_cluster == self.spec.virtual_cluster and group.spec.priority < self.spec.priority
+                self.who is Who.ANYBODY
+                and group.spec.virtual_cluster == self.spec.virtual_cluster
+                and group.spec.priority < self.spec.priority
             )
 
         def _leaver(self, group: Group) -> Leaver | None:
@@ -295,12 +310,15 @@ class VictimSets:
             known = [one for one in records if one is not None]
             if len(known) < len(records):
                 return None  # cells that are held for others
-            together = self.cache.gangs.leaving_with(known)
-            names = dict.fromkeys([group.name, *(one.request.spec.group.name for one in together if one.request)])
+            return self._together(group.name, self.cache.gangs.leaving_with(known), group.name)
+
+        def _together(self, name: str, records: Iterable[PodRecord], *more: str) -> Leaver:
+            """Pods that leave together, with all pods of their groups; `more` are names of groups."""
+            records = list(records)
+            names = dict.fromkeys([*more, *(one.request.spec.group.name for one in records if one.request)])
             groups = [found for name in names if (found := self.core.state.groups.get(name)) is not None]
             pods = {pod.uid: pod for one in groups for pod in one.holders if pod is not None}
-            uids = {*pods, *(one.uid for one in together)}
-            return self._made(group.name, uids, tuple(pods.values()), groups)
+            return self._made(name, {*pods, *(one.uid for one in records)}, tuple(pods.values()), groups)
 
         def _made(self, name: str, uids: set[str], pods: tuple[PodRequest, ...], groups: list[Group]) -> Leaver:
             now_ms = -1 if self.core.now_s is None else int(self.core.now_s * 1000)
@@ -339,11 +357,7 @@ class VictimSets:
             more = {one.uid: one for one in self.cache.gangs.leaving_with(records) if one.uid not in uids}
             if not more:
                 return tuple(leaving)
-            names = dict.fromkeys(one.request.spec.group.name for one in more.values() if one.request is not None)
-            groups = [found for name in names if (found := self.core.state.groups.get(name)) is not None]
-            pods = {pod.uid: pod for one in groups for pod in one.holders if pod is not None}
-            name = min(one.key for one in more.values())
-            return *leaving, self._made(name, {*pods, *more}, tuple(pods.values()), groups)
+            return *leaving, self._together(min(one.key for one in more.values()), more.values())
 
         def on(self, node: str) -> list[Leaver]:
             """All that may leave and have pods on a node."""
@@ -355,20 +369,45 @@ class VictimSets:
             return list(found.values())
 
         def _stranger(self, uid: str) -> Leaver | None:
-            """A pod without cells that kube-scheduler would displace for these."""
-            resident = self.residents.get(uid)
-            if resident is None or resident.standing is None or uid in self.gone:
-                return None
-            standing = resident.standing
-            if standing.is_static or standing.priority >= self.rank or not self.may_evict_in(resident.pod.namespace):
-                return None
+            """A pod without cells that leaves for these, and all of its gang that cannot go on without it."""
             record = self.cache.pods.get(uid)
-            if record is not None and record.place.info is not None:
+            if record is None:
+                return self._without_cells(uid, (uid,)) if self._yields(uid) else None
+            together = self.cache.gangs.leaving_with([record])
+            if not all(self._may_leave(one) for one in together):
                 return None
-            name = f"{resident.pod.namespace}/{standing.name}"
+            if any(one.place.info is not None for one in together):
+                return self._together(record.key, together)
+            return self._without_cells(uid, [one.uid for one in together])
+
+        def _may_leave(self, record: PodRecord) -> bool:
+            """May a pod of ours leave for these, if it has cells or a node?"""
+            if record.place.info is None:
+                return self._yields(record.uid)
+            group = self.core.state.groups.get(record.request.spec.group.name) if record.request is not None else None
+            return group is not None and self._may_take(group)
+
+        def _yields(self, uid: str) -> bool:
+            """May a pod without cells leave: is it opportunistic, or would kube-scheduler displace it for these?"""
+            resident, record = self.residents.get(uid), self.cache.pods.get(uid)
+            if resident is None:
+                return record is not None  # it has no node either
+            standing = resident.standing
+            if standing is None or standing.is_static or uid in self.gone:
+                return False
+            if not self.may_evict_in(resident.pod.namespace):
+                return False
+            ask = record.ask if record is not None else None
+            is_lent = standing.is_lent if ask is None else ask.priority <= OPPORTUNISTIC_PRIORITY
+            return is_lent or (self.who is Who.ANYBODY and standing.priority < self.rank)
+
+        def _without_cells(self, uid: str, uids: Collection[str]) -> Leaver:
+            residents = [found for each in uids if (found := self.residents.get(each)) is not None]
+            ranks = [one.standing.priority for one in residents if one.standing is not None]
+            nodes = frozenset(one.node for one in residents)
             return Leaver(
-                f"pod:{name}", frozenset((uid,)), (), frozenset(), frozenset((resident.node,)), 0,
-                OPPORTUNISTIC_PRIORITY, 0, rank=standing.priority,
+                f"pod:{self._named(uid).key}", frozenset(uids), (), frozenset(), nodes, 0, OPPORTUNISTIC_PRIORITY, 0,
+                rank=max(ranks, default=0),
             )  # fmt: skip
 
         # Questions
@@ -435,7 +474,9 @@ class VictimSets:
             return Chosen(tuple(zip(requests, places, strict=True)), uids - self.gone, strangers)
 
         def _named(self, uid: str) -> PodName:
-            resident = self.residents.get(uid)
+            resident, record = self.residents.get(uid), self.cache.pods.get(uid)
+            if record is not None:
+                return record.named
             assert resident is not None
             assert resident.standing is not None
             return PodName(uid, resident.pod.namespace, resident.standing.name)

@@ -141,6 +141,57 @@ def test_lent_work_leaves_that_holds_none_of_the_cells_but_the_cpu(rooms: Rooms)
     assert "owner" in cluster.running()
 
 
+def lend(cluster: SmallRooms, name: str, **more: Any) -> None:
+    """An opportunistic pod without cells on n0, of a higher Kubernetes priority than owners have."""
+    notes = {"hivedscheduler.microsoft.com/priority": "-1"}
+    cluster.pod(name, is_foreign=True, node="n0", annotations=notes, schedulerName="hived", rank=7, **more)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize(
+    "much",
+    [
+        {"needs": {"ephemeral-storage": "80Gi"}},
+        {"needs": {"memory": "30Gi"}},
+        {"needs": {"example.com/fpga": "2"}},
+        {"ports": [{"hostPort": 8080}]},
+    ],
+    ids=["storage", "memory", "other", "port"],
+)
+def test_opportunistic_pods_without_cells_leave_that_have_what_an_owner_needs(
+    rooms: Rooms, much: dict[str, Any], is_restarted: bool
+) -> None:
+    cluster = rooms(1)
+    lend(cluster, "lent", **much)
+    lend(cluster, "beside", needs={"cpu": "1"})
+    if is_restarted:
+        cluster.service.follow("")
+        cluster.lead()
+    cluster.pod("owner", 2, **much)
+    assert cluster.settle() == {"lent"}
+    assert "owner" in cluster.running()
+
+
+def test_they_stay_where_hived_may_not_evict(rooms: Rooms) -> None:
+    cluster = rooms(1, tenants=frozenset({"other"}))
+    lend(cluster, "lent", needs={"cpu": "7"})
+    cluster.pod("owner", 2, needs={"cpu": "7"})
+    assert cluster.settle() == set()
+
+
+def test_they_stay_for_an_opportunistic_pod(rooms: Rooms) -> None:
+    cluster = rooms(1)
+    lend(cluster, "lent", needs={"cpu": "7"})
+    cluster.pod("other", 2, priority=-1, vc="b", needs={"cpu": "3"})
+    assert cluster.settle() == set()
+
+
+def test_a_dry_run_names_opportunistic_pods_without_cells(rooms: Rooms) -> None:
+    cluster = rooms(1)
+    lend(cluster, "lent", needs={"cpu": "7"})
+    assert foreseen(cluster, "owner", 2, needs={"cpu": "7"}) == ("preempt", {"lent": 1})
+
+
 def test_the_cheapest_set_leaves_of_several_nodes(rooms: Rooms) -> None:
     cluster = rooms(2)
     cluster.start("big", 4, needs={"cpu": "6"})
