@@ -26,6 +26,7 @@ from hived.specs import Rules as CoreRules
 from hived_extender.job_kinds.job import JobState
 from hived_extender.queues.book import Action, Change, Step
 from hived_extender.queues.policies import WAKE_S, Policy, QueueRules, Rules
+from hived_extender.queues.rests import Returned
 from hived_extender.queues.room import Ask, Pending
 from hived_extender.queues.units import Order, Start, Stop, Unit, Upgrade
 from tests.extender.queues.live import Live, decide
@@ -88,6 +89,7 @@ class History:
             if course.kept.is_aside or self.replica.book.entries[course.key].kept.is_aside:
                 self._hold(course.key, False)
         latest_s = self.now + sum(course.run_s + self.setting.grace_s for course in self.there()) * 2 + 10_000
+        latest_s += Returned.LONGEST_S * 2  # of jobs that only borrow
         while self.timers or self.waiting():
             was = self.now
             assert was < latest_s, f"these wait for ever: {self.waiting()}"

@@ -254,7 +254,7 @@ class Checks:
             if is_whole and history.replica.queues.due(key) is not None:
                 return f"{key} is due, and nobody leaves for it: {history.replica.queues.why(key)}"
             shape = unit.spec.of_group("")
-            if shape not in refused and self._may_borrow(unit, running):
+            if shape not in refused and not self._rests(key) and self._may_borrow(unit, running):
                 refused[shape] = None
                 if isinstance(decide(history.live.state, Ask(unit, True)), Bind):
                     return f"{key} could borrow"
@@ -276,10 +276,14 @@ class Checks:
         history = self._history
         return [course.unit for course in history.there() if course.key in history.live.pods]
 
+    def _rests(self, key: str) -> bool:
+        """Does a job borrow no more for a while, as it gave cells back again and again? See `queues.rests`."""
+        return self._history.replica.book.entries[key].kept.returned.goes_on(self._history.now)
+
     def _shares_are_fair(self) -> None:
         """Each queue has as many jobs as the ideal gives it, or one fewer; where all weigh the same, or one more."""
         history = self._history
-        if history.bad:
+        if history.bad or any(map(self._rests, history.waiting())):
             return
         standing = [
             history.courses[key].unit

@@ -82,11 +82,16 @@ class JobEvents:
         """A job that ran on borrowed cells is due, and they are its own now."""
         self._note(job, UPGRADED, "its turn has come: the cells that it runs on are its virtual cluster's now", now)
 
-    def evicted(self, job: JobRef, queue: str, winner: str, now: float) -> None:
-        """A job is called back. `winner` is the key of the one that gets its cells, or other words; "" for nobody."""
+    def evicted(self, job: JobRef, queue: str, winner: str, now: float, notice: str = "") -> None:
+        """A job is called back. `winner` is the key of the one that gets its cells, or other words; "" for nobody.
+
+        `notice` says until when it rests.
+        """
         why = f"its cells go to {told_with_uid(winner, job.namespace)}" if winner else "it has no cells any more"
         with self._lock:
-            self._note_locked(job, EVICTED, f"{why}; it waits again in queue {queue}", now, 0.0)
+            self._note_locked(
+                job, EVICTED, f"{why}; it waits again in queue {queue}{notice and f', and {notice}'}", now, 0.0
+            )
             self._jobs[job.key].was_evicted = True
 
     def suspended(self, job: JobRef, queue: str, now: float) -> None:

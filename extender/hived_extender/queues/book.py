@@ -24,15 +24,11 @@ from hived_extender.job_kinds.marks import is_marked_held
 from hived_extender.kube.refused_writes import Backoff
 from hived_extender.queues.entries import Memo
 from hived_extender.queues.kept import Kept
-from hived_extender.queues.late import IN_TIME, Late
-from hived_extender.queues.units import Unit
+from hived_extender.queues.rests import IN_TIME, Late, Returned
+from hived_extender.queues.units import GROWN, LATE, Unit
 from hived_extender.service.stimuli import HoldState
 
 log = logging.getLogger(__name__)
-
-GROWN = "others until it is its turn, as it asks for more than it was let go with"
-LATE = "others for now, as not all of its pods had a node in time"
-"""Words in place of the job that gets the cells."""
 
 REFUSED_S = 4.0
 """The wait after the third refusal in a row: a job that cannot be suspended loses its pods then."""
@@ -119,11 +115,15 @@ class Told(Protocol):
     def started(self, key: str, now: float, *, is_borrowed: bool) -> None:
         """Cells are held for a unit, or it runs already."""
 
-    def leaving(self, key: str, winner: str, at_s: float) -> None:
-        """A unit has been told then to leave for another one."""
+    def leaving(self, key: str, winner: str, at_s: float, now: float | None) -> None:
+        """A unit has been told then to leave for another one; `now` if it has just been decided, None if before."""
 
     def late(self, key: str, late: Late) -> None:
         """The pods of a unit did not come, or have come."""
+
+    def returned(self, key: str) -> Returned:
+        """How often a unit gave borrowed cells back, and until when it borrows no more."""
+        ...
 
     def held(self, key: str, is_held: bool) -> None:
         """A unit is to be in no turn, or is again."""
@@ -275,13 +275,16 @@ class Book:
     def call_back(self, key: str, winner: str, now: float, since_s: float | None = None) -> None:
         """A job waits again: its cells are gone, perhaps to another one. An earlier term decided it at `since_s`."""
         entry = self.entries[key]
-        self._queues.leaving(key, winner, entry.kept.since_s)
+        self._queues.leaving(key, winner, entry.kept.since_s, now if since_s is None else None)
         late = entry.kept.late
         if winner == LATE:
             late = late.after(now, self._start_s)
             self._queues.late(key, late)
         evicted_for = masked(winner, entry.job.ref.namespace)  # owners read it
-        kept = entry.kept.followed_by(is_let_go=False, since_s=since_s or now, evicted_for=evicted_for, late=late)
+        returned = self._queues.returned(key)
+        kept = entry.kept.followed_by(
+            is_let_go=False, since_s=since_s or now, evicted_for=evicted_for, late=late, returned=returned
+        )
         self._step(entry, Step.LEAVING, kept, Change.CALL_BACK, now)
 
     def keep(self, key: str, **changes: Any) -> None:
@@ -456,4 +459,5 @@ def _memo(kept: Kept, now: float, *, is_running: bool) -> Memo:
         is_held=kept.is_aside,
         promised_s=kept.promised_s,
         evicted=(kept.since_s, kept.evicted_for) if kept.evicted_for and not is_running else None,
+        returned=kept.returned,
     )

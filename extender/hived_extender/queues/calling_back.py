@@ -6,9 +6,10 @@ from collections.abc import Callable
 from hived.errors import UserError
 from hived_extender.job_kinds.job import JobRef
 from hived_extender.queues.announcing import JobEvents
-from hived_extender.queues.book import LATE, Book, JobRecord
+from hived_extender.queues.book import Book, JobRecord
 from hived_extender.queues.places import BACK
 from hived_extender.queues.queues import Queues
+from hived_extender.queues.units import LATE
 from hived_extender.service.service import Service
 from hived_extender.service.stimuli import GroupsEvicted, HoldDropped, JobsBarred, Stimulus
 
@@ -41,7 +42,8 @@ class CallingBack:
         if entry.kept.is_suspended:
             self._events.suspended(job, self._book.queue_of(job.key), self._now())
         else:
-            self._events.evicted(job, self._book.queue_of(job.key), entry.kept.evicted_for, self._now())
+            queue, notice = self._book.queue_of(job.key), entry.kept.rest_notice(self._now())
+            self._events.evicted(job, queue, entry.kept.evicted_for, self._now(), notice)
         self.bar(job)
         self.put(HoldDropped(job.key))
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from hived_extender.queues.late import IN_TIME, Late
 from hived_extender.queues.order import At
+from hived_extender.queues.rests import IN_TIME, NONE_RETURNED, Late, Returned
 from hived_extender.queues.units import Unit
 
 
@@ -22,6 +22,7 @@ class Memo(msgspec.Struct, frozen=True, omit_defaults=True):
     promised_s : the limit by which it went past the first unit that did not fit, None if it has not
     late : how often its pods did not come, and until when it takes no turn
     evicted : when it was told to leave for another unit, whose key may be masked; None if it runs, or never was
+    returned : how often it gave borrowed cells back, and until when it borrows no more
     """
 
     place: float | None = None
@@ -32,6 +33,7 @@ class Memo(msgspec.Struct, frozen=True, omit_defaults=True):
     promised_s: float | None = None
     evicted: tuple[float, str] | None = None
     late: Late = IN_TIME
+    returned: Returned = NONE_RETURNED
 
 
 @dataclass(slots=True)
@@ -57,8 +59,8 @@ class Entry:
     ran_s: float | None = None  # has really ended after so long, and is yet to be played in its own schedule
     impossible: str = ""
     promised_s: float | None = None  # as `Memo` has it
-    late: Late = IN_TIME  # as `Memo` has it
-    steps_back: bool = False  # `late` goes on
+    late: Late = IN_TIME  # as `Memo` has it; both rests are told once they are over
+    returned: Returned = NONE_RETURNED  # as `Memo` has it
     whole: Unit | None = None  # as it asked, if it starts with fewer pods
 
     @property
@@ -74,7 +76,7 @@ class Entry:
     @property
     def is_aside(self) -> bool:
         """Is it in no turn, though nothing else is in its way?"""
-        return self.is_held or self.steps_back
+        return self.is_held or self.late.is_on
 
     @property
     def is_standing(self) -> bool:

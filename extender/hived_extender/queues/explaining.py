@@ -135,8 +135,8 @@ def refusal(table: Table, key: str, known: Known | None = None) -> Reason | None
         return Running(entry.run.is_borrowed, key in table.own.runs)
     if entry.is_held:
         return Held()
-    if entry.steps_back:
-        return PodsLate(entry.late.within_s, entry.late.until_s)
+    if entry.late.is_on:
+        return PodsLate(entry.late.first_s, entry.late.until_s)
     if entry.impossible:
         return Impossible(entry.impossible)
     if entry.is_over:
@@ -200,6 +200,8 @@ def _not_due(table: Table, entry: Entry, now: float, count: int) -> Reason:
     unit, rules = entry.unit, table.rules.of(entry.unit.queue)
     count -= _before_in(table, table.aside, entry)  # they take no turn
     borrowing = table.ahead_refusals.get(entry.kind, "")
+    if entry.returned.is_on:
+        borrowing = entry.returned.reason
     reservation = table.refusals(unit.vc).reservation
     if reservation is None or reservation.key != unit.key:
         is_blocked = rules.policy is Policy.BLOCK and count > 0

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from hived_extender.pods.annotations import PREFIX
 from hived_extender.pods.proofs import Prover
-from hived_extender.queues.late import IN_TIME, Late
+from hived_extender.queues.rests import IN_TIME, NONE_RETURNED, Late, Returned
 
 STATE = PREFIX + "queue-state"
 """The annotation of a job object."""
@@ -39,6 +39,7 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     is_suspended : its owner has suspended the object while it ran, and has not resumed it
     promised_s : the limit by which it went past the first job that did not fit, None if it has not
     late : how often its pods did not come, and until when it takes no turn
+    returned : how often it gave borrowed cells back, and until when it borrows no more
     evicted_for : the job that its cells went to, as `masked` has it for its owner; "" if it was never called back
     """
 
@@ -55,11 +56,16 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     promised_s: float | None = None
     evicted_for: str = ""
     late: Late = IN_TIME
+    returned: Returned = NONE_RETURNED
 
     @property
     def is_aside(self) -> bool:
         """Is it to be in no turn, by the word of a person?"""
         return self.is_held or self.is_suspended
+
+    def rest_notice(self, now: float) -> str:
+        """Until when it takes no turn, or borrows no cells; "" if it may do both."""
+        return self.late.at(now).notice or self.returned.at(now).notice
 
     def followed_by(self, **changes: Any) -> "Kept":
         """The next state, with these changes."""
@@ -91,12 +97,6 @@ def read(annotations: Mapping[str, str], uid: str, prover: Prover) -> Kept:
         kept = _kept_decoder.decode(sealed.kept)
     except (ValueError, RecursionError):
         return Kept()
-    numbers = (
-        kept.since_s,
-        kept.due_s or 0.0,
-        kept.place or 0.0,
-        kept.promised_s or 0.0,
-        kept.late.until_s,
-        kept.late.within_s,
-    )
+    times = (kept.since_s, kept.due_s or 0.0, kept.place or 0.0, kept.promised_s or 0.0)
+    numbers = (*times, kept.late.until_s, kept.late.first_s, kept.returned.until_s, kept.returned.first_s)
     return kept if all(map(math.isfinite, numbers)) else Kept()

@@ -359,6 +359,6 @@ class LiveTurn:
     def _stop(self, keys: Iterable[str], winner: str, why: str) -> None:
         for key in keys:
             self._by_loss = None
-            self._table.leaves(self._table.entries[key], winner)
+            self._table.leaves(self._table.entries[key], winner, self._now)
             self._claims.changed()
             self.orders.append(Stop(key, winner, why))

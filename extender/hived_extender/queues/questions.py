@@ -70,8 +70,9 @@ class Questions:
         return self._table.run_changes
 
     def may_borrow(self, key: str) -> bool:
-        """May a unit that is known run on borrowed cells?"""
-        return self._table.may_borrow(self._table.entries[key].unit)
+        """May a unit that is known run on borrowed cells now?"""
+        entry = self._table.entries[key]
+        return self._table.may_borrow(entry.unit) and not entry.returned.is_on
 
     def lent(self, now: float) -> Lent:
         """The units on borrowed cells, which leave for guaranteed work of no queue as for a unit that is due."""

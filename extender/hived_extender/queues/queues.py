@@ -9,7 +9,6 @@ from collections.abc import Callable
 from hived.specs import BindInfo, ClusterSpec, PodSpec
 from hived_extender.queues import played
 from hived_extender.queues.entries import Entry, Memo, Run
-from hived_extender.queues.late import Late
 from hived_extender.queues.ledger import Ledger, Unlimited
 from hived_extender.queues.live_turn import LiveTurn
 from hived_extender.queues.own_turn import OwnTurn
@@ -18,6 +17,7 @@ from hived_extender.queues.policies import Rules
 from hived_extender.queues.questions import Questions
 from hived_extender.queues.reservation import Learned
 from hived_extender.queues.restarts import Restarts
+from hived_extender.queues.rests import NONE_RETURNED, Late, Returned
 from hived_extender.queues.room import Room
 from hived_extender.queues.table import USUAL, Pace, Table
 from hived_extender.queues.units import Order, OtherUse, Unit
@@ -35,7 +35,6 @@ class Queues(Questions):
         super().__init__(Table(spec, learned, pace))
         self._own = OwnTurn(self._table)
         self._restarts = Restarts(self._table)
-        self._late: dict[str, None] = {}  # units that step back
         self.is_cut = self._is_live_cut = False
 
     # Facts about the cluster
@@ -97,7 +96,7 @@ class Queues(Questions):
         entry.promised_s = memo.promised_s
         if memo.due_s is not None:
             self._restarts.was_due(unit.key, memo.due_s)
-        self._step_back(entry, memo.late)
+        table.rests(entry, late=memo.late, returned=memo.returned)
         if memo.evicted is not None:
             table.told_to_leave.append((memo.evicted[0], unit.key, memo.evicted[1]))
         if memo.started_s is not None:
@@ -115,14 +114,19 @@ class Queues(Questions):
             was, place = entry.unit, entry.place
             self._forget(entry)
             at = unit.created_s if place == was.created_s else place
-            self.arrived(unit, Memo(place=at, is_held=entry.is_held, late=entry.late))
+            self.arrived(unit, Memo(place=at, is_held=entry.is_held, late=entry.late, returned=entry.returned))
 
     def late(self, key: str, late: Late) -> None:
         """The pods of a unit that leaves did not come, or have come: it takes no turn until then."""
         entry = self._table.entries.get(key)
         if entry is not None:
-            self._step_back(entry, late)
+            self._table.rests(entry, late=late)
             self._table.settle(entry)
+
+    def returned(self, key: str) -> Returned:
+        """How often a unit gave borrowed cells back, and until when it borrows no more."""
+        entry = self._table.entries.get(key)
+        return NONE_RETURNED if entry is None else entry.returned
 
     def held(self, key: str, is_held: bool) -> None:
         """A unit is to be in no turn, or is again. One that has cells keeps them."""
@@ -191,11 +195,14 @@ class Queues(Questions):
             entry.run.is_borrowed = is_borrowed
             self._table.settle(entry)
 
-    def leaving(self, key: str, winner: str, at_s: float = 0.0) -> None:
-        """A unit was told then to leave for another one; turns note what they order themselves."""
+    def leaving(self, key: str, winner: str, at_s: float = 0.0, now: float | None = None) -> None:
+        """A unit was told then to leave for another one; turns note what they order themselves.
+
+        `now`: it has just been decided, and may borrow no more for a while; None if earlier queues did.
+        """
         entry = self._table.entries.get(key)
         if entry is not None and entry.run is not None and not entry.is_leaving:
-            self._table.leaves(entry, winner)
+            self._table.leaves(entry, winner, now)
             self._table.told_to_leave.append((at_s, key, winner))
 
     def lost_turn(self, key: str) -> None:
@@ -236,7 +243,7 @@ class Queues(Questions):
         same order. Nobody borrows before all that are due have been served.
         """
         self._now_s = now
-        self._end_steps_back(now)
+        self._table.end_rests(now)
         self._restarts.go_on(now)
         self.is_cut = not self._own.run(now)
         if self.is_cut:
@@ -248,25 +255,12 @@ class Queues(Questions):
         self._own.stops.clear()
         return live.orders
 
-    def _step_back(self, entry: Entry, late: Late) -> None:
-        entry.late, entry.steps_back = late, late.until_s > 0.0
-        if entry.steps_back:
-            self._late[entry.unit.key] = None
-
-    def _end_steps_back(self, now: float) -> None:
-        """Units whose time is over take their turns again. Cost O(units that step back)."""
-        for key in list(self._late):
-            entry = self._table.entries.get(key)
-            if entry is None or not entry.steps_back or not entry.late.goes_on(now):
-                del self._late[key]
-                if entry is not None and entry.steps_back:
-                    entry.steps_back = False
-                    self._table.settle(entry)
-                    self._table.freed()
-
     def next_own_end_s(self) -> float | None:
-        """When the first unit ends in its own schedule that has really ended already: then others may be due."""
-        return self._table.own.next_end_s()
+        """When a unit ends in its own schedule that has really ended already, so that others may be due; or the rest of
+        one is over.
+        """
+        end_s = self._table.own.next_end_s()
+        return min((*(() if end_s is None else (end_s,)), *self._table.resting.values()), default=None)
 
     # Upkeep
 

@@ -93,7 +93,9 @@ def _message(entry: JobRecord, queue: str) -> str:
         case Step.WAITING if entry.kept.is_aside:
             return held_by("", is_held=entry.kept.is_held, is_suspended=entry.kept.is_suspended)
         case Step.WAITING:
-            return f"waits in queue {queue}: hived get queue {queue} shows its place, and what it waits for"
+            notice = entry.kept.late.notice or entry.kept.returned.notice
+            shows = f"hived get queue {queue} shows its place, and what it waits for"
+            return f"waits in queue {queue}: {shows}{notice and f'; {notice}'}"
         case Step.STARTING:
             return "cells for all of its pods are held"
         case Step.LEAVING:

@@ -19,9 +19,10 @@ from hived_extender.queues.own_schedule import OwnSchedule
 from hived_extender.queues.policies import Blocks, Rules
 from hived_extender.queues.reclaim import Borrower, Exchanges
 from hived_extender.queues.reservation import Learned, Reservation
+from hived_extender.queues.rests import FIRST_S, Late, Returned
 from hived_extender.queues.room import Ask
 from hived_extender.queues.shares import CELLS, Shares
-from hived_extender.queues.units import OtherUse, Unit
+from hived_extender.queues.units import GROWN, LATE, OtherUse, Unit
 
 
 class Pace(NamedTuple):
@@ -108,6 +109,7 @@ class Table:
         self.own_refusals: dict[str, OwnRefusals] = {}
         self.ahead, self.waiting, self.aside = Line(), Line(), Line()  # aside: of those waiting, the held
         self.moved: dict[str, None] = {}  # queues whose order has changed
+        self.resting: dict[str, float] = {}  # units one of whose rests ends then
         self.ahead_refusals: dict[int, str] = {}
         self.shape_refusals: dict[tuple[PodSpec, str | None], str] = {}  # of what borrowers ask for; None: all needs
         self.reclaim_refusals: dict[int, None] = {}
@@ -142,7 +144,8 @@ class Table:
         is_there = self.entries.get(key) is entry
         is_own, is_waiting = key in self.own.runs, is_there and entry.is_waiting
         wants_own = is_there and entry.is_standing and self.has_own_schedule(entry) and not is_own
-        wants_ahead = is_waiting and entry.is_standing and not is_own and self.may_borrow(unit)
+        may_run_ahead = is_waiting and entry.is_standing and not is_own and self.may_borrow(unit)
+        wants_ahead = may_run_ahead and not entry.returned.is_on
         lines = self.own_lines.setdefault(unit.vc, Line()), self.ahead, self.waiting, self.aside
         wanted = wants_own, wants_ahead, is_waiting, is_waiting and entry.is_aside
         for line, wants in zip(lines, wanted, strict=True):
@@ -170,6 +173,28 @@ class Table:
             self.due.setdefault(key, "")
         else:
             self.due.pop(key, None)
+
+    def rests(self, entry: Entry, *, late: Late | None = None, returned: Returned | None = None) -> None:
+        """A unit takes no turn, or borrows no more, until a rest is over; `settle` comes next."""
+        entry.late, entry.returned = late or entry.late, returned or entry.returned
+        until_s = [each.until_s for each in (entry.late, entry.returned) if each.is_on]
+        if until_s:
+            self.resting[entry.unit.key] = min(until_s)
+        else:
+            self.resting.pop(entry.unit.key, None)
+
+    def end_rests(self, now: float) -> None:
+        """Units whose rest is over take their turns, or borrow, again. Cost O(units that rest)."""
+        for key in list(self.resting):
+            entry = self.entries.get(key)
+            if entry is None:
+                del self.resting[key]
+                continue
+            late, returned = entry.late.at(now), entry.returned.at(now)
+            if (late, returned) != (entry.late, entry.returned):
+                self.rests(entry, late=late, returned=returned)
+                self.settle(entry)
+                self.freed()
 
     def take_out(self, entry: Entry) -> None:
         """Take a unit out of all lines before its place or kind changes; `settle` puts it back."""
@@ -308,8 +333,11 @@ class Table:
         entry.run.is_borrowed, self._borrowers = False, None
         self.settle(entry)
 
-    def leaves(self, entry: Entry, winner: str) -> None:
-        """A unit is told to leave."""
+    def leaves(self, entry: Entry, winner: str, now: float | None) -> None:
+        """A unit is told to leave `now`, and may rest if it gives borrowed cells back; None: it was told before."""
+        is_lent = entry.run is not None and entry.run.is_borrowed
+        if now is not None and is_lent and winner not in ("", entry.unit.key, GROWN, LATE):
+            self.rests(entry, returned=entry.returned.after(now, FIRST_S))
         entry.is_leaving, entry.leaving_for, self._leaving = True, winner, None
         self.shares.give(entry.unit)
         self.reclaim_refusals.clear()

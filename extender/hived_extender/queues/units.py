@@ -7,6 +7,10 @@ import msgspec
 from hived.specs import PodSpec
 from hived_extender.job_kinds.minimums import Minimum
 
+GROWN = "others until it is its turn, as it asks for more than it was let go with"
+LATE = "others for now, as not all of its pods had a node in time"
+"""Words in place of the job that gets the cells."""
+
 
 class Unit(msgspec.Struct, frozen=True):
     """A job that waits or runs.

@@ -7,10 +7,11 @@ from msgspec.structs import replace
 
 from hived.specs import GroupSpec, MemberSpec, PodSpec
 from hived_extender.job_kinds.job import Job, JobRef, JobState
-from hived_extender.queues.book import LATE, Action, Book, Change, Step
+from hived_extender.queues.book import Action, Book, Change, Step
 from hived_extender.queues.kept import Kept
 from hived_extender.queues.queues import Queues
-from hived_extender.queues.units import Unit
+from hived_extender.queues.rests import NONE_RETURNED, Returned
+from hived_extender.queues.units import LATE, Unit
 from hived_extender.service.stimuli import HoldState
 from tests.extender.queues import small
 from tests.extender.queues.live import Live
@@ -31,9 +32,12 @@ class Told:
         self.calls: list[tuple[str, str]] = []
         self.winner = ""
 
-    def leaving(self, key: str, winner: str, at_s: float) -> None:
+    def leaving(self, key: str, winner: str, at_s: float, now: float | None) -> None:
         self.calls.append(("leaving", key))
         self.winner = winner
+
+    def returned(self, key: str) -> Returned:
+        return NONE_RETURNED
 
     def __getattr__(self, name: str) -> Any:
         def call(subject: Any, *_: Any, **__: Any) -> None:

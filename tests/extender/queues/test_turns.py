@@ -8,8 +8,8 @@ import pytest
 from hived.groups import virtual_leaves
 from hived_config.queueing import START_S
 from hived_extender.queues.book import LEAVE_S
-from hived_extender.queues.late import IN_TIME
 from hived_extender.queues.reasons import NotItsTurn, PodsLate
+from hived_extender.queues.rests import IN_TIME
 from hived_extender.queues.turns import ASK_ALL_S
 from hived_extender.queues.watched import NOT_UNDERSTOOD
 from hived_extender.queues.words import sentence
