@@ -113,8 +113,12 @@ def pods_of(played: Played, name: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "spec",
-    [{"priorityClassName": "never"}, {"preemptionPolicy": "Never"}, {"classes": DEFAULT}],
-    ids=["class", "pod", "default class"],
+    [
+        {"priorityClassName": "never"},
+        {"priorityClassName": "never", "preemptionPolicy": "Never"},
+        {"classes": DEFAULT},
+    ],
+    ids=["class", "class and pod", "default class"],
 )
 def test_nor_does_a_queued_job_of_such_a_class_call_anybody_back(tmp_path: Path, spec: dict[str, Any]) -> None:
     with queued_behind(tmp_path, 1, **spec) as played:

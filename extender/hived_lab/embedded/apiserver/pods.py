@@ -163,8 +163,8 @@ def _completed_port(port: Body, is_of_host: bool) -> Body:
 
 
 def _admitted_priority(name: str, spec: Body, lookup: Lookup) -> dict[str, Any]:
-    """Return priority, class and policy as admission sets them; ApiError (403) for a class that does not exist or a
-    priority that contradicts it."""
+    """Return priority, class and policy as admission sets them; ApiError (403) for a class that does not exist, or a
+    priority or policy that contradicts it."""
     classes = lookup.priority_classes()
     wanted = spec.get("priorityClassName", "")
     if not wanted:
@@ -172,10 +172,15 @@ def _admitted_priority(name: str, spec: Body, lookup: Lookup) -> dict[str, Any]:
     if wanted and wanted not in classes:
         raise forbidden("pods", name, f"no PriorityClass with name {wanted} was found")
     value = int(classes[wanted].body["value"]) if wanted else 0
+    computed = "must not be provided in pod spec; priority admission controller computed"
     if spec.get("priority", value) != value:
-        why = f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "
-        raise forbidden("pods", name, f"{why}priority admission controller computed {value} from the PriorityClass")
+        why = f"the integer value of priority ({spec['priority']}) {computed} {value} from the given PriorityClass name"
+        raise forbidden("pods", name, why)
     policy = classes[wanted].body.get("preemptionPolicy", "") if wanted else "PreemptLowerPriority"
+    own = spec.get("preemptionPolicy") or policy
+    if policy and own != policy:
+        why = f"the string value of PreemptionPolicy ({own}) {computed} {policy} from the given PriorityClass name"
+        raise forbidden("pods", name, why)
     admitted = {"priority": value, "preemptionPolicy": policy}
     return {**admitted, "priorityClassName": wanted} if wanted else admitted
 

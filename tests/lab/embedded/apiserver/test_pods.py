@@ -15,6 +15,17 @@ def test_a_pod_gets_defaults(http: Http, pods: str) -> None:
     assert created["status"] == {"phase": "Pending", "qosClass": "Guaranteed"}
 
 
+def test_a_preemption_policy_that_is_not_that_of_the_class_is_not_admitted(
+    http: Http, namespace: str, pods: str
+) -> None:
+    code, reason, message = http.refused("POST", pods, pod("one", preemptionPolicy="Never"))
+    assert (code, reason) == (403, "Forbidden")
+    assert "PreemptionPolicy (Never) must not be provided" in message
+    never = priority_class(http, namespace, 4, preemptionPolicy="Never")
+    made = http.ok("POST", pods, pod("one", priorityClassName=never, preemptionPolicy="Never"))
+    assert made["spec"]["preemptionPolicy"] == "Never"
+
+
 @pytest.mark.parametrize(
     "spec",
     [
