@@ -7,6 +7,7 @@ import msgspec
 
 from hived.specs import OPPORTUNISTIC_PRIORITY
 from hived_config.loader import load_text
+from hived_config.promises import CellTypePlace
 from hived_config.text.edits import set_vc
 from hived_extender.api.certificates import CertifiedVc
 from hived_simulator.certification import compared
@@ -42,6 +43,7 @@ class Proposal(msgspec.Struct, frozen=True):
     utilisation_before, utilisation_after : part of all leaf cells in use until the last submission
     replays : of one virtual cluster's jobs, that the search took
     is_complete : whether it came to its own end, and not to the bound of replays
+    notes : sentences about promises that the figures do not show
     """
 
     goal: str
@@ -54,6 +56,7 @@ class Proposal(msgspec.Struct, frozen=True):
     utilisation_after: float
     replays: int
     is_complete: bool
+    notes: list[str]
 
 
 def propose(
@@ -103,6 +106,7 @@ def propose(
         utilisation_after=round(runs[1].utilisation, 6),
         replays=sizes.replays,
         is_complete=is_complete,
+        notes=_notes(sizes, table),
     )
 
 
@@ -119,6 +123,29 @@ def written(text: str, file: str, sizes: Sizes, table: Table) -> str:
             if changed:
                 text = set_vc(text, vc, changed, file)
     return text
+
+
+def _notes(sizes: Sizes, table: Table) -> list[str]:
+    """The virtual clusters with cells above nodes, if there are any: these cost lent work far more than nodes."""
+    found = [
+        f"{vc} ({', '.join(sizes.path(place) for place in above)})"
+        for vc, counts in table.items()
+        if (above := sorted(place for place, count in counts.items() if count and _is_above_nodes(sizes, place)))
+    ]
+    if not found:
+        return []
+    return [
+        f"Cells above nodes are promised to {', '.join(found)}. Work that borrows idle cells loses far more there "
+        "than on promises of nodes: promise these cells only for jobs that have to be within one, and nodes for all "
+        "others (docs/preemption.md)."
+    ]
+
+
+def _is_above_nodes(sizes: Sizes, place: CellTypePlace) -> bool:
+    chain, depth = place
+    types = sizes.cluster.cell_types
+    lower = [types[name] for name in sizes.chains[chain].types[depth + 1 :] if name in types]
+    return any(one.is_node_level for one in lower)
 
 
 def _never(before: Sequence[Outcome], after: Sequence[Outcome]) -> dict[str, tuple[int, int]]:

@@ -210,6 +210,8 @@ def _show(found: Proposal) -> None:
         click.echo(
             f"  the search ended after {found.replays} replays; more of them (--replays) may find more", err=True
         )
+    for note in found.notes:
+        click.echo(f"  {note}")
     click.echo(click.style("Effect", bold=True))
     rows = [_row(found, one) for one in found.vcs]
     headers = ("VC", ">JOBS", "CELLS", ">MEAN DELAY, MIN", ">THEN", ">LATER THAN PRIVATE", ">NEVER START")

@@ -58,6 +58,17 @@ def test_the_file_is_sound_and_json_has_all_of_it(folder: Path) -> None:
     assert load_text(found["text"], "next.yaml").cluster.virtual_clusters["b"].virtual_cells[0].cell_count == 2
 
 
+def test_promises_above_nodes_are_named_and_promises_of_nodes_are_not(folder: Path) -> None:
+    note = "Cells above nodes are promised to b (RACK). Work that borrows idle cells loses far more there"
+    assert "Cells above" not in suggest("now.yaml", "--goal", "delay").stdout
+    nodes = "b: {virtualCells: [{cellType: RACK.NODE, cellNumber: 1}]}"
+    Path("now.yaml").write_text(
+        NOW.replace("cellNumber: 3", "cellNumber: 2").replace(nodes, nodes.replace(".NODE", ""))
+    )
+    assert note in suggest("now.yaml", "--goal", "delay").stdout
+    assert note in json.loads(suggest("now.yaml", "--goal", "delay", "--json").stdout)["notes"][0]
+
+
 def test_a_written_proposal_says_how_it_is_pushed_and_nothing_better_shows_no_difference(folder: Path) -> None:
     assert (
         "hived config push next.yaml --certify jobs.csv"
