@@ -123,10 +123,18 @@ def pods_of(played: Played, name: str) -> list[str]:
 def test_nor_does_a_queued_job_of_such_a_class_call_anybody_back(tmp_path: Path, spec: dict[str, Any]) -> None:
     with queued_behind(tmp_path, 1, **spec) as played:
         waiting = expect_soon(lambda: (found := played.inspector.queued_job("high")) and found.reason)
-        assert "in use" in waiting
+        assert "in use; its preemptionPolicy is Never, so no job of lower priority leaves for it" in waiting
         assert pods_of(played, "low")
         played.kube.delete(f"{PATHS['Job'].format('default')}/low")
         expect_soon(lambda: pods_of(played, "high"))
+
+
+def test_a_queued_job_preempts_once_its_class_is_deleted(tmp_path: Path) -> None:
+    with queued_behind(tmp_path, 1, priorityClassName="never") as played:
+        expect_soon(lambda: (found := played.inspector.queued_job("high")) and "Never" in found.reason)
+        assert pods_of(played, "low")
+        played.kube.delete(f"{PATHS['PriorityClass']}/never")
+        expect_soon(lambda: not pods_of(played, "low"))
 
 
 def test_a_queued_job_of_such_a_class_takes_lent_cells_back(tmp_path: Path) -> None:

@@ -167,6 +167,8 @@ class QueueDesk:
             if turns is None:
                 return LOOK_S
             self._tell_quotas()
+            if self.classes.take_changed():
+                self.jobs.tell_again()
             for name, seen in self.jobs.take_news().items():
                 turns.job_seen(name, seen)
             while self._answers:

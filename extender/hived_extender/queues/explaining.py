@@ -33,6 +33,7 @@ from hived_extender.queues.reclaim import for_due
 from hived_extender.queues.reservation import Expected, Reservation, expected_end, latest
 from hived_extender.queues.room import Claimed, Lent, Pending
 from hived_extender.queues.table import Table
+from hived_extender.queues.units import Unit
 from hived_extender.quotas.usage import TOO_LARGE, WAIT
 
 MOST_BEFORE = 16
@@ -207,9 +208,20 @@ def _not_due(table: Table, entry: Entry, now: float, count: int) -> Reason:
         is_blocked = rules.policy is Policy.BLOCK and count > 0
         if not is_blocked and not table.has_own_schedule(entry):
             return NotItsTurn(count, borrowing=borrowing, only_borrows=True)
-        return NotItsTurn(count, is_blocked=is_blocked, behind=_behind(table, entry), borrowing=borrowing)
+        return NotItsTurn(
+            count, is_blocked=is_blocked, behind=_behind(table, entry), borrowing=borrowing,
+            spares_others=_spares_others(table, unit),
+        )  # fmt: skip
     start = reservation.start if reservation.start.is_sure else _estimated(table, unit.vc, reservation, now)
-    return NotItsTurn(count, start.at_s, start.certainty, is_first=True, late_s=start.late_s, borrowing=borrowing)
+    return NotItsTurn(
+        count, start.at_s, start.certainty, is_first=True, late_s=start.late_s, borrowing=borrowing,
+        spares_others=_spares_others(table, unit),
+    )  # fmt: skip
+
+
+def _spares_others(table: Table, unit: Unit) -> bool:
+    """Do jobs of lower priority have cells of its virtual cluster, for a unit that preempts nobody?"""
+    return not unit.preempts and any(run.unit.priority < unit.priority for run in table.own.runs_of(unit.vc))
 
 
 def _behind(table: Table, entry: Entry) -> Literal["", "cells", "quota", "min"]:

@@ -91,7 +91,8 @@ class NotItsTurn(Reason, frozen=True, tag="turn"):
     `start_s` is None if that is unknown, and `late_s` is the time of 9 of 10 cases of an estimate. `is_blocked`:
     policy `Block` lets nobody past the first one. `behind`: it may not go past a first one that has these cells
     reserved, or that waits for its quota; "min" of that one itself. One that `only_borrows` never gets cells of its
-    own: it is opportunistic, or larger than its virtual cluster.
+    own: it is opportunistic, or larger than its virtual cluster. One that `spares_others` preempts nobody, and jobs of
+    lower priority have cells of its virtual cluster.
     """
 
     before: int
@@ -103,6 +104,7 @@ class NotItsTurn(Reason, frozen=True, tag="turn"):
     behind: Literal["", "cells", "quota", "min"] = ""
     borrowing: str = ""  # why it does not run ahead on borrowed cells
     only_borrows: bool = False
+    spares_others: bool = False
 
     @property
     def awaits_cells(self) -> bool:

@@ -131,6 +131,11 @@ class WatchedJobs:
             news, self._news = self._news, {}
             return {name: self._jobs.get(name) for name in news}
 
+    def tell_again(self) -> None:
+        """All jobs are news, as something else says other things about them."""
+        with self._lock:
+            self._news |= dict.fromkeys(self._jobs)
+
     def everything(self) -> dict[JobName, Seen]:
         """All jobs, as they were seen last; the next news follow after them."""
         with self._lock:

@@ -93,6 +93,8 @@ def _turn(reason: NotItsTurn) -> str:
         text += "; nobody goes past the first that waits for its quota"
     elif reason.is_blocked:
         text += "; nobody goes past the first"
+    if reason.spares_others:
+        text += "; its preemptionPolicy is Never, so no job of lower priority leaves for it"
     if reason.borrowing:
         text += f"; it cannot borrow either: {_IDLE.get(reason.borrowing, reason.borrowing)}"
     return text
