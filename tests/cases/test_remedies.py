@@ -75,12 +75,17 @@ def test_combined_cells_are_tried_on_demand(tmp_path: Path) -> None:
         assert played.inspector.why_if("default/two", ["combine=VC1"]).starts
 
 
-@pytest.fixture
-def broken_gang(tmp_path: Path) -> Iterator[Played]:
+COSCHEDULING = {
+    "labels": {"pod-group.scheduling.sigs.k8s.io/name": "g", "pod-group.scheduling.sigs.k8s.io/min-available": "2"}
+}
+
+
+@pytest.fixture(params=[{"annotations": koordinator("g", 2)}, COSCHEDULING], ids=["koordinator", "coscheduling"])
+def broken_gang(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Played]:
     """A gang of two nodes, whose second pod lost its node to another job and waits."""
-    words = koordinator("g", 2)
+    words = request.param
     with played_on(tmp_path, NODES) as played:
-        played.create(pod("g-0", 4, annotations=words), pod("g-1", 4, annotations=words))
+        played.create(pod("g-0", 4, **words), pod("g-1", 4, **words))
         played.expect_running("g-0", "g-1")
         node = f"/api/v1/nodes/{played.running_pods()['g-1']}"
         played.kube.patch(node, {"spec": {"unschedulable": True}})
@@ -89,7 +94,7 @@ def broken_gang(tmp_path: Path) -> Iterator[Played]:
         played.delete("g-1")
         played.kube.patch(node, {"spec": {"unschedulable": False}})
         played.expect_running("aa-other")
-        played.create(pod("g-1", 4, annotations=words))
+        played.create(pod("g-1", 4, **words))
         yield played
 
 

@@ -39,9 +39,39 @@ def ours(name: str, priority: int = 1, **requests: int) -> dict[str, Any]:
     return pod(name, 2, requests=requests, annotations={f"{PREFIX}pod-scheduling-spec": spec})
 
 
+AWAY = {
+    "podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"labelSelector": {"matchLabels": {"app": "high"}}, "topologyKey": "kubernetes.io/hostname"}
+        ]
+    }
+}
+
+
+def with_port(name: str, priority: int = 1) -> dict[str, Any]:
+    """A pod that takes a port of its node."""
+    made = ours(name, priority)
+    made["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 80}]
+    return made
+
+
 @pytest.mark.parametrize(
     ("running", "high", "staying", "left"),
     [
+        pytest.param(
+            [pod(f"low-{number}", 2, affinity=AWAY) for number in range(4)],
+            pod("high", 2, priority=10, labels={"app": "high"}),
+            (),
+            2,
+            id="both pods that must not be beside the preemptor",
+        ),
+        pytest.param(
+            [with_port("web-0"), with_port("web-1"), ours("low-0"), ours("low-1")],
+            with_port("high", 10),
+            ("low-0", "low-1"),
+            1,
+            id="the pod that has the host port",
+        ),
         pytest.param(
             [pod(f"low-{number}", 2, labels={"app": "low"}) for number in range(4)],
             pod("high", 2, priority=10, affinity=APART),
