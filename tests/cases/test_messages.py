@@ -124,3 +124,42 @@ def test_a_gang_over_two_types_is_told_both(played: Played) -> None:
         *(pod(f"late-{i}", 8, annotations=words, nodeSelector={"gpu": "h100"}) for i in range(2)),
     )
     assert played.why("late").asks == "1 pod of 4 A10 and 2 pods of 8 H100 at once"
+
+
+@pytest.mark.parametrize("much", [{"cpu": "300"}, {"memory": "2100Gi"}], ids=["cpu", "memory"])
+def test_a_pod_too_large_by_something_else_is_told_the_cells_of_the_type_that_comes_closest(
+    played: Played, much: dict[str, str]
+) -> None:
+    played.create(pod("late", 1, requests=much))
+    told = played.why("late").sentence
+    assert told.startswith("needs 1 pod of 11 H100 for its ")
+    assert told.endswith(" a cell); it can never run: a pod can have at most 8 H100 in default")
+
+
+def test_a_pod_counts_by_the_types_whose_nodes_are_large_enough(played: Played) -> None:
+    played.create(pod("late", 1, requests={"cpu": "100"}))
+    played.expect_running("late")
+    assert played.running_pods() == {"late": "big"}
+
+
+@pytest.mark.parametrize("priority", [1, -1])
+def test_a_gang_over_two_types_is_told_never_if_one_part_can_never_run(played: Played, priority: int) -> None:
+    played.create(asking("holder", 4, leafCellType="A10"), asking("other", 4, leafCellType="A10"))
+    played.expect_running("holder", "other")
+    notes = {f"gang.scheduling.koordinator.sh/{key}": value for key, value in (("name", "g"), ("min-available", "3"))}
+    for number, (gpus, kind) in enumerate(((8, "h100"), (8, "h100"), (4, "a10"))):
+        played.create(pod(f"g-{number}", gpus, priority=priority, nodeSelector={"gpu": kind}, annotations=notes))
+    found = played.why("g-2")
+    assert found.never
+    assert "needs 1 pod of 4 A10 and 2 pods of 8 H100 at once; it can never run" in found.sentence
+
+
+def test_a_queued_job_too_large_by_its_cpu_is_told_so(tmp_path: Path) -> None:
+    with played_on(
+        tmp_path, CONFIG.replace("rules: 2", "rules: 2\nqueues: {enabled: true}"), has_webhook=True
+    ) as queued:
+        made = pod("of-job", 1, requests={"cpu": "600"}, restartPolicy="Never")
+        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "late"}, "spec": {"template": made}}
+        queued.create(job)
+        told = expect_soon(lambda: (found := queued.inspector.queued_job("late")) and found.reason)
+        assert "it asks for 22 leaf cells for its 600 CPU (28 a cell), and the cluster has 20" in told

@@ -20,6 +20,7 @@ from hived_extender.service.certificates import (
     GroupFacts,
     asks_of,
     certificate_of,
+    first_never,
     holders_of,
     rfc3339,
     sized_by,
@@ -107,6 +108,9 @@ class Judge:
         if self._reserves(entry):  # the core has a place for it, and says what the place waits for
             return replace(plain, cause="lent", sentence=decision.reason, reason=decision.reason)
         with self._turn:
+            if len(entry.requests) > 1:  # nobody's end helps where one part can never run
+                never = first_never(self._emptied, snapshot.state, entry.requests, entry.offers)
+                at = at if never is None else never
             explanation = explain_wait(snapshot.state, entry.requests[at], entry.offers[at], self._emptied)
         return certificate_of(
             explanation, entry.requests, snapshot.state.topology, self._facts, snapshot.at, reason=decision.reason,

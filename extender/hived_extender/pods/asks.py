@@ -162,11 +162,13 @@ class Resolver:
             return Ask(vc, priority, 0, within_cell=level, within_is_required=within.is_required)
         resource, device_count = devices
         cells = self._cells(pod, vc, priority, resource)
-        topology = description.job_part.topology if description and description.job_part else ""
-        job_cell = self._levels.get(topology, topology)
         asked = Resources(
             device_count, min(requested(pod, "cpu"), MAX_COUNT), min(requested(pod, "memory") / 2**20, MAX_COUNT)
         )
+        if cells.is_any:
+            cells = self._large_enough(cells, asked, vc, is_guaranteed=priority > OPPORTUNISTIC_PRIORITY)
+        topology = description.job_part.topology if description and description.job_part else ""
+        job_cell = self._levels.get(topology, topology)
         leaf_cell_count = min(skus_needed(asked, sku(self._cluster, cells.leaf_types)), MAX_COUNT)
         return Ask(
             vc,
@@ -326,6 +328,27 @@ class Resolver:
             f"asks for {resource}, which several leaf cell types are: set the annotation {LEAF_CELL_TYPE} to one of "
             f"{_listed(fitting)}, or nodeSelector to labels of one"
         )
+
+    def _large_enough(self, cells: _Cells, asked: Resources, vc: str, *, is_guaranteed: bool) -> _Cells:
+        """Of cells of any of some types, those of types that have nodes large enough for a pod; of none, the type that
+        comes closest. The pod then counts by these alone.
+        """
+        largest = self._largest(vc) if is_guaranteed else self._node_leaves
+        reach = {
+            name: largest.get(name, 0) / skus_needed(asked, sku(self._cluster, (name,))) for name in cells.leaf_types
+        }
+        found = [name for name in cells.leaf_types if reach[name] >= 1] or [max(reach, key=reach.__getitem__)]
+        return cells if len(found) == len(reach) else _Cells(found, is_any=len(found) > 1)
+
+    def _largest(self, vc: str) -> Mapping[str, int]:
+        """The leaf cells of the largest pod that a virtual cluster could hold, by type."""
+        if self._cluster.virtual_clusters[vc].combines:
+            return self._node_leaves
+        found: dict[str, int] = {}
+        for cells in self._cluster.virtual_clusters[vc].virtual_cells:
+            leaf_type, count = leaves_below(self._cluster, cells.cell_type.rsplit(".", 1)[-1])
+            found[leaf_type] = max(found.get(leaf_type, 0), min(count, self._node_leaves.get(leaf_type, count)))
+        return found
 
     def _check_means(self, leaf_type: str, having: Collection[str], resource: str, key: str) -> None:
         if leaf_type not in having:

@@ -10,12 +10,14 @@ from hived.errors import UserError
 from hived.specs import ClusterSpec
 from hived_extender.job_kinds.job import Job
 from hived_extender.job_kinds.needs import Need
+from hived_extender.kube_rules.reader import DemandsReader
 from hived_extender.pods.wire import Pod
 from hived_extender.queues.minimums import smallest
 from hived_extender.queues.units import Unit
 from hived_extender.quotas.backing import virtual_cluster_of
 from hived_extender.quotas.naming import quota_of
 from hived_extender.quotas.tree import QuotaTree
+from hived_extender.service.certificates import size_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +51,21 @@ def unit_of(job: Job, need: Need, cells: Cells, tree: QuotaTree | None, *, preem
     least = smallest(unit).leaf_count
     if least > cells.leaf_count:
         raise UserError(
-            f"it asks for {least} leaf cells, such as GPUs, and the cluster has {cells.leaf_count}: "
-            "it can never run; ask for fewer"
+            f"it asks for {least} leaf cells{_sized_by(need, cells.spec) or ', such as GPUs'}, and the cluster has "
+            f"{cells.leaf_count}: it can never run; ask for fewer"
         )
     return unit
+
+
+def _sized_by(need: Need, spec: ClusterSpec) -> str:
+    """What the pods of a job have more leaf cells for than their devices, if not all of them are for devices."""
+    only = next(iter(spec.sku_types), "") if len(spec.sku_types) == 1 else ""
+    for member, (pod, _) in zip(reversed(need.spec.group.members), reversed(need.pods), strict=False):
+        demands = DemandsReader().read(pod).demands
+        if found := size_from(need.spec.leaf_cell_type or only, member.leaf_cell_count, demands, spec):
+            each = f", {member.leaf_cell_count} of them a pod" if sum(count for _, count in need.pods) > 1 else ""
+            return f"{each} for {found}"
+    return ""
 
 
 def _needs(pods: Sequence[tuple[Pod, int]]) -> str:

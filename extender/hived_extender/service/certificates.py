@@ -7,8 +7,11 @@ from typing import Protocol
 
 import msgspec
 
+from hived.emptied import Emptied
+from hived.events import Offer
 from hived.explanation import Cause, Explanation, HoldingGroup
 from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest
+from hived.state import State
 from hived.topology import Topology
 from hived_extender.api.waiting import BadNode, CauseName, Certificate, Holder
 from hived_extender.kube_rules.demands import Demands
@@ -105,6 +108,16 @@ def certificate_of(
     return with_sentence(found, now_s, requests[0].namespace)
 
 
+def first_never(
+    emptied: Emptied, state: State, requests: Sequence[PodRequest], offers: Sequence[Offer | None]
+) -> int | None:
+    """The place of the first of these requests that could never run, were it alone; None if each of them could."""
+    for at, (request, offer) in enumerate(zip(requests, offers, strict=True)):
+        if not emptied.could_ever_run(state, request, is_offered=offer is not None):
+            return at
+    return None
+
+
 def with_sentence(found: Certificate, now_s: float, namespace: str = "") -> Certificate:
     """The same with the sentence that follows from it, for readers of a namespace."""
     return msgspec.structs.replace(found, sentence=sentence_of(found, today(now_s), namespace))
@@ -142,8 +155,12 @@ def _asks(counts: tuple[tuple[tuple[str, int], int], ...], node_leaves: int, wit
 
 def sized_by(request: PodRequest, demands: Demands, spec: ClusterSpec) -> str:
     """What a pod of a dialect has more leaf cells for than its devices: `its 300 CPU (28 a cell)`; "" if nothing."""
-    sku, asked = spec.sku_types.get(request.spec.leaf_cell_type), dict(demands.requests)
-    size = request.spec.leaf_cell_count
+    return size_from(request.spec.leaf_cell_type, request.spec.leaf_cell_count, demands, spec)
+
+
+def size_from(leaf_type: str, size: int, demands: Demands, spec: ClusterSpec) -> str:
+    """The same of a pod of so many leaf cells of a type."""
+    sku, asked = spec.sku_types.get(leaf_type), dict(demands.requests)
     if sku is None or size <= 1 or not asked.keys() & {"cpu", "memory"}:
         return ""
     for unit, wanted, noun in (

@@ -21,7 +21,14 @@ from hived.specs import PodRequest, PodSpec
 from hived_config.settings import WaitingMessages
 from hived_extender.api.waiting import MASKED, BadNode, Certificate
 from hived_extender.pods.progress import seconds_of
-from hived_extender.service.certificates import GroupFacts, certificate_of, rfc3339, sized_by, with_sentence
+from hived_extender.service.certificates import (
+    GroupFacts,
+    certificate_of,
+    first_never,
+    rfc3339,
+    sized_by,
+    with_sentence,
+)
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.core import Core, Refused
 from hived_extender.service.outbox import Outbox
@@ -204,7 +211,11 @@ class Explaining:
             is_of_now = known is not None and known.moment[0] == core.number and now_s - known.at_s < LASTS_S
             return known if is_of_now else None
         try:
-            explanation = explain_wait(core.state, request, refused.offer, self._emptied)
+            offer = refused.offer
+            if others and not any(one.spec.group.name in core.state.groups for one in requests):
+                never = first_never(self._emptied, core.state, requests, [offer] * len(requests))
+                request, offer = (request, offer) if never is None else (requests[never], None)
+            explanation = explain_wait(core.state, request, offer, self._emptied)
         except UserError:  # the core refuses it by now, and says so when it is asked
             return None
         except Exception:  # the state is as it was, and nothing is decided by words
