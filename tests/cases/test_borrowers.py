@@ -17,7 +17,12 @@ LIMIT: dict[str, Any] = {"annotations": {f"{PREFIX}expected-duration": "3600s"}}
 
 
 def why(jobs: Jobs, name: str) -> Why:
-    found = jobs.inspector.why(f"Job/default/{name}")
+    return why_of(jobs, f"Job/default/{name}")
+
+
+def why_of(jobs: Jobs, name: str) -> Why:
+    """That of a job, or a pod, by its full name."""
+    found = jobs.inspector.why(name)
     assert found is not None
     return found
 
@@ -27,9 +32,7 @@ def certificate(jobs: Jobs, name: str) -> Certificate:
 
 
 def certificate_of(jobs: Jobs, name: str) -> Certificate:
-    """That of a job, or a pod, by its full name."""
-    found = jobs.inspector.why(name)
-    assert found is not None
+    found = why_of(jobs, name)
     assert found.certificate is not None
     return found.certificate
 
@@ -241,3 +244,17 @@ def test_a_winner_of_the_same_namespace_is_named_with_its_uid(tmp_path: Path) ->
         found = jobs.inspector.queued_job("lent")
         assert found is not None
         assert found.preempted is None
+
+
+def test_a_plain_pod_that_left_for_a_job_of_a_queue_says_for_which(tmp_path: Path) -> None:
+    with jobs_on(tmp_path) as jobs:
+        runs(jobs, "own")
+        lent = template("a", 8, "-1", "100000")
+        lent["metadata"]["name"] = "lent"
+        jobs.kube.create(PODS, lent)
+        jobs.expect(lambda: jobs.kube.get(f"{PODS}/lent")["status"].get("phase") == "Running")
+        runs(jobs, "winner", "b")
+        jobs.expect(lambda: (found := jobs.inspector.why("default/lent")) is not None and bool(found.job.preempted))
+        news = why_of(jobs, "default/lent").job.preempted
+        assert news is not None
+        assert (news.by, news.namespace) == ("Job/default/winner", "default")

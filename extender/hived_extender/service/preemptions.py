@@ -24,7 +24,7 @@ from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest
 from hived_config.grace import Grace
 from hived_config.rules import PodRules
 from hived_config.settings import BorrowedResources, Budgets, PreemptBy, Settings
-from hived_extender.job_kinds.job import told_with_uid
+from hived_extender.job_kinds.job import parts_of, told_with_uid
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.dialects.description import GangKey
 from hived_extender.pods.progress import seconds_of, write_time
@@ -90,11 +90,13 @@ class _Victim(msgspec.Struct, eq=False):
 
     `until_s` is when it should have left, in seconds since 1970; None where a budget or an error may keep it for good.
     One that `is_evicted` was asked to leave, and will. It has to leave while one of `requests` reserves cells, though
-    its own are others or none. Without a `preemptor`, nothing can spare it: a queue has decided so.
+    its own are others or none. Without a `preemptor`, nothing can spare it: a queue has decided so, for the job with
+    the key `winner`, which may be other words too.
     """
 
     record: PodRecord
     preemptor: PodRecord | None
+    winner: str = ""
     until_s: float | None = None
     refused_at: float = math.inf
     wait_s: float = FIRST_WAIT_S
@@ -339,9 +341,9 @@ class Preemptions:
             if known is None:
                 named = told_with_uid(winner, record.namespace) or "others"
                 self._announcements.say(record, Reason.PREEMPTED, f"its cells are needed by {named}")
-                self._add(record, None)
+                self._add(record, None, winner=winner)
             else:
-                known.preemptor = None
+                known.preemptor, known.winner = None, winner
         self._go_on()
 
     def clear_for(self, core: Core, wanted: Wanted, winner: str) -> bool:
@@ -375,10 +377,15 @@ class Preemptions:
         victim = self._victims.get(uid)
         return victim is not None and victim.is_evicted
 
-    def preemptor_of(self, uid: str) -> PodRecord | None:
-        """The pod that a pod has to leave for; None if nobody asked it to, or kube-scheduler evicts."""
+    def preempted_for(self, uid: str) -> tuple[str, str]:
+        """The job that a pod has to leave for, and its namespace; "" if nobody asked it to, or kube-scheduler does."""
         victim = self._victims.get(uid)
-        return None if victim is None else victim.preemptor
+        if victim is None:
+            return "", ""
+        if victim.preemptor is not None:
+            return victim.preemptor.job, victim.preemptor.namespace
+        parts = parts_of(victim.winner)
+        return ("/".join(parts[:-1]), parts[1]) if parts else ("", "")
 
     def gone_by(self, record: PodRecord, at_s: float) -> float:
         """When a pod is gone at the latest if it has to leave, as people are told of it, in seconds since 1970.
@@ -487,9 +494,16 @@ class Preemptions:
                 self._announcements.evicting(record, preemptor)
         self._go_on()
 
-    def _add(self, record: PodRecord, preemptor: PodRecord | None, requests: tuple[PodRequest, ...] = ()) -> None:
+    def _add(
+        self,
+        record: PodRecord,
+        preemptor: PodRecord | None,
+        requests: tuple[PodRequest, ...] = (),
+        *,
+        winner: str = "",
+    ) -> None:
         until_s = self._latest_end(record, self._outbox.now.wall)
-        self._victims[record.uid] = _Victim(record, preemptor, until_s, requests=requests)
+        self._victims[record.uid] = _Victim(record, preemptor, winner, until_s, requests=requests)
         self._ready[record.uid] = None
 
     def _go_on(self) -> None:

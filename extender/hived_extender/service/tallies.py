@@ -111,11 +111,11 @@ class Tallies:
         started_s, now_s = record.progress.times.started_s, self._outbox.now.wall
         if isinstance(news, PodSeen) and started_s is None:  # it may have run so shortly that nobody saw it run
             started_s = read_progress(news.pod, now_s).times.started_s
-        by = self._preemptions.preemptor_of(record.uid) if is_preempted else None
+        by = self._preemptions.preempted_for(record.uid) if is_preempted else ("", "")
         return PodEnd(
             0, record.key, record.job, record.namespace, record.request.spec.group.name, *record.claim,
             len(record.place.info.leaf_cell_indices), started_s, now_s, is_preempted,
-            *(("", "") if by is None else (by.job, by.namespace)), self._cache.nodes.user_of(record),
+            *by, self._cache.nodes.user_of(record),
         )  # fmt: skip
 
     def _count_start(self, record: PodRecord) -> None:
