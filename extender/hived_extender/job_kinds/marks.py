@@ -36,7 +36,8 @@ HOLD = PREFIX + "hold"
 _OWNERS = (USER, "userName", "arena.kubeflow.org/username", "kubeflow.org/user")
 """Labels or annotations that name the owner of a job, ours first."""
 
-_PREEMPTIBLE = ("quota.scheduling.alibabacloud.com/preemptible", "quota.scheduling.koordinator.sh/preemptible")
+PREEMPTIBLE = ("quota.scheduling.alibabacloud.com/preemptible", "quota.scheduling.koordinator.sh/preemptible")
+"""Labels that say whether a job may be taken off borrowed cells."""
 
 
 _KUBE_QUEUE = ("kube-queue", "koord-queue")
@@ -54,7 +55,7 @@ def odd_words(labels: Mapping[str, str], annotations: Mapping[str, str], of_pods
 
     `of_pods` are ours that count on pods. Those of others are left alone. Cost: a comparison with each of ours.
     """
-    known, found = (QUEUE, USER, SUSPEND, KUEUE_QUEUE, *_PREEMPTIBLE, *LABELS, *of_pods), []
+    known, found = (QUEUE, USER, SUSPEND, KUEUE_QUEUE, *PREEMPTIBLE, *LABELS, *of_pods), []
     by_prefix: dict[str, list[str]] = {}
     for word in known:
         by_prefix.setdefault(word.partition("/")[0], []).append(word)
@@ -69,7 +70,7 @@ def odd_words(labels: Mapping[str, str], annotations: Mapping[str, str], of_pods
         names = {each.partition("/")[2]: each for each in reversed(meant)}
         if near := names.get(closest(name, names)):
             found.append(f"{word} means nothing, did you mean {near}?")
-    for key in _PREEMPTIBLE:
+    for key in PREEMPTIBLE:
         if labels.get(key, "true").strip().lower() not in ("true", "false"):
             found.append(f'{key} is {labels[key][:LONGEST]!r}, and counts as "true": expected "true" or "false"')
     said = annotations.get(QUEUE, labels.get(QUEUE, "off"))
@@ -91,7 +92,7 @@ def is_marked_held(annotations: Mapping[str, str]) -> bool:
 
 def is_preemptible(labels: Mapping[str, str]) -> bool:
     """May a job be taken off borrowed cells, as the labels of quotas say? Unless they say no."""
-    return all(labels.get(key, "true").strip().lower() != "false" for key in _PREEMPTIBLE)
+    return all(labels.get(key, "true").strip().lower() != "false" for key in PREEMPTIBLE)
 
 
 def user_of(labels: Mapping[str, str], annotations: Mapping[str, str], namespace: str) -> str:

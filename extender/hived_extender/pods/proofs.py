@@ -11,6 +11,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, PREFIX, SCHEDULING_SPEC
@@ -31,11 +32,13 @@ _PROOF_LIMIT = 1024
 
 class Proof(msgspec.Struct, omit_defaults=True, frozen=True):
     """That hived bound a pod. `is_bare`: it is in a group that has its written name, without the namespace, as an
-    earlier version bound it; `digest` is "" where no proof was needed.
+    earlier version bound it; `digest` is "" where no proof was needed. `quota` are its labels for quotas as they were
+    when it got its cells, None where no quota counted.
     """
 
     digest: str = ""
     is_bare: bool = msgspec.field(name="bareGroup", default=False)
+    quota: Mapping[str, str] | None = None
 
 
 _decoder = msgspec.json.Decoder(Proof)
@@ -58,10 +61,14 @@ class Prover:
         """False if everybody is believed."""
         return bool(self._keys)
 
-    def sign(self, uid: str, node: str, annotations: Mapping[str, str], *, is_bare: bool = False) -> dict[str, str]:
+    def sign(
+        self, uid: str, node: str, annotations: Mapping[str, str], *, is_bare: bool = False,
+        quota: Mapping[str, str] | None = None,
+    ) -> dict[str, str]:  # fmt: skip
         """The annotation to be written beside `annotations`, of which it covers those in `SIGNED`; see `Proof`."""
-        digest = _digest(self._keys[0], uid, node, is_bare, annotations) if self._keys else ""
-        return {PROOF: _encoder.encode(Proof(digest, is_bare)).decode()}
+        said = Proof("", is_bare, quota)
+        digest = _digest(self._keys[0], uid, node, said, annotations) if self._keys else ""
+        return {PROOF: _encoder.encode(replace(said, digest=digest)).decode()}
 
     def proof_of(self, uid: str, node: str, created: str, annotations: Mapping[str, str]) -> Proof | None:
         """The proof that hived bound a pod to a node, None if there is none."""
@@ -69,7 +76,7 @@ class Prover:
         if not self._keys:
             return proof
         given = proof.digest if proof.digest.isascii() else ""  # `compare_digest` takes no other text
-        digests = (_digest(key, uid, node, proof.is_bare, annotations) for key in self._keys)
+        digests = (_digest(key, uid, node, proof, annotations) for key in self._keys)
         if given and any(hmac.compare_digest(digest, given) for digest in digests):
             return proof
         is_trusted = BIND_INFO in annotations and "" < created < self._trusts_before
@@ -104,9 +111,10 @@ def parse_keys(text: str, source: str) -> list[bytes]:
     return keys
 
 
-def _digest(key: bytes, uid: str, node: str, is_bare: bool, annotations: Mapping[str, str]) -> str:
+def _digest(key: bytes, uid: str, node: str, said: Proof, annotations: Mapping[str, str]) -> str:
     texts = {name: annotations[name] for name in SIGNED if name in annotations}
-    message = _encoder.encode([uid, node, is_bare, texts])  # JSON, which has no second reading
+    quota = [] if said.quota is None else [said.quota]
+    message = _encoder.encode([uid, node, said.is_bare, texts, *quota])  # JSON, which has no second reading
     return b64encode(hmac.digest(key, message, "sha256")).decode()
 
 

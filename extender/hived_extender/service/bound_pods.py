@@ -40,7 +40,10 @@ log = logging.getLogger(__name__)
 
 
 class BoundPods:
-    """See the module. `devices` counts what cannot be had, which depends on who holds cells."""
+    """See the module. `devices` counts what cannot be had, which depends on who holds cells.
+
+    `quota_labels` are those of a pod that is being bound, by its uid; see `proofs.Proof`.
+    """
 
     def __init__(
         self,
@@ -67,6 +70,7 @@ class BoundPods:
         self.rewrites = Rewrites(outbox)
         self.kept = ChangedBindings(outbox)
         self.devices = DeviceKeeper(announcements, self.holds_cells)
+        self.quota_labels: Callable[[str], Mapping[str, str] | None] = lambda uid: None
 
     def begin(self) -> None:
         """A term has begun: have written what is not written as it should be."""
@@ -188,7 +192,8 @@ class BoundPods:
         request = self._written_request(record, reading)
         group = request.spec.group.name
         record.request = self._shrunk.as_placed(request, info, record.key) if reading.is_own else request
-        record.place = replace(record.place, info=info)
+        quota = None if reading.proof is None else reading.proof.quota
+        record.place = replace(record.place, info=info, quota=quota)
         is_bare = reading.is_own and _is_bare(reading, group)
         record.marks = replace(record.marks, is_proven=reading.is_signed, is_bare=is_bare)
         if is_bare and group != record.key:
@@ -240,7 +245,7 @@ class BoundPods:
         request = self._shrunk.written(record.request)
         written = written_name(record.namespace, request.spec.group.name) if gang is None else ""
         texts = annotations_anew(request, record.place.info, gang, "" if written == record.key else written)
-        return texts | self._prover.sign(record.uid, record.place.node, texts, is_bare=record.marks.is_bare)
+        return texts | self._sign(record, record.place.node, texts)
 
     def take_changed(self, changed: Mapping[str, Reading]) -> None:
         """Take in the kept annotations of changed pods, by uid. To be told before a term begins."""
@@ -259,7 +264,13 @@ class BoundPods:
         if record.request is not None and not record.is_of_dialect:
             request = self._shrunk.written(record.request)
             record.marks = Marks(is_bare=self._names.is_bare(record.namespace, request.spec.group.name))
-        return texts | self._prover.sign(record.uid, node, texts, is_bare=record.marks.is_bare) if texts else texts
+        record.place = replace(record.place, quota=self.quota_labels(record.uid))
+        return texts | self._sign(record, node, texts) if texts else texts
+
+    def _sign(self, record: PodRecord, node: str, texts: Mapping[str, str]) -> dict[str, str]:
+        return self._prover.sign(
+            record.uid, node, texts, is_bare=record.marks.is_bare, quota=record.place.quota
+        )  # fmt: skip
 
     def account(self, core: Core, record: PodRecord) -> None:
         """Tell the core of a bound pod."""
@@ -382,7 +393,7 @@ class BoundPods:
             anew = self._annotations_anew(record)
             names = (BIND_INFO, SCHEDULING_SPEC) if record.is_of_dialect else (BIND_INFO,)
             changed = {name: anew[name] for name in names}
-            self.rewrites.ask(AnnotatePod(record.named, changed, anew, record.marks.is_bare))
+            self.rewrites.ask(AnnotatePod(record.named, changed, anew, record.marks.is_bare, record.place.quota))
 
 
 def _is_bare(reading: Reading, written: str) -> bool:

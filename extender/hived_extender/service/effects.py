@@ -38,14 +38,15 @@ class TouchPod(msgspec.Struct, frozen=True):
 class AnnotatePod(msgspec.Struct, frozen=True):
     """Change annotations of a bound pod and prove them.
 
-    `anew` is all that was written onto it: it replaces what is there, unless that is proven. For `is_bare` see
-    `proofs.Proof`.
+    `anew` is all that was written onto it: it replaces what is there, unless that is proven. For `is_bare` and `quota`
+    see `proofs.Proof`.
     """
 
     pod: PodName
     changed: Mapping[str, str]
     anew: Mapping[str, str]
     is_bare: bool
+    quota: Mapping[str, str] | None = None
 
 
 class EvictPod(msgspec.Struct, frozen=True):

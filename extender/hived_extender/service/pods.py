@@ -14,7 +14,7 @@ knows that, and may cancel the preemption for another pod's sake.
 
 import dataclasses
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -172,13 +172,14 @@ class Place(msgspec.Struct, frozen=True):
     """The decided place of a pod. `info` is None where the annotations of a bound pod do not say, or prove, it.
 
     `promised_by` is the uid of a bound pod of the gang whose annotations have this place. A group that `is_rewritten`
-    was preempted lazily after the decision, and `info` says so.
+    was preempted lazily after the decision, and `info` says so. For `quota` see `proofs.Proof`.
     """
 
     node: str = ""
     info: BindInfo | None = None
     promised_by: str = ""
     is_rewritten: bool = False
+    quota: Mapping[str, str] | None = None
 
 
 NO_PLACE = Place()

@@ -50,11 +50,15 @@ class OverQuota(Wait):
 
 
 class Words(msgspec.Struct, frozen=True):
-    """A pod as quotas see it: its labels that name a quota, its amounts, and whether it may be preempted."""
+    """A pod as quotas see it: its labels that quotas know, and its amounts."""
 
     labels: Mapping[str, str]
     amounts: Amounts
-    is_preemptible: bool = True
+
+    @property
+    def is_preemptible(self) -> bool:
+        """May it be preempted?"""
+        return marks.is_preemptible(self.labels)
 
 
 class Charge(msgspec.Struct, frozen=True):
@@ -132,6 +136,7 @@ class QuotaBound:
         self._held: dict[JobName, Key] = {}
         self.version = 0
         cache.rounds.bound = self
+        cache.bound.quota_labels = self._labels_to_keep
 
     # Facts
 
@@ -160,14 +165,14 @@ class QuotaBound:
         self._forget_all()
 
     def see(self, pod: Pod) -> None:
-        """A pod looks like this. Its labels count as they are when it gets its cells."""
+        """A pod looks like this. Its labels count as they are when it gets its cells; see also `_words_of`."""
         uid = pod.metadata.uid
         record = self._cache.pods.get(uid)
         if record is None:
             return
         before, found = self._asked.get(uid), self.read(pod)
         if before is not None and record.place.info is not None:
-            found = msgspec.structs.replace(found, labels=before.labels, is_preemptible=before.is_preemptible)
+            found = msgspec.structs.replace(found, labels=before.labels)
         if found != before:
             self._asked[uid] = found
             if record.request is not None:
@@ -250,13 +255,12 @@ class QuotaBound:
             amounts = amounts_of(pod)
         except UserError:
             amounts = {}
-        labels = {label: pod.labels[label] for label in LABELS if label in pod.labels}
-        is_preemptible = marks.is_preemptible(pod.labels)
-        words = (*labels.items(), *sorted(amounts.items()), ("", is_preemptible))
+        labels = {label: pod.labels[label] for label in (*LABELS, *marks.PREEMPTIBLE) if label in pod.labels}
+        words = (*labels.items(), *sorted(amounts.items()))
         if words not in self._equal:
             if len(self._equal) > 4 * len(self._asked) + 64:
                 self._equal.clear()
-            self._equal[words] = Words(labels, amounts, is_preemptible)
+            self._equal[words] = Words(labels, amounts)
         return self._equal[words]
 
     def charges(self, core: Core) -> Sequence[Charge]:
@@ -371,7 +375,17 @@ class QuotaBound:
 
     def _asked_of(self, group: Group) -> Words:
         """The words of a group's first pod."""
-        return next((self._asked[pod.uid] for pod in _pods_of(group) if pod.uid in self._asked), _NOTHING)
+        return next((self._words_of(pod.uid) for pod in _pods_of(group) if pod.uid in self._asked), _NOTHING)
+
+    def _words_of(self, uid: str) -> Words:
+        """The words of a pod. If its binding has kept its labels, these count, whatever they are now."""
+        record, asked = self._cache.pods.get(uid), self._asked[uid]
+        kept = None if record is None else record.place.quota
+        return asked if kept is None else msgspec.structs.replace(asked, labels=kept)
+
+    def _labels_to_keep(self, uid: str) -> Mapping[str, str] | None:
+        """The labels of a pod that is being bound, for leaders to come; None without a tree."""
+        return self._words_of(uid).labels if self.is_asked and uid in self._asked else None
 
     def _key_of_group(self, group: Group) -> Key | None:
         """The account of a group, None if it is of no leaf, or counted with the hold of a job."""

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from hived.decisions import Bind, Wait
 from hived_extender.job_kinds.job import WORKLOAD, JobName, JobRef
 from hived_extender.job_kinds.marks import KUEUE_QUEUE, QUEUE
+from hived_extender.pods.proofs import PROOF
 from hived_extender.quotas.naming import LABELS
 from hived_extender.quotas.tree import QuotaTree
 from hived_extender.service.stimuli import HoldAsked, JobsBarred, JobsMade, QuotasFollowed, UpgradeAsked
@@ -421,3 +422,119 @@ def test_pods_that_run_for_a_job_are_counted_once_if_its_queue_is_another_leaf_t
     assert "Insufficient quota" not in str(again.tell(HoldAsked(asked)))
     again.come("more", "other", gpus=1)
     assert "Insufficient quota" in again.ask("more")
+
+
+# Labels that change while a pod runs
+
+NAME = LABELS[0]
+FREE = quota("t", {}, {GPU: 4}, namespaces=[]), quota("u", {}, {GPU: 4}, namespaces=[])
+"""Two leaves that everybody may name."""
+
+
+def relabel(cluster: SmallJobCluster, pod: Json, **labels: str) -> None:
+    """The owner of a pod changes its labels; `leaf=""` takes the one away that names its quota."""
+    found: Json = pod["metadata"].setdefault("labels", {})
+    found.pop(NAME, None)
+    found.update({NAME: value} if (value := labels.pop("leaf", "")) else {})
+    cluster.kube.touch(pod)
+    cluster.see(pod)
+
+
+def taken_over(cluster: SmallJobCluster) -> SmallJobCluster:
+    """A replica that has seen all pods as they come leads in place of another one."""
+    cluster.service.follow("another replica leads")
+    cluster.lead()
+    return cluster
+
+
+def anew(cluster: SmallJobCluster) -> SmallJobCluster:
+    """A service that has seen nothing before leads."""
+    return cluster.restarted_jobs()
+
+
+@pytest.mark.parametrize("led", [anew, taken_over])
+@pytest.mark.parametrize("leaf_now", ["u", "", "nothing"])
+def test_a_pod_that_is_labelled_anew_stays_in_its_leaf(
+    led: Callable[[SmallJobCluster], SmallJobCluster], leaf_now: str
+) -> None:
+    cluster = cluster_with(*FREE)
+    pod = cluster.pod("x", 4, labels={NAME: "t"})
+    assert has_node(cluster, "x")
+    cluster.settle()
+    relabel(cluster, pod, leaf=leaf_now)
+    again = led(cluster)
+    follow(again, tree(*FREE, total=16))
+    again.pod("y", 4, labels={NAME: "t"})
+    assert is_refused(again, "y")
+    again.pod("z", 4, labels={NAME: "u"})
+    assert has_node(again, "z")
+
+
+def test_a_pod_without_a_label_stays_in_the_leaf_of_its_namespace() -> None:
+    leaves = leaf(4), FREE[1]
+    cluster = cluster_with(*leaves)
+    pod = cluster.pod("x", 4)
+    assert has_node(cluster, "x")
+    cluster.settle()
+    relabel(cluster, pod, leaf="u")
+    again = anew(cluster)
+    follow(again, tree(*leaves, total=16))
+    again.pod("y", 1)
+    assert is_refused(again, "y")
+
+
+def test_a_group_and_a_gang_stay_in_their_leaf() -> None:
+    cluster = cluster_with(*FREE)
+    cluster.create("x", spec_text(leaf_cells=1, group="g", pods=2))
+    cluster.create("x2", spec_text(leaf_cells=1, group="g", pods=2))
+    for name in ("x", "x2"):
+        relabel(cluster, cluster.kube.pods[name], leaf="t")
+        assert has_node(cluster, name)
+    for number in range(2):
+        cluster.pod(f"g-{number}", 1, koordinator("gang", 2), {NAME: "t"})
+    cluster.settle()
+    for name in ("x", "x2", "g-0", "g-1"):
+        relabel(cluster, cluster.kube.pods[name], leaf="u")
+    again = anew(cluster)
+    follow(again, tree(*FREE, total=16))
+    again.pod("y", 1, labels={NAME: "t"})
+    assert is_refused(again, "y")
+
+
+def test_another_tree_goes_by_the_labels_that_were_there_when_the_pod_got_its_cells() -> None:
+    cluster = cluster_with(*FREE)
+    pod = cluster.pod("x", 4, labels={NAME: "t"})
+    assert has_node(cluster, "x")
+    cluster.settle()
+    relabel(cluster, pod, leaf="u")
+    again = anew(cluster)
+    follow(again, tree(leaf(4), FREE[1], total=16))
+    again.pod("y", 4)
+    assert is_refused(again, "y"), "the label names a leaf of other namespaces now, so the namespace says it"
+
+
+def test_a_gang_that_may_not_be_preempted_stays_so() -> None:
+    only = quota("t", {GPU: 4}, {GPU: 8}, namespaces=["ns"])
+    kept = {"quota.scheduling.koordinator.sh/preemptible": "false"}
+    cluster = cluster_with(only)
+    pod = cluster.pod("g-0", 4, koordinator("g", 1), kept)
+    cluster.settle()
+    assert cluster.decided().keys() == {"g-0"}
+    pod["metadata"]["labels"].clear()
+    again = anew(cluster)
+    follow(again, tree(only, total=16))
+    again.pod("g-1", 4, koordinator("g", 1), kept)
+    again.settle()
+    assert again.decided().keys() == {"g-0"}, "beyond its min it would be preemptible"
+
+
+def test_a_pod_that_an_earlier_version_bound_goes_by_its_labels() -> None:
+    cluster = cluster_with(*FREE)
+    pod = cluster.pod("x", 4, labels={NAME: "t"})
+    assert has_node(cluster, "x")
+    cluster.settle()
+    pod["metadata"]["annotations"][PROOF] = "{}"
+    again = anew(cluster)
+    follow(again, tree(*FREE, total=16))
+    again.pod("y", 4, labels={NAME: "t"})
+    assert is_refused(again, "y")

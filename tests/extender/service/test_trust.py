@@ -15,7 +15,10 @@ from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHE
 from hived_extender.pods.gang_annotations import POD_GANG
 from hived_extender.pods.interpreter import AccessRefused
 from hived_extender.pods.proofs import PROOF, Prover, parse_keys
+from hived_extender.quotas.naming import LABELS
+from hived_extender.service.stimuli import QuotasFollowed
 from hived_extender.service.writes.binding_secret import BindingSecret
+from tests.extender.quotas.trees import quota, tree
 from tests.extender.service.small_cluster import SmallCluster, pod_json, preempt_args, spec_text, to_pod
 from tests.extender.service.stored_secrets import Secrets
 
@@ -405,6 +408,31 @@ def test_keys_can_be_exchanged() -> None:
     assert Prover([b"b" * 32]).proof_of("uid", "node", "", written) is None
     assert new.proof_of("other", "node", "", written) is None
     assert new.proof_of("uid", "other", "", written) is None
+
+
+@pytest.mark.parametrize("quota", [None, {}, {"quota": "u"}, "text"])
+def test_labels_for_quotas_are_proved_too(quota: object) -> None:
+    prover, notes = Prover(KEYS), {BIND_INFO: "a"}
+    written = notes | prover.sign("uid", "node", notes, quota={"quota": "t"})
+    found = prover.proof_of("uid", "node", "", written)
+    assert found is not None
+    assert found.quota == {"quota": "t"}
+    proof = json.loads(written[PROOF])
+    assert prover.proof_of("uid", "node", "", written | {PROOF: json.dumps(proof | {"quota": quota})}) is None
+
+
+def test_a_pod_whose_labels_for_quotas_are_stripped_from_its_proof_stays_in_its_leaf() -> None:
+    leaves = tree(quota("t", {}, {"cpu": 9}, namespaces=["ns"]), quota("u", {}, {}, namespaces=[]), total=16)
+    cluster = Guarded()
+    cluster.service.runner.handle(QuotasFollowed(leaves))
+    pod, _ = cluster.place("x")
+    proof = json.loads(pod["metadata"]["annotations"][PROOF])
+    assert proof.pop("quota") == {}
+    pod["metadata"]["labels"] = {LABELS[0]: "u"}
+    again = cluster.restart_with(pod, **{PROOF: json.dumps(proof)})
+    again.service.runner.handle(QuotasFollowed(leaves))
+    with again.service.runner.look() as machine:
+        assert [one.leaf for one in machine.holds.quotas.charges(machine.verbs.core)] == ["root/t"]
 
 
 @pytest.mark.parametrize("text", ["", "short", "AAAA", "\u00e4", "A" * 43])

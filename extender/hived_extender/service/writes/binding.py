@@ -75,7 +75,7 @@ def annotate(kube: KubeClient, prover: Prover, effect: AnnotatePod) -> None:
     is_proven = prover.proof_of(meta.uid, pod.node, meta.created or "", pod.annotations) is not None
     texts = {name: pod.annotations[name] for name in SIGNED if name in pod.annotations}
     texts = {**(texts if is_proven else effect.anew), **effect.changed}
-    proof = prover.sign(meta.uid, pod.node, texts, is_bare=effect.is_bare)
+    proof = prover.sign(meta.uid, pod.node, texts, is_bare=effect.is_bare, quota=effect.quota)
     # The version keeps what is signed from being changed in between.
     about = {"uid": meta.uid, "resourceVersion": meta.version, "annotations": texts | proof}
     kube.patch(pod_path(effect.pod.namespace, effect.pod.name), {"metadata": about})
