@@ -6,11 +6,13 @@ from hived.specs import ClusterSpec
 from hived_config.rules import PodRules
 from hived_extender.pods.asks import taken_away
 from hived_extender.pods.requests import all_requested, own_requests
-from hived_extender.pods.wire import Pod
+from hived_extender.pods.wire import ENABLE_LIMIT, Pod
 
 
 def amounts_of(pod: Pod) -> dict[str, float]:
     """The amounts that a pod asks for by resource, with the devices that the admission webhook has taken away.
+
+    The limit that makes a pod ours is no amount of anything.
 
     Raises UserError for an annotation of the webhook that cannot be read. Cost O(containers x resources).
     """
@@ -50,4 +52,4 @@ def _resources(pod: Pod) -> set[str]:
     names = {name for each in (*(spec.containers or ()), *(spec.init_containers or ())) for name in own_requests(each)}
     whole = spec.resources
     said = ((whole.limits or {}).keys() | (whole.requests or {}).keys()) if whole is not None else set()
-    return names | said | (spec.overhead or {}).keys()
+    return (names | said | (spec.overhead or {}).keys()) - {ENABLE_LIMIT}

@@ -114,7 +114,9 @@ def test_the_scheduling_spec_of_a_template_is_read_as_it_is() -> None:
     text = '{"virtualCluster": "other", "priority": 3, "leafCellType": "A100", "leafCellNumber": 2}'
     made = template(0, annotations={f"{PREFIX}pod-scheduling-spec": text})
     made["spec"]["containers"][0]["resources"]["limits"] = {f"{PREFIX}pod-scheduling-enable": 1}
-    spec = needed(("batch/v1", "Job", job_spec(3, template=made))).spec
+    found = needed(("batch/v1", "Job", job_spec(3, template=made)))
+    spec = found.spec
+    assert f"{PREFIX}pod-scheduling-enable" not in found.request
     assert (spec.virtual_cluster, spec.priority, spec.leaf_cell_type) == ("other", 3, "A100")
     assert spec.group.members == (MemberSpec(3, 2),)
 

@@ -17,13 +17,15 @@ GROUP_NAMES = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name
 MINIMUM = "scheduling.volcano.sh/group-min-member"
 QUEUE = "scheduling.volcano.sh/queue-name"
 TASK = "volcano.sh/task-spec"
+TOPOLOGY_MODE = "volcano.sh/network-topology-mode"
+HIGHEST_TIER = "volcano.sh/network-topology-highest-tier"
 KIND = Kind("scheduling.volcano.sh", "podgroups", ("v1beta1",))
 SCHEDULER = "volcano"
-KEYS = frozenset({*GROUP_NAMES, MINIMUM, QUEUE, TASK})
+KEYS = frozenset({*GROUP_NAMES, MINIMUM, QUEUE, TASK, TOPOLOGY_MODE, HIGHEST_TIER})
 FIELD = "PodGroup field"
 SUBGROUPS = "subGroupPolicy"
 VOCABULARY = (
-    *reads(ANNOTATIONS, *GROUP_NAMES, MINIMUM, QUEUE, TASK),
+    *reads(ANNOTATIONS, *GROUP_NAMES, MINIMUM, QUEUE, TASK, TOPOLOGY_MODE, HIGHEST_TIER),
     *reads(FIELD, "minMember", "minTaskMember", "queue", "priorityClassName", "networkTopology"),
     *ignores(FIELD, "pods are counted, and their requests summed up, one by one", "minResources"),
     *refuses(FIELD, "subgroups that start as a whole or lie within one domain", SUBGROUPS),
@@ -91,7 +93,7 @@ def describe(pod: Pod, objects: Lookup) -> Description | None:
         minimum=minimum,
         task=words.read(TASK, name),
         task_minimums=_task_minimums(spec),
-        within=_within(spec.part("networkTopology")),
+        within=_within(spec.part("networkTopology")) or _within_of_pod(words),
         queue=_queue(spec.read("queue", name)) or _queue(words.read(QUEUE, name)),
         priority_class=spec.read("priorityClassName", name),
         source=source,
@@ -112,7 +114,9 @@ def give_way(pod: Pod, said: list[Description]) -> list[Description]:
     if not is_made(pod) or not any(each.gang for each in said if each.dialect != NAME):
         return said
     words = Words("annotation ", pod.annotations)
-    own = Description(NAME, task=words.read(TASK, name), queue=_queue(words.read(QUEUE, name)))
+    own = Description(
+        NAME, within=_within_of_pod(words), task=words.read(TASK, name), queue=_queue(words.read(QUEUE, name))
+    )
     return [own if each.dialect == NAME else each for each in said]
 
 
@@ -127,7 +131,15 @@ def _queue(queue: str | None) -> str | None:
 
 def _within(topology: Words) -> Within | None:
     mode = topology.read("mode", one_of("hard", "soft"))
-    tier_name, tier = topology.read("highestTierName", level), topology.read("highestTierAllowed", count)
+    return _wish(mode, topology.read("highestTierName", level), topology.read("highestTierAllowed", count))
+
+
+def _within_of_pod(words: Words) -> Within | None:
+    """What Volcano's PodGroup controller puts into the PodGroup that it makes for such pods."""
+    return _wish(words.read(TOPOLOGY_MODE, one_of("hard", "soft")), None, words.read(HIGHEST_TIER, count))
+
+
+def _wish(mode: str | None, tier_name: str | None, tier: int | None) -> Within | None:
     if mode is None and tier_name is None and tier is None:
         return None
     highest = tier_name or (None if tier is None else TIER.format(tier))

@@ -8,7 +8,16 @@ from hived.errors import UserError
 from hived_extender.pods import dialects
 from hived_extender.pods.dialects.coscheduling_labels import GROUP_NAME, MIN_AVAILABLE
 from hived_extender.pods.dialects.description import Description, Within
-from hived_extender.pods.dialects.volcano import GROUP_NAMES, KIND, MINIMUM, NAME, QUEUE, TASK
+from hived_extender.pods.dialects.volcano import (
+    GROUP_NAMES,
+    HIGHEST_TIER,
+    KIND,
+    MINIMUM,
+    NAME,
+    QUEUE,
+    TASK,
+    TOPOLOGY_MODE,
+)
 from hived_extender.pods.wire import Owner
 from tests.extender.pods.dialects.descriptions import TRAIN, UID, Cluster, describe, make_pod, podgroup_ref, podgroups
 
@@ -35,6 +44,13 @@ SOURCE = podgroup_ref(KIND.group)
         (NAMED, {"networkTopology": {"mode": "hard"}}, {"within": ("volcano-tier-1", True)}),
         (NAMED, {"networkTopology": {"mode": "soft"}}, {"within": ("", False)}),
         (NAMED, {"networkTopology": {"mode": "soft", "highestTierAllowed": 3}}, {"within": ("volcano-tier-3", False)}),
+        (NAMED | {TOPOLOGY_MODE: "hard"}, {}, {"within": ("volcano-tier-1", True)}),
+        (NAMED | {TOPOLOGY_MODE: "soft", HIGHEST_TIER: "2"}, {}, {"within": ("volcano-tier-2", False)}),
+        (
+            NAMED | {HIGHEST_TIER: "2"},
+            {"networkTopology": {"highestTierAllowed": 3}},
+            {"within": ("volcano-tier-3", True)},
+        ),
     ],
 )
 def test_annotations_and_the_podgroup_say(annotations: dict[str, str], spec: Any, said: dict[str, Any]) -> None:
@@ -56,6 +72,17 @@ def test_without_the_podgroup_annotations_say(annotations: dict[str, str], said:
     assert describe({}, annotations, Cluster()) == Description(NAME, gang=TRAIN, **said)
 
 
+@pytest.mark.parametrize(
+    ("annotations", "wish"),
+    [
+        ({TOPOLOGY_MODE: "hard", HIGHEST_TIER: "2"}, Within("volcano-tier-2", is_required=True)),
+        ({TOPOLOGY_MODE: "soft"}, Within("", is_required=False)),
+    ],
+)
+def test_pods_without_a_gang_say_where(annotations: dict[str, str], wish: Within) -> None:
+    assert describe({}, annotations) == Description(NAME, within=wish)
+
+
 def test_a_queue_makes_no_gang() -> None:
     assert describe({}, {QUEUE: "research"}) == Description(NAME, queue="research")
 
@@ -73,6 +100,8 @@ def test_a_queue_makes_no_gang() -> None:
         (NAMED, {"minMember": -1}, f"{SOURCE}: spec.minMember is '-1': expected a whole number from 0"),
         (NAMED, {"minTaskMember": {"ps": "all"}}, "spec.minTaskMember.ps is 'all': expected a whole number from 0"),
         (NAMED, {"minTaskMember": 3}, "spec.minTaskMember is '3': expected an object"),
+        (NAMED | {TOPOLOGY_MODE: "firm"}, {}, f"annotation {TOPOLOGY_MODE} is 'firm': expected hard or soft"),
+        (NAMED | {HIGHEST_TIER: "rack"}, {}, f"annotation {HIGHEST_TIER} is 'rack': expected a whole number from 1"),
         (NAMED, {"networkTopology": {"mode": "firm"}}, "spec.networkTopology.mode is 'firm': expected hard or soft"),
     ],
 )
