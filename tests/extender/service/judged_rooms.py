@@ -2,7 +2,8 @@
 
 The judge knows cells by a plain count, as far as a pod fits on a node whose cells are all of one level, and Kubernetes'
 rules by `kube_rules`. It is asked before the service is. Pods of a gang have one size or several, each with its own
-demands. Some claim volumes of a zone, of which the service knows only that there are claims.
+demands. Some claim volumes of a zone. The service knows only that there are claims: a node can have the volume if
+kube-scheduler offers it, so sets of victims that need another node are no better ones.
 """
 
 import argparse
@@ -114,24 +115,24 @@ class JudgedRooms:
         own = [name for name, priority in self.priorities.items() if priority < 5]
         return own + [name for name, rank in self.ranks.items() if rank < self.rank]
 
-    def judged(self) -> list[frozenset[str]]:
-        """All sets with whose leaving the wanted pods start, none of which has a smaller one in it."""
+    def judged(self, nodes: Sequence[Sequence[str]]) -> list[frozenset[str]]:
+        """All sets with whose leaving the wanted pods start, each on one of its nodes; none has a smaller one in it."""
         found: list[frozenset[str]] = []
         names = self.may_leave()
         for leaving in chain.from_iterable(combinations(names, count) for count in range(len(names) + 1)):
-            if not any(one <= set(leaving) for one in found) and self.start_without(leaving):
+            if not any(one <= set(leaving) for one in found) and self.start_without(leaving, nodes):
                 found.append(frozenset(leaving))
         return found
 
-    def start_without(self, leaving: Iterable[str]) -> bool:
-        """Would all wanted pods find cells and nodes once these have left?"""
+    def start_without(self, leaving: Iterable[str], nodes: Sequence[Sequence[str]]) -> bool:
+        """Would all wanted pods find cells, each on one of its nodes, once these have left?"""
         pods = {name: pod for name, pod in self.cluster.kube.pods.items() if name not in set(leaving)}
         pods = {name: pod for name, pod in pods.items() if pod["spec"]["nodeName"]}
         gpus = dict.fromkeys(self.cluster.names, GPUS)
         for name, pod in pods.items():
             if name in self.priorities:
                 gpus[pod["spec"]["nodeName"]] -= self.sizes[name]
-        for places in product(self.cluster.names, repeat=len(self.wanted)):
+        for places in product(*nodes):
             left = dict(gpus)
             for each, node in zip(self.wanted, places, strict=True):
                 left[node] -= each["gpus"]
@@ -169,7 +170,10 @@ class JudgedRooms:
         for each in self.wanted:
             more = dict(each)
             self.cluster.pod(more.pop("name"), more.pop("gpus"), **more)
-        allowed = self.judged()
+        allowed = self.judged([self.cluster.names] * len(self.wanted))
+        known = allowed
+        if self.has_volumes:
+            known = self.judged([self.cluster.offered(self.cluster.kube.pods[one["name"]]) for one in self.wanted])
         left = self.cluster.settle(6)
         are_running = all(one["name"] in self.cluster.running() for one in self.wanted)
         said = f"{sorted(left)} left, possible: {sorted(map(sorted, allowed))}, running: {are_running}"
@@ -179,7 +183,7 @@ class JudgedRooms:
             return ""  # kube-scheduler alone knows which nodes others would have to leave
         if bool(allowed) != are_running:
             return f"a false wait: {said}" if allowed else f"a start that nobody understands: {said}"
-        if left and left not in allowed and self.is_sparing:
+        if left and left not in [*allowed, *known] and self.is_sparing:
             return f"needless: {said}"
         return ""
 
