@@ -83,7 +83,7 @@ def _gone(one: PreemptedJob, at_s: float) -> ListedJob:
         user=one.user,
         vc=one.vc,
         priority=one.priority,
-        asks=f"{one.leaves} leaf cells",
+        asks=f"{one.leaves} leaf cell{'s' if one.leaves != 1 else ''}",
         pods=list(one.pods),
         since=told.at,
         sentence=preempted_sentence(told, today(at_s), one.namespace),

@@ -310,14 +310,17 @@ class Resolver:
                 f"asks for {resource}, of which {owner} has no cells; its leaf cell types are {_listed(pool)}: set "
                 f"{VIRTUAL_CLUSTER} to another virtual cluster{or_pinned}"
             )
+        elsewhere = [name for name in self._everything.by_type if name in having and name not in pool]
+        if elsewhere and all(self._is_ruled_out(pod, name) for name in pool if name in having):
+            self._refuse_what_others_have(pod, elsewhere, vc, priority, resource)
         return self._cells_by_labels(pod, [name for name in pool if name in having], pool, resource)
 
     def _cells_by_labels(self, pod: Pod, having: list[str], pool: Collection[str], resource: str) -> _Cells:
         """Of the types that mean the resource, those that the nodeSelector chooses, if it chooses any."""
         fitting = [name for name in having if not self._is_ruled_out(pod, name)]
         if not fitting:
-            labels = [f"{name} has {_labels(self._rules.node_labels[name])}" for name in having]
-            raise UserError(f"its nodeSelector rules out every leaf cell type of {resource}: {'; '.join(labels)}")
+            labels = self._labels_of_types(having)
+            raise UserError(f"its nodeSelector rules out every leaf cell type of {resource}: {labels}")
         fitting = [name for name in fitting if self._chosen_by(pod, name)] or fitting
         if len(fitting) == 1:
             return _Cells(fitting)
@@ -328,6 +331,32 @@ class Resolver:
             f"asks for {resource}, which several leaf cell types are: set the annotation {LEAF_CELL_TYPE} to one of "
             f"{_listed(fitting)}, or nodeSelector to labels of one"
         )
+
+    def _refuse_what_others_have(self, pod: Pod, types: list[str], vc: str, priority: int, resource: str) -> None:
+        """Raise UserError if the nodeSelector chooses types that the cluster has and this virtual cluster has not. It
+        names those virtual clusters that have them and that the pod may use.
+        """
+        chosen = [name for name in types if self._chosen_by(pod, name) and not self._is_ruled_out(pod, name)]
+        if not chosen:
+            return
+        access, namespace = self._rules.access, pod.metadata.namespace
+        labels = self._labels_of(namespace) if access.needs_labels else {}
+        others = [
+            other
+            for other in self._cluster.virtual_clusters
+            if other != vc
+            and not self._capacity(other).by_type.keys().isdisjoint(chosen)
+            and not access.refusal(namespace, labels, other, priority)
+        ]
+        own = [name for name in self._capacity(vc).by_type if self._resources.get(name) == resource]
+        remedy = f": set {VIRTUAL_CLUSTER} to one that has: {_listed(others)}" if others else ""
+        raise UserError(
+            f"its nodeSelector rules out every leaf cell type of {resource} that virtual cluster {vc} has: "
+            f"{self._labels_of_types(own)}; it chooses {_listed(chosen)}, of which {vc} has no cells{remedy}"
+        )
+
+    def _labels_of_types(self, types: Collection[str]) -> str:
+        return "; ".join(f"{name} has {_labels(self._rules.node_labels[name])}" for name in types)
 
     def _large_enough(self, cells: _Cells, asked: Resources, vc: str, *, is_guaranteed: bool) -> _Cells:
         """Of cells of any of some types, those of types that have nodes large enough for a pod; of none, the type that

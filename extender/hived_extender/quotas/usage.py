@@ -177,9 +177,10 @@ class Usage:
     ) -> Refusal:
         word = "min" if is_min else "max"
         most = limit / self.tree.oversell
+        why = "Only jobs that can be called back use more than min. " if is_min else ""
         text = (
             f"Insufficient quota({resource}) in quota {quota.name}: request {amount:g}, {word} {most:g}, "
-            f"used {used:g}, oversellreate {self.tree.oversell:g}. {WAIT}"
+            f"used {used:g}, oversellreate {self.tree.oversell:g}. {why}{WAIT}"
         )
         return Refusal(quota.name, resource, text)
 

@@ -372,6 +372,12 @@ def test_a_pinned_cell_is_asked_for_by_its_id() -> None:
             "rules out every leaf cell type of nvidia.com/gpu: V100 has gpu-model=v100; A100 has gpu-model=a100",
         ),
         (
+            pod(GPU, nodeSelector={"gpu-model": "a100"}),
+            "rules out every leaf cell type of nvidia.com/gpu that virtual cluster default has: V100 has "
+            "gpu-model=v100; it chooses A100, of which default has no cells: set "
+            "hivedscheduler.microsoft.com/virtual-cluster to one that has: research",
+        ),
+        (
             pod({"amd.com/gpu": 1}, annotations=RESEARCH),
             "or hivedscheduler.microsoft.com/pinned-cell-id to one of its pinned cells: mine",
         ),

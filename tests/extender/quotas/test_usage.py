@@ -82,6 +82,17 @@ def test_a_refusal_is_said_in_kube_queues_words() -> None:
     )
 
 
+def test_a_refusal_by_min_says_whom_min_binds() -> None:
+    usage = playing({"tree": "flat", "runs": []})
+    least = usage.tree.quotas["root/a"].min[GPU]
+    found = usage.refusal("root/a", {GPU: least + 1}, is_preemptible=False)
+    assert found is not None
+    assert found.text == (
+        f"Insufficient quota(nvidia.com/gpu) in quota root/a: request {least + 1:g}, min {least:g}, used 0, "
+        "oversellreate 1. Only jobs that can be called back use more than min. Wait for running jobs to complete"
+    )
+
+
 def test_use_within_min_is_guaranteed() -> None:
     usage = playing({"tree": "deep", "runs": [["team/x", 6]]})
     assert usage.is_within_min("root/team/x", {GPU: 2.0, "cpu": 500.0})
