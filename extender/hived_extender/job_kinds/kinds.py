@@ -1,12 +1,13 @@
 """The table of all kinds of job objects that can wait in a queue. A new kind is a module and a line here."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived_extender.job_kinds import batch, dlrover, gates, jobset, kubeflow, ray, trainer, volcano
 from hived_extender.job_kinds.job import Document, Job, JobName, JobRef
+from hived_extender.job_kinds.jobset import Child
 from hived_extender.job_kinds.kind import Kind, Patch, root_of
 from hived_extender.job_kinds.owners import managed_by
 from hived_extender.job_kinds.writes import Write, merge
@@ -43,13 +44,13 @@ def kind_of(document: Document) -> Kind:
     return kind
 
 
-def read(document: Document, made: Document | None = None) -> Job:
+def read(document: Document, made: Document | None = None, children: Iterable[Child] = ()) -> Job:
     """The job of an object.
 
-    `made` is the object that `Job.roles_in` names, if it is there; without it this job has no roles. Raises UserError
-    with place, finding and expectation.
+    `made` is the object that `Job.roles_in` names, if it is there; without it this job has no roles. `children` are the
+    Jobs that a JobSet has made. Raises UserError with place, finding and expectation.
     """
-    job = kind_of(document).read(document)
+    job = jobset.read_with(document, children) if children else kind_of(document).read(document)
     job = replace(job, manager=managed_by(document))
     if job.roles_in is None or made is None:
         return job

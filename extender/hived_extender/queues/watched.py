@@ -2,12 +2,13 @@
 
 A job is read on the thread of its watch, so that the desk never parses. Objects are not kept: 50,000 of them would take
 hundreds of megabytes. Jobs that another job made have no turn of their own. Where the pods of a job stand in an object
-that its controller makes, the job is read anew with that.
+that its controller makes, the job is read anew with that. A JobSet is read anew when a Job that it has made needs fewer
+pods than before: so the documents of those that run are kept.
 """
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -15,7 +16,9 @@ from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived_extender.job_kinds import kinds
-from hived_extender.job_kinds.job import Job, JobName
+from hived_extender.job_kinds.batch import JOB
+from hived_extender.job_kinds.job import Job, JobName, JobState
+from hived_extender.job_kinds.jobset import JOB_SET, Child, child_of
 from hived_extender.job_kinds.kind import Kind
 from hived_extender.job_kinds.needs import Need
 from hived_extender.job_kinds.owners import names_another
@@ -58,6 +61,9 @@ class WatchedJobs:
         self._managers: dict[JobName, JobName] = {}
         self._made: dict[JobName, Job] = {}  # jobs whose roles others need
         self._news: dict[JobName, None] = {}
+        self._sets_lock = threading.RLock()  # the older reading of a JobSet is never kept last
+        self._sets: dict[JobName, Object] = {}  # those that run
+        self._children: dict[JobName, dict[JobName, Child]] = {}  # by JobSet
 
     # Told by the watches
 
@@ -67,7 +73,8 @@ class WatchedJobs:
         while items:
             there.add(self._take(kind, items.pop()))
         with self._lock:
-            gone = [name for name in self._jobs if _is_of(kind, name) and name not in there]
+            known = dict.fromkeys([*self._jobs, *(name for each in self._children.values() for name in each)])
+            gone = [name for name in known if _is_of(kind, name) and name not in there]
         for name in gone:
             self.forget(name)
 
@@ -112,6 +119,12 @@ class WatchedJobs:
 
     def forget(self, name: JobName) -> None:
         """A job is not there any more."""
+        manager = self._managers.get(name)
+        if manager is not None or _is_of(JOB_SET, name):
+            with self._sets_lock:
+                self._sets.pop(name, None)
+                if manager is not None:
+                    self._put_child(name, manager, None)
         with self._lock:
             maker = self._managers.pop(name, None)
             self._made.pop(name, None)
@@ -152,7 +165,18 @@ class WatchedJobs:
         name = kind.name(str(metadata.get("namespace", "")), str(metadata.get("name", "")))
         item.setdefault("apiVersion", kind.api_versions[0])  # items of a list lack these
         item.setdefault("kind", kind.kind)
-        job = self._read(item)
+        if kind is not JOB_SET:
+            return self._take_read(name, item, self._read(item))
+        with self._sets_lock:
+            job = self._read(item, self._children.get(name, {}).values())
+            if job is not None and job.state in (JobState.LET_GO, JobState.LEAVING):
+                self._sets[name] = item
+            else:
+                self._sets.pop(name, None)
+            return self._take_read(name, item, job)
+
+    def _take_read(self, name: JobName, item: Object, job: Job | None) -> JobName:
+        metadata: Mapping[str, Any] = item.get("metadata") or {}
         if job is None or (metadata.get("deletionTimestamp") and job.manager is None):
             self.forget(name)  # one on its way out makes no pods any more, and waits for nothing
             return name
@@ -163,11 +187,27 @@ class WatchedJobs:
         self.keep(name, job)
         if job.manager is not None and kinds.has_roles_elsewhere(job.manager):
             self._read_maker_again(name, job, job.manager)
+        if job.manager is not None and _is_of(JOB_SET, job.manager) and _is_of(JOB, name):
+            child = child_of(item, job)
+            with self._sets_lock:
+                needs_less = (child.spared or child.has_succeeded) and not metadata.get("deletionTimestamp")
+                self._put_child(name, job.manager, child if needs_less else None)
         return name
 
-    def _read(self, item: Object) -> Job | None:
+    def _put_child(self, name: JobName, maker: JobName, child: Child | None) -> None:
+        """A Job of a JobSet needs fewer pods, as this says; all of them if it is None."""
+        children = self._children.setdefault(maker, {})
+        before = children.pop(name, None)
+        if child is not None:
+            children[name] = child
+        if not children:
+            del self._children[maker]
+        if before != child and maker in self._sets:
+            self._take(JOB_SET, self._sets[maker])
+
+    def _read(self, item: Object, children: Iterable[Child] = ()) -> Job | None:
         try:
-            return kinds.read(item)
+            return kinds.read(item, children=tuple(children))
         except UserError as error:
             log.warning("a job cannot be read", extra={"fields": {"reason": error.message}})
         except Exception:

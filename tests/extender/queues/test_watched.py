@@ -2,6 +2,7 @@
 
 import gc
 from itertools import permutations
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ from hived_extender.job_kinds import batch, jobset, trainer
 from hived_extender.job_kinds.job import Job, JobName, Role
 from hived_extender.job_kinds.needs import Need
 from hived_extender.queues.watched import NOT_UNDERSTOOD, WatchedJobs
-from tests.extender.job_kinds.documents import BATCH, JOB_SET, TRAIN, job_object, owner
+from tests.extender.job_kinds.documents import BATCH, JOB_SET, TRAIN, job_object, job_spec, owner
 
 TRAIN_SET = job_object(*JOB_SET, ownerReferences=[owner("trainer.kubeflow.org/v1alpha1", "TrainJob")])
 NAME = batch.JOB.name("team", "train")
@@ -40,6 +41,58 @@ def test_a_train_job_has_the_pods_of_its_job_set_whichever_comes_first(order: tu
         else:
             case.jobs.seen(jobset.JOB_SET, dict(TRAIN_SET))
     assert [role.name for role in case.read["TrainJob"]] == ["driver", "workers"]
+
+
+def of_set(succeeded: int, name: str = "made", **metadata: object) -> dict[str, Any]:
+    """A Job of the workers of a JobSet."""
+    owned = [owner("jobset.x-k8s.io/v1alpha2", "JobSet")]
+    labels = {jobset.REPLICATED_JOB: "workers"}
+    return job_object(
+        "batch/v1", "Job", job_spec(4), {"succeeded": succeeded}, name=name, labels=labels, ownerReferences=owned,
+        **metadata,
+    )  # fmt: skip
+
+
+def of_train(case: Case) -> int:
+    """The workers of the JobSet as it was read last."""
+    return {role.name: role.count for role in case.read["JobSet"]}["workers"]
+
+
+@pytest.mark.parametrize("order", [*permutations(("set", "job"))])
+def test_a_job_set_needs_fewer_pods_when_one_of_its_jobs_does(order: tuple[str, ...]) -> None:
+    case = Case()
+    for each in order:
+        if each == "set":
+            case.jobs.seen(jobset.JOB_SET, job_object(*JOB_SET))
+        else:
+            case.jobs.seen(batch.JOB, of_set(2))
+    assert of_train(case) == 6
+    case.jobs.seen(batch.JOB, of_set(1, "other"))
+    assert of_train(case) == 5
+    case.jobs.seen(jobset.JOB_SET, job_object(*JOB_SET, resourceVersion="9"))
+    assert of_train(case) == 5
+
+
+def test_a_job_set_that_starts_again_needs_all_pods() -> None:
+    case = Case()
+    case.jobs.seen(jobset.JOB_SET, job_object(*JOB_SET))
+    case.jobs.seen(batch.JOB, of_set(2))
+    case.jobs.seen(batch.JOB, of_set(2, deletionTimestamp="2026-11-23T16:00:00Z"))
+    assert of_train(case) == 8
+    case.jobs.seen(batch.JOB, of_set(1, "other"))
+    case.jobs.gone(batch.JOB, of_set(1, "other"))
+    assert of_train(case) == 8
+    case.jobs.seen(batch.JOB, of_set(3))
+    case.jobs.listed(batch.JOB, [of_set(1, "other")])
+    assert of_train(case) == 7
+
+
+def test_a_train_job_needs_fewer_pods_when_a_job_of_its_job_set_does() -> None:
+    case = Case()
+    case.jobs.seen(trainer.TRAIN_JOB, job_object(*TRAIN))
+    case.jobs.seen(jobset.JOB_SET, dict(TRAIN_SET))
+    case.jobs.seen(batch.JOB, of_set(3))
+    assert {role.name: role.count for role in case.read["TrainJob"]}["workers"] == 5
 
 
 def test_nothing_is_kept_of_the_templates_of_jobs_that_another_one_has_made() -> None:
