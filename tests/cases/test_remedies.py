@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cases.played import Played, played_on, pod
+from tests.cases.played import PREFIX, Played, played_on, pod
 from tests.expecting import expect_soon
 from tests.extender.service.small_gangs import koordinator
 
@@ -106,3 +106,30 @@ def test_the_own_gang_is_no_victim_of_a_higher_priority(broken_gang: Played) -> 
     assert not any("priority" in change and "podgroup" in change for change in broken_gang.helps("g-1"))
     tried = broken_gang.inspector.why_if("default/g-1", ["priority=5"])
     assert "podgroup/default/g" not in tried.victims
+
+
+def test_pods_beyond_the_minimum_are_not_told_to_end_those_of_their_gang(tmp_path: Path) -> None:
+    with played_on(tmp_path, NODES) as played:
+        played.create(pod("g-0", 4, annotations=koordinator("g", 1)))
+        played.expect_running("g-0")
+        played.create(pod("aa-other", 4))
+        played.expect_running("aa-other")
+        played.create(pod("g-1", 4, annotations=koordinator("g", 1)))
+        assert played.helps("g-1") == ["ends=default/aa-other"]
+        tried = played.inspector.why_if("default/g-1", ["priority=5"])
+        assert "podgroup/default/g" not in tried.victims
+
+
+def test_an_affinity_group_is_no_remedy_for_its_own_pod(tmp_path: Path) -> None:
+    group = "affinityGroup: {name: g, members: [{podNumber: 2, leafCellNumber: 4}]}"
+    words = {f"{PREFIX}pod-scheduling-spec": f"virtualCluster: default\npriority: 1\nleafCellNumber: 4\n{group}\n"}
+    with played_on(tmp_path, NODES) as played:
+        played.create(pod("g-0", 4, annotations=words), pod("g-1", 4, annotations=words))
+        played.expect_running("g-0", "g-1")
+        node = f"/api/v1/nodes/{played.running_pods()['g-1']}"
+        played.kube.patch(node, {"spec": {"unschedulable": True}})
+        played.delete("g-1")
+        played.create(pod("g-1", 4, annotations=words))
+        found = played.why("g-1")
+        print(found.sentence, found.unblock)
+        assert not any("g" in one.change.split("/")[-1:] for one in found.unblock)

@@ -55,6 +55,22 @@ def with_port(name: str, priority: int = 1) -> dict[str, Any]:
     return made
 
 
+def on(node: str, name: str, gpus: int = 2, **more: Any) -> dict[str, Any]:
+    """A pod of one node."""
+    return pod(name, gpus, nodeSelector={"kubernetes.io/hostname": node}, **more)
+
+
+SPREAD = [
+    {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "high"}},
+    }
+]
+DISK = {"ephemeral-storage": "100Gi"}
+
+
 @pytest.mark.parametrize(
     ("running", "high", "staying", "left"),
     [
@@ -86,12 +102,39 @@ def with_port(name: str, priority: int = 1) -> dict[str, Any]:
             1,
             id="the pod that has the CPU",
         ),
+        pytest.param(
+            [
+                on("n1", "hog-0", requests={"ephemeral-storage": "80Gi"}),
+                on("n2", "hog-1", requests={"ephemeral-storage": "80Gi"}),
+                on("n1", "low-0"),
+                on("n2", "low-1"),
+            ],
+            pod("high", 2, priority=10, requests={"ephemeral-storage": "80Gi"}),
+            ("low-0", "low-1"),
+            1,
+            id="the pod that has the local storage",
+        ),
+        pytest.param(
+            [
+                on("n1", "one-0", labels={"app": "high"}),
+                on("n1", "one-1", labels={"app": "high"}),
+                on("n2", "low-0"),
+                on("n2", "low-1"),
+            ],
+            pod("high", 2, priority=10, labels={"app": "high"}, topologySpreadConstraints=SPREAD),
+            ("one-0", "one-1"),
+            1,
+            id="a pod of the node over which the preemptor must spread",
+        ),
     ],
 )
 def test_the_pods_leave_that_are_in_the_way(
     tmp_path: Path, running: list[dict[str, Any]], high: dict[str, Any], staying: tuple[str, ...], left: int
 ) -> None:
     with played_on(tmp_path, CONFIG) as played:
+        for node in ("n1", "n2"):
+            status = {"capacity": DISK, "allocatable": DISK}
+            played.kube.patch(f"/api/v1/nodes/{node}/status", {"status": status})
         for one in running:
             played.create(one)
             played.expect_running(one["metadata"]["name"])
