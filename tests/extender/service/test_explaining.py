@@ -91,3 +91,69 @@ def test_an_error_of_an_explanation_leaves_the_message_of_the_core(
     monkeypatch.setattr(explaining, "explain_wait", lambda *args: told[9])
     assert "insufficient capacity" in str(small.ask("w-2"))
     assert "cannot explain" in caplog.text
+
+
+def with_room(small: SmallGangCluster, *tainted: str) -> None:
+    """Every node has four GPUs, and these have a taint."""
+    for name in NODES:
+        body = node_json(name)
+        body["status"]["allocatable"] = {"nvidia.com/gpu": "4", "cpu": "8", "pods": "110"}
+        if name in tainted:
+            body["spec"]["taints"] = [{"key": "dedicated", "effect": "NoSchedule"}]
+        small.service.node_seen(to_node(body))
+
+
+OPPORTUNISTIC = {"hivedscheduler.microsoft.com/priority": "-1"}
+
+
+def refused(small: SmallGangCluster, name: str, *offered: str) -> str:
+    """The words for a pod that kube-scheduler offers these nodes."""
+    return str(small.filter(small.kube.pods[name], list(offered)))
+
+
+def test_an_opportunistic_pod_is_told_who_has_the_nodes_that_kubernetes_does_not_offer() -> None:
+    small = SmallGangCluster()
+    with_room(small)
+    for index in range(4):
+        small.pod(f"w-{index}", annotations={} if index < 2 else OPPORTUNISTIC)
+        assert small.ask(f"w-{index}") in NODES
+    small.pod("opp", annotations=OPPORTUNISTIC)
+    told = refused(small, "opp")
+    assert "the cluster has 4 of 4 in use by" in told
+    assert "Kubernetes" not in told
+
+
+def test_an_opportunistic_gang_is_told_so_too() -> None:
+    small = SmallGangCluster()
+    with_room(small)
+    for index in range(3):
+        small.pod(f"w-{index}", annotations={} if index < 2 else OPPORTUNISTIC)
+        assert small.ask(f"w-{index}") in NODES
+    for index in range(2):
+        small.pod(f"opp-{index}", annotations=OPPORTUNISTIC | koordinator("opp", 2))
+    for index in range(2):
+        refused(small, f"opp-{index}", "n3")
+    told = small.ask("opp-0")
+    assert "in use by" in told
+    assert "Kubernetes" not in told
+
+
+def test_an_opportunistic_pod_is_told_the_rules_that_keep_it_from_free_nodes() -> None:
+    small = SmallGangCluster()
+    with_room(small, "n2", "n3")
+    for index in range(2):
+        small.pod(f"w-{index}")
+        assert small.ask(f"w-{index}") in NODES
+    small.pod("opp", annotations=OPPORTUNISTIC)
+    assert "Kubernetes rules out" in refused(small, "opp")
+
+
+def test_an_opportunistic_pod_that_no_full_node_would_take_is_told_the_rules_as_well() -> None:
+    small = SmallGangCluster()
+    with_room(small, *NODES)
+    tolerates = {"tolerations": [{"key": "dedicated", "operator": "Exists"}]}
+    for index in range(4):
+        small.pod(f"w-{index}", annotations={} if index < 2 else OPPORTUNISTIC, **tolerates)
+        assert small.ask(f"w-{index}") in NODES
+    small.pod("opp", annotations=OPPORTUNISTIC)
+    assert "Kubernetes rules out" in refused(small, "opp")
