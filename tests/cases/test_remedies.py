@@ -120,7 +120,7 @@ def test_pods_beyond_the_minimum_are_not_told_to_end_those_of_their_gang(tmp_pat
         assert "podgroup/default/g" not in tried.victims
 
 
-def test_an_affinity_group_is_no_remedy_for_its_own_pod(tmp_path: Path) -> None:
+def test_an_affinity_group_names_the_node_of_its_cells_that_cannot_be_used_and_is_no_remedy(tmp_path: Path) -> None:
     group = "affinityGroup: {name: g, members: [{podNumber: 2, leafCellNumber: 4}]}"
     words = {f"{PREFIX}pod-scheduling-spec": f"virtualCluster: default\npriority: 1\nleafCellNumber: 4\n{group}\n"}
     with played_on(tmp_path, NODES) as played:
@@ -130,6 +130,10 @@ def test_an_affinity_group_is_no_remedy_for_its_own_pod(tmp_path: Path) -> None:
         played.kube.patch(node, {"spec": {"unschedulable": True}})
         played.delete("g-1")
         played.create(pod("g-1", 4, annotations=words))
+        expect_soon(lambda: "node n" in played.why("g-1").sentence)
         found = played.why("g-1")
-        print(found.sentence, found.unblock)
-        assert not any("g" in one.change.split("/")[-1:] for one in found.unblock)
+        assert found.cause == "bad"
+        assert found.sentence.endswith(" is cordoned")
+        assert not found.unblock
+        played.kube.patch(node, {"spec": {"unschedulable": False}})
+        played.expect_running("g-0", "g-1")

@@ -135,6 +135,8 @@ class Judge:
         }
         plain = replace(plain, asks=self._asks(entry, found))
         if not victims:
+            if self._reserves(entry) and (bad := self._bad_nodes_of(found)):
+                return with_sentence(replace(plain, cause="bad", bad_nodes=bad), self._snapshot.at)
             sentence = f"needs {plain.asks}; {plain.vc or 'the cluster'} {ROOM}"
             return replace(plain, cause="order", sentence=sentence)
         if (in_vain := _in_vain(entry)) and not self._reserves(entry):
@@ -154,6 +156,11 @@ class Judge:
         else:
             plain = replace(plain, cause="lent")
         return with_sentence(replace(plain, holders=holders), self._snapshot.at)
+
+    def _bad_nodes_of(self, found: Sequence[Decision]) -> list[BadNode]:
+        """The nodes that cannot be used among those on which a job has its cells. A group keeps its cells there."""
+        names = dict.fromkeys(name for one in found for name in _nodes_of(one))
+        return [self._facts.of_node(name) for name in names if name in self._snapshot.bad]
 
     def _asks(self, entry: WaitingEntry, found: Sequence[Decision]) -> str:
         """What a job asks for, in the words of the cells that it gets."""
