@@ -209,6 +209,8 @@ class Machine:
 
     def _pod_seen(self, seen: stimuli.PodSeen) -> None:
         uid = seen.pod.metadata.uid
+        before = self.cache.pods.get(uid)
+        stayed = before is not None and not before.seen.is_leaving
         self.cache.pod_seen(seen.pod, seen.reading, is_listed=seen.is_listed)
         self.holds.quotas.see(seen.pod)
         record = self.cache.pods.get(uid)
@@ -218,7 +220,7 @@ class Machine:
             self._acceptance.starts.has_asked(record)
             self._acceptance.settled(uid)
             if record.seen.is_leaving and self.cache.core is not None:
-                self.preemptions.left_to_kubelet(record)
+                self.preemptions.left_to_kubelet(record, is_new=stayed)
 
     def _pod_gone(self, gone: stimuli.PodGone) -> None:
         self.cache.pod_gone(gone.uid)

@@ -405,8 +405,11 @@ class Preemptions:
         """The grace period to give with the deletion of a pod, None if it may have its own."""
         return None if record.seen.grace_s <= self._ceiling_s(record) else int(self._ceiling_s(record))
 
-    def left_to_kubelet(self, record: PodRecord) -> None:
-        """A bound pod is being deleted, by anybody. The time of a victim, and of one on lent cells, is bounded."""
+    def left_to_kubelet(self, record: PodRecord, *, is_new: bool = False) -> None:
+        """A bound pod is being deleted, by anybody. The time of a victim, and of one on lent cells, is bounded.
+
+        It begins now if the deletion `is_new` to us, whatever our clock and the API server's say of each other.
+        """
         is_victim = record.uid in self._victims
         leaves_s = seconds_of(record.seen.leaves_at)
         if leaves_s is None or not (is_victim or self._is_lent(record)):
@@ -417,7 +420,8 @@ class Preemptions:
             self._under_way += 1
             self._outbox.send(EvictPod(record.named, by_force=True, grace_s=int(ceiling_s)))
         if (OVERDUE, record.uid) not in self._outbox.timers:
-            left_s = leaves_s - record.seen.leaving_s + ceiling_s - self._outbox.now.wall
+            asked_s = self._outbox.now.wall if is_new else leaves_s - record.seen.leaving_s
+            left_s = asked_s + ceiling_s - self._outbox.now.wall
             self._outbox.wake_in((OVERDUE, record.uid), min(max(left_s, 0.0), ceiling_s) + LATE_S)
 
     def is_overdue(self, _: str, uid: str) -> None:

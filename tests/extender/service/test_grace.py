@@ -132,6 +132,23 @@ def test_a_victim_that_is_there_after_its_time_is_deleted_at_once() -> None:
     assert cluster.asked[1:] == [("delete", name, 0)]
 
 
+@pytest.mark.parametrize("ahead_s", [-3 * 3600.0, 3 * 3600.0])
+def test_a_victim_has_all_of_its_time_although_our_clock_is_wrong_by_hours(ahead_s: float) -> None:
+    cluster = Slow()
+    cluster.pass_time(5 * 3600.0)
+    victims = cluster.fill()
+    cluster.need()
+    ((_, name, _),) = cluster.asked
+    victim = next(each for each in victims if each["metadata"]["name"] == name)
+    victim["metadata"]["deletionTimestamp"] = write_time(cluster.by_hand.wall_s - ahead_s + LENT_S)
+    victim["metadata"]["deletionGracePeriodSeconds"] = LENT_S
+    cluster.see(victim)
+    cluster.pass_time(LENT_S)
+    assert len(cluster.asked) == 1
+    cluster.pass_time(LATE_S + 1)
+    assert cluster.asked[1:] == [("delete", name, 0)]
+
+
 def test_a_pod_with_little_time_of_its_own_is_not_deleted_at_once_before_the_ceiling() -> None:
     """Its kubelet may be slow; nobody may have its devices while it runs."""
     cluster = Slow()
