@@ -154,6 +154,7 @@ def test_a_pod_of_no_queue_is_told_the_limit_that_the_object_of_a_job_declares(t
         assert until.pop("Job/default/own")
         assert not any(until.values())
         assert re.search(r"own \(priority 10, since [^)]*, ends by ", found.sentence)
+        assert (found.cause, found.also, "Kubernetes" in found.sentence) == ("in-use", [], False)
 
 
 def test_jobs_that_may_run_is_the_one_cause_beside_idle_cells(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from hived_extender.service.certificates import (
     certificate_of,
     first_never,
     holders_of,
+    once_others_left,
     rfc3339,
     sized_by,
     with_sentence,
@@ -111,7 +112,10 @@ class Judge:
             if len(entry.requests) > 1:  # nobody's end helps where one part can never run
                 never = first_never(self._emptied, snapshot.state, entry.requests, entry.offers)
                 at = at if never is None else never
-            explanation = explain_wait(snapshot.state, entry.requests[at], entry.offers[at], self._emptied)
+            request, offer = entry.requests[at], entry.offers[at]
+            if offer is not None and at < len(entry.fits):
+                offer = once_others_left(request, offer, entry.fits[at], entry.rules)
+            explanation = explain_wait(snapshot.state, request, offer, self._emptied)
         return certificate_of(
             explanation, entry.requests, snapshot.state.topology, self._facts, snapshot.at, reason=decision.reason,
             rules=entry.rules, sized_by=self._sized_by(entry, at),

@@ -1,22 +1,24 @@
 """A certificate of an explanation: the cells that the core counted, with the names and moments that people know."""
 
+import dataclasses
 from collections.abc import Sequence
 from functools import lru_cache
 from math import ceil
 from typing import Protocol
 
 import msgspec
+import numpy as np
 
 from hived.emptied import Emptied
 from hived.events import Offer
 from hived.explanation import Cause, Explanation, HoldingGroup
 from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest
 from hived.state import State
-from hived.topology import Topology
+from hived.topology import BoolArray, Topology
 from hived_extender.api.waiting import BadNode, CauseName, Certificate, Holder
 from hived_extender.kube_rules.demands import Demands
 from hived_extender.pods.progress import write_time
-from hived_extender.service.sentences import NO_NODE, counted, listed_with, sentence_of
+from hived_extender.service.sentences import NO_NODE, OVER_SHARE, counted, listed_with, sentence_of
 
 NODES_OF_HOLDER = 16
 """Nodes that are listed of one holder."""
@@ -116,6 +118,23 @@ def first_never(
         if not emptied.could_ever_run(state, request, is_offered=offer is not None):
             return at
     return None
+
+
+def once_others_left(request: PodRequest, offer: Offer, fit: BoolArray, rules: str = "") -> Offer:
+    """The offer to an opportunistic request as if others had left, for the question why it waits.
+
+    kube-scheduler offers no node whose devices or CPU others have, and nobody leaves for such a request: so its offer
+    alone does not say which nodes only others keep it from.
+
+    fit : nodes that could take each of its pods once others leave, shape (slots, nodes), or one row for all
+    rules : says which rules refuse which nodes; one that asks for more than its share may have no node, whoever leaves
+    """
+    if request.spec.priority > OPPORTUNISTIC_PRIORITY or rules.startswith(OVER_SHARE):
+        return offer
+    fit = fit if len(fit) == len(offer.nodes) else fit[:1]
+    is_one_row = offer.nodes.strides[0] == 0 and (len(fit) == 1 or fit.strides[0] == 0)
+    nodes, fit = (offer.nodes[:1], fit[:1]) if is_one_row else (offer.nodes, fit)
+    return dataclasses.replace(offer, after=np.broadcast_to(fit & ~nodes, offer.nodes.shape))
 
 
 def with_sentence(found: Certificate, now_s: float, namespace: str = "") -> Certificate:

@@ -5,7 +5,6 @@ thousands of waiting pods do not keep others from being served. A pod that gets 
 sentence of pods like it, or the core's own message. Not thread-safe.
 """
 
-import dataclasses
 import hashlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +17,7 @@ from hived.emptied import Emptied
 from hived.errors import UserError
 from hived.events import Offer
 from hived.explaining import explain_wait
-from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest, PodSpec
+from hived.specs import PodRequest, PodSpec
 from hived_config.settings import WaitingMessages
 from hived_extender.api.waiting import MASKED, BadNode, Certificate
 from hived_extender.pods.progress import seconds_of
@@ -26,6 +25,7 @@ from hived_extender.service.certificates import (
     GroupFacts,
     certificate_of,
     first_never,
+    once_others_left,
     rfc3339,
     sized_by,
     with_sentence,
@@ -216,7 +216,8 @@ class Explaining:
             if others and not any(one.spec.group.name in core.state.groups for one in requests):
                 never = first_never(self._emptied, core.state, requests, [offer] * len(requests))
                 request, offer = (request, offer) if never is None else (requests[never], None)
-            offer = self._once_others_left(request, records, offer)
+            if offer is not None and records:
+                offer = once_others_left(request, offer, self._cache.offers.could_take(records), refusals)
             explanation = explain_wait(core.state, request, offer, self._emptied)
         except UserError:  # the core refuses it by now, and says so when it is asked
             return None
@@ -231,17 +232,6 @@ class Explaining:
             self._known.clear()
         known = self._known[key] = _Known(moment, now_s, found, {})
         return known
-
-    def _once_others_left(self, request: PodRequest, records: Sequence[PodRecord], offer: Offer | None) -> Offer | None:
-        """The offer with the nodes that an opportunistic request would be offered, were others gone: kube-scheduler
-        offers no node whose devices or CPU others have, and nobody leaves for such a request.
-        """
-        if offer is None or request.spec.priority > OPPORTUNISTIC_PRIORITY or not records:
-            return offer
-        later = self._cache.offers.of(request, records, others_leave=True)
-        if later is None or later.after.shape != offer.after.shape:
-            return offer
-        return dataclasses.replace(offer, after=(later.nodes | later.after) & ~offer.nodes)
 
     def _has_ration(self, vc: str) -> bool:
         core = self._cache.core

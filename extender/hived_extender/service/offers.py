@@ -28,7 +28,7 @@ from hived_extender.kube_rules.residents import Residents
 from hived_extender.kube_rules.table import NOT_THERE, NodeRules
 from hived_extender.pods.node_names import Mask
 from hived_extender.service.pods import KubeOffer, Offered, PodRecord
-from hived_extender.service.sentences import NO_NODE
+from hived_extender.service.sentences import NO_NODE, OVER_SHARE
 from hived_extender.service.shares import Shares
 
 NAMED_RULES = 4
@@ -422,7 +422,7 @@ class Offers:
         node = int(np.flatnonzero(fit)[0])
         excess = self.shares.excess(self._rules, demands, cells, node)
         return (
-            f"it borrows {cells} leaf cells, which come with their share of a node, and asks for {excess} "
+            f"{OVER_SHARE}{cells} leaf cells, which come with their share of a node, and asks for {excess} "
             f"({self._names[node]}); ask for less, for more leaf cells, or at a guaranteed priority"
         )
 

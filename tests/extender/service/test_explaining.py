@@ -1,14 +1,20 @@
 """The causes of refusals that are kept for pods alike say nothing about one pod that belongs to another."""
 
+import dataclasses
 from typing import Any
 
+import numpy as np
 import pytest
 
+from hived.events import Offer
+from hived.specs import GroupSpec, MemberSpec, PodRequest, PodSpec
 from hived_extender.api.what_if import PodOutcome, WhatIfArgs
 from hived_extender.pods.wire import decode_args, encode
 from hived_extender.service import explaining, what_if
+from hived_extender.service.certificates import once_others_left
 from hived_extender.service.explaining import Ration
 from hived_extender.service.offers import Offers
+from hived_extender.service.sentences import OVER_SHARE
 from tests.extender.service.small_cluster import node_json, to_node
 from tests.extender.service.small_gangs import SmallGangCluster, koordinator
 
@@ -157,3 +163,13 @@ def test_an_opportunistic_pod_that_no_full_node_would_take_is_told_the_rules_as_
         assert small.ask(f"w-{index}") in NODES
     small.pod("opp", annotations=OPPORTUNISTIC)
     assert "Kubernetes rules out" in refused(small, "opp")
+
+
+def test_a_pod_that_asks_for_more_than_its_share_may_have_no_node_whoever_leaves() -> None:
+    offer, fit = Offer(np.zeros((2, 4), np.bool_), np.zeros((2, 4), np.bool_)), np.ones((1, 4), np.bool_)
+    spec = PodSpec("a", -1, 4, GroupSpec("g", (MemberSpec(2, 4),)))
+    request = PodRequest("u", "p", "ns", spec)
+    assert once_others_left(request, offer, fit).after.all()
+    assert not once_others_left(request, offer, fit, f"{OVER_SHARE}4 leaf cells").after.any()
+    owner = dataclasses.replace(request, spec=dataclasses.replace(spec, priority=0))
+    assert once_others_left(owner, offer, fit) is offer
