@@ -117,7 +117,9 @@ class Replica:
         """Jobs above a quota leave, and a turn is taken; `call_back` is told the keys of jobs that leave."""
         tree = self.manner.tree
         if tree is not None:
-            for key, quota in drained(usage_of(tree, self.book), running_in(tree, self.book, now)).items():
+            for key, quota in drained(
+                usage_of(tree, self.book, self.queues), running_in(tree, self.book, self.queues, now)
+            ).items():
                 call_back(key)
                 self.book.call_back(key, quota, now)
                 self.queues.lost_turn(key)

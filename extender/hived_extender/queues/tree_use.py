@@ -1,11 +1,11 @@
 """The use of a quota tree by jobs that have cells, and which jobs would be above another tree."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from hived.errors import UserError
 from hived_extender.queues.book import Book, JobRecord
 from hived_extender.queues.questions import Questions
-from hived_extender.queues.units import OtherUse
+from hived_extender.queues.units import OtherUse, Unit
 from hived_extender.quotas.draining import WAIT, Running, drained, going_over
 from hived_extender.quotas.naming import quota_of
 from hived_extender.quotas.tree import QuotaTree
@@ -32,41 +32,46 @@ class TreeUse:
         """The jobs that are above a quota which was lowered, by key, with the quota."""
         if self._tree is None:
             return {}
-        return going_over(self._usage(self._tree), running_in(self._tree, self._book, self._now()))
+        return going_over(self._usage(self._tree), self._running(self._tree))
 
     def drained(self) -> dict[str, str]:
         """The jobs that are to leave quotas which were lowered below their use, where these say so; with the quota."""
         if self._tree is None or all(quota.drain == WAIT for quota in self._tree.quotas.values()):
             return {}
-        return drained(self._usage(self._tree), running_in(self._tree, self._book, self._now()))
+        return drained(self._usage(self._tree), self._running(self._tree))
 
     def _usage(self, tree: QuotaTree) -> Usage:
-        return usage_of(tree, self._book, self._queues.others)
+        return usage_of(tree, self._book, self._queues)
+
+    def _running(self, tree: QuotaTree) -> list[Running]:
+        return running_in(tree, self._book, self._queues, self._now())
 
 
-def usage_of(tree: QuotaTree, book: Book, others: Iterable[OtherUse] = ()) -> Usage:
+def usage_of(tree: QuotaTree, book: Book, queues: Questions) -> Usage:
     """The use of a tree by all jobs that have cells, and by pods of no queue. Cost O(jobs x depth)."""
     usage = Usage(tree)
-    _take_others(usage, others)
-    for entry in book.entries.values():
-        unit = entry.unit
-        if unit is not None and entry.step.has_cells and unit.queue in tree.quotas:
+    _take_others(usage, queues.others)
+    for _, unit in _with_cells(book, queues):
+        if unit.queue in tree.quotas:
             usage.take(unit.queue, unit.request, is_preemptible=unit.is_preemptible)
     return usage
 
 
-def running_in(tree: QuotaTree, book: Book, now: float) -> list[Running]:
+def running_in(tree: QuotaTree, book: Book, queues: Questions, now: float) -> list[Running]:
     """The jobs with cells in quotas of a tree. Cost O(jobs)."""
     return [
-        _running(entry, entry.unit.queue, now)
-        for entry in book.entries.values()
-        if entry.unit is not None and entry.step.has_cells and entry.unit.queue in tree.quotas
+        _running(entry, unit, unit.queue, now) for entry, unit in _with_cells(book, queues) if unit.queue in tree.quotas
     ]
 
 
-def _running(entry: JobRecord, queue: str, now: float) -> Running:
-    unit = entry.unit
-    assert unit is not None  # else it has no cells
+def _with_cells(book: Book, queues: Questions) -> Iterator[tuple[JobRecord, Unit]]:
+    """The jobs with cells, each as it counts: one that asks for more by now has the rest, if any, beyond its unit."""
+    for entry in book.entries.values():
+        if entry.unit is not None and entry.step.has_cells:
+            yield entry, queues.running_unit(entry.key) or entry.unit
+
+
+def _running(entry: JobRecord, unit: Unit, queue: str, now: float) -> Running:
     ran_s = now - entry.since_s
     return Running(
         entry.key, queue, unit.request, entry.since_s, ran_s * unit.leaf_count, unit.is_preemptible,
@@ -74,15 +79,14 @@ def _running(entry: JobRecord, queue: str, now: float) -> Running:
     )  # fmt: skip
 
 
-def lowered_by(tree: QuotaTree, book: Book, others: Iterable[OtherUse], now: float) -> list[str]:
+def lowered_by(tree: QuotaTree, book: Book, queues: Questions, now: float) -> list[str]:
     """Which jobs would be above the quotas of another tree, a sentence for each quota. Cost O(jobs)."""
     usage, running = Usage(tree), list[Running]()
-    _take_others(usage, others)
-    for entry in book.entries.values():
-        unit, queue = entry.unit, _leaf_of(tree, entry)
-        if unit is not None and queue and entry.step.has_cells:
+    _take_others(usage, queues.others)
+    for entry, unit in _with_cells(book, queues):
+        if queue := _leaf_of(tree, entry):
             usage.take(queue, unit.request, is_preemptible=unit.is_preemptible)
-            running.append(_running(entry, queue, now))
+            running.append(_running(entry, unit, queue, now))
     above = going_over(usage, running)
     found = []
     for name, excess in usage.over().items():

@@ -18,7 +18,7 @@ def tree_warnings(desk: QueueDesk, document: Mapping[str, Any], tree: QuotaTree)
         return ["whether jobs are above it is not known at the moment: see hived get queue afterwards"]
     try:
         turns = desk.turns
-        found = [] if turns is None else lowered_by(tree, turns.book, turns.queues.others, wall_s())
+        found = [] if turns is None else lowered_by(tree, turns.book, turns.queues, wall_s())
     finally:
         desk.lock.release()
     return [*found, *without_quotas(desk, tree)]

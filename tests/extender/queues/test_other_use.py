@@ -1,13 +1,17 @@
 """Pods of no unit use quotas: units count them, and those that are due take theirs back from opportunistic ones."""
 
 from functools import partial
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from msgspec.structs import replace
 
+from hived_extender.queues.book import Book
 from hived_extender.queues.ledger import TreeLedger
 from hived_extender.queues.policies import Rules
 from hived_extender.queues.reasons import OverQuota
+from hived_extender.queues.tree_use import usage_of
 from hived_extender.queues.units import Evict, OtherUse, Unit
 from hived_extender.quotas.tree import Quota, QuotaTree
 from tests.extender.queues.small import Desk, unit
@@ -84,3 +88,14 @@ def test_nobody_leaves_for_a_unit_that_would_stay_above_its_quota() -> None:
     desk.queues.told_others((use(3.0), use(1.0, "lent")))
     desk.queues.arrived(job("a", 2))
     assert orders(desk) == []
+
+
+def test_the_pods_beyond_the_request_of_a_unit_count_once_although_its_job_asks_for_them_by_now() -> None:
+    desk = desk_with(most=8.0)
+    assert desk.come(job("a", 2)) == ["a"]
+    desk.queues.told_others((use(2.0, jobs=0),))
+    grown = SimpleNamespace(key="a", unit=job("a", 4), step=SimpleNamespace(has_cells=True))
+    book = cast(Book, SimpleNamespace(entries={"a": grown}))
+    trees = {most: QuotaTree({LEAF: Quota(LEAF, max={"gpu": most})}) for most in (3.0, 4.0)}
+    over = {most: usage_of(each, book, desk.queues).over() for most, each in trees.items()}
+    assert over == {3.0: {LEAF: {"gpu": 1.0}}, 4.0: {}}
