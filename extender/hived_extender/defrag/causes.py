@@ -71,7 +71,7 @@ def cause_of(
         if lacking:
             return _permission(vc, puzzles, lacking, allowed)
     elif all(one.bound_met == sum(one.met) for one in solutions):
-        by_rules = any(each for puzzle in puzzles for mover in puzzle.movers for each in mover.refused)
+        by_rules = any(each for one in everybody.values() for each in one.refused)
         example = f" ({barred.obstacle})" if barred.obstacle else ""
         where = f" where Kubernetes' rules allow the pods{example}" if by_rules or example else ""
         return Cause(

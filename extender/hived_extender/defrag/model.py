@@ -99,13 +99,13 @@ def make_puzzle(
     """
     state = view.state
     own, guests = _groups_in(view)
-    movable = _movable(view, own, allowed)
-    gone = {name for names in movable for name in names}
+    movers = [_mover(view, [state.groups[name] for name in names], allowed) for names in _movable(view, own, allowed)]
+    movers = [mover for mover in movers if mover.has_elsewhere(len(view.bins))]
+    gone = {name for mover in movers for name in mover.names}
     fixed = _leaves_of(view, [group for group in own if group.name not in gone])
     fixed_bins = view.bins_of(fixed)
     is_healthy = state.cells.bad[fixed] == 0
     amounts = np.bincount(fixed_bins[is_healthy], minlength=len(view.bins))
-    movers = [_mover(view, [state.groups[name] for name in names], allowed) for names in movable]
     lent = np.zeros(len(view.bins), np.int64)
     for group in guests:
         counts = _guest_bins(view, group)

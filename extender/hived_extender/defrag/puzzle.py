@@ -55,6 +55,12 @@ class Mover(msgspec.Struct, frozen=True):
         """The bins that one of its pods may not come to."""
         return self.refused[pod] if self.refused else NO_BINS
 
+    def has_elsewhere(self, bins: int) -> bool:
+        """May any of its pods come to another one of so many bins than it is in?"""
+        return not self.refused or any(
+            len(refused | {bin_}) < bins for refused, (bin_, _) in zip(self.refused, self.pods, strict=True)
+        )
+
 
 class Spot(msgspec.Struct, frozen=True):
     """A cell that could become free: the amount of each bin that it takes, and the movers in it."""

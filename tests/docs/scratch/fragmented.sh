@@ -5,7 +5,7 @@ set -e
 kubectl delete jobs,pods --all --all-namespaces
 hived config push -f fragmented.yaml --message "all racks but one for research" --yes --allow-downgrade
 
-pod() { # NAME GROUP PODS CELLS [NODE]
+pod() { # NAME GROUP PODS CELLS
   cat <<END
 ---
 apiVersion: v1
@@ -18,25 +18,25 @@ metadata:
       {virtualCluster: research, leafCellNumber: $4, affinityGroup: {name: $2, members: [{podNumber: $3, leafCellNumber: $4}]}}
 spec:
   schedulerName: hived-research
-  ${5:+nodeSelector: {kubernetes.io/hostname: $5\}}
   containers:
   - {name: main, image: example/train, resources: {limits: {hivedscheduler.microsoft.com/pod-scheduling-enable: 1}}}
 END
 }
 
-number=0
-for node in a1 a2 a3 a4 b1 b2 b3 b4 c1 c2 c3 c4; do
-  number=$((number + 1))
-  pod g$number-0 g$number 1 2 $node >> placed.yaml
+kubectl create namespace team
+# Each job of two GPUs is followed by one that fills its machine, and leaves later. A nodeSelector would do that, too, but
+# then no job could move.
+for number in {1..12}; do
   pod g$number-0 g$number 1 2 >> running.yaml
+  pod fill$number-0 fill$number 1 6 > fill.yaml
+  kubectl create -f <(pod g$number-0 g$number 1 2) -f fill.yaml
+  kubectl wait -n team --for condition=Ready pod/g$number-0 pod/fill$number-0 --timeout 60s
 done
 for name in training-0 training-1; do
   pod $name training 2 8
 done > waiting.yaml
 
-kubectl create namespace team
-kubectl create -f placed.yaml
-kubectl wait -n team --for condition=Ready pod --all --timeout 60s
+kubectl delete -n team pod fill{1..12}-0
 kubectl create -f waiting.yaml
 kubectl wait -n team --for condition=PodScheduled=False pod/training-0 --timeout 60s
 while kubectl get nodes; do kubectl create -f running.yaml || true; sleep 0.5; done > /dev/null 2>&1 &

@@ -110,6 +110,25 @@ def test_nobody_moves_where_no_node_takes_the_pod_that_would_have_to(halves: Roo
     assert "Insufficient cpu" in found.reason or "Kubernetes' rules" in found.reason
 
 
+@pytest.mark.parametrize("way", ["search", "cp-sat"])
+def test_that_all_groups_have_to_stay_on_their_nodes_is_known_at_once(halves: Rooms, way: str) -> None:
+    selectors = {number: {"nodeSelector": {"kubernetes.io/hostname": f"n{number}"}} for number in range(12)}
+    cluster = halves(12, selectors)
+    cluster.big()
+    found = cluster.plan(solve=solver(way))
+    assert (found.outcome, found.cause) == (NOTHING_POSSIBLE, "no arrangement")
+    assert "where Kubernetes' rules allow the pods" in found.reason
+
+
+def test_of_groups_that_stay_on_their_nodes_the_only_other_one_moves(halves: Rooms) -> None:
+    selectors = {number: {"nodeSelector": {"kubernetes.io/hostname": f"n{number}"}} for number in range(11)}
+    cluster = halves(12, selectors)
+    cluster.big()
+    found = cluster.plan()
+    assert list(cluster.moved(found)) == ["ns:g11"]
+    expect_carried_out(cluster, found)
+
+
 @pytest.mark.parametrize(
     ("mover", "other"),
     [
