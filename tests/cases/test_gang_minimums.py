@@ -123,6 +123,7 @@ def test_pods_without_devices_start_beside_those_with_devices(played: Played) ->
     played.create(*(koordinator(f"w-{n}", n, requests={"cpu": cpu}) for n, cpu in enumerate(("15", "2", "2"))))
     played.create(koordinator("w-3", 0, requests={"cpu": "2"}))
     played.expect_running("w-1", "w-3")
+    assert "w-0" not in played.running_pods()
 
 
 def test_a_foreign_pod_that_has_the_cpus_decides_which_of_them_start(played: Played) -> None:
@@ -142,6 +143,7 @@ def test_host_ports_of_pods_without_devices_decide_too(played: Played) -> None:
         made["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": port}]
         played.create(made)
     played.expect_running("w-0", "w-2")
+    assert "w-1" not in played.running_pods()
 
 
 def submit(played: Played, file: Path, *options: str) -> Any:

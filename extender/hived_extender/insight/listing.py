@@ -15,7 +15,7 @@ from hived_extender.insight.preempted import PreemptedJob
 from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry
 from hived_extender.service.certificates import asks_of, rfc3339, today
 from hived_extender.service.devices.keeper import SHORT
-from hived_extender.service.sentences import preempted_sentence, running_sentence
+from hived_extender.service.sentences import counted, preempted_sentence, running_sentence
 
 JobState = Literal["Waiting", "Preempting", "Starting", "Running", "Leaving", "Preempted"]
 
@@ -83,7 +83,7 @@ def _gone(one: PreemptedJob, at_s: float) -> ListedJob:
         user=one.user,
         vc=one.vc,
         priority=one.priority,
-        asks=f"{one.leaves} leaf cell{'s' if one.leaves != 1 else ''}",
+        asks=counted(one.leaves, "leaf cell"),
         pods=list(one.pods),
         since=told.at,
         sentence=preempted_sentence(told, today(at_s), one.namespace),

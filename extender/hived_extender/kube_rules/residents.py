@@ -120,6 +120,8 @@ class Residents:
         """How many of their terms are equal to each; not to be changed."""
         self.leaving: dict[str, Resident] = {}
         """The pods that are on their way out, by uid; not to be changed."""
+        self.lent: dict[str, Resident] = {}
+        """The pods without cells that leave for owners of some, by uid; not to be changed."""
         # asked[namespace, selector] == the pods of that namespace that meet it, kept for the latest questions
         self._asked: OrderedDict[tuple[str, Selector], dict[str, Resident]] = OrderedDict()
         self._used = _Usage(names)
@@ -163,6 +165,8 @@ class Residents:
             self.repelling_terms.update(pod.demands.anti_affinity)
         if resident.is_leaving:
             self.leaving[uid] = resident
+        if resident.is_lent:
+            self.lent[uid] = resident
         for (namespace, selector), found in self._asked.items():
             if namespace == pod.namespace and matches(selector, pod.labels):
                 found[uid] = resident
@@ -177,6 +181,7 @@ class Residents:
         if self.repelling.pop(uid, None) is not None:
             self._count_off(resident.pod.demands.anti_affinity)
         self.leaving.pop(uid, None)
+        self.lent.pop(uid, None)
         for found in self._asked.values():
             found.pop(uid, None)
         for index, key in ((self._on, resident.node), (self._in, resident.pod.namespace)):

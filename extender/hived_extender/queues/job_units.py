@@ -58,7 +58,7 @@ def unit_of(job: Job, need: Need, cells: Cells, tree: QuotaTree | None, *, preem
 
 
 def _sized_by(need: Need, spec: ClusterSpec) -> str:
-    """What the pods of a job have more leaf cells for than their devices, if not all of them are for devices."""
+    """The CPU or memory for which the pods of a job need more leaf cells than for devices; "" if there is none."""
     only = next(iter(spec.sku_types), "") if len(spec.sku_types) == 1 else ""
     for member, (pod, _) in zip(reversed(need.spec.group.members), reversed(need.pods), strict=False):
         demands = DemandsReader().read(pod).demands

@@ -63,7 +63,7 @@ class Late(Rest, frozen=True, omit_defaults=True):
 
     @property
     def notice(self) -> str:
-        """What its owner is told; true at any time, "" if it does not rest."""
+        """Words for its owner, which stay true; "" if it does not rest."""
         return f"it takes no turn before {timestamp(self.until_s)}" if self.is_on else ""
 
 
@@ -76,7 +76,7 @@ class Returned(Rest, frozen=True, omit_defaults=True):
 
     @property
     def notice(self) -> str:
-        """What its owner is told; true at any time, "" if it does not rest."""
+        """Words for its owner, which stay true; "" if it does not rest."""
         return f"it borrows no cells before {timestamp(self.until_s)}" if self.is_on else ""
 
     @property

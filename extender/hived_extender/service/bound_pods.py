@@ -268,9 +268,7 @@ class BoundPods:
         return texts | self._sign(record, node, texts) if texts else texts
 
     def _sign(self, record: PodRecord, node: str, texts: Mapping[str, str]) -> dict[str, str]:
-        return self._prover.sign(
-            record.uid, node, texts, is_bare=record.marks.is_bare, quota=record.place.quota
-        )  # fmt: skip
+        return self._prover.sign(record.uid, node, texts, is_bare=record.marks.is_bare, quota=record.place.quota)
 
     def account(self, core: Core, record: PodRecord) -> None:
         """Tell the core of a bound pod."""

@@ -146,10 +146,8 @@ class HeldJobs:
             return None
         records, residents = self._records(hold, self._slots_left(hold)), self._cache.nodes.residents
 
-        lent = {uid for uid in residents.uids() if (one := residents.get(uid)) is not None and one.is_lent}
-
         def allowed(gone: Sequence[PodRequest], left: BoolArray) -> Offer:
-            uids = {pod.uid for pod in gone} | lent
+            uids = {pod.uid for pod in gone} | residents.lent.keys()
             where = left.copy()
             for uid, resident in residents.leaving.items():
                 uids.add(uid)

@@ -597,7 +597,7 @@ class Preemptions:
 
 
 def _who(spares: bool) -> Who:
-    """Who may leave for pods of which one `spares` others."""
+    """The pods that may leave: lent ones alone, if the asker `spares` others."""
     return Who.LENT if spares else Who.ANYBODY
 
 

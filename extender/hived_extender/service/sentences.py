@@ -75,7 +75,7 @@ def limit(at: str, today: str) -> str:
 
 def counted(count: int, noun: str) -> str:
     """`1 node`, `2 nodes`; types of cells have no plural."""
-    return f"{count} {noun}s" if count != 1 and noun in {"node", "pod", "job"} else f"{count} {noun}"
+    return f"{count} {noun}s" if count != 1 and noun in {"node", "pod", "job", "leaf cell"} else f"{count} {noun}"
 
 
 def listed_with(parts: Sequence[str], more: str = "") -> str:

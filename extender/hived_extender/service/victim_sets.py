@@ -56,7 +56,7 @@ Key = tuple[int | str, ...]
 
 
 class Who(Enum):
-    """Who may leave for pods: whoever their priority allows, opportunistic work alone, or of that what has no cells."""
+    """The work that may leave: all that priorities allow, opportunistic work alone, or only its pods without cells."""
 
     ANYBODY = 0
     LENT = 1

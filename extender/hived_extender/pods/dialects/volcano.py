@@ -135,7 +135,7 @@ def _within(topology: Words) -> Within | None:
 
 
 def _within_of_pod(words: Words) -> Within | None:
-    """What Volcano's PodGroup controller puts into the PodGroup that it makes for such pods."""
+    """The topology that Volcano's own controller would write into a PodGroup for a pod without one."""
     return _wish(words.read(TOPOLOGY_MODE, one_of("hard", "soft")), None, words.read(HIGHEST_TIER, count))
 
 
