@@ -7,7 +7,7 @@ Each line there has them rest, or ask on. In the end it prints how long each ans
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from time import perf_counter_ns
 from urllib.parse import quote
@@ -79,11 +79,13 @@ class Readers:
     def _read(self, page: OpenPage, delay: float) -> None:
         try:
             self._is_stopping.wait(delay * page.every_s)
-            with closing(Connection(self._url)) as connection:
-                tag = ""
+            with ExitStack() as stack:
+                connection, tag = None, ""
                 while not self._is_stopping.is_set():
                     if self._may_ask.is_set():  # pages keep their turns, so that they do not ask all at once later
                         began = perf_counter_ns()
+                        # A browser connects when it asks: a connection that stays silent is closed after seconds.
+                        connection = connection or stack.enter_context(closing(Connection(self._url)))
                         tag = connection.poll(b"".join(_request(page, tag))) or tag
                         self.spent.append(perf_counter_ns() - began)
                     self._is_stopping.wait(page.every_s)
