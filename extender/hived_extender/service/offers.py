@@ -184,14 +184,15 @@ class Offers:
         if self._is_too_large(spec) or (spec.ignore_suggested_nodes and not self._is_borrower(spec)):
             return None
         rows: dict[Hashable, tuple[Mask, Mask]] = {}
-        for record in members:
-            if (kind := self._kind(record, exact)) not in rows:
+        kinds = [self._kind(record, exact) for record in members]
+        for kind, record in zip(kinds, members, strict=True):
+            if kind not in rows:
                 mask = self._nodes(record, exact)
                 if candidates is not None:
                     mask = mask & ~candidates
                 clears = others_leave or spec.priority > OPPORTUNISTIC_PRIORITY
                 rows[kind] = mask, self._clearable(record, candidates) > mask if clears else self._none
-        found = [rows[self._kind(record, exact)] for record in members]
+        found = [rows[kind] for kind in kinds]
         nodes, after = [mask for mask, _ in found], [mask for _, mask in found]
         sizes = _sizes(spec)
         if self._is_borrower(spec):
@@ -431,15 +432,9 @@ class Offers:
         return sum(member.pod_count for member in spec.group.members) > self._leaf_count
 
     def _nodes(self, record: PodRecord, exact: PodRecord | None) -> Mask:
-        offered, ruled = record.offer.latest, record.ruled
-        if offered is not None and record is exact:
-            return offered.mask
-        if ruled is not None and not ruled.demands.beyond:
-            latest = self._latest.get(ruled.demands)
-            is_later = latest is not None and (offered is None or latest.offered.moment > offered.moment)
-            if latest is not None and is_later and self._are_alike(ruled, latest):
-                offered = latest.offered
-        refused = self._refused(record)
+        if record.offer.latest is not None and record is exact:
+            return record.offer.latest.mask
+        offered, refused = self._offered(record), self._refused(record)
         if offered is None:
             return self._room_now(record, self._fit(record)) if refused is None else self._none
         changed = self._changed > offered.moment
@@ -449,13 +444,22 @@ class Offers:
         mask = self._room_now(record, mask)
         return mask if refused is None else mask & ~refused
 
+    def _offered(self, record: PodRecord) -> Offered | None:
+        """What kube-scheduler offered the pod, or one alike if it was asked about that one later; None before."""
+        offered, ruled = record.offer.latest, record.ruled
+        if ruled is None or ruled.demands.beyond:
+            return offered
+        latest = self._latest.get(ruled.demands)
+        is_later = latest is not None and (offered is None or latest.offered.moment > offered.moment)
+        return latest.offered if latest is not None and is_later and self._are_alike(ruled, latest) else offered
+
     def _kind(self, record: PodRecord, exact: PodRecord | None = None) -> Hashable:
         """Equal for pods that are offered the same nodes."""
         if record is exact or record.offer.refused is not None:
             return record.uid
-        latest, ruled = record.offer.latest, record.ruled
-        offered = None if latest is None else (id(latest.mask), latest.moment)
-        return offered if ruled is None else (ruled.demands, self._meant_by(ruled), offered)
+        offered, ruled = self._offered(record), record.ruled
+        key = None if offered is None else (id(offered.mask), offered.moment)
+        return key if ruled is None else (ruled.demands, self._meant_by(ruled), key)
 
     def _are_alike(self, pod: RuledPod, other: "_Latest") -> bool:
         """Is a pod offered the same nodes as one with the same demands, whose labels or namespace may be others?"""
@@ -586,7 +590,7 @@ def _rows(masks: Sequence[Mask]) -> Mask:
     first = masks[0]
     if len(masks) == 1:
         return first[np.newaxis]
-    if all(mask is first or np.array_equal(mask, first) for mask in masks):
+    if all(mask is first or np.array_equal(mask, first) for mask in {id(mask): mask for mask in masks}.values()):
         return np.broadcast_to(first, (len(masks), len(first)))
     return np.array(masks)
 

@@ -132,15 +132,14 @@ class Verbs:
             record.is_asked = True
             self._retries.refused(record.uid)
             return self._answer_wait(record, f"kube-scheduler refused {MOST_REFUSALS + 1} places in a row")
-        decision = self._schedule(core, record, asked.reading, Phase.FILTERING)
+        decision, wanted = self._schedule(core, record, asked.reading, Phase.FILTERING)
         if record.is_cleared:
             self._acceptance.starts.join(record)
             return self._answer_cleared(record, args)
-        request, by_service = record.request, self._preemptions.policy.by_service
-        if isinstance(decision, Preempt | Refused) and by_service and request is not None:
-            slots = self._cache.slots(record, request)
-            offer = self._cache.offers.of(request, slots, exact=record)
-            decision = self._waiting.make_room(core, record, Wanted(request, slots, offer), decision)
+        by_service = self._preemptions.policy.by_service
+        if isinstance(decision, Preempt | Refused) and by_service and record.request is not None:
+            wanted = wanted or self._wanted(record, record.request, exact=record)
+            decision = self._waiting.make_room(core, record, wanted, decision)
         elif isinstance(decision, Bind) and record.state is not PodState.BINDING and record.request is not None:
             self._pods.place(record, record.request, decision.bind_info)  # by itself, not with its gang
             self._acceptance.starts.join(record)
@@ -173,7 +172,7 @@ class Verbs:
         if by_service and record.request is not None and core.is_waiting_for_victims(record.request):
             return PreemptResult({})
         candidates = self.node_names.candidates(args.candidates)
-        decision = self._schedule(core, record, asked.reading, Phase.PREEMPTING, candidates)
+        decision, _ = self._schedule(core, record, asked.reading, Phase.PREEMPTING, candidates)
         if isinstance(decision, Bind):
             # Nothing is in the way any more, and no event will tell kube-scheduler so.
             self._acceptance.emptied.look_soon(record)
@@ -253,10 +252,14 @@ class Verbs:
 
     def _schedule(
         self, core: Core, record: PodRecord, reading: Reading, phase: Phase, candidates: Mask | None = None
-    ) -> Bind | Preempt | Wait | None:
-        """Ask the core, carry a Filtering bind out at once, and tell of it. None: the pod takes no cells and may go."""
+    ) -> tuple[Bind | Preempt | Wait | None, Wanted | None]:
+        """Ask the core, carry a Filtering bind out at once, and tell of it. None: the pod takes no cells and may go.
+
+        Returns also what was asked for, where it was for the pod alone.
+        """
         started = time.perf_counter()
         request: PodRequest | None = None
+        wanted: Wanted | None = None
         try:
             step = self._next_step(record, reading, phase)
             record.is_asked = True
@@ -271,7 +274,7 @@ class Verbs:
                 decision = None
             else:
                 request = step.request
-                decision = self._ask_alone(core, record, request, phase, candidates)
+                decision, wanted = self._ask_alone(core, record, request, phase, candidates)
         except UserError as error:
             if isinstance(error, AccessRefused):
                 self._cache.bound.release(record)  # nothing is reserved for who may not have it
@@ -280,23 +283,28 @@ class Verbs:
             raise
         if decision is None:
             self._retries.settled(record.uid)
-            return None
+            return None, None
         is_placed = isinstance(decision, Bind) and phase is Phase.FILTERING
         (self._retries.settled if is_placed else self._retries.refused)(record.uid)
         tell_decision(self._metrics, record.key, request, phase, decision, started)
-        return decision
+        return decision, wanted
+
+    def _wanted(
+        self, record: PodRecord, request: PodRequest, *, exact: PodRecord | None, candidates: Mask | None = None
+    ) -> Wanted:
+        slots = self._cache.slots(record, request)
+        return Wanted(request, slots, self._cache.offers.of(request, slots, exact=exact, candidates=candidates))
 
     def _ask_alone(
         self, core: Core, record: PodRecord, request: PodRequest, phase: Phase, candidates: Mask | None
-    ) -> Bind | Preempt | Wait:
+    ) -> tuple[Bind | Preempt | Wait, Wanted | None]:
         """Ask the core for a pod that needs nobody else to start, or for the whole affinity group of its pod."""
         if missing := self._cache.missing_mates(request):
-            return Wait(missing)
+            return Wait(missing), None
         self._cache.bound.ask_for(core, record, request)
         is_filtering = phase is Phase.FILTERING
-        slots, exact = self._cache.slots(record, request), record if is_filtering else None
-        offer = self._cache.offers.of(request, slots, exact=exact, candidates=candidates)
-        offer = self._cache.leaves_slots(core, record, request, offer)
+        wanted = self._wanted(record, request, exact=record if is_filtering else None, candidates=candidates)
+        offer = self._cache.leaves_slots(core, record, request, wanted.offer)
         if is_filtering and core.has_lost_cells(request):
             # In this phase the core would bind to a bad node; in the other it looks for a place anew.
             core.decide(request, Phase.PREEMPTING, offer, commit=False)
@@ -304,9 +312,9 @@ class Verbs:
         decision = held or core.decide(request, phase, offer, commit=is_filtering)
         is_emptied = isinstance(decision, Wait) and decision.is_emptied
         if is_emptied and self._acceptance.emptied.are_refused(core, record, [request]):
-            offer = self._cache.offers.of(request, slots, exact=record)
-            decision = core.decide(request, phase, offer, commit=is_filtering)
-        return decision
+            wanted = self._wanted(record, request, exact=record)
+            decision = core.decide(request, phase, wanted.offer, commit=is_filtering)
+        return decision, wanted
 
     def _next_step(self, record: PodRecord, reading: Reading, phase: Phase) -> Alone | Round | Wait:
         """How a pod that waits is to be tried. Raises UserError if it is refused."""
