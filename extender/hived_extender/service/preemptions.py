@@ -150,6 +150,9 @@ class Preemptions:
         if reserves and is_barred:
             return [Wait(NEVER_PREEMPTS) for _ in found]
         if not reserves and not all(isinstance(one, Bind) for one in found):
+            enough = self.sets.enough_leaving(core, wanted, found, _who(spares))
+            if enough is not None and (answer := self._carry_out(core, asker, wanted, enough)) is not None:
+                return answer
             are_waiting = any(isinstance(one, Wait) for one in found)
             if are_waiting or is_barred or not self.sets.help(core, wanted, found):
                 there_are = has_cells if are_waiting else lambda: True
@@ -180,19 +183,19 @@ class Preemptions:
         are_waiting = any(isinstance(one, Wait) for one in found)
         spares = self.spares(*(mate for one in wanted for mate in one.members))
         is_barred = spares and not all(self._are_lent(one) for one in found if isinstance(one, Preempt))
-        chosen: Chosen | None = None
-        if not are_waiting and not is_barred and self.sets.help(core, wanted, found):
+        chosen = self.sets.enough_leaving(core, wanted, found, _who(spares))
+        if chosen is None and not are_waiting and not is_barred and self.sets.help(core, wanted, found):
             chosen = self.sets.fewer(core, wanted, found)
-        elif not are_waiting or has_cells():
+        elif chosen is None and (not are_waiting or has_cells()):
             chosen = next(self.sets.find(core, wanted, _who(spares)), None)
             if chosen is None and not are_waiting:
                 return self._nobody_helps(core, wanted, spares=spares)
         if chosen is not None and self.sets.is_free(core, wanted, chosen):
             return [Bind(info) for _, info in chosen.places]
-        if chosen is None or not chosen.uids:
+        if chosen is None or not (chosen.uids or chosen.leaving):
             return list(found)
         by_node: dict[str, list[str]] = {}
-        for uid in sorted(chosen.uids):
+        for uid in sorted(chosen.uids | chosen.leaving):
             record, resident = self._cache.pods.get(uid), self._cache.nodes.residents.get(uid)
             node = resident.node if resident is not None else record.place.node if record is not None else ""
             by_node.setdefault(node, []).append(uid)
@@ -245,12 +248,13 @@ class Preemptions:
 
         Without victims, free cells are kept until kube-scheduler asks again, which it is told to do.
         """
-        if not chosen.uids and not self.sets.is_free(core, wanted, chosen):
+        makes_leave = chosen.uids or chosen.leaving
+        if not makes_leave and not self.sets.is_free(core, wanted, chosen):
             return [Wait(OTHERS_LEAVE) for _ in wanted]
         if not self._reserve(core, chosen):
             return None
         self.sets.note_reserved(wanted)
-        if chosen.uids:
+        if makes_leave:
             return self._evict_chosen(core, asker, chosen)
         self._wakes.ask(asker)
         return [Bind(info) for _, info in chosen.places]
@@ -287,7 +291,9 @@ class Preemptions:
     def _records(self, chosen: Chosen) -> list[PodRecord]:
         """The pods of a choice, which is carried out, also those that are not ours."""
         residents = self._cache.nodes.residents
-        records = [record for record in map(self._cache.pods.get, sorted(chosen.uids)) if record is not None]
+        records = [
+            record for record in map(self._cache.pods.get, sorted(chosen.uids | chosen.leaving)) if record is not None
+        ]
         for name in chosen.strangers:
             resident = residents.get(name.uid)
             grace_s = resident.standing.grace_s if resident is not None and resident.standing is not None else 0.0
@@ -509,6 +515,8 @@ class Preemptions:
         until_s = self._latest_end(record, self._outbox.now.wall)
         self._victims[record.uid] = _Victim(record, preemptor, winner, until_s, requests=requests)
         self._ready[record.uid] = None
+        if record.seen.is_leaving and record.seen.leaving_s <= self._ceiling_s(record):
+            self.left_to_kubelet(record)  # no change of the pod will tell that its time is bounded now
 
     def _go_on(self) -> None:
         while self._ready and self._under_way < AT_ONCE:

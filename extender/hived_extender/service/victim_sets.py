@@ -93,12 +93,13 @@ class Leaver(msgspec.Struct, frozen=True, eq=False):
 class Chosen(msgspec.Struct, frozen=True, eq=False):
     """`places` are the cells of each request once `uids` have left; those of `strangers` have none themselves.
 
-    Without `uids`, nobody has to leave but those who leave already.
+    `leaving` are pods with cells that leave already, and have to be gone as well. Without `uids`, nobody else has to.
     """
 
     places: tuple[tuple[PodRequest, BindInfo], ...]
     uids: frozenset[str]
     strangers: tuple[PodName, ...] = ()
+    leaving: frozenset[str] = frozenset()
 
 
 class VictimSets:
@@ -159,7 +160,7 @@ class VictimSets:
 
     def is_free(self, core: Core, wanted: Sequence[Wanted], chosen: Chosen) -> bool:
         """Would kube-scheduler take all pods to the places of a choice now, with those there who leave already?"""
-        if chosen.uids:
+        if chosen.uids or chosen.leaving:
             return False
         world = self._World(self, core, wanted)
         world.gone.clear()
@@ -167,7 +168,21 @@ class VictimSets:
 
     def are_leaving(self, core: Core, wanted: Sequence[Wanted]) -> bool:
         """Would all of these start once those have left who leave already?"""
-        return self._World(self, core, wanted).without(()) is not None
+        return all(map(_is_ruled, wanted)) and self._World(self, core, wanted).without(()) is not None
+
+    def enough_leaving(
+        self, core: Core, wanted: Sequence[Wanted], found: Sequence[Bind | Preempt | Wait], who: Who
+    ) -> Chosen | None:
+        """The places of all once groups have left of which every pod leaves already; None if these are not enough, or
+        if a decision names no other victims. So victims of an earlier term leave for somebody.
+        """
+        leaving = self._cache.nodes.residents.leaving
+        if not leaving or any(isinstance(one, Wait) for one in found) or _named(found) <= leaving.keys():
+            return None
+        world = self._World(self, core, wanted, who)
+        leavers = [one for one in world.of(leaving) if one.uids <= leaving.keys()]
+        chosen = world.pruned(leavers) if leavers else None
+        return None if chosen is None or chosen.uids or not chosen.leaving else chosen
 
     def find(self, core: Core, wanted: Sequence[Wanted], who: Who = Who.ANYBODY) -> Iterator[Chosen]:
         """Sets without which all of these would start, cheapest first as far as it is known; none for opportunistic
@@ -416,6 +431,8 @@ class VictimSets:
             """Would kube-scheduler take all these pods to their nodes, one after the other, once others have left?"""
             pods: list[tuple[RuledPod, str]] = []
             for one, info in zip(self.wanted, places, strict=True):
+                if not _is_ruled(one):
+                    continue
                 nodes = [place.node for size in info.members for place in size]
                 if not self._are_known(one, nodes):
                     return False
@@ -439,7 +456,7 @@ class VictimSets:
             look at other nodes.
             """
             gone, come = {*self.gone, *uids}, self.come
-            asking = (pod for one in self.wanted for pod in _ruled_of(one))
+            asking = (pod for one in self.wanted if _is_ruled(one) for pod in _ruled_of(one))
             if self.repels or any(pod.demands.has_neighbour_rules for pod in asking):
                 return gone, come
             found = ((uid, self.residents.get(uid)) for uid in gone)
@@ -457,7 +474,8 @@ class VictimSets:
             with self.residents.supposing({*self.gone, *uids}, self.come):
                 for one in self.wanted:
                     if one.offer is None:
-                        return None
+                        asks.append(Asked(one.request))
+                        continue
                     offer = self.offers.once_left(one.request, one.members, one.offer, left)
                     if only is not None:
                         offer = Offer(offer.nodes & only, offer.after, offer.rules)
@@ -471,7 +489,8 @@ class VictimSets:
                 return None
             strangers = tuple(self._named(uid) for one in leaving if not one.groups for uid in one.uids)
             requests = (one.request for one in self.wanted)
-            return Chosen(tuple(zip(requests, places, strict=True)), uids - self.gone, strangers)
+            already = frozenset(uid for one in leaving if one.groups for uid in one.uids & self.gone)
+            return Chosen(tuple(zip(requests, places, strict=True)), uids - self.gone, strangers, already)
 
         def _named(self, uid: str) -> PodName:
             resident, record = self.residents.get(uid), self.cache.pods.get(uid)

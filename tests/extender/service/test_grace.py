@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from hived.specs import ClusterSpec
 from hived_config.grace import Grace
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.progress import write_time
@@ -19,9 +20,9 @@ GRACE = Grace(LENT_S, PREEMPTED_S, {"b": OF_B_S})
 class Slow(SmallCluster):
     """Nobody leaves by himself, as containers that ignore SIGTERM. Deletions are noted with their grace."""
 
-    def __init__(self, grace: Grace = GRACE, **options: Any) -> None:
+    def __init__(self, grace: Grace = GRACE, spec: ClusterSpec | None = None, **options: Any) -> None:
         policy = PreemptionPolicy(ceilings=grace, **options)
-        super().__init__(preemption=policy, verb_settings=VerbSettings(wake_delay_s=1e6))
+        super().__init__(preemption=policy, verb_settings=VerbSettings(wake_delay_s=1e6), spec=spec)
         self.asked: list[tuple[str, str, int | None]] = []
         self.refusals: list[KubeError] = []
         self.kube.evict_pod = self._noting("evict")

@@ -85,10 +85,28 @@ def test_pods_that_are_being_deleted_do_not_keep_up_the_minimum_for_others() -> 
     cluster.kube.pods["low-0"]["metadata"]["deletionTimestamp"] = "2026-01-02T00:00:00Z"
     cluster.kube.touch(cluster.kube.pods["low-0"])
     cluster.see(cluster.kube.pods["low-0"])
+    for number in range(2):
+        cluster.pod(f"high-{number}", 4, koordinator("high", 2), priorityClassName="high", priority=1000)
+    cluster.ask("high-0")
+    cluster.ask("high-1")
+    cluster.until(lambda: {"low-1", "low-2", "low-3"} <= {name for _, name in cluster.kube.leaving})
+
+
+def test_nobody_else_leaves_where_a_pod_that_is_being_deleted_makes_room() -> None:
+    cluster = SmallGangCluster()
+    for number in range(4):
+        cluster.pod(f"low-{number}", 4, koordinator("low", 3), priorityClassName="low", priority=-10)
+    assert len(cluster.settle()) == 4
+    cluster.kube.pods["low-0"]["metadata"]["deletionTimestamp"] = "2026-01-02T00:00:00Z"
+    cluster.kube.touch(cluster.kube.pods["low-0"])
+    cluster.see(cluster.kube.pods["low-0"])
     cluster.pod("high", 4, priorityClassName="high", priority=1000)
     cluster.ask("high")
-    cluster.until(lambda: {"low-1", "low-2", "low-3"} <= {name for _, name in cluster.kube.leaving})
+    cluster.by_hand.settle()
+    assert {name for _, name in cluster.kube.leaving} == {"low-0"}
     assert cluster.groups()["ns/high"]["state"] == "Preempting"
+    cluster.drop("low-0")
+    assert cluster.ask("high")
 
 
 def test_gangs_that_are_gone_are_forgotten() -> None:
