@@ -3,6 +3,7 @@
     quota reserved --> asks --cells are held--> ready --all pods have cells--> (the job runs)
          ^              |  ^                      |
          |              |  +-- evicted, finished, deleted: cells are given back
+         |              |  +-- cannot be read ---> pending, with what is not understood
          |              +-- can never run ------> rejected
          +-- Kueue evicts <-- retry <-------------+ held cells are lost
 
@@ -50,6 +51,7 @@ class Step(Enum):
     HELD = "held"
     NEEDS_NONE = "needs none"
     REJECTED = "rejected"
+    UNREAD = "unread"
     LOST = "lost"
 
 
@@ -127,9 +129,9 @@ class Checks:
         if entry is None:
             self.entries[key] = self._new(workload)
         else:
-            changed = workload.pod_sets != entry.workload.pod_sets or workload.priority != entry.workload.priority
+            changed = _wants(workload) != _wants(entry.workload)
             entry.workload = workload
-            if changed and entry.step is Step.ASKS:
+            if changed and entry.step in (Step.ASKS, Step.UNREAD):
                 self.entries[key] = self._new(workload)
 
     def workload_written(self, workload: Workload) -> None:
@@ -255,6 +257,8 @@ class Checks:
         gang = entry.needs
         if entry.step is Step.REJECTED:
             return Said(REJECTED, _clipped(entry.why))
+        if entry.step is Step.UNREAD:
+            return Said(PENDING, _clipped(f"hived does not understand this Workload: {entry.why}"))
         if entry.step is Step.NEEDS_NONE and isinstance(gang, NoCells):
             return Said(READY, _clipped(gang.why))
         if entry.step is Step.HELD and isinstance(gang, Gang):
@@ -269,6 +273,8 @@ class Checks:
     # Inside
 
     def _new(self, workload: Workload) -> Entry:
+        if workload.mistake:
+            return Entry(workload, workload.mistake, Step.UNREAD, workload.mistake)
         try:
             needs: Gang | NoCells | str = self._read(workload)
         except UserError as error:
@@ -322,6 +328,11 @@ def with_states(written: Iterable[Mapping[str, Any]], write: Write, at: str) -> 
     return checks
 
 
+def _wants(workload: Workload) -> tuple[object, ...]:
+    """What decides which cells it needs."""
+    return workload.pod_sets, workload.priority, workload.mistake
+
+
 def _order(entry: Entry) -> _Order:
     workload, gang = entry.workload, entry.needs
     priority = gang.spec.priority if isinstance(gang, Gang) else 0
@@ -344,7 +355,7 @@ def _is_ready(entry: Entry, ours: Mapping[str, None]) -> bool:
 
 def _may_reword(entry: Entry, wanted: Said) -> bool:
     """May the message change alone? That of Ready stays, as Kueue has taken the pod set updates over by then."""
-    return wanted.state == PENDING and entry.step is Step.ASKS
+    return wanted.state == PENDING and entry.step in (Step.ASKS, Step.UNREAD)
 
 
 def _clipped(text: str) -> str:

@@ -1,6 +1,7 @@
 """Nodes that Kueue has chosen itself: a topology assignment, as labels of nodes with a number of pods each.
 
-v1beta1 lists domains one by one. v1beta2 has slices of them, whose values share what they have in common.
+v1beta1 lists domains one by one. v1beta2 has slices of them, whose values and numbers of pods are one for all domains
+(`universal`) or one for each (`individual`, values with what they have in common left out).
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,29 +16,55 @@ Domain = tuple[Mapping[str, str], int]
 MOST_DOMAINS = 2**14
 
 
-class _Values(msgspec.Struct, rename="camel"):
-    roots: list[str] | None = None
-    prefix: str = ""
-    suffix: str = ""
-    universal_value: str | None = None
+class Individual(msgspec.Struct):
+    """The values of one level, one for each domain: what is between `prefix` and `suffix`."""
 
-    def at(self, place: int) -> str:
-        if self.universal_value is not None:
-            return self.universal_value
-        return f"{self.prefix}{(self.roots or [])[place]}{self.suffix}"
+    roots: list[str]
+    prefix: str | None = None
+    suffix: str | None = None
 
 
-class _Slice(msgspec.Struct, rename="camel"):
+class Values(msgspec.Struct):
+    """The values of one level: the same for all domains of a slice, or one for each."""
+
+    universal: str | None = None
+    individual: Individual | None = None
+
+    def all(self, count: int) -> list[str]:
+        """The value of each of `count` domains. Raises ValueError for other numbers of values, or for none."""
+        if self.universal is not None:
+            return [self.universal] * count
+        if self.individual is None or len(self.individual.roots) != count:
+            raise ValueError
+        return [f"{self.individual.prefix or ''}{root}{self.individual.suffix or ''}" for root in self.individual.roots]
+
+
+class PodCounts(msgspec.Struct):
+    """The numbers of pods: the same for all domains of a slice, or one for each."""
+
+    universal: int | None = None
+    individual: list[int] | None = None
+
+    def all(self, count: int) -> list[int]:
+        """That of each of `count` domains. Raises ValueError for other numbers of them, or for none."""
+        if self.universal is not None:
+            return [self.universal] * count
+        if self.individual is None or len(self.individual) != count:
+            raise ValueError
+        return self.individual
+
+
+class Slice(msgspec.Struct, rename="camel"):
+    """Some of the domains of an assignment of v1beta2."""
+
     domain_count: int
-    values_per_level: list[_Values]
-    pod_counts: list[int] | None = None
-    universal_pod_count: int | None = None
-
-    def count_at(self, place: int) -> int:
-        return (self.pod_counts or [])[place] if self.universal_pod_count is None else self.universal_pod_count
+    values_per_level: list[Values]
+    pod_counts: PodCounts
 
 
-class _Domain(msgspec.Struct):
+class OneDomain(msgspec.Struct):
+    """One domain of an assignment of v1beta1."""
+
     values: list[str]
     count: int
 
@@ -46,17 +73,16 @@ class Assignment(msgspec.Struct):
     """`topologyAssignment` of a pod set, in either version."""
 
     levels: list[str]
-    slices: list[_Slice] | None = None
-    domains: list[_Domain] | None = None
+    slices: list[Slice] | None = None
+    domains: list[OneDomain] | None = None
 
 
 def domains_of(assignment: Assignment) -> tuple[Domain, ...]:
     """The domains in their order: pods go to the first ones first. Raises UserError for one that is none."""
     try:
-        found = tuple(_domains(assignment))
-    except (IndexError, ValueError):
+        return tuple(_domains(assignment))
+    except ValueError:
         raise UserError("its topology assignment has other numbers of values than of domains") from None
-    return found
 
 
 def _domains(assignment: Assignment) -> Iterator[Domain]:
@@ -64,8 +90,9 @@ def _domains(assignment: Assignment) -> Iterator[Domain]:
     for each in assignment.domains or ():
         yield dict(zip(levels, each.values, strict=True)), each.count
     for part in assignment.slices or ():
-        if part.domain_count > MOST_DOMAINS:
+        count = part.domain_count
+        if count > MOST_DOMAINS:
             raise UserError(f"its topology assignment has more than {MOST_DOMAINS} domains")
-        for place in range(part.domain_count):
-            values = [each.at(place) for each in part.values_per_level]
-            yield dict(zip(levels, values, strict=True)), part.count_at(place)
+        by_level = [each.all(count) for each in part.values_per_level]
+        for place, pods in enumerate(part.pod_counts.all(count)):
+            yield dict(zip(levels, [values[place] for values in by_level], strict=True)), pods

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived_extender.job_kinds.job import JobRef
@@ -83,10 +84,27 @@ class _Status(msgspec.Struct, rename="camel"):
     admission_checks: list[dict[str, Any]] | None = None
 
 
-class _Workload(msgspec.Struct):
+class WorkloadObject(msgspec.Struct):
+    """A Workload, as far as it is read."""
+
     metadata: _Metadata
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)
+
+
+class _Conditions(msgspec.Struct, rename="camel"):
+    conditions: list[_Condition] | None = None
+
+
+class _Progress(_Conditions, rename="camel"):
+    admission_checks: list[dict[str, Any]] | None = None
+
+
+class _Outline(msgspec.Struct):
+    """As much of a Workload as says whether it waits for a check of ours: the same in every version so far."""
+
+    metadata: _Metadata
+    status: _Progress = msgspec.field(default_factory=_Progress)
 
 
 class PodSet(msgspec.Struct, frozen=True):
@@ -115,7 +133,7 @@ class Workload(msgspec.Struct, frozen=True):
     """A Workload. Times are in seconds since 1970.
 
     `written` are all its admission checks as they stand there. `class_name` is that of its PriorityClass, or, if it
-    `has_workload_class`, of its WorkloadPriorityClass.
+    `has_workload_class`, of its WorkloadPriorityClass. One with a `mistake` could not be read any further.
     """
 
     job: JobRef
@@ -132,6 +150,7 @@ class Workload(msgspec.Struct, frozen=True):
     is_leaving: bool = False
     reserved_s: float | None = None
     true: frozenset[str] = frozenset()
+    mistake: str = ""
 
     @property
     def key(self) -> str:
@@ -163,37 +182,49 @@ class Workload(msgspec.Struct, frozen=True):
 
 
 def workload_of(item: Object) -> Workload:
-    """A Workload as JSON has it. Raises UserError if it is none."""
-    found = _convert(item, _Workload, "Workload")
-    meta, spec, status = found.metadata, found.spec, found.status
+    """A Workload as JSON has it, perhaps with a mistake. Raises UserError if it is none, or nobody could be told."""
+    outline = _convert(item, _Outline, "Workload")
+    meta, status = outline.metadata, outline.status
     conditions = {each.type: each for each in status.conditions or () if each.status == "True"}
     reserved = conditions.get(QUOTA_RESERVED)
-    admission = status.admission or _Admission()
-    assigned = {each.name: each for each in admission.pod_set_assignments or ()}
-    ref = spec.priority_class_ref
-    kind = ref.kind if ref is not None else spec.priority_class_source
     version = item.get("apiVersion", f"{GROUP}/v1beta1")
-    return Workload(
+    known = Workload(
         JobRef(version, "Workload", meta.namespace, meta.name, meta.uid),
         meta.resource_version,
         seconds_of(meta.creation_timestamp or "") or 0.0,
-        tuple(_pod_set(each, assigned.get(each.name)) for each in spec.pod_sets or ()),
+        (),
         tuple(status.admission_checks or ()),
-        spec.queue_name,
-        admission.cluster_queue,
-        spec.priority or 0,
-        ref.name if ref is not None else spec.priority_class_name,
-        WORKLOAD_PRIORITY_CLASS.lower() in kind.lower(),
-        spec.active is not False,
-        bool(meta.deletion_timestamp),
-        None if reserved is None else seconds_of(reserved.last_transition_time or ""),
-        frozenset(conditions),
+        is_leaving=bool(meta.deletion_timestamp),
+        reserved_s=None if reserved is None else seconds_of(reserved.last_transition_time or ""),
+        true=frozenset(conditions),
+    )
+    try:
+        return _filled_in(known, _convert(item, WorkloadObject, "Workload"))
+    except UserError as error:
+        return replace(known, mistake=error.message)
+
+
+def _filled_in(known: Workload, found: WorkloadObject) -> Workload:
+    """The same with what it asks for, and what Kueue has given it. Raises UserError."""
+    spec, admission = found.spec, found.status.admission or _Admission()
+    assigned = {each.name: each for each in admission.pod_set_assignments or ()}
+    ref = spec.priority_class_ref
+    kind = ref.kind if ref is not None else spec.priority_class_source
+    return replace(
+        known,
+        pod_sets=tuple(_pod_set(each, assigned.get(each.name)) for each in spec.pod_sets or ()),
+        queue=spec.queue_name,
+        cluster_queue=admission.cluster_queue,
+        priority=spec.priority or 0,
+        class_name=ref.name if ref is not None else spec.priority_class_name,
+        has_workload_class=WORKLOAD_PRIORITY_CLASS.lower() in kind.lower(),
+        is_active=spec.active is not False,
     )
 
 
 def flavor_labels(item: Object) -> tuple[str, dict[str, str]]:
     """The name of a ResourceFlavor, and the labels of its nodes. Raises UserError."""
-    found = _convert(item, _Flavor, "ResourceFlavor")
+    found = _convert(item, FlavorObject, "ResourceFlavor")
     return found.metadata.name, found.spec.node_labels or {}
 
 
@@ -201,7 +232,9 @@ class _FlavorSpec(msgspec.Struct, rename="camel"):
     node_labels: dict[str, str] | None = None
 
 
-class _Flavor(msgspec.Struct):
+class FlavorObject(msgspec.Struct):
+    """A ResourceFlavor, as far as it is read."""
+
     metadata: _Metadata
     spec: _FlavorSpec = msgspec.field(default_factory=_FlavorSpec)
 
@@ -210,10 +243,12 @@ class _CheckSpec(msgspec.Struct, rename="camel"):
     controller_name: str = ""
 
 
-class _Check(msgspec.Struct):
+class CheckObject(msgspec.Struct):
+    """An AdmissionCheck, as far as it is read."""
+
     metadata: _Metadata
     spec: _CheckSpec = msgspec.field(default_factory=_CheckSpec)
-    status: _Status = msgspec.field(default_factory=_Status)
+    status: _Conditions = msgspec.field(default_factory=_Conditions)
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -229,7 +264,7 @@ class Check(msgspec.Struct, frozen=True):
 
 def check_of(item: Object) -> Check:
     """An AdmissionCheck as JSON has it. Raises UserError."""
-    found = _convert(item, _Check, "AdmissionCheck")
+    found = _convert(item, CheckObject, "AdmissionCheck")
     is_active = any(each.type == ACTIVE and each.status == "True" for each in found.status.conditions or ())
     conditions = (item.get("status") or {}).get("conditions") or ()
     is_ours = found.spec.controller_name == CONTROLLER
@@ -241,7 +276,10 @@ def _pod_set(found: _Set, assigned: _Assignment | None) -> PodSet:
     count = found.count if assigned is None or assigned.count is None else assigned.count
     flavors = () if assigned is None else tuple(sorted({*(assigned.flavors or {}).values()}))
     topology = None if assigned is None else assigned.topology_assignment
-    domains = () if topology is None else domains_of(topology)
+    try:
+        domains = () if topology is None else domains_of(topology)
+    except UserError as error:
+        raise UserError(f"pod set {found.name}: {error.message}") from None
     return PodSet(found.name, count, found.template or {}, flavors, domains)
 
 

@@ -25,7 +25,7 @@ from tests.e2e.podgroups import DEFINITIONS
 from tests.e2e.processes import Process, free_port
 from tests.e2e.tools import controller_source, find_controller
 
-NOT_HERE = ("Deployment", "ConfigMap", "Service", "Secret")
+NOT_HERE = ("Deployment", "ConfigMap", "Service", "Secret", "APIService")
 WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 CERTIFICATES = Path("k8s-webhook-server") / "serving-certs"
@@ -91,6 +91,8 @@ def installed(plane: ControlPlane, controller: Controller, *options: str, **sett
         objects = _manifests(plane, controller)
         webhooks = [_on_loopback(one, ports.webhook, authority) for one in objects if one["kind"] in WEBHOOKS]
         others = [one for one in objects if one["kind"] not in (*WEBHOOKS, *NOT_HERE)] + _further_rights(controller)
+        for one in others:
+            _convert_on_loopback(one, ports.webhook, authority)
         stack.callback(_delete, plane, [one for one in others if one["kind"] != "Namespace"])
         _apply(plane, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": controller.namespace}}, *others])
         for name in [one["metadata"]["name"] for one in others if one["kind"] == "CustomResourceDefinition"]:
@@ -179,6 +181,15 @@ def _on_loopback(webhooks: Json, port: int, authority: Authority) -> Json:
         path = one["clientConfig"]["service"]["path"]
         one["clientConfig"] = {"url": f"https://{LOOPBACK}:{port}{path}", "caBundle": bundle}
     return webhooks
+
+
+def _convert_on_loopback(definition: Json, port: int, authority: Authority) -> None:
+    """The same for a kind whose versions a webhook converts into each other."""
+    webhook = (definition.get("spec") or {}).get("conversion", {}).get("webhook")
+    if definition["kind"] == "CustomResourceDefinition" and webhook is not None:
+        bundle = base64.b64encode(authority.file.read_bytes()).decode()
+        path = webhook["clientConfig"]["service"]["path"]
+        webhook["clientConfig"] = {"url": f"https://{LOOPBACK}:{port}{path}", "caBundle": bundle}
 
 
 def _certificates(controller: Controller, folder: Path) -> tuple[KeyPair, Authority]:

@@ -41,6 +41,18 @@ def _trainer(ports: Ports, _certificates: Path) -> Json:
     }
 
 
+def _kueue(ports: Ports, certificates: Path) -> Json:
+    return _managed("config.kueue.x-k8s.io/v1beta2", ports, certificates) | {
+        "internalCertManagement": {
+            "enable": True,
+            "webhookServiceName": "kueue-webhook-service",
+            "webhookSecretName": "kueue-webhook-server-cert",
+        },
+        "integrations": {"frameworks": ["batch/job", "jobset.x-k8s.io/jobset", "pod", "deployment", "statefulset"]},
+        "featureGates": {"VisibilityOnDemand": False},
+    }
+
+
 JOBSET = Controller(
     "jobset",
     "sigs.k8s.io/jobset",
@@ -109,4 +121,16 @@ MPI_OPERATOR = Controller(
     "mpi-operator",
     kubeconfig="--kubeConfig",
     health="8080/healthz",
+)
+KUEUE = Controller(
+    "kueue",
+    "sigs.k8s.io/kueue",
+    ("config/default",),
+    "kueue-system",
+    "kueue-controller-manager",
+    arguments=lambda ports: ["--zap-log-level=2"],
+    configuration=_kueue,
+    service="kueue-webhook-service",
+    secret="kueue-webhook-server-cert",
+    signer="kueue-ca",
 )

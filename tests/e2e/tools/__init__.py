@@ -32,8 +32,11 @@ CONTROLLERS = {
 }
 """The controllers of jobs, by the name of their program: the package that it is made of."""
 
-APART = {"mpi-operator": "github.com/kubeflow/mpi-operator/cmd/mpi-operator"}
-"""The same for one that needs older libraries than the others, so it has a module of its own, of its name."""
+APART = {
+    "kueue": "sigs.k8s.io/kueue/cmd/kueue",
+    "mpi-operator": "github.com/kubeflow/mpi-operator/cmd/mpi-operator",
+}
+"""The same for those that need other versions of libraries: each has a module of its own, of its name."""
 
 Say = Callable[[str], None]
 

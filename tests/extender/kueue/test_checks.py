@@ -130,6 +130,18 @@ def test_what_can_never_run_is_rejected() -> None:
     assert asked(checks) == []
 
 
+def test_a_workload_that_is_not_understood_is_told_so_and_asks_once_it_is() -> None:
+    item = workload()
+    item["spec"]["podSets"][0]["count"] = "two"
+    checks = started(item)
+    assert asked(checks) == []
+    ((_, state, message),) = written(checks, MESSAGE_S)
+    assert (state, message[:43]) == ("Pending", "hived does not understand this Workload: Wo")
+    item["spec"]["podSets"][0]["count"] = 2
+    again(checks, item, 6)
+    assert asked(checks) == [KEY]
+
+
 def test_a_mistake_is_rejected_without_a_question() -> None:
     checks = started(workload("job-odd"))
     assert (asked(checks), written(checks)) == ([], [("job-odd", "Rejected", "pod set main: odd")])

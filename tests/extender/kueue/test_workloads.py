@@ -86,9 +86,27 @@ def test_the_states_of_checks_are_read() -> None:
     assert found.check_names == ("other", "hived-cells")
 
 
+@pytest.mark.parametrize("change", ["count", "topology", "values"])
+def test_a_workload_that_is_not_understood_says_so_and_still_waits(change: str) -> None:
+    item = workload()
+    (assigned,) = item["status"]["admission"]["podSetAssignments"]
+    if change == "count":
+        item["spec"]["podSets"][0]["count"] = "two"
+    elif change == "topology":
+        assigned["topologyAssignment"] = {"levels": ["rack"], "slices": [{"domains": 1}]}
+    else:
+        values = {"domainCount": 1, "valuesPerLevel": [{}], "podCounts": {"universal": 1}}
+        assigned["topologyAssignment"] = {"levels": ["rack"], "slices": [values]}
+    found = workload_of(item)
+    assert found.wants_cells
+    assert found.check("hived-cells") is not None
+    words = "pod set main: its topology assignment has" if change == "values" else "as Kueue's v1beta1 and v1beta2"
+    assert words in found.mistake
+
+
 def test_what_is_no_workload_is_refused_by_name() -> None:
     item = workload()
-    item["spec"]["podSets"][0]["count"] = "two"
+    item["status"]["conditions"] = "all"
     with pytest.raises(UserError, match="Workload 'job-train' is not as Kueue's v1beta1 and v1beta2 have it"):
         workload_of(item)
 

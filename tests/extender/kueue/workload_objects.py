@@ -83,6 +83,15 @@ def workload(
     }
 
 
+def assigned_topology(item: Json, levels: list[tuple[str, list[str]]], counts: list[int], place: int = 0) -> Json:
+    """A Workload with nodes for the pods of one pod set: for each level its key and a value for each domain."""
+    values = [{"individual": {"roots": roots}} for _, roots in levels]
+    made = {"domainCount": len(counts), "valuesPerLevel": values, "podCounts": {"individual": counts}}
+    assigned = item["status"]["admission"]["podSetAssignments"][place]
+    assigned["topologyAssignment"] = {"levels": [key for key, _ in levels], "slices": [made]}
+    return item
+
+
 def admission_check(name: str = CHECK, controller: str = CONTROLLER, *, is_active: bool = False) -> Json:
     """An AdmissionCheck."""
     status = {"conditions": [condition("Active")]} if is_active else {}
