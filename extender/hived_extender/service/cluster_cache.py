@@ -12,6 +12,7 @@ from contextlib import suppress
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived.events import Offer
@@ -24,7 +25,7 @@ from hived_extender.pods.interpreter import Interpreter
 from hived_extender.pods.namespaces import KnownLabels
 from hived_extender.pods.proofs import Prover
 from hived_extender.pods.readings import Reading
-from hived_extender.pods.wire import Node, Pod
+from hived_extender.pods.wire import AskedPod, Node, Pod
 from hived_extender.service.announcements import Announcements
 from hived_extender.service.bound_pods import BoundPods
 from hived_extender.service.cluster_nodes import ClusterNodes
@@ -162,6 +163,16 @@ class ClusterCache:
             self.bound.compare(record, reading)
         elif not record.state.has_node and (record.request is None or (was_held and record.state is not PodState.HELD)):
             self.take_note(record, reading)
+
+    def pod_asked(self, record: PodRecord, pod: AskedPod, reading: Reading) -> None:
+        """kube-scheduler knows a pod in a later version than our watch has told of.
+
+        It may have lost its gates by that, and been given words and labels with them, as Kueue does in one call.
+        """
+        if record.state is PodState.HELD:
+            self._pod_seen(pod.whole(), reading, is_listed=False)
+        else:
+            record.seen = replace(record.seen, version=pod.metadata.version)
 
     def take_removed(self) -> list[str]:
         """The uids of the pods that have been removed since the last call."""
@@ -325,6 +336,7 @@ class ClusterCache:
     def _moved(self, record: PodRecord) -> None:
         if record.state is PodState.BINDING:
             self._progress.placed(record)
+            self.jobs.placed(record)
         if record.state.has_node:
             self._announcements.placed(record.uid)
             if record.request is not None and not record.is_of_dialect:

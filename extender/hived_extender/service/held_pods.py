@@ -10,6 +10,7 @@ from hived.events import Offer
 from hived.groups import bind_info_of_slot, member_slots
 from hived.specs import PodRequest
 from hived.topology import BoolArray
+from hived_extender.job_kinds.job import JobName
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.core import Core
 from hived_extender.service.gangs.plans import Round
@@ -110,9 +111,11 @@ class HeldPods:
 
     def look(self) -> None:
         """Give up what is not whole any more, or was given to pods that wait again."""
-        core = self._cache.core
+        core, placed = self._cache.core, self._cache.jobs.take_placed()
         if core is None or not self._jobs.by_key:
             return
+        for job in placed:
+            self._give_back_spare(core, job)
         is_changed = not self.has_looked(core)
         self.spared(core)
         holds = [one for one in self._jobs.by_key.values() if not one.is_lost]
@@ -124,6 +127,22 @@ class HeldPods:
             held.given = {one.uid: one for one in pods if one is not None and one.state is PodState.BINDING}
             if is_changed and not held.is_lost and not held.is_whole(core):
                 self._lose(core, held, "its cells are needed by others, or bad")
+
+    def _give_back_spare(self, core: Core, job: JobName) -> None:
+        """Hold no slots for pods that have got cells elsewhere, as kube-scheduler asked before we knew of their job."""
+        held = self._jobs.of(job)
+        if held is None or held.is_lost or held.stand_in is None:
+            return
+        placed = [one for one in self._jobs.placed(held.hold.job) if not one.seen.is_leaving]
+        left = sizes_of(held.hold.spec.group.members)
+        count = max(len(left) - len(placed), 0)
+        if len(held.sizes) <= count:
+            return
+        for info in (one.place.info for one in placed):
+            if info is not None and (size := len(info.leaf_cell_indices)) in left:
+                left.remove(size)
+        held.keep(core, left[:count])
+        log.info("cells given back", extra={"fields": {"job": held.hold.key, "pods": len(placed)}})
 
     def has_looked(self, core: Core) -> bool:
         """Has nothing changed since the last look?"""

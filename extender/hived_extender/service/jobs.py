@@ -23,6 +23,7 @@ class Jobs:
         self._barred: dict[JobName, str] = {}
         self._makers: dict[JobName, JobName] = {}
         self._ended: dict[JobName, None] = {}  # jobs with a maker that are gone, while pods may be left
+        self._placed: dict[JobName, None] = {}
 
     def seen(self, record: PodRecord, pod: Pod) -> None:
         """A pod is there, with these labels, annotations, owners and gates."""
@@ -54,6 +55,17 @@ class Jobs:
         if pods is not None and record.job_object is not None and pods.pop(record.uid, None) is not None and not pods:
             del self._pods[record.job_object]
             self._forget_makers()
+
+    def placed(self, record: PodRecord) -> None:
+        """A pod has got cells."""
+        if record.job_object is not None:
+            self._placed[record.job_object] = None
+
+    def take_placed(self) -> list[JobName]:
+        """The jobs that have more pods with cells than at the last call, perhaps."""
+        jobs = list(self._placed)
+        self._placed.clear()
+        return jobs
 
     def with_pods(self) -> list[JobName]:
         """The jobs that have pods, in the order in which these became known."""
@@ -99,6 +111,8 @@ class Jobs:
         if job != record.job_object:
             self.gone(record)
             record.job_object = job
+            if record.state.has_node:
+                self.placed(record)
         if job is not None:
             self._pods.setdefault(job, {})[record.uid] = record
             ref, priority = self._priorities.get(job, (None, None))

@@ -117,7 +117,7 @@ class Verbs:
             return self._what_if.of_asked(args.pod, asked.reading, self.node_names.mask(args.node_names))
         try:
             core = self.core
-            record = self._admit(args.pod)
+            record = self._admit(args.pod, asked.reading)
             if record is None or record.is_cleared:
                 return FilterResult(node_names=args.offered()) if record is None else self._answer_cleared(record, args)
             suggested = self.node_names.mask(args.node_names)
@@ -162,7 +162,7 @@ class Verbs:
         started = time.perf_counter()
         try:
             core = self.core
-            record = self._admit(args.pod)
+            record = self._admit(args.pod, asked.reading)
         except UserError as error:
             self._tell_refusal(args.pod, Phase.PREEMPTING, error, started)
             raise
@@ -223,7 +223,7 @@ class Verbs:
             raise _unknown(PodName(args.pod_uid, args.pod_namespace, args.pod_name))
         return PodRecord(args.pod_uid, args.pod_name, args.pod_namespace, PodState.CLEARED, Seen(pod.metadata.version))
 
-    def _admit(self, pod: AskedPod) -> PodRecord | None:
+    def _admit(self, pod: AskedPod, reading: Reading) -> PodRecord | None:
         """The pod that is asked about, None if it is not ours. Raises UnknownPodError if it may become known yet."""
         meta = pod.metadata
         record = self._pods.get(meta.uid)
@@ -234,7 +234,7 @@ class Verbs:
         if record.state is PodState.BOUND:
             raise UserError(f"{record.key} is already bound to node {record.place.node}")
         if meta.version != record.seen.version and not is_older(meta.version, record.seen.version):
-            record.seen = replace(record.seen, version=meta.version)
+            self._cache.pod_asked(record, pod, reading)
         return record
 
     def _tell_refusal(self, pod: AskedPod, phase: Phase, error: UserError, started: float) -> None:

@@ -226,12 +226,12 @@ def test_a_pod_that_waits_for_victims_takes_held_cells_instead() -> None:
     check_invariants(cluster.state)
 
 
-def test_a_pod_of_another_size_is_placed_like_any_other() -> None:
+def test_a_pod_of_another_size_is_placed_like_any_other_and_its_slot_is_given_back() -> None:
     cluster = SmallJobCluster()
     cluster.hold(hold(pods=1))
     cluster.come("w-0", gpus=2)
     assert cluster.settle()
-    assert cluster.state_of() == HoldState(1, 1, 1, 1)
+    assert cluster.state_of() == HoldState(1, 0, 1, 1)
 
 
 def test_a_pod_is_not_forced_where_kube_scheduler_does_not_want_it() -> None:
