@@ -114,7 +114,7 @@ class Judge:
                 at = at if never is None else never
             request, offer = entry.requests[at], entry.offers[at]
             if offer is not None and at < len(entry.fits):
-                offer = once_others_left(request, offer, entry.fits[at], entry.rules)
+                offer = once_others_left(request, offer, entry.fits[at])
             explanation = explain_wait(snapshot.state, request, offer, self._emptied)
         return certificate_of(
             explanation, entry.requests, snapshot.state.topology, self._facts, snapshot.at, reason=decision.reason,

@@ -18,7 +18,7 @@ from hived.topology import BoolArray, Topology
 from hived_extender.api.waiting import BadNode, CauseName, Certificate, Holder
 from hived_extender.kube_rules.demands import Demands
 from hived_extender.pods.progress import write_time
-from hived_extender.service.sentences import NO_NODE, OVER_SHARE, counted, listed_with, sentence_of
+from hived_extender.service.sentences import NO_NODE, counted, listed_with, sentence_of
 
 NODES_OF_HOLDER = 16
 """Nodes that are listed of one holder."""
@@ -120,16 +120,15 @@ def first_never(
     return None
 
 
-def once_others_left(request: PodRequest, offer: Offer, fit: BoolArray, rules: str = "") -> Offer:
+def once_others_left(request: PodRequest, offer: Offer, fit: BoolArray) -> Offer:
     """The offer to an opportunistic request as if others had left, for the question why it waits.
 
     kube-scheduler offers no node whose devices or CPU others have, and nobody leaves for such a request: so its offer
     alone does not say which nodes only others keep it from.
 
     fit : nodes that could take each of its pods once others leave, shape (slots, nodes), or one row for all
-    rules : says which rules refuse which nodes; one that asks for more than its share may have no node, whoever leaves
     """
-    if request.spec.priority > OPPORTUNISTIC_PRIORITY or rules.startswith(OVER_SHARE):
+    if request.spec.priority > OPPORTUNISTIC_PRIORITY:
         return offer
     fit = fit if len(fit) == len(offer.nodes) else fit[:1]
     is_one_row = offer.nodes.strides[0] == 0 and (len(fit) == 1 or fit.strides[0] == 0)

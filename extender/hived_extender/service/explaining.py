@@ -217,7 +217,7 @@ class Explaining:
                 never = first_never(self._emptied, core.state, requests, [offer] * len(requests))
                 request, offer = (request, offer) if never is None else (requests[never], None)
             if offer is not None and records:
-                offer = once_others_left(request, offer, self._cache.offers.could_take(records), refusals)
+                offer = once_others_left(request, offer, self._cache.offers.could_take(records))
             explanation = explain_wait(core.state, request, offer, self._emptied)
         except UserError:  # the core refuses it by now, and says so when it is asked
             return None

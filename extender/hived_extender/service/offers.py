@@ -28,7 +28,7 @@ from hived_extender.kube_rules.residents import Residents
 from hived_extender.kube_rules.table import NOT_THERE, NodeRules
 from hived_extender.pods.node_names import Mask
 from hived_extender.service.pods import KubeOffer, Offered, PodRecord
-from hived_extender.service.sentences import NO_NODE, OVER_SHARE
+from hived_extender.service.sentences import NO_NODE
 from hived_extender.service.shares import Shares
 
 NAMED_RULES = 4
@@ -341,13 +341,18 @@ class Offers:
     def could_take(self, members: Sequence[PodRecord]) -> Mask:
         """The nodes that could take each of these pods once others leave; bool, shape (members, nodes).
 
-        For pods with rules that only kube-scheduler knows, these are no other nodes than it offers.
+        For pods with rules that only kube-scheduler knows, these are no other nodes than it offers. Of a borrower they
+        are those where it asks for no more than its cells' share.
         """
         rows: dict[Hashable, Mask] = {}
-        for one in members:
-            if (kind := self._kind(one)) not in rows:
-                rows[kind] = self._none if one.ruled and one.ruled.demands.beyond else self._fit(one)
-        return _rows([rows[self._kind(one)] for one in members])
+        keys = [(self._kind(one), self._borrowed(one)) for one in members]
+        for one, key in zip(members, keys, strict=True):
+            if key not in rows:
+                mask = self._none if one.ruled and one.ruled.demands.beyond else self._fit(one)
+                if key[1] and one.ruled is not None and self.shares is not None:
+                    mask = mask & self.shares.allow(self._rules, one.ruled.demands, key[1])
+                rows[key] = mask
+        return _rows([rows[key] for key in keys])
 
     def has_node(self, record: PodRecord) -> bool:
         """Is there a node that the rules of nodes do not keep the pod away from for good?"""
@@ -411,21 +416,28 @@ class Offers:
 
     def over_share(self, record: PodRecord) -> str:
         """Why a pod that borrows cells asks for too much beside them; "" if there is a node where it does not."""
-        _, priority = record.claim
-        if record.ruled is None or self.shares is None or not self.keeps_shares or priority > OPPORTUNISTIC_PRIORITY:
+        cells = self._borrowed(record)
+        if not cells or record.ruled is None or self.shares is None:
             return ""
-        ask = record.ask
-        cells = record.request.spec.leaf_cell_count if record.request is not None else ask.leaf_cell_count if ask else 0
         demands = record.ruled.demands
         fit = self._rules.mask(demands)
-        if not cells or not fit.any() or (fit & self.shares.allow(self._rules, demands, cells)).any():
+        if not fit.any() or (fit & self.shares.allow(self._rules, demands, cells)).any():
             return ""
         node = int(np.flatnonzero(fit)[0])
         excess = self.shares.excess(self._rules, demands, cells, node)
         return (
-            f"{OVER_SHARE}{cells} leaf cells, which come with their share of a node, and asks for {excess} "
+            f"it borrows {cells} leaf cells, which come with their share of a node, and asks for {excess} "
             f"({self._names[node]}); ask for less, for more leaf cells, or at a guaranteed priority"
         )
+
+    def _borrowed(self, record: PodRecord) -> int:
+        """The leaf cells of which a pod may have no more than the share of a node; 0 for one that has its own cells."""
+        _, priority = record.claim
+        if not self.keeps_shares or priority > OPPORTUNISTIC_PRIORITY:
+            return 0
+        if record.request is not None:
+            return record.request.spec.leaf_cell_count
+        return record.ask.leaf_cell_count if record.ask is not None else 0
 
     def _is_too_large(self, spec: PodSpec) -> bool:
         """Can no cluster of this size have the group, which may name any number of pods?"""

@@ -19,9 +19,6 @@ NOBODY_HELPS = "others use its cells, and kube-scheduler would refuse it whoever
 
 OTHERS_LEAVE = "others are leaving for other reasons, and it starts without more victims once they have left"
 
-OVER_SHARE = "it borrows "
-"""Begins the words about a pod that asks for more than the share of its cells."""
-
 NO_NODE = "no node has the labels that it selects"
 """How it is told that a pod selects nodes by labels that none has, whoever else is there and however healthy."""
 

@@ -14,7 +14,6 @@ from hived_extender.service import explaining, what_if
 from hived_extender.service.certificates import once_others_left
 from hived_extender.service.explaining import Ration
 from hived_extender.service.offers import Offers
-from hived_extender.service.sentences import OVER_SHARE
 from tests.extender.service.small_cluster import node_json, to_node
 from tests.extender.service.small_gangs import SmallGangCluster, koordinator
 
@@ -165,11 +164,11 @@ def test_an_opportunistic_pod_that_no_full_node_would_take_is_told_the_rules_as_
     assert "Kubernetes rules out" in refused(small, "opp")
 
 
-def test_a_pod_that_asks_for_more_than_its_share_may_have_no_node_whoever_leaves() -> None:
+def test_only_an_opportunistic_request_is_explained_as_if_others_had_left() -> None:
     offer, fit = Offer(np.zeros((2, 4), np.bool_), np.zeros((2, 4), np.bool_)), np.ones((1, 4), np.bool_)
     spec = PodSpec("a", -1, 4, GroupSpec("g", (MemberSpec(2, 4),)))
     request = PodRequest("u", "p", "ns", spec)
     assert once_others_left(request, offer, fit).after.all()
-    assert not once_others_left(request, offer, fit, f"{OVER_SHARE}4 leaf cells").after.any()
+    assert not once_others_left(request, offer, ~fit).after.any()
     owner = dataclasses.replace(request, spec=dataclasses.replace(spec, priority=0))
     assert once_others_left(owner, offer, fit) is offer

@@ -68,3 +68,16 @@ def test_a_borrower_that_ignores_the_offers_keeps_to_its_share(cluster: SmallRoo
 def test_any_amount_is_lent_where_the_configuration_says_so(cluster: SmallRooms) -> None:
     cluster.service.machine.cache.nodes.keep_shares(False)
     assert cluster.run(cluster.pod("greedy", 1, priority=-1, needs={"cpu": "7"}))
+
+
+def test_no_node_could_take_a_borrower_that_asks_for_more_whoever_leaves(cluster: SmallRooms) -> None:
+    cluster.run(cluster.pod("greedy", 1, priority=-1, needs={"cpu": "7"}))
+    cluster.run(cluster.pod("owner", 1, priority=0, needs={"cpu": "7"}))
+    cache = cluster.service.machine.cache
+    greedy, owner = (cache.pods.get(f"uid-{name}") for name in ("greedy", "owner"))
+    assert greedy is not None
+    assert owner is not None
+    assert not cache.offers.could_take([greedy]).any()
+    assert cache.offers.could_take([owner]).all()
+    cache.nodes.keep_shares(False)
+    assert cache.offers.could_take([greedy]).all()
