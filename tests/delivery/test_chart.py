@@ -17,19 +17,24 @@ from delivery.chart_values import VALUES
 from delivery.layout import CONFIG_TYPE, CONTENT_TYPE, write_package
 from delivery.project import read_version
 
-MADE = make_chart()
-SCHEMA = json.loads(MADE["values.schema.json"])
-DEFAULTS = yaml.safe_load(MADE["values.yaml"])
+FILES = sorted(path.relative_to(CHART).as_posix() for path in CHART.rglob("*") if path.is_file())
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
 
 
-@pytest.mark.parametrize("name", MADE)
-def test_a_file_of_the_chart_is_what_config_deploy_makes_of_it(name: str) -> None:
-    assert (CHART / name).read_text() == MADE[name], "make chart"
+@pytest.fixture(scope="module")
+def made() -> dict[str, str]:
+    """The files as config/deploy makes them."""
+    return make_chart()
 
 
-def test_the_chart_has_no_other_files() -> None:
-    found = {path.relative_to(CHART).as_posix() for path in CHART.rglob("*") if path.is_file()}
-    assert found == MADE.keys() | {f"templates/{name}" for name in BY_HAND}
+@pytest.mark.parametrize("name", [name for name in FILES if Path(name).name not in BY_HAND])
+def test_a_file_of_the_chart_is_what_config_deploy_makes_of_it(made: dict[str, str], name: str) -> None:
+    assert (CHART / name).read_text() == made.get(name), "make chart"
+
+
+def test_the_chart_has_all_files_that_are_made_and_no_others(made: dict[str, str]) -> None:
+    assert {*FILES} == made.keys() | {f"templates/{name}" for name in BY_HAND}
 
 
 def test_the_defaults_follow_their_schema() -> None:

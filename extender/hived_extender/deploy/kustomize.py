@@ -7,6 +7,7 @@ Objects are told apart by kind and name.
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -160,5 +161,10 @@ def _read_kustomization(folder: Path) -> Document:
 
 def _parse(text: str) -> list[Document]:
     """The documents of a text; what anchors shared there is written out, so that each can be changed alone."""
-    documents = yaml.load_all(text, yaml.CSafeLoader)
-    return [json.loads(json.dumps(document)) for document in documents if document is not None]
+    return [json.loads(document) for document in _documents(text)]
+
+
+@lru_cache(maxsize=256)
+def _documents(text: str) -> list[str]:
+    """The documents of a text as JSON. All installations are made of the same few dozen files."""
+    return [json.dumps(each) for each in yaml.load_all(text, yaml.CSafeLoader) if each is not None]
