@@ -9,7 +9,7 @@ WORKERS ?= 4
 DELIVER := PYTHONPATH=.ci $(BIN)/python -m delivery
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-dialects test test-jit test-nojit test-image test-chart browser lock advisories docs test-docs e2e e2e-versions e2e-controllers e2e-failures e2e-mixed check sbom wheel chart bench quality forecast soak why storm attacks clean
+.PHONY: help setup kernels demo demo-dialects test test-long test-jit test-nojit test-image test-chart browser lock advisories docs test-docs e2e e2e-versions e2e-controllers e2e-failures e2e-mixed check sbom wheel chart bench quality forecast soak why storm attacks clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -38,26 +38,30 @@ demo-dialects: $(READY) ## see jobs of other schedulers and controllers get the 
 	@NUMBA_DISABLE_JIT=1 $(BIN)/hived demo dialects
 
 # Programs that tests start would else translate all sources anew, each by itself, where the environment forbids to keep that.
-test: kernels ## all tests
+test: kernels ## all tests but long ones, in less than four minutes on two cores
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
+# Random histories, recorded decisions and storms at length, and whole scenarios: `make test` runs a sample of each.
+test-long: kernels ## the long tests, which take ten minutes
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m long -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
 test-docs: $(READY) ## the commands of all pages of the documentation, on embedded clusters
-	HIVED_DOCS=1 $(BIN)/python -m pytest -s tests/docs/test_run.py
+	HIVED_DOCS=1 $(BIN)/python -m pytest -m "" -s tests/docs/test_run.py
 
 # Kernels are linked in `make test`, so whatever needs the compiler is skipped there.
 test-jit: $(READY) ## the tests of compiling, with kernels compiled in a running process
-	HIVED_KERNELS=compiled PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest tests/core/compiling/test_compiled.py tests/core/compiling/test_ways.py tests/core/test_jit.py tests/core/test_blocks.py tests/core/test_preassigned.py tests/extender/test_whole_changeover.py
+	HIVED_KERNELS=compiled PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m "" tests/core/compiling/test_compiled.py tests/core/compiling/test_ways.py tests/core/test_jit.py tests/core/test_blocks.py tests/core/test_preassigned.py tests/extender/test_whole_changeover.py
 
 test-nojit: $(READY) ## the tests of kernels, with kernels as plain Python
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/core tests/extender/pods/test_node_names.py
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -m "" -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/core tests/extender/pods/test_node_names.py
 
 test-image: $(READY) ## the tests of what the image is made of, which compile all kernels once more
-	HIVED_IMAGE=1 $(BIN)/python -m pytest tests/test_packaging.py
+	HIVED_IMAGE=1 $(BIN)/python -m pytest -m "" tests/test_packaging.py
 
 # Chromium comes with apt, axe-core with npm; screenshots go to out/browser.
 browser: kernels ## every page in a real browser: widths, colours, keyboard, no scripts, axe, 16,384 nodes
 	$(BIN)/python -m tests.browser.tools
-	HIVED_BROWSER=1 $(BIN)/python -m pytest -s tests/browser
+	HIVED_BROWSER=1 $(BIN)/python -m pytest -m "" -s tests/browser
 
 docs: $(READY) ## the site of the documentation, in out/docs: links and anchors are checked
 	$(BIN)/python -m docs.site.build
@@ -65,24 +69,24 @@ docs: $(READY) ## the site of the documentation, in out/docs: links and anchors 
 # The programs are built into a cache at first, which takes Go and minutes.
 e2e: $(READY) ## the lab and all scenarios on a real control plane
 	$(BIN)/python -m tests.e2e.tools
-	HIVED_E2E=1 $(BIN)/python -m pytest tests/e2e --ignore tests/e2e/controllers --ignore tests/e2e/failures --ignore tests/e2e/mixed/test_mixed.py
+	HIVED_E2E=1 $(BIN)/python -m pytest -m "" tests/e2e --ignore tests/e2e/controllers --ignore tests/e2e/failures --ignore tests/e2e/mixed/test_mixed.py
 
 e2e-versions: $(READY) ## the same on the other versions of Kubernetes
 	HIVED_E2E_VERSIONS=v1.33,v1.37 $(MAKE) e2e
 
 e2e-controllers: $(READY) ## jobs of real controllers
 	$(BIN)/python -m tests.e2e.tools --controllers
-	HIVED_E2E=1 $(BIN)/python -m pytest tests/e2e/controllers
+	HIVED_E2E=1 $(BIN)/python -m pytest -m "" tests/e2e/controllers
 
 # Builds Helm at first, which takes Go and minutes.
 test-chart: $(READY) ## the Helm chart with Helm itself: lint, objects, OCI layout
 	$(BIN)/python -m tests.e2e.tools --helm
-	HIVED_CHART=1 $(BIN)/python -m pytest tests/delivery/test_helm.py
+	HIVED_CHART=1 $(BIN)/python -m pytest -m "" tests/delivery/test_helm.py
 
 # Takes hours.
 e2e-failures: $(READY) ## every failure with 20 seeds on a real control plane
 	$(BIN)/python -m tests.e2e.tools
-	HIVED_E2E=1 HIVED_E2E_SEEDS=20 HIVED_E2E_OUTAGE_S=60 $(BIN)/python -m pytest tests/e2e/failures
+	HIVED_E2E=1 HIVED_E2E_SEEDS=20 HIVED_E2E_OUTAGE_S=60 $(BIN)/python -m pytest -m "" tests/e2e/failures
 
 e2e-mixed: $(READY) ## a random cluster for 20 minutes: SEED=1 MINUTES=20 VERSION=v1.36
 	HIVED_E2E_VERSIONS=$(or $(VERSION),v1.36) $(BIN)/python -m tests.e2e.tools
@@ -131,11 +135,11 @@ soak: $(READY) ## 200,000 random operations, with every invariant checked after 
 	$(BIN)/python -m tests.property.queued --events 100000
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m tests.extender.service.judged_rooms --states 10000
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m tests.extender.defrag.judged_moves --states 3000
-	HIVED_EDITS=20000 $(BIN)/python -m pytest tests/config/text/test_any_edit.py
-	HIVED_SYNCS=3000 $(BIN)/python -m pytest tests/config/generating/test_sync.py
-	HIVED_EXAMPLES=5 $(BIN)/python -m pytest tests/extender/defrag
-	HIVED_CAPACITIES=1 $(BIN)/python -m pytest tests/core/test_journal.py
-	HIVED_EXAMPLES=10 $(BIN)/python -m pytest $$(grep -rl 'examples(' tests --include='test_*.py')
+	HIVED_EDITS=20000 $(BIN)/python -m pytest -m "" tests/config/text/test_any_edit.py
+	HIVED_SYNCS=3000 $(BIN)/python -m pytest -m "" tests/config/generating/test_sync.py
+	HIVED_EXAMPLES=5 $(BIN)/python -m pytest -m "" tests/extender/defrag
+	HIVED_CAPACITIES=1 $(BIN)/python -m pytest -m "" tests/core/test_journal.py
+	HIVED_EXAMPLES=10 $(BIN)/python -m pytest -m "" $$(grep -rl 'examples(' tests --include='test_*.py')
 
 # Takes a quarter of an hour.
 why: $(READY) ## explanations of 20,000 random waits, judged by carrying out what they say: STATES=20000 SEED=0

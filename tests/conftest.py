@@ -16,6 +16,7 @@ from hypothesis import settings
 
 from hived.jit import EXCHANGEABLE
 from hived_extender.warm import compile_kernels
+from tests.long import mark_long
 from tests.progress import Progress
 
 pytest.register_assert_rewrite("tests.reconfiguration.runner")  # failed comparisons show what differs
@@ -123,7 +124,9 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes longest."""
+    """Tell long tests from quick ones, and begin with what takes longest."""
+    mark_long(items)
     order = {name: place for place, name in enumerate(SLOW_FILES)}
     items.sort(key=lambda item: order.get("/".join(item.path.with_suffix("").parts[-2:]), len(order)))

@@ -28,6 +28,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, floa
     return dict(written["nodes"][str(SMALLEST_SIZE)])
 
 
+@pytest.mark.long
 def test_every_row_has_a_figure_except_gangs_that_do_not_fit_and_what_was_not_asked_for(
     report: dict[str, dict[str, float]],
 ) -> None:
@@ -36,11 +37,13 @@ def test_every_row_has_a_figure_except_gangs_that_do_not_fit_and_what_was_not_as
     assert missing == {"process/compile", "process/first"}
 
 
+@pytest.mark.long
 def test_every_gpu_was_used_by_a_pod_that_came_back_from_its_annotations(report: dict[str, dict[str, float]]) -> None:
     assert 0 < report["load/pods"]["value"] <= SMALLEST_SIZE * 8
     assert report["full/delete"]["count"] > 0
 
 
+@pytest.mark.long
 def test_the_status_is_read_as_a_whole_beside_filter_calls(report: dict[str, dict[str, float]]) -> None:
     assert report["web/statuses"]["value"] >= 1
     assert report["web/filter beside status"]["count"] >= 100

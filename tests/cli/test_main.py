@@ -94,6 +94,7 @@ HEAVY = (
 )
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("arguments", "imported"),
     [

@@ -314,6 +314,7 @@ def large(node_prefix: str) -> str:
     return f"physicalCluster:\n  cellTypes:\n{types}  physicalCells:\n{racks}virtualClusters:\n  x:\n{cells}"
 
 
+@pytest.mark.long
 def test_16384_nodes_are_compared_within_seconds() -> None:
     old, new = configuration(large("n")), configuration(large("n").replace("n7-", "m7-"))
     old_topology, new_topology = build_topology(old.cluster), build_topology(new.cluster)

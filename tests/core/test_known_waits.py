@@ -90,6 +90,7 @@ def ask(state: State, source: Random, name: str) -> tuple[PodRequest, Decision]:
     return wanted, handle(state, ScheduleRequested(wanted, offer=offer))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_memory_changes_no_decision(seed: int) -> None:
     """Random events with and without memory, each request made twice: equal decisions, and equal states in the end."""

@@ -214,6 +214,7 @@ class Twins:
             delete(self.alone, one)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", range(12))
 def test_what_a_vc_would_start_alone_starts_in_the_same_cells_beside_others(seed: int) -> None:
     twins = Twins(seed)
@@ -223,6 +224,7 @@ def test_what_a_vc_would_start_alone_starts_in_the_same_cells_beside_others(seed
     assert any(isinstance(one, Preempt) for one in twins.answers)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", range(12))
 def test_failing_nodes_never_break_the_state_or_the_place_in_the_vc(seed: int) -> None:
     twins = Twins(seed + 100)

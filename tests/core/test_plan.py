@@ -198,6 +198,7 @@ def random_facts(state: State, source: Random) -> list[Fact]:
     return facts
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("rules", Rules)
 @pytest.mark.parametrize("seed", range(20))
 def test_facts_that_are_supposed_change_the_answers_and_nothing_else(seed: int, rules: Rules) -> None:

@@ -173,6 +173,7 @@ def refusal(state: State, asked: PodRequest, own: list[int]) -> str | None:
     return None
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", range(12))
 def test_random_states_agree_with_the_definition(seed: int) -> None:
     random = Random(seed)

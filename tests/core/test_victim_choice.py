@@ -134,6 +134,7 @@ def in_a_gang(source: Random, state: State, names: list[str]) -> Gang:
     return gang
 
 
+@pytest.mark.sample(20)
 @pytest.mark.parametrize("knows_time", [True, False])
 @pytest.mark.parametrize("seed", range(60))
 def test_a_choice_counts_all_who_leave_with_a_group(seed: int, *, knows_time: bool) -> None:

@@ -10,8 +10,8 @@ from tests.docs.commands import commands_of
 from tests.docs.running import Outcome, Session, is_shown, summary
 
 WITH_COMMANDS = [page for page in pages() if commands_of(page)]
-QUICK = {"docs/try.md"}
-"""Pages that are run with all tests. The others take a minute, and are run by `make test-docs`."""
+EARLY = {"docs/try.md"}
+"""Pages that are run with the long tests. The others take a minute, and are run by `make test-docs`."""
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +26,10 @@ def outcomes():
             print(f"not here: {command}: {command.text.splitlines()[0][:60]}: {reason}")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.path)
 def test_the_commands_of_a_page_succeed_and_print_what_it_shows(page: Page, tmp_path: Path, outcomes) -> None:
-    if page.path not in QUICK and not os.environ.get("HIVED_DOCS"):
+    if page.path not in EARLY and not os.environ.get("HIVED_DOCS"):
         pytest.skip("make test-docs runs it")
     with Session(tmp_path) as session:
         outcomes[page.path] = session.run_page(page)

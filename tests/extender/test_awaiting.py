@@ -109,6 +109,7 @@ def starting(kube: KubeClient, **options: Any) -> Any:
     return start_extender(ConfigMapName("default", "hived-config"), kube, **given)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("status", FAULTS)
 def test_every_first_call_of_a_start_may_fail(cluster: EmbeddedCluster, status: int) -> None:
     faulty = line(cluster)
@@ -118,6 +119,7 @@ def test_every_first_call_of_a_start_may_fail(cluster: EmbeddedCluster, status: 
         assert extender.is_serving
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("status", FAULTS)
 def test_every_call_of_a_take_over_may_fail_for_a_while(cluster: EmbeddedCluster, status: int) -> None:
     with ExitStack() as stack:

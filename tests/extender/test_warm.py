@@ -18,6 +18,7 @@ def test_a_folder_that_can_be_used_needs_no_line(tmp_path: Path) -> None:
     assert said(tmp_path / "new") == []
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("place", "why"),
     [("file", "File exists"), ("file/below", "Not a directory"), ("/proc/nope", "No such file or directory")],

@@ -34,6 +34,7 @@ def jobs(count: int) -> list[Job]:
     return found
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("rules", Rules)
 def test_no_bound_and_no_certain_forecast_is_broken(rules: Rules) -> None:
     cases = run(cluster(rules), jobs(45), 1.0, EVERY_S, lambda _: None)

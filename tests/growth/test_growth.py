@@ -9,6 +9,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
 
 import pytest
 
@@ -96,29 +98,35 @@ SPARE = {"operations": 50, "allocated": 4096}
 Counts = dict[str, dict[str, int]]  # by operation and meter
 
 
-@pytest.fixture(scope="module")
-def counts() -> dict[str, tuple[Counts, Counts]]:
-    """For each part the counts of the smaller and of the larger cluster."""
+QUICK = "start"
+"""The part that `make test` counts; each of the others takes half a minute."""
+
+
+@cache
+def counts(part: str) -> tuple[Counts, Counts]:
+    """The counts of the smaller and of the larger cluster."""
     environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    runs = [f"{part}:{size}" for part, sizes in reversed(SIZES.items()) for size in reversed(sizes)]
-    program = [sys.executable, "-m", "tests.growth.count", *runs]
+    small, large = (f"{part}:{size}" for size in SIZES[part])
+    program = [sys.executable, "-m", "tests.growth.count", large, small]
     done = subprocess.run(program, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=590, check=False)
     assert done.returncode == 0, done.stderr
     found: dict[str, Counts] = json.loads(done.stdout)
-    return {part: (found[f"{part}:{small}"], found[f"{part}:{large}"]) for part, (small, large) in SIZES.items()}
+    return found[small], found[large]
 
 
-def operations_of(table: Mapping[str, Iterable[str]]) -> list[tuple[str, str]]:
+def long_unless_quick(part: str, *parameters: str) -> Any:
+    return pytest.param(part, *parameters, marks=() if part == QUICK else pytest.mark.long)
+
+
+def operations_of(table: Mapping[str, Iterable[str]]) -> list[Any]:
     """Parts and operations of a table."""
-    return [(part, operation) for part, operations in table.items() for operation in operations]
+    return [long_unless_quick(part, operation) for part, operations in table.items() for operation in operations]
 
 
 @pytest.mark.parametrize("meter", METERS)
 @pytest.mark.parametrize(("part", "operation"), [*operations_of(FLAT), *operations_of(PASSES)])
-def test_an_operation_costs_the_same_in_a_larger_cluster(
-    counts: dict[str, tuple[Counts, Counts]], part: str, operation: str, meter: str
-) -> None:
-    before, after = (found[operation][meter] for found in counts[part])
+def test_an_operation_costs_the_same_in_a_larger_cluster(part: str, operation: str, meter: str) -> None:
+    before, after = (found[operation][meter] for found in counts(part))
     small, large = SIZES[part]
     per_node = PASSES[part].get(operation, {}).get(meter, 0)
     allowed = before * SLACK + SPARE[meter] + per_node * (large - small)
@@ -130,11 +138,9 @@ def test_an_operation_costs_the_same_in_a_larger_cluster(
 
 @pytest.mark.parametrize("meter", METERS)
 @pytest.mark.parametrize(("part", "operation"), operations_of(LINEAR))
-def test_starting_costs_at_most_as_much_more_as_the_cluster_is_larger(
-    counts: dict[str, tuple[Counts, Counts]], part: str, operation: str, meter: str
-) -> None:
+def test_starting_costs_at_most_as_much_more_as_the_cluster_is_larger(part: str, operation: str, meter: str) -> None:
     fixed = JOURNAL.get(meter, 0) if operation in ("new state", "begin of a term") else 0
-    before, after = (found[operation][meter] - fixed for found in counts[part])
+    before, after = (found[operation][meter] - fixed for found in counts(part))
     small, large = SIZES[part]
     allowed = before * large / small * LINEAR_SLACK + SPARE[meter]
     assert after <= allowed, (
@@ -143,22 +149,21 @@ def test_starting_costs_at_most_as_much_more_as_the_cluster_is_larger(
     )
 
 
-@pytest.mark.parametrize("part", SIZES)
-def test_everything_that_is_counted_is_compared(counts: dict[str, tuple[Counts, Counts]], part: str) -> None:
+@pytest.mark.parametrize("part", [long_unless_quick(part) for part in SIZES])
+def test_everything_that_is_counted_is_compared(part: str) -> None:
     compared = {*FLAT.get(part, ()), *PASSES.get(part, ()), *LINEAR.get(part, ())}
-    assert counts[part][0].keys() == counts[part][1].keys() == compared
+    small, large = counts(part)
+    assert small.keys() == large.keys() == compared
 
 
 @pytest.mark.parametrize(("part", "operation"), operations_of(PASSES))
-def test_an_operation_that_may_walk_over_the_nodes_does(
-    counts: dict[str, tuple[Counts, Counts]], part: str, operation: str
-) -> None:
+def test_an_operation_that_may_walk_over_the_nodes_does(part: str, operation: str) -> None:
     """Else it belongs to those that may not.
 
     One operation is enough for all that walk for one reason: a copy of the names does not show in calls that need
     more memory at another point.
     """
     reason = PASSES[part][operation]
-    small, large = counts[part]
+    small, large = counts(part)
     alike = [each for each, its in PASSES[part].items() if its is reason]
     assert any(large[each][meter] > small[each][meter] * SLACK for each in alike for meter in reason)

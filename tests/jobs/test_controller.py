@@ -281,6 +281,7 @@ def test_a_job_that_was_not_asked_for_is_left_alone(kube, submit):
     assert state(kube) == JobState(Phase.RUNNING)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("action", ["RestartJob", "RestartTask", "RestartPod"])
 def test_controllers_that_come_and_go_leave_a_job_whole(kube, submit, action):
     """Pods are deleted and fail at any moment, also while a controller restarts what another one began to."""

@@ -41,11 +41,13 @@ def assert_no_difference(compare: ModuleType, folder: Path, name: str, only: str
         assert not differences, f"record {wanted['i']} ({wanted['op']}): " + "; ".join(differences)
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", scenario_names(SHARED))
 def test_no_recorded_decision_differs(compare: ModuleType, name: str) -> None:
     assert_no_difference(compare, SHARED, name)
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("name", scenario_names(SHARED / "robust"))
 def test_no_corrected_decision_differs(compare: ModuleType, name: str) -> None:
     assert_no_difference(compare, SHARED / "robust", name, "result" if name in RESULT_ONLY else "all")

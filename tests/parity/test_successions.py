@@ -29,6 +29,7 @@ def names(folder: Path) -> list[str]:
 SCENARIOS = [pytest.param(folder, name, id=f"{folder.name}-{name}") for folder in FOLDERS for name in names(folder)]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(("folder", "name"), SCENARIOS)
 def test_a_push_does_what_was_recorded(folder: Path, name: str) -> None:
     for restarted in restarts(folder, name):

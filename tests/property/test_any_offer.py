@@ -133,6 +133,7 @@ def random_gang(source: Random, name: str = "new", **spec: Any) -> PodRequest:
     )
 
 
+@pytest.mark.sample(40)
 @pytest.mark.parametrize("rules", Rules)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_group_waits_only_if_there_is_no_place_at_all(seed: int, rules: Rules) -> None:
@@ -173,6 +174,7 @@ def leaves_by_slot(one: PodRequest, leaves: list[int]) -> list[tuple[int, ...]]:
     return [tuple(leaves[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("seed", range(30))
 def test_an_offer_of_every_node_changes_no_decision_but_to_wait(seed: int) -> None:
     """The reference gives up after one placement in the VC; with an offer the search goes on there too."""

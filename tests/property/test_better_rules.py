@@ -71,6 +71,7 @@ def live(seed: int) -> tuple[State, list[Decision]]:
     return state, decisions
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("seed", range(24))
 def test_a_random_life_keeps_all_rules_and_is_the_same_twice(seed: int) -> None:
     state, decisions = live(seed)
@@ -79,6 +80,7 @@ def test_a_random_life_keeps_all_rules_and_is_the_same_twice(seed: int) -> None:
     assert fingerprint(state) == fingerprint(again)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_all_events_together_break_no_rule_and_are_the_same_twice(seed: int) -> None:
     assert sum(BetterRun(seed).live(60).values()) > 0

@@ -80,6 +80,7 @@ def play(seed: int) -> int:
     return twins.shortcuts
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("seed", range(examples(24)))
 def test_both_ways_give_the_same_state_after_every_event(seed: int) -> None:
     assert play(seed) > 0

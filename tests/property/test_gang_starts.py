@@ -59,6 +59,7 @@ def test_gangs_that_take_turns_all_run_in_the_end() -> None:
     assert not left, "\n".join(run.log)
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("gpus", [0, 1])
 @pytest.mark.parametrize("slowest_s", [0.01, 0.5, 1.2])
 @pytest.mark.parametrize("seed", range(examples(24)))

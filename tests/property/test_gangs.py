@@ -25,12 +25,14 @@ ORDERS = 4
 ARRIVAL = {"create": 9, "describe": 5, "ungate": 3, "ask": 5, "turn": 5, "bind": 5, "hear": 5, "work": 3, "nudge": 3}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("seed", range(examples(6)))
 def test_a_long_random_run_breaks_no_rule(seed: int, tmp_path: Path) -> None:
     told = run_gangs(seed, STEPS_PER_GANG_RUN, tmp_path)
     assert told.count("\n") > STEPS_PER_GANG_RUN
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("seed", range(examples(8)))
 def test_nor_does_one_in_which_kube_scheduler_changes_its_mind(seed: int, tmp_path: Path) -> None:
     told = run_gangs(seed, STEPS_PER_GANG_RUN, tmp_path, FICKLE)
@@ -55,6 +57,7 @@ def test_no_short_run_breaks_a_rule(data: DataObject) -> None:
     assert not run.leader.service.fault
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("seed", range(examples(8)))
 def test_with_room_for_all_any_order_of_arrival_ends_alike(seed: int) -> None:
     size = Choices(Seeded(seed)).pick((4, 2, 1))

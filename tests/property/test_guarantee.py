@@ -38,6 +38,7 @@ def alone(spec: ClusterSpec, vc: str) -> ClusterSpec:
     return replace(spec, virtual_clusters={vc: spec.virtual_clusters[vc]})
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_groups_start_when_they_would_in_a_private_cluster(kind: str, seed: int) -> None:
@@ -62,6 +63,7 @@ def test_groups_start_when_they_would_in_a_private_cluster(kind: str, seed: int)
         assert broken_rule(shared.state) is None
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("kind", [*KINDS, PINNED])
 @pytest.mark.parametrize("seed", range(5))
 def test_groups_of_several_priorities_start_and_preempt_as_in_a_private_cluster(kind: str, seed: int) -> None:
@@ -95,6 +97,7 @@ def names_of_guaranteed(answer: Answer) -> set[str]:
     return {victim.name for victim in answer.victims if victim.priority > OPPORTUNISTIC}
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nobody_leaves_for_a_choice_that_is_equal_to_another_one(kind: str, seed: int) -> None:
@@ -120,6 +123,7 @@ def check_victims(asked: Asked, running: Running) -> None:
     assert sum(map(loss, victims)) <= best[0]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("kind", "seed"), [("RACK", 16), ("RACK", 51), ("RACK", 70), ("RACK", 73), ("MIX", 77), ("MIX", 97), ("NODE", 1)]
 )
@@ -133,6 +137,7 @@ def test_nobody_leaves_beside_bad_nodes_for_a_choice_that_is_equal_to_another_on
             assert all(own_form(asked.before, asked.wanted, each) != form for each in found)
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(8))
 def test_a_sparing_vc_evicts_only_if_no_placement_at_all_evicts_nobody(kind: str, seed: int) -> None:

@@ -169,6 +169,7 @@ class Life:
             assert state.groups[name].spec.priority < 0 or virtual_leaves(state, name)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("seed", range(15))
 def test_the_state_keeps_its_rules(seed: int) -> None:
     life = Life(seed)
@@ -186,6 +187,7 @@ def test_pods_get_held_cells_in_these_lives() -> None:
     assert kept > 5
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("seed", range(5))
 def test_a_record_of_them_replays_to_the_same_state(seed: int, tmp_path: Path) -> None:
     text = CONFIG + "rules: 2\n"

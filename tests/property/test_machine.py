@@ -18,6 +18,7 @@ from tests.property.machine_run import OPERATIONS, MachineRun
 from tests.property.soak import STEPS_PER_MACHINE_RUN, run_machine
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("seed", range(examples(32)))
 def test_a_long_random_run_of_the_machine_breaks_no_rule(seed: int, tmp_path: Path) -> None:
     assert len(run_machine(seed, STEPS_PER_MACHINE_RUN, tmp_path).splitlines()) == STEPS_PER_MACHINE_RUN

@@ -25,6 +25,7 @@ def played(setting: Setting, seed: int) -> History:
     return history
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("grace_s", [0, 3])
 @pytest.mark.parametrize("kind", KINDS)
 def test_guaranteed_jobs_start_when_their_virtual_cluster_alone_would_start_them(kind: str, grace_s: int) -> None:
@@ -32,17 +33,20 @@ def test_guaranteed_jobs_start_when_their_virtual_cluster_alone_would_start_them
     assert history.checks.compared > 20
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("policy", [Policy.PRIORITY, Policy.BLOCK])
 def test_the_bound_holds_under_policies_of_kube_queue(policy: Policy) -> None:
     assert played(Setting(kind="NODE", policy=policy, grace_s=2, events=100), 2).checks.compared > 20
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("policy", list(Policy))
 def test_the_bound_holds_where_several_quotas_and_users_share_a_virtual_cluster(policy: Policy) -> None:
     setting = Setting(kind="PAIR", policy=policy, grace_s=2, events=100, quotas=True, users=2, restarts=0)
     assert played(setting, 3).checks.compared >= 12
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("grace_s", [0, 3])
 def test_the_bound_holds_where_jobs_declare_limits_and_go_past_others_by_them(grace_s: int) -> None:
     assert played(Setting(kind="MIX", grace_s=grace_s, events=100, limits=80, restarts=0), 16).checks.compared > 20
@@ -52,6 +56,7 @@ def test_from_another_replica_on_the_bound_holds_for_jobs_that_wait_then() -> No
     assert played(Setting(kind="MIX", grace_s=2, events=100, restarts=8), 5).checks.compared > 20
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("policy", list(Policy))
 @pytest.mark.parametrize("priorities", [(0,), (0, 1, 5)])
 def test_no_job_is_lost_or_stuck_whatever_happens(policy: Policy, priorities: tuple[int, ...]) -> None:
@@ -59,6 +64,7 @@ def test_no_job_is_lost_or_stuck_whatever_happens(policy: Policy, priorities: tu
     assert all(course.is_over for course in history.courses.values())
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("quotas", "weights"), [(False, False), (False, True), (True, False)])
 def test_each_queue_has_what_the_ideal_gives_it_but_for_one_job(
     quotas: bool, weights: bool, monkeypatch: pytest.MonkeyPatch
@@ -68,6 +74,7 @@ def test_each_queue_has_what_the_ideal_gives_it_but_for_one_job(
     assert played(setting, 6).checks.fair > 20
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("policy", [Policy.HIVED, Policy.PRIORITY])
 def test_another_replica_would_have_jobs_wait_in_the_same_order_at_every_point(policy: Policy) -> None:
     setting = Setting(kind="MIX", policy=policy, grace_s=2, events=60, limits=30, restarts=0, restarts_always=True)
@@ -79,6 +86,7 @@ def test_the_same_events_give_the_same_orders() -> None:
     assert first.log == second.log
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_turns_that_are_cut_start_jobs_that_are_due_as_whole_ones(kind: str) -> None:
     setting = Setting(
@@ -89,6 +97,7 @@ def test_turns_that_are_cut_start_jobs_that_are_due_as_whole_ones(kind: str) -> 
     assert (cut.replica.cuts > 20, whole.replica.cuts) == (True, 0)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("policy", list(Policy))
 def test_turns_that_are_cut_lend_as_whole_ones(policy: Policy) -> None:
     setting = replace(STORM, policy=policy, priorities=(0, 1), limits=30, restarts=0, load=2.0)

@@ -5,6 +5,7 @@ import pytest
 from tests.property.quota_cheats import Cheats
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", range(12))
 def test_no_quota_is_passed_by_any_road(seed: int) -> None:
     Cheats(seed).run()

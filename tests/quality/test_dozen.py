@@ -60,6 +60,7 @@ def test_roots_of_two_levels_are_chosen_together() -> None:
     assert play.ask(Wanted("g", "A", 0, (8, 8, 8))).kind == "bind"
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("load", DOZEN_LOADS)
 @pytest.mark.parametrize("kind", DOZEN_KINDS)
 def test_nobody_leaves_without_need_and_those_who_do_lose_least(kind: str, load: str) -> None:
@@ -73,6 +74,7 @@ def test_the_judge_finds_what_the_reference_does_without_need() -> None:
     assert evictions(Rules.HIVED, "FLAT", "plain", 0, 200)["equal"] > 0
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", DOZEN_KINDS)
 def test_the_hardware_that_the_core_chose_is_among_all_hardware(kind: str) -> None:
     for seed in range(3):

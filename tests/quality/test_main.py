@@ -82,6 +82,7 @@ def test_every_table_has_measurements_or_needs_the_trace() -> None:
         assert shown >= {"guarantee", "needless", "locality", "completeness"}
 
 
+@pytest.mark.long
 def test_processes_do_not_change_a_figure(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--quick", "--only", "needless", "--rules", "hived", "--json"]
     outputs = []

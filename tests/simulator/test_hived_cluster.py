@@ -184,6 +184,7 @@ def test_added_cells_serve_opportunistic_work() -> None:
     assert run(HivedCluster(SPEC), jobs, [added])[0].first_s == 50
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_invariants_hold_at_every_moment(seed: int) -> None:
     cluster = HivedCluster(cluster_of(3, a={NODE: 1, PAIR: 2}, b={RACK: 1}, c={NODE: 1}))

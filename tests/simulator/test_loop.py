@@ -43,6 +43,7 @@ def made(kind: str) -> Cluster:
     return QuotaCluster(SPEC, spreads=kind == "spread")
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("manner", MANNERS)
 @pytest.mark.parametrize("kind", ["hived", "better", "private", "best fit", "spread"])
 @pytest.mark.parametrize("seed", range(2))

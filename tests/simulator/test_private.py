@@ -26,6 +26,7 @@ def guaranteed(seed: int) -> list[object]:
     return [each for each in jobs if each.priority != -1]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 @pytest.mark.parametrize("has_backfill", [False, True])
 def test_guaranteed_jobs_start_as_in_their_private_clusters(spec: ClusterSpec, has_backfill: bool) -> None:

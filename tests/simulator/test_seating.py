@@ -38,6 +38,7 @@ def one_by_one(shape: Shape, nodes: Nodes, free: list[int], spreads: bool) -> Se
     return tuple(seats)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("spreads", [False, True])
 def test_seats_are_those_that_are_found_one_by_one(spreads: bool) -> None:
     source = random.Random(1)

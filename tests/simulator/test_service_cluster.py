@@ -12,6 +12,7 @@ from tests.simulator.builders import history, job, random_jobs, run
 from tests.simulator.test_loop import CHANGES, MANNERS, SPEC
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("seed", "manner", "rules"), [(0, "grace", Rules.HIVED), (1, "over quota", Rules.BETTER)])
 def test_the_service_decides_as_the_core(seed: int, manner: str, rules: Rules) -> None:
     jobs = random_jobs(seed, ("a", "b", "c"), count=25)

@@ -33,6 +33,7 @@ TIMEOUT_S = 1.0
 held = pytest.mark.parametrize("reached", [TIMEOUT_S], indirect=True, ids=["held"])
 
 
+@pytest.mark.long
 def test_a_service_that_is_killed_amid_a_push_has_the_old_or_the_new_configuration_wholly() -> None:
     with KilledService.open(SEED) as killed:
         killed.kill_at("before the commit reached the API server")

@@ -18,6 +18,7 @@ SEED = 7
 VALID, INVALID = 4, 10
 
 
+@pytest.mark.long
 def test_pushes_under_load_do_what_was_planned_and_refused_ones_change_nothing() -> None:
     with BusyCluster.running(SEED) as busy:
         storm = Storm(busy, SEED)
@@ -38,6 +39,7 @@ def test_the_same_seed_makes_the_same_documents() -> None:
     assert draw(1) == draw(1) != draw(2)
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__.strip("_"))
 def test_every_change_leaves_a_sound_document(change: Make) -> None:
     choices = Choices(Seeded(1))

@@ -186,6 +186,7 @@ def outcome(path: Path, name: str) -> str:
     return "read"
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_no_text_breaks_a_reader(tmp_path: Path, name: str) -> None:
     """Each reader gets damaged samples of its format and of all others: it reads them, or says why not."""

@@ -23,6 +23,7 @@ def lines(service: WaitingService, *arguments: str, columns: int) -> list[str]:
         return re.sub("\\x1b\\[[0-9;]*m", "", command.text).replace("\r", "").splitlines()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("arguments", [("get", "jobs"), ("get", "nodes"), ("why", "gang")])
 @pytest.mark.parametrize("columns", [60, 80, 100])
 def test_no_line_is_longer_than_the_terminal(service: WaitingService, arguments: tuple[str, ...], columns: int) -> None:

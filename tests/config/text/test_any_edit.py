@@ -193,6 +193,7 @@ def try_edit(seed: int) -> bool:
     return True
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("start", range(0, FILES, 50))
 def test_any_edit_of_any_file_does_what_it_says_and_no_more(start: int) -> None:
     done = 0

@@ -354,6 +354,7 @@ def test_more_than_there_is_is_refused_with_the_place() -> None:
         set_vc(HARDWARE + TWO, "a", {"RACK": 5})
 
 
+@pytest.mark.long
 def test_a_file_of_16_384_nodes_is_edited_in_seconds() -> None:
     cells = "".join(f"  - {{cellType: NODE, cellAddress: n{i}}}\n" for i in range(16384))
     text = f"{HARDWARE.partition('  physicalCells')[0]}  physicalCells:\n{cells}virtualClusters:\n  a:\n  b:\n"

@@ -55,6 +55,7 @@ def test_a_change_of_kernels_amid_a_run_changes_no_decision(plain: str) -> None:
     assert decided("--changing", HIVED_KERNELS="compiled") == ("compiled", plain)
 
 
+@pytest.mark.long
 @needs_library
 def test_linked_kernels_of_every_variant_decide_as_plain_ones(plain: str) -> None:
     names = linked._load(HERE / linked.LIBRARY).variants()

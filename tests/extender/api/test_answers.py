@@ -65,6 +65,7 @@ def test_an_answer_about_queues_is_byte_for_byte_what_its_struct_encodes_to(queu
     assert msgspec.json.encode(msgspec.json.decode(answer.data, type=route.gives)) == answer.data
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("route", [one for one in READS if one not in OF_QUEUES], ids=lambda route: route.path)
 def test_an_answer_is_byte_for_byte_what_its_struct_encodes_to(client: FlaskClient, route: Route) -> None:
     name = {AffinityGroup: "g", ConfigVersion: "1", Why: "ns/late"}.get(route.gives, "a")

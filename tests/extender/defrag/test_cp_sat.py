@@ -12,6 +12,7 @@ from tests.extender.defrag.random_puzzles import random_puzzle
 from tests.property.examples import examples
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("seed", range(examples(200)))
 def test_cp_sat_finds_what_trying_everything_finds(seed: int) -> None:
     puzzle = random_puzzle(Random(seed))

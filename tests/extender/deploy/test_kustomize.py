@@ -33,6 +33,7 @@ def kubectl_kustomize(folder: Path) -> dict[str, Document]:
     return found
 
 
+@pytest.mark.sample(2)
 @needs_kubectl
 @pytest.mark.parametrize("name", FOLDERS)
 def test_a_folder_of_config_deploy_is_what_kubectl_makes_of_it(name: str) -> None:
@@ -50,6 +51,7 @@ VALUES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.sample(3)
 @needs_kubectl
 @pytest.mark.parametrize("values", VALUES, ids=[", ".join(values) or "defaults" for values in VALUES])
 def test_an_installation_is_what_kubectl_makes_of_its_kustomization(values: dict[str, Any], tmp_path: Path) -> None:

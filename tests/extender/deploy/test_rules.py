@@ -22,6 +22,7 @@ def sound_objects() -> list[Document]:
     return manifests("--service-monitor", "--one-scheduler", "--webhook", str(CA))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_an_installation_breaks_no_rule(name: str) -> None:
     objects = installation(name)

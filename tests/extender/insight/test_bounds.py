@@ -58,6 +58,7 @@ def play(scene: Scene, source: Random) -> Play:
     return one
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("rules", Rules)
 def test_no_future_within_the_declarations_breaks_a_bound(rules: Rules) -> None:
     bounded = 0

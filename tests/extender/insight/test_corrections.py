@@ -111,12 +111,13 @@ def test_nine_of_ten_hold_whatever_a_play_is_worth() -> None:
     assert 850 <= held <= 950
 
 
+@pytest.mark.parametrize("count", [3000, pytest.param(12_000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("spell", [1, 20])
-def test_half_hold_whatever_a_play_is_worth_and_however_jobs_fare_alike(spell: int) -> None:
+def test_half_hold_whatever_a_play_is_worth_and_however_jobs_fare_alike(spell: int, count: int) -> None:
     source = Random(7)
     corrections = Corrections()
     held, fortune = list[bool](), 0.0
-    for number in range(12_000):
+    for number in range(count):
         fortune = source.gauss(0.0, 1.0) if number % spell == 0 else fortune
         actual_s = 1e5 * exp(-1.0 + fortune + source.gauss(0.0, 0.3))
         if number >= 400 and number % 7 == 0:

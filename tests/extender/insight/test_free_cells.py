@@ -41,6 +41,7 @@ def starts(world: World, row: FreeCells, count: int) -> bool:
         return False
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("seed", range(40))
 def test_the_core_starts_as_many_whole_cells_as_are_counted_and_no_more(seed: int) -> None:
     source = Random(seed)

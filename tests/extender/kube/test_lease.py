@@ -367,6 +367,7 @@ def test_an_elector_that_has_ended_by_itself_is_noticed(
     expect_soon(lambda: not replica.elector.is_alive)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("batch", [0, 1])
 def test_never_two_lead_whatever_happens(stepped: SteppedClock, kube: KubeClient, batch: int) -> None:
     """Ten seeds side by side, each with three replicas and a Lease of its own."""
@@ -431,6 +432,7 @@ FORGED = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("forged", FORGED)
 @pytest.mark.parametrize("count", [1, 5])
 def test_who_may_write_the_lease_makes_no_two_leaders(

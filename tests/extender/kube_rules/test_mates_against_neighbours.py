@@ -110,6 +110,7 @@ def placements(offered: Sequence[set[str]]) -> Iterator[Slots]:
     return itertools.product(*([index for index, name in enumerate(NAMES) if name in each] for each in offered))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", range(10))
 def test_nothing_is_allowed_that_kube_scheduler_refuses(seed: int) -> None:
     for case in map(Case, range(seed * 30, seed * 30 + 30)):
@@ -118,6 +119,7 @@ def test_nothing_is_allowed_that_kube_scheduler_refuses(seed: int) -> None:
         assert all(map(case.is_taken_one_by_one, allowed))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", range(10))
 def test_all_is_allowed_that_kube_scheduler_takes_of_pods_of_one_template(seed: int) -> None:
     for case in map(Case, range(seed * 30, seed * 30 + 30)):

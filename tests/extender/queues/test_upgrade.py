@@ -175,6 +175,7 @@ def test_a_new_leader_finds_it_upgraded(tmp_path: Path) -> None:
             assert uids(jobs, "ahead") == before
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("lost", ["pods", "job", "some pods"])
 def test_a_crash_amid_the_writes_of_an_upgrade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
     """The pods, the job or some of the pods say what was before; the next leader upgrades it on the same cells."""

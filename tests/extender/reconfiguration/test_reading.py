@@ -42,6 +42,7 @@ def _nothing_read_before() -> None:
     reading._latest.clear()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.name)
 def test_a_configuration_that_is_read_apart_is_the_same(sample: Path) -> None:
     text = sample.read_text()
@@ -62,6 +63,7 @@ def test_settings_come_from_this_processs_environment(monkeypatch: pytest.Monkey
     assert read_apart(CONFIG, "f").settings == load_text(CONFIG, "f").settings
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_text_is_refused_within_the_limits(name: str) -> None:
     assert len(HOSTILE[name]) < CONFIG_TEXT_LIMIT

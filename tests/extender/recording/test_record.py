@@ -131,6 +131,7 @@ def decided(monkeypatch: pytest.MonkeyPatch) -> list[tuple[State, Any]]:
     return results
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("seed", range(1, 7))
 def test_a_replay_makes_the_decisions_of_the_run(tmp_path: Path, decided: list[tuple[State, Any]], seed: int) -> None:
     cluster = SmallCluster(recorder=start_recorder(tmp_path, part_size=10_000))

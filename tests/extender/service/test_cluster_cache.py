@@ -129,6 +129,7 @@ def test_threads_that_tell_of_one_node_end_with_the_newest() -> None:
     assert cluster.service.metrics.registry.get_sample_value("hived_bad_nodes") == 1
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("seed", range(20))
 def test_events_in_any_order_and_number_end_in_the_same_state(seed: int) -> None:
     """The lives of some pods, each told in order once, against all of that told at random, twice and shuffled."""

@@ -223,6 +223,7 @@ def drama(request: pytest.FixtureRequest) -> Iterator[Drama]:
         drama.close()
 
 
+@pytest.mark.sample(2)
 def test_no_gpu_is_given_twice(drama: Drama) -> None:
     """Playing checks it after each binding."""
     drama.check()

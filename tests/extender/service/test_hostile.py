@@ -183,6 +183,7 @@ def only_what_the_test_does(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"hived_extender.service.retries.{name}", NEVER_S)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("seed", range(examples(12)))
 def test_nothing_that_happens_to_pods_breaks_the_state_or_stays_behind(seed: int) -> None:
     saboteur = Saboteur(seed)
@@ -225,6 +226,7 @@ def test_no_amount_of_resources_stops_the_service() -> None:
     cluster.service.close()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seconds", [10**9, 10**12, 10**15, 2**63 - 1])
 @pytest.mark.parametrize("deadline_s", [3600, 2**63 - 1])
 def test_no_length_of_time_stops_the_service_or_its_answers(seconds: int, deadline_s: int) -> None:

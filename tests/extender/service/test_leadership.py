@@ -178,6 +178,7 @@ def test_the_verbs_of_a_follower_say_who_leads(replicas: Replicas) -> None:
     assert refusal(second, "/v1/extender/preempt", preempt_body(pod)) == (503, "not ready: r0 leads")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "path",
     [

@@ -82,6 +82,7 @@ def test_all_pods_of_the_job_say_the_same(situation: Situation) -> None:
     assert {message.rpartition("]: ")[2] for message in told} == {situation.sentence}
 
 
+@pytest.mark.sample(40)
 @pytest.mark.parametrize(
     ("situation", "change"),
     [

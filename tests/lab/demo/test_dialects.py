@@ -30,15 +30,18 @@ def answer(run: tuple[Result, float]) -> Result:
     return run[0]
 
 
+@pytest.mark.long
 def test_every_example_does_what_it_promises(answer: Result) -> None:
     assert answer.exit_code == 0, answer.output
     assert f"\n{len(EXAMPLES)} of {len(EXAMPLES)} examples passed in " in answer.output
 
 
+@pytest.mark.long
 def test_it_takes_less_than_a_minute(run: tuple[Result, float]) -> None:
     assert run[1] < LONGEST_S
 
 
+@pytest.mark.long
 def test_the_table_has_a_row_for_every_expectation_and_fits_on_100_columns(answer: Result) -> None:
     lines = click.unstyle(answer.output).splitlines()
     checks = sum(step.is_checked for loaded in EXAMPLES for step in loaded.experiment.steps)

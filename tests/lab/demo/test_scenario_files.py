@@ -10,8 +10,13 @@ from hived_lab.demo.report import Report
 from hived_lab.demo.runner import run_experiment
 from tests.e2e.scenarios import SCENARIOS
 
+LARGEST = "five-hundred-pods"
 
-@pytest.mark.parametrize("loaded", SCENARIOS, ids=lambda loaded: loaded.name)
+
+@pytest.mark.parametrize(
+    "loaded",
+    [pytest.param(each, id=each.name, marks=pytest.mark.long if each.name == LARGEST else ()) for each in SCENARIOS],
+)
 def test_every_expectation_of_a_scenario_holds_on_the_embedded_cluster(loaded: Loaded) -> None:
     began = time.monotonic()
     with LabCluster(loaded.folder / loaded.experiment.configuration) as cluster:

@@ -44,6 +44,7 @@ def test_waiting_jobs_come_first_with_their_reason(client: FlaskClient) -> None:
     assert "a has 2 of 2 in use" in words
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("query", "names"),
     [

@@ -36,6 +36,7 @@ def writes(cluster: EmbeddedCluster) -> Iterator[Writes]:
     hived.close()
 
 
+@pytest.mark.sample(20)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_embedded_api_server_answers_as_the_policy_does(writes: Writes, case: Case) -> None:
     check(writes, case)
