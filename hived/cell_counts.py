@@ -182,6 +182,13 @@ def reach_of(state: State, view: int) -> int:
     return int(arrays.leaf_count[arrays.chain_level[here]].max(initial=0))
 
 
+def leaves_of(state: State, view: int) -> int:
+    """Leaves of all cells of a view."""
+    arrays = state.arrays
+    here = arrays.view_cell[arrays.view_start[view] : arrays.view_start[view + 1]]
+    return int(arrays.leaf_count[arrays.chain_level[here]].sum())
+
+
 def level_for(chain: Chain, leaves: int) -> int:
     """The lowest level of which one cell has so many leaves; at most that of nodes."""
     levels = range(1, chain.node_level)

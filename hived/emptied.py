@@ -4,11 +4,11 @@ Two states share the topology of the one that is explained. In one every node is
 nodes and lost leaves. They are kept from question to question and made anew for another configuration.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from hived.cell_counts import reach_of
+from hived.cell_counts import leaves_of, reach_of
 from hived.copying import copy_state
 from hived.health import set_node_health
 from hived.known_waits import forget_waits
@@ -62,6 +62,14 @@ class Emptied:
         if known is None:
             known = self._largest[key] = _largest_pod(healthy, pod)
         return known
+
+    def leaves_for(self, state: State, pods: Sequence[PodRequest]) -> int:
+        """Leaves of all cells that any of these requests could ever have some of. More than these they never have
+        together.
+        """
+        healthy = self.healthy(state)
+        views = {view for pod in pods for some in views_to_try(healthy, pod.spec) for view in some}
+        return sum(leaves_of(healthy, view) for view in views)
 
     def healthy(self, state: State) -> State:
         """The cluster without anybody, and with every node healthy. Not to be changed."""

@@ -22,6 +22,7 @@ from hived_extender.service.certificates import (
     certificate_of,
     first_never,
     holders_of,
+    of_all_parts,
     once_others_left,
     rfc3339,
     sized_by,
@@ -116,6 +117,7 @@ class Judge:
             if offer is not None and at < len(entry.fits):
                 offer = once_others_left(request, offer, entry.fits[at])
             explanation = explain_wait(snapshot.state, request, offer, self._emptied)
+            explanation = of_all_parts(self._emptied, snapshot.state, entry.requests, explanation)
         return certificate_of(
             explanation, entry.requests, snapshot.state.topology, self._facts, snapshot.at, reason=decision.reason,
             rules=entry.rules, sized_by=self._sized_by(entry, at),

@@ -120,6 +120,23 @@ def first_never(
     return None
 
 
+def of_all_parts(
+    emptied: Emptied, state: State, requests: Sequence[PodRequest], explanation: Explanation
+) -> Explanation:
+    """The explanation of one of these requests, which start together; or that all of them ask for more leaf cells than
+    there ever are for them.
+    """
+    if len(requests) == 1 or Cause.NEVER in explanation.causes:
+        return explanation
+    wanted = sum(one.pod_count * one.leaf_cell_count for each in requests for one in each.spec.group.members)
+    most = emptied.leaves_for(state, requests)
+    if wanted <= most:
+        return explanation
+    return dataclasses.replace(
+        explanation, causes=(Cause.NEVER,), chain="", level="leaf cell", asked=wanted, total=most, largest_ever=most
+    )
+
+
 def once_others_left(request: PodRequest, offer: Offer, fit: BoolArray) -> Offer:
     """The offer to an opportunistic request as if others had left, for the question why it waits.
 

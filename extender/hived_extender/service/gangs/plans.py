@@ -297,7 +297,7 @@ def _check_policies(gang: Gang) -> None:
 
 
 def _parts(name: str, key: GangKey, members: Sequence[PodRecord], followers: Mapping[str, int]) -> list[Part]:
-    """One request for each kind of cells that the pods ask for.
+    """One request for each kind of cells that the pods ask for; kinds that fewer cells are good for come first.
 
     A leader is of a kind of its own; `followers` says how many pods it stands for besides itself, by its uid.
     """
@@ -310,7 +310,15 @@ def _parts(name: str, key: GangKey, members: Sequence[PodRecord], followers: Map
             kinds.setdefault(kind, []).append((ask, record))
     parts = []
     places = {record.uid: place for place, record in enumerate(members)}
-    for number, kind in enumerate(sorted(kinds, key=lambda kind: (kind[:4], places.get(kind[4], -1)))):
+
+    def order(kind: tuple[str, str, str, bool, str]) -> tuple[bool | str | int, ...]:
+        leaf_type, pinned, within, is_required, leader = kind
+        return (
+            *(not leaf_type, leaf_type, not pinned, pinned, not is_required, not within, within),
+            places.get(leader, -1),
+        )
+
+    for number, kind in enumerate(sorted(kinds, key=order)):
         pods = sorted(kinds[kind], key=lambda one: one[0].leaf_cell_count)  # stable: by age within a size
         parts.append(_part(f"{name}#{number}" if number else name, key, pods, followers.get(kind[4], 0)))
     return parts

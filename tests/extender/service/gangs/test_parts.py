@@ -100,3 +100,35 @@ def test_each_kind_heeds_the_nodes_that_were_offered_for_it(small: SmallGangClus
     small.filter(fast, ["n0", "n1"])
     assert small.filter(slow, ["n3"])["NodeNames"] == ["n3"]
     assert small.filter(fast, ["n0", "n1"])["NodeNames"][0] in {"n0", "n1"}
+
+
+@pytest.mark.parametrize("free", ["a-0", "b-0"])
+def test_pods_that_may_have_cells_of_any_kind_leave_the_scarce_ones_to_others(
+    small: SmallGangCluster, free: str
+) -> None:
+    """FAST cells are tried first. Two pods need all of them, so the one that may have any has SLOW ones."""
+    for name in ("a-0", "b-0", "c-0"):
+        small.pod(name, 4, koordinator("train", 3) if name == free else asking("FAST", 3))
+    nodes = small.settle()
+    assert nodes.pop(free) in {"n2", "n3"}
+    assert set(nodes.values()) == {"n0", "n1"}
+
+
+def test_parts_that_ask_for_more_than_all_cells_together_can_never_run(small: SmallGangCluster) -> None:
+    """Each part could run alone: VC a has eight leaf cells of type FAST and four of type SLOW."""
+    for name in ("a-0", "b-0"):
+        small.pod(name, 4, asking("FAST", 4))
+    for name in ("c-0", "d-0"):
+        small.pod(name, 4, koordinator("train", 4))
+    small.settle()
+    assert "it can never run: a has 12 leaf cells in all" in small.ask("a-0")
+
+
+def test_parts_that_only_wait_for_others_can_run_one_day(small: SmallGangCluster) -> None:
+    small.pod("now", 4, {LEAF_TYPE: "SLOW"})
+    small.settle()
+    for name in ("a-0", "b-0"):
+        small.pod(name, 4, asking("FAST", 3))
+    small.pod("c-0", 4, koordinator("train", 3))
+    assert small.settle().keys() == {"now"}
+    assert "never" not in small.ask("a-0")
