@@ -1,7 +1,8 @@
 """Following kinds of objects that an API server may have or not, each for as long as it is there.
 
-Most clusters have few of these kinds, and one may come while jobs run. So the API server is asked again and again which
-there are. A kind that we may not see is like one that is not there, as far as the log goes.
+Most clusters have few of these kinds, and one may come while jobs run. So the API server is asked again and again:
+every few seconds for kinds that are not there, every minute whether the others still are. A kind that we may not see is
+like one that is not there, as far as the log goes.
 """
 
 import logging
@@ -19,7 +20,13 @@ from hived_extender.kube.watch import Reflector, Resource
 log = logging.getLogger(__name__)
 
 LOOK_INTERVAL_S = 60.0
+"""Between two looks for all kinds."""
+
+GLANCE_INTERVAL_S = 5.0
+"""Between two looks for kinds that are not followed: one call, and one for each version of their groups."""
+
 RETRY_S = 5.0
+GLANCES = round(LOOK_INTERVAL_S / GLANCE_INTERVAL_S)
 
 Object = dict[str, Any]
 
@@ -112,10 +119,12 @@ class OptionalKinds(Generic[K]):
             return self._lock.wait_for(lambda: self._unlisted is not None and not self._unlisted, timeout_s)
 
     def _run(self) -> None:
+        glances = 0
         while not self._is_stopping.is_set():
             try:
-                self._follow(self._find())
-                wait_s = LOOK_INTERVAL_S
+                known = {} if glances % GLANCES == 0 else dict(self._served)
+                self._follow(known | self._find([kind for kind in self._kinds if kind not in known.values()]))
+                wait_s, glances = GLANCE_INTERVAL_S, glances + 1
             except KubeError as error:
                 log.warning(
                     "cannot see which kinds of %s there are", self._what, extra={"fields": {"cause": str(error)}}
@@ -126,16 +135,20 @@ class OptionalKinds(Generic[K]):
                 wait_s = LOOK_INTERVAL_S
             self._is_stopping.wait(wait_s)
 
-    def _find(self) -> dict[str, K]:
-        """The kinds that the API server has, by the path of the version to be read."""
+    def _find(self, kinds: Sequence[K]) -> dict[str, K]:
+        """Those of some kinds that the API server has, by the path of the version to be read."""
+        if not kinds:
+            return {}
         groups = {group["name"]: group["versions"] for group in self._kube.get("/apis").get("groups") or ()}
-        served = {}
-        for kind in self._kinds:
+        served, plurals = {}, dict[str, set[str]]()
+        for kind in kinds:
             there = {each["version"] for each in groups.get(kind.group, ())}
-            bases = [f"/apis/{kind.group}/{version}" for version in kind.versions if version in there]
-            base = next((base for base in bases if kind.plural in self._plurals(base)), None)
-            if base is not None:
-                served[f"{base}/{kind.plural}"] = kind
+            for base in (f"/apis/{kind.group}/{version}" for version in kind.versions if version in there):
+                if base not in plurals:
+                    plurals[base] = self._plurals(base)
+                if kind.plural in plurals[base]:
+                    served[f"{base}/{kind.plural}"] = kind
+                    break
         return served
 
     def _plurals(self, base: str) -> set[str]:

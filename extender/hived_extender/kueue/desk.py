@@ -1,7 +1,7 @@
 """The shell of Kueue's admission check: follows Kueue's objects, asks the service for cells, and writes states.
 
-Where the API server has no objects of Kueue, it is asked again every minute, and nothing else happens. Every replica
-follows; only the one that leads asks and writes.
+Where the API server has no objects of Kueue, it is asked again every few seconds, and nothing else happens. Every
+replica follows; only the one that leads asks and writes.
 """
 
 import logging
@@ -19,10 +19,11 @@ from hived_extender.kube.metrics import Metrics
 from hived_extender.kube.optional_kinds import ObjectKind, OptionalKinds
 from hived_extender.kueue.asking import Asking
 from hived_extender.kueue.checks import Checks, Entry
+from hived_extender.kueue.cohorts import ClusterQueue, cluster_queue_of, warning
 from hived_extender.kueue.gangs import Gang, NoCells, gang_of
-from hived_extender.kueue.names import CHECKS, FLAVORS, KINDS, WORKLOADS
+from hived_extender.kueue.names import CHECKS, FLAVORS, KINDS, QUEUES, WORKLOADS
 from hived_extender.kueue.workloads import Check, Object, Workload, check_of, flavor_labels, workload_of
-from hived_extender.kueue.writing import is_passing, write_active, write_state
+from hived_extender.kueue.writing import AT_WORK, is_passing, write_active, write_state
 from hived_extender.pods.interpreter import Interpreter
 from hived_extender.service.lending import Lender, NoLender
 from hived_extender.service.service import Service
@@ -54,6 +55,7 @@ class KueueDesk:
         self._clock, self._now = clock, now
         self._lock = threading.Lock()  # for all that follows; never held while anybody is called
         self._flavors: dict[str, dict[str, str]] = {}
+        self._queues: dict[str, ClusterQueue] = {}
         self._known_checks: dict[str, Check] = {}
         self._checks = Checks(self._read)
         self._term: object = None
@@ -100,6 +102,8 @@ class KueueDesk:
             elif kind is CHECKS:
                 self._known_checks = {one.name: one for item in items if (one := _read(check_of, item)) is not None}
                 self._checks.checks_are(self._known_checks.values())
+            elif kind is QUEUES:
+                self._queues = {one.name: one for item in items if (one := _read(cluster_queue_of, item)) is not None}
             else:
                 self._flavors = dict(one for item in items if (one := _read(flavor_labels, item)) is not None)
                 self._checks.read_anew()
@@ -113,6 +117,8 @@ class KueueDesk:
             elif kind is CHECKS and (check := _read(check_of, item)) is not None:
                 self._known_checks[check.name] = check
                 self._checks.checks_are(self._known_checks.values())
+            elif kind is QUEUES and (queue := _read(cluster_queue_of, item)) is not None:
+                self._queues[queue.name] = queue
             elif kind is FLAVORS and (flavor := _read(flavor_labels, item)) is not None:
                 name, labels = flavor
                 if self._flavors.get(name) != labels:
@@ -128,6 +134,8 @@ class KueueDesk:
             elif kind is CHECKS and (check := _read(check_of, item)) is not None:
                 self._known_checks.pop(check.name, None)
                 self._checks.checks_are(self._known_checks.values())
+            elif kind is QUEUES and (queue := _read(cluster_queue_of, item)) is not None:
+                self._queues.pop(queue.name, None)
         self._news.set()
 
     def unserved(self, kind: ObjectKind) -> None:
@@ -161,16 +169,17 @@ class KueueDesk:
                 return bool(self._known_checks)
         with self._lock:
             self._begin_term()
-            inactive = [one for one in self._known_checks.values() if one.is_ours and not one.is_active]
-        for check in inactive:
-            self._tell_active(check)
+            wanted = {one.name: self._words(one) for one in self._known_checks.values() if one.is_ours}
+            untold = [self._known_checks[name] for name, words in wanted.items() if not self._says(name, words)]
+        for check in untold:
+            self._tell_active(check, wanted[check.name])
         try:
             self._asking.ask()
         except UserError as error:  # it leads no more, or others were served for too long
             log.info("cells for Kueue's workloads are asked for later", extra={"fields": {"cause": error.message}})
         self._write()
         with self._lock:
-            return bool(self._checks.entries or inactive)
+            return bool(self._checks.entries or untold)
 
     def _begin_term(self) -> None:
         term, rules = self._service.machine.term, self._service.machine.interpreter.rules
@@ -203,11 +212,20 @@ class KueueDesk:
                 if found is not None:
                     self._checks.workload_written(found)
 
-    def _tell_active(self, check: Check) -> None:
+    def _words(self, check: Check) -> str:
+        """What its condition has to say: that we are at work, and what may go wrong."""
+        interpreter: Interpreter = self._service.machine.interpreter
+        return warning(check.name, self._queues.values(), interpreter.devices) or AT_WORK
+
+    def _says(self, name: str, words: str) -> bool:
+        check = self._known_checks[name]
+        return check.is_active and check.message == words
+
+    def _tell_active(self, check: Check, words: str) -> None:
         collection = self._kinds.path(lambda kind: kind is CHECKS)
         try:
             if collection:
-                write_active(self._kube, collection, check, self._now())
+                write_active(self._kube, collection, check, words, self._now())
         except KubeError as error:
             fields = {"check": check.name, "cause": str(error)}
             log.warning("an AdmissionCheck was not told that hived is at work", extra={"fields": fields})

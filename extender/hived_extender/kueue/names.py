@@ -24,7 +24,8 @@ ACTIVE = "Active"
 WORKLOAD_PRIORITY_CLASS = "WorkloadPriorityClass"
 
 
-WORKLOADS, CHECKS, FLAVORS = (
-    ObjectKind(GROUP, plural, VERSIONS) for plural in ("workloads", "admissionchecks", "resourceflavors")
+WORKLOADS, CHECKS, FLAVORS, QUEUES = (
+    ObjectKind(GROUP, plural, VERSIONS)
+    for plural in ("workloads", "admissionchecks", "resourceflavors", "clusterqueues")
 )
-KINDS = (FLAVORS, CHECKS, WORKLOADS)
+KINDS = (FLAVORS, QUEUES, CHECKS, WORKLOADS)

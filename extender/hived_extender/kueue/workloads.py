@@ -75,6 +75,7 @@ class _Admission(msgspec.Struct, rename="camel"):
 class _Condition(msgspec.Struct, rename="camel"):
     type: str = ""
     status: str = ""
+    message: str = ""
     last_transition_time: str | None = None
 
 
@@ -183,7 +184,7 @@ class Workload(msgspec.Struct, frozen=True):
 
 def workload_of(item: Object) -> Workload:
     """A Workload as JSON has it, perhaps with a mistake. Raises UserError if it is none, or nobody could be told."""
-    outline = _convert(item, _Outline, "Workload")
+    outline = converted(item, _Outline, "Workload")
     meta, status = outline.metadata, outline.status
     conditions = {each.type: each for each in status.conditions or () if each.status == "True"}
     reserved = conditions.get(QUOTA_RESERVED)
@@ -199,7 +200,7 @@ def workload_of(item: Object) -> Workload:
         true=frozenset(conditions),
     )
     try:
-        return _filled_in(known, _convert(item, WorkloadObject, "Workload"))
+        return _filled_in(known, converted(item, WorkloadObject, "Workload"))
     except UserError as error:
         return replace(known, mistake=error.message)
 
@@ -224,7 +225,7 @@ def _filled_in(known: Workload, found: WorkloadObject) -> Workload:
 
 def flavor_labels(item: Object) -> tuple[str, dict[str, str]]:
     """The name of a ResourceFlavor, and the labels of its nodes. Raises UserError."""
-    found = _convert(item, FlavorObject, "ResourceFlavor")
+    found = converted(item, FlavorObject, "ResourceFlavor")
     return found.metadata.name, found.spec.node_labels or {}
 
 
@@ -252,11 +253,12 @@ class CheckObject(msgspec.Struct):
 
 
 class Check(msgspec.Struct, frozen=True):
-    """An AdmissionCheck: is it ours, and does its condition say that we are at work?"""
+    """An AdmissionCheck: is it ours, and does its condition say that we are at work, in which words?"""
 
     name: str
     is_ours: bool
     is_active: bool
+    message: str = ""
     version: str = ""
     generation: int = 0
     conditions: tuple[Mapping[str, Any], ...] = ()
@@ -264,12 +266,13 @@ class Check(msgspec.Struct, frozen=True):
 
 def check_of(item: Object) -> Check:
     """An AdmissionCheck as JSON has it. Raises UserError."""
-    found = _convert(item, CheckObject, "AdmissionCheck")
-    is_active = any(each.type == ACTIVE and each.status == "True" for each in found.status.conditions or ())
+    found = converted(item, CheckObject, "AdmissionCheck")
+    said = [each for each in found.status.conditions or () if each.type == ACTIVE and each.status == "True"]
     conditions = (item.get("status") or {}).get("conditions") or ()
     is_ours = found.spec.controller_name == CONTROLLER
     meta = found.metadata
-    return Check(meta.name, is_ours, is_active, meta.resource_version, meta.generation, tuple(conditions))
+    message = said[0].message if said else ""
+    return Check(meta.name, is_ours, bool(said), message, meta.resource_version, meta.generation, tuple(conditions))
 
 
 def _pod_set(found: _Set, assigned: _Assignment | None) -> PodSet:
@@ -292,7 +295,8 @@ def _check_state(found: Mapping[str, Any]) -> CheckState:
     )
 
 
-def _convert(item: Object, kind: type[Any], name: str) -> Any:
+def converted(item: Object, kind: type[Any], name: str) -> Any:
+    """An object of Kueue's as a struct. Raises UserError."""
     try:
         return msgspec.convert(item, kind)
     except msgspec.ValidationError as error:

@@ -40,13 +40,17 @@ def write_state(kube: StatusApi, collection: str, write: Write, now_s: float) ->
     return kube.patch_as(f"{base}/namespaces/{namespace}/{plural}/{name}/status", body, MANAGER)
 
 
-def write_active(kube: StatusApi, collection: str, check: Check, now_s: float) -> None:
-    """Say in an AdmissionCheck that its controller is at work. Raises KubeError."""
+AT_WORK = "hived holds cells for Workloads with this check"
+"""The message of the condition, unless there is something to warn of."""
+
+
+def write_active(kube: StatusApi, collection: str, check: Check, message: str, now_s: float) -> None:
+    """Say in an AdmissionCheck that its controller is at work, in these words. Raises KubeError."""
     condition = {
         "type": ACTIVE,
         "status": "True",
         "reason": "Active",
-        "message": "hived holds cells for Workloads with this check",
+        "message": message,
         "observedGeneration": check.generation,
         "lastTransitionTime": timestamp(now_s),
     }

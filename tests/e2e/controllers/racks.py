@@ -164,6 +164,11 @@ class Racks:
         used = [leaf["physicalCell"]["cellAddress"] for leaf in self._leaves() if leaf["cellState"] == "Used"]
         return {"/".join(address.split("/")[-2:]) for address in used}  # the rack's number comes first
 
+    def groups(self) -> list[Json]:
+        """All affinity groups, as our service has them."""
+        found: list[Json] = self._get(GROUPS_PATH)["items"]
+        return found
+
     def _leaves(self) -> Iterator[Json]:
         below = list(self._get(f"{VIRTUAL_CLUSTERS_PATH}{VC}"))
         while below:
@@ -187,7 +192,7 @@ class Racks:
                 self._delete_pod(one.name)
         self.until(lambda: not self.observer.present(), "all pods to be gone")
         self.until(lambda: not self.used(), "all cells to be free")
-        self.until(lambda: not self._get(GROUPS_PATH)["items"], "all groups to be gone")
+        self.until(lambda: not self.groups(), "all groups to be gone")
         assert self.observer.violations == []
 
     def _delete_pod(self, name: str) -> None:

@@ -59,6 +59,11 @@ class KueueByHand:
         status = self.kube.get(f"{self._base}/admissionchecks/{name}").get("status") or {}
         return any(each["type"] == "Active" and each["status"] == "True" for each in status.get("conditions", ()))
 
+    def says_active(self, name: str = CHECK) -> str:
+        """What the condition of the AdmissionCheck says."""
+        status = self.kube.get(f"{self._base}/admissionchecks/{name}").get("status") or {}
+        return next((str(each["message"]) for each in status.get("conditions", ()) if each["type"] == "Active"), "")
+
     def queue(self, name: str, *pod_sets: Json, **spec: Any) -> None:
         """A job was created: it has a Workload of this name, without quota. Its owner is left out: it is not there."""
         body = workload(name, *pod_sets, namespace=self._namespace, conditions=(), **spec)

@@ -5,7 +5,7 @@ import pytest
 from hived_extender.kube.client import KubeError
 from hived_extender.kueue.checks import Said, Write
 from hived_extender.kueue.workloads import check_of, workload_of
-from hived_extender.kueue.writing import is_passing, write_active, write_state
+from hived_extender.kueue.writing import AT_WORK, is_passing, write_active, write_state
 from tests.extender.kueue.kueue_by_hand import KueueByHand
 from tests.extender.kueue.workload_objects import CHECK, check_state
 
@@ -61,6 +61,6 @@ def test_other_conditions_of_a_check_stay(api: KueueByHand) -> None:
         "lastTransitionTime": "2026-11-23T10:00:00Z",
     }
     api.kube.patch(f"{path}/{CHECK}/status", {"status": {"conditions": [theirs]}})
-    write_active(api.kube, path, check_of(api.kube.get(f"{path}/{CHECK}")), NOW_S)
+    write_active(api.kube, path, check_of(api.kube.get(f"{path}/{CHECK}")), AT_WORK, NOW_S)
     assert api.is_active()
     assert api.kube.get(f"{path}/{CHECK}")["status"]["conditions"][0] == theirs

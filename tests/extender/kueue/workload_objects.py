@@ -113,3 +113,16 @@ def flavor(name: str = "a100", **labels: str) -> Json:
         "metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": "2"},
         "spec": {"nodeLabels": {key.replace("_", "."): value for key, value in labels.items()}},
     }
+
+
+def cluster_queue(name: str, *, limit: Any = None, **spec: Any) -> Json:
+    """A ClusterQueue with our check; `limit` is how much it may borrow of devices."""
+    quota = {"name": GPU, "nominalQuota": "8"} | ({} if limit is None else {"borrowingLimit": limit})
+    groups = [{"coveredResources": [GPU], "flavors": [{"name": "a100", "resources": [quota]}]}]
+    strategy = {"admissionChecks": [{"name": CHECK}]}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ClusterQueue",
+        "metadata": {"name": name},
+        "spec": {"resourceGroups": groups, "admissionChecksStrategy": strategy, **spec},
+    }

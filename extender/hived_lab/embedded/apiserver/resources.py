@@ -178,6 +178,7 @@ KUEUE_OBJECTS = (
     _object("kueue.x-k8s.io", "v1beta2", "Workload"),
     _object("kueue.x-k8s.io", "v1beta2", "AdmissionCheck", is_namespaced=False),
     _object("kueue.x-k8s.io", "v1beta2", "ResourceFlavor", is_namespaced=False),
+    _object("kueue.x-k8s.io", "v1beta2", "ClusterQueue", is_namespaced=False),
 )
 RESOURCES = (
     NAMESPACES, NODES, PODS, CONFIG_MAPS, CORE_EVENTS, EVENTS, LEASES, PRIORITY_CLASSES, *GANG_OBJECTS, *JOB_OBJECTS,
