@@ -123,7 +123,8 @@ class _Caller(threading.Thread):
     def _judge(self, method: str, path: str, request: bytes, status: int, kind: str, body: bytes) -> None:
         shown = f"{request[:200]!r}: {status} {body[:200]!r}"
         is_refused = 400 <= status < 500 or status == 503
-        if not (200 <= status < 300 or is_refused):
+        is_known = status == 304 and b"If-None-Match" in request and not body
+        if not (200 <= status < 300 or is_known or is_refused):
             self._outcome.fault(shown)
         elif INTERNAL_ERROR.encode() in body:
             self._outcome.fault(f"an internal error in the answer to {shown}")

@@ -29,6 +29,7 @@ class GangNotices:
         self.wakes = wakes
         self._outbox = outbox
         self._announcements = announcements
+        self._awaited: dict[GangKey, float] = {}  # by gang, the waiting time that its timer was set by
 
     def time_came(self, kind: str, key: GangKey) -> None:
         """A gang has waited for too long, or has formed for long enough to be told."""
@@ -48,17 +49,21 @@ class GangNotices:
             return
         with suppress(UserError):
             if waiting_s := gang.terms().waiting_s:
+                self._awaited[gang.key] = waiting_s
                 self._outbox.wake_in((OVER, gang.key), waiting_s)
 
     def _time_is_over(self, key: GangKey) -> None:
         gang, plan = self._cache.gangs.get(key), self._cache.gangs.plan(key)
-        if gang is None or (plan.round is None and not plan.forming):
+        waited_s = self._awaited.pop(key, None)
+        if gang is None or waited_s is None or (plan.round is None and not plan.forming):
             return
         with suppress(UserError):
-            text = f"podgroup/{key} has waited for {gang.terms().waiting_s:g} s and could not start; it goes on waiting"
+            is_so = gang.terms().waiting_s == waited_s  # its pods may have changed what they say of it
+            text = f"podgroup/{key} has waited for {waited_s:g} s and could not start; it goes on waiting"
             for record in gang.in_order():
                 if not record.state.is_placed:
-                    self._announcements.say(record, Reason.GANG_TIMED_OUT, text)
+                    if is_so:
+                        self._announcements.say(record, Reason.GANG_TIMED_OUT, text)
                     self.watch_time(record)
 
     def in_short(self, record: PodRecord) -> str:

@@ -5,7 +5,7 @@ import pytest
 from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_extender.pods.dialects import kueue
 from hived_extender.service.notices import Pace
-from tests.extender.service.small_cluster import spec_text
+from tests.extender.service.small_cluster import spec_text, to_pod
 from tests.extender.service.small_gangs import SmallGangCluster, koordinator
 
 
@@ -414,6 +414,26 @@ def test_the_waiting_time_is_told_when_it_is_over() -> None:
     expected = "podgroup/ns/train has waited for 0.02 s and could not start; it goes on waiting"
     assert expected in cluster.kube.messages
     cluster.service.close()
+
+
+@pytest.mark.parametrize("later", [None, "3h"])
+def test_a_waiting_time_that_pods_give_up_or_change_is_not_told(later: str | None) -> None:
+    cluster = SmallGangCluster()
+    pod = cluster.pod("w-0", 2, koordinator("train", 2, waiting_time="1h"))
+    cluster.ask("w-0")
+    cluster.pass_time(1800.0)
+    pod["metadata"]["annotations"] = koordinator("train", 2, waiting_time=later) if later else {}
+    if not later:  # the same gang in words that have no waiting time
+        prefix = "pod-group.scheduling.sigs.k8s.io/"
+        pod["metadata"]["labels"] = {f"{prefix}name": "train", f"{prefix}min-available": "2"}
+    cluster.kube.touch(pod)
+    cluster.service.pod_seen(to_pod(pod))
+    cluster.ask("w-0")
+    cluster.pass_time(1801.0)
+    assert not cluster.service.fault
+    assert ("w-0", "GangTimedOut") not in cluster.kube.events
+    cluster.pass_time(4 * 3600.0)
+    assert (("w-0", "GangTimedOut") in cluster.kube.events) is (later is not None)
 
 
 def test_what_was_asked_for_one_pod_is_forgotten_when_it_starts_with_others() -> None:
