@@ -243,7 +243,7 @@ def test_a_cluster_written_to_its_gpus_is_the_one_written_to_its_nodes() -> None
     assert cluster_of(pools(256, to_gpu_level)) == cluster_of(pools(256, to_node_level))
 
 
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("node", [to_node_level, to_gpu_level])
 def test_16384_nodes_load(node: Callable[[int], str], record_property: Callable[[str, object], None]) -> None:
     text = pools(16_384, node)

@@ -139,13 +139,14 @@ def story_cluster() -> State:
     return healthy_state(rack_cluster(quota("A", {"RACK.NODE": 1, "RACK": 2}), quota("B", {"RACK.NODE": 2}), racks=5))
 
 
-def test_a_journal_that_is_too_small_at_any_moment_changes_nothing() -> None:
+@pytest.mark.parametrize("step", [6 * CAPACITY_STEP, pytest.param(CAPACITY_STEP, marks=pytest.mark.long)])
+def test_a_journal_that_is_too_small_at_any_moment_changes_nothing(step: int) -> None:
     """Capacities from 1 on, every fifth of them or as HIVED_CAPACITIES says, until none of the searches fills it."""
     spacious = story_cluster()
     expected, _ = play(spacious, None)
     kinds = {type(decision) for decision in expected}
     assert kinds == {Bind, Preempt, Wait}
-    for capacity in itertools.count(1, CAPACITY_STEP):
+    for capacity in itertools.count(1, step):
         state = story_cluster()
         decisions, has_grown = play(state, capacity)
         assert decisions == expected, capacity

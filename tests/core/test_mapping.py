@@ -38,6 +38,7 @@ from tests.core.naive import mapping as naive_mapping
 from tests.core.naive.mapping import map_leaves as map_in_oracle
 from tests.core.naive.mapping import relaxed_split
 from tests.core.naive.placement import Suggestions
+from tests.long import batches
 
 ALL = np.ones(0, np.bool_)
 
@@ -81,7 +82,8 @@ def map_in_core(state: State, leaves: list[int], suggested: np.ndarray, ignore: 
     return physical.tolist() if is_mapped else None
 
 
-def test_a_mapping_is_that_of_the_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("seeds", batches(quick=30, long=150))
+def test_a_mapping_is_that_of_the_oracle(monkeypatch: pytest.MonkeyPatch, seeds: range) -> None:
     source = random.Random(4)
     outcomes = {"mapped": 0, "not mapped": 0, "relaxed": 0}
 
@@ -90,7 +92,7 @@ def test_a_mapping_is_that_of_the_oracle(monkeypatch: pytest.MonkeyPatch) -> Non
         return relaxed_split(*arguments)
 
     monkeypatch.setattr(naive_mapping, "relaxed_split", relaxed)
-    for seed in range(150):
+    for seed in seeds:
         spec = random_cluster(seed)
         pair = Pair(
             spec,
@@ -104,7 +106,7 @@ def test_a_mapping_is_that_of_the_oracle(monkeypatch: pytest.MonkeyPatch) -> Non
             expected = pair.expected(leaves, suggested, ignore)
             outcomes["not mapped" if expected is None else "mapped"] += 1
             assert map_in_core(pair.state, leaves, suggested, ignore) == expected, seed
-    assert all(count > 30 for count in outcomes.values()), outcomes
+    assert all(count > len(seeds) // 5 for count in outcomes.values()), outcomes
 
 
 def lose_some(state: State, source: random.Random, seed: int) -> State:

@@ -71,7 +71,7 @@ def live(seed: int) -> tuple[State, list[Decision]]:
     return state, decisions
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", range(24))
 def test_a_random_life_keeps_all_rules_and_is_the_same_twice(seed: int) -> None:
     state, decisions = live(seed)

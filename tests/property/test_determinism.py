@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.property.soak import make_run
 
 PROGRAM = "import sys; from hived_cli import main; main(sys.argv[1:])"
@@ -22,6 +24,7 @@ def trace_of(scenario: Path, out: Path, hash_seed: str) -> bytes:
     return out.read_bytes()
 
 
+@pytest.mark.long
 def test_two_processes_write_equal_traces(tmp_path: Path) -> None:
     lockstep, operations = make_run(seed=1)
     for op in operations.start():

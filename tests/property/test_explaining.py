@@ -17,13 +17,14 @@ def test_causes_in_one_chain_are_those_that_stand_in_the_way_when_carried_out(se
     run_world(seed, rules)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @BOTH
 @pytest.mark.parametrize("seed", range(examples(16)))
 def test_causes_in_several_chains_are_those_that_stand_in_the_way_when_carried_out(seed: int, rules: Rules) -> None:
     run_busy(seed, rules)
 
 
+@pytest.mark.long
 def test_the_random_clusters_meet_every_cause_alone_and_together() -> None:
     met = {causes for seed in (0, 1, 2, 3) for causes in run_world(seed, Rules.BETTER).waits}
     assert {cause for causes in met for cause in causes} == {Cause.IN_USE, Cause.BAD, Cause.KUBERNETES, Cause.NEVER}

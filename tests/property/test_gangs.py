@@ -39,6 +39,7 @@ def test_nor_does_one_in_which_kube_scheduler_changes_its_mind(seed: int, tmp_pa
     assert told.count("\n") > STEPS_PER_GANG_RUN
 
 
+@pytest.mark.long
 def test_a_run_is_the_same_every_time(tmp_path: Path) -> None:
     first, second = (run_gangs(5, STEPS_PER_GANG_RUN, tmp_path) for _ in range(2))
     assert first == second

@@ -177,6 +177,7 @@ def test_the_state_keeps_its_rules(seed: int) -> None:
         life.step()
 
 
+@pytest.mark.long
 def test_pods_get_held_cells_in_these_lives() -> None:
     kept = 0
     for seed in range(8):

@@ -18,7 +18,7 @@ from tests.property.machine_run import OPERATIONS, MachineRun
 from tests.property.soak import STEPS_PER_MACHINE_RUN, run_machine
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("seed", range(examples(32)))
 def test_a_long_random_run_of_the_machine_breaks_no_rule(seed: int, tmp_path: Path) -> None:
     assert len(run_machine(seed, STEPS_PER_MACHINE_RUN, tmp_path).splitlines()) == STEPS_PER_MACHINE_RUN
@@ -51,4 +51,14 @@ class AnyStimuli(RuleBasedStateMachine):
 AnyStimuli.TestCase.settings = settings(
     max_examples=examples(60), stateful_step_count=60, suppress_health_check=list(HealthCheck)
 )
-test_the_machine_breaks_no_rule_whatever_it_is_told = AnyStimuli.TestCase
+test_the_machine_breaks_no_rule_whatever_it_is_told = pytest.mark.long(AnyStimuli.TestCase)
+
+
+class AnyFewStimuli(AnyStimuli):
+    """The same with fewer examples."""
+
+
+AnyFewStimuli.TestCase.settings = settings(
+    AnyStimuli.TestCase.settings, max_examples=examples(12), stateful_step_count=40
+)
+test_the_machine_breaks_no_rule_in_a_short_time = AnyFewStimuli.TestCase

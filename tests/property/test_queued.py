@@ -25,7 +25,7 @@ def played(setting: Setting, seed: int) -> History:
     return history
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("grace_s", [0, 3])
 @pytest.mark.parametrize("kind", KINDS)
 def test_guaranteed_jobs_start_when_their_virtual_cluster_alone_would_start_them(kind: str, grace_s: int) -> None:
@@ -52,11 +52,12 @@ def test_the_bound_holds_where_jobs_declare_limits_and_go_past_others_by_them(gr
     assert played(Setting(kind="MIX", grace_s=grace_s, events=100, limits=80, restarts=0), 16).checks.compared > 20
 
 
+@pytest.mark.long
 def test_from_another_replica_on_the_bound_holds_for_jobs_that_wait_then() -> None:
     assert played(Setting(kind="MIX", grace_s=2, events=100, restarts=8), 5).checks.compared > 20
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("policy", list(Policy))
 @pytest.mark.parametrize("priorities", [(0,), (0, 1, 5)])
 def test_no_job_is_lost_or_stuck_whatever_happens(policy: Policy, priorities: tuple[int, ...]) -> None:

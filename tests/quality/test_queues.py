@@ -52,6 +52,7 @@ def mean(one: dict[str, object]) -> float:
     return float(delay["mean"])
 
 
+@pytest.mark.long
 def test_every_policy_runs_every_job(figures: dict[str, dict[str, object]]) -> None:
     assert list(figures) == list(POLICIES)
     assert {(one["jobs"], one["large_jobs"]) for one in figures.values()} == {(123, 3)}

@@ -20,7 +20,7 @@ def runner() -> Iterator[Runner]:
         yield Runner(cluster, BASE)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", CASES)
 def test_a_change_does_to_everybody_what_was_planned(runner: Runner, name: str) -> None:
     case = CASES[name]

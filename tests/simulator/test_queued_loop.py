@@ -77,7 +77,7 @@ def test_strict_queues_start_every_job_when_its_private_cluster_does(seed: int) 
     assert starts(queued(jobs, STRICT).tasks) == starts(run(private, jobs))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", BORROWS)
 @pytest.mark.parametrize("seed", range(3))
 def test_two_runs_are_equal(kind: str, seed: int) -> None:
@@ -86,7 +86,7 @@ def test_two_runs_are_equal(kind: str, seed: int) -> None:
     assert [history(task) for task in first.tasks] == [history(task) for task in second.tasks]
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", BORROWS)
 @pytest.mark.parametrize("seed", range(4))
 def test_no_job_starts_later_than_in_its_own_schedule_and_a_grace_period(kind: str, seed: int) -> None:
@@ -94,7 +94,7 @@ def test_no_job_starts_later_than_in_its_own_schedule_and_a_grace_period(kind: s
     assert max(loop.late_s.values()) <= GRACE_S
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", BORROWS)
 @pytest.mark.parametrize("seed", range(3))
 def test_every_job_that_can_run_ends(kind: str, seed: int) -> None:
@@ -136,6 +136,7 @@ def test_large_gangs_wait_no_longer_with_reservation_than_where_small_jobs_go_pa
     assert p95_of_gangs(ALONE) <= without / 10
 
 
+@pytest.mark.long
 def test_small_jobs_start_earlier_with_backfill_than_in_strict_queues() -> None:
     jobs = starving_gang()
     means = [sum(starts(queued(jobs, each).tasks)) for each in (ALONE, STRICT)]

@@ -21,6 +21,7 @@ def philly() -> Trace:
     return read_trace(PATH)
 
 
+@pytest.mark.long
 def test_it_has_82247_jobs_of_15_tenants(philly: Trace) -> None:
     found = describe(philly)
     assert (found.jobs, len(found.tenants)) == (82_247, 15)
@@ -31,6 +32,7 @@ def test_it_has_82247_jobs_of_15_tenants(philly: Trace) -> None:
     assert not any(note.startswith("left out") for note in philly.notes)
 
 
+@pytest.mark.long
 def test_13_days_from_the_first_job_of_october_16_have_21736_jobs_of_11_tenants(philly: Trace) -> None:
     """From that job on, at 00:02:04. Calendar days give 21,735 jobs up to October 29, and 21,933 with that day."""
     assert philly.start is not None

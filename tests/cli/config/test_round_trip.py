@@ -64,6 +64,7 @@ def test_what_is_generated_is_valid_and_comes_back_as_it_was(made: Path, at: tup
     assert config("diff", commented, *at) == (0, "")
 
 
+@pytest.mark.long
 def test_what_is_moved_and_moved_back_is_identical(made: Path, at: tuple[str, str]) -> None:
     before = config("pull", *at)[1]
     for words in (

@@ -77,6 +77,7 @@ def test_what_is_wrong_is_told(folder: Path, more: tuple[str, ...], code: int, m
     assert not (folder / "results").exists()
 
 
+@pytest.mark.long
 def test_it_can_be_interrupted_and_goes_on(folder: Path) -> None:
     jobs = tuple(random_jobs(1, ("a", "b", "c"), 120))
     (folder / "jobs.csv").write_bytes(b"".join(to_lines(Trace("random", jobs))))

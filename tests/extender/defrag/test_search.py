@@ -10,6 +10,7 @@ from tests.extender.defrag.random_puzzles import random_puzzle
 from tests.property.examples import examples
 
 
+@pytest.mark.sample(30)
 @pytest.mark.parametrize("seed", range(examples(600)))
 def test_search_finds_what_trying_everything_finds(seed: int) -> None:
     puzzle = random_puzzle(Random(seed))

@@ -27,7 +27,7 @@ def simulated(seed: int, spec: ClusterSpec) -> DefragmentingLoop:
     return loop
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("rules", [Rules.HIVED, Rules.BETTER])
 @pytest.mark.parametrize("number", range(len(CLUSTERS)))
 def test_the_job_that_waits_starts_as_promised(number: int, rules: Rules) -> None:

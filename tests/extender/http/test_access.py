@@ -91,6 +91,7 @@ def open_flask(secured: Secured, method: str, path: str, caller: Identity | None
     return secured.flask.test_client().open("/", method=method, data=b"{}", environ_overrides=environ, headers=headers)
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("path", CLOSED)
 def test_without_credentials_every_path_is_refused_with_every_method(refusing: Secured, path: str) -> None:
     secured, asked = refusing, len(refusing.reviews.asked)
@@ -114,6 +115,7 @@ def test_without_credentials_every_path_is_refused_with_every_method(refusing: S
     assert secured.cluster.snapshot() == before
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("path", CLOSED)
 def test_a_wrong_role_is_refused_on_every_path_with_every_method(refusing: Secured, path: str) -> None:
     secured = refusing
@@ -128,6 +130,7 @@ def test_a_wrong_role_is_refused_on_every_path_with_every_method(refusing: Secur
     connection.close()
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("path", [path for path in CLOSED if not path.startswith("/v1/extender/")])
 def test_a_token_without_the_right_is_refused_on_every_path(refusing: Secured, path: str) -> None:
     secured = refusing
@@ -163,6 +166,7 @@ def test_kube_scheduler_schedules_with_its_certificate_while_the_api_server_answ
     assert reviews.asked == []
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("path", [path for path in PATHS if path not in (*VERBS, *OPEN, WHAT_IF_PATH, IF_PATH)])
 def test_a_viewers_token_reads_every_path_and_changes_none(secured: Secured, path: str) -> None:
     flask = secured.flask.test_client()

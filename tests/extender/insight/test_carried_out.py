@@ -2,12 +2,16 @@
 
 from collections import Counter
 
+import pytest
+
 from tests.extender.insight.carried_out import run
+from tests.long import batches
 from tests.property.examples import examples
 
 
-def test_every_change_that_is_said_to_help_does() -> None:
+@pytest.mark.parametrize("seeds", batches(quick=2, long=examples(40)))
+def test_every_change_that_is_said_to_help_does(seeds: range) -> None:
     counts: Counter[str] = Counter()
-    for seed in range(examples(40)):
+    for seed in seeds:
         run(seed, 25, counts)
     assert counts["helped"]

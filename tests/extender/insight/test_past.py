@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from hived.events import PodDeleted
 from hived.scheduler import handle
 from hived_extender.insight.corrections import FIRST_FACTORS, LEAST, Corrections, Outcome
@@ -154,6 +156,7 @@ def test_open_forecasts_are_bounded_and_the_latest_are_kept() -> None:
     assert not past.wants_forecast("job-0", AT)
 
 
+@pytest.mark.long
 def test_a_virtual_cluster_whose_jobs_wait_for_ever_leaves_others_their_forecasts() -> None:
     past, situation = Past(), Situation()
     situation.waits("few", vc="B")

@@ -45,7 +45,7 @@ def one_runs_and_two_wait(progress: str) -> QueuesByHand:
     return queues
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("progress", ["held", "made", "placed"])
 @pytest.mark.parametrize("anew", ["begin anew", "restart"])
 @pytest.mark.parametrize("over", ["job goes", "job ends"])

@@ -61,6 +61,7 @@ def test_there_are_forty_situations_of_every_kind() -> None:
     assert kinds == {"pods", "leafType", "vc", "priority", "opportunistic", "heal", "move", "ends", "cells"}
 
 
+@pytest.mark.sample(20)
 @EACH
 def test_the_owner_of_a_waiting_job_is_told_why(situation: Situation) -> None:
     found = answer_in(situation).certificate
@@ -82,7 +83,7 @@ def test_all_pods_of_the_job_say_the_same(situation: Situation) -> None:
     assert {message.rpartition("]: ")[2] for message in told} == {situation.sentence}
 
 
-@pytest.mark.sample(40)
+@pytest.mark.sample(25)
 @pytest.mark.parametrize(
     ("situation", "change"),
     [

@@ -195,6 +195,7 @@ def test_every_resource_has_a_table(http: Http, path: str, columns: list[str]) -
     assert [column["name"] for column in table["columnDefinitions"] if column["priority"] == 0] == columns
 
 
+@pytest.mark.long
 def test_a_thousand_objects_are_listed_in_a_moment(server: ApiServer, http: Http, namespace: str) -> None:
     path = f"/api/v1/namespaces/{namespace}/pods"
     for number in range(1000):
