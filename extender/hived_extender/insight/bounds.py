@@ -21,7 +21,7 @@ from hived.scheduler import Asked, handle, plan_in_turn
 from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest, Rules, VirtualClusterSpec
 from hived.state import Group, GroupState, State
 from hived.topology import NO_CELL, BoolArray
-from hived_extender.insight.scene import Runner, Scene, Waiter
+from hived_extender.insight.scene import Runner, Scene, Waiter, may_have
 from hived_extender.pods.declared import MOST_S
 
 MOST_ASKS = 200
@@ -136,7 +136,9 @@ def _has_place(scene: Scene, state: State, waiter: Waiter, opened: BoolArray, *,
     asked = [Asked(request, offer=offer) for request, offer in zip(waiter.entry.requests, offers, strict=True)]
     (found,) = plan_in_turn(state, [asked], scene.at)
     refusals = (Wait, Preempt) if is_free else (Wait,)
-    return not isinstance(found, UserError) and not any(isinstance(decision, refusals) for decision in found)
+    return not isinstance(found, UserError) and all(
+        not isinstance(decision, refusals) and may_have(state, waiter.entry, decision) for decision in found
+    )
 
 
 def _remove(state: State, group: Group) -> None:

@@ -22,7 +22,9 @@ from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest, Rules
 from hived.state import Group, GroupState, State
 from hived.topology import NO_CELL, BoolArray
 from hived_extender.insight.lineup import Lineup, Usage
-from hived_extender.insight.scene import GRACE_S, Scene, has_own_cells, leaf_count
+from hived_extender.insight.scene import GRACE_S, Scene, has_own_cells, leaf_count, may_have
+from hived_extender.insight.snapshot import WaitingEntry
+from hived_extender.service.sentences import NEVER_PREEMPTS
 
 MOST_ENDS = 4000
 """Jobs that end in one play."""
@@ -138,7 +140,7 @@ class Play:
         (found,) = plan_in_turn(self.state, [asked], self._clock())
         if isinstance(found, UserError):
             raise found
-        return not any(isinstance(decision, Wait) for decision in found)
+        return all(not isinstance(one, Wait) and may_have(self.state, entry, one) for one in found)
 
     def _take(self, number: int) -> bool:
         """Have every part of a job bound or its cells reserved; else it lets go of all, and False is returned."""
@@ -149,7 +151,7 @@ class Play:
         for request, offer in zip(entry.requests, offers, strict=True):
             if taken.get(request):
                 continue
-            decision = self._ask(request, offer, is_reserving=request in taken)
+            decision = self._ask(entry, request, offer, is_reserving=request in taken)
             self._take_back(decision.cancelled, number)
             if isinstance(decision, Wait):
                 if taken:
@@ -183,7 +185,9 @@ class Play:
             heapq.heappush(self._agenda, (max(emptied_s, self._now_s + 1.0), _Act.EMPTIED, number))
         return True
 
-    def _ask(self, request: PodRequest, offer: Offer | None, *, is_reserving: bool) -> Bind | Preempt | Wait:
+    def _ask(
+        self, entry: WaitingEntry, request: PodRequest, offer: Offer | None, *, is_reserving: bool
+    ) -> Bind | Preempt | Wait:
         """The core's answer; cells are reserved for whom others have to leave."""
         phases = [Phase.PREEMPTING] if is_reserving else [Phase.FILTERING, Phase.PREEMPTING]
         for phase in phases:
@@ -191,6 +195,8 @@ class Play:
             decision = handle(self.state, ScheduleRequested(request, phase, offer=offer, now_s=self._clock()))
             if not isinstance(decision, Preempt):
                 break
+            if phase is Phase.FILTERING and not may_have(self.state, entry, decision):
+                return Wait(NEVER_PREEMPTS)
         assert isinstance(decision, Bind | Preempt | Wait)
         return decision
 

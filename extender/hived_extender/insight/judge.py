@@ -150,7 +150,7 @@ class Judge:
         state = self._snapshot.state
         groups = [
             HoldingGroup(
-                group.name, group.priority, group.vc, True,
+                group.name, group.priority, group.vc, group.virtual is None,
                 tuple(int(leaf) for leaf in group.physical[group.physical != NO_CELL]),
             )
             for group in state.groups.values()

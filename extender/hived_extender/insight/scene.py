@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from hived.copying import copy_state
+from hived.decisions import Decision, Preempt
 from hived.events import Offer
 from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest
 from hived.state import Group, GroupState, State
@@ -23,6 +24,16 @@ GRACE_S = 30.0
 
 MOST_COMPARED = 1 << 20
 """Entries of masks that are compared."""
+
+
+def may_have(state: State, entry: WaitingEntry, decision: Decision) -> bool:
+    """May a job have the cells of a decision? One that preempts nobody takes back lent cells alone."""
+    if entry.preempts or not isinstance(decision, Preempt):
+        return True
+    victims = {uid for uids in decision.victims_by_node.values() for uid in uids}
+    return not any(
+        group.virtual is not None and not victims.isdisjoint(group.slots_of) for group in state.groups.values()
+    )
 
 
 class Waiter(msgspec.Struct, frozen=True, eq=False):
@@ -144,7 +155,7 @@ def _waiter(entry: WaitingEntry) -> Waiter:
         kinds.append((request.spec.of_group(""), None if offer is None else _key(offer, fit)))
         is_restricted |= offer is not None and (fit is None or not bool(fit.all()))
     is_asked = bool(entry.requests) and not entry.refusal
-    return Waiter(entry, tuple(kinds), sum(map(leaf_count, entry.requests)), is_asked, is_restricted)
+    return Waiter(entry, (entry.preempts, *kinds), sum(map(leaf_count, entry.requests)), is_asked, is_restricted)
 
 
 def _key(offer: Offer, fit: BoolArray | None) -> Hashable:

@@ -5,6 +5,7 @@ from datetime import datetime
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from hived.events import NodeHealthChanged, Offer
 from hived.scheduler import handle
@@ -60,6 +61,34 @@ def test_with_lent_cells_in_the_way_the_grace_period_is_certain(rules: Rules) ->
     situation.waits("job")
     when = asked(situation, "job")
     assert (when.kind, seconds(when.by)) == ("certain", GRACE_S)
+
+
+@pytest.mark.parametrize("rules", Rules)
+@pytest.mark.parametrize("limit_s", [None, 2 * HOUR])
+def test_a_job_that_preempts_nobody_waits_for_the_end_of_lower_ones(rules: Rules, limit_s: float | None) -> None:
+    """Guaranteed work of its virtual cluster stays, whatever its priority; only a limit bounds the wait."""
+    situation = Situation(rules=rules)
+    for name in ("first", "second"):
+        situation.runs(name, left_s=limit_s)
+    situation.waits("ready", priority=5)
+    situation.waiting[-1] = replace(situation.waiting[-1], preempts=False)
+    when = asked(situation, "ready")
+    assert when.kind == ("unknown" if limit_s is None else "bounded")
+    if limit_s is not None:
+        assert seconds(when.by) == pytest.approx(limit_s + GRACE_S, abs=SCHEDULING_S + GRACE_S)
+    situation.waits("sure", priority=5)
+    situation.waiting.reverse()
+    assert asked(situation, "sure").kind == "certain"
+
+
+@pytest.mark.parametrize("rules", Rules)
+def test_a_job_that_preempts_nobody_takes_lent_cells_back(rules: Rules) -> None:
+    situation = Situation(rules=rules)
+    for number in range(4):
+        situation.runs(f"guest-{number}", vc="B", priority=-1)
+    situation.waits("job")
+    situation.waiting[-1] = replace(situation.waiting[-1], preempts=False)
+    assert asked(situation, "job").kind == "certain"
 
 
 def test_a_job_that_reserves_cells_already_gets_them_when_the_victims_have_left() -> None:
