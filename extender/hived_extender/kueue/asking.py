@@ -37,6 +37,9 @@ KEPT = "there are cells, and they are kept for a Workload that had quota before 
 _Line = tuple[str, bool]
 """A virtual cluster, and whether its guaranteed or its opportunistic Workloads are meant."""
 
+_Nodes = tuple[tuple[tuple[str, str], ...], ...]
+"""The labels of nodes that pods of a gang want, such as those that Kueue has chosen."""
+
 
 class Asking:
     """See the module. `lock` guards `checks`, and is never held while anybody is called."""
@@ -66,9 +69,9 @@ class Asking:
         if holds:
             self._lent = self._lender.lent()
         firsts: dict[_Line, Claimed] = {}
-        refusals: dict[PodSpec, tuple[str, bool]] = {}
+        refusals: dict[tuple[PodSpec, _Nodes], tuple[str, bool]] = {}
         for hold in holds:
-            alike = hold.spec.of_group("")
+            alike = hold.spec.of_group(""), _nodes_of(hold)
             if alike in refusals:
                 why, never = refusals[alike]
                 with self._lock:
@@ -96,8 +99,12 @@ class Asking:
             return self._refused(hold, error.message, never=True)
         if isinstance(answer, Bind):
             with self._lock:
-                self._checks.held(hold.key)
+                self._checks.held(hold.key, [pod.node for member in answer.bind_info.members for pod in member])
             return None
+        with self._lock:
+            elsewhere = self._checks.look_elsewhere(hold.key)
+        if elsewhere is not None:
+            return self._ask_one(elsewhere, firsts)
         if isinstance(answer, KeptForOthers):
             return self._refused(hold, KEPT, never=False)
         why, never = self._explained(hold, answer.reason)
@@ -151,3 +158,10 @@ class Asking:
         """Ask the service, or tell it. Raises UserError (503) where this replica does not lead."""
         self._service.check_leads()
         return self._service.runner.handle(question)
+
+
+def _nodes_of(hold: Hold) -> _Nodes:
+    """Gangs are alike only if they are to be on the same nodes."""
+    pods = {id(pod): pod for pod in hold.pods}
+    selectors = [(pod.spec and pod.spec.node_selector) or {} for pod in pods.values()]
+    return tuple(tuple(sorted(each.items())) for each in selectors)

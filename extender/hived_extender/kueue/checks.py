@@ -11,7 +11,8 @@ Kueue decides which Workload has quota; the order here is that in which cells ar
 server, reads a clock or starts a thread.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -62,6 +63,7 @@ class Said(msgspec.Struct, frozen=True):
     message: str
     updates: tuple[Object, ...] = ()
     requeue_s: int | None = None
+    nodes: Mapping[str, Mapping[str, int]] = {}  # of each pod set, with pods, where Kueue's own are not to stand
 
 
 class Write(msgspec.Struct, frozen=True):
@@ -73,13 +75,18 @@ class Write(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct):
-    """One Workload with a check of ours. `needs` is a mistake as text where it cannot be read."""
+    """One Workload with a check of ours. `needs` is a mistake as text where it cannot be read.
+
+    One that `is_elsewhere` needs not be on the nodes that Kueue has chosen; `nodes` are its own, by pod set.
+    """
 
     workload: Workload
     needs: Gang | NoCells | str
     step: Step = Step.ASKS
     why: str = ""
     place: tuple[int, int] = (0, 0)
+    nodes: Mapping[str, Mapping[str, int]] = {}
+    is_elsewhere: bool = False
     is_held: bool = False  # the service holds cells for it, or has it in its books
     evicts_until_s: float = 0.0
     told_s: float = 0.0
@@ -97,8 +104,13 @@ class Entry(msgspec.Struct):
 class Checks:
     """See the module. `read` says which cells a Workload needs, and raises UserError for a mistake in it."""
 
-    def __init__(self, read: Callable[[Workload], Gang | NoCells]) -> None:
-        self._read = read
+    def __init__(
+        self,
+        read: Callable[[Workload], Gang | NoCells],
+        elsewhere: Callable[[Workload], Gang | None] = lambda workload: None,
+    ) -> None:
+        """`elsewhere` reads the same where it may have other nodes than Kueue has chosen."""
+        self._read, self._elsewhere = read, elsewhere
         self._ours: dict[str, None] = {}
         self._workloads: dict[str, Workload] = {}  # all there are, by key
         self._dropped: dict[str, None] = {}
@@ -184,10 +196,29 @@ class Checks:
         held = (one for one in self.entries.values() if one.step is Step.HELD and _vc(one) == _vc(this))
         return tuple(one.workload.job for one in held if _reserved_s(one) <= _reserved_s(this))
 
-    def held(self, key: str) -> None:
-        """The service holds its cells."""
+    def held(self, key: str, nodes: Sequence[str] = ()) -> None:
+        """The service holds its cells, on these nodes by slot."""
         if (entry := self.entries.get(key)) is not None and entry.step is Step.ASKS:
             entry.step, entry.is_held, entry.why = Step.HELD, True, ""
+            if entry.is_elsewhere and isinstance(entry.needs, Gang):
+                told = dict[str, Counter[str]]()
+                for name, node in zip(entry.needs.sets, nodes, strict=True):
+                    told.setdefault(name, Counter())[node] += 1
+                entry.nodes = told
+
+    def look_elsewhere(self, key: str) -> Hold | None:
+        """Ask for cells on other nodes than Kueue has chosen from now on; None if it may not, or does so already.
+
+        A job that may have started keeps its nodes: its pods have been told them.
+        """
+        entry = self.entries.get(key)
+        if entry is None or entry.step is not Step.ASKS or entry.is_elsewhere or _is_ready(entry, self._ours):
+            return None
+        found = self._elsewhere(entry.workload)
+        if found is None:
+            return None
+        entry.needs, entry.is_elsewhere = found, True
+        return entry.hold
 
     def refused(self, key: str, why: str, *, never: bool) -> None:
         """There is no room now, or never can be."""
@@ -258,11 +289,12 @@ class Checks:
         if entry.step is Step.REJECTED:
             return Said(REJECTED, _clipped(entry.why))
         if entry.step is Step.UNREAD:
-            return Said(PENDING, _clipped(f"hived does not understand this Workload: {entry.why}"))
+            return Said(PENDING, _clipped(f"this Workload is not understood: {entry.why}"))
         if entry.step is Step.NEEDS_NONE and isinstance(gang, NoCells):
             return Said(READY, _clipped(gang.why))
         if entry.step is Step.HELD and isinstance(gang, Gang):
-            return Said(READY, f"cells are held: {gang.words}", gang.updates)
+            moved = ", on other nodes than Kueue has chosen" if entry.nodes else ""
+            return Said(READY, f"cells are held: {gang.words}{moved}", gang.updates, nodes=entry.nodes)
         if entry.step is Step.LOST:
             wait_s = min(FIRST_REQUEUE_S * 2 ** min(found.retry_count, 10), LONGEST_REQUEUE_S)
             return Said(RETRY, _clipped(entry.why), requeue_s=wait_s)

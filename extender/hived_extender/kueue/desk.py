@@ -20,7 +20,7 @@ from hived_extender.kube.optional_kinds import ObjectKind, OptionalKinds
 from hived_extender.kueue.asking import Asking
 from hived_extender.kueue.checks import Checks, Entry
 from hived_extender.kueue.cohorts import ClusterQueue, cluster_queue_of, warning
-from hived_extender.kueue.gangs import Gang, NoCells, gang_of
+from hived_extender.kueue.gangs import Gang, NoCells, gang_elsewhere, gang_of
 from hived_extender.kueue.names import CHECKS, FLAVORS, KINDS, QUEUES, WORKLOADS
 from hived_extender.kueue.workloads import Check, Object, Workload, check_of, flavor_labels, workload_of
 from hived_extender.kueue.writing import AT_WORK, is_passing, write_active, write_state
@@ -57,7 +57,7 @@ class KueueDesk:
         self._flavors: dict[str, dict[str, str]] = {}
         self._queues: dict[str, ClusterQueue] = {}
         self._known_checks: dict[str, Check] = {}
-        self._checks = Checks(self._read)
+        self._checks = Checks(self._read, self._read_elsewhere)
         self._term: object = None
         self._rules: object = None
         self._asking = Asking(service, self._checks, self._lock, lender or NoLender(), clock)
@@ -233,6 +233,10 @@ class KueueDesk:
     def _read(self, workload: Workload) -> Gang | NoCells:
         interpreter: Interpreter = self._service.machine.interpreter
         return gang_of(workload, interpreter, lambda name: self._flavors.get(name, {}))
+
+    def _read_elsewhere(self, workload: Workload) -> Gang | None:
+        interpreter: Interpreter = self._service.machine.interpreter
+        return gang_elsewhere(workload, interpreter, lambda name: self._flavors.get(name, {}))
 
 
 def _read(reader: Callable[[Object], Any], item: Object) -> Any:

@@ -33,12 +33,13 @@ class Gang(msgspec.Struct, frozen=True):
     """`spec` is the whole gang as one affinity group, whose name is the Workload's key.
 
     `pods` has for each slot a pod as its controller will make it, with the labels of nodes that Kueue wants. `updates`
-    are `podSetUpdates` as JSON has them.
+    are `podSetUpdates` as JSON has them. `sets` has the pod set of each slot.
     """
 
     spec: PodSpec
     pods: tuple[Pod, ...] = ()
     updates: tuple[Object, ...] = ()
+    sets: tuple[str, ...] = ()
 
     @property
     def words(self) -> str:
@@ -90,7 +91,27 @@ def gang_of(
     members = tuple(MemberSpec(count, size) for size, count in sizes.items())
     spec = dataclasses.replace(roles[0].spec, group=GroupSpec(workload.key, members))
     pods = tuple(pod for role in roles for pod in role.pods)
-    return Gang(spec, pods, tuple(_updates(workload, {role.name: role.words for role in roles})))
+    updates = tuple(_updates(workload, {role.name: role.words for role in roles}))
+    return Gang(spec, pods, updates, tuple(role.name for role in roles for _ in role.pods))
+
+
+def gang_elsewhere(
+    workload: Workload, interpreter: Interpreter, flavors: Callable[[str], Mapping[str, str]]
+) -> Gang | None:
+    """The same gang, wherever its own words allow it, for one whose nodes Kueue has chosen one by one; else None.
+
+    Kueue does not know cells: those of the nodes that it has chosen may be others' while there are others.
+    """
+    chosen = [labels for each in workload.pod_sets for labels, _ in each.domains]
+    can_be_told = workload.job.api_version.endswith("/v1beta2")
+    if not chosen or not can_be_told or any(labels.keys() != {kueue.HOST} for labels in chosen):
+        return None
+    sets = tuple(replace(each, domains=()) for each in workload.pod_sets)
+    try:
+        found = gang_of(replace(workload, pod_sets=sets), interpreter, flavors)
+    except UserError:
+        return None  # its words, such as slices, mean something to Kueue alone
+    return found if isinstance(found, Gang) else None
 
 
 def _role(

@@ -5,10 +5,12 @@ v1beta1 lists domains one by one. v1beta2 has slices of them, whose values and n
 """
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 
 from hived.errors import UserError
+from hived_extender.pods.dialects.kueue import HOST
 
 Domain = tuple[Mapping[str, str], int]
 """Labels of nodes, and how many pods go there."""
@@ -83,6 +85,14 @@ def domains_of(assignment: Assignment) -> tuple[Domain, ...]:
         return tuple(_domains(assignment))
     except ValueError:
         raise UserError("its topology assignment has other numbers of values than of domains") from None
+
+
+def assignment_on(nodes: Mapping[str, int]) -> dict[str, Any]:
+    """An assignment of v1beta2 that has so many pods on each node."""
+    values = {"individual": {"roots": list(nodes)}}
+    counts = {"individual": list(nodes.values())}
+    part = {"domainCount": len(nodes), "valuesPerLevel": [values], "podCounts": counts}
+    return {"levels": [HOST], "slices": [part]}
 
 
 def _domains(assignment: Assignment) -> Iterator[Domain]:

@@ -135,6 +135,7 @@ class Workload(msgspec.Struct, frozen=True):
 
     `written` are all its admission checks as they stand there. `class_name` is that of its PriorityClass, or, if it
     `has_workload_class`, of its WorkloadPriorityClass. One with a `mistake` could not be read any further.
+    `admission` is what Kueue has given it, as it stands there.
     """
 
     job: JobRef
@@ -152,6 +153,7 @@ class Workload(msgspec.Struct, frozen=True):
     reserved_s: float | None = None
     true: frozenset[str] = frozenset()
     mistake: str = ""
+    admission: Mapping[str, Any] = {}
 
     @property
     def key(self) -> str:
@@ -200,7 +202,8 @@ def workload_of(item: Object) -> Workload:
         true=frozenset(conditions),
     )
     try:
-        return _filled_in(known, converted(item, WorkloadObject, "Workload"))
+        found = _filled_in(known, converted(item, WorkloadObject, "Workload"))
+        return replace(found, admission=(item.get("status") or {}).get("admission") or {})
     except UserError as error:
         return replace(known, mistake=error.message)
 

@@ -13,7 +13,8 @@ from hived_extender.kube.client import KubeError
 from hived_extender.kube.events import timestamp
 from hived_extender.kueue.checks import Write, with_states
 from hived_extender.kueue.names import ACTIVE, MANAGER
-from hived_extender.kueue.workloads import Check, Object
+from hived_extender.kueue.topologies import assignment_on
+from hived_extender.kueue.workloads import Check, Object, Workload
 
 log = logging.getLogger(__name__)
 
@@ -31,10 +32,10 @@ def write_state(kube: StatusApi, collection: str, write: Write, now_s: float) ->
     `collection` is the path of all Workloads. Raises KubeError: a conflict if the Workload is another version by now.
     """
     workload = write.workload
-    body = {
-        "metadata": {"resourceVersion": workload.version, "uid": workload.job.uid},
-        "status": {"admissionChecks": with_states(workload.written, write, timestamp(now_s))},
-    }
+    status: Object = {"admissionChecks": with_states(workload.written, write, timestamp(now_s))}
+    if write.said.nodes:
+        status["admission"] = {"podSetAssignments": _on_nodes(workload, write.said.nodes)}
+    body = {"metadata": {"resourceVersion": workload.version, "uid": workload.job.uid}, "status": status}
     base, plural = collection.rsplit("/", 1)
     namespace, name = quote(workload.job.namespace, safe=""), quote(workload.job.name, safe="")
     return kube.patch_as(f"{base}/namespaces/{namespace}/{plural}/{name}/status", body, MANAGER)
@@ -42,6 +43,15 @@ def write_state(kube: StatusApi, collection: str, write: Write, now_s: float) ->
 
 AT_WORK = "hived holds cells for Workloads with this check"
 """The message of the condition, unless there is something to warn of."""
+
+
+def _on_nodes(workload: Workload, nodes: Mapping[str, Mapping[str, int]]) -> list[Object]:
+    """What Kueue has given to each pod set, with our nodes in the place of those that it has chosen."""
+    assigned = [dict(each) for each in workload.admission.get("podSetAssignments") or ()]
+    for each in assigned:
+        if (own := nodes.get(each.get("name", "main"))) is not None and "topologyAssignment" in each:
+            each["topologyAssignment"] = assignment_on(own)
+    return assigned
 
 
 def write_active(kube: StatusApi, collection: str, check: Check, message: str, now_s: float) -> None:

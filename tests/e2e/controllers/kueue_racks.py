@@ -170,7 +170,7 @@ class KueueRacks:
             states = [
                 f"{each['name']} {each['state']}: {each['message']}" for each in status.get("admissionChecks", ())
             ]
-            said = [f"{each['type']}={each['status']} {each['message']}" for each in status.get("conditions", ())]
+            said = [f"{each['type']}={each['status']} {each['message']}" for each in status.get("conditions") or ()]
             lines.append(f"{name}: {states} {said}")
         return "\n".join(lines)
 
@@ -180,7 +180,7 @@ class KueueRacks:
         for one in self.workloads():
             status = one.get("status") or {}
             is_over = self.condition(one, "Finished") or self.condition(one, "Admitted")
-            said = [each["message"] for each in (*status.get("conditions", ()), *status.get("admissionChecks", ()))]
+            said = [each["message"] for each in _said(status)]
             if not is_over and not any(said):
                 found.append(one["metadata"]["name"])
         return found
@@ -206,6 +206,11 @@ class KueueRacks:
         self.plane.kubectl("delete", f"workloads.{GROUP}", "--all", "--timeout=60s")
         for kind in OF_QUEUES:
             self.plane.kubectl("delete", f"{kind}.{GROUP}", "--all", "--timeout=60s")
+
+
+def _said(status: Json) -> list[Json]:
+    """All that a status says by messages."""
+    return [*(status.get("conditions") or ()), *(status.get("admissionChecks") or ())]
 
 
 @contextmanager

@@ -6,15 +6,18 @@ from collections.abc import Iterator
 import pytest
 
 from hived_extender.kueue.writing import AT_WORK
+from hived_extender.pods.dialects.kueue import HOST, REQUIRED
 from tests.e2e.controllers.kueue_racks import (
+    ALL_NODES,
     KueueRacks,
     cluster_queue,
     deployment,
+    of_kueue,
     queued_job,
     queued_pod,
     running_kueue,
 )
-from tests.e2e.controllers.racks import VC
+from tests.e2e.controllers.racks import RACK, VC, pod
 from tests.e2e.plane import ControlPlane
 
 
@@ -57,3 +60,81 @@ def test_a_cohort_that_may_lend_is_warned_of(kueue: KueueRacks) -> None:
     assert VC in kueue.says_active()
     kueue.plane.kubectl("replace", "-f", "-", stdin=json.dumps(cluster_queue(VC, limit=0, cohortName="all")))
     kueue.racks.until(lambda: kueue.says_active() == AT_WORK, "no warning any more")
+
+
+def choose_nodes(kueue: KueueRacks) -> None:
+    """Kueue chooses nodes itself, in racks."""
+    levels = [{"nodeLabel": RACK}, {"nodeLabel": HOST}]
+    flavor = of_kueue("ResourceFlavor", "near", {"nodeLabels": ALL_NODES, "topologyName": "racks"})
+    kueue.set_up(of_kueue("Topology", "racks", {"levels": levels}), flavor, queue=cluster_queue(VC, flavor="near"))
+
+
+def test_jobs_run_on_the_nodes_that_kueue_has_chosen(kueue: KueueRacks) -> None:
+    choose_nodes(kueue)
+    kueue.racks.create(queued_job("near", 2, annotations={REQUIRED: RACK}), queued_job("any", 2))
+    for name in ("near", "any"):
+        kueue.until_check(name, "Ready", "cells are held: 2 pods x 4")
+        kueue.racks.await_whole(name, 2)
+    assert len(kueue.racks.racks_of("near")) == 1
+    kueue.until_settled()
+
+
+def test_a_job_runs_elsewhere_where_kueue_has_chosen_another_virtual_clusters_rack(kueue: KueueRacks) -> None:
+    """It chooses the rack with the least that is free. This is the other virtual cluster's now."""
+    choose_nodes(kueue)
+    other = {"hivedscheduler.microsoft.com/virtual-cluster": "other"}
+    kueue.racks.create(pod("other", 1, spec={"nodeSelector": {RACK: "a"}}, annotations=other))
+    kueue.racks.until(lambda: kueue.racks.bound("other"), "the pod of the other virtual cluster to be bound")
+    kueue.racks.create(queued_job("near", 2, 2, annotations={REQUIRED: RACK}))
+    kueue.until_check("near", "Ready", "on other nodes than Kueue has chosen")
+    kueue.racks.until(lambda: len(kueue.racks.bound("near")) == 2, "2 bound pods")
+    assert kueue.racks.racks_of("near") < {"b", "c"}
+    kueue.racks.until(lambda: not kueue.held(), "no cells to be held for nobody")
+    assert kueue.racks.observer.violations == []
+
+
+def test_jobs_of_higher_priority_preempt_and_the_others_come_back(kueue: KueueRacks) -> None:
+    classes = [of_kueue("WorkloadPriorityClass", name, value=value) for name, value in (("low", 1), ("high", 9))]
+    for one in classes:
+        one.pop("spec", None)
+    kueue.set_up(*classes)
+    label = "kueue.x-k8s.io/priority-class"
+    kueue.racks.create(*(queued_job(f"low-{number}", 2, labels={label: "low"}) for number in range(2)))
+    kueue.racks.until(lambda: len(kueue.racks.bound("low-")) == 4, "4 bound pods")
+    kueue.racks.create(queued_job("high", 4, labels={label: "high"}, seconds=3))
+    kueue.racks.until(lambda: len(kueue.racks.bound("high")) == 4, "4 bound pods")
+    kueue.racks.until(lambda: len(kueue.racks.bound("low-")) == 4, "the others to be back")
+    kueue.until_settled()
+    kueue.plane.kubectl("delete", "workloadpriorityclasses.kueue.x-k8s.io", "--all")
+
+
+def test_a_job_that_is_deactivated_or_deleted_gives_its_cells_back(kueue: KueueRacks) -> None:
+    kueue.set_up()
+    kueue.racks.create(queued_job("stops", 2))
+    kueue.racks.await_whole("stops", 2)
+    found = kueue.workload("stops")
+    assert found is not None
+    name = f"workloads.kueue.x-k8s.io/{found['metadata']['name']}"
+    kueue.plane.kubectl("patch", name, "--type=merge", "-p", '{"spec": {"active": false}}')
+    kueue.racks.until(lambda: not kueue.racks.groups(), "no cells to be held")
+    kueue.plane.kubectl("patch", name, "--type=merge", "-p", '{"spec": {"active": true}}')
+    kueue.racks.await_whole("stops", 2)
+    kueue.racks.delete("job", "stops")
+    kueue.racks.until(lambda: not kueue.racks.groups(), "no cells to be held")
+
+
+def test_jobs_go_on_when_both_are_killed(kueue: KueueRacks) -> None:
+    kueue.set_up()
+    kueue.racks.create(*(queued_job(f"train-{number}", 1 + number % 2, seconds=4) for number in range(6)))
+    kueue.racks.until(lambda: kueue.racks.bound("train-"), "a job to run")
+    (hived,) = kueue.racks.cluster.services
+    for one in (hived, kueue.process):
+        one.kill()
+        one.start(ready_s=180)
+
+    def are_finished() -> bool:
+        found = kueue.workloads()
+        return len(found) == 6 and all(kueue.condition(one, "Finished") for one in found)
+
+    kueue.racks.until(are_finished, "all jobs to be finished")
+    kueue.until_settled()

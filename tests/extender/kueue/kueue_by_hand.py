@@ -71,14 +71,19 @@ class KueueByHand:
         del body["status"]
         self.kube.create(self.path(), {**body, "apiVersion": self._api_version})
 
-    def reserve(self, name: str, *checks: str, cluster_queue: str = "research", at: str = AT) -> None:
-        """There is quota for it since `at`, and its checks are due."""
+    def reserve(
+        self, name: str, *checks: str, cluster_queue: str = "research", at: str = AT, topology: Json | None = None
+    ) -> None:
+        """There is quota for it since `at`, on the nodes of an assignment perhaps, and its checks are due."""
         sets = self.get(name)["spec"]["podSets"]
+        given = admission(*sets, cluster_queue=cluster_queue)
+        if topology is not None:
+            given["podSetAssignments"][0]["topologyAssignment"] = topology
         self.write(
             name,
             {
                 "conditions": [condition("QuotaReserved", at=at), condition("Evicted", is_true=False)],
-                "admission": admission(*sets, cluster_queue=cluster_queue),
+                "admission": given,
                 "admissionChecks": [check_state(check) for check in checks or (CHECK,)],
             },
         )

@@ -136,7 +136,7 @@ def test_a_workload_that_is_not_understood_is_told_so_and_asks_once_it_is() -> N
     checks = started(item)
     assert asked(checks) == []
     ((_, state, message),) = written(checks, MESSAGE_S)
-    assert (state, message[:43]) == ("Pending", "hived does not understand this Workload: Wo")
+    assert (state, message[:35]) == ("Pending", "this Workload is not understood: Wo")
     item["spec"]["podSets"][0]["count"] = 2
     again(checks, item, 6)
     assert asked(checks) == [KEY]

@@ -15,7 +15,7 @@ from hived_extender.kueue.workloads import workload_of
 from hived_extender.pods.annotations import PREFIX
 from hived_extender.pods.dialects.kinds import NoObjects
 from hived_extender.pods.interpreter import Interpreter
-from tests.extender.kueue.workload_objects import pod_set, template, workload
+from tests.extender.kueue.workload_objects import assigned_topology, pod_set, template, workload
 
 CLUSTER = load_text(
     """\
@@ -108,10 +108,7 @@ def selectors(found: Gang) -> list[dict[str, str]]:
 
 def test_nodes_that_kueue_has_chosen_are_those_of_the_pods() -> None:
     item = workload()
-    assigned = item["status"]["admission"]["podSetAssignments"][0]
-    values = [{"prefix": "a", "roots": ["1", "0"]}]
-    slices = [{"domainCount": 2, "valuesPerLevel": values, "universalPodCount": 1}]
-    assigned["topologyAssignment"] = {"levels": ["kubernetes.io/hostname"], "slices": slices}
+    assigned_topology(item, [("kubernetes.io/hostname", ["a1", "a0"])], [1, 1])
     model = {"gpu.model": "a100"}
     assert selectors(gang(item)) == [model | {"kubernetes.io/hostname": name} for name in ("a1", "a0")]
 
@@ -125,9 +122,7 @@ def test_slices_are_refused_unless_kueue_has_chosen_the_nodes() -> None:
     item = workload("job-train", pod_set("worker", 2, sliced))
     with pytest.raises(UserError, match=r"pod set worker: annotation kueue\.x-k8s\.io/podset-slice-required-topology"):
         read(item)
-    slices = [{"domainCount": 2, "valuesPerLevel": [{"roots": ["r1", "r2"]}], "universalPodCount": 1}]
-    assigned = item["status"]["admission"]["podSetAssignments"][0]
-    assigned["topologyAssignment"] = {"levels": ["rack"], "slices": slices}
+    assigned_topology(item, [("rack", ["r1", "r2"])], [1, 1])
     assert [each["rack"] for each in selectors(gang(item))] == ["r1", "r2"]
 
 
