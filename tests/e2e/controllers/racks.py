@@ -166,7 +166,7 @@ class Racks:
 
     def groups(self) -> list[Json]:
         """All affinity groups, as our service has them."""
-        found: list[Json] = self._get(GROUPS_PATH)["items"]
+        found: list[Json] = self._get(GROUPS_PATH)["items"] or []
         return found
 
     def _leaves(self) -> Iterator[Json]:
