@@ -50,7 +50,7 @@ test-docs: $(READY) ## the commands of all pages of the documentation, on embedd
 
 # Kernels are linked in `make test`, so whatever needs the compiler is skipped there.
 test-jit: $(READY) ## the tests of compiling, with kernels compiled in a running process
-	HIVED_KERNELS=compiled PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m "" tests/core/compiling/test_compiled.py tests/core/compiling/test_ways.py tests/core/test_jit.py tests/core/test_blocks.py tests/core/test_preassigned.py tests/extender/test_whole_changeover.py
+	HIVED_KERNELS=compiled PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m "" tests/core/compiling/test_compiled.py tests/core/compiling/test_ways.py tests/core/test_jit.py tests/core/test_blocks.py tests/core/test_preassigned.py tests/extender/test_whole_changeover.py $$(grep -rl callable_kernel tests/core --include='test_*.py')
 
 test-nojit: $(READY) ## the tests of kernels, with kernels as plain Python
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -m "" -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/core tests/extender/pods/test_node_names.py

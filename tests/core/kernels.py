@@ -1,10 +1,11 @@
-"""Kernels that no Python code of the product calls, compiled for tests."""
+"""Kernels that no Python code of the product calls, for tests: plain where kernels are linked, else compiled."""
 
 from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar, cast
 
-from hived.jit import IS_INTERPRETED
+import hived.scheduler  # noqa: F401  # the modules of all kernels
+from hived.jit import EXCHANGEABLE, IS_INTERPRETED
 
 __all__ = ["IS_INTERPRETED", "callable_kernel"]
 
@@ -12,8 +13,11 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
 def callable_kernel(kernel: Kernel) -> Kernel:
-    """The kernel compiled for calls from Python and kept on disk; the kernel itself with NUMBA_DISABLE_JIT=1."""
-    if IS_INTERPRETED:
+    """The kernel compiled for calls from Python and kept on disk; the kernel itself where others are linked or plain.
+
+    Compiling all of them takes a minute, which `make test-jit` spends.
+    """
+    if IS_INTERPRETED or not EXCHANGEABLE:
         return kernel
     from hived.compiling.dispatchers import keep_on_disk  # noqa: PLC0415  # numba
 
