@@ -130,6 +130,7 @@ def test_both_parsers_of_pyyaml_compose_the_same_nodes() -> None:
     assert [value.start_mark.line for _, value in nodes[0].value] == [v.start_mark.line for _, v in nodes[1].value]
 
 
+@pytest.mark.long
 def test_both_parsers_of_pyyaml_bound_the_nesting() -> None:
     for loader in (yaml.CBaseLoader, yaml.BaseLoader):
         with pytest.raises((yaml.YAMLError, RecursionError)):

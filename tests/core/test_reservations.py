@@ -395,6 +395,7 @@ def reserving(state: State) -> list[Group]:
     return [group for group in state.groups.values() if group.state is GroupState.PREEMPTING]
 
 
+@pytest.mark.long
 def test_a_state_built_anew_has_the_same_reservations() -> None:
     """All whose cells are healthy and which still wait for somebody."""
     restored = 0

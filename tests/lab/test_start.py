@@ -120,6 +120,7 @@ def test_the_command_serves_until_sigterm_and_exits_with_zero(config: Path, tmp_
     assert len(list((tmp_path / "records").glob("*-0001.jsonl"))) == 1
 
 
+@pytest.mark.long
 def test_a_configuration_that_refuses_pods_in_vain_is_warned_of(config: Path) -> None:
     config.write_text(f"foreignDevices: {{nvidia.com/gpu: refuse}}\n{config.read_text()}")
     words = ["serve", "--embedded", str(config), "--listen", "127.0.0.1:0", "--log-format", "json"]

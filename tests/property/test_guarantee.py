@@ -38,7 +38,7 @@ def alone(spec: ClusterSpec, vc: str) -> ClusterSpec:
     return replace(spec, virtual_clusters={vc: spec.virtual_clusters[vc]})
 
 
-@pytest.mark.sample(10)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_groups_start_when_they_would_in_a_private_cluster(kind: str, seed: int) -> None:

@@ -75,7 +75,7 @@ def test_each_queue_has_what_the_ideal_gives_it_but_for_one_job(
     assert played(setting, 6).checks.fair > 20
 
 
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("policy", [Policy.HIVED, Policy.PRIORITY])
 def test_another_replica_would_have_jobs_wait_in_the_same_order_at_every_point(policy: Policy) -> None:
     setting = Setting(kind="MIX", policy=policy, grace_s=2, events=60, limits=30, restarts=0, restarts_always=True)
@@ -106,5 +106,6 @@ def test_turns_that_are_cut_lend_as_whole_ones(policy: Policy) -> None:
     assert cut.log == whole.log
 
 
+@pytest.mark.long
 def test_turns_that_are_cut_while_they_lend_break_no_rule() -> None:
     assert played(replace(STORM, pace=Pace(1, 1)), 12).replica.cuts > 20

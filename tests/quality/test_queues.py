@@ -76,6 +76,7 @@ def test_no_job_starts_later_for_borrowing(figures: dict[str, dict[str, object]]
     assert (figures["queue"]["over_bound"], figures["queue"]["later"]) == (0, 0)
 
 
+@pytest.mark.long
 def test_the_table_and_the_plot_have_a_row_for_each_policy(
     given: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

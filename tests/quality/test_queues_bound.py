@@ -19,6 +19,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return ["--config", str(config), "--trace", str(trace)]
 
 
+@pytest.mark.long
 def test_no_job_of_a_trace_is_later_than_its_virtual_cluster_alone_by_more_than_a_grace_period(
     files: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -63,6 +63,7 @@ def whole(plan: Plan, out: Path) -> dict[str, bytes]:
     return told(out)
 
 
+@pytest.mark.long
 def test_it_goes_on_with_the_same_bytes_from_every_look(plan: Plan, tmp_path: Path) -> None:
     expected = whole(plan, tmp_path / "whole")
     out, is_done, stops = tmp_path / "parts", False, 0

@@ -132,7 +132,7 @@ class Plain:
             self.free[node] -= size
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("factor", [0.0, 1.0, 2.0])
 @pytest.mark.parametrize("seed", range(8))
 def test_random_loads_start_as_in_the_plain_version(seed: int, factor: float) -> None:

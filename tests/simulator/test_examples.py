@@ -64,6 +64,7 @@ def test_philly_has_the_cluster_that_its_page_says() -> None:
     assert (cluster.measure().leaf_count, sum(map(cluster.promised, vcs))) == (2496, 2496)
 
 
+@pytest.mark.long
 def test_on_a_part_of_philly_sharing_makes_nobody_later(tmp_path: Path) -> None:
     first, *lines = (PHILLY / "trace.csv").read_text().splitlines()
     chosen = [line for line in lines if line.endswith((",103959", ",e13805", ",2869ce"))]

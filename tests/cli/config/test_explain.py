@@ -178,6 +178,7 @@ def test_a_file_with_mistakes_is_refused_with_all_of_them(tmp_path: Path) -> Non
     assert "9 A100-SWITCH cells at level 2 of chain A100-RACK needed" in result.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("racks", [4096])
 def test_16_384_nodes_are_drawn_at_once(tmp_path: Path, racks: int) -> None:
     cells = "".join(

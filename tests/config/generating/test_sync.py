@@ -468,6 +468,7 @@ RACK_FORMS = {
 }
 
 
+@pytest.mark.long
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(
     forms=st.lists(st.sampled_from(sorted(RACK_FORMS)), min_size=1, max_size=6),

@@ -22,7 +22,7 @@ def sound_objects() -> list[Document]:
     return manifests("--service-monitor", "--one-scheduler", "--webhook", str(CA))
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_an_installation_breaks_no_rule(name: str) -> None:
     objects = installation(name)
@@ -199,6 +199,7 @@ CHANGES: list[tuple[str, Callable[[Objects], object]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sample(30)
 @pytest.mark.parametrize(("rule", "change"), CHANGES, ids=[f"{rule}-{i}" for i, (rule, _) in enumerate(CHANGES)])
 def test_a_rule_notices_what_it_forbids(rule: str, change: Callable[[Objects], object]) -> None:
     objects: list[Document] = copy.deepcopy(sound_objects())

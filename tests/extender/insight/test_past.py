@@ -144,6 +144,7 @@ def test_a_job_gets_another_forecast_when_it_has_waited_twice_as_long() -> None:
     assert made == [0, 5, 10, 20, 40, 80]
 
 
+@pytest.mark.long
 def test_open_forecasts_are_bounded_and_the_latest_are_kept() -> None:
     past, situation = Past(), Situation()
     for number in range(MOST_OPEN + SPARE):

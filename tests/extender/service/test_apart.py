@@ -83,6 +83,7 @@ def many_files(count: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.long
 def test_a_lock_that_others_take_all_the_time_is_free_there() -> None:
     lock, is_stopping = threading.RLock(), threading.Event()
 

@@ -276,6 +276,7 @@ ROWS = [
 ]  # fmt: skip
 
 
+@pytest.mark.sample(40)
 @pytest.mark.parametrize("row", ROWS)
 def test_the_machine_does_as_the_table_says(row: Row) -> None:
     table = Table(**row.more)

@@ -140,6 +140,7 @@ def test_an_unknown_experiment_is_refused():
     assert result.stderr.startswith("Error: no experiment is named 'nothing'; there are vc-safety, ")
 
 
+@pytest.mark.long
 def test_keep_leaves_the_cluster_up_until_it_is_interrupted(tmp_path):
     log = tmp_path / "demo.log"
     words = ["demo", "--keep", "--only", "sku-types", "--log", str(log)]

@@ -68,6 +68,7 @@ def table(page: str, heading: str) -> list[list[str]]:
     return [[unescape(cell) for cell in re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row)] for row in rows]
 
 
+@pytest.mark.long
 def test_it_asks_for_nothing_outside_and_runs_nothing(page: str) -> None:
     assert "<script" not in page
     assert re.findall(r"""(?:src|href)=["'](?!#)[^"']*|url\(|@import|\son\w+=| style=""", page) == []
