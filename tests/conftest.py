@@ -16,7 +16,7 @@ from hypothesis import settings
 
 from hived.jit import EXCHANGEABLE
 from hived_extender.warm import compile_kernels
-from tests.long import mark_long
+from tests.long import mark_long, run_named_files_as_a_whole
 from tests.progress import Progress
 
 pytest.register_assert_rewrite("tests.reconfiguration.runner")  # failed comparisons show what differs
@@ -66,6 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
     Modules and tests stay until the end. Searches for garbage among them find none and take a third of collecting.
     """
     gc.disable()
+    run_named_files_as_a_whole(config)
     os.environ["HIVED_SERVER"] = NOBODY
     compiler = None
     if config.getoption("numprocesses", None) and EXCHANGEABLE:

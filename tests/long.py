@@ -1,6 +1,8 @@
 """Long tests: `make test` runs a sample of them, `make test-long` the others.
 
-`@pytest.mark.long` keeps a whole test out of `make test`, `@pytest.mark.sample(3)` all but three of its parameters.
+`@pytest.mark.long` keeps a whole test out of `make test`, `@pytest.mark.sample(3)` all but three of its parameters, and
+`pytestmark = pytest.mark.sample(3)` all but three tests of a file. Files that are named on the command line are
+run whole.
 """
 
 from collections.abc import Iterable
@@ -10,19 +12,28 @@ from typing import Any
 import pytest
 
 
-def mark_long(items: Iterable[pytest.Item]) -> None:
-    """Give the mark `long` to all parameters of a test except its sample.
+def run_named_files_as_a_whole(config: pytest.Config) -> None:
+    """Leave out no long tests where files or tests are named, unless `-m` is given as well."""
+    is_named = all(".py" in argument for argument in config.args)
+    if is_named and not any(each.startswith("-m") for each in config.invocation_params.args):
+        config.option.markexpr = ""
 
-    The sample is drawn at random by the name of the test: the same on every machine, and of all kinds and seeds.
+
+def mark_long(items: Iterable[pytest.Item]) -> None:
+    """Give the mark `long` to all parameters of a test, or tests of a file, except its sample.
+
+    The sample is drawn at random by the name: the same on every machine, and of all kinds and seeds.
     Raises `pytest.UsageError` if a mark has no positive count.
     """
     alike: dict[str, list[pytest.Item]] = {}
+    counts: dict[str, int] = {}
     for item in items:
-        if item.get_closest_marker("sample") is not None:
-            alike.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        for node, mark in item.iter_markers_with_node("sample"):
+            name = node.nodeid.partition("[")[0]
+            alike.setdefault(name, []).append(item)
+            counts[name] = mark.args[0] if mark.args else 0
     for name, each in alike.items():
-        mark = each[0].get_closest_marker("sample")
-        count = mark.args[0] if mark is not None and mark.args else 0
+        count = counts[name]
         if count < 1:
             raise pytest.UsageError(f"{name}: sample({count}) has no test for `make test`")
         quick = set(Random(name).sample(range(len(each)), min(count, len(each))))

@@ -1,11 +1,14 @@
 """Samples of long tests."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from tests.long import batches, mark_long
+from tests.long import batches, mark_long, run_named_files_as_a_whole
 
 
 @dataclass
@@ -17,6 +20,9 @@ class Item:
 
     def get_closest_marker(self, name: str) -> pytest.Mark | None:
         return next((mark for mark in self.marks if mark.name == name), None)
+
+    def iter_markers_with_node(self, name: str) -> Iterator[tuple["Item", pytest.Mark]]:
+        return ((self, mark) for mark in self.marks if mark.name == name)
 
     def add_marker(self, marker: pytest.MarkDecorator) -> None:
         self.marks.append(marker.mark)
@@ -60,3 +66,29 @@ def test_a_sample_of_nothing_is_refused(arguments: tuple[int, ...]) -> None:
 
 def test_batches_are_all_seeds_once() -> None:
     assert [seed for batch in batches(quick=2, long=5) for seed in batch.values[0]] == [0, 1, 2, 3, 4]
+
+
+@dataclass
+class Config:
+    """What decides which tests are left out."""
+
+    args: list[str]
+    invocation_params: pytest.Config.InvocationParams
+    option: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(markexpr="not long"))
+
+
+@pytest.mark.parametrize(
+    ("args", "options", "left_out"),
+    [
+        (["tests"], [], "not long"),
+        (["tests/core"], [], "not long"),
+        (["tests/test_a.py"], [], ""),
+        (["tests/test_a.py::test_b[1]", "tests/test_c.py"], [], ""),
+        (["tests/test_a.py", "tests/core"], [], "not long"),
+        (["tests/test_a.py"], ["-m", "not long"], "not long"),
+    ],
+)
+def test_files_that_are_named_are_run_as_a_whole(args: list[str], options: list[str], left_out: str) -> None:
+    config = Config(args, pytest.Config.InvocationParams(args=(*options, *args), plugins=None, dir=Path()))
+    run_named_files_as_a_whole(cast(Any, config))
+    assert config.option.markexpr == left_out

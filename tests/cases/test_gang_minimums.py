@@ -11,6 +11,8 @@ from hived_cli import main
 from tests.cases.played import Played, played_on, pod
 from tests.expecting import expect_soon
 
+pytestmark = pytest.mark.sample(6)
+
 CONFIG = """\
 rules: 2
 physicalCluster:

@@ -10,6 +10,8 @@ import pytest
 from tests.cases.played import PATHS, Played, played_on, pod
 from tests.expecting import expect_soon
 
+pytestmark = pytest.mark.sample(5)
+
 CONFIG = """
 rules: 2
 physicalCluster:

@@ -10,6 +10,8 @@ from tests.cases.played import GPU, PREFIX, pod
 from tests.expecting import expect_soon
 from tests.extender.queues.embedded_jobs import PODS, TREES, Jobs, jobs_on
 
+pytestmark = pytest.mark.sample(3)
+
 CONFIG = """
 rules: 2
 queues: {enabled: true}

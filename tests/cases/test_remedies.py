@@ -9,6 +9,8 @@ from tests.cases.played import PREFIX, Played, played_on, pod
 from tests.expecting import expect_soon
 from tests.extender.service.small_gangs import koordinator
 
+pytestmark = pytest.mark.sample(4)
+
 PIECES = """
 rules: 2
 physicalCluster:

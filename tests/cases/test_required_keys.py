@@ -10,6 +10,8 @@ from tests.cases.played import GPU, Played, played_on, pod
 from tests.expecting import expect_soon
 from tests.extender.queues.embedded_jobs import FOR_EVER, JOBS, jobs_on, template
 
+pytestmark = pytest.mark.sample(3)
+
 CONFIG = """\
 rules: 2
 topologyLevels: {example.com/rack: RACK}

@@ -14,6 +14,8 @@ from tests.cases.played import Played, played_on, pod
 from tests.expecting import expect_soon
 from tests.extender.waiting.office import Office
 
+pytestmark = pytest.mark.sample(4)
+
 CONFIG = """
 rules: 2
 physicalCluster:

@@ -12,6 +12,8 @@ from tests.cases.test_shrunk_jobs import CONFIG, count_is, job, reason
 from tests.expecting import expect_soon
 from tests.extender.queues.embedded_jobs import PYTORCH_JOBS, template
 
+pytestmark = pytest.mark.sample(3)
+
 EVENTS = "/api/v1/namespaces/default/events"
 
 

@@ -8,6 +8,8 @@ import pytest
 from tests.cases.played import PREFIX, played_on, pod
 from tests.expecting import expect_soon
 
+pytestmark = pytest.mark.sample(3)
+
 CONFIG = """\
 rules: 2
 physicalCluster:

@@ -14,6 +14,8 @@ from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
 from tests.extender.service.small_cluster import CONFIG, NODES, node_json, to_node, to_pod
 from tests.extender.service.small_gangs import SmallGangCluster, koordinator
 
+pytestmark = pytest.mark.sample(4)
+
 NOW_S = read_time("2026-01-01T10:00:00Z")
 TWO_NODES = "rules: 2\n" + CONFIG
 THREE_NODES = TWO_NODES.replace("cellNumber: 2}", "cellNumber: 3}").replace("cellNumber: 1}", "cellNumber: 0}")

@@ -12,6 +12,8 @@ from hived_cli import main
 from hived_lab.start import Embedded, start_embedded
 from tests.expecting import expect_soon
 
+pytestmark = pytest.mark.sample(5)
+
 CONFIGURATION = """\
 physicalCluster:
   skuTypes:

@@ -41,7 +41,7 @@ def assert_no_difference(compare: ModuleType, folder: Path, name: str, only: str
         assert not differences, f"record {wanted['i']} ({wanted['op']}): " + "; ".join(differences)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", scenario_names(SHARED))
 def test_no_recorded_decision_differs(compare: ModuleType, name: str) -> None:
     assert_no_difference(compare, SHARED, name)

@@ -13,6 +13,8 @@ from hived_cli import main
 from tests.cli.config.config_service import BROKEN, LESS, TEXT, Service, hit, openpai
 from tests.programs import HIVED, run_without_input
 
+pytestmark = pytest.mark.sample(13)
+
 
 def push(service: Service, *words: str | Path) -> Result:
     return CliRunner().invoke(main, ["config", "push", "--server", service.address, *map(str, words)])

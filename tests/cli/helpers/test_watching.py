@@ -12,6 +12,8 @@ from hived_cli import main
 from tests.cli.terminal import LIMIT_S, Running
 from tests.cli.waiting_service import GANG, REASON, WHY, WaitingService
 
+pytestmark = pytest.mark.sample(6)
+
 OFTEN = ("--interval", "0.2")
 OTHER_SCREEN, MAIN_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
 

@@ -19,6 +19,8 @@ from hived_jobs.submission import Submission
 from tests.extender.deploy.installations import CA, SAMPLES, manifests
 from tests.extender.deploy.rules import RULES, of_kind, scheduler_configurations, webhooks
 
+pytestmark = pytest.mark.sample(19)
+
 TWO_VCS = """\
 physicalCluster:
   cellTypes: {NODE: {childCellType: GPU, childCellNumber: 1, isNodeLevel: true}}

@@ -13,6 +13,8 @@ from tests.expecting import expect_soon
 from tests.extender.queues.embedded_jobs import GPU, PODS, TREES, Jobs, jobs_on
 from tests.extender.queues.test_limits import config, of
 
+pytestmark = pytest.mark.sample(5)
+
 MAX_JOBS = "kube-queue/max-jobs"
 
 

@@ -14,6 +14,8 @@ from tests.extender.kueue.kueue_by_hand import KueueByHand
 from tests.extender.kueue.workload_objects import pod_set, template
 from tests.extender.queues.embedded_jobs import UNITS, Jobs, jobs_on
 
+pytestmark = pytest.mark.sample(4)
+
 CONFIG = """
 rules: 2
 queues: {enabled: true}

@@ -1,8 +1,12 @@
 """The admission check on an embedded cluster: what hived writes into Kueue's objects."""
 
+import pytest
+
 from tests.expecting import expect_soon
 from tests.extender.kueue.kueue_by_hand import KueueByHand
 from tests.extender.kueue.workload_objects import CHECK, pod_set, template
+
+pytestmark = pytest.mark.sample(3)
 
 
 def test_our_checks_become_active_and_others_do_not(kueue: KueueByHand) -> None:

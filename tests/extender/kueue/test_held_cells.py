@@ -18,6 +18,8 @@ from tests.extender.kueue.kueue_by_hand import KueueByHand
 from tests.extender.kueue.workload_objects import pod_set, template
 from tests.extender.replica import DEADLINE_S, start
 
+pytestmark = pytest.mark.sample(6)
+
 Json = dict[str, Any]
 
 

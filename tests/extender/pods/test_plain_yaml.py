@@ -102,6 +102,7 @@ def test_recorded_specs_are_plain() -> None:
     assert all(map(agrees, RECORDED))
 
 
+@pytest.mark.long
 @settings(max_examples=examples(3000), deadline=None)
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=14).map("".join))
 def test_no_text_of_fragments_is_read_otherwise(text: str) -> None:

@@ -27,6 +27,8 @@ from tests.extender.queues.embedded_jobs import (
     template,
 )
 
+pytestmark = pytest.mark.sample(15)
+
 
 @pytest.fixture
 def jobs(tmp_path: Path) -> Iterator[Jobs]:

@@ -9,6 +9,8 @@ import pytest
 from hived_extender.job_kinds import gates, marks
 from tests.extender.queues.embedded_jobs import CONFIG, FOR_EVER, GPU, PODS, UNITS, Jobs, jobs_on, template
 
+pytestmark = pytest.mark.sample(6)
+
 KOORDINATOR = "gang.scheduling.koordinator.sh/"
 POD_GROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups"
 IN_WORDS: dict[str, dict[str, dict[str, str]]] = {

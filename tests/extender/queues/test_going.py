@@ -15,6 +15,8 @@ from hived_extender.queues.publishing import Publisher
 from hived_extender.quotas.reading import read_tree
 from tests.extender.queues.embedded_jobs import CONFIG, GPU, PREFIX, QUEUES, TREES, UNITS, Jobs, jobs_on
 
+pytestmark = pytest.mark.sample(4)
+
 OFF = CONFIG.replace("enabled: true", "enabled: false")
 OURS = {"app.kubernetes.io/managed-by": "hived"}
 

@@ -4,12 +4,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
 from hived_cli import main
 from hived_extender.api.queues import QueueArgs
 from hived_extender.queues.answering import QueueAnswers
 from tests.extender.queues.embedded_jobs import GPU, PREFIX, TREES, Jobs, jobs_on
+
+pytestmark = pytest.mark.sample(4)
 
 ALIBABA, KOORDINATOR = "quota.scheduling.alibabacloud.com/", "quota.scheduling.koordinator.sh/"
 

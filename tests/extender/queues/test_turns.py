@@ -17,6 +17,8 @@ from tests.extender.queues.by_hand import QueuesByHand
 from tests.extender.service.small_cluster import node_json, to_node
 from tests.extender.service.small_jobs import job, template
 
+pytestmark = pytest.mark.sample(9)
+
 Step = Callable[[QueuesByHand], None]
 
 STEPS: dict[str, Step] = {

@@ -20,6 +20,8 @@ from tests.extender.queues.embedded_jobs import CONFIG, PODS, Jobs, jobs_on
 from tests.extender.queues.small import Desk, unit
 from tests.extender.queues.test_restart import service
 
+pytestmark = pytest.mark.sample(4)
+
 # The queues alone
 
 

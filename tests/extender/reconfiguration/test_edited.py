@@ -17,6 +17,8 @@ from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.e2e.pods import POD_LIST, pod
 from tests.extender.service.small_cluster import CONFIG, PATIENCE_S, cluster_spec, wait_until
 
+pytestmark = pytest.mark.sample(4)
+
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 CONFIG_MAP = f"{CONFIG_MAPS}/hived-config"
 EVENTS = "/api/v1/namespaces/default/events"

@@ -17,6 +17,8 @@ from hived_extender.reconfiguration.present import nodes_in_use
 from hived_lab.start import Embedded, start_embedded
 from tests.extender.service.small_cluster import wait_until
 
+pytestmark = pytest.mark.sample(3)
+
 CONFIG = """\
 physicalCluster:
   skuTypes:

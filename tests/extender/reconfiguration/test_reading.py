@@ -21,6 +21,8 @@ from tests.extender.service.small_cluster import CONFIG, SmallCluster
 from tests.extender.stored_config import configurations_of
 from tests.places import ROOT
 
+pytestmark = pytest.mark.sample(6)
+
 SAMPLES = sorted((ROOT / "config" / "samples").glob("*.yaml"))
 TYPES = "physicalCluster:\n  cellTypes:\n    R: {childCellType: G, childCellNumber: 2, isNodeLevel: true}\n"
 

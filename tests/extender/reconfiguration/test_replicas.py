@@ -26,6 +26,8 @@ from tests.extender.kube.lease_clock import LeaseClock
 from tests.extender.service.small_cluster import CONFIG, NODES, cluster_spec, wait_until
 from tests.extender.service.test_leadership import Line
 
+pytestmark = pytest.mark.sample(3)
+
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 NAME = "hived-config"
 DURATION_S = 1

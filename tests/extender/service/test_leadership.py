@@ -33,6 +33,8 @@ from tests.extender.service.small_cluster import (
     wait_until,
 )
 
+pytestmark = pytest.mark.sample(7)
+
 DURATION_S = 1
 DEADLINE_S = 60.0
 CUT = KubeError(0, "NoAnswer", "connection refused")

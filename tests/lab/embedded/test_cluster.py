@@ -23,6 +23,8 @@ from hived_lab.start import Embedded, start_embedded
 from tests.expecting import PATIENCE_S, expect_soon
 from tests.lab.embedded.helpers import Http, fail_node, pod, recover_node
 
+pytestmark = pytest.mark.sample(6)
+
 SPEC = ClusterSpec({"NODE": CellTypeSpec("NODE", "GPU", 4, True)}, (PhysicalCellSpec("NODE", "node-a"),), {})
 
 

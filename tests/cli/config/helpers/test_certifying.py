@@ -15,6 +15,8 @@ from hived_extender.kube.client import KubeClient
 from hived_lab.start import Embedded, start_embedded
 from tests.extender.service.small_cluster import wait_until
 
+pytestmark = pytest.mark.sample(6)
+
 NOW = """\
 physicalCluster:
   cellTypes:

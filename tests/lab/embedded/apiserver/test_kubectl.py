@@ -16,7 +16,10 @@ from hived_lab.embedded.nodes import READY
 from tests.expecting import expect_soon
 from tests.lab.embedded.helpers import config_map
 
-pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+pytestmark = [
+    pytest.mark.sample(7),
+    pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed"),
+]
 
 Kubectl = Callable[..., str]
 
