@@ -29,6 +29,7 @@ def succeeds(call: Callable[[], object]) -> bool:
 def followed(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Objects, list[ObjectRef]]]:
     """The answer to our service's account when it lists gang objects; no kind is installed before or after."""
     monkeypatch.setattr(optional_kinds, "LOOK_INTERVAL_S", 0.2)
+    monkeypatch.setattr(optional_kinds, "GLANCE_INTERVAL_S", 0.2)
     grant_rights(plane)
     kube, told = KubeClient.connect(kubeconfig=str(service_kubeconfig(plane))), list[ObjectRef]()
     following = Objects(kube, Metrics())
