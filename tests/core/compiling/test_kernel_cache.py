@@ -24,6 +24,8 @@ from hived.compiling import kernel_cache
 from hived.compiling.kernel_cache import KEPT_FOLDERS, find_folders
 from tests.core.forked import ROOT, Fork, Starter
 
+pytestmark = pytest.mark.sample(24)
+
 STRANGER = 12345
 
 DAMAGES = {
