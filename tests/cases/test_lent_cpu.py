@@ -10,6 +10,8 @@ from tests.cases.test_never_preempts import CLASSES, job, pods_of
 from tests.cases.test_victims_that_help import CONFIG
 from tests.expecting import expect_soon
 
+pytestmark = pytest.mark.sample(3)
+
 GANG = {"gang.scheduling.koordinator.sh/name": "g", "gang.scheduling.koordinator.sh/min-available": "2"}
 
 

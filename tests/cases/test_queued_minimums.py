@@ -10,6 +10,8 @@ from tests.cases.test_gang_minimums import CONFIG, VOLCANO_JOB, koordinator, sub
 from tests.cases.test_shrunk_jobs import job, pods_of
 from tests.expecting import expect_soon
 
+pytestmark = pytest.mark.sample(3)
+
 QUEUED = CONFIG.replace("rules: 2\n", "rules: 2\nqueues: {enabled: true}\n")
 
 

@@ -20,6 +20,8 @@ from tests.extender.http.secured import Files, ReviewServer, Secured, bearer
 from tests.extender.service.small_cluster import CONFIG, PATIENCE_S, cluster_spec
 from tests.programs import hived
 
+pytestmark = pytest.mark.sample(5)
+
 CLUSTER = "/v1/inspect/clusterstatus"
 GOOD, POOR, BAD = "good-token-5a1f", "poor-token-77b2", "bad-token-c09e"
 TLS = ["--tls-cert-file", "tls.crt", "--tls-private-key-file", "tls.key"]

@@ -300,6 +300,7 @@ def test_two_runs_give_the_same_bytes() -> None:
     assert [hostile.digest(seed) for seed in range(4)] == [hostile.digest(seed) for seed in range(4)]
 
 
+@pytest.mark.long
 def test_compiled_and_interpreted_runs_give_the_same_bytes() -> None:
     seeds = ("2000", "2001", "2002")
     here = " ".join(hostile.digest(int(seed)) for seed in seeds)

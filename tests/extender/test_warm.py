@@ -14,6 +14,7 @@ def said(folder: Path) -> list[str]:
     return say(CODE, HIVED_KERNELS="compiled", NUMBA_CACHE_DIR=str(folder))[1].splitlines()
 
 
+@pytest.mark.long
 def test_a_folder_that_can_be_used_needs_no_line(tmp_path: Path) -> None:
     assert said(tmp_path / "new") == []
 
@@ -29,6 +30,7 @@ def test_a_folder_that_cannot_be_made_is_named_once_with_the_reason(tmp_path: Pa
     assert line.startswith(f"hived: compiled kernels are not kept: {tmp_path / place}: {why}. Name a folder")
 
 
+@pytest.mark.long
 def test_a_folder_that_others_may_write_to_is_named_once(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     (line,) = said(tmp_path)

@@ -413,7 +413,7 @@ def places(value: object, path: tuple = ()) -> Iterator[tuple]:
         yield from places(child, (*path, key))
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", ALL)
 @given(data=st.data())
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])

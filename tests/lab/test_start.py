@@ -27,6 +27,8 @@ from tests.extender.replica import (
 from tests.extender.service.small_cluster import CONFIG, NODES, spec_text
 from tests.programs import hived
 
+pytestmark = pytest.mark.sample(3)
+
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:

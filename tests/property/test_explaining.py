@@ -10,7 +10,7 @@ from tests.property.explained import run_busy, run_world
 BOTH = pytest.mark.parametrize("rules", Rules)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @BOTH
 @pytest.mark.parametrize("seed", range(examples(24)))
 def test_causes_in_one_chain_are_those_that_stand_in_the_way_when_carried_out(seed: int, rules: Rules) -> None:

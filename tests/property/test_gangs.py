@@ -32,7 +32,7 @@ def test_a_long_random_run_breaks_no_rule(seed: int, tmp_path: Path) -> None:
     assert told.count("\n") > STEPS_PER_GANG_RUN
 
 
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(examples(8)))
 def test_nor_does_one_in_which_kube_scheduler_changes_its_mind(seed: int, tmp_path: Path) -> None:
     told = run_gangs(seed, STEPS_PER_GANG_RUN, tmp_path, FICKLE)
@@ -58,7 +58,7 @@ def test_no_short_run_breaks_a_rule(data: DataObject) -> None:
     assert not run.leader.service.fault
 
 
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(examples(8)))
 def test_with_room_for_all_any_order_of_arrival_ends_alike(seed: int) -> None:
     size = Choices(Seeded(seed)).pick((4, 2, 1))

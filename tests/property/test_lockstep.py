@@ -30,7 +30,7 @@ def test_core_and_oracle_agree_on_a_long_random_run(seed: int, tmp_path: Path) -
     assert run(seed, OPS_PER_RUN, tmp_path) >= OPS_PER_RUN
 
 
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(examples(7)))
 def test_they_agree_beyond_what_the_reference_has(seed: int, tmp_path: Path) -> None:
     assert run(seed, OPS_PER_RUN, tmp_path, beyond=True) >= OPS_PER_RUN

@@ -46,7 +46,7 @@ def test_the_bound_holds_where_several_quotas_and_users_share_a_virtual_cluster(
     assert played(setting, 3).checks.compared >= 12
 
 
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("grace_s", [0, 3])
 def test_the_bound_holds_where_jobs_declare_limits_and_go_past_others_by_them(grace_s: int) -> None:
     assert played(Setting(kind="MIX", grace_s=grace_s, events=100, limits=80, restarts=0), 16).checks.compared > 20
@@ -65,7 +65,7 @@ def test_no_job_is_lost_or_stuck_whatever_happens(policy: Policy, priorities: tu
     assert all(course.is_over for course in history.courses.values())
 
 
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize(("quotas", "weights"), [(False, False), (False, True), (True, False)])
 def test_each_queue_has_what_the_ideal_gives_it_but_for_one_job(
     quotas: bool, weights: bool, monkeypatch: pytest.MonkeyPatch
@@ -98,7 +98,7 @@ def test_turns_that_are_cut_start_jobs_that_are_due_as_whole_ones(kind: str) -> 
     assert (cut.replica.cuts > 20, whole.replica.cuts) == (True, 0)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("policy", list(Policy))
 def test_turns_that_are_cut_lend_as_whole_ones(policy: Policy) -> None:
     setting = replace(STORM, policy=policy, priorities=(0, 1), limits=30, restarts=0, load=2.0)

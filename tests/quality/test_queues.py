@@ -58,6 +58,7 @@ def test_every_policy_runs_every_job(figures: dict[str, dict[str, object]]) -> N
     assert {(one["jobs"], one["large_jobs"]) for one in figures.values()} == {(123, 3)}
 
 
+@pytest.mark.long
 def test_gangs_wait_less_with_a_reservation_than_where_small_jobs_go_past_them(
     figures: dict[str, dict[str, object]],
 ) -> None:

@@ -77,7 +77,7 @@ def test_strict_queues_start_every_job_when_its_private_cluster_does(seed: int) 
     assert starts(queued(jobs, STRICT).tasks) == starts(run(private, jobs))
 
 
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("kind", BORROWS)
 @pytest.mark.parametrize("seed", range(3))
 def test_two_runs_are_equal(kind: str, seed: int) -> None:
@@ -86,7 +86,7 @@ def test_two_runs_are_equal(kind: str, seed: int) -> None:
     assert [history(task) for task in first.tasks] == [history(task) for task in second.tasks]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", BORROWS)
 @pytest.mark.parametrize("seed", range(4))
 def test_no_job_starts_later_than_in_its_own_schedule_and_a_grace_period(kind: str, seed: int) -> None:
@@ -94,7 +94,7 @@ def test_no_job_starts_later_than_in_its_own_schedule_and_a_grace_period(kind: s
     assert max(loop.late_s.values()) <= GRACE_S
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", BORROWS)
 @pytest.mark.parametrize("seed", range(3))
 def test_every_job_that_can_run_ends(kind: str, seed: int) -> None:

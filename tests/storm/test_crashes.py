@@ -26,6 +26,8 @@ from tests.storm.documents import first_document, text_of, vcs
 from tests.storm.mistakes import push_body
 from tests.storm.replica import NAME, NAMESPACE
 
+pytestmark = pytest.mark.sample(3)
+
 SEED = 5
 TIMEOUT_S = 1.0
 """How long the service waits for the API server where an answer is held; else a minute."""

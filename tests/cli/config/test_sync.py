@@ -132,6 +132,7 @@ def test_watching_needs_a_yes() -> None:
     assert "expected --yes" in result.stderr
 
 
+@pytest.mark.long
 def test_a_watch_follows_nodes_until_it_is_told_to_stop(file: Path, nodes: Path) -> None:
     words = ("config", "sync", "-f", str(file), "--nodes", str(nodes), "--watch", "1", "--yes")
     with hived(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

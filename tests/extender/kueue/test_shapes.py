@@ -95,6 +95,7 @@ WAITS = workload(checks=(check_state(state="Retry", retryCount=2, requeueAfterSe
 CHOSEN = assigned_topology(workload(), [("rack", ["a", "b"])], [1, 1])
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("plural", "item"),
     [

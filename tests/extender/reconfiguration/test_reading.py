@@ -75,6 +75,7 @@ def test_a_hostile_text_is_refused_within_the_limits(name: str) -> None:
     assert caught.value.mistakes[0].line > 0, "the limits of the process ended it"
 
 
+@pytest.mark.long
 def test_the_largest_cluster_is_far_from_the_limits() -> None:
     text = config_text(16384)
     assert len(text) < 0.7 * CONFIG_TEXT_LIMIT

@@ -10,6 +10,8 @@ from hived.scheduler import check_invariants
 from hived_extender.service.empty_slots import LENT_S, OWN_S
 from tests.extender.service.small_cluster import Json, SmallCluster, spec_text
 
+pytestmark = pytest.mark.sample(3)
+
 MEMBERS = {"s": [(2, 4)], "m": [(1, 1), (2, 2)], "l": [(3, 2)], "x": [(4, 4)]}
 """Pods and leaf cells of each, by the first letter of the group's name."""
 

@@ -16,6 +16,8 @@ from hived_lab.embedded.apiserver.resources import RESOURCES
 from hived_lab.embedded.apiserver.server import ApiServer
 from tests.lab.embedded.helpers import binding, config_map, pod
 
+pytestmark = pytest.mark.sample(5)
+
 
 @pytest.fixture
 def api(server: ApiServer) -> Iterator[client.ApiClient]:
