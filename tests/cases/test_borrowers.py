@@ -12,7 +12,7 @@ from hived_extender.api.waiting import Certificate, Why
 from hived_extender.queues.answering import QueueAnswers
 from tests.extender.queues.embedded_jobs import CONFIG, GPU, JOBS, PODS, PREFIX, TREES, Jobs, jobs_on, template
 
-pytestmark = pytest.mark.sample(6)
+pytestmark = pytest.mark.sample(3)
 
 MAX_JOBS = "kube-queue/max-jobs"
 LIMIT: dict[str, Any] = {"annotations": {f"{PREFIX}expected-duration": "3600s"}}

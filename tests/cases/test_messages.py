@@ -11,7 +11,7 @@ from hived_extender.pods.annotations import SCHEDULING_SPEC
 from tests.cases.played import Played, played_on, pod
 from tests.expecting import expect_soon
 
-pytestmark = pytest.mark.sample(6)
+pytestmark = pytest.mark.sample(3)
 
 CONFIG = """
 rules: 2

@@ -10,7 +10,7 @@ import pytest
 from tests.cases.played import PATHS, Played, played_on, pod
 from tests.expecting import expect_soon
 
-pytestmark = pytest.mark.sample(5)
+pytestmark = pytest.mark.sample(3)
 
 CONFIG = """
 rules: 2

@@ -9,7 +9,7 @@ from tests.cases.played import PREFIX, Played, played_on, pod
 from tests.expecting import expect_soon
 from tests.extender.service.small_gangs import koordinator
 
-pytestmark = pytest.mark.sample(4)
+pytestmark = pytest.mark.sample(3)
 
 PIECES = """
 rules: 2

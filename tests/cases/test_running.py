@@ -14,7 +14,7 @@ from tests.cases.played import Played, played_on, pod
 from tests.expecting import expect_soon
 from tests.extender.waiting.office import Office
 
-pytestmark = pytest.mark.sample(4)
+pytestmark = pytest.mark.sample(3)
 
 CONFIG = """
 rules: 2

@@ -12,7 +12,7 @@ from hived_lab.embedded.lifetimes import EXIT_CODE, RUN_SECONDS
 from tests.cases.played import FOR_EVER, GPU, PATHS, PREFIX, Played, played_on, pod
 from tests.expecting import expect_soon
 
-pytestmark = pytest.mark.sample(5)
+pytestmark = pytest.mark.sample(3)
 
 CONFIG = """
 rules: 2

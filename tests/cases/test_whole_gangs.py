@@ -14,7 +14,7 @@ from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
 from tests.extender.service.small_cluster import CONFIG, NODES, node_json, to_node, to_pod
 from tests.extender.service.small_gangs import SmallGangCluster, koordinator
 
-pytestmark = pytest.mark.sample(4)
+pytestmark = pytest.mark.sample(3)
 
 NOW_S = read_time("2026-01-01T10:00:00Z")
 TWO_NODES = "rules: 2\n" + CONFIG

@@ -28,6 +28,8 @@ from tests.extender.replica import DEADLINE_S, status_of
 from tests.extender.service.small_cluster import CONFIG, cluster_spec, wait_until
 from tests.extender.service.stored_secrets import Secrets
 
+pytestmark = pytest.mark.sample(5)
+
 FAULTS = {0: "NoAnswer", 401: "Unauthorized", 403: "Forbidden", 429: "TooManyRequests", 500: "InternalError"}
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 SECRETS = "/api/v1/namespaces/default/secrets"

@@ -19,6 +19,8 @@ from hived_extender.warm import MODULES_WITH_KERNELS
 from tests.core.test_linked import say
 from tests.places import ROOT
 
+pytestmark = pytest.mark.sample(8)
+
 WAIT_S = 300  # a process that imports numba, at low priority
 
 

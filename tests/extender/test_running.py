@@ -17,6 +17,8 @@ from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.extender.replica import DEADLINE_S, connect, create_pod, metric, place, post, reason_of, start, status_of
 from tests.extender.service.small_cluster import CONFIG, cluster_spec, filter_body, spec_text, wait_until
 
+pytestmark = pytest.mark.sample(6)
+
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:

@@ -10,6 +10,8 @@ from tests.core.builders import rack_cluster
 from tests.forecasts.cases import Case, figures, run
 from tests.forecasts.world import SimulatedService
 
+pytestmark = pytest.mark.sample(3)
+
 EVERY_S = 900.0
 
 

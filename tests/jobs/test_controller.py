@@ -20,6 +20,8 @@ from hived_jobs.submission import Submission
 from hived_lab.embedded.apiserver.server import ApiServer
 from tests.expecting import expect_soon
 
+pytestmark = pytest.mark.sample(8)
+
 DEADLINE_S = 60.0
 KEY = ("default", "vc")
 VOLCANO = """\

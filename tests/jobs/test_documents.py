@@ -18,6 +18,8 @@ from hived_jobs.submission import PlannedPod, Submission
 from tests.job_files import plan_file
 from tests.property.examples import examples
 
+pytestmark = pytest.mark.sample(4)
+
 JOB = """\
 protocolVersion: 2
 name: train

@@ -11,6 +11,8 @@ from tests.property.queued import History
 from tests.property.queued_setting import Setting
 from tests.quality.small import KINDS
 
+pytestmark = pytest.mark.sample(3)
+
 STORM = Setting(
     kind="MIX", grace_s=2, events=100, quotas=True, users=2, failures=3, health=3, restarts=3, edits=4, removals=3,
     people=5, shrinking=8, write_s=2,

@@ -16,6 +16,8 @@ from hived_traces.formats.own import to_lines
 from hived_traces.jobs import Trace
 from tests.simulator.builders import NODE, cluster_of, random_jobs
 
+pytestmark = pytest.mark.sample(4)
+
 CONFIG = """
 rules: 2
 physicalCluster:

@@ -18,6 +18,8 @@ from hived_simulator.tasks import NEVER, Cause, Phase, Task
 from hived_traces.jobs import Job
 from tests.simulator.builders import NODE, RACK, cluster_of, history, job, random_jobs, run, tasks
 
+pytestmark = pytest.mark.sample(5)
+
 SPEC = replace(cluster_of(3, a={NODE: 2}, b={RACK: 1}, c={NODE: 1}), rules=Rules.BETTER)
 STRICT = Queueing(Policy.BLOCK, borrows=False)
 ALONE = Queueing(Policy.HIVED, borrows=False)

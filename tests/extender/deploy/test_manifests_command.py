@@ -19,7 +19,7 @@ from hived_jobs.submission import Submission
 from tests.extender.deploy.installations import CA, SAMPLES, manifests
 from tests.extender.deploy.rules import RULES, of_kind, scheduler_configurations, webhooks
 
-pytestmark = pytest.mark.sample(19)
+pytestmark = pytest.mark.sample(10)
 
 TWO_VCS = """\
 physicalCluster:

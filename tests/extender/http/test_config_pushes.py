@@ -23,6 +23,8 @@ from tests.extender.http.secured import ReviewServer
 from tests.extender.service.small_cluster import CONFIG, SmallCluster
 from tests.extender.stored_config import FIRST, api_server, begun, configurations_of
 
+pytestmark = pytest.mark.sample(10)
+
 OTHER = CONFIG + "# other\n"
 
 

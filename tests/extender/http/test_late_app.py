@@ -15,6 +15,8 @@ from hived_extender.http.gated_app import gate_of
 from hived_extender.http.late_app import LateApp
 from tests.extender.service.small_cluster import SmallCluster
 
+pytestmark = pytest.mark.sample(3)
+
 
 @pytest.mark.parametrize("path", [paths.READINESS_PATH, "/v1/inspect/clusterstatus", "/nowhere"])
 def test_it_answers_as_the_application_itself(path: str) -> None:

@@ -19,6 +19,8 @@ from tests.expecting import expect_soon
 from tests.extender.kube.lease_clock import LeaseClock, SteppedClock, SteppedEvent
 from tests.extender.service.small_cluster import cluster_spec
 
+pytestmark = pytest.mark.sample(12)
+
 NAMESPACE = "default"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 DURATION_S = 1

@@ -27,7 +27,7 @@ from tests.extender.queues.embedded_jobs import (
     template,
 )
 
-pytestmark = pytest.mark.sample(15)
+pytestmark = pytest.mark.sample(10)
 
 
 @pytest.fixture

@@ -25,6 +25,8 @@ from hived_extender.service.verbs import VerbSettings
 from tests.extender.service.small_cluster import NODES, SmallCluster, node, pod_json, preempt_args, spec_text, to_pod
 from tests.property.examples import examples
 
+pytestmark = pytest.mark.sample(3)
+
 STEPS = 300
 NEVER_S = 1e6
 STARTED = {"state": {"running": {"startedAt": "1970-01-01T00:00:02Z"}}}

@@ -4,6 +4,8 @@ from collections import Counter
 from typing import Any
 from unittest.mock import patch
 
+import pytest
+
 from hived import scheduler
 from hived_config.loader import load_text
 from hived_extender.api.what_if import Victim, WhatIfArgs
@@ -13,6 +15,8 @@ from tests.extender.service.gangs.test_parts import CONFIG as PARTS
 from tests.extender.service.gangs.test_parts import LEAF_TYPE
 from tests.extender.service.small_cluster import spec_text
 from tests.extender.service.small_gangs import SmallGangCluster, koordinator
+
+pytestmark = pytest.mark.sample(6)
 
 
 def manifest(name: str, gpus: int, annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:

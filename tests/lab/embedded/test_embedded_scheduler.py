@@ -20,6 +20,8 @@ from tests.expecting import PATIENCE_S, expect_soon
 from tests.lab.embedded.helpers import Http, api_server, binding, pod
 from tests.stub_server import Request, StubServer
 
+pytestmark = pytest.mark.sample(19)
+
 PODS = "/api/v1/namespaces/default/pods"
 EVENTS = "/api/v1/namespaces/default/events"
 NODES = "/api/v1/nodes"

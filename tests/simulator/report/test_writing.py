@@ -23,6 +23,8 @@ from hived_traces.jobs import Trace
 from tests.simulator.builders import random_jobs
 from tests.simulator.test_checkpoints import CONFIG
 
+pytestmark = pytest.mark.sample(10)
+
 AGAINST = ("private", "quota-bestfit", "quota-spread", "over-quota", "over-quota:5m")
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -13,6 +13,8 @@ from hived_extender.http.reviews import Reviews
 from tests.extender.http.secured import ReviewServer
 from tests.extender.service.small_cluster import SmallCluster, spec_text
 
+pytestmark = pytest.mark.sample(14)
+
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 
 

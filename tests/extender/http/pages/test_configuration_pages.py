@@ -23,6 +23,8 @@ from tests.extender.http.secured import ReviewServer
 from tests.extender.service.small_cluster import CONFIG, SmallCluster, spec_text
 from tests.extender.stored_config import FIRST, api_server, begun, configurations_of
 
+pytestmark = pytest.mark.sample(8)
+
 WITHOUT_N3 = CONFIG.replace("{cellAddress: n3}", "{cellAddress: n9}")
 HOME = "/page/configuration"
 HERE = {"Host": "localhost", "Origin": "http://localhost", "Accept": BROWSER}

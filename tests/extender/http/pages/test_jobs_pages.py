@@ -17,6 +17,8 @@ from tests.extender.http.pages.test_cluster_pages import BROWSER, page, text_of
 from tests.extender.http.secured import ReviewServer
 from tests.extender.service.small_cluster import SmallCluster, node, spec_text
 
+pytestmark = pytest.mark.sample(12)
+
 
 def crowded() -> SmallCluster:
     """VC a is full: two jobs have its two nodes, and a third one waits."""

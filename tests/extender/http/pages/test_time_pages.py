@@ -16,6 +16,8 @@ from hived_extender.insight.store import Store
 from tests.extender.http.pages.test_cluster_pages import BROWSER, page, text_of
 from tests.extender.service.small_cluster import SmallCluster
 
+pytestmark = pytest.mark.sample(6)
+
 
 @pytest.fixture
 def client(tmp_path: Path) -> FlaskClient:
