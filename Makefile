@@ -38,11 +38,11 @@ demo-dialects: $(READY) ## see jobs of other schedulers and controllers get the 
 	@NUMBA_DISABLE_JIT=1 $(BIN)/hived demo dialects
 
 # Programs that tests start would else translate all sources anew, each by itself, where the environment forbids to keep that.
-test: kernels ## all tests but long ones, in less than four minutes on two cores
+test: kernels ## all tests but long ones, in about five minutes on two cores
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # Random histories, recorded decisions and storms at length, and whole scenarios: `make test` runs a sample of each.
-test-long: kernels ## the long tests, which take ten minutes
+test-long: kernels ## the long tests, in about ten minutes
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m long -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-docs: $(READY) ## the commands of all pages of the documentation, on embedded clusters
