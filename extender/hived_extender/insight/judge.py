@@ -14,6 +14,7 @@ from hived.scheduler import Asked, plan_in_turn
 from hived.specs import OPPORTUNISTIC_PRIORITY, PodSpec
 from hived.topology import NO_CELL
 from hived_extender.api.waiting import BadNode, CauseName, Certificate
+from hived_extender.insight.scene import may_have
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry
 from hived_extender.quotas.usage import TOO_LARGE
 from hived_extender.service.certificates import (
@@ -157,7 +158,7 @@ class Judge:
             if not victims.isdisjoint(group.slots_of)
         ]  # fmt: skip
         holders = holders_of(groups, state.topology, self._facts)
-        if not entry.preempts and any(state.groups[group.name].virtual is not None for group in groups):
+        if not all(may_have(state, entry, one) for one in found):
             plain = replace(plain, cause="in-use", never_preempts=True)
         else:
             plain = replace(plain, cause="lent")

@@ -136,7 +136,7 @@ class OptionalKinds(Generic[K]):
             self._is_stopping.wait(wait_s)
 
     def _find(self, kinds: Sequence[K]) -> dict[str, K]:
-        """Those of some kinds that the API server has, by the path of the version to be read."""
+        """The kinds that the API server has, of some, by the path of the version to be read."""
         if not kinds:
             return {}
         groups = {group["name"]: group["versions"] for group in self._kube.get("/apis").get("groups") or ()}

@@ -361,7 +361,7 @@ def with_states(written: Iterable[Mapping[str, Any]], write: Write, at: str) -> 
 
 
 def _wants(workload: Workload) -> tuple[object, ...]:
-    """What decides which cells it needs."""
+    """A Workload needs other cells only if one of these has changed."""
     return workload.pod_sets, workload.priority, workload.mistake
 
 

@@ -213,7 +213,7 @@ class KueueDesk:
                     self._checks.workload_written(found)
 
     def _words(self, check: Check) -> str:
-        """What its condition has to say: that we are at work, and what may go wrong."""
+        """The message of its condition: a warning if there is one, else that hived is at work."""
         interpreter: Interpreter = self._service.machine.interpreter
         return warning(check.name, self._queues.values(), interpreter.devices) or AT_WORK
 

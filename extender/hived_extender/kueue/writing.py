@@ -46,7 +46,7 @@ AT_WORK = "hived holds cells for Workloads with this check"
 
 
 def _on_nodes(workload: Workload, nodes: Mapping[str, Mapping[str, int]]) -> list[Object]:
-    """What Kueue has given to each pod set, with our nodes in the place of those that it has chosen."""
+    """The assignments of a Workload's pod sets, with our nodes instead of those that Kueue has chosen."""
     assigned = [dict(each) for each in workload.admission.get("podSetAssignments") or ()]
     for each in assigned:
         if (own := nodes.get(each.get("name", "main"))) is not None and "topologyAssignment" in each:

@@ -126,7 +126,7 @@ def of_all_parts(
     """The explanation of one of these requests, which start together; or that all of them ask for more leaf cells than
     there ever are for them.
     """
-    if len(requests) == 1 or Cause.NEVER in explanation.causes:
+    if len(requests) < 2 or Cause.NEVER in explanation.causes:
         return explanation
     wanted = sum(one.pod_count * one.leaf_cell_count for each in requests for one in each.spec.group.members)
     most = emptied.leaves_for(state, requests)

@@ -220,8 +220,7 @@ class Explaining:
             if offer is not None and records:
                 offer = once_others_left(request, offer, self._cache.offers.could_take(records))
             explanation = explain_wait(core.state, request, offer, self._emptied)
-            if others:
-                explanation = of_all_parts(self._emptied, core.state, requests, explanation)
+            explanation = of_all_parts(self._emptied, core.state, requests, explanation)
         except UserError:  # the core refuses it by now, and says so when it is asked
             return None
         except Exception:  # the state is as it was, and nothing is decided by words

@@ -457,7 +457,7 @@ class Offers:
         return mask if refused is None else mask & ~refused
 
     def _offered(self, record: PodRecord) -> Offered | None:
-        """What kube-scheduler offered the pod, or one alike if it was asked about that one later; None before."""
+        """The latest offer to the pod, or to one alike; None if kube-scheduler has asked about neither."""
         offered, ruled = record.offer.latest, record.ruled
         if ruled is None or ruled.demands.beyond:
             return offered

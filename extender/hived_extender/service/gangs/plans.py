@@ -310,18 +310,15 @@ def _parts(name: str, key: GangKey, members: Sequence[PodRecord], followers: Map
             kinds.setdefault(kind, []).append((ask, record))
     parts = []
     places = {record.uid: place for place, record in enumerate(members)}
-
-    def order(kind: tuple[str, str, str, bool, str]) -> tuple[bool | str | int, ...]:
-        leaf_type, pinned, within, is_required, leader = kind
-        return (
-            *(not leaf_type, leaf_type, not pinned, pinned, not is_required, not within, within),
-            places.get(leader, -1),
-        )
-
-    for number, kind in enumerate(sorted(kinds, key=order)):
+    for number, kind in enumerate(sorted(kinds, key=lambda kind: (_freedom(*kind[:4]), places.get(kind[4], -1)))):
         pods = sorted(kinds[kind], key=lambda one: one[0].leaf_cell_count)  # stable: by age within a size
         parts.append(_part(f"{name}#{number}" if number else name, key, pods, followers.get(kind[4], 0)))
     return parts
+
+
+def _freedom(leaf_type: str, pinned: str, within: str, is_required: bool) -> tuple[bool | str, ...]:
+    """Sorts kinds of cells, first those that allow the fewest cells: a type before any type, and so on."""
+    return not leaf_type, leaf_type, not pinned, pinned, not is_required, not within, within
 
 
 def _part(name: str, key: GangKey, pods: Sequence[tuple[Ask, PodRecord]], absent_count: int) -> Part:
