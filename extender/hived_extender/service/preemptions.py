@@ -89,7 +89,7 @@ class _Victim(msgspec.Struct, eq=False):
     """A pod that has to leave, for whom, since when that is refused, and how long to wait after the next refusal.
 
     `until_s` is when it should have left, in seconds since 1970; None where a budget or an error may keep it for good.
-    One that `is_evicted` was asked to leave, and will. It has to leave while one of `requests` reserves cells, though
+    One that `is_asked` will leave, unless the API server refuses yet. It has to leave while one of `requests` reserves cells, though
     its own are others or none. Without a `preemptor`, nothing can spare it: a queue has decided so, for the job with
     the key `winner`, which may be other words too.
     """
@@ -100,7 +100,7 @@ class _Victim(msgspec.Struct, eq=False):
     until_s: float | None = None
     refused_at: float = math.inf
     wait_s: float = FIRST_WAIT_S
-    is_evicted: bool = False
+    is_asked: bool = False
     requests: tuple[PodRequest, ...] = ()
 
 
@@ -379,9 +379,9 @@ class Preemptions:
         return reasons
 
     def has_evicted(self, uid: str) -> bool:
-        """Was the pod asked to leave for a preemption, and not refused?"""
+        """Was the pod asked to leave for a preemption, and not refused? A watch may tell its end before the answer."""
         victim = self._victims.get(uid)
-        return victim is not None and victim.is_evicted
+        return victim is not None and victim.is_asked
 
     def preempted_for(self, uid: str) -> tuple[str, str]:
         """The job that a pod has to leave for, and its namespace; "" if nobody asked it to, or kube-scheduler does."""
@@ -489,8 +489,6 @@ class Preemptions:
         if error is None:
             how = "deleted" if effect.by_force else "evicted"
             self._metrics.evictions.labels(how).inc()
-            if victim is not None:
-                victim.is_evicted = True
             log.info("victim asked to leave", extra={"fields": {"pod": effect.pod.key, "how": how}})
         elif victim is not None and not (isinstance(error, KubeError) and error.is_not_found):
             # Where the uid is another pod's by now, this one is gone: a watch will tell, and it is no victim any more.
@@ -529,9 +527,11 @@ class Preemptions:
             waited_s = self._outbox.now.at - victim.refused_at
             by_force = self.policy.budgets is Budgets.OVERRIDE and waited_s >= self.policy.grace_s
             self._under_way += 1
+            victim.is_asked = True
             self._outbox.send(EvictPod(victim.record.named, by_force, grace_s=self.own_grace(victim.record)))
 
     def _try_again(self, victim: _Victim, error: HivedError) -> None:
+        victim.is_asked = False
         if isinstance(error, KubeError) and error.status in BUDGET_REFUSALS:
             victim.refused_at = min(victim.refused_at, self._outbox.now.at)
         else:

@@ -591,6 +591,30 @@ def test_evicted_groups_are_not_told_the_name_of_a_job_of_another_namespace() ->
     assert "its cells are needed by job u-2" in cluster.kube.messages
 
 
+def test_a_pod_that_is_gone_before_its_eviction_is_answered_left_for_that_job() -> None:
+    cluster = SmallJobCluster()
+    cluster.pod("o-0", priorityClassName="low")
+    cluster.settle()
+    cluster.evict("ns/o-0", winner="Job/ns/train/u-1")
+    cluster.delete(cluster.kube.pods["o-0"])  # the eviction is on its way still
+    (end,) = cluster.service.machine.tallies.ends
+    assert (end.is_preempted, end.by) == (True, "Job/ns/train")
+    cluster.pass_time(5)
+    assert cluster.kube.leaving == []
+
+
+def test_a_pod_that_ends_while_its_eviction_is_refused_left_for_nobody() -> None:
+    cluster = SmallJobCluster()
+    cluster.pod("o-0", priorityClassName="low")
+    cluster.settle()
+    cluster.kube.refusals.append(KubeError(429, "TooManyRequests", "a budget"))
+    cluster.evict("ns/o-0", winner="Job/ns/train/u-1")
+    cluster.pass_time(0.1)
+    cluster.delete(cluster.kube.pods["o-0"])
+    (end,) = cluster.service.machine.tallies.ends
+    assert not end.is_preempted
+
+
 def test_a_refused_eviction_is_tried_again() -> None:
     cluster = SmallJobCluster()
     cluster.pod("o-0", priorityClassName="low")
