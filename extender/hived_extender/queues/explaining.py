@@ -15,6 +15,7 @@ from hived_extender.queues.minimums import smallest
 from hived_extender.queues.order import At, Line
 from hived_extender.queues.policies import Policy
 from hived_extender.queues.reasons import (
+    QUOTA_KEPT,
     Held,
     Impossible,
     Leaving,
@@ -201,6 +202,8 @@ def _not_due(table: Table, entry: Entry, now: float, count: int) -> Reason:
     unit, rules = entry.unit, table.rules.of(entry.unit.queue)
     count -= _before_in(table, table.aside, entry)  # they take no turn
     borrowing = table.ahead_refusals.get(entry.kind, "")
+    if borrowing == QUOTA_KEPT:  # claimants were counted then
+        borrowing = table.live.ledger.refusal(unit) or borrowing
     if entry.returned.is_on:
         borrowing = entry.returned.reason
     reservation = table.refusals(unit.vc).reservation
@@ -229,6 +232,9 @@ def _behind(table: Table, entry: Entry) -> Literal["", "cells", "quota", "min"]:
     refusals = table.refusals(entry.unit.vc)
     if (first := refusals.awaits_quota.get(entry.unit.queue)) is not None:
         return "min" if first == entry.unit.key else "quota"
+    is_promised = entry.unit.priority >= 0 and table.own_use.ledger.is_within_min(smallest(entry.unit))
+    if not is_promised:
+        return "min"
     return "cells" if refusals.reservation is not None and entry.kind in refusals.reservation.passed else ""
 
 

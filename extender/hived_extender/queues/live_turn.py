@@ -16,6 +16,7 @@ from hived_extender.queues.minimums import largest
 from hived_extender.queues.order import Walk
 from hived_extender.queues.policies import Policy
 from hived_extender.queues.quota_victims import Claimants, is_refused, lent_victims, quota_victims, victims_within
+from hived_extender.queues.reasons import QUOTA_KEPT
 from hived_extender.queues.reclaim import Borrower, for_borrower, for_due
 from hived_extender.queues.room import Ask, NoCells, NoQuota, Pending, Room, RoomMade, Victims
 from hived_extender.queues.table import Lending, Table
@@ -256,7 +257,7 @@ class LiveTurn:
         table, unit, kind = self._table, entry.unit, entry.kind
         refusal = table.ahead_refusals.get(kind)
         if refusal is None:
-            refusal = table.live.ledger.refusal(unit)
+            refusal = None if table.live.ledger.refusal(unit) is None else QUOTA_KEPT
             if refusal is None and table.live.is_over_users_limit(unit):
                 refusal = "its user has as many jobs that run as the queue allows"
             ask, (spec, needs) = Ask(unit, True), table.borrowed_shape(kind)

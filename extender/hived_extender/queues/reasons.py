@@ -6,6 +6,9 @@ import msgspec
 
 from hived_extender.queues.reservation import Certainty
 
+QUOTA_KEPT = "what is left of its quota is kept for a job that others leave for"
+"""Why a unit does not borrow: it would be above its quota once such jobs have their cells."""
+
 
 class Reason(msgspec.Struct, frozen=True, tag_field="kind"):
     """A reason; see the kinds below."""
@@ -90,9 +93,9 @@ class NotItsTurn(Reason, frozen=True, tag="turn"):
 
     `start_s` is None if that is unknown, and `late_s` is the time of 9 of 10 cases of an estimate. `is_blocked`:
     policy `Block` lets nobody past the first one. `behind`: it may not go past a first one that has these cells
-    reserved, or that waits for its quota; "min" of that one itself. One that `only_borrows` never gets cells of its
-    own: it is opportunistic, or larger than its virtual cluster. One that `spares_others` preempts nobody, and jobs of
-    lower priority have cells of its virtual cluster.
+    reserved, or that waits for its quota, perhaps on borrowed cells; "min" of one that waits for its own. One that
+    `only_borrows` never gets cells of its own: it is opportunistic, or larger than its virtual cluster. One that
+    `spares_others` preempts nobody, and jobs of lower priority have cells of its virtual cluster.
     """
 
     before: int
@@ -109,4 +112,4 @@ class NotItsTurn(Reason, frozen=True, tag="turn"):
     @property
     def awaits_cells(self) -> bool:
         """Does it wait for cells alone? Those before the first, if any, can only borrow, and wait for other cells."""
-        return self.is_first or not (self.before or self.is_blocked)
+        return self.is_first or not (self.before or self.is_blocked or self.behind in ("quota", "min"))

@@ -83,6 +83,10 @@ def _turn(reason: NotItsTurn) -> str:
         text = "is first in its queue"
     elif reason.behind == "min" and not reason.before:
         text = "is first, and too little is left of the min of its quota"
+    elif reason.behind == "quota" and not reason.before:
+        text = (
+            "is first of those that wait, and a job that ran ahead of its turn comes before it for the min of its quota"
+        )
     elif reason.awaits_cells:
         text = "is first, and the cells of its virtual cluster are in use"
     else:
@@ -184,7 +188,7 @@ def _start_of_turn(reason: NotItsTurn) -> When:
         return When(kind="certain" if reason.certainty is Certainty.CERTAIN else "bounded", by=rfc3339(start_s))
     if reason.only_borrows:
         return When(kind="unknown", because="it can only borrow, and no cells are kept for it")
-    if reason.behind == "min":
+    if reason.behind == "min" or (reason.behind == "quota" and not reason.before):
         return When(kind="unknown", because=_UNTIMED[OverQuota])
     if reason.before and not reason.is_first:
         return When(

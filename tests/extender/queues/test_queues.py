@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from hived.decisions import Bind, Wait
 from hived.errors import UserError
 from hived.groups import nodes_of_slots
+from hived_extender.queues import words
 from hived_extender.queues.entries import Memo
 from hived_extender.queues.explaining import Known
 from hived_extender.queues.ledger import TreeLedger
@@ -15,6 +16,7 @@ from hived_extender.queues.policies import Policy, QueueRules, Rules
 from hived_extender.queues.promises import SLACK_S
 from hived_extender.queues.queues import Queues
 from hived_extender.queues.reasons import (
+    QUOTA_KEPT,
     Held,
     Impossible,
     MakingRoom,
@@ -624,6 +626,39 @@ def test_small_jobs_do_not_use_up_the_quota_that_a_gang_waits_for(policy: Policy
     assert desk.come(job("huge", 3, 12.0)) == []
     assert "It can never run" in sentence(desk.queues.why("huge"), str)
     assert ("gang" in desk.end("first", 5.0)) is not goes_past  # nor does one that never fits keep it waiting
+
+
+@pytest.mark.parametrize(
+    ("policy", "start"),
+    [
+        (Policy.HIVED, "is first of those that wait, and a job that ran ahead of its turn comes before it for the min"),
+        (Policy.BLOCK, "is first of those that wait, and a job that ran ahead of its turn comes before it for the min"),
+        (Policy.PRIORITY, "is first, and too little is left of the min of its quota"),
+    ],
+)
+def test_the_first_that_waits_for_its_quota_is_never_told_that_it_waits_for_cells(policy: Policy, start: str) -> None:
+    desk = Desk()
+    leaf = Quota("root/A", "root", min={"gpu": 4.0}, max={"gpu": 99.0})
+    tree = QuotaTree({"root": Quota("root", min={"gpu": 16.0}, children=("root/A",)), "root/A": leaf})
+    desk.queues.told_rules(Rules(QueueRules(policy=policy)), partial(TreeLedger, tree))
+    for at, key in enumerate(["own", "ahead", "ahead-2", "ahead-3", "waits"]):
+        desk.come(replace(unit(key, at=at), queue="root/A", request={"gpu": 4.0}))
+    reason = desk.queues.why("waits")
+    assert sentence(reason, str).startswith(start)
+    when = words.start_of(reason)
+    assert (words.cause_of(reason), when and when.because) == ("quota", "too little of its quota is left")
+
+
+def test_use_of_a_quota_is_told_without_the_jobs_that_others_leave_for() -> None:
+    desk = Desk()
+    leaves = {f"root/{name}": Quota(f"root/{name}", "root", max={"gpu": 8.0}) for name in "AB"}
+    tree = QuotaTree({"root": Quota("root", max={"gpu": 10.0}, children=tuple(leaves)), **leaves})
+    desk.queues.told_rules(Rules(), partial(TreeLedger, tree))
+    for at, (key, leaf, gpus) in enumerate([("a", "A", 4), ("a2", "A", 4), ("claims", "B", 4), ("waits", "B", 1)]):
+        desk.come(replace(unit(key, gpus=gpus, at=at), queue=f"root/{leaf}", request={"gpu": float(gpus)}))
+    assert desk.leaving == ["a"]
+    assert "request 4, max 10, used 8," in sentence(desk.queues.why("claims"), str)
+    assert sentence(desk.queues.why("waits"), str).endswith(f" idle cells, and {QUOTA_KEPT}")
 
 
 def test_a_job_that_is_due_after_a_restart_waits_for_one_that_still_leaves_its_cells() -> None:
