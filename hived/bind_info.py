@@ -10,7 +10,7 @@ from hived.groups import is_placed
 from hived.jit import entry_kernel
 from hived.specs import BindInfo, PodRequest
 from hived.state import State
-from hived.topology import NO_CELL, IntArray, Topology, TopologyArrays
+from hived.topology import NO_CELL, Chain, IntArray, Topology, TopologyArrays
 
 
 def check_bind_info(pod: PodRequest, bind_info: BindInfo) -> None:
@@ -98,19 +98,19 @@ def named_leaves(state: State, pod: PodRequest, bind_info: BindInfo) -> NamedLea
         return NamedLeaves(bind_info, physical, levels, order, virtual is not None, decided.slot, kept)
     check_bind_info(pod, bind_info)
     known, order = canonical_order(bind_info)
-    physical, levels = find_leaves(state, known)
+    physical, levels = find_leaves(state, known, pod.spec.leaf_cell_type)
     has_types = all(each and all(each) for each in {p.preassigned_cell_types for m in known.members for p in m})
     return NamedLeaves(known, physical, levels, order, has_types, None)
 
 
-def find_leaves(state: State, bind_info: BindInfo) -> tuple[IntArray, IntArray]:
+def find_leaves(state: State, bind_info: BindInfo, leaf_type: str = "") -> tuple[IntArray, IntArray]:
     """Physical leaf, and level of its preassigned type, of every leaf in `bind_info` (rule 11.3); NO_CELL and 0 for
     none.
 
-    A leaf that is named twice counts once. Cost O(leaves).
+    A leaf that is named twice counts once. `leaf_type` is the one that the group asked for. Cost O(leaves).
     """
     found = _find_in_one_chain(state.topology, bind_info)
-    return _find_one_by_one(state.topology, bind_info) if found is None else found
+    return _find_one_by_one(state.topology, bind_info, leaf_type) if found is None else found
 
 
 def _find_in_one_chain(topology: Topology, bind_info: BindInfo) -> tuple[IntArray, IntArray] | None:
@@ -131,7 +131,8 @@ def _find_in_one_chain(topology: Topology, bind_info: BindInfo) -> tuple[IntArra
         leaves = np.array(devices, np.int32)
     except OverflowError:  # no device has such an index
         return None
-    chain = find_in_chain(topology.arrays, np.array(nodes, np.int32), np.array(sizes, np.int32), leaves)
+    written = topology.chain_index.get(bind_info.cell_chain, NO_CHAIN)
+    chain = find_in_chain(topology.arrays, np.array(nodes, np.int32), np.array(sizes, np.int32), leaves, written)
     if chain == NO_CHAIN:
         return None
     type_levels = topology.chains[chain].type_levels
@@ -147,10 +148,11 @@ def _find_in_one_chain(topology: Topology, bind_info: BindInfo) -> tuple[IntArra
 
 
 @entry_kernel
-def find_in_chain(t: TopologyArrays, nodes: IntArray, sizes: IntArray, leaves: IntArray) -> int:
+def find_in_chain(t: TopologyArrays, nodes: IntArray, sizes: IntArray, leaves: IntArray, written: int) -> int:
     """Replace device indices by the leaves of these nodes that have them, and return their chain.
 
     leaves : in and out; `sizes[i]` of them stand for devices of `nodes[i]`, in this order
+    written : the chain whose leaf is meant where a node has a device in several
 
     Returns NO_CHAIN if a node or a device is not configured or named twice, or if there are several chains; `leaves`
     are of no use then. Cost O(leaves x leaves of a node).
@@ -169,9 +171,10 @@ def find_in_chain(t: TopologyArrays, nodes: IntArray, sizes: IntArray, leaves: I
             for each in range(first, end):
                 leaf = t.node_leaf[each]
                 if t.device[leaf] == leaves[place]:
-                    if found != NO_CELL:
+                    if found == NO_CELL or t.chain_of_level[t.chain_level[leaf]] == written:
+                        found = leaf
+                    elif t.chain_of_level[t.chain_level[found]] != written:
                         return NO_CHAIN
-                    found = leaf
             if found == NO_CELL:
                 return NO_CHAIN
             for earlier in range(begin, place):
@@ -186,10 +189,10 @@ def find_in_chain(t: TopologyArrays, nodes: IntArray, sizes: IntArray, leaves: I
     return int(chain)
 
 
-def _find_one_by_one(topology: Topology, bind_info: BindInfo) -> tuple[IntArray, IntArray]:
+def _find_one_by_one(topology: Topology, bind_info: BindInfo, leaf_type: str = "") -> tuple[IntArray, IntArray]:
     leaves: list[int] = []
     levels: list[int] = []
-    nodes: dict[str, dict[int, tuple[int, dict[str, int]]]] = {}
+    nodes: dict[str, dict[int, list[tuple[int, Chain]]]] = {}
     for placements in bind_info.members:
         for placement in placements:
             if placement.node not in nodes:
@@ -197,24 +200,36 @@ def _find_one_by_one(topology: Topology, bind_info: BindInfo) -> tuple[IntArray,
             found = nodes[placement.node]
             types = placement.preassigned_cell_types
             for i, device in enumerate(placement.leaf_cell_indices):
-                leaf, type_levels = found.pop(device, (NO_CELL, {}))
+                candidates = found.pop(device, [])
+                cell_type = types[i] if i < len(types) else ""
+                leaf, level = NO_CELL, 0
+                if candidates:
+                    best = max(
+                        candidates, key=lambda each: _likeness(each[1], bind_info.cell_chain, leaf_type, cell_type)
+                    )
+                    leaf, level = best[0], best[1].type_levels.get(cell_type, 0)
                 leaves.append(leaf)
-                levels.append(type_levels.get(types[i], 0) if i < len(types) else 0)
+                levels.append(level)
     return np.array(leaves, np.int32), np.array(levels, np.int32)
 
 
-def _leaves_of_node(topology: Topology, name: str) -> dict[int, tuple[int, dict[str, int]]]:
-    """Device index -> leaf and type levels of its chain; empty for a node that is not configured."""
+def _likeness(chain: Chain, name: str, leaf_type: str, cell_type: str) -> tuple[bool, bool, bool]:
+    """How sure it is that a leaf of this chain is meant, where several chains of a node have its device index."""
+    return chain.name == name, chain.types[0] == leaf_type, cell_type in chain.type_levels
+
+
+def _leaves_of_node(topology: Topology, name: str) -> dict[int, list[tuple[int, Chain]]]:
+    """Device index -> leaves and their chains, ascending; empty for a node that is not configured."""
     node = topology.node_index.get(name)
     if node is None:
         return {}
     arrays = topology.arrays
     leaves = arrays.node_leaf[arrays.node_leaf_start[node] : arrays.node_leaf_start[node + 1]]
     chains = arrays.chain_of_level[arrays.chain_level[leaves]].tolist()
-    return {
-        device: (leaf, topology.chains[chain].type_levels)
-        for device, leaf, chain in zip(arrays.device[leaves].tolist(), leaves.tolist(), chains, strict=True)
-    }
+    found: dict[int, list[tuple[int, Chain]]] = {}
+    for device, leaf, chain in zip(arrays.device[leaves].tolist(), leaves.tolist(), chains, strict=True):
+        found.setdefault(device, []).append((leaf, topology.chains[chain]))
+    return found
 
 
 def planned_roots(state: State, bind_info: BindInfo) -> tuple[IntArray, IntArray]:

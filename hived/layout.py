@@ -121,7 +121,7 @@ def _name_nodes(numbering: Forests, per_cell: dict[str, IntArray]) -> tuple[tupl
     order = np.argsort(all_nodes, kind="stable")
     node_leaf = all_leaves[order]
     start = np.searchsorted(all_nodes[order], np.arange(len(node_names) + 1)).astype(np.int32)
-    _refuse_double_leaves(all_nodes[order], per_cell["device"][node_leaf], node_names)
+    _refuse_double_leaves(all_nodes, per_cell["device"], leaves, node_names)
     return node_names, {"node_leaf_start": start, "node_leaf": node_leaf}
 
 
@@ -145,13 +145,19 @@ def _read_devices(numbering: Forests, device: IntArray) -> None:
                 device[cell] = int(text)
 
 
-def _refuse_double_leaves(nodes: IntArray, devices: IntArray, node_names: tuple[str, ...]) -> None:
-    keys = nodes.astype(np.int64) << 32 | devices
-    keys.sort()
-    twice = np.flatnonzero(keys[1:] == keys[:-1])
-    if len(twice):
-        key = int(keys[twice[0]])
-        raise UserError(f"two physical cells for leaf cell {key & 0xFFFFFFFF} of node {node_names[key >> 32]}")
+def _refuse_double_leaves(
+    nodes: IntArray, devices: IntArray, by_chain: list[IntArray], node_names: tuple[str, ...]
+) -> None:
+    """Each chain numbers the devices of a node for itself. `nodes` are those of all chains' leaves, in this order."""
+    start = 0
+    for leaves in by_chain:
+        keys = nodes[start : start + len(leaves)].astype(np.int64) << 32 | devices[leaves]
+        start += len(leaves)
+        keys.sort()
+        twice = np.flatnonzero(keys[1:] == keys[:-1])
+        if len(twice):
+            key = int(keys[twice[0]])
+            raise UserError(f"two physical cells for leaf cell {key & 0xFFFFFFFF} of node {node_names[key >> 32]}")
 
 
 def _root_arrays(numbering: Forests) -> dict[str, IntArray]:

@@ -156,7 +156,7 @@ def _read_cluster(reader: Reader, given: Given) -> tuple[ClusterSpec | None, Pod
         types_node, cells_node, skus_node = (parts.part(name) for name in ("cellTypes", "physicalCells", "skuTypes"))
     types = CellTypes(reader, types_node)
     skus = read_sku_types(reader, skus_node, types)
-    physical = PhysicalCells(reader, types, cells_node)
+    physical = PhysicalCells(reader, types, cells_node, skus)
     access = given.value("access")
     decides_by = given.value("rules", Rules.HIVED)
     virtual = VirtualClusters(reader, physical, virtual_node, access, decides_by)

@@ -12,6 +12,7 @@ from hived_config.kinds import ListOf, Schema, name_text, required
 from hived_config.node_names import VALID_NAME, WRITTEN_NAMES, GeneratedNames, NodeNames, is_possible, made_possible
 from hived_config.reader import Reader, closest, shorten
 from hived_config.size import refuse_large_hardware
+from hived_config.skus import SkuTypes
 from hived_config.trees import (
     CELL,
     CELLS,
@@ -37,7 +38,19 @@ class _TopCells(ListOf):
 
 TOP_CELLS = _TopCells(CELLS.what, CELL, is_never_empty=True)
 
+TWICE = (
+    "each node once in a chain, and each of its devices once; parts of a node are cells of a type between it and its "
+    "leaf cells"
+)
+
 _GENERATED_NAME = re.compile(r"0|[1-9][0-9]{0,17}", re.ASCII)
+
+
+def _device_rule(numbers: str) -> str:
+    return (
+        f"one leaf cell for each device of {numbers}: another cellAddress, or leaf cells that skuTypes give another "
+        "resource or gpu: 0"
+    )
 
 
 class PhysicalCells:
@@ -52,9 +65,10 @@ class PhysicalCells:
     is_complete : whether there is at least one top-level entry, and each has a sound chain
     """
 
-    def __init__(self, reader: Reader, types: CellTypes, node: yaml.Node | None) -> None:
+    def __init__(self, reader: Reader, types: CellTypes, node: yaml.Node | None, skus: SkuTypes | None = None) -> None:
         self._reader = reader
         self._types = types
+        self._skus = skus or SkuTypes()
         self._inventory = Inventory()
         self.chains: dict[str, Chain] = {}
         self.top_counts: dict[str, int] = {}
@@ -116,51 +130,62 @@ class PhysicalCells:
                 tops = [(i, cell, items[i]) for i, cell in enumerate(self.cells) if cell.cell_type == name]
                 refuse_equal_addresses(self._reader, tops)
 
+    def _numbers(self, chain: Chain) -> str:
+        """The name of what numbers the devices of a chain: their resource, or of cells without devices the chain."""
+        return self._skus.resource_of(chain.types[-1]) or chain.name
+
     def _refuse_nodes_twice(self) -> None:
-        """A node may be in several chains, once in each, if no device is in two of them."""
+        """A node may be in several chains, once in each, if no device of a resource is in two of them."""
         for name, cells in self._inventory.nodes.items():
             first_in: dict[str, NodeCell] = {}
+            devices: dict[str, Devices] = {}
             for cell in cells:
                 first = first_in.setdefault(cell.chain.name, cell)
                 if first is not cell:
                     self._note_node_twice(name, cell.node, first.node)
-            devices = [device for cell in first_in.values() for device in cell.devices]
-            if len(devices) > 1:
-                self._refuse_devices_twice(name, devices)
+                else:
+                    devices.setdefault(self._numbers(cell.chain), []).extend(cell.devices)
+            for numbers, own in devices.items():
+                if len(own) > 1:
+                    self._refuse_devices_twice(name, numbers, own)
 
     def _note_node_twice(self, name: str, node: yaml.Node, first: yaml.Node) -> None:
         found = f"node {shorten(name)} given twice (first on line {self._reader.line(first)})"
-        self._reader.note(node, found, "each node once in a chain, and each of its devices once")
+        self._reader.note(node, found, TWICE)
 
-    def _refuse_devices_twice(self, name: str, devices: Devices) -> None:
+    def _refuse_devices_twice(self, name: str, numbers: str, devices: Devices) -> None:
         devices.sort(key=lambda device: device[:2])
         _, furthest, owner = devices[0]
         for start, stop, node in devices[1:]:
             if start < furthest:
                 first = self._reader.line(owner)
                 found = f"device {start} of node {shorten(name)} given twice (first on line {first})"
-                self._reader.note(node, found, "one leaf cell for each device")
+                self._reader.note(node, found, _device_rule(numbers))
             if stop > furthest:
                 furthest, owner = stop, node
 
     def _refuse_generated_nodes_twice(self) -> None:
         """Generated nodes are named by numbers, which may also be given, or generated in another chain."""
-        apart: list[GeneratedNodes] = []
+        by_numbers: dict[str, list[GeneratedNodes]] = {}
         for nodes in sorted(self._inventory.generated, key=lambda each: each.start):
+            apart = by_numbers.setdefault(self._numbers(nodes.chain), [])
             if apart and nodes.start < apart[-1].stop:
                 self._note_node_twice(str(nodes.start), nodes.node, apart[-1].node)
             if not apart or nodes.stop > apart[-1].stop:
                 apart.append(nodes)
-        starts = [nodes.start for nodes in apart]
+        starts = {numbers: [nodes.start for nodes in apart] for numbers, apart in by_numbers.items()}
         for name, cells in self._inventory.nodes.items():
-            at = bisect_right(starts, int(name)) - 1 if _GENERATED_NAME.fullmatch(name) else -1
-            if at < 0 or int(name) >= apart[at].stop:
+            if not _GENERATED_NAME.fullmatch(name):
                 continue
-            device_count = apart[at].chain.leaf_counts[apart[at].chain.node_depth]
             for cell in cells:
+                numbers = self._numbers(cell.chain)
+                at = bisect_right(starts.get(numbers, []), int(name)) - 1
+                if at < 0 or int(name) >= (generated := by_numbers[numbers][at]).stop:
+                    continue
+                device_count = generated.chain.leaf_counts[generated.chain.node_depth]
                 shares_devices = any(start < device_count for start, _, _ in cell.devices)
-                if shares_devices or cell.chain is apart[at].chain:
-                    self._note_node_twice(name, cell.node, apart[at].node)
+                if shares_devices or cell.chain is generated.chain:
+                    self._note_node_twice(name, cell.node, generated.node)
 
     # ---- the names of nodes
 

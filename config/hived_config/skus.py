@@ -97,6 +97,11 @@ class SkuTypes(msgspec.Struct, frozen=True):
     device_classes: dict[str, str] = msgspec.field(default_factory=dict)
     node_labels: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
 
+    def resource_of(self, leaf_type: str) -> str:
+        """The device resource that leaf cells of a type are, "" for cells without devices."""
+        sku = self.specs.get(leaf_type)
+        return self.resources.get(leaf_type, GPU_RESOURCE) if sku is None or sku.gpu else ""
+
 
 SKU_TYPES = MapOf("SKU types by name", SKU_TYPE)
 

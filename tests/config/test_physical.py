@@ -6,7 +6,10 @@ from hived_config.chains import MAX_CHILD_COUNT
 from tests.config.sound_file import SOUND, changed, cluster_of, mistakes_of
 
 CELLS = "physicalCluster.physicalCells"
-RULE = "expected each node once in a chain, and each of its devices once"
+RULE = (
+    "expected each node once in a chain, and each of its devices once; parts of a node are cells of a type between it "
+    "and its leaf cells"
+)
 
 
 def two_chains(first: str, second: str) -> str:
@@ -96,8 +99,58 @@ def test_a_device_in_two_chains_is_a_mistake() -> None:
     )
     assert mistakes_of(text) == [
         f"f:9: {CELLS}[1].cellChildren[1]: found device 1 of node 'n' given twice (first on line 8), "
-        "expected one leaf cell for each device"
+        "expected one leaf cell for each device of nvidia.com/gpu: another cellAddress, or leaf cells that skuTypes "
+        "give another resource or gpu: 0"
     ]
+
+
+def with_skus(skus: str, text: str) -> str:
+    return text.replace("physicalCluster:\n", f"physicalCluster:\n  skuTypes: {{{skus}}}\n")
+
+
+SAME_NODE = two_chains("{cellType: A-NODE, cellAddress: n}", "{cellType: B-NODE, cellAddress: n}")
+
+
+@pytest.mark.parametrize(
+    "skus",
+    [
+        "A-GPU: {gpu: 1}, B-GPU: {gpu: 0}",
+        "A-GPU: {gpu: 1, cpu: 4}, B-GPU: {cpu: 1, memory: 4Gi}",
+        "A-GPU: {gpu: 0}, B-GPU: {gpu: 0}",
+        "B-GPU: {resource: nvidia.com/mig-1g.10gb}",
+        "A-GPU: {resource: example.com/a}, B-GPU: {resource: example.com/b}",
+    ],
+)
+def test_chains_whose_leaf_cells_are_no_devices_of_one_resource_number_them_apart(skus: str) -> None:
+    assert len(cluster_of(with_skus(skus, SAME_NODE)).physical_cells) == 2
+
+
+@pytest.mark.parametrize(
+    "skus",
+    [
+        "A-GPU: {gpu: 1}",
+        "A-GPU: {gpu: 1, cpu: 4}, B-GPU: {gpu: 2, cpu: 4}",
+        "A-GPU: {resource: example.com/a}, B-GPU: {resource: example.com/a, cpu: 1}",
+    ],
+)
+def test_leaf_cells_of_one_resource_are_numbered_together_whatever_their_types(skus: str) -> None:
+    twice = mistakes_of(with_skus(skus, SAME_NODE))
+    assert len(twice) == 1
+    assert twice[0].startswith(f"f:10: {CELLS}[1]: found device 0 of node 'n' given twice (first on line 9)")
+
+
+def test_a_node_without_devices_is_once_in_a_chain_too() -> None:
+    one = "{cellType: A-NODE, cellAddress: n}"
+    assert mistakes_of(with_skus("A-GPU: {gpu: 0}", two_chains(one, one))) == [
+        f"f:10: {CELLS}[1]: found node 'n' given twice (first on line 9), {RULE}"
+    ]
+
+
+def test_generated_nodes_may_have_one_name_if_their_devices_are_of_two_resources() -> None:
+    text = two_chains("{cellType: B-RACK}", "{cellType: A-RACK}")
+    assert len(cluster_of(with_skus("A-GPU: {gpu: 0}", text)).physical_cells) == 2
+    given = two_chains("{cellType: A-RACK}", "{cellType: B-NODE, cellAddress: 1}")
+    assert len(cluster_of(with_skus("B-GPU: {gpu: 0}", given)).physical_cells) == 2
 
 
 @pytest.mark.parametrize("index", ["3", "03"])

@@ -12,8 +12,11 @@ from hived.bind_info import (
     find_leaves,
     planned_roots,
 )
+from hived.decisions import Bind
 from hived.errors import UserError
-from hived.specs import BindInfo, PodPlacement
+from hived.events import PodAllocated
+from hived.scheduler import handle
+from hived.specs import BindInfo, CellTypeSpec, ClusterSpec, PhysicalCellSpec, PodPlacement
 from hived.state import State, empty_state
 from hived.topology import NO_CELL
 from tests.core.builders import (
@@ -25,6 +28,7 @@ from tests.core.builders import (
     quota,
     rack_cluster,
     random_cluster,
+    request,
     run,
 )
 
@@ -190,3 +194,52 @@ def test_a_leaf_named_twice_plans_nothing_the_second_time() -> None:
     state = bound_state()
     node = held_nodes(state, "g")[0]
     assert len(roots(state, placement(node, 0, 1, 0, 0))) == 2
+
+
+def shared_node() -> State:
+    """Node n is in two chains, CPU-NODE and GPU-NODE, which number their leaves alike."""
+    types = (CellTypeSpec("CPU-NODE", "CPU", 3, is_node_level=True), CellTypeSpec("GPU-NODE", "GPU", 2, True))
+    cells = (PhysicalCellSpec("CPU-NODE", "n"), PhysicalCellSpec("GPU-NODE", "n"))
+    vc = quota("A", {"CPU-NODE": 1, "GPU-NODE": 1})
+    return healthy_state(ClusterSpec({each.name: each for each in types}, cells, {"A": vc}))
+
+
+def types_found(state: State, bind_info: BindInfo, leaf_type: str = "") -> list[str]:
+    leaves, _ = find_leaves(state, bind_info, leaf_type)
+    return ["" if leaf == NO_CELL else state.topology.cell_type(leaf) for leaf in leaves.tolist()]
+
+
+@pytest.mark.parametrize("chain", ["CPU", "GPU"])
+@pytest.mark.parametrize("pods", [1, 2])
+def test_of_leaves_with_one_index_on_a_node_the_one_of_the_chain_is_found(chain: str, pods: int) -> None:
+    node = f"{chain}-NODE"
+    members = tuple(placement("n", device, cell_type=node) for device in range(pods))
+    assert types_found(shared_node(), BindInfo("n", (0,), node, (members,))) == [chain] * pods
+
+
+def test_where_the_chain_is_gone_it_is_one_of_the_leaf_type_or_else_of_the_preassigned_type() -> None:
+    state = shared_node()
+    unnamed = BindInfo("n", (1,), "GONE", ((placement("n", 1, cell_type="NOTYPE"),),))
+    assert types_found(state, unnamed, "GPU") == ["GPU"]
+    assert types_found(state, unnamed, "CPU") == ["CPU"]
+    typed = BindInfo("n", (1,), "GONE", ((placement("n", 1, cell_type="GPU-NODE"),),))
+    assert types_found(state, typed) == ["GPU"]
+
+
+def test_a_leaf_of_one_chain_alone_is_found_whatever_chain_is_written() -> None:
+    assert types_found(shared_node(), BindInfo("n", (2,), "GPU-NODE", ((placement("n", 2),),))) == ["CPU"]
+
+
+def test_groups_in_both_chains_of_a_node_are_restored_where_they_were() -> None:
+    state, pods = shared_node(), [pod(name, members=((1, 2),), leaf_cell_type=name) for name in ("CPU", "GPU")]
+    bound = [request(state, each) for each in pods]
+    for each, decision in zip(pods, bound, strict=True):
+        assert isinstance(decision, Bind)
+        handle(state, PodAllocated(each, decision.bind_info))
+    again = shared_node()
+    for each, decision in zip(reversed(pods), reversed(bound), strict=True):
+        assert isinstance(decision, Bind)
+        handle(again, PodAllocated(each, decision.bind_info))
+    for name in ("CPU", "GPU"):
+        assert again.groups[name].physical.tolist() == state.groups[name].physical.tolist()
+        assert {again.topology.cell_type(leaf) for leaf in again.groups[name].physical.tolist()} == {name}
