@@ -25,7 +25,7 @@ from hived_extender.pods.wire import AskedPod, Pod
 from hived_extender.quotas.usage import TOO_LARGE
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.core import Core, Refused
-from hived_extender.service.explaining import MOST_AT_ONCE, Explaining, Ration
+from hived_extender.service.explaining import MOST_AT_ONCE, Explaining, Ration, shape_of
 from hived_extender.service.gangs.members import translate
 from hived_extender.service.gangs.plans import Round, listed
 from hived_extender.service.gangs.rounds import Alone, Rounds, merged
@@ -45,6 +45,9 @@ POD_LIMIT = 4096
 
 MOST_VICTIMS = 64
 """Jobs that are named among the victims of one answer."""
+
+BESIDE = "pods that start before it would have the cells"
+"""Why a pod would wait that would start without others of the same question."""
 
 ANY_NODE = "takes no cells: kube-scheduler chooses its node"
 
@@ -75,6 +78,7 @@ class WhatIf:
         self._rounds.bound = quotas
         self._outcomes: dict[str, PodOutcome] = {}
         self._placed: list[list[Asked]] = []  # bundles that can run, in turn
+        self._alone: dict[object, list[Decision] | UserError] = {}  # answers without these, by what is asked for
 
     def of_new(self, pods: Sequence[tuple[Pod, Reading]]) -> list[PodOutcome]:
         """The outcomes for pods that do not exist yet, in their order."""
@@ -183,6 +187,8 @@ class WhatIf:
             one = found[at]
             if bundle and not self._placed and not isinstance(one, UserError):
                 one = found[at] = self._foreseen(record, step, bundle, one)
+            elif self._placed and not isinstance(one, UserError) and any(isinstance(each, Wait) for each in one):
+                one = found[at] = self._without_others(bundle, one)
             if bundle and not isinstance(one, UserError) and all(isinstance(decision, Bind) for decision in one):
                 self._placed.append(bundle)
         return [one if refusal is None else [refusal] for one, refusal in zip(found, over, strict=True)]
@@ -204,6 +210,16 @@ class WhatIf:
         if any(isinstance(one, Wait) and not isinstance(one, Refused) for one in found) or len(found) < len(bundle):
             return found
         return self._preemptions.foresee(self._core, wanted, found, has_cells)
+
+    def _without_others(self, bundle: list[Asked], found: list[Decision]) -> list[Decision] | UserError:
+        """Why these would wait even without the pods of the question before them; `BESIDE` if they would not."""
+        shape = tuple(shape_of(asked.pod, asked.offer) for asked in bundle)
+        if shape not in self._alone:
+            (self._alone[shape],) = self._core.plan([bundle])
+        alone = self._alone[shape]
+        if isinstance(alone, UserError) or any(isinstance(one, Wait) for one in alone):
+            return alone
+        return [Wait(f"{BESIDE}: {next(one.reason for one in found if isinstance(one, Wait))}")]
 
     def _over_quota(self, record: PodRecord, step: Alone | Round) -> Wait | None:
         """Why a quota does not allow this besides all before that are within theirs."""
@@ -283,9 +299,9 @@ class WhatIf:
         return list(found.values())
 
     def _tell_wait(self, records: Sequence[PodRecord], decision: Wait, requests: Sequence[PodRequest]) -> None:
-        """Explain a refusal, unless the state is another one: pods of the question stand in the way themselves."""
+        """Explain a refusal, unless pods of the question stand in the way themselves."""
         reason, found = decision.reason or NO_CHAIN_REASON, None
-        if isinstance(decision, Refused) and not self._placed:
+        if isinstance(decision, Refused):
             refusals = self._cache.offers.refusals(records[0])
             found = self._explaining.certificate(records, requests, decision, refusals, self._ration)
         for record in records:

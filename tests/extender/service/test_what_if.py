@@ -11,6 +11,7 @@ from hived_config.loader import load_text
 from hived_extender.api.what_if import Victim, WhatIfArgs
 from hived_extender.pods.wire import decode_args, encode
 from hived_extender.service import questions
+from hived_extender.service.what_if import BESIDE
 from tests.extender.service.gangs.test_parts import CONFIG as PARTS
 from tests.extender.service.gangs.test_parts import LEAF_TYPE
 from tests.extender.service.small_cluster import spec_text
@@ -54,6 +55,21 @@ def test_pods_beyond_the_minimum_come_after_the_others() -> None:
     gang = koordinator("train", 2)
     found = outcomes(SmallGangCluster(), *(manifest(f"w-{number}", 4, gang) for number in range(3)))
     assert [one[0] for one in found] == ["bind", "bind", "wait"]
+
+
+def test_a_pod_beyond_the_minimum_that_can_never_run_is_told_so() -> None:
+    gang, small = koordinator("train", 2), SmallGangCluster()
+    found = outcomes(small, *(manifest(f"w-{number}", size, gang) for number, size in enumerate((4, 4, 8))))
+    assert [one[0] for one in found] == ["bind", "bind", "never"]
+    assert "it can never run: " in found[2][2]
+
+
+def test_a_pod_that_waits_beside_others_of_the_question_is_told_whether_it_is_for_these() -> None:
+    small = SmallGangCluster()
+    found = outcomes(small, *(manifest(name, 4) for name in ("one", "two", "three")), manifest("large", 8))
+    assert found[2] == ("wait", "", f"{BESIDE}: insufficient capacity when scheduling in VC a")
+    assert found[3] == outcomes(small, manifest("large", 8))[0]
+    assert found[3][0] == "never"
 
 
 def test_pods_beyond_the_minimum_stay_below_the_cell_of_the_others() -> None:
@@ -141,7 +157,7 @@ def test_a_gang_of_two_kinds_that_fits_in_part_leaves_its_cells_to_others() -> N
         manifest("b-1", 4, gang | {LEAF_TYPE: "SLOW"}),
         *(manifest(f"fast-{number}", 4, {LEAF_TYPE: "FAST"}) for number in range(2)),
     )
-    assert [one[0] for one in found] == ["wait", "wait", "wait", "bind", "bind"]
+    assert [one[0] for one in found] == ["never", "never", "never", "bind", "bind"]
 
 
 def test_what_many_pods_cost_grows_with_their_number_alone() -> None:
@@ -150,4 +166,4 @@ def test_what_many_pods_cost_grows_with_their_number_alone() -> None:
     with here, patch.object(scheduler, "_plan_one", wraps=scheduler._plan_one) as plan_one:
         found = outcomes(small, *(manifest(f"p-{number}", 1) for number in range(60)))
     assert Counter(one[0] for one in found) == {"bind": 8, "wait": 52}
-    assert plan_one.call_count == 60
+    assert plan_one.call_count == 61, "each once, and those that wait once without the others"
