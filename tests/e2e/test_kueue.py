@@ -1,6 +1,6 @@
-"""Kueue's admission check on a real API server: objects with Kueue's names and rules, written with the rights we ship.
+"""Kueue's admission check on a real API server: objects of Kueue's own definitions, written with the rights we ship.
 
-Kueue itself does not run: the test takes its steps.
+Kueue itself does not run: the test takes its steps. `controllers/test_kueue.py` has it at work.
 """
 
 from collections.abc import Iterator

@@ -1,5 +1,6 @@
 """Kueue at work beside hived: a queue of the virtual cluster with its check, and what becomes of Workloads."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,10 +22,16 @@ VERSION = f"{GROUP}/v1beta2"
 QUOTA = 4 * NODE_GPUS
 """As many GPUs as the virtual cluster has."""
 
+NOW = "2026-01-01T00:00:00Z"
+"""A moment at which checks of other controllers than ours got their states."""
+
 ALL_NODES = {"kubernetes.io/os": "linux"}
 
 JOBS = ("jobs.batch", "deployments.apps", "statefulsets.apps")
-OF_QUEUES = ("localqueues", "clusterqueues", "cohorts", "admissionchecks", "resourceflavors", "topologies")
+OF_QUEUES = (
+    "localqueues", "clusterqueues", "cohorts", "admissionchecks", "resourceflavors", "topologies",
+    "workloadpriorityclasses",
+)  # fmt: skip
 
 Json = dict[str, Any]
 
@@ -70,11 +77,12 @@ def queued_job(name: str, pods: int = 1, gpus: int = NODE_GPUS, **more: Any) -> 
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
 
-def queued_pod(name: str, gpus: int = NODE_GPUS, *, group: str = "", count: int = 0, **annotations: str) -> Json:
-    """A plain pod in the queue, perhaps of a group of so many."""
+def queued_pod(name: str, gpus: int = NODE_GPUS, *, group: str = "", count: int = 0, seconds: int = 3600) -> Json:
+    """A plain pod in the queue that runs so long, perhaps of a group of so many."""
     labels = {QUEUE_LABEL: QUEUE} | ({f"{GROUP}/pod-group-name": group} if group else {})
     notes = {f"{GROUP}/pod-group-total-count": str(count)} if group else {}
-    return pod(name, gpus, labels=labels, annotations={RUN_SECONDS: "3600", **notes, **annotations})
+    spec = {"restartPolicy": "Never"}
+    return pod(name, gpus, spec=spec, labels=labels, annotations={RUN_SECONDS: str(seconds), **notes})
 
 
 def deployment(name: str, replicas: int, gpus: int = NODE_GPUS, kind: str = "Deployment") -> Json:
@@ -99,15 +107,43 @@ class KueueRacks:
         place = f"namespaces/{namespace}/" if namespace else ""
         return f"/apis/{VERSION}/{place}{plural}" + (f"/{name}" if name else "")
 
-    def set_up(self, *more: Json, queue: Json | None = None) -> None:
-        """Create the check, a flavor and the queue of the virtual cluster, and wait until the queue is active."""
+    def set_up(self, *more: Json, queue: Json | None = None, approves: tuple[str, ...] = ()) -> None:
+        """Create the check, a flavor and the queue of the virtual cluster, and wait until the queue is active.
+
+        `approves` are checks of other controllers than ours, which answer.
+        """
         check = of_kueue("AdmissionCheck", CHECK, {"controllerName": CONTROLLER})
         main = queue or cluster_queue(VC)
         self.racks.create(
             check, *more, of_kueue("ResourceFlavor", "gpu", {"nodeLabels": {"kubernetes.io/os": "linux"}}), main
         )
         self.racks.create(local_queue(QUEUE, VC))
+        for name in approves:
+            active = {"type": "Active", "status": "True", "reason": "Works", "message": "", "lastTransitionTime": NOW}
+            self._set_status("AdmissionCheck", name, {"conditions": [active]})
         self.until_active(VC)
+
+    def approve(self, owner: str, check: str) -> None:
+        """Say Ready for a check of another controller than ours."""
+        state = {"name": check, "state": "Ready", "message": "", "lastTransitionTime": NOW}
+        self._set_status("Workload", self._workload_name(owner), {"admissionChecks": [state]}, namespace="default")
+
+    def _set_status(self, kind: str, name: str, status: Json, **more: Any) -> None:
+        body = of_kueue(kind, name, status=status, **more)
+        options = ("--server-side", "--subresource=status", "--field-manager=approval", "--force-conflicts")
+        self.plane.kubectl("apply", *options, "-f", "-", stdin=json.dumps(body))
+
+    def activate(self, owner: str, is_active: bool) -> None:
+        """Deactivate the Workload of a job, or activate it again."""
+        patch = json.dumps({"spec": {"active": is_active}})
+        name = f"workloads.{GROUP}/{self._workload_name(owner)}"
+        self.plane.kubectl("patch", name, "--type=merge", "-p", patch)
+
+    def _workload_name(self, owner: str) -> str:
+        self.racks.until(lambda: self.workload(owner), f"the Workload of {owner}")
+        found = self.workload(owner)
+        assert found is not None
+        return str(found["metadata"]["name"])
 
     def until_active(self, name: str) -> None:
         """Wait until a ClusterQueue gives quota: its check has to be active for that."""
@@ -185,6 +221,20 @@ class KueueRacks:
                 found.append(one["metadata"]["name"])
         return found
 
+    def held_nodes(self) -> list[str]:
+        """The nodes of the cells that groups hold, by name."""
+        return sorted(node for one in self.racks.groups() for node in one["status"].get("physicalPlacement") or {})
+
+    def until_event(self, owner: str, words: str) -> None:
+        """Wait until an event of the Workload of a job has these words."""
+        name = self._workload_name(owner)
+
+        def is_there() -> bool:
+            events = self.plane.kube.get("/api/v1/namespaces/default/events")["items"]
+            return any(one["involvedObject"]["name"] == name and words in (one.get("message") or "") for one in events)
+
+        self.racks.until(is_there, f"an event of {name} with: {words}")
+
     def held(self) -> list[str]:
         """The groups that hold cells and have no pod."""
         groups = self.racks.groups()
@@ -215,6 +265,6 @@ def _said(status: Json) -> list[Json]:
 
 @contextmanager
 def running_kueue(plane: ControlPlane, folder: Path, **settings: Any) -> Iterator[KueueRacks]:
-    """Racks under `rules: 2`, and Kueue; `settings` are further ones of its configuration."""
-    with installed(plane, KUEUE, **settings) as process, running_racks(plane, folder, rules=2) as racks:
+    """Racks under `rules: 2` with two replicas of hived, and Kueue; `settings` are further keys of what Kueue reads."""
+    with installed(plane, KUEUE, **settings) as process, running_racks(plane, folder, replicas=2, rules=2) as racks:
         yield KueueRacks(plane, racks, process)

@@ -14,6 +14,7 @@ import yaml
 from hived_extender.api.paths import GROUPS_PATH, VIRTUAL_CLUSTERS_PATH
 from hived_extender.kube.client import NODES, KubeClient, KubeError, pod_path
 from hived_lab.embedded.lifetimes import EXIT_CODE, RUN_SECONDS
+from hived_lab.embedded.nodes import READY
 from tests.e2e.cluster import RealCluster
 from tests.e2e.observer import Observer, Seen, is_in_default
 from tests.e2e.plane import ControlPlane
@@ -102,6 +103,11 @@ class Racks:
         self.until(lambda: any(one.is_running for one in self.pods(name)), f"{name} to run")
         annotations = {RUN_SECONDS: "0", EXIT_CODE: str(code)}
         self.plane.kube.patch(pod_path("default", name), {"metadata": {"annotations": annotations}})
+
+    def set_ready(self, node: str, is_ready: bool) -> None:
+        """Let a node say that it is ready, or not."""
+        said = None if is_ready else "false"
+        self.plane.kube.patch(f"{NODES}/{node}", {"metadata": {"annotations": {READY: said}}})
 
     # -- what is to be seen ----------------------------------------------------------------------
 
@@ -204,11 +210,15 @@ class Racks:
 
 
 @contextmanager
-def running_racks(plane: ControlPlane, folder: Path, **settings: Any) -> Iterator[Racks]:
-    """A cluster whose nodes know their racks; `settings` are further keys of its configuration."""
+def running_racks(plane: ControlPlane, folder: Path, *, replicas: int = 1, **settings: Any) -> Iterator[Racks]:
+    """A cluster whose nodes know their racks, with so many replicas of our service.
+
+    `settings` are further keys of its configuration.
+    """
     file = folder / "hivedscheduler.yaml"
     file.write_text(yaml.safe_dump(CONFIGURATION | settings))
-    with RealCluster(plane, file, other_names=FORCED_NAMES) as cluster:
+    election = ("--leader-elect",) if replicas > 1 else ()
+    with RealCluster(plane, file, replica_count=replicas, serve_options=election, other_names=FORCED_NAMES) as cluster:
         racks = Racks(plane, cluster)
         for node in [f"{rack}{number}" for rack in "abc" for number in (1, 2)]:
             plane.kube.patch(f"{NODES}/{node}", {"metadata": {"labels": {RACK: node[0]}}})

@@ -1,6 +1,7 @@
 """Kueue with its own controllers and webhooks: jobs get quota from it, and cells from us."""
 
 import json
+import random
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,8 @@ from hived_extender.kueue.writing import AT_WORK
 from hived_extender.pods.dialects.kueue import HOST, REQUIRED
 from tests.e2e.controllers.kueue_racks import (
     ALL_NODES,
+    CHECK,
+    Json,
     KueueRacks,
     cluster_queue,
     deployment,
@@ -93,44 +96,111 @@ def test_a_job_runs_elsewhere_where_kueue_has_chosen_another_virtual_clusters_ra
     assert kueue.racks.observer.violations == []
 
 
+CLASS = "kueue.x-k8s.io/priority-class"
+OPPORTUNISTIC = "hivedscheduler.microsoft.com/priority"
+
+
+def priority_classes() -> list[Json]:
+    """Kueue's own, `low` and `high`."""
+    return [of_kueue("WorkloadPriorityClass", name, value=value) for name, value in (("low", 1), ("high", 9))]
+
+
 def test_jobs_of_higher_priority_preempt_and_the_others_come_back(kueue: KueueRacks) -> None:
-    classes = [of_kueue("WorkloadPriorityClass", name, value=value) for name, value in (("low", 1), ("high", 9))]
-    for one in classes:
-        one.pop("spec", None)
-    kueue.set_up(*classes)
-    label = "kueue.x-k8s.io/priority-class"
-    kueue.racks.create(*(queued_job(f"low-{number}", 2, labels={label: "low"}) for number in range(2)))
+    kueue.set_up(*priority_classes())
+    kueue.racks.create(*(queued_job(f"low-{number}", 2, labels={CLASS: "low"}) for number in range(2)))
     kueue.racks.until(lambda: len(kueue.racks.bound("low-")) == 4, "4 bound pods")
-    kueue.racks.create(queued_job("high", 4, labels={label: "high"}, seconds=3))
+    kueue.racks.create(queued_job("high", 4, labels={CLASS: "high"}, seconds=3))
     kueue.racks.until(lambda: len(kueue.racks.bound("high")) == 4, "4 bound pods")
     kueue.racks.until(lambda: len(kueue.racks.bound("low-")) == 4, "the others to be back")
     kueue.until_settled()
-    kueue.plane.kubectl("delete", "workloadpriorityclasses.kueue.x-k8s.io", "--all")
 
 
 def test_a_job_that_is_deactivated_or_deleted_gives_its_cells_back(kueue: KueueRacks) -> None:
     kueue.set_up()
     kueue.racks.create(queued_job("stops", 2))
     kueue.racks.await_whole("stops", 2)
-    found = kueue.workload("stops")
-    assert found is not None
-    name = f"workloads.kueue.x-k8s.io/{found['metadata']['name']}"
-    kueue.plane.kubectl("patch", name, "--type=merge", "-p", '{"spec": {"active": false}}')
+    kueue.activate("stops", False)
     kueue.racks.until(lambda: not kueue.racks.groups(), "no cells to be held")
-    kueue.plane.kubectl("patch", name, "--type=merge", "-p", '{"spec": {"active": true}}')
+    kueue.activate("stops", True)
     kueue.racks.await_whole("stops", 2)
     kueue.racks.delete("job", "stops")
     kueue.racks.until(lambda: not kueue.racks.groups(), "no cells to be held")
 
 
+def test_a_job_that_is_deleted_while_it_waits_for_cells_leaves_its_place_to_the_next(kueue: KueueRacks) -> None:
+    kueue.set_up()
+    kueue.racks.block("one", "two", "three")
+    kueue.racks.create(queued_job("large", 2))
+    kueue.until_check("large", "Pending", "waits for cells")
+    kueue.racks.create(queued_job("small", 1))
+    kueue.until_check("small", "Pending", "waits for cells", "2 of 2")
+    kueue.racks.delete("job", "large")
+    kueue.racks.await_whole("small", 1)
+    kueue.until_settled()
+
+
+def test_a_job_whose_cells_are_lost_before_it_starts_is_queued_again(kueue: KueueRacks) -> None:
+    """Somebody else has to approve of it, too, so cells are held for long."""
+    approval = of_kueue("AdmissionCheck", "approval", {"controllerName": "example.com/people"})
+    checks = {"admissionChecks": [{"name": CHECK}, {"name": "approval"}]}
+    kueue.set_up(approval, queue=cluster_queue(VC, admissionChecksStrategy=checks), approves=("approval",))
+    kueue.racks.create(queued_job("train", 2))
+    kueue.until_check("train", "Ready", "cells are held: 2 pods x 4")
+    lost = kueue.held_nodes()
+    kueue.racks.set_ready(lost[0], False)
+    kueue.until_event("train", "were lost")
+    kueue.racks.until(lambda: lost[0] not in kueue.held_nodes() and len(kueue.held_nodes()) == 2, "other cells")
+    kueue.approve("train", "approval")
+    assert lost[0] not in {one.node for one in kueue.racks.await_whole("train", 2)}
+    kueue.racks.set_ready(lost[0], True)
+    kueue.until_settled()
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_twenty_jobs_of_all_kinds_end(kueue: KueueRacks, seed: int) -> None:
+    """Gangs, single pods, groups and a Deployment, of two priorities, guaranteed and opportunistic.
+
+    Some are deleted while they wait or run, some are deactivated for a while.
+    """
+    draw = random.Random(seed)
+    kueue.set_up(*priority_classes())
+    names = [f"job-{number}" for number in range(16)]
+    for name in names:
+        notes = {OPPORTUNISTIC: "-1"} if draw.random() < 0.2 else {}
+        pods, gpus, seconds = draw.randint(1, 4), draw.choice((1, 2, 4)), draw.randint(1, 4)
+        labels = {CLASS: draw.choice(("low", "high"))}
+        kueue.racks.create(queued_job(name, pods, gpus, seconds=seconds, labels=labels, annotations=notes))
+    kueue.racks.create(*(queued_pod(f"alone-{number}", 2, seconds=3) for number in range(2)))
+    kueue.racks.create(*(queued_pod(f"group-{number}", group="group", count=2, seconds=3) for number in range(2)))
+    kueue.racks.create(deployment("serve", 2, 2))
+    deleted = draw.sample(names, 3)
+    for name in deleted:
+        kueue.racks.delete("job", name)
+    stopped = draw.choice([name for name in names if name not in deleted])
+    kueue.activate(stopped, False)
+    kueue.activate(stopped, True)
+
+    def are_finished() -> bool:
+        found = [kueue.workload(name) for name in (*names, "alone-0", "alone-1", "group") if name not in deleted]
+        return all(one is not None and kueue.condition(one, "Finished") for one in found)
+
+    kueue.racks.until(are_finished, "all jobs to be finished", within_s=300.0)
+    kueue.racks.until(lambda: len(kueue.racks.bound("serve")) == 2, "the Deployment to run")
+    kueue.until_settled()
+
+
 def test_jobs_go_on_when_both_are_killed(kueue: KueueRacks) -> None:
+    """The replica that leads, and Kueue; then the next leader, too."""
     kueue.set_up()
     kueue.racks.create(*(queued_job(f"train-{number}", 1 + number % 2, seconds=4) for number in range(6)))
     kueue.racks.until(lambda: kueue.racks.bound("train-"), "a job to run")
-    (hived,) = kueue.racks.cluster.services
-    for one in (hived, kueue.process):
-        one.kill()
-        one.start(ready_s=180)
+    cluster = kueue.racks.cluster
+    for _ in cluster.services:
+        leader = cluster.leader()
+        leader.kill()
+        leader.start(ready_s=180)
+    kueue.process.kill()
+    kueue.process.start(ready_s=180)
 
     def are_finished() -> bool:
         found = kueue.workloads()
