@@ -89,9 +89,9 @@ class _Victim(msgspec.Struct, eq=False):
     """A pod that has to leave, for whom, since when that is refused, and how long to wait after the next refusal.
 
     `until_s` is when it should have left, in seconds since 1970; None where a budget or an error may keep it for good.
-    One that `is_asked` will leave, unless the API server refuses yet. It has to leave while one of `requests` reserves cells, though
-    its own are others or none. Without a `preemptor`, nothing can spare it: a queue has decided so, for the job with
-    the key `winner`, which may be other words too.
+    One that `is_asked` will leave, unless the API server refuses yet. It has to leave while one of `requests` reserves
+    cells, though its own are others or none. Without a `preemptor`, nothing can spare it: a queue has decided so, for
+    the job with the key `winner`, which may be other words too.
     """
 
     record: PodRecord
