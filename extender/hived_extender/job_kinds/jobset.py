@@ -16,6 +16,7 @@ from hived_extender.job_kinds.kind import Switch, job_of, kind_with, role_of, ro
 from hived_extender.job_kinds.parts import Part
 from hived_extender.pods.dialects import jobset as exclusive
 
+_JOBS = "replicatedJobsStatus"
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 
 
@@ -42,7 +43,7 @@ def roles_of(spec: Part, status: Part, own: Mapping[str, str], children: Iterabl
     `own` are the annotations of the JobSet. Of `children` the JobSet may not have heard yet.
     """
     children = list(children)
-    done = {each.text("name"): each.whole("succeeded", 0) for each in status.parts("replicatedJobsStatus")}
+    done = {each.text("name"): each.whole("succeeded", 0) for each in status.parts(_JOBS)}
     jobs = [(each.text("name"), each.whole("replicas", 1), each) for each in spec.parts("replicatedJobs")]
     left = [max(count - done.get(name, 0), 0) for name, count, _ in jobs]
     counts = left if any(left) else [count for _, count, _ in jobs]
@@ -82,13 +83,13 @@ def read_with(document: Document, children: Iterable[Child]) -> Job:
 def _read(switch: Switch, document: Document, children: Iterable[Child] = ()) -> Job:
     root = root_of(document)
     spec, status = root.part("spec"), root.part("status")
-    active = sum(each.whole("active", 0) for each in status.parts("replicatedJobsStatus"))
+    active = sum(each.whole("active", 0) for each in status.parts(_JOBS))
     limits = [
         each.part("template").part("spec").seconds("activeDeadlineSeconds") for each in spec.parts("replicatedJobs")
     ]
     limit_s = max((each for each in limits if each), default=None) if all(limits) else None
     roles = roles_of(spec, status, root.part("metadata").texts("annotations"), children)
-    return job_of(root, roles, state_of(root, switch, active, "Completed"), limit_s=limit_s)
+    return job_of(root, roles, state_of(root, switch, active, "Completed", _JOBS), limit_s=limit_s)
 
 
 _SWITCH = Switch("jobsets")

@@ -171,11 +171,13 @@ def is_true(status: Part, *kinds: str) -> bool:
     return any(each.text("type") in kinds and each.text("status") == "True" for each in status.parts("conditions"))
 
 
-def state_of(root: Part, switch: Switch, active: int, succeeded: str = "Complete") -> JobState:
+def state_of(
+    root: Part, switch: Switch, active: int, succeeded: str = "Complete", started: str = "startTime"
+) -> JobState:
     """The state of a job with the conditions `succeeded`, Failed and Suspended, and so many pods by its status.
 
     A controller that has not yet heard of the suspension has Suspended false, or a start without it: pods of such a job
-    may be about to be created.
+    may be about to be created. `started` is the field of the status that is there after a start.
     """
     status = root.part("status")
     if is_true(status, succeeded):
@@ -185,5 +187,5 @@ def state_of(root: Part, switch: Switch, active: int, succeeded: str = "Complete
     if not switch.is_on(root):
         return JobState.LET_GO
     heard = [each.text("status") == "True" for each in status.parts("conditions") if each.text("type") == "Suspended"]
-    is_quiet = all(heard) if heard else not status.text("startTime")
+    is_quiet = all(heard) if heard else started not in status
     return JobState.HELD if is_quiet and not active else JobState.LEAVING

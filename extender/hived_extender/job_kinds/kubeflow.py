@@ -19,7 +19,7 @@ def _read(key: str, switch: Switch, document: Document) -> Job:
     counts = left_of({name: each.whole("replicas", 1) for name, each in spec.members(key).items()}, done)
     roles = [role_of(each, name.lower(), counts[name]) for name, each in spec.members(key).items()]
     active = sum(each.whole("active", 0) for each in statuses.values())
-    elastic = spec.part("elasticPolicy").whole("minReplicas", 0)
+    elastic = spec.part("elasticPolicy").whole("minReplicas", 0) if key == REPLICA_SPECS["PyTorchJob"] else 0
     return job_of(
         root,
         roles,

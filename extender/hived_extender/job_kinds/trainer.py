@@ -11,13 +11,15 @@ from hived_extender.job_kinds.job import Document, Job
 from hived_extender.job_kinds.jobset import JOB_SET
 from hived_extender.job_kinds.kind import Switch, job_of, kind_with, root_of, state_of
 
+_JOBS = "jobsStatus"
+
 
 def _read(switch: Switch, document: Document) -> Job:
     root = root_of(document)
-    active = sum(each.whole("active", 0) for each in root.part("status").parts("jobsStatus"))
+    active = sum(each.whole("active", 0) for each in root.part("status").parts(_JOBS))
     metadata = root.part("metadata")
     made = JOB_SET.name(metadata.text("namespace") or "default", metadata.text("name"))
-    return job_of(root, [], state_of(root, switch, active), roles_in=made)
+    return job_of(root, [], state_of(root, switch, active, started=_JOBS), roles_in=made)
 
 
 TRAIN_JOB = kind_with(Switch("trainjobs"), "trainer.kubeflow.org", "TrainJob", ("v1alpha1",), _read)

@@ -104,6 +104,8 @@ def test_its_limit_is_that_of_its_longest_job_if_each_has_one() -> None:
         (True, {"conditions": [condition("Suspended")], "replicatedJobsStatus": [of("workers", suspended=2)]}, "HELD"),
         (True, {"conditions": [condition("Suspended")], "replicatedJobsStatus": [of("workers", active=2)]}, "LEAVING"),
         (True, {"conditions": [condition("Suspended", "False")]}, "LEAVING"),
+        (True, {"replicatedJobsStatus": [of("workers")]}, "LEAVING"),  # its Jobs are there and have no pods yet
+        (True, None, "HELD"),
         (False, {"conditions": [condition("Completed")], "terminalState": "Completed"}, "SUCCEEDED"),
         (False, {"conditions": [condition("Failed")], "terminalState": "Failed"}, "FAILED"),
     ],

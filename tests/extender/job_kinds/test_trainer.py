@@ -30,6 +30,8 @@ def test_its_job_set_has_no_turn_of_its_own() -> None:
         ({"conditions": [condition("Suspended")]}, "HELD"),
         ({"conditions": [condition("Suspended")], "jobsStatus": [{"name": "node", "active": 1}]}, "LEAVING"),
         ({"conditions": [condition("Suspended", "False")]}, "LEAVING"),
+        ({"jobsStatus": [{"name": "node", "active": 0}]}, "LEAVING"),
+        (None, "HELD"),
         ({"conditions": [condition("Complete")]}, "SUCCEEDED"),
         ({"conditions": [condition("Failed")]}, "FAILED"),
     ],
