@@ -5,8 +5,10 @@ microseconds, whatever the text.
 """
 
 import re
+from collections.abc import Iterable
 from fractions import Fraction
 from functools import lru_cache
+from math import ceil
 
 LONGEST_QUANTITY = 64
 """Characters; the API server stores at most 19 digits before the point, 9 after it, and a suffix."""
@@ -14,8 +16,11 @@ LONGEST_QUANTITY = 64
 LARGEST = Fraction(2**63 - 1)
 """More counts as this much, as in Kubernetes."""
 
-_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))([eE][+-]?\d+|[KMGTPE]i|[numkMGTPE])?", re.ASCII)
+QUANTITY = r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))([eE][+-]?[0-9]+|[KMGTPE]i|[numkMGTPE])?"
+_QUANTITY = re.compile(QUANTITY)
 _SCALES = {suffix: Fraction(1000) ** power for power, suffix in enumerate(("n", "u", "m", "", "k", *"MGTPE"), start=-3)}
+_DECIMALS = tuple(_SCALES)
+_THOUSAND, _BINARY, _NANOS = 1000, 1024, 10**9
 _SCALES |= {f"{prefix}i": Fraction(1024) ** power for power, prefix in enumerate("KMGTPE", start=1)}
 
 
@@ -28,6 +33,40 @@ def exact(given: object) -> Fraction | None:
     """The value of a quantity; None for a negative one, for anything else, and for very long texts."""
     text = str(given).strip() if isinstance(given, str | int | float) else ""
     return _exact(text) if len(text) <= LONGEST_QUANTITY else None
+
+
+def signed(given: object) -> Fraction | None:
+    """The value of a quantity that may be negative; None for anything else, and for very long texts."""
+    text = str(given).strip()
+    if not text.startswith("-"):
+        return exact(given)
+    size = exact(text[1:]) if text[1:2] != "+" else None
+    return None if size is None else -size
+
+
+def canonical(given: object) -> str:
+    """A quantity as Kubernetes writes it back: 0.5 is 500m, 1024Mi is 1Gi, 1000 is 1k. Other texts stay."""
+    text, value = str(given).strip(), signed(given)
+    match = _QUANTITY.fullmatch(text)
+    if value is None or match is None:
+        return str(given)
+    suffix, sign = match[2] or "", "-" if value < 0 else ""
+    if suffix.endswith("i") and abs(value) >= _BINARY:
+        return sign + _scaled(ceil(abs(value)), _BINARY, ("", *(f"{prefix}i" for prefix in "KMGTPE")))
+    powers: Iterable[str] = _DECIMALS
+    if suffix[:1] in ("e", "E") and suffix not in _SCALES:
+        powers = (f"e{3 * power}" if power else "" for power in range(-3, 7))
+    return sign + _scaled(ceil(abs(value) * _NANOS), _THOUSAND, powers)
+
+
+def _scaled(count: int, base: int, suffixes: Iterable[str]) -> str:
+    """A count of units of the first suffix, in whole units of the largest one."""
+    first, *larger = suffixes
+    for suffix in larger:
+        if not count or count % base:
+            break
+        first, count = suffix, count // base
+    return f"{count}{first}" if count else "0"
 
 
 def quantity(given: object) -> float | None:

@@ -26,6 +26,7 @@ from hived_jobs.creation import Created, create_jobs, refuse_equal_names, refuse
 from hived_jobs.documents import Document
 from hived_jobs.kinds import plan_documents, read_jobs
 from hived_jobs.policies import Phase, summary
+from hived_jobs.refusals import refuse_resources
 from hived_jobs.submission import (
     Manifest,
     NoConfigurationError,
@@ -215,8 +216,10 @@ def _submission(
 
 
 def _planned(documents: Sequence[Document], submission: Submission) -> list[PlannedJob]:
-    """The jobs of all documents; their warnings are printed."""
+    """The jobs of all documents; their warnings are printed. Raises UserError for one that no API server takes."""
     jobs, warnings = plan_documents(documents, submission)
+    for job in jobs:
+        refuse_resources(job.pods)
     for warning in warnings:
         click.echo(f"Warning: {warning}", err=True)
     return jobs

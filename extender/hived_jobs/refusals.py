@@ -4,11 +4,32 @@ from collections.abc import Iterable
 
 import msgspec
 
+from hived.errors import UserError
 from hived.specs import ClusterSpec
 from hived_config.rules import PodRules
+from hived_extender.kube_rules.resource_rules import pod_faults
 from hived_extender.pods.permissions import LabelsOf, Permissions
 from hived_extender.pods.wire import Pod
-from hived_jobs.submission import Manifest
+from hived_jobs.submission import Manifest, PlannedPod
+
+
+def refuse_resources(pods: Iterable[PlannedPod]) -> None:
+    """Raise UserError for the first pod whose resources no API server takes.
+
+    A pod that cannot be read is for the API server to refuse.
+    """
+    for pod in pods:
+        read = _read(pod.manifest)
+        if read is not None and (faults := list(dict.fromkeys(pod_faults(read)))):
+            told = "; ".join(f"{fault.field}: {fault.message}" for fault in faults)
+            raise UserError(f"pod {pod.name} is invalid: {told}", 422)
+
+
+def _read(manifest: Manifest) -> Pod | None:
+    try:
+        return msgspec.convert(manifest, Pod)
+    except (ValueError, RecursionError):
+        return None
 
 
 def submission_refusals(
@@ -27,9 +48,8 @@ def submission_refusals(
     permissions = Permissions(cluster, rules, labels_of)
     names: dict[str, list[str]] = {}
     for manifest in pods:
-        try:
-            pod = msgspec.convert(manifest, Pod)
-        except (ValueError, RecursionError):
+        pod = _read(manifest)
+        if pod is None:
             continue  # the API server refuses it, in its own words
         name = pod.spec.scheduler_name if pod.spec else None
         if permissions.concerns(pod, is_served=rules.serves(name or "", cluster.virtual_clusters)):

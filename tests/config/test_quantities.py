@@ -4,7 +4,17 @@ from fractions import Fraction
 
 import pytest
 
-from hived_config.quantities import LARGEST, LONGEST_QUANTITY, amount, exact, is_positive, is_quantity, quantity
+from hived_config.quantities import (
+    LARGEST,
+    LONGEST_QUANTITY,
+    amount,
+    canonical,
+    exact,
+    is_positive,
+    is_quantity,
+    quantity,
+    signed,
+)
 
 
 @pytest.mark.parametrize(
@@ -44,3 +54,16 @@ def test_more_than_kubernetes_counts_is_the_most_that_it_counts(given: object) -
 def test_a_negative_quantity_is_one_to_kubernetes() -> None:
     assert is_quantity("-1.5Gi")
     assert not is_quantity("1.5GiB")
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [("0.5", "500m"), (0.5, "500m"), ("1500m", "1500m"), ("1000m", "1"), (8, "8"), (1000, "1k"), ("1500000", "1500k"),
+     ("1024Mi", "1Gi"), ("1.5Gi", "1536Mi"), ("0.5Ki", "512"), ("1000Ki", "1000Ki"), ("-1", "-1"), ("-0.5", "-500m"),
+     ("0", "0"), ("0Ki", "0"), ("1e3", "1e3"), ("1e4", "10e3"), ("1e-3", "1e-3"), ("2E", "2E"), ("0.1n", "1n"),
+     ("lots", "lots"), ("--1", "--1"), ("-+1", "-+1")],
+)  # fmt: skip
+def test_a_quantity_is_written_as_kubernetes_writes_it(given: object, written: str) -> None:
+    assert canonical(given) == written
+    assert canonical(written) == written
+    assert signed(written) == signed(given) or written == "1n"

@@ -8,7 +8,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from hived_config.quantities import is_quantity
+from hived_config.quantities import canonical
+from hived_extender.kube_rules.resource_rules import quantity_faults
 from hived_lab.embedded.apiserver import models
 from hived_lab.embedded.apiserver.bodies import Body
 from hived_lab.embedded.apiserver.models import KubeObject
@@ -42,8 +43,8 @@ def micro_timestamp() -> str:
 
 
 def with_text_quantities(quantities: Mapping[str, Any]) -> dict[str, str]:
-    """Return `quantities` with numbers turned into text, the form in which Kubernetes always answers."""
-    return {name: str(value) for name, value in quantities.items()}
+    """Return `quantities` in the form in which Kubernetes always answers."""
+    return {name: canonical(value) for name, value in quantities.items()}
 
 
 def set_condition(status: Body, condition: Body) -> Body:
@@ -122,8 +123,8 @@ class NodeStrategy(StatusStrategy[models.Node]):
                 yield Cause(f"spec.taints[{index}].effect", message, "FieldValueNotSupported")
         for field, quantities in (("capacity", node.status.capacity), ("allocatable", node.status.allocatable)):
             for name, value in quantities.items():
-                if not is_quantity(value):
-                    yield Cause(f"status.{field}[{name}]", f"Invalid value: {value!r}: not a quantity")
+                for fault in quantity_faults(f"status.{field}[{name}]", name, value):
+                    yield Cause(*fault)
 
 
 class NamespaceStrategy(StatusStrategy[models.Namespace]):

@@ -4,13 +4,14 @@ An object is kept as the JSON it was sent as, with all its fields. Converting it
 field that some code reads, so that nothing behind the door has to; fields that nobody reads are kept and ignored.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+from hived_config.quantities import QUANTITY
 from hived_extender.kube_rules.demands import AffinitySpec, SpreadSpec
 
-Quantity = str | int | float
+Quantity = Annotated[str, msgspec.Meta(pattern=rf"^{QUANTITY}\Z")] | int | float
 
 
 class Model(msgspec.Struct, rename="camel", kw_only=True):
@@ -339,6 +340,48 @@ class PodGroup(KubeObject):
 
     spec: PodGroupSpec = msgspec.field(default_factory=PodGroupSpec)
     status: PodGroupStatus = msgspec.field(default_factory=PodGroupStatus)
+
+
+class LabelSelector(Model, omit_defaults=True):
+    """The labels of the pods that belong to an object."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: list[dict[str, Any]] = []
+
+
+class PodTemplate(Model):
+    """The pods that a controller makes."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+
+
+class JobSpec(Model):
+    """How many pods of a Job run at a time and have to succeed, and how many may fail."""
+
+    parallelism: int | None = None
+    completions: int | None = None
+    completion_mode: str = ""
+    backoff_limit: int | None = None
+    backoff_limit_per_index: int | None = None
+    max_failed_indexes: int | None = None
+    active_deadline_seconds: int | None = None
+    ttl_seconds_after_finished: int | None = None
+    pod_replacement_policy: str = ""
+    pod_failure_policy: dict[str, Any] | None = None
+    success_policy: dict[str, Any] | None = None
+    suspend: bool = False
+    managed_by: str | None = None
+    manual_selector: bool = False
+    selector: LabelSelector = msgspec.field(default_factory=LabelSelector)
+    template: PodTemplate = msgspec.field(default_factory=PodTemplate)
+
+
+class Job(KubeObject):
+    """batch/v1 Job."""
+
+    spec: JobSpec = msgspec.field(default_factory=JobSpec)
+    status: dict[str, Any] = {}
 
 
 class OpenObject(KubeObject):

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from typing import Any, cast
 
-from hived_config.quantities import is_quantity
+from hived_extender.kube_rules.resource_rules import resource_faults
 from hived_lab.embedded.apiserver import models
 from hived_lab.embedded.apiserver.bodies import Body
 from hived_lab.embedded.apiserver.kinds import Lookup, StatusStrategy, set_condition, with_text_quantities
 from hived_lab.embedded.apiserver.statuses import Cause, conflict, forbidden
 from hived_lab.embedded.apiserver.store import Revision
-from hived_lab.embedded.apiserver.validation import is_dns_label
+from hived_lab.embedded.apiserver.validation import DNS_LABEL_RULE, is_dns_label
 
 _SPEC_DEFAULTS: Body = {
     "restartPolicy": "Always",
@@ -44,12 +44,7 @@ class PodStrategy(StatusStrategy[models.Pod]):
         }
 
     def default(self, body: Body) -> Body:
-        spec = {**_SPEC_DEFAULTS, **body.get("spec", {})}
-        for field in ("containers", "initContainers"):
-            if field in spec:
-                is_of_host = bool(spec.get("hostNetwork"))
-                spec[field] = [_completed_container(container, is_of_host) for container in spec[field]]
-        return {**body, "spec": spec}
+        return {**body, "spec": _with_requests(with_spec_defaults(body.get("spec", {})))}
 
     def admit(self, body: Body, lookup: Lookup) -> Body:
         spec = {**body["spec"], **_admitted_priority(body["metadata"]["name"], body["spec"], lookup)}
@@ -61,18 +56,7 @@ class PodStrategy(StatusStrategy[models.Pod]):
         return {**kept, "spec": {**admitted, **kept["spec"]}}
 
     def causes(self, view: models.Pod, old: models.Pod | None) -> Iterator[Cause]:
-        spec = view.spec
-        if not spec.containers:
-            yield Cause("spec.containers", "Required value", "FieldValueRequired")
-        if spec.restart_policy not in ("Always", "OnFailure", "Never"):
-            yield Cause("spec.restartPolicy", f"Unsupported value: {spec.restart_policy!r}", "FieldValueNotSupported")
-        if spec.termination_grace_period_seconds < 0:
-            yield Cause("spec.terminationGracePeriodSeconds", "Invalid value: must be greater than or equal to 0")
-        seen: set[str] = set()
-        for field, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
-            for index, container in enumerate(containers):
-                yield from _container_causes(f"spec.{field}[{index}]", container, seen)
-                seen.add(container.name)
+        yield from spec_causes(view.spec, "spec")
 
     def change_causes(self, old: Body, new: Body) -> Iterator[Cause]:
         if _fixed_part(old["spec"]) != _fixed_part(new["spec"]):
@@ -85,6 +69,45 @@ class PodStrategy(StatusStrategy[models.Pod]):
         if not pod.spec.node_name or pod.is_finished:
             return 0
         return pod.spec.termination_grace_period_seconds if requested is None else max(0, requested)
+
+
+def with_spec_defaults(spec: Body) -> Body:
+    """Return the spec of a pod, or of a template of pods, with defaults."""
+    spec = {**_SPEC_DEFAULTS, **spec}
+    for field in ("containers", "initContainers"):
+        if field in spec:
+            is_of_host = bool(spec.get("hostNetwork"))
+            spec[field] = [_completed_container(container, is_of_host) for container in spec[field]]
+    return spec
+
+
+def _with_requests(spec: Body) -> Body:
+    """Return the spec of a pod whose containers request what they have a limit for; a template does not say so."""
+    spec = dict(spec)
+    for field in ("containers", "initContainers"):
+        for index, container in enumerate(spec.get(field, ())):
+            if "limits" in (resources := container["resources"]):
+                requests = {**resources["limits"], **resources.get("requests", {})}
+                spec[field][index] = {**container, "resources": {**resources, "requests": requests}}
+    return spec
+
+
+def spec_causes(spec: models.PodSpec, path: str) -> Iterator[Cause]:
+    """Yield the rules that the spec of a pod, or of a template of pods, breaks."""
+    if not spec.containers:
+        yield Cause(f"{path}.containers", "Required value", "FieldValueRequired")
+    if spec.restart_policy not in ("Always", "OnFailure", "Never"):
+        supported = 'supported values: "Always", "OnFailure", "Never"'
+        message = f'Unsupported value: "{spec.restart_policy}": {supported}'
+        yield Cause(f"{path}.restartPolicy", message, "FieldValueNotSupported")
+    if spec.termination_grace_period_seconds < 0:
+        message = f"Invalid value: {spec.termination_grace_period_seconds}: must be greater than or equal to 0"
+        yield Cause(f"{path}.terminationGracePeriodSeconds", message)
+    seen: set[str] = set()
+    for field, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
+        for index, container in enumerate(containers):
+            yield from _container_causes(f"{path}.{field}[{index}]", container, seen)
+            seen.add(container.name)
 
 
 def _fixed_part(spec: Body) -> Body:
@@ -149,8 +172,6 @@ def _completed_container(container: Body, is_of_host: bool) -> Body:
     for field in ("limits", "requests"):
         if field in resources:
             resources[field] = with_text_quantities(resources[field])
-    if "limits" in resources:
-        resources["requests"] = {**resources["limits"], **resources.get("requests", {})}
     completed = {**_CONTAINER_DEFAULTS, **container, "resources": resources}
     if "ports" in container:
         completed["ports"] = [_completed_port(port, is_of_host) for port in container["ports"]]
@@ -200,12 +221,10 @@ def _container_causes(path: str, container: models.Container, seen: set[str]) ->
     if not container.name:
         yield Cause(f"{path}.name", "Required value", "FieldValueRequired")
     elif not is_dns_label(container.name):
-        yield Cause(f"{path}.name", f"Invalid value: {container.name!r}: must be a lowercase RFC 1123 label")
+        yield Cause(f"{path}.name", f'Invalid value: "{container.name}": {DNS_LABEL_RULE}')
     elif container.name in seen:
-        yield Cause(f"{path}.name", f"Duplicate value: {container.name!r}", "FieldValueDuplicate")
+        yield Cause(f"{path}.name", f'Duplicate value: "{container.name}"', "FieldValueDuplicate")
     if not container.image:
         yield Cause(f"{path}.image", "Required value", "FieldValueRequired")
-    for field, quantities in (("limits", container.resources.limits), ("requests", container.resources.requests)):
-        for name, value in quantities.items():
-            if not is_quantity(value):
-                yield Cause(f"{path}.resources.{field}[{name}]", f"Invalid value: {value!r}: not a quantity")
+    for fault in resource_faults(f"{path}.resources", container.resources.limits, container.resources.requests):
+        yield Cause(*fault)

@@ -87,7 +87,7 @@ class Registry:
         name = sent.name or _generated_name(sent.generate_name)
         if not name:
             causes = [Cause("metadata.name", "Required value: name or generateName is required", "FieldValueRequired")]
-            raise statuses.invalid(resource.kind, "", causes)
+            raise statuses.invalid(resource.kind, "", causes, resource.group)
         key = Key(sent.namespace if resource.is_namespaced else "", name)
         self._require_namespace(resource, key)
         metadata = {
@@ -218,7 +218,7 @@ class Registry:
             *resource.strategy.causes(revision.view, old.view if old else None),
         ]
         if broken:
-            raise statuses.invalid(resource.kind, key.name, broken)
+            raise statuses.invalid(resource.kind, key.name, broken, resource.group)
         return revision
 
     def _remove(self, resource: ResourceType, key: Key) -> Revision:

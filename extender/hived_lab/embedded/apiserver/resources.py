@@ -6,6 +6,7 @@ from typing import Any
 
 from hived_lab.embedded.apiserver import models, tables
 from hived_lab.embedded.apiserver.bodies import Body
+from hived_lab.embedded.apiserver.jobs import JobStrategy
 from hived_lab.embedded.apiserver.kinds import (
     ConfigMapStrategy,
     EventStrategy,
@@ -162,8 +163,11 @@ def _object(
     )
 
 
+JOBS = ResourceType(
+    "batch", "v1", "jobs", "Job", models.Job, JobStrategy(), tables.PLAIN, subresources=(_status("Job", "batch"),)
+)
 JOB_OBJECTS = (
-    _object("batch", "v1", "Job"),
+    JOBS,
     _object("jobset.x-k8s.io", "v1alpha2", "JobSet"),
     _object("kubeflow.org", "v1", "PyTorchJob"),
     _object("kubeflow.org", "v1", "TFJob"),

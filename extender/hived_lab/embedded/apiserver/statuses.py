@@ -107,15 +107,18 @@ def unsupported_media_type(message: str) -> ApiError:
     return ApiError(415, "UnsupportedMediaType", message)
 
 
-def invalid(kind: str, name: str, causes: Iterable[Cause]) -> ApiError:
+def invalid(kind: str, name: str, causes: Iterable[Cause], group: str = "") -> ApiError:
     """The object is well formed but breaks rules of its kind; every broken rule is listed."""
     causes = list(causes)
-    listed = ", ".join(f"{cause.field}: {cause.message}" for cause in causes)
-    if len(causes) > 1:
+    told = dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes)
+    listed = ", ".join(told)
+    if len(told) > 1:
         listed = f"[{listed}]"
     details = {
         "name": name,
+        **({"group": group} if group else {}),
         "kind": kind,
         "causes": [{"reason": cause.reason, "message": cause.message, "field": cause.field} for cause in causes],
     }
-    return ApiError(422, "Invalid", f'{kind} "{name}" is invalid: {listed}', details)
+    what = f"{kind}.{group}" if group else kind
+    return ApiError(422, "Invalid", f'{what} "{name}" is invalid: {listed}', details)

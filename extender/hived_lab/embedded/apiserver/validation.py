@@ -16,6 +16,10 @@ MAX_ANNOTATION_BYTES = 256 * 1024
 _LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _DNS_LABEL = re.compile(_LABEL)
 _DNS_SUBDOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+DNS_LABEL_RULE = "a lowercase RFC 1123 label must have letters a-z, digits and '-', and begin and end with no '-'"
+_DNS_RULE = "a lowercase RFC 1123 subdomain must have labels of letters a-z, digits and '-', with '.' between them"
+_KEY_RULE = "name part must consist of letters, digits, '-', '_' or '.', and begin and end with a letter or digit"
+_VALUE_RULE = "a valid label must be empty, or be as the name of a key: letters, digits and '-', '_', '.' between them"
 _KEY_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
 
@@ -52,6 +56,8 @@ _UNREAD_FIELDS: dict[type[Model], frozenset[str]] = {
     models.LeaseSpec: frozenset({"preferredHolder", "strategy"}),
     models.PodGroupSpec: frozenset({"minResources", "networkTopology", "subGroupPolicy"}),
     models.OpenObject: frozenset({"status"}),
+    models.Job: frozenset(),
+    models.JobSpec: frozenset(),
     models.Namespace: frozenset({"spec"}),
 }
 
@@ -69,20 +75,24 @@ def is_dns_subdomain(text: str) -> bool:
 def metadata_causes(meta: ObjectMeta, is_label_name: bool) -> Iterator[Cause]:
     """Yield what is wrong with name, labels and annotations; `is_label_name` asks for a DNS label as the name."""
     if not (is_dns_label(meta.name) if is_label_name else is_dns_subdomain(meta.name)):
-        rule = "a lowercase RFC 1123 label" if is_label_name else "a lowercase RFC 1123 subdomain"
-        yield Cause("metadata.name", f"Invalid value: {meta.name!r}: must be {rule}")
-    for key, value in meta.labels.items():
-        if not is_qualified_name(key):
-            yield Cause("metadata.labels", f"Invalid value: {key!r}: not a valid label key")
-        if value and (len(value) > 63 or not _KEY_NAME.fullmatch(value)):
-            yield Cause("metadata.labels", f"Invalid value: {value!r}: not a valid label value")
+        yield Cause("metadata.name", f'Invalid value: "{meta.name}": {DNS_LABEL_RULE if is_label_name else _DNS_RULE}')
+    yield from label_causes(meta, "metadata")
     for key in meta.annotations:
         if not is_qualified_name(key.lower()):
-            yield Cause("metadata.annotations", f"Invalid value: {key!r}: not a valid annotation key")
+            yield Cause("metadata.annotations", f'Invalid value: "{key}": {_KEY_RULE}')
     size = sum(len(key.encode()) + len(value.encode()) for key, value in meta.annotations.items())
     if size > MAX_ANNOTATION_BYTES:
         message = f"Too long: may not be more than {MAX_ANNOTATION_BYTES} bytes"
         yield Cause("metadata.annotations", message, "FieldValueTooLong")
+
+
+def label_causes(meta: ObjectMeta, path: str) -> Iterator[Cause]:
+    """Yield what is wrong with the labels of an object, or of a template."""
+    for key, value in meta.labels.items():
+        if not is_qualified_name(key):
+            yield Cause(f"{path}.labels", f'Invalid value: "{key}": {_KEY_RULE}')
+        if value and (len(value) > 63 or not _KEY_NAME.fullmatch(value)):
+            yield Cause(f"{path}.labels", f'Invalid value: "{value}": {_VALUE_RULE}')
 
 
 def is_qualified_name(text: str) -> bool:

@@ -34,7 +34,6 @@ def test_a_preemption_policy_that_is_not_that_of_the_class_is_not_admitted(
         {"containers": [{"image": "x"}]},
         {"containers": [{"name": "Main", "image": "x"}]},
         {"containers": [{"name": "main", "image": "x"}, {"name": "main", "image": "x"}]},
-        {"containers": [{"name": "main", "image": "x", "resources": {"limits": {"cpu": "lots"}}}]},
         {"restartPolicy": "Sometimes"},
         {"terminationGracePeriodSeconds": -1},
     ],
@@ -43,7 +42,14 @@ def test_an_impossible_pod_is_invalid(http: Http, pods: str, spec: dict[str, Any
     assert http.refused("POST", pods, pod("one", **spec))[:2] == (422, "Invalid")
 
 
-@pytest.mark.parametrize("spec", [{"workloadRef": {"name": 5}}, {"schedulingGroup": {"podGroupName": []}}])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"workloadRef": {"name": 5}},
+        {"schedulingGroup": {"podGroupName": []}},
+        {"containers": [{"name": "main", "image": "x", "resources": {"limits": {"cpu": "lots"}}}]},
+    ],
+)
 def test_a_pod_that_hived_could_not_read_is_a_bad_request(http: Http, pods: str, spec: dict[str, Any]) -> None:
     body = {"metadata": {"name": "odd"}, "spec": {"containers": [{"name": "main"}], **spec}}
     assert http.refused("POST", pods, body)[:2] == (400, "BadRequest")
