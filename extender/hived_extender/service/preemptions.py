@@ -394,7 +394,7 @@ class Preemptions:
         return ("/".join(parts[:-1]), parts[1]) if parts else ("", "")
 
     def gone_by(self, record: PodRecord, at_s: float) -> float:
-        """When a pod is gone at the latest if it has to leave, as people are told of it, in seconds since 1970.
+        """When a pod is gone at the latest if it has to leave, in seconds since 1970.
 
         One that nobody has asked yet is asked at `at_s`. Infinite if nobody knows: a budget or an error may keep it.
         """
@@ -578,14 +578,26 @@ class Preemptions:
         """
         if not self.policy.by_service or self.policy.budgets is not Budgets.OVERRIDE:
             return None
-        return at_s + self.policy.grace_s + LONGEST_WAIT_S + self.grace_s(record)
+        return at_s + self._longest_refused_s + self.grace_s(record)
+
+    @property
+    def _longest_refused_s(self) -> float:
+        return self.policy.grace_s + LONGEST_WAIT_S
 
     def _until(self, victims: Iterable[str]) -> str:
-        """When the last of these pods should have left; "" if that is not known of each."""
-        ends = [self._end_of(uid) for uid in victims]
+        """When the last of these pods should have left, if no other budget refuses; "" if not known of each."""
+        ends = [self._expected_end(uid) for uid in victims]
         if not ends or None in ends:
             return ""
         return f"; gone by about {write_time(math.ceil(round(max(filter(None, ends)), 3)))[11:19]}"
+
+    def _expected_end(self, uid: str) -> float | None:
+        """As `_end_of`, without the time of refusals as long as no budget has refused: most never do."""
+        victim, record, end_s = self._victims.get(uid), self._cache.pods.get(uid), self._end_of(uid)
+        is_leaving = record is not None and record.seen.is_leaving
+        if end_s is None or victim is None or is_leaving or victim.refused_at < math.inf:
+            return end_s
+        return end_s - self._longest_refused_s
 
     def _end_of(self, uid: str) -> float | None:
         """By its own deletion where that has begun, else by the moment at which it was told to leave."""

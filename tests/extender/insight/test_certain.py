@@ -13,14 +13,17 @@ PROTECTED = KubeError(429, "TooManyRequests", "Cannot evict pod as it would viol
 
 
 class Lent(SmallCluster):
-    """B's pods have lent cells everywhere, and budgets protect them; a pod of A has asked for its cells."""
+    """B's pods have lent cells everywhere, and budgets have refused to evict them for a pod of A."""
 
     def __init__(self, budgets: Budgets) -> None:
         super().__init__(preemption=PreemptionPolicy(budgets=budgets))
         for number in range(4):
             self.place(f"guest-{number}", spec_text("b", priority=-1))
         self.kube.refusals += [PROTECTED] * 1000
-        (self.told,) = set(self.filter(self.create("p"))["FailedNodes"].values())
+        pod = self.create("p")
+        self.filter(pod)
+        self.by_hand.settle()
+        (self.told,) = set(self.filter(pod)["FailedNodes"].values())
 
     def when(self) -> When:
         snapshot = take(self.service)

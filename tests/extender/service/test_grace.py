@@ -98,7 +98,7 @@ def test_people_are_told_the_end_by_the_ceiling() -> None:
     cluster.fill()
     cluster.need()
     (text,) = cluster.filter(cluster.kube.pods["p"])["FailedNodes"].values()
-    assert text.endswith("gone by about 00:22:20")  # 30 s of refusals, 10 s until the next retry, and 300 s of grace
+    assert text.endswith("gone by about 00:21:40")  # 300 s of grace
 
 
 def test_a_pod_that_its_owner_deletes_has_no_more_time_on_lent_cells() -> None:

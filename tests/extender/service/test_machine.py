@@ -73,7 +73,7 @@ TOGETHER = "needs 2 nodes of 4 GPU at once; a has 2 of 2 in use by p (priority 0
 DOUBTED = (
     "hivedscheduler: podgroup/ns/train has room; kube-scheduler has found no node yet for b (see the events there)"
 )
-VICTIM = "n0: node(s) with pods to preempt: ns/p; gone by about 00:17:51"
+VICTIM = "n0: node(s) with pods to preempt: ns/p; gone by about 00:17:11"
 
 BY_SCHEDULER = PreemptionPolicy(by_service=False)
 PATIENT = PreemptionPolicy(budgets=Budgets.RESPECT)

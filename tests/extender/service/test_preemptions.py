@@ -62,9 +62,17 @@ def test_victims_are_asked_once_in_their_order(monkeypatch: pytest.MonkeyPatch) 
     cluster.pass_time(60)
     names, end = text.removeprefix("node(s) with pods to preempt: ").split("; ")
     victims = names.split(", ")
-    assert end == "gone by about 00:17:50"  # 30 s of refusals, 10 s until the next retry, and 30 s of grace
+    assert end == "gone by about 00:17:10"  # 30 s of grace
     assert [f"ns/{name}" for _, name in cluster.kube.leaving] == victims
     assert len(set(victims)) == 4
+
+
+def test_people_are_told_of_refusals_once_a_budget_refuses() -> None:
+    cluster = Crowded()
+    cluster.refuse(*[PROTECTED] * MANY)
+    pod = cluster.preempt()
+    cluster.by_hand.settle()
+    assert "gone by about 00:17:50" in told(cluster, pod)  # 30 s of refusals, 10 s until the next retry, and 30 s
 
 
 def test_some_evictions_go_on_side_by_side() -> None:
