@@ -61,6 +61,12 @@ def test_a_change_of_the_job_is_carried_out_by_submitting_it_again(service: Wait
     assert f"    --if {change}\n  to carry it out: {way}\n" in why(service, "gang").output
 
 
+def test_a_job_with_a_mistake_has_no_priority_that_anybody_knows(service: WaitingService) -> None:
+    job = replace(GANG, vc="", priority=-1, asks="", cause="invalid", sentence="leaf-cell-type is 'V100'")
+    service.whys[GANG.name] = replace(WHY, job=job)
+    assert why(service, "gang").output.startswith("podgroup/lab/gang   Waiting   priority unknown   of me")
+
+
 def test_where_no_change_helps_alone_it_is_said(service: WaitingService) -> None:
     nothing = "What would help\n  no change alone that was tried; try several with --if\n"
     service.whys[GANG.name] = replace(WHY, certificate=replace(CERTIFICATE, unblock=[]))

@@ -14,7 +14,7 @@ from hived_cli.helpers.waits import (
     SOON,
     UNKNOWN,
     age,
-    is_in_no_queue,
+    is_unread,
     listed,
     long_when,
     priority,
@@ -97,7 +97,7 @@ def _head(job: Job, now: datetime) -> list[str]:
 
 
 def _priority(job: Job) -> str:
-    if is_in_no_queue(job):
+    if is_unread(job):
         return "priority unknown"
     return "opportunistic" if job.priority < 0 else f"priority {priority(job.priority)}"
 

@@ -7,7 +7,7 @@ import click
 
 from hived_cli.helpers.forms import cut, paragraph, terminal_width
 from hived_cli.helpers.tables import GAP, table
-from hived_cli.helpers.waits import UNKNOWN, age, is_in_no_queue, listed, place, priority, reason, start, state
+from hived_cli.helpers.waits import UNKNOWN, age, is_unread, listed, place, priority, reason, start, state
 from hived_config.reader import printable
 from hived_extender.api.waiting import Job
 
@@ -25,7 +25,7 @@ def job_table(jobs: Sequence[Job], now: datetime, *, title: str = "JOB", is_wide
         title: lambda job: printable(job.name),
         "VC": lambda job: printable(job.vc) or UNKNOWN,
         "USER": lambda job: printable(job.user) or UNKNOWN,
-        ">PRIORITY": lambda job: UNKNOWN if is_in_no_queue(job) else priority(job.priority),
+        ">PRIORITY": lambda job: UNKNOWN if is_unread(job) else priority(job.priority),
         "STATE": state,
         ">AGE": lambda job: age(job.since, now),
         "ASKS": lambda job: job.asks or UNKNOWN,

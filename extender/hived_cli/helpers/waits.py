@@ -89,9 +89,9 @@ def brief_when(when: When | None, now: datetime) -> str:
             return when.kind
 
 
-def is_in_no_queue(job: Job) -> bool:
-    """Was a job refused, so that nobody knows its priority?"""
-    return job.state == "Refused" and not job.queue
+def is_unread(job: Job) -> bool:
+    """Is there a mistake in a job, so that nobody knows its virtual cluster and priority?"""
+    return not job.vc and job.state in ("Refused", "Waiting")
 
 
 def start(job: Job, now: datetime) -> str:

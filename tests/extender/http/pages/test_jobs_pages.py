@@ -46,6 +46,16 @@ def test_waiting_jobs_come_first_with_their_reason(client: FlaskClient) -> None:
     assert "a has 2 of 2 in use" in words
 
 
+def test_a_job_with_a_mistake_has_no_virtual_cluster_and_priority_that_anybody_knows() -> None:
+    small = SmallCluster()
+    small.create("p", "virtualCluster: [")
+    client = create_app(small.service).test_client()
+    words = text_of(page(client, "/page/jobs"))
+    assert "ns/p Waiting " in words
+    assert "ns/p Waiting opportunistic" not in words
+    assert "Virtual cluster unknown" in text_of(page(client, "/page/jobs/ns/p"))
+
+
 @pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("query", "names"),
