@@ -147,8 +147,11 @@ class Asking:
         job = hold.job
         request = PodRequest(hold.key, job.name, job.namespace, hold.spec)
         with self._service.runner.look() as machine:
-            explaining = machine.explaining
-            found = explaining.certificate([], [request], Refused(reason, request=request), "", self._ration)
+            explaining, asking = machine.explaining, machine.holds.question(hold)
+            offer, rules = (asking.asked.offer, asking.rules) if asking is not None else (None, "")
+            found = explaining.certificate(
+                [], [request], Refused(reason, request=request, offer=offer), rules, self._ration
+            )
             if found is None:
                 return reason, False
             told = explaining.as_told(found, job.namespace)

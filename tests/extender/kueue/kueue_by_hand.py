@@ -11,6 +11,7 @@ from tests.extender.kueue.workload_objects import (
     admission_check,
     check_state,
     condition,
+    flavor,
     workload,
 )
 
@@ -53,6 +54,11 @@ class KueueByHand:
             body = admission_check(name, controller)
             del body["metadata"]["uid"], body["metadata"]["resourceVersion"]
             self.kube.create(f"{self._base}/admissionchecks", {**body, "apiVersion": self._api_version})
+
+    def add_flavor(self, name: str = "a100", **labels: str) -> None:
+        """An administrator creates a ResourceFlavor; see `flavor`."""
+        body = {**flavor(name, **labels), "apiVersion": self._api_version, "metadata": {"name": name}}
+        self.kube.create(f"{self._base}/resourceflavors", body)
 
     def is_active(self, name: str = CHECK) -> bool:
         """Does the AdmissionCheck say that its controller is at work?"""

@@ -33,6 +33,15 @@ def test_a_mistake_is_rejected_with_the_words_that_pods_get(kueue: KueueByHand) 
     assert found["message"].startswith("pod set main: hivedscheduler.microsoft.com/virtual-cluster is 'nobody'")
 
 
+def test_labels_that_no_node_has_are_named(kueue: KueueByHand) -> None:
+    """Those of the flavor, and those of the template."""
+    kueue.declare()
+    kueue.add_flavor("a100", gpu="odd")
+    kueue.queue("job-train", pod_set(made_of=template(4, node_selector={"disk": "fast"})))
+    kueue.reserve("job-train")
+    kueue.expect("job-train", "Pending", "no node has the labels that it selects: disk=fast and gpu=odd")
+
+
 def test_nothing_is_written_before_there_is_quota(kueue: KueueByHand) -> None:
     kueue.declare()
     expect_soon(kueue.is_active)
