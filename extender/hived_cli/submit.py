@@ -126,7 +126,7 @@ def command(
         _check_watched(jobs)
     if kube is None or dry_run:
         raise SystemExit(_foretell(inspector, kube, submission, jobs, output))
-    unasked = "" if unchecked else _check_taken(inspector, found, jobs, submission.namespace)
+    unasked = "" if unchecked else _check_taken(inspector, kube, found, jobs, submission.namespace)
     created = create_jobs(kube, submission, jobs)
     _tell_created(created, jobs, output, is_alone=not watch and not is_embedded(kube))
     is_queued = found is not None and found.rules.queueing.is_enabled
@@ -170,22 +170,31 @@ def _foretell(
 ) -> int:
     """Say where each pod would run, or print the objects that would be created; returns the exit code.
 
-    Raises UserError, after that, if the cluster has one of the names already.
+    Raises UserError if the cluster has one of the names already.
     """
     refuse_equal_names(submission.namespace, jobs)
     if output == "text":
-        outcome = print_forecasts(inspector, jobs, submission.namespace)
         if kube is not None:
-            with suppress(KubeError):  # the service has answered; names are compared where they can be
+            with suppress(KubeError):  # names are compared where they can be
                 refuse_known_names(kube, submission.namespace, jobs)
-        return outcome
+        return print_forecasts(inspector, jobs, submission.namespace)
     _print(_objects(jobs), output)
     return RUNS
 
 
-def _check_taken(inspector: Inspector, found: Configuration | None, jobs: Sequence[PlannedJob], namespace: str) -> str:
-    """See `check_taken`; without an answer of the service, its configuration decides who may use a virtual cluster."""
-    unasked = check_taken(inspector, jobs, namespace)
+def _check_taken(
+    inspector: Inspector, kube: KubeClient, found: Configuration | None, jobs: Sequence[PlannedJob], namespace: str
+) -> str:
+    """See `check_taken`; without an answer of the service, its configuration decides who may use a virtual cluster.
+
+    That a pod exists already is told rather than what the service says of it.
+    """
+    try:
+        unasked = check_taken(inspector, jobs, namespace)
+    except UserError:
+        with suppress(KubeError):
+            refuse_known_names(kube, namespace, jobs)
+        raise
     if unasked and found is not None:
         check_access(found, jobs, namespace)
     return unasked

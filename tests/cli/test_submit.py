@@ -570,7 +570,7 @@ def test_pods_that_start_once_others_have_left_count_as_running(forecast, full):
 )
 def test_a_dry_run_says_that_a_name_exists_already(forecast, full, text, name):
     result = forecast(text, "--priority", "prod")
-    assert (result.exit_code, "POD " in result.stdout) == (1, True)
+    assert (result.exit_code, result.stdout) == (1, "")
     assert f"Error: {name} exists already in namespace default; delete it or rename " in result.stderr
 
 
@@ -704,6 +704,14 @@ def test_every_refused_pod_has_its_reason_and_those_that_would_run_are_not_creat
     assert "refuses 3 of 4 pods:" in result.stderr
     assert "  default/pod-0, default/pod-2: VC nowhere does not exists!\n" in result.stderr
     assert "  default/pod-3: VC moon does not exists!\n" in result.stderr
+
+
+def test_a_pod_that_exists_is_told_so_before_what_the_service_says_of_it(submit, embedded):
+    assert submit(POD.replace("010", "research")).exit_code == 0
+    result = submit(POD.replace("010", "research"))
+    assert (result.exit_code, result.stderr) == (
+        1, "Error: pod notebook exists already in namespace default; delete it or rename the job\n"
+    )  # fmt: skip
 
 
 def test_pods_are_created_unchecked_if_somebody_wants_that(submit):
