@@ -9,7 +9,7 @@ WORKERS ?= 4
 DELIVER := PYTHONPATH=.ci $(BIN)/python -m delivery
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-dialects test test-long test-jit test-nojit test-image test-chart browser lock advisories docs test-docs e2e e2e-versions e2e-next e2e-controllers e2e-failures e2e-mixed check sbom wheel chart bench quality forecast soak why storm attacks clean
+.PHONY: help setup kernels demo demo-dialects test test-long test-jit test-nojit test-image published test-chart browser lock advisories docs test-docs e2e e2e-versions e2e-next e2e-controllers e2e-failures e2e-mixed check sbom wheel chart bench quality forecast soak why storm attacks clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -57,6 +57,11 @@ test-nojit: $(READY) ## the tests of kernels, with kernels as plain Python
 
 test-image: $(READY) ## the tests of what the image is made of, which compile all kernels once more
 	HIVED_IMAGE=1 $(BIN)/python -m pytest -m "" tests/test_packaging.py
+
+# Fetches Go modules at first, which takes Go and minutes. HIVED_PUBLISHED=sigs.k8s.io/jobset@v0.11.0 tries another version.
+published: $(READY) ## the fields and words of others that hived reads, against their own definitions
+	$(BIN)/python -m tests.e2e.tools --published
+	$(BIN)/python -m pytest -m "" tests/extender/published
 
 # Chromium comes with apt, axe-core with npm; screenshots go to out/browser.
 browser: kernels ## every page in a real browser: widths, colours, keyboard, no scripts, axe, 16,384 nodes

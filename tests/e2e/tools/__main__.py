@@ -1,6 +1,7 @@
 """`python -m tests.e2e.tools [--check] [--controllers] [--helm]`: make the programs that tests need, or look for them.
 
-Controllers of jobs are among them only if they are asked for. With --helm it is Helm alone. The exit code is 0 if all
+Controllers of jobs are among them only if they are asked for. With --helm it is Helm alone. With --published nothing is
+built: sources of other projects are fetched, see `sources`. The exit code is 0 if all
 are there now, 3 if something that they are made from cannot be had, 1 if building failed.
 """
 
@@ -9,7 +10,7 @@ import sys
 import time
 
 from tests.e2e import tools
-from tests.e2e.tools import ToolsMissing
+from tests.e2e.tools import ToolsMissing, sources
 
 MISSING = 3
 
@@ -23,6 +24,10 @@ def main(arguments: list[str]) -> int:
         print(f"tools: {time.monotonic() - began:4.0f} s  {text}", flush=True)
 
     try:
+        if "--published" in arguments:
+            sources.fetch(say)
+            say("the sources of other projects are here")
+            return 0
         if "--helm" in arguments:
             say(f"Helm is ready: {tools.find_helm() if is_check else tools.build_helm(say)}")
             return 0

@@ -1,20 +1,14 @@
-"""What is read and written of Kueue's objects against Kueue's own definitions: every field is there, of that type.
+"""What is read and written of Kueue's objects against Kueue's own definitions: every field is there, of that type."""
 
-The module has to be there. `published.py` says where from; a newer version is tried by another pin.
-"""
-
-from collections.abc import Iterator
 from typing import Any
 
 import jsonschema
-import msgspec
 import pytest
 
 from hived_extender.kueue.checks import Said, Write, with_states
 from hived_extender.kueue.cohorts import QueueObject
 from hived_extender.kueue.names import VERSIONS
 from hived_extender.kueue.workloads import CheckObject, FlavorObject, WorkloadObject, workload_of
-from tests.extender.kueue.published import closed, schema
 from tests.extender.kueue.workload_objects import (
     AT,
     CHECK,
@@ -26,6 +20,9 @@ from tests.extender.kueue.workload_objects import (
     flavor,
     workload,
 )
+from tests.extender.published import go_types
+from tests.extender.published.reading import differences_of_struct
+from tests.extender.published.schemas import closed, definition, module
 
 Json = dict[str, Any]
 
@@ -36,58 +33,41 @@ READ = {
     "clusterqueues": QueueObject,
 }
 
+KINDS = {
+    "workloads": "Workload",
+    "admissionchecks": "AdmissionCheck",
+    "resourceflavors": "ResourceFlavor",
+    "clusterqueues": "ClusterQueue",
+}
+
 OF_ONE_VERSION = {
     "v1beta1": {
         "spec.cohortName",
         "spec.priorityClassRef",
-        "status.admission.podSetAssignments.topologyAssignment.slices",
+        "status.admission.podSetAssignments[].topologyAssignment.slices",
     },
     "v1beta2": {
         "spec.admissionChecks",
         "spec.cohort",
         "spec.priorityClassName",
         "spec.priorityClassSource",
-        "status.admission.podSetAssignments.topologyAssignment.domains",
+        "status.admission.podSetAssignments[].topologyAssignment.domains",
     },
 }
 """Fields that are read and that the version does not have, as the other one does."""
 
-WORDS = {msgspec.inspect.StrType: "string", msgspec.inspect.IntType: "integer", msgspec.inspect.BoolType: "boolean"}
 
-
-def differences(kind: Any, published: Json, path: str = "") -> Iterator[str]:
-    """The fields that are read and not published, and, with their types, those that are published otherwise."""
-    if isinstance(kind, msgspec.inspect.UnionType):
-        kinds = [each for each in kind.types if not isinstance(each, msgspec.inspect.NoneType)]
-        if len(kinds) > 1 and published.get("x-kubernetes-int-or-string"):
-            return
-        (kind,) = kinds
-    if isinstance(kind, msgspec.inspect.StructType):
-        for field in kind.fields:
-            here = f"{path}.{field.encode_name}".removeprefix(".")
-            if here == "metadata":
-                continue  # it is Kubernetes' own
-            there = published.get("properties", {}).get(field.encode_name)
-            if there is None:
-                yield here
-            else:
-                yield from differences(field.type, there, here)
-    elif isinstance(kind, msgspec.inspect.ListType):
-        if published["type"] != "array":
-            yield f"{path}: {published['type']}"
-        else:
-            yield from differences(kind.item_type, published["items"], path)
-    elif isinstance(kind, msgspec.inspect.DictType):
-        if published["type"] != "object":
-            yield f"{path}: {published['type']}"
-    elif published.get("type") != WORDS[type(kind)]:
-        yield f"{path}: {published['type']}"
+def schema(plural: str, version: str) -> Json:
+    file = module("kueue", "sigs.k8s.io/kueue") / f"config/components/crd/bases/kueue.x-k8s.io_{plural}.yaml"
+    read = definition(file, KINDS[plural], version)
+    metadata = go_types.schema("kueue", "k8s.io/apimachinery/pkg/apis/meta/v1", "ObjectMeta")
+    return {**read, "properties": {**read["properties"], "metadata": metadata}}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("plural", READ)
 def test_every_field_that_is_read_is_published(plural: str, version: str) -> None:
-    found = set(differences(msgspec.inspect.type_info(READ[plural]), schema(plural, version)))
+    found = set(differences_of_struct(READ[plural], schema(plural, version)))
     assert found <= OF_ONE_VERSION[version]
 
 
