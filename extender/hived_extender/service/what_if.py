@@ -134,6 +134,10 @@ class WhatIf:
             record.ruled = DemandsReader().read(pod)
             if not self._cache.interpreter.is_ours(pod):
                 self._say(record, "not-ours", "neither its limits nor its schedulerName make it a pod of hived")
+            elif pod.node:
+                is_there = self._cache.nodes.ruled(pod.node) is not None
+                what = "hived chooses the node of this pod" if is_there else f"there is no node {pod.node}"
+                raise UserError(f"spec.nodeName: {what}; leave the field out")
             elif reading.is_own:
                 record.request = self._cache.bound.own_request(record, reading)
             else:

@@ -147,6 +147,15 @@ def test_our_own_annotation_is_read_and_mistakes_are_told() -> None:
     assert "VirtualCluster is empty" in found[2][2]
 
 
+@pytest.mark.parametrize(
+    ("name", "what"), [("nowhere", "there is no node nowhere"), ("n0", "hived chooses the node of this pod")]
+)
+def test_a_pod_that_names_its_node_is_refused(name: str, what: str) -> None:
+    small = SmallGangCluster()
+    found = outcomes(small, manifest("w-0", 4, nodeName=name))
+    assert found == [("refused", "", f"spec.nodeName: {what}; leave the field out")]
+
+
 def test_a_gang_of_two_kinds_that_fits_in_part_leaves_its_cells_to_others() -> None:
     small = SmallGangCluster(spec=load_text(PARTS, "parts.yaml", environ={}).cluster)
     gang = koordinator("train", 3)
