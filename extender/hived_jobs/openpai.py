@@ -14,6 +14,7 @@ from hived.specs import ClusterSpec
 from hived_config.rules import PRIORITY_WORDS
 from hived_extender.pods.annotations import LEAF_CELL_ISOLATION
 from hived_extender.pods.capacity import Capacity, Resources, cluster_capacity, sku, skus_needed, vc_capacity
+from hived_extender.pods.device_words import HIVED_WORD, NO_DEVICE, NVIDIA_WORD
 from hived_extender.pods.priorities import priority_class_name
 from hived_extender.pods.wire import ENABLE_LIMIT
 from hived_jobs.documents import Document, Section
@@ -209,7 +210,8 @@ def _sized_role(role: TaskRole, capacity: Capacity, cluster: ClusterSpec) -> Tas
     if role.sku_count and role.sku_count < needed:
         text = f"takes {needed} SKUs, but skuNum in extras.hivedScheduler.taskRoles says {role.sku_count}"
         role.section.warn("resourcePerInstance", text)
-    return replace(role, sku_count=role.sku_count or needed)
+    sees_devices = bool(offered.gpu and (role.resources.gpu or not without_gpus))
+    return replace(role, sku_count=role.sku_count or needed, sees_devices=sees_devices)
 
 
 def _check_quotas(roles: list[TaskRole], job: Job, capacity: Capacity) -> None:
@@ -288,7 +290,9 @@ def _scheduling_spec(role: TaskRole, roles: list[TaskRole], job: Job) -> dict[st
 
 
 def _container(role: TaskRole, index: int, job: Job) -> Manifest:
-    devices = {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{LEAF_CELL_ISOLATION}']"}}}
+    devices: Manifest = {"value": NO_DEVICE}
+    if role.sees_devices:
+        devices = {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{LEAF_CELL_ISOLATION}']"}}}
     limits: dict[str, str | int] = {ENABLE_LIMIT: 1}
     if role.resources.cpu:
         limits["cpu"] = _quantity(role.resources.cpu)
@@ -299,8 +303,8 @@ def _container(role: TaskRole, index: int, job: Job) -> Manifest:
         "image": role.image,
         "command": ["sh", "-c", role.commands],
         "env": [
-            {"name": "NVIDIA_VISIBLE_DEVICES", **devices},
-            {"name": "HIVED_VISIBLE_DEVICES", **devices},
+            {"name": NVIDIA_WORD, **devices},
+            {"name": HIVED_WORD, **devices},
             {"name": "PAI_JOB_NAME", "value": f"{job.user}~{job.name}"},
             {"name": "PAI_USER_NAME", "value": job.user},
             {"name": "PAI_CURRENT_TASK_ROLE_NAME", "value": role.name},

@@ -16,7 +16,7 @@ MAX_INSTANCES = 150_000
 
 @dataclass(frozen=True, slots=True)
 class TaskRole:
-    """A task role as written, with what `extras.hivedScheduler` says of it."""
+    """A task role as written, with what `extras.hivedScheduler` says of it. `sees_devices`: those of its cells."""
 
     name: str
     section: Section
@@ -31,6 +31,7 @@ class TaskRole:
     group: str = ""
     within: str = ""
     sku_count: int = 0
+    sees_devices: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -435,3 +435,21 @@ def test_a_wish_that_cannot_be_kept_is_warned_of(gang, wish, reason, write, subm
 )
 def test_a_mistake_in_these_keys_has_its_place(wish, message, write, submission):
     assert message in refusal(write(job(hived=wish).replace("defaults:", PS)), submission)
+
+
+@pytest.mark.parametrize(
+    ("resources", "hived", "sees"),
+    [
+        ("gpu: 1", "taskRoles: {worker: {skuType: BIG}}", True),
+        ("gpu: 0, cpu: 1", "", True),
+        ("gpu: 0, cpu: 1", "jobPriorityClass: oppo", False),
+        ("gpu: 0, cpu: 1", "jobPriorityClass: oppo, taskRoles: {worker: {skuType: CPU}}", False),
+    ],
+)
+def test_a_task_whose_cells_may_have_no_gpus_sees_none_unless_it_asks_for_some(
+    resources, hived, sees, write, submission
+):
+    """The numbers of its CPU cells are GPUs of others on a node that has both."""
+    pods, _ = plan_file(write(job("1", resources, hived=hived)), submission)
+    variables = pods[0].manifest["spec"]["containers"][0]["env"][:2]
+    assert [("valueFrom" in each, each.get("value")) for each in variables] == [(sees, None if sees else "void")] * 2

@@ -36,6 +36,14 @@ def command(*, inspector: Inspector, show: Show, is_bad: bool, output: str) -> N
     )
 
 
+def _count(one: NodeView, part: str) -> str:
+    """Cells of a node, by leaf cell type where it has several."""
+    if part == "lost" and not one.lost:
+        return UNKNOWN
+    by_type = [f"{getattr(counts, part)} {printable(name)}" for name, counts in one.by_type.items()]
+    return ", ".join(by_type) or str(getattr(one, part))
+
+
 def _drawn(nodes: Sequence[NodeView], is_bad: bool, is_wide: bool) -> str:
     if not nodes:
         return "No node is bad." if is_bad else "There is no node."
@@ -45,9 +53,7 @@ def _drawn(nodes: Sequence[NodeView], is_bad: bool, is_wide: bool) -> str:
             printable(one.node),
             click.style("Bad", fg="red") if one.is_bad else click.style("Healthy", fg="green"),
             age(one.since, now) if one.since else UNKNOWN,
-            str(one.cells),
-            str(one.free),
-            str(one.lost) if one.lost else UNKNOWN,
+            *(_count(one, part) for part in ("cells", "free", "lost")),
             printable(one.reason) or UNKNOWN,
             listed(one.groups, most=len(one.groups) if is_wide else 4) or UNKNOWN,
         ]

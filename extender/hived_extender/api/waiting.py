@@ -193,8 +193,18 @@ class IfResult(msgspec.Struct, kw_only=True, omit_defaults=True):
     certificate: Certificate | None = None
 
 
+class LeafCounts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Leaf cells of a node: all, and the free and lost ones among them."""
+
+    cells: int = 0
+    free: int = 0
+    lost: int = 0
+
+
 class NodeView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A node: whether it can be used, its cells, and the groups on it."""
+    """A node: whether it can be used, its cells, and the groups on it. `by_type` has the cells of a node with several
+    leaf cell types.
+    """
 
     node: str
     is_bad: bool = False
@@ -203,6 +213,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cells: int = 0
     free: int = 0
     lost: int = 0
+    by_type: dict[str, LeafCounts] = {}
     groups: list[str] = []
 
 

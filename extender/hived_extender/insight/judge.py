@@ -175,10 +175,13 @@ class Judge:
         node = next(iter(_nodes_of(found[0])), None)
         if node is None:
             return asks_of(entry.requests, entry.requests[0].spec.leaf_cell_type)
-        arrays = topology.arrays
-        leaf = int(arrays.node_leaf[arrays.node_leaf_start[topology.node_index[node]]])
-        chain = topology.chain_of(leaf)
-        return asks_of(entry.requests, topology.cell_type(leaf), chain.leaf_count(chain.node_level))
+        arrays, number = topology.arrays, topology.node_index[node]
+        leaves = arrays.node_leaf[arrays.node_leaf_start[number] : arrays.node_leaf_start[number + 1]]
+        chains = [topology.chain_of(leaf) for leaf in leaves.tolist()]
+        name = found[0].bind_info.cell_chain if isinstance(found[0], Bind) else ""
+        leaf_type = entry.requests[0].spec.leaf_cell_type
+        chain = max(chains, key=lambda each: (each.name == name, each.types[0] == leaf_type))
+        return asks_of(entry.requests, chain.types[0], chain.leaf_count(chain.node_level))
 
 
 def _in_vain(entry: WaitingEntry) -> str:

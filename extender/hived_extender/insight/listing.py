@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from hived.specs import PodRequest
 from hived.state import CellState, Group, GroupState
-from hived.topology import NO_CELL
-from hived_extender.api.waiting import BadNode, Certificate, Job, NodeView, Preempted, When
+from hived.topology import NO_CELL, LongArray
+from hived_extender.api.waiting import BadNode, Certificate, Job, LeafCounts, NodeView, Preempted, When
 from hived_extender.insight.preempted import PreemptedJob
 from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry
 from hived_extender.service.certificates import asks_of, rfc3339, today
@@ -172,26 +172,31 @@ def node_views(snapshot: Snapshot, *, is_bad: bool = False) -> list[NodeView]:
     state = snapshot.state
     topology, arrays, cells = state.topology, state.topology.arrays, state.cells
     leaves = np.flatnonzero(arrays.level[: topology.physical_count] == 1)
-    node, count = arrays.node[leaves], len(topology.node_names)
-    total = np.bincount(node, minlength=count)
+    types = sorted({chain.types[0] for chain in topology.chains})
+    of_chain = np.array([types.index(chain.types[0]) for chain in topology.chains], np.int64)
+    place = arrays.node[leaves] * len(types) + of_chain[arrays.chain_of_level[arrays.chain_level[leaves]]]
     is_free = (cells.state[leaves] == CellState.FREE) & (cells.bad[leaves] == 0)
-    free = np.bincount(node[is_free], minlength=count)
-    lost = np.bincount(node, weights=cells.lost[leaves], minlength=count).astype(np.int64)
+    masks = np.ones(len(leaves), np.bool_), is_free, cells.lost[leaves] != 0
+    shape = len(topology.node_names), len(types)
+    counts = np.stack([np.bincount(place[mask], minlength=shape[0] * shape[1]).reshape(shape) for mask in masks], -1)
     jobs = _jobs_by_node(snapshot)
-    chosen = np.flatnonzero((cells.node_bad != 0) | (lost > 0)) if is_bad else range(count)
-    return [
-        _node(snapshot, int(index), int(total[index]), int(free[index]), int(lost[index]), jobs.get(int(index), {}))
-        for index in chosen
-    ]
+    is_chosen = (cells.node_bad != 0) | counts[:, :, 2].any(axis=1)
+    chosen = np.flatnonzero(is_chosen) if is_bad else range(shape[0])
+    return [_node(snapshot, int(index), types, counts[index], jobs.get(int(index), {})) for index in chosen]
 
 
-def _node(snapshot: Snapshot, index: int, total: int, free: int, lost: int, jobs: Mapping[str, None]) -> NodeView:
+def _node(
+    snapshot: Snapshot, index: int, types: Sequence[str], counts: LongArray, jobs: Mapping[str, None]
+) -> NodeView:
+    """`counts` are of the leaf cells of each type: all, free, lost."""
     name = snapshot.state.topology.node_names[index]
     is_bad = bool(snapshot.state.cells.node_bad[index])
+    total, free, lost = counts.sum(axis=0).tolist()
+    own = {each: LeafCounts(*of_type) for each, of_type in zip(types, counts.tolist(), strict=True) if of_type[0]}
     reason, since_s = snapshot.bad.get(name, ("", None)) if is_bad else ((SHORT, None) if lost else ("", None))
     return NodeView(
         node=name, is_bad=is_bad, reason=reason, since=rfc3339(since_s), cells=total, free=free, lost=lost,
-        groups=list(jobs),
+        by_type=own if len(own) > 1 else {}, groups=list(jobs),
     )  # fmt: skip
 
 

@@ -22,10 +22,10 @@ from hived.errors import UserError
 from hived.specs import ClusterSpec
 from hived_config.quantities import is_positive
 from hived_config.rules import PodRules, names_for
-from hived_extender.pods.annotations import SCHEDULING_SPEC
+from hived_extender.pods.annotations import SCHEDULING_SPEC, read_spec
 from hived_extender.pods.asks import DEVICE_REQUESTS, DeviceRequests
 from hived_extender.pods.device_refusals import Refusals
-from hived_extender.pods.device_words import DeviceWords, plugin_word
+from hived_extender.pods.device_words import DeviceWords, is_numbered, plugin_word
 from hived_extender.pods.dialects import describe, is_marked
 from hived_extender.pods.dialects.kinds import NoObjects
 from hived_extender.pods.permissions import LabelsOf, Permissions
@@ -93,7 +93,10 @@ class Admission:
     def configure(self, cluster: ClusterSpec, rules: PodRules) -> None:
         """Go by another configuration from now on."""
         self._names = frozenset(names_for(rules.scheduler_names, cluster.virtual_clusters))
-        self._resources = frozenset(rules.resources_in(cluster).values())
+        resources = rules.resources_in(cluster)
+        self._resources = frozenset(resources.values())
+        numbered = {name for name, resource in resources.items() if is_numbered(resource)}
+        self._unnumbered = (cluster.sku_types.keys() | resources.keys()) - numbered
         self._words = DeviceWords(self._resources)
         self._refusals = Refusals(cluster, rules, self._labels_of)
         self._permissions = Permissions(cluster, rules, self._labels_of)
@@ -132,9 +135,10 @@ class Admission:
         if len(asked) > 1:
             pod, replaced = self._isolated(pod, view, "", has_cells=False)
             return Admitted(pod, (*warnings, f"it asks for {' and '.join(asked)}; leave one", *replaced))
-        for resource, counts in asked.items():
-            pod = _counted(pod, view, resource, counts or {})
-        pod, replaced = self._isolated(pod, view, next(iter(asked), ""), has_cells=bool(asked) or _has_cells(view))
+        given = {resource: counts or {} for resource, counts in asked.items() if is_numbered(resource)}
+        for resource, counts in given.items():
+            pod = _counted(pod, view, resource, counts)
+        pod, replaced = self._isolated(pod, view, next(iter(given), ""), has_cells=bool(given) or self._has_cells(view))
         warnings = (*warnings, *replaced)
         is_enabled = (
             asked or is_marked(view) or not view.annotations.keys().isdisjoint((SCHEDULING_SPEC, DEVICE_REQUESTS))
@@ -151,7 +155,7 @@ class Admission:
         if spec is None or not self._resources or not self._serves(spec.scheduler_name or ""):
             return Admitted(pod)
         known = decoded(((old.get("spec") or {}).get(EPHEMERAL)) or [], list[_Named])
-        names, replaced, has_cells = {each.name for each in known}, list[str](), _has_cells(view)
+        names, replaced, has_cells = {each.name for each in known}, list[str](), self._has_cells(view)
         changed = [
             each if each.get("name") in names else self._seen(each, has_cells, replaced)
             for each in decoded(pod["spec"].get(EPHEMERAL) or [], list[dict[str, Any]])
@@ -213,6 +217,17 @@ class Admission:
             return change(*given)
         except (ValueError, RecursionError) as error:
             raise UserError(f"expected a pod, found one that cannot be read: {error}") from None
+
+    def _has_cells(self, pod: Pod) -> bool:
+        """Will binding write the devices of its cells, so that nobody else's text stands in the annotation?"""
+        if DEVICE_REQUESTS in pod.annotations:
+            return True
+        text = pod.annotations.get(SCHEDULING_SPEC)
+        if text is None:
+            return False
+        with suppress(UserError):
+            return read_spec(text).leaf_cell_type not in self._unnumbered
+        return True
 
     def _serves(self, scheduler_name: str) -> bool:
         return self._serves_every_name or scheduler_name in self._names
@@ -341,11 +356,6 @@ def _counts(containers: Iterable[Container], resource: str) -> dict[str, int] | 
 
 class _Named(msgspec.Struct):
     name: str = ""
-
-
-def _has_cells(pod: Pod) -> bool:
-    """Will binding write the devices of its cells, so that nobody else's text stands in the annotation?"""
-    return not pod.annotations.keys().isdisjoint((SCHEDULING_SPEC, DEVICE_REQUESTS))
 
 
 def _counted(pod: Mapping[str, Any], view: Pod, resource: str, counts: dict[str, int]) -> Mapping[str, Any]:

@@ -115,6 +115,14 @@ class DeviceWords:
         return {**container, "env": [*ours.values(), *others]}
 
 
+def is_numbered(resource: str) -> bool:
+    """Does a runtime find a device of this resource by its number? It takes those of MIG devices for whole GPUs.
+
+    MIG devices of one profile are alike, so that it does not matter which of them a device plugin gives.
+    """
+    return not resource.startswith("nvidia.com/mig-")
+
+
 def plugin_word(resource: str, of_cells: Container[str]) -> str:
     """The variable that a device plugin sets for a resource, "" if none is known. `of_cells`: resources of cells."""
     return _word(resource) or (NVIDIA_WORD if resource in of_cells else "")

@@ -349,8 +349,8 @@ class Offers:
         for one, key in zip(members, keys, strict=True):
             if key not in rows:
                 mask = self._none if one.ruled and one.ruled.demands.beyond else self._fit(one)
-                if key[1] and one.ruled is not None and self.shares is not None:
-                    mask = mask & self.shares.allow(self._rules, one.ruled.demands, key[1])
+                if key[1][0] and one.ruled is not None and self.shares is not None:
+                    mask = mask & self.shares.allow(self._rules, one.ruled.demands, *key[1])
                 rows[key] = mask
         return _rows([rows[key] for key in keys])
 
@@ -408,36 +408,41 @@ class Offers:
                 found.append(mask)
                 continue
             cells = sizes[slot] if len(sizes) == len(members) else max(sizes)
-            key = id(mask), record.ruled.demands, cells
+            leaf_type = self._borrowed(record)[1]
+            key = id(mask), record.ruled.demands, cells, leaf_type
             if key not in kept:
-                kept[key] = mask & self.shares.allow(self._rules, record.ruled.demands, cells)
+                kept[key] = mask & self.shares.allow(self._rules, record.ruled.demands, cells, leaf_type)
             found.append(kept[key])
         return found
 
     def over_share(self, record: PodRecord) -> str:
         """Why a pod that borrows cells asks for too much beside them; "" if there is a node where it does not."""
-        cells = self._borrowed(record)
+        cells, leaf_type = self._borrowed(record)
         if not cells or record.ruled is None or self.shares is None:
             return ""
         demands = record.ruled.demands
         fit = self._rules.mask(demands)
-        if not fit.any() or (fit & self.shares.allow(self._rules, demands, cells)).any():
+        if not fit.any() or (fit & self.shares.allow(self._rules, demands, cells, leaf_type)).any():
             return ""
         node = int(np.flatnonzero(fit)[0])
-        excess = self.shares.excess(self._rules, demands, cells, node)
+        excess = self.shares.excess(self._rules, demands, cells, leaf_type, node)
         return (
             f"it borrows {cells} leaf cells, which come with their share of a node, and asks for {excess} "
             f"({self._names[node]}); ask for less, for more leaf cells, or at a guaranteed priority"
         )
 
-    def _borrowed(self, record: PodRecord) -> int:
-        """The leaf cells of which a pod may have no more than the share of a node; 0 for one that has its own cells."""
+    def _borrowed(self, record: PodRecord) -> tuple[int, str]:
+        """(leaf cells of which a pod may have no more than the share of a node, their type or "" for any).
+
+        They are 0 for one that has its own cells.
+        """
         _, priority = record.claim
-        if not self.keeps_shares or priority > OPPORTUNISTIC_PRIORITY:
-            return 0
-        if record.request is not None:
-            return record.request.spec.leaf_cell_count
-        return record.ask.leaf_cell_count if record.ask is not None else 0
+        if self.keeps_shares and priority <= OPPORTUNISTIC_PRIORITY:
+            if record.request is not None:
+                return record.request.spec.leaf_cell_count, record.request.spec.leaf_cell_type
+            if record.ask is not None:
+                return record.ask.leaf_cell_count, record.ask.leaf_cell_type
+        return 0, ""
 
     def _is_too_large(self, spec: PodSpec) -> bool:
         """Can no cluster of this size have the group, which may name any number of pods?"""

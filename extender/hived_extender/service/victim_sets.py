@@ -622,6 +622,8 @@ class VictimSets:
             state = self.core.state
             start, end = state.arrays.node_leaf_start[at : at + 2].tolist()
             leaves = state.arrays.node_leaf[start:end]
+            if spec.leaf_cell_type:
+                leaves = leaves[[state.topology.cell_type(leaf) == spec.leaf_cell_type for leaf in leaves.tolist()]]
             gone = [state.groups[name].number for one in leaving for name in one.groups if name in state.groups]
             using = state.cells.using[leaves]
             return int(((using == NO_GROUP) | np.isin(using, gone)).sum()) >= spec.leaf_cell_count

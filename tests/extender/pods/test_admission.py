@@ -476,3 +476,53 @@ def test_what_stands_for_a_static_pod_passes_if_a_kubelet_creates_it(
 
 def test_nothing_is_refused_where_the_configuration_says_so(admission: Admission) -> None:
     assert asked(admission, on_node(other(), "a")) == {"uid": "u", "allowed": True}
+
+
+MIG = "nvidia.com/mig-1g.10gb"
+
+
+@pytest.fixture(scope="module")
+def mixed() -> Admission:
+    """A node with GPUs, MIG devices and CPUs, as three leaf cell types."""
+    text = """\
+foreignDevices: {nvidia.com/gpu: occupy, nvidia.com/mig-1g.10gb: occupy}
+physicalCluster:
+  skuTypes:
+    A100: {gpu: 1, cpu: 4, memory: 8Gi}
+    SLICE: {gpu: 1, resource: nvidia.com/mig-1g.10gb}
+    CPU: {gpu: 0, cpu: 1, memory: 1Gi}
+  cellTypes:
+    A100-NODE: {childCellType: A100, childCellNumber: 4, isNodeLevel: true}
+    SLICE-NODE: {childCellType: SLICE, childCellNumber: 14, isNodeLevel: true}
+    CPU-NODE: {childCellType: CPU, childCellNumber: 8, isNodeLevel: true}
+  physicalCells:
+  - {cellType: A100-NODE, cellAddress: a}
+  - {cellType: SLICE-NODE, cellAddress: a}
+  - {cellType: CPU-NODE, cellAddress: a}
+virtualClusters:
+  research: {virtualCells: [{cellType: A100-NODE, cellNumber: 1}, {cellType: CPU-NODE, cellNumber: 1}]}
+"""
+    configuration = load_text(text, "hivedscheduler.yaml")
+    return Admission(configuration.cluster, configuration.rules)
+
+
+@pytest.mark.parametrize(("leaf_type", "sees"), [("A100", True), ("", True), ("CPU", False), ("SLICE", False)])
+def test_cells_that_are_no_numbered_devices_give_no_devices(mixed: Admission, leaf_type: str, sees: bool) -> None:
+    """Numbers of CPUs, or of MIG devices, are other pods' GPUs to the container runtime."""
+    reader = container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": SOURCE}])
+    given = pod(
+        reader, annotations={SCHEDULING_SPEC: f"virtualCluster: research\nleafCellNumber: 2\nleafCellType: {leaf_type}"}
+    )
+    first = changed(mixed, given)[0]["spec"]["containers"][0]["env"][0]
+    assert first == (OURS[0] if sees else NONE[0])
+
+
+def test_mig_devices_of_cells_are_left_to_the_device_plugin(mixed: Admission) -> None:
+    after, warnings = changed(mixed, pod(container(count=2, resource=MIG), container("side")))
+    main, side = after["spec"]["containers"]
+    assert main["resources"]["limits"] == {MIG: "2", "cpu": "1", ENABLE_LIMIT: 1}
+    assert "env" not in main
+    assert side["env"] == NONE[:2]
+    assert DEVICE_REQUESTS not in after["metadata"].get("annotations", {})
+    assert warnings == []
+    assert requested(convert(after, Pod), MIG) == 2

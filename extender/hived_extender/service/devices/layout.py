@@ -30,7 +30,7 @@ class Layout:
     def __init__(self, topology: Topology, cluster: ClusterSpec, rules: PodRules) -> None:
         self._topology = topology
         classes = rules.device_classes_in(cluster)
-        counts = _leaves_by_type(topology)
+        counts = leaves_by_type(topology)
         self._counts: dict[str, list[int]] = {}
         self._known: dict[tuple[int, ...], Kinds] = {}  # nodes are alike
         kinds = []
@@ -68,7 +68,7 @@ class Layout:
         return {int(arrays.device[leaf]) for leaf in leaves if self._topology.cell_type(int(leaf)) == leaf_type}
 
 
-def _leaves_by_type(topology: Topology) -> dict[str, IntArray]:
+def leaves_by_type(topology: Topology) -> dict[str, IntArray]:
     """By leaf cell type, how many leaf cells of it each node has: int, shape (nodes,)."""
     counts: dict[str, IntArray] = {}
     for number, chain in enumerate(topology.chains):
