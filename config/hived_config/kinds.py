@@ -102,8 +102,9 @@ class Integer(ValueKind):
         value = int(node.value) if len(node.value) <= 20 else beyond
         if self.minimum <= value <= self.maximum:
             return value
-        bound = f"at least {self.minimum}" if value < self.minimum else f"at most {self.maximum}"
-        reader.note(node, describe(node), f"{self.what}, {bound}")
+        bound, word = (self.minimum, "at least") if value < self.minimum else (self.maximum, "at most")
+        is_said = str(bound) in self.what.split()
+        reader.note(node, describe(node), self.what if is_said else f"{self.what}, {word} {bound}")
         return None
 
     def schema(self) -> Schema:

@@ -229,7 +229,7 @@ def condition(operator: str) -> str:
         (condition("Exists, values: [b]"), f"{EXPRESSION}.values", "values", "none with Exists"),
         (condition("Exits"), f"{EXPRESSION}.operator", "Exits", f"{OPERATORS} (did you mean Exists?)"),
         ("{matchExpressions: [{operator: Exists}]}", EXPRESSION, "no key", A_LABEL),
-        ("{name: a, maxPriority: 1001}", "maxPriority", "1001", f"{PRIORITY}, at most 1000"),
+        ("{name: a, maxPriority: 1001}", "maxPriority", "1001", PRIORITY),
         ("{nam: a}", "nam", "unknown key 'nam'", f"one of {KEYS}, maxPriority (did you mean name?)"),
     ],
 )
