@@ -165,8 +165,16 @@ def _syntax_mistake(error: Exception, text: str, file: str, first_line: int) -> 
         return Mistake(file, line, "", f"the character U+{error.character:04X}", "printable text")
     if getattr(error, "context", None) == "expected a single document in the stream":
         return Mistake(file, line, "", "a second document", "a single document")
+    if mark is not None and _is_indented_by_tab(text, mark.line):
+        return Mistake(file, line, "", "a tab", "spaces: YAML takes no tabs before the text of a line")
     problem = getattr(error, "problem", None) or str(error) or "nesting too deep"
     return Mistake(file, line, "", f"text that is not YAML ({' '.join(str(problem).split())})", "YAML")
+
+
+def _is_indented_by_tab(text: str, line: int) -> bool:
+    lines = text.splitlines()
+    found = lines[line] if line < len(lines) else ""
+    return "\t" in found[: len(found) - len(found.lstrip())]
 
 
 def _refuse_alias_bomb(root: yaml.Node, file: str, first_line: int, most: int) -> None:

@@ -86,7 +86,8 @@ def test_an_absent_document_is_a_mistake() -> None:
     [
         ("a: [", "f:2: found text that is not YAML (did not find expected node content), expected YAML"),
         ("a: b: c", "f:1: found text that is not YAML (mapping values are not allowed in this context), expected YAML"),
-        ("\ta: b", "f:1: found text that is not YAML (found character that cannot start any token), expected YAML"),
+        ("\ta: b", "f:1: found a tab, expected spaces: YAML takes no tabs before the text of a line"),
+        ("a:\n  b: 1\n \tc: 2", "f:3: found a tab, expected spaces: YAML takes no tabs before the text of a line"),
         ("a: *b", "f:1: found text that is not YAML (found undefined alias), expected YAML"),
         ("é: 1\nb: \x07", "f:2: found the character U+0007, expected printable text"),
         ("a: b\n---\nc: d", "f:2: found a second document, expected a single document"),

@@ -37,7 +37,7 @@ def test_mistakes_have_their_line_in_the_outer_file() -> None:
 
 def test_a_syntax_error_has_its_line_in_the_outer_file() -> None:
     (mistake,) = mistakes_of(inside("physicalCluster: {}\n\tx: 1\n"))
-    assert mistake.startswith("f:7: found text that is not YAML")
+    assert mistake.startswith("f:7: found a tab, expected spaces")
 
 
 def test_blank_lines_and_comments_before_the_configuration_count() -> None:
