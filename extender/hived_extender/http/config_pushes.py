@@ -45,20 +45,22 @@ class ConfigPushes:
         """
         return self.configurations.push(self._signed(push, caller))
 
-    def name_of(self, caller: Identity | None) -> str:
-        """The name of a caller who may push, "" where nobody is asked. Raises UserError (403) for any other."""
+    def name_of(self, caller: Identity | None, action: str = "push") -> str:
+        """The name of a caller who may push, "" where nobody is asked. Raises UserError (403) for any other.
+
+        `action` is what the caller may not do then.
+        """
         store = self.configurations.store
         if self._may_do is None:
             if not self._is_private:
+                other = f", or change the {store.source} with kubectl" if action == "push" else ""
                 raise UserError(
-                    "this service does not ask who calls, so it takes no configurations: run it with --authorize, or "
-                    f"change the {store.source} with kubectl",
-                    403,
+                    f"this service does not ask who calls, so nobody may {action}: run it with --authorize{other}", 403
                 )
             return ""
         if caller is None:
             raise UserError("nobody is known to call", 403)
-        self._check_right(caller, store, self._may_do)
+        self._check_right(caller, store, self._may_do, action)
         return caller.name
 
     def may_update(self, caller: Identity, resource: Mapping[str, str]) -> bool:
@@ -71,15 +73,16 @@ class ConfigPushes:
         name = self.name_of(caller)
         return msgspec.structs.replace(push, who=name) if self._may_do is not None else push
 
-    def _check_right(self, caller: Identity, store: Store, may_do: MayDo) -> None:
+    def _check_right(self, caller: Identity, store: Store, may_do: MayDo, action: str) -> None:
         """A push needs the right to change the ConfigMap. Where the configuration is a file, a right of its own stands
         for it: queues and groups are changed by the same callers.
         """
         resource = OF_A_FILE
         if isinstance(store, ConfigMapStore):
             resource = {"resource": "configmaps", "namespace": store.namespace, "name": store.name}
-        if not _is_allowed(may_do, caller, {"verb": "update", **resource}, "push"):
-            raise UserError(f"{caller.name} may not push: no role of theirs allows 'update' on the {store.source}", 403)
+        if not _is_allowed(may_do, caller, {"verb": "update", **resource}, action):
+            what = f"no role of theirs allows 'update' on the {store.source}"
+            raise UserError(f"{caller.name} may not {action}: {what}", 403)
 
 
 def _is_allowed(may_do: MayDo, caller: Identity, wanted: Mapping[str, str], action: str) -> bool:

@@ -33,4 +33,4 @@ def _who(backend: Backend, question: Question) -> str:
     """The name of the caller, who has the right to change the configuration. Raises UserError (403)."""
     if question.is_from_page:  # browsers let any page post to a loopback address, and show it a client certificate
         raise UserError("a page in a browser may not move groups: it says Origin", 403)
-    return backend.config_pushes.name_of(question.caller)
+    return backend.config_pushes.name_of(question.caller, "move groups")

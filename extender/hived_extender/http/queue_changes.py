@@ -24,7 +24,7 @@ class QueueChanges:
     def make(self, args: QueueArgs, caller: Identity | None, mask: Mask) -> QueuedJob:
         """Make a change. Raises UserError: 403 without the right, 404 for a job that the caller may not see, 409."""
         seen = mask.seen(self._answers.namespaces())
-        refusal = self._refusal(caller)
+        refusal = self._refusal(caller, f"{args.action} {args.job}")
         if refusal is not None:
             if refusal.code != 403 or caller is None or args.action not in OF_OWNERS:
                 raise refusal
@@ -40,19 +40,19 @@ class QueueChanges:
 
     def allowed(self, job: str, caller: Identity | None) -> tuple[QueueAction, ...]:
         """The changes of a job, by its full name, that a caller may make. Costs a review or two."""
-        if self._refusal(caller) is None:
+        if self._refusal(caller, "change jobs") is None:
             return ALL
         try:
             return OF_OWNERS if caller is not None and self._may_update(job, caller) else ()
         except UserError:
             return ()
 
-    def _refusal(self, caller: Identity | None) -> UserError | None:
-        """Why a caller may not change all jobs, None if they may."""
+    def _refusal(self, caller: Identity | None, action: str) -> UserError | None:
+        """Why a caller may not change all jobs, as `action` would, None if they may."""
         if self._pushes is None:
             return UserError("this service takes no changes of queues", 403)
         try:
-            self._pushes.name_of(caller)
+            self._pushes.name_of(caller, action)
         except UserError as error:
             return error
         return None

@@ -173,7 +173,7 @@ def test_an_owner_holds_and_releases_their_own_job_and_no_other_one(client: Flas
 
 def test_an_owner_moves_nothing(client: FlaskClient) -> None:
     status, said = change(client, ANN, job=OWN, action="move", to="front")
-    assert (status, "ann may not push" in said) == (403, True)
+    assert (status, f"ann may not move {OWN}: no role of theirs allows 'update' on " in said) == (403, True)
     assert items(client, token=BOSS) == [OTHERS, OWN, RUNS]
 
 
