@@ -173,10 +173,14 @@ class _Go:
 
 def _run_in(module: str, *command: str) -> subprocess.CompletedProcess[str]:
     """Runs a command with the Go that the module asks for, which Go fetches where it is another one."""
-    folder = MODULES / module
-    asked = re.search(r"^toolchain (\S+)$", (folder / "go.mod").read_text(), re.MULTILINE)
-    environment = os.environ | ({"GOTOOLCHAIN": asked[1]} if asked else {})
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
+    environment = os.environ | toolchain(module)
+    return subprocess.run(command, cwd=MODULES / module, capture_output=True, text=True, check=False, env=environment)
+
+
+def toolchain(module: str) -> dict[str, str]:
+    """The environment in which Go is the one that a module asks for."""
+    asked = re.search(r"^toolchain (\S+)$", (MODULES / module / "go.mod").read_text(), re.MULTILINE)
+    return {"GOTOOLCHAIN": asked[1]} if asked else {}
 
 
 def _module_of(name: str) -> str:

@@ -12,7 +12,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from tests.e2e.tools import MODULES, Say, ToolsMissing
+from tests.e2e.tools import MODULES, Say, ToolsMissing, toolchain
 
 _KUBERNETES = ("k8s.io/api", "k8s.io/apimachinery")
 READ: dict[str, tuple[str, ...]] = {
@@ -23,17 +23,19 @@ READ: dict[str, tuple[str, ...]] = {
         "sigs.k8s.io/jobset",
         "sigs.k8s.io/lws",
         "sigs.k8s.io/scheduler-plugins",
-        "volcano.sh/apis",
-        *_KUBERNETES,
     ),
     "mpi-operator": ("github.com/kubeflow/mpi-operator",),
-    "published": ("github.com/NVIDIA/KAI-scheduler", "github.com/koordinator-sh/koordinator"),
+    "published": ("github.com/NVIDIA/KAI-scheduler", "github.com/koordinator-sh/koordinator", "volcano.sh/apis"),
     "v1.33": (*_KUBERNETES, "k8s.io/kube-scheduler"),
     "kueue": (*_KUBERNETES, "sigs.k8s.io/kueue"),
     "v1.36": (*_KUBERNETES, "k8s.io/kube-scheduler"),
     "v1.37": (*_KUBERNETES, "k8s.io/kube-scheduler"),
+    "v1.38": (*_KUBERNETES, "k8s.io/kube-scheduler"),
 }
 """By folder; Kubernetes' own versions ascending."""
+
+KUBERNETES = ("v1.33", "kueue", "v1.36", "v1.37", "v1.38")
+"""Folders with Kubernetes 1.33 and 1.35 to 1.38."""
 
 
 def pinned(folder: str, module: str) -> str:
@@ -68,9 +70,10 @@ def fetch(say: Say) -> None:
 def _fetch(folder: str, module: str) -> None:
     version = pinned(folder, module)
     command = ["go", "mod", "download", "-json", f"{module}@{version}"]
+    environment = os.environ | toolchain(folder)
     with tempfile.TemporaryDirectory() as outside:  # in a module it would change that one's go.sum
         try:
-            done = subprocess.run(command, cwd=outside, capture_output=True, text=True, check=False)
+            done = subprocess.run(command, cwd=outside, capture_output=True, text=True, check=False, env=environment)
         except OSError as error:
             raise ToolsMissing(f"Go cannot be run: {error}") from None
     found = json.loads(done.stdout or "{}")

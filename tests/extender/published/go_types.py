@@ -3,7 +3,7 @@
 import re
 from functools import cache
 
-from tests.e2e.tools import sources
+from tests.e2e.tools import DEFAULT, sources
 from tests.extender.published.schemas import OPEN, Json, module
 
 _QUANTITY = {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}
@@ -33,18 +33,12 @@ _IMPORT = re.compile(r'(?m)^\s*(?:import )?(?:(\w+) )?"([\w./-]+)"$')
 
 
 def schema(folder: str, package: str, name: str) -> Json:
-    """The schema of a type. `folder` pins the module of its package, and those of the packages that this one uses.
+    """The schema of a type. `folder` pins the module of its package. Others that it uses are pinned there too, or are
+    of Kubernetes as the end-to-end tests run it.
 
     Skips the test if a module has not been fetched. Recursion ends in a schema that takes anything.
     """
     return _schema(folder, package, name, ())
-
-
-def module_of(folder: str, package: str) -> str:
-    """The module of `folder` that has a package."""
-    found = [each for each in sources.READ[folder] if f"{package}/".startswith(f"{each}/")]
-    assert found, f"{package} is of no module that is read with {folder}"
-    return found[0]
 
 
 def _schema(folder: str, package: str, name: str, above: tuple[str, ...]) -> Json:
@@ -92,9 +86,10 @@ def _expression(folder: str, package: str, kind: str, imports: dict[str, str], a
 @cache
 def _types(folder: str, package: str) -> dict[str, tuple[str, dict[str, str]]]:
     """The text of every type of a package, and what its file imports."""
-    path = module_of(folder, package)
+    pins = ((pin, path) for pin in (folder, DEFAULT) for path in sources.READ[pin])
+    pin, path = next((pin, path) for pin, path in pins if f"{package}/".startswith(f"{path}/"))
     types = {}
-    for file in sorted((module(folder, path) / package.removeprefix(path).strip("/")).glob("*.go")):
+    for file in sorted((module(pin, path) / package.removeprefix(path).strip("/")).glob("*.go")):
         if file.name.startswith("zz_") or file.name.endswith("_test.go"):
             continue
         text = re.sub(r"(?s)/\*.*?\*/", "", file.read_text())

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from hived_extender.job_kinds.parts import Part
-from hived_extender.pods.dialects import words
+from hived_extender.pods.dialects import native_podgroup, words
 from hived_extender.pods.dialects.words import Words
 from tests.extender.published.schemas import Json, at, is_open
 
@@ -28,7 +28,7 @@ _OF_PART = {
     "texts": "object",
     "plain": "object",
 }
-_OF_READERS = {words.whole: "integer", words.count: "integer"}
+_OF_READERS = {words.whole: "integer", words.count: "integer", native_podgroup._priority: "integer"}
 """Others read a text."""
 
 
@@ -37,6 +37,8 @@ def reads_of(read: Callable[[], Any]) -> set[Read]:
     found: set[Read] = set()
 
     def note(place: str, key: str, expected: str) -> None:
+        if "/" in key:  # a label or an annotation, whose value is a text, whatever it is read as
+            key, expected = "key", "string" if expected else ""
         path = place.partition(":")[2] if ":" in place else place.removeprefix("the job object")
         steps = [step.partition("[") for step in f"{path.strip(' .')}.{key}".strip(".").split(".")]
         found.add((".".join(f"{name}[]" if bracket else name for name, bracket, _ in steps), expected))

@@ -104,4 +104,4 @@ def test_a_field_that_is_not_there_or_has_another_type_is_a_difference(thing: Js
 def test_a_pin_is_overridden_where_the_module_is_pinned_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HIVED_PUBLISHED", f"{JOBSET}@v9.0.0 k8s.io/api@v0.99.0")
     assert sources.pinned("controllers", JOBSET) == "v9.0.0"
-    assert sources.pinned("v1.37", "k8s.io/api") == "v0.99.0" != sources.pinned("v1.36", "k8s.io/api")
+    assert sources.pinned("v1.38", "k8s.io/api") == "v0.99.0" != sources.pinned("v1.37", "k8s.io/api")

@@ -28,6 +28,7 @@ from hived_extender.job_kinds import (
 from hived_extender.job_kinds.job import JobRef
 from hived_extender.job_kinds.kind import Kind
 from hived_extender.job_kinds.writes import Verb
+from tests.e2e.tools.sources import KUBERNETES
 from tests.extender.job_kinds.api import patched
 from tests.extender.published import go_types
 from tests.extender.published.reading import Read, differences, keys_in, reads_of
@@ -68,7 +69,6 @@ TYPES = {
 ELSEWHERE = {("elastic.iml.github.io/v1alpha1", "ElasticJob")}
 """Kinds whose module cannot be had; see the README."""
 
-KUBERNETES = ("v1.33", "kueue", "v1.36", "v1.37")
 NAMED = {"metadata.name": "train", "metadata.namespace": "team"}
 OWNED = {"ownerReferences[].apiVersion": "ray.io/v1", "ownerReferences[].kind": "RayJob"}
 FORMS: dict[str, list[Json]] = {
@@ -93,7 +93,7 @@ def cases() -> list[Any]:
             if where in DEFINITIONS:
                 found.append(pytest.param(DEFINITIONS[where][0], kind, version, id=f"{version} {kind.kind}"))
             elif where not in ELSEWHERE:
-                folders = KUBERNETES if kind.group in ("batch", "apps") else ("controllers",)
+                folders = KUBERNETES if kind.group in ("batch", "apps") else ("published",)
                 found += [pytest.param(each, kind, version, id=f"{version} {kind.kind} {each}") for each in folders]
     return found
 

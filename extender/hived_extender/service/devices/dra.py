@@ -101,15 +101,18 @@ class DeviceClass(msgspec.Struct):
     spec: _ClassSpec = msgspec.field(default_factory=_ClassSpec)
 
 
-class _SubRequest(msgspec.Struct, rename="camel"):
-    name: str = ""
+class _Exactly(msgspec.Struct, rename="camel"):
     device_class_name: str = ""
+
+
+class _SubRequest(_Exactly):
+    name: str = ""
 
 
 class _Request(msgspec.Struct, rename="camel"):
     name: str = ""
     device_class_name: str = ""  # of v1beta1
-    exactly: _SubRequest | None = None
+    exactly: _Exactly | None = None
     first_available: list[_SubRequest] | None = None
 
 

@@ -1,0 +1,111 @@
+"""PodGroups and Workloads, as dialects read them and as their statuses are written."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jsonschema
+import pytest
+
+from hived_extender.pods.dialects import native_podgroup, podgroup, podgroup_old, volcano, workload
+from hived_extender.pods.dialects.kinds import Kind
+from hived_extender.pods.wire import Pod, PodMetadata, PodSpec, SchedulingGroup, WorkloadRef
+from hived_extender.service.gangs.states import GangState
+from hived_extender.service.writes.podgroup_status import status_patch
+from tests.extender.published import go_types
+from tests.extender.published.reading import Read, differences, keys_in, reads_of
+from tests.extender.published.schemas import Json, closed, definition, filled, module
+
+CRDS = "config/crd/bases/{}_podgroups.yaml"
+CASES = [
+    ("podgroup", "controllers", "v1alpha1"),
+    ("podgroup_old", "published", "v1alpha1"),
+    ("volcano", "published", "v1beta1"),
+    ("workload", "kueue", "v1alpha1"),
+    ("native_podgroup", "v1.36", "v1alpha2"),
+    ("native_podgroup", "v1.37", "v1alpha3"),
+    ("native_podgroup", "v1.37", "v1beta1"),
+    ("native_podgroup", "v1.38", "v1alpha3"),
+    ("native_podgroup", "v1.38", "v1beta1"),
+]
+"""Dialect, folder with the pin, version of the kind."""
+
+DIALECTS: dict[str, Any] = {
+    "podgroup": podgroup,
+    "podgroup_old": podgroup_old,
+    "volcano": volcano,
+    "workload": workload,
+    "native_podgroup": native_podgroup,
+}
+PODS = {
+    "podgroup": Pod(PodMetadata(namespace="team", labels={podgroup.LABEL: "g"})),
+    "podgroup_old": Pod(PodMetadata(namespace="team", labels={podgroup_old.PODGROUP_LABEL: "g"})),
+    "volcano": Pod(PodMetadata(namespace="team", annotations={volcano.GROUP_NAMES[1]: "g"})),
+    "workload": Pod(PodMetadata(namespace="team"), PodSpec(workload_ref=WorkloadRef("g", "text"))),
+    "native_podgroup": Pod(PodMetadata(namespace="team"), PodSpec(scheduling_group=SchedulingGroup("g"))),
+}
+"""One that names the object, by dialect."""
+
+CHOSEN: Json = {"metadata.labels": {}, "metadata.annotations": {}, "networkTopology.mode": "hard", "maxCount": 1}
+FORMER = {("native_podgroup", "v1.36"): {"spec.parentCompositePodGroupName"}}
+"""Fields of later versions alone."""
+
+
+class One:
+    """The only object that there is."""
+
+    def __init__(self, item: Json) -> None:
+        self.item = item
+
+    def get(self, _kind: str, _namespace: str, _name: str, /) -> Mapping[str, Any]:
+        return self.item
+
+
+def schema_of(dialect: str, folder: str, version: str) -> Json:
+    kind: Kind = DIALECTS[dialect].KIND
+    name = "Workload" if dialect == "workload" else "PodGroup"
+    if dialect in ("podgroup", "podgroup_old"):
+        path = "sigs.k8s.io/scheduler-plugins" if dialect == "podgroup" else "github.com/koordinator-sh/koordinator"
+        read = definition(module(folder, path) / CRDS.format(kind.group), name, version)
+        metadata = go_types.schema("v1.36", "k8s.io/apimachinery/pkg/apis/meta/v1", "ObjectMeta")
+        return {**read, "properties": {**read["properties"], "metadata": metadata}}
+    package = "volcano.sh/apis/pkg/apis" if dialect == "volcano" else "k8s.io/api"
+    return go_types.schema(folder, f"{package}/scheduling/{version}", name)
+
+
+def reads(dialect: str, folder: str, version: str) -> set[Read]:
+    """All that is read of an object that has every field."""
+    objects = One(object_of(dialect, folder, version))
+    return reads_of(lambda: DIALECTS[dialect].describe(PODS[dialect], objects))
+
+
+def object_of(dialect: str, folder: str, version: str) -> Json:
+    item: Json = filled(schema_of(dialect, folder, version), CHOSEN)
+    return {**item, "apiVersion": f"{DIALECTS[dialect].KIND.group}/{version}"}
+
+
+@pytest.mark.parametrize(("dialect", "folder", "version"), CASES)
+def test_every_field_that_is_read_is_published(dialect: str, folder: str, version: str) -> None:
+    schema = schema_of(dialect, folder, version)
+    assert set(differences(schema, reads(dialect, folder, version))) == FORMER.get((dialect, folder), set())
+    assert version in DIALECTS[dialect].KIND.versions
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_no_field_that_the_code_names_is_left_out(dialect: str) -> None:
+    noted = {path.rpartition(".")[2] for one in CASES if one[0] == dialect for path, _ in reads(*one)}
+    fields = {each for each in keys_in(DIALECTS[dialect]) if "/" not in each and "." not in each}
+    assert fields - noted == set()
+
+
+STATES = [GangState(pod_count=0), GangState(pod_count=2, scheduled=1), GangState(pod_count=2, scheduled=2, running=2)]
+
+
+@pytest.mark.parametrize(("dialect", "folder", "version"), CASES)
+def test_every_status_that_is_written_is_published(dialect: str, folder: str, version: str) -> None:
+    schema = closed(schema_of(dialect, folder, version)["properties"].get("status", {}))
+    found = {**object_of(dialect, folder, version), "status": {}}
+    for state in STATES:
+        status = status_patch(DIALECTS[dialect].KIND.name, state, found, "2026-11-29T12:00:00Z")
+        jsonschema.validate(status, schema)
+        found["status"] = {**found["status"], **status}
+    assert bool(found["status"]) == (dialect != "workload")
