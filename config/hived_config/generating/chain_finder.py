@@ -1,7 +1,7 @@
 """Which chains of a configuration a machine can be in, and in which of their groups."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from hived_config.chains import Chain
 from hived_config.generating.machines import NVIDIA_GPU, Machine
@@ -14,29 +14,35 @@ class ChainFinder:
     """Facts about the chains of a file: from its SKU types, and from the machines that it has already."""
 
     def __init__(
-        self, configuration: Configuration, places: Iterable[NodePlace], machines: Mapping[str, Machine]
+        self, configuration: Configuration, places: Iterable[NodePlace], machines: Mapping[str, Sequence[Machine]]
     ) -> None:
         self._rules = configuration.rules
         self._skus = configuration.cluster.sku_types
         self._chains: dict[str, Chain] = {}
         self._learnt: dict[tuple[str, str], set[str]] = {}
-        self._devices: Counter[str] = Counter()
+        self._machines = machines
+        self._devices: Counter[tuple[str, str]] = Counter()
         places = list(places)
         for place in places:
-            if not self._is_of_cpus(place.chain.types[-1]):
-                self._devices[place.name] += place.chain.leaf_counts[place.chain.node_depth]
+            key = place.name, self._resource(place.chain.types[-1])
+            self._devices[key] += place.chain.leaf_counts[place.chain.node_depth]
         for place in places:
             self._chains.setdefault(place.chain.name, place.chain)
-            machine = machines.get(place.name)
+            machine = self.machine_at(place)
             if machine is not None and not self.is_different(place, machine):
                 leaf = place.chain.types[-1]
                 self._learnt.setdefault((machine.product, machine.resource), set()).add(leaf)
 
+    def machine_at(self, place: NodePlace) -> Machine | None:
+        """The machine that has the devices of a place, None where there is none; CPUs beside devices are no machine."""
+        resource = self._resource(place.chain.types[-1])
+        return next((each for each in self._machines.get(place.name, ()) if each.resource == resource), None)
+
     def is_different(self, place: NodePlace, machine: Machine) -> bool:
-        """Whether a machine has not as many devices as its places together; CPUs beside devices do not count."""
-        if self._is_of_cpus(place.chain.types[-1]):
-            return not machine.resource and machine.device_count != place.chain.leaf_counts[place.chain.node_depth]
-        return machine.device_count != self._devices[place.name]
+        """Whether a machine has not as many devices of its resource as its places together."""
+        if not machine.resource:
+            return machine.device_count != place.chain.leaf_counts[place.chain.node_depth]
+        return machine.device_count != self._devices[place.name, machine.resource]
 
     def chains_for(self, machine: Machine, labels: Mapping[str, str]) -> tuple[list[Chain], bool]:
         """The chains whose nodes are machines of this kind, in file order, and whether they are no answer: there are
@@ -46,8 +52,7 @@ class ChainFinder:
             chain
             for chain in self._chains.values()
             if chain.leaf_counts[chain.node_depth] == machine.device_count
-            and self._is_of_cpus(chain.types[-1]) == (not machine.resource)
-            and (not machine.resource or self._resource(chain.types[-1]) == machine.resource)
+            and self._resource(chain.types[-1]) == machine.resource
         ]
         by_labels = [chain for chain in fitting if self._is_labelled(chain.types[-1], labels)]
         others = [chain for chain in fitting if not self._rules.node_labels.get(chain.types[-1])]
@@ -63,10 +68,10 @@ class ChainFinder:
         return bool(wanted) and all(labels.get(key) == value for key, value in wanted.items())
 
     def _resource(self, leaf: str) -> str:
+        """The resource of leaf cells, "" of CPUs."""
+        if leaf in self._skus and not self._skus[leaf].gpu:
+            return ""
         return self._rules.resources.get(leaf, NVIDIA_GPU)
-
-    def _is_of_cpus(self, leaf: str) -> bool:
-        return leaf in self._skus and not self._skus[leaf].gpu
 
 
 def aligned(chain: Chain, machine: Machine) -> tuple[str, ...] | None:

@@ -37,7 +37,7 @@ def generated(
 
     Parameters
     ----------
-    machines : each name once, with one group for each of the levels
+    machines : each name once for a resource, with one group for each of the levels
     levels : the labels that the groups come from, outermost first
     shares : how much each virtual cluster gets
     pads : fill groups up with placeholders, so that all of one level are of one type
@@ -50,7 +50,7 @@ def generated(
     ordered = in_order(machines)
     if not ordered:
         raise UserError("no machine with devices: expected at least one (see --resource, --selector and --cpu)")
-    twice = [name for name, count in Counter(machine.name for machine in ordered).items() if count > 1]
+    twice = [name for (name, _), count in Counter((each.name, each.resource) for each in ordered).items() if count > 1]
     if twice:
         raise UserError(f"machines given twice: {listed(twice)}; expected each once")
     types = leaf_names((machine.product for machine in ordered), names or {}, prefix)
@@ -60,13 +60,14 @@ def generated(
     notes += _about_labels(ordered, levels)
     if not pads:
         notes += _about_chains(ordered, [named.cells[top.shape] for top in tops])
-    text = document(_comment(ordered, levels, source), ordered, tops, named, shared)
+    count = len({machine.name for machine in ordered})
+    text = document(_comment(count, levels, source), ordered, tops, named, shared)
     cluster = load_text(text, "the generated configuration", environ={}).cluster
-    return Generated(text, cluster, len(ordered), tuple(notes))
+    return Generated(text, cluster, count, tuple(notes))
 
 
-def _comment(machines: Sequence[Machine], levels: Sequence[str], source: str) -> list[str]:
-    machine_count = counted(len(machines), "machine") + (source and f" of {source}")
+def _comment(count: int, levels: Sequence[str], source: str) -> list[str]:
+    machine_count = counted(count, "machine") + (source and f" of {source}")
     by_level = f", grouped by {', '.join(levels)}" if levels else ""
     return [
         f"Made by `hived config generate` from {machine_count}{by_level}.",
@@ -79,7 +80,8 @@ def _about_labels(machines: Sequence[Machine], levels: Sequence[str]) -> list[st
     """Notes on machines without a label of a level."""
     notes = []
     for depth, label in enumerate(levels):
-        without = [machine.name for machine in machines if not (machine.groups and machine.groups[depth])]
+        has_label = {machine.name: bool(machine.groups and machine.groups[depth]) for machine in machines}
+        without = [name for name, has in has_label.items() if not has]
         if without:
             notes.append(f"{counted(len(without), 'machine')} without label {label}: {listed(without)}")
     return notes

@@ -8,6 +8,9 @@ from enum import Enum
 import msgspec
 
 NVIDIA_GPU = "nvidia.com/gpu"
+MIG_PREFIX = "nvidia.com/mig-"
+"""Resources of MIG devices begin so where each profile has one of its own."""
+
 CPU_PRODUCT = "CPU"
 """The product of machines without devices whose CPUs are the leaf cells."""
 
@@ -30,7 +33,7 @@ NOT_GROUPED = DeviceGroups()
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """One machine.
+    """One machine, or the devices of one resource where a node has several.
 
     Attributes
     ----------
@@ -69,8 +72,8 @@ def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def in_order(machines: Iterable[Machine]) -> list[Machine]:
-    """The machines by name."""
-    return sorted(machines, key=lambda machine: natural_key(machine.name))
+    """The machines by name, those of one node by resource."""
+    return sorted(machines, key=lambda machine: (natural_key(machine.name), natural_key(machine.resource)))
 
 
 def listed(names: Iterable[str], limit: int = 5) -> str:
@@ -88,5 +91,5 @@ def counted(count: int, what: str) -> str:
 def notes_on(nodes: Iterable[tuple[Enum, Iterable[str]]]) -> Iterator[str]:
     """Notes in words: each note, whose value follows "3 nodes", with the names of its nodes; none for no nodes."""
     for note, names in nodes:
-        if every := list(names):
+        if every := list(dict.fromkeys(names)):
             yield f"{counted(len(every), 'node')} {note.value}: {listed(every)}"

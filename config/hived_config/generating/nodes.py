@@ -11,6 +11,7 @@ from hived.errors import UserError
 from hived_config.access import Operator, Requirement
 from hived_config.generating.machines import (
     CPU_PRODUCT,
+    MIG_PREFIX,
     NVIDIA_GPU,
     FoundMachines,
     Machine,
@@ -29,7 +30,7 @@ PRODUCT_LABELS = {
 
 _CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 _REPLICAS = "nvidia.com/gpu.replicas"
-_MIG = re.compile(r"nvidia\.com/mig-.+")
+_PROFILE = re.compile(re.escape(MIG_PREFIX) + r"([1-7])g\..+")
 _OPERATORS = {"": Operator.EXISTS, "!": Operator.DOES_NOT_EXIST, "=": Operator.IN, "!=": Operator.NOT_IN}
 _TERM = re.compile(r"(!?)([A-Za-z0-9][\w./-]*)(?:(!=|==|=)([\w.-]*))?", re.ASCII)
 
@@ -40,7 +41,7 @@ class Reading(msgspec.Struct, frozen=True):
     Attributes
     ----------
     levels : the labels of the groups that nodes stand in, outermost first
-    resources : the device resources to look for, the first that a node has counts
+    resources : the device resources to look for; a node with several is a machine for each
     product_label : the label that names the product, instead of the vendor's
     selector : labels that a node has to have, as kubectl takes them: `pool=gpu,!spare`
     reserved_cpu, reserved_memory_mib : of every node, not for pods of ours
@@ -64,6 +65,7 @@ class _Note(Enum):
     REDUCED = "counted with the devices that are allocatable, which are fewer than there are"
     SHARED = "whose devices are shared by time slicing: each leaf cell is a slice"
     SLICED = "with MIG devices under names of their own: name one with --resource"
+    SLICED_TOO = "whose MIG devices are left out: name these with --resource as well"
     BROKEN = "with a number of devices, CPUs or memory that cannot be read"
 
 
@@ -79,12 +81,10 @@ def machines_of(nodes: Iterable[Mapping[str, Any]], reading: Reading | None = No
     reading = reading or Reading()
     requirements = parse_selector(reading.selector)
     notes: _Notes = {note: [] for note in _Note}
-    machines = []
+    machines: list[Machine] = []
     for node in sorted(nodes, key=lambda node: natural_key(name_of(node))):
         if all(each.holds(labels_of(node)) for each in requirements):
-            machine = _machine(node, reading, notes)
-            if machine is not None:
-                machines.append(machine)
+            machines += _machines(node, reading, notes)
     return FoundMachines(tuple(machines), tuple(notes_on(notes.items())))
 
 
@@ -98,42 +98,59 @@ def labels_of(node: Mapping[str, Any]) -> Mapping[str, str]:
     return (node.get("metadata") or {}).get("labels") or {}
 
 
-def _machine(node: Mapping[str, Any], reading: Reading, notes: _Notes) -> Machine | None:
+def _machines(node: Mapping[str, Any], reading: Reading, notes: _Notes) -> list[Machine]:
+    """A machine for each resource that a node has, which share its CPUs and memory."""
     name, labels = name_of(node), labels_of(node)
     status = node.get("status") or {}
     capacity = status.get("capacity") or {}
     allocatable = status.get("allocatable") or capacity
     amounts = {resource: quantity(amount) for resource, amount in allocatable.items()}
     cpu, memory = amounts.get("cpu", 0.0), amounts.get("memory", 0.0)
-    resource = next((each for each in reading.resources if amounts.get(each, 0) != 0), "")
-    if cpu is None or memory is None or amounts.get(resource, 0) is None:
+    found = [each for each in dict.fromkeys(reading.resources) if amounts.get(each, 0) != 0]
+    if cpu is None or memory is None or any(amounts[each] is None for each in found):
         notes[_Note.BROKEN].append(name)
-        return None
+        return []
     cpu = max(0.0, cpu - reading.reserved_cpu)
     memory_mib = max(0.0, memory / 2**20 - reading.reserved_memory_mib)
     is_closed = any(
         taint.get("key") in _CONTROL_PLANE and taint.get("effect") in ("NoSchedule", "NoExecute")
         for taint in (node.get("spec") or {}).get("taints") or ()
     )
-    count = int(amounts.get(resource) or 0) if resource else 0
+    counts = {resource: count for resource in found if (count := int(amounts[resource] or 0))}
     if is_closed:
         notes[_Note.TAINTED].append(name)
-        return None
-    if not count and (not reading.with_cpus or cpu < 1):
-        is_sliced = any(_MIG.fullmatch(each) for each in amounts)
-        notes[_Note.SLICED if is_sliced else _Note.WITHOUT_DEVICES].append(name)
-        return None
+        return []
+    sliced = [each for each, amount in amounts.items() if each.startswith(MIG_PREFIX) and each not in reading.resources]
+    if not counts and (not reading.with_cpus or cpu < 1):
+        notes[_Note.SLICED if sliced else _Note.WITHOUT_DEVICES].append(name)
+        return []
+    if left := [each for each in sliced if amounts[each]]:
+        notes[_Note.SLICED_TOO].append(f"{name} ({', '.join(left)})")
     groups = tuple(labels.get(level, "") for level in reading.levels)
-    if not count:
-        return Machine(name, CPU_PRODUCT, int(cpu), float(int(cpu)), memory_mib, groups, resource="")
-    if count < (quantity(capacity.get(resource, count)) or 0):
+    if not counts:
+        return [Machine(name, CPU_PRODUCT, int(cpu), float(int(cpu)), memory_mib, groups, resource="")]
+    if any(count < (quantity(capacity.get(resource, count)) or 0) for resource, count in counts.items()):
         notes[_Note.REDUCED].append(name)
-    if resource == NVIDIA_GPU and (quantity(labels.get(_REPLICAS, "1")) or 1) > 1:
+    if NVIDIA_GPU in counts and (quantity(labels.get(_REPLICAS, "1")) or 1) > 1:
         notes[_Note.SHARED].append(name)
-    label = reading.product_label or PRODUCT_LABELS.get(resource, "")
-    product = labels.get(label, "")
-    chosen_by = {label: product} if product else {}
-    return Machine(name, product or resource, count, cpu, memory_mib, groups, resource=resource, node_labels=chosen_by)
+    weights = {resource: count * _weight(resource) for resource, count in counts.items()}
+    labels_by = {resource: PRODUCT_LABELS.get(resource, "") for resource in counts}
+    if reading.product_label:
+        labels_by[min(counts, key=lambda each: each.startswith(MIG_PREFIX))] = reading.product_label
+    machines = []
+    for resource, count in counts.items():
+        product = labels.get(labels_by[resource], "")
+        chosen_by = {labels_by[resource]: product} if product else {}
+        share = weights[resource] / sum(weights.values())
+        has = count, cpu * share, memory_mib * share
+        machines.append(Machine(name, product or resource, *has, groups, resource=resource, node_labels=chosen_by))
+    return machines
+
+
+def _weight(resource: str) -> float:
+    """The share of a node's CPUs and memory that comes with a device: a MIG device is so many sevenths of a GPU."""
+    profile = _PROFILE.fullmatch(resource)
+    return int(profile[1]) / 7 if profile else 1.0
 
 
 def parse_selector(text: str) -> list[Requirement]:

@@ -19,7 +19,7 @@ from hived.errors import InvariantError, UserError
 from hived_config.chains import Chain
 from hived_config.generating.chain_finder import ChainFinder, aligned
 from hived_config.generating.growth import Growth, node_names
-from hived_config.generating.machines import Machine, counted, listed, natural_key, notes_on
+from hived_config.generating.machines import Machine, counted, in_order, listed, notes_on
 from hived_config.generating.nameless import Nameless
 from hived_config.generating.naming import Names
 from hived_config.generating.node_places import NodeGroup, NodePlace, read_trees
@@ -135,7 +135,9 @@ class _Sync:
         self._text = text
         self._trees = read_trees(text, file)
         found = machines_of(nodes, reading)
-        self._machines = {machine.name: machine for machine in found.machines}
+        self._machines: dict[str, list[Machine]] = {}
+        for machine in found.machines:
+            self._machines.setdefault(machine.name, []).append(machine)
         self._labels = {name_of(node): labels_of(node) for node in nodes}
         self._kept = in_use
         self._places = list(self._trees.places())
@@ -154,7 +156,7 @@ class _Sync:
         """Give every machine that the file does not have a place, or make a tree for it."""
         written = {place.name for place in self._places}
         homeless: dict[Chain, list[Machine]] = {}
-        for machine in sorted(self._machines.values(), key=lambda each: natural_key(each.name)):
+        for machine in in_order(machine for own in self._machines.values() for machine in own):
             if machine.name in written:
                 continue
             chains = self._chains_for(machine)
@@ -224,8 +226,8 @@ class _Sync:
 
     def _label(self, group: NodeGroup, depth: int, chain: Chain) -> str:
         for place in group.every_place():
-            machine = self._machines.get(place.name)
-            groups = None if machine is None else aligned(chain, machine)
+            machines = self._machines.get(place.name)
+            groups = None if machines is None else aligned(chain, machines[0])
             if groups is not None and len(groups) > depth:
                 return groups[depth]
         return group.address
@@ -312,7 +314,7 @@ class _Sync:
         """Notes for people."""
         different: dict[str, str] = {}
         for place in self._places:
-            machine = self._machines.get(place.name)
+            machine = self._finder.machine_at(place)
             if machine is not None and self._finder.is_different(place, machine):
                 different.setdefault(place.name, f"{place.name} ({machine.device_count})")
         yield from notes_on((self._told | {_Note.DIFFERENT: list(different.values())}).items())

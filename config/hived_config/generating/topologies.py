@@ -8,7 +8,7 @@ import msgspec
 
 from hived.errors import UserError
 from hived_config.generating.inner import inner_of
-from hived_config.generating.machines import DeviceGroups, FoundMachines, Machine, counted, in_order, listed
+from hived_config.generating.machines import MIG_PREFIX, DeviceGroups, FoundMachines, Machine, counted, in_order, listed
 from hived_config.generating.matrix import parse_matrix
 
 
@@ -29,7 +29,9 @@ class Topology(msgspec.Struct, frozen=True):
         return cls(pattern, file, inner, len(matrix.links), tuple(f"{file}: {note}" for note in notes))
 
     def covers(self, machine: Machine) -> bool:
-        """Whether the pattern names the machine."""
+        """Whether the pattern names the machine, and its devices are whole GPUs as in the file."""
+        if not machine.resource or machine.resource.startswith(MIG_PREFIX):
+            return False
         return not self.pattern or self.pattern == machine.product or fnmatchcase(machine.name, self.pattern)
 
 
@@ -39,18 +41,20 @@ def with_topologies(machines: Iterable[Machine], topologies: Sequence[Topology])
     A topology with another number of GPUs than the machine has devices does not apply to it.
     """
     notes = [note for topology in topologies for note in topology.notes]
-    inner: dict[str, DeviceGroups] = {}
+    inner: dict[tuple[str, str], DeviceGroups] = {}
     ordered = in_order(machines)
     for topology in topologies:
-        covered = [machine for machine in ordered if machine.resource and topology.covers(machine)]
+        covered = [machine for machine in ordered if topology.covers(machine)]
         other = [machine.name for machine in covered if machine.device_count != topology.device_count]
-        inner |= {machine.name: topology.inner for machine in covered if machine.name not in other}
+        fitting = [machine for machine in covered if machine.device_count == topology.device_count]
+        inner |= {(machine.name, machine.resource): topology.inner for machine in fitting}
         if not covered:
             notes.append(f"{topology.file}: no machine and no product is called {topology.pattern or 'so'}")
         elif other:
             devices = counted(topology.device_count, "GPU")
             notes.append(f"{topology.file}: {devices}, so it does not apply to {listed(other)}")
-    return FoundMachines(tuple(replace(each, inner=inner.get(each.name, each.inner)) for each in ordered), tuple(notes))
+    made = (replace(each, inner=inner.get((each.name, each.resource), each.inner)) for each in ordered)
+    return FoundMachines(tuple(made), tuple(notes))
 
 
 def machines_of_topologies(topologies: Sequence[Topology], product: str) -> FoundMachines:

@@ -31,7 +31,7 @@ def test_another_label_can_name_the_product() -> None:
     assert (machine.product, machine.node_labels) == ("v100-big", {"example.com/gpu": "v100-big"})
 
 
-def test_other_resources_are_found_and_the_first_that_is_there_counts() -> None:
+def test_other_resources_are_found_and_each_that_is_there_is_a_machine() -> None:
     amounts = {"cpu": "8", "memory": "64Gi", "amd.com/gpu": "4", "example.com/npu": "16"}
     node = room.node("n", product="", allocatable=amounts, capacity=amounts)
     node["metadata"]["labels"]["amd.com/gpu.product-name"] = "AMD_Instinct_MI300X"
@@ -40,8 +40,29 @@ def test_other_resources_are_found_and_the_first_that_is_there_counts() -> None:
         "AMD_Instinct_MI300X",
         4,
     )
-    npu = only(node, Reading(resources=("example.com/npu", "amd.com/gpu")))
+    npu, gpu = machines_of([node], Reading(resources=("example.com/npu", "amd.com/gpu"))).machines
     assert (npu.resource, npu.product, npu.device_count) == ("example.com/npu", "example.com/npu", 16)
+    assert gpu.device_count == 4
+    assert (npu.cpu, gpu.cpu) == (8 * 16 / 20, 8 * 4 / 20)
+
+
+def test_a_mig_device_has_its_part_of_the_cpus_and_memory_that_a_gpu_has() -> None:
+    amounts = {"cpu": "30", "memory": "30Gi", "nvidia.com/gpu": "1", "nvidia.com/mig-1g.10gb": "7"}
+    amounts["nvidia.com/mig-3g.40gb"] = "7"
+    node = room.node("n", allocatable=amounts, capacity=amounts)
+    reading = Reading(resources=("nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb", "nvidia.com/gpu"))
+    machines = {each.resource.rpartition("/")[2]: each for each in machines_of([node], reading).machines}
+    assert {name: each.cpu for name, each in machines.items()} == {"mig-1g.10gb": 6, "mig-3g.40gb": 18, "gpu": 6}
+    assert machines["gpu"].product == room.V100
+
+
+def test_mig_devices_that_are_not_named_are_said_to_be_left_out() -> None:
+    amounts = {"cpu": "30", "memory": "30Gi", "nvidia.com/gpu": "1", "nvidia.com/mig-1g.10gb": "7"}
+    found = machines_of([room.node("n", allocatable=amounts, capacity=amounts), room.node("o")])
+    assert len(found.machines) == 2
+    assert found.notes == (
+        "1 node whose MIG devices are left out: name these with --resource as well: n (nvidia.com/mig-1g.10gb)",
+    )
 
 
 def test_nodes_that_cannot_take_part_are_left_out_and_named() -> None:

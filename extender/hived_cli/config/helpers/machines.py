@@ -29,7 +29,8 @@ _OPTIONS = (
     click.option("--levels", metavar="LABEL,...", default="", callback=lambda _c, _p, text: split(text),
                  help="Labels of the groups that nodes stand in, outermost first, such as zone, block and rack."),
     click.option("--resource", "resources", metavar="NAME", multiple=True,
-                 help="A device resource; several in order of preference.  [default: nvidia.com/gpu, amd.com/gpu]"),
+                 help="A device resource; nodes with several have cells of each.  "
+                 "[default: nvidia.com/gpu, amd.com/gpu]"),
     click.option("--product-label", metavar="LABEL", default="", help="The label that names a node's product, "
                  "instead of nvidia.com/gpu.product or amd.com/gpu.product-name."),
     click.option("-l", "--selector", metavar="SELECTOR", default="", help="Only nodes with these labels, as kubectl "
