@@ -261,3 +261,17 @@ def test_a_plain_pod_that_left_for_a_job_of_a_queue_says_for_which(tmp_path: Pat
         news = why_of(jobs, "default/lent").job.preempted
         assert news is not None
         assert (news.by, news.namespace) == ("Job/default/winner", "default")
+
+
+def test_a_job_that_runs_is_listed_once_whoever_names_it_as_their_controller(tmp_path: Path) -> None:
+    with jobs_on(tmp_path) as jobs:
+        runs(jobs, "train")
+        uid = jobs.kube.get(f"{JOBS}/train")["metadata"]["uid"]
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": uid, "controller": True}
+        foreign = template("a", 16, "10", "100000")
+        foreign["metadata"] = {"name": "foreign", "ownerReferences": [owner]}
+        foreign["spec"]["schedulerName"] = "other"
+        jobs.kube.create(PODS, foreign)
+        jobs.expect(lambda: why_of(jobs, "default/foreign").job.state == "Waiting")
+        assert sorted(one.name for one in jobs.inspector.jobs()) == ["Job/default/train", "default/foreign"]
+        assert why(jobs, "train").job.state == "Running"

@@ -193,7 +193,8 @@ def take(service: Service) -> Snapshot:
                 if machine.cache.pods.get(record.uid) is record:
                     looks += _note(record, machine, at_s, jobs, running)
                 record = next(left, None)
-    waiting = sorted((job.entry() for job in jobs.values()), key=_turn)
+    runs = {pods[0].record.job for pods in running.values() if pods[0].record.is_queued}
+    waiting = sorted((job.entry(is_apart=name in runs) for name, job in jobs.items()), key=_turn)
     labels = {
         namespace: dict(machine.interpreter.labels_of(namespace))
         for namespace in sorted({entry.namespace for entry in waiting})
@@ -271,9 +272,13 @@ class _Job(msgspec.Struct):
     created_s: float
     limits: list[float | None]
 
-    def entry(self) -> WaitingEntry:
-        limit_s = last_of(self.limits)
-        return replace(self.entry_of_first, pods=tuple(self.pods), created_s=self.created_s, limit_s=limit_s)
+    def entry(self, *, is_apart: bool) -> WaitingEntry:
+        """`is_apart`: it has the name of its first pod, as others of the job run, whose name is the job's."""
+        first, limit_s = self.entry_of_first, last_of(self.limits)
+        return replace(
+            first, name=self.pods[0] if is_apart else first.name, pods=tuple(self.pods), created_s=self.created_s,
+            limit_s=limit_s,
+        )  # fmt: skip
 
 
 class _RunningPod(msgspec.Struct, frozen=True):
