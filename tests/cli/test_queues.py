@@ -11,7 +11,7 @@ from hived_cli.serve import introduce
 from hived_extender.job_kinds.job import JobName
 from hived_extender.queues.kept import STATE
 from tests.expecting import expect_soon
-from tests.extender.queues.embedded_jobs import Jobs, jobs_on
+from tests.extender.queues.embedded_jobs import PODS, Jobs, jobs_on
 
 
 @pytest.fixture(scope="module")
@@ -185,13 +185,14 @@ def test_jobs_without_pods_are_among_all_jobs_with_their_places(jobs: Jobs) -> N
     assert "place 1 in queue b" in hived(jobs, "top").output
 
 
-@pytest.mark.parametrize("name", ["first", "default/first", "Job/default/first", "podgroup/default/first", "first-0"])
+@pytest.mark.parametrize("name", ["first", "default/first", "Job/default/first", "podgroup/default/first", "its pod"])
 def test_a_job_that_runs_is_known_by_the_name_of_its_object(jobs: Jobs, name: str) -> None:
     assert [row[0] for row in rows(hived(jobs, "get", "jobs", "--state", "running"))] == ["Job/default/first"]
-    lines = hived(jobs, "why", name).output.splitlines()
+    (pod,) = [one["metadata"]["name"] for one in jobs.kube.get(PODS)["items"] if "first-" in one["metadata"]["name"]]
+    lines = hived(jobs, "why", pod if name == "its pod" else name).output.splitlines()
     assert lines[0].startswith("Job/default/first   Running   1 pod of 8 GPU")
     assert lines[1] == "  in queue b: runs on cells of its own virtual cluster"
-    if name != "first-0":
+    if name != "its pod":
         assert "would start at once" in hived(jobs, "why", "second", "--if", f"ends={name}").output
 
 

@@ -1,12 +1,14 @@
 """Stand-ins for the controllers of job objects, so that jobs wait, start and are called back without Kubernetes.
 
-A job object that is not suspended has its pods, as `hived submit` would make them; one that is suspended has none. The
-status says Suspended, Complete or Failed in the words of its kind, and counts its pods as that kind does. A pod that
-failed or was evicted is made again while the job is not suspended; ends of pods count once. A QueueUnit goes with its
-job. Runs on the event loop of the API server.
+Jobs are as in `batch_jobs.py`. A job object of another kind that is not suspended has its pods, as `hived submit` would
+make them; one that is suspended has none. The status says Suspended, Completed, Succeeded or Failed in the words of its
+kind, and counts its pods as that kind does. A pod that failed or was evicted is made again while the job is not
+suspended; ends of pods count once. A QueueUnit goes with its job. Runs on the event loop of the API server.
 """
 
 import asyncio
+import logging
+import time
 from collections.abc import Collection, Mapping
 from typing import Any, cast
 
@@ -22,19 +24,25 @@ from hived_lab.embedded.apiserver.bodies import Body
 from hived_lab.embedded.apiserver.kinds import set_condition, timestamp
 from hived_lab.embedded.apiserver.models import DeleteOptions, Preconditions
 from hived_lab.embedded.apiserver.registry import Registry
-from hived_lab.embedded.apiserver.resources import JOB_OBJECTS, PODS, QUEUE_UNITS, ResourceType
+from hived_lab.embedded.apiserver.resources import JOB_OBJECTS, JOBS, PODS, QUEUE_UNITS, ResourceType
+from hived_lab.embedded.apiserver.statuses import ApiError
 from hived_lab.embedded.apiserver.store import Key, Revision
-from hived_lab.embedded.changes import follow
+from hived_lab.embedded.batch_jobs import CONTROLLER, FINALIZER, Backoff, expiry_s, is_over, next_step
+from hived_lab.embedded.changes import follow, look_at
 
 SCHEDULER = "hived"
+RETRY_S = 1.0
+"""Until a pod that was refused is made again."""
+
 GARBAGE_S = 1.0
 """Between two looks for QueueUnits whose job is gone."""
 
+log = logging.getLogger(__name__)
 _OWNERS = {each.kind: each for each in (*JOB_OBJECTS, PODS)}
 _NOBODY = "somebody"
 _OVER = {"Succeeded", "Failed"}
 _REPLICATED_JOB, _JOB_NAME = "jobset.sigs.k8s.io/replicatedjob-name", "batch.kubernetes.io/job-name"
-_ENDS = {"batch": "Complete", "jobset.x-k8s.io": "Completed"}
+_ENDS = {"jobset.x-k8s.io": "Completed"}
 """The condition of a job that is done, by API group."""
 
 
@@ -45,6 +53,8 @@ class JobControllers:
         self._registry = registry
         self._jobs: dict[str, tuple[ResourceType, Key]] = {}  # by uid
         self._succeeded: dict[str, set[str]] = {}  # names of pods, by uid of the job
+        self._backoffs: dict[str, Backoff] = {}  # of Jobs, by uid
+        self._timers: dict[str, asyncio.TimerHandle] = {}  # the next look at a Job, by uid
 
     async def run(self) -> None:
         """Play the controllers until cancelled."""
@@ -59,6 +69,8 @@ class JobControllers:
         revision = self._registry.collection(resource).revisions.get(key)
         if revision is None:
             self._remove_orphans(resource, key)
+        elif resource is JOBS:
+            self._batch_job_seen(revision)
         elif not _is_over(revision.body):
             self._jobs[revision.view.metadata.uid] = resource, key
             self._reconcile(resource, revision)
@@ -87,8 +99,65 @@ class JobControllers:
         for uid in gone:
             del self._jobs[uid]
             self._succeeded.pop(uid, None)
+            self._backoffs.pop(uid, None)
+            self._cancel_timer(uid)
             for pod in self._pods_of(uid):
+                self._release(pod)
                 self._delete(pod)
+
+    def _batch_job_seen(self, job: Revision) -> None:
+        uid, now_s = job.view.metadata.uid, time.time()
+        self._jobs[uid] = JOBS, job.key
+        self._cancel_timer(uid)
+        if job.body["spec"].get("managedBy", CONTROLLER) != CONTROLLER:
+            return
+        if is_over(job.body):
+            again_s = expiry_s(job.body, now_s)
+            if again_s == 0.0:
+                self._registry.delete(JOBS, job.key, DeleteOptions())
+                return
+        else:
+            again_s = self._take(job, now_s)
+        if again_s is not None:
+            loop = asyncio.get_running_loop()
+            self._timers[uid] = loop.call_later(again_s, look_at, _Looker(self, JOBS), job.key)
+
+    def _take(self, job: Revision, now_s: float) -> float | None:
+        """Do what a Job needs now; returns when to look at it again."""
+        uid, loop_s = job.view.metadata.uid, asyncio.get_running_loop().time()
+        pods = {pod.view.metadata.uid: pod for pod in self._pods_of(uid)}
+        bodies = [pod.body for pod in pods.values()]
+        step = next_step(job.body, bodies, self._backoffs.get(uid, Backoff()), loop_s=loop_s, now_s=now_s)
+        try:
+            for manifest in step.made:
+                self._registry.create(PODS, manifest)
+        except ApiError as error:
+            log.error("the pods of Job %s/%s are not made: %s", *job.key, error)
+            return RETRY_S
+        self._backoffs[uid] = step.backoff
+        for body in step.dropped:
+            self._release(pods[body["metadata"]["uid"]])
+        for body in step.deleted:
+            self._delete(pods[body["metadata"]["uid"]])
+        if step.status != job.body.get("status"):
+            self._registry.update(JOBS, job.key, {**job.body, "status": step.status}, is_status=True)
+        for body in step.counted:
+            self._release(pods[body["metadata"]["uid"]])
+        return step.again_s
+
+    def _cancel_timer(self, uid: str) -> None:
+        if (timer := self._timers.pop(uid, None)) is not None:
+            timer.cancel()
+
+    def _release(self, pod: Revision) -> None:
+        """Take the finalizer of Jobs off a pod, if it is there and has one."""
+        found = self._registry.collection(PODS).revisions.get(pod.key)
+        if found is None or found.view.metadata.uid != pod.view.metadata.uid:
+            return
+        metadata = found.body["metadata"]
+        left = [each for each in metadata.get("finalizers", ()) if each != FINALIZER]
+        if len(left) < len(metadata.get("finalizers", ())):
+            self._registry.update(PODS, pod.key, {**found.body, "metadata": {**metadata, "finalizers": left}})
 
     def _reconcile(self, resource: ResourceType, job: Revision) -> None:
         uid, is_suspended = job.view.metadata.uid, _is_suspended(job.body)
@@ -158,7 +227,7 @@ class JobControllers:
         return [pod for pod in pods if any(owner.uid == uid for owner in pod.view.metadata.owner_references)]
 
     def _delete(self, pod: Revision) -> None:
-        if not pod.view.metadata.deletion_timestamp:
+        if not pod.view.metadata.deletion_timestamp and pod.key in self._registry.collection(PODS).revisions:
             self._registry.delete(PODS, pod.key, DeleteOptions(preconditions=Preconditions(uid=pod.view.metadata.uid)))
 
 
@@ -201,10 +270,8 @@ def _counts(body: Body, plan: PlannedJob, left: Mapping[str, bool], done: Collec
                 for name in spec[key]
             }
         }
-    if body["kind"] == "JobSet":
-        names = [each["name"] for each in spec["replicatedJobs"]]
-        return {"replicatedJobsStatus": [_job_counts(name, plan, left, done) for name in names]}
-    return {"active": len(left), "ready": sum(left.values()), "succeeded": len(done)}
+    names = [each["name"] for each in spec["replicatedJobs"]]
+    return {"replicatedJobsStatus": [_job_counts(name, plan, left, done) for name in names]}
 
 
 def _job_counts(name: str, plan: PlannedJob, left: Mapping[str, bool], done: Collection[str]) -> Body:
@@ -231,7 +298,7 @@ def _is_suspended(body: Body) -> bool:
 
 def _is_over(body: Body) -> bool:
     conditions = (body.get("status") or {}).get("conditions") or []
-    ends = {"Complete", "Completed", "Succeeded", "Failed"}
+    ends = {"Completed", "Succeeded", "Failed"}
     return any(one.get("type") in ends and one.get("status") == "True" for one in conditions)
 
 

@@ -1,0 +1,36 @@
+"""The situations of Jobs that the embedded cluster plays, with the controller of Jobs itself."""
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from hived_lab.embedded.machines import Machine
+from tests.e2e.plane import ControlPlane
+from tests.lab.embedded.job_situations import NODE, SITUATIONS, play
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def node(plane: ControlPlane) -> Iterator[None]:
+    """The node of all pods."""
+    plane.add_nodes([Machine(NODE, {"cpu": "8", "memory": "8Gi", "pods": "100"})])
+    yield
+    plane.clear()
+
+
+@pytest.fixture
+def namespace(plane: ControlPlane, node: None) -> Iterator[str]:
+    """A namespace that only this test uses."""
+    name = f"situation-{next(_numbers)}"
+    plane.kubectl("create", "namespace", name)
+    plane.wait_for("its service account", lambda: "default" in plane.kubectl("get", "sa", "-n", name).stdout)
+    yield name
+    plane.kubectl("delete", "jobs", "--all", "-n", name)  # or it would go on to make pods
+    plane.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_a_job_goes_on_as_on_the_embedded_cluster(plane: ControlPlane, namespace: str, name: str) -> None:
+    play(SITUATIONS[name], plane.kube, namespace)
