@@ -8,11 +8,25 @@ from typing import Literal
 import msgspec
 
 CauseName = Literal[
-    "in-use", "in-pieces", "bad", "lent", "kubernetes", "incomplete", "quota", "order", "invalid", "never", "unknown"
+    "in-use",
+    "in-pieces",
+    "bad",
+    "lent",
+    "kubernetes",
+    "incomplete",
+    "quota",
+    "order",
+    "invalid",
+    "never",
+    "unknown",
+    "preempting",
 ]
 """The closed set of causes; docs/waiting.md has each with its remedy."""
 
-UNTRIED_CAUSES: tuple[CauseName, ...] = ("incomplete", "invalid", "order", "lent")
+TAKEN_BACK: tuple[CauseName, ...] = ("lent", "preempting")
+"""Causes of a job for which others are leaving: all on lent cells, or some with a lower priority."""
+
+UNTRIED_CAUSES: tuple[CauseName, ...] = ("incomplete", "invalid", "order", *TAKEN_BACK)
 """Causes for which no changes are tried, or none is needed."""
 
 MASKED = "(another tenant's)"

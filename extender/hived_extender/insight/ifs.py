@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from hived.errors import UserError
-from hived_extender.api.waiting import Certificate, IfResult
+from hived_extender.api.waiting import TAKEN_BACK, Certificate, IfResult
 from hived_extender.insight.changes import (
     ACCEPTED,
     Change,
@@ -25,7 +25,7 @@ from hived_extender.insight.trials import Trials, refusal
 MOST_CHANGES = 16
 """Changes that are tried together."""
 
-_HAS_ROOM = frozenset({"order", "lent"})
+_HAS_ROOM = frozenset({"order", *TAKEN_BACK})
 """Causes of a job that would start itself: others keep it from that, who have to start anew."""
 
 

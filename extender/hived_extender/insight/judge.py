@@ -12,6 +12,7 @@ from hived.explaining import explain_wait
 from hived.explanation import HoldingGroup
 from hived.scheduler import Asked, plan_in_turn
 from hived.specs import OPPORTUNISTIC_PRIORITY, PodSpec
+from hived.state import GroupState
 from hived.topology import NO_CELL
 from hived_extender.api.waiting import BadNode, CauseName, Certificate
 from hived_extender.insight.scene import may_have
@@ -109,7 +110,7 @@ class Judge:
         decision = found[at]
         assert isinstance(decision, Wait)
         if self._reserves(entry):  # the core has a place for it, and says what the place waits for
-            return replace(plain, cause="lent", sentence=decision.reason, reason=decision.reason)
+            return replace(plain, cause=self._taken_back(entry), sentence=decision.reason, reason=decision.reason)
         with self._turn:
             if len(entry.requests) > 1:  # nobody's end helps where one part can never run
                 never = first_never(self._emptied, snapshot.state, entry.requests, entry.offers)
@@ -123,6 +124,18 @@ class Judge:
             explanation, entry.requests, snapshot.state.topology, self._facts, snapshot.at, reason=decision.reason,
             rules=entry.rules, sized_by=self._sized_by(entry, at),
         )  # fmt: skip
+
+    def _taken_back(self, entry: WaitingEntry) -> CauseName:
+        """From whom the cells are taken back that a job reserves."""
+        groups = self._snapshot.state.groups
+        own = [groups[one.spec.group.name].physical for one in entry.requests if one.spec.group.name in groups]
+        leaves = {int(leaf) for each in own for leaf in each} - {NO_CELL}
+        is_lent = all(
+            group.virtual is None
+            for group in groups.values()
+            if group.state is GroupState.BEING_PREEMPTED and not leaves.isdisjoint(group.physical.tolist())
+        )
+        return "lent" if is_lent else "preempting"
 
     def _sized_by(self, entry: WaitingEntry, part: int) -> str:
         demands = next(iter(entry.demands[part]), None) if len(entry.requests) == 1 else None
@@ -161,7 +174,7 @@ class Judge:
         if not all(may_have(state, entry, one) for one in found):
             plain = replace(plain, cause="in-use", never_preempts=True)
         else:
-            plain = replace(plain, cause="lent")
+            plain = replace(plain, cause="lent" if all(one.is_lent for one in groups) else "preempting")
         return with_sentence(replace(plain, holders=holders), self._snapshot.at)
 
     def _bad_nodes_of(self, found: Sequence[Decision]) -> list[BadNode]:

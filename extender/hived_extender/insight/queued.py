@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from hived.errors import UserError
 from hived.specs import OPPORTUNISTIC_PRIORITY
 from hived_extender.api.queues import QueuedJob
-from hived_extender.api.waiting import Certificate, IfResult, Job, Unblock, When, Why
+from hived_extender.api.waiting import TAKEN_BACK, Certificate, IfResult, Job, Unblock, When, Why
 from hived_extender.insight.answering import Answering, View
 from hived_extender.insight.changes import Change, Ends, OtherCluster, Priority, words
 from hived_extender.insight.snapshot import WaitingEntry
@@ -196,7 +196,7 @@ def certificate_of(question: Question, live: Certificate | None, lent: Certifica
         isinstance(reason, NotItsTurn) and is_turn and reason.awaits_cells
     )
     is_for_cells = is_for_cells or only_borrows
-    if is_for_cells or (isinstance(reason, MakingRoom) and live.cause == "lent"):
+    if is_for_cells or (isinstance(reason, MakingRoom) and live.cause in TAKEN_BACK):
         return live if live.cause != "order" else replace(live, sentence=job.reason)
     cells = lent if lent is not None and cause == "quota" else live
     also = [] if cells.cause in ("order", cause) else [cells.cause, *cells.also]
@@ -236,7 +236,7 @@ def _start(question: Question, found: Certificate) -> When | None:
     """When it starts: once those have left that were told to, if everybody says until when."""
     if found.never:
         return When(kind="never")
-    if isinstance(question.reason, MakingRoom) and found.cause == "lent" and found.holders:
+    if isinstance(question.reason, MakingRoom) and found.cause in TAKEN_BACK and found.holders:
         until = [holder.until for holder in found.holders]
         if all(until) and not found.more_holders:
             return When(kind="certain", by=max(until))

@@ -8,6 +8,10 @@ import time
 from collections import Counter
 
 from hived.errors import UserError
+from hived.specs import PodRequest
+from hived.state import State
+from hived.victims import victims_of
+from hived_extender.api.waiting import CauseName
 from hived_extender.service.machine import Machine
 from hived_extender.service.pods import PodRecord, PodState
 from hived_extender.service.service import Service
@@ -52,5 +56,18 @@ def cause_of(machine: Machine, record: PodRecord) -> str:
     if record.translation.mistake or (request is None and has_mistake):
         return "invalid"
     if request is not None and cache.core is not None and cache.core.reserves(request):
-        return "lent"
+        return _taken_back(machine, cache.core.state, request)
     return record.cause or "unknown"
+
+
+def _taken_back(machine: Machine, state: State, request: PodRequest) -> CauseName:
+    """From whom the cells are taken back that a request reserves."""
+    for uids in victims_of(state, state.groups[request.spec.group.name]).values():
+        for uid in uids:
+            victim = machine.cache.pods.get(uid)
+            if victim is None or victim.request is None:
+                continue
+            group = state.groups.get(victim.request.spec.group.name)
+            if group is not None and group.virtual is not None:
+                return "preempting"
+    return "lent"

@@ -150,7 +150,8 @@ def refusal(table: Table, key: str, known: Known | None = None) -> Reason | None
         victims = () if claim is None else tuple(each for each in claim.victims if _is_leaving(table, each))
         if not victims and (quota := table.live.ledger.refusal(unit)) is not None:
             return OverQuota(quota)
-        return MakingRoom(victims) if victims else NoHardware(table.due.get(key, ""))
+        is_lent = all((run := table.entries[each].run) is not None and run.is_borrowed for each in victims)
+        return MakingRoom(victims, is_lent) if victims else NoHardware(table.due.get(key, ""))
     if known is None or _is_reserved(table, entry):
         return _has_no_turn(table, entry)
     if entry.kind not in known:

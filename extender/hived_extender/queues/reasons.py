@@ -76,9 +76,10 @@ class Impossible(Reason, frozen=True, tag="impossible"):
 
 
 class MakingRoom(Reason, frozen=True, tag="making room"):
-    """It is due, and starts when `victims` units have left."""
+    """It is due, and starts when `victims` units have left, all of which borrow if it `is_lent`."""
 
     victims: tuple[str, ...]
+    is_lent: bool = True
 
 
 class NoHardware(Reason, frozen=True, tag="no hardware"):

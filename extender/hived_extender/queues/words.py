@@ -147,8 +147,8 @@ def cause_of(reason: Reason | None) -> CauseName | None:
             return "quota"
         case Impossible() | NeverFits():
             return "never"
-        case MakingRoom():
-            return "lent"
+        case MakingRoom(is_lent=is_lent):
+            return "lent" if is_lent else "preempting"
         case NoHardware():
             return "unknown"
     return "order"

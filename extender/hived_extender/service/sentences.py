@@ -6,7 +6,7 @@ The sentence follows from the certificate alone. It changes only when a fact doe
 from collections.abc import Iterator, Sequence
 
 from hived.specs import OPPORTUNISTIC_PRIORITY
-from hived_extender.api.waiting import MASKED, BadNode, Certificate, Holder, Preempted
+from hived_extender.api.waiting import MASKED, TAKEN_BACK, BadNode, Certificate, Holder, Preempted
 
 NAMED = 3
 """Jobs and nodes that a sentence names; it counts the others."""
@@ -29,7 +29,7 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 def is_derived(found: Certificate) -> bool:
     """Does the sentence follow from the rest? Others are messages of the service."""
-    return found.cause in _COUNTED or (found.cause == "lent" and bool(found.holders))
+    return found.cause in _COUNTED or (found.cause in TAKEN_BACK and bool(found.holders))
 
 
 def sentence_of(found: Certificate, today: str, namespace: str = "") -> str:
@@ -41,7 +41,7 @@ def sentence_of(found: Certificate, today: str, namespace: str = "") -> str:
         return f"needs {found.asks}; it can never run: {_bound(found)}"
     if found.never_preempts:
         return f"needs {found.asks}; {NEVER_PREEMPTS}"
-    if found.cause == "lent":
+    if found.cause in TAKEN_BACK:
         return f"needs {found.asks}; its cells are being taken back from {_holders(found, today, namespace)}"
     if found.cause == "kubernetes" and found.rules.startswith((NO_NODE, NOBODY_HELPS)):
         return f"needs {found.asks}; {found.rules}"

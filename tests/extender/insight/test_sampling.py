@@ -120,6 +120,14 @@ def test_a_pod_whose_victims_are_leaving_waits_for_lent_cells() -> None:
     assert waiting_causes(cluster.service) == {("a", "lent"): 1}
 
 
+def test_a_pod_whose_victims_have_a_lower_priority_waits_for_no_lent_cells() -> None:
+    cluster = SmallCluster(preemption=PreemptionPolicy())
+    for name in ("low-0", "low-1"):
+        cluster.place(name, spec_text("a", priority=1))
+    cluster.filter(cluster.create("p", spec_text("a", priority=2)))
+    assert waiting_causes(cluster.service) == {("a", "preempting"): 1}
+
+
 def test_events_between_two_samples_are_counted_once() -> None:
     one = Sampled()
     one.look()

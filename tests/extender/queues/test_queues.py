@@ -740,7 +740,7 @@ def test_a_job_that_is_due_waits_for_one_that_leaves_its_cells_as_its_quota_was_
     desk.queues.held("c1", True)
     assert desk.come(unit("due", "C", at=1)) == []
     assert desk.queues.own_cells("due") == own
-    assert desk.queues.why("due") == MakingRoom(("c1",))
+    assert desk.queues.why("due") == MakingRoom(("c1",), is_lent=False)
 
 
 def test_a_job_still_has_to_leave_its_cells_when_it_has_lost_another_place_since() -> None:

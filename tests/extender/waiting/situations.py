@@ -323,7 +323,7 @@ SITUATIONS = [
     Situation(
         "own lower-priority job in the way",
         [run("lo", "2x8", priority=1), patient, late("1x8", priority=5)],
-        cause="lent",
+        cause="preempting",
         sentence=(
             "needs 1 node of 8 H100; its cells are being taken back from lo (priority 1, since 14:00, gone by 14:00:55)"
         ),

@@ -5,7 +5,7 @@ from functools import cache
 import msgspec
 import pytest
 
-from hived_extender.api.waiting import Certificate
+from hived_extender.api.waiting import TAKEN_BACK, Certificate
 from tests.extender.waiting.office import Office
 from tests.extender.waiting.situations import SITUATIONS, Situation
 
@@ -56,7 +56,17 @@ def test_there_are_forty_situations_of_every_kind() -> None:
     assert len(set(titles)) == len(titles) >= 40
     assert set(GRADED) <= set(titles)
     causes = {situation.cause for situation in SITUATIONS}
-    assert causes == {"in-use", "in-pieces", "bad", "lent", "kubernetes", "incomplete", "order", "invalid", "never"}
+    assert causes == {
+        "in-use",
+        "in-pieces",
+        "bad",
+        "kubernetes",
+        "incomplete",
+        "order",
+        "invalid",
+        "never",
+        *TAKEN_BACK,
+    }
     kinds = {change.partition("=")[0] for situation in SITUATIONS for change in situation.helps}
     assert kinds == {"pods", "leafType", "vc", "priority", "opportunistic", "heal", "move", "ends", "cells"}
 
@@ -74,7 +84,11 @@ def test_the_owner_of_a_waiting_job_is_told_why(situation: Situation) -> None:
 
 @pytest.mark.parametrize(
     "situation",
-    [each for each in SITUATIONS if each.cause not in {"lent", "order"} and not each.is_masked and not each.is_gated],
+    [
+        each
+        for each in SITUATIONS
+        if each.cause not in {*TAKEN_BACK, "order"} and not each.is_masked and not each.is_gated
+    ],
     ids=lambda situation: situation.title,
 )
 def test_all_pods_of_the_job_say_the_same(situation: Situation) -> None:

@@ -26,7 +26,8 @@ MOST_LINES = 24
 NO_VC = "(none)"
 
 CAUSES = (
-    "in-use", "in-pieces", "bad", "lent", "kubernetes", "incomplete", "quota", "order", "invalid", "never", "unknown"
+    "in-use", "in-pieces", "bad", "lent", "kubernetes", "incomplete", "quota", "order", "invalid", "never", "unknown",
+    "preempting",
 )  # fmt: skip
 """In the order in which charts show them, which gives each its colour."""
 

@@ -36,6 +36,7 @@ CAUSES: dict[CauseName, str] = {
     "in-pieces": "free cells are in pieces",
     "bad": "cells are bad",
     "lent": "lent cells are taken back",
+    "preempting": "jobs of lower priority leave for it",
     "kubernetes": "Kubernetes rules nodes out",
     "incomplete": "members are missing",
     "quota": "a quota is used up",
