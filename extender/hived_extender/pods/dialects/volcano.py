@@ -32,7 +32,6 @@ VOCABULARY = (
     *refuses(
         ANNOTATIONS, "one NUMA node", "volcano.sh/numa-topology-policy", when=says("restricted", "single-numa-node")
     ),
-    *refuses(EITHER, "a reservation", "volcano.sh/reservation-name"),
     *ignores(
         ANNOTATIONS,
         "pods are counted, and their requests summed up, one by one",
