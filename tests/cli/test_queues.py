@@ -173,7 +173,7 @@ def test_changes_that_would_help_a_job_without_pods_are_tried(jobs: Jobs) -> Non
 
 def test_why_carries_a_change_out_by_the_job_object(jobs: Jobs) -> None:
     said = hived(jobs, "why", "second").output
-    assert "kubectl delete the job, correct it, and kubectl apply it again; hived delete one that shall end" in said
+    assert "delete the job with kubectl, change it, and apply it again; to end another job, hived delete it" in said
     assert "hived submit" not in said
 
 

@@ -44,8 +44,8 @@ def test_a_waiting_gang_has_its_sentence_its_holders_and_what_helps(service: Wai
         "  vision is promised 1 more",
         "    --if 'cells=vision:+1xH100 NODE'",
     ]
-    ways = "hived delete one that shall end; hived config set-vc or hived config move for cells="
-    assert lines[18] == f"  to carry it out: {ways}"
+    ways = "to end another job, hived delete it; for cells=, hived config set-vc or hived config move"
+    assert lines[18] == f"  how: {ways}"
     assert lines[-2:] == [
         "When",
         "  bounded: any moment, at the latest at 2026-01-01 01:00 UTC, unless a newer job comes first "
@@ -57,8 +57,8 @@ def test_a_waiting_gang_has_its_sentence_its_holders_and_what_helps(service: Wai
 def test_a_change_of_the_job_is_carried_out_by_submitting_it_again(service: WaitingService, change: str) -> None:
     certificate = replace(CERTIFICATE, unblock=[Unblock(change=change, text="changed")])
     service.whys[GANG.name] = replace(WHY, certificate=certificate)
-    way = "hived delete the job, correct it, and hived submit it again, such as with --priority or --vc"
-    assert f"    --if {change}\n  to carry it out: {way}\n" in why(service, "gang").output
+    way = "delete the job and submit it again with the change, such as hived submit --priority N"
+    assert f"    --if {change}\n  how: {way}\n" in why(service, "gang").output
 
 
 def test_a_job_with_a_mistake_has_no_priority_that_anybody_knows(service: WaitingService) -> None:
@@ -68,7 +68,7 @@ def test_a_job_with_a_mistake_has_no_priority_that_anybody_knows(service: Waitin
 
 
 def test_where_no_change_helps_alone_it_is_said(service: WaitingService) -> None:
-    nothing = "What would help\n  no change alone that was tried; try several with --if\n"
+    nothing = "What would help\n  no single change that was tried helps; try several together with --if\n"
     service.whys[GANG.name] = replace(WHY, certificate=replace(CERTIFICATE, unblock=[]))
     assert nothing in why(service, "gang").output
     service.whys[GANG.name] = replace(WHY, certificate=Certificate(sentence="1 of 2 pods created", cause="incomplete"))

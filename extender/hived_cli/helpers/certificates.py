@@ -119,7 +119,7 @@ def _certificate(found: Certificate, when: When | None, now: datetime, *, is_que
         yield from [
             "",
             _title("What would help"),
-            "  no change alone that was tried; try several with --if",
+            "  no single change that was tried helps; try several together with --if",
         ]
 
 
@@ -167,14 +167,14 @@ def _unblocks(unblocks: Sequence[Unblock], is_queued: bool) -> Iterator[str]:
     kinds = {one.change.partition("=")[0] for one in unblocks}
     ways = []
     if not kinds.isdisjoint(_OF_THE_JOB):
-        again = "hived delete the job, correct it, and hived submit it again, such as with --priority or --vc"
-        ways.append("kubectl delete the job, correct it, and kubectl apply it again" if is_queued else again)
+        again = "delete the job and submit it again with the change, such as hived submit --priority N"
+        ways.append("delete the job with kubectl, change it, and apply it again" if is_queued else again)
     if "ends" in kinds:
-        ways.append("hived delete one that shall end")
+        ways.append("to end another job, hived delete it")
     if "cells" in kinds:
-        ways.append("hived config set-vc or hived config move for cells=")
+        ways.append("for cells=, hived config set-vc or hived config move")
     if ways:
-        yield from paragraph(f"to carry it out: {'; '.join(ways)}")
+        yield from paragraph(f"how: {'; '.join(ways)}")
 
 
 def _quoted(change: str) -> str:

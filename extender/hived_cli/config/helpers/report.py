@@ -71,7 +71,7 @@ class _Drawing:
             yield _heading(f"Running work: not affected ({_count(total, 'group')})", "green")
         yield from self._by_verdict(groups.affected, GROUP_VERDICTS)
         if report.needs_allow_downgrade and not report.refusals:
-            yield "  Some lose what they are guaranteed: to push this takes --allow-downgrade"
+            yield "  Some of these groups lose their guarantee: a push needs --allow-downgrade"
 
     def _waiting(self) -> Iterator[str]:
         waiting = self._report.waiting

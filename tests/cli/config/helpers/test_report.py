@@ -129,7 +129,7 @@ def test_running_work_that_is_left_alone_is_counted() -> None:
 def test_a_recorded_run_has_no_version() -> None:
     affected = {"unaffected": 1, "affected": [hit("g")]}
     lines = drawn(baseVersion=0, groups=affected, affectsRunning=True, needsAllowDowngrade=True)
-    assert "  Some lose what they are guaranteed: to push this takes --allow-downgrade" in lines
+    assert "  Some of these groups lose their guarantee: a push needs --allow-downgrade" in lines
     assert lines[-2:] == ["Changes", "  none"]
     assert drawn(baseVersion=0, identical=True) == ["identical: nothing changes"]
 
