@@ -168,12 +168,21 @@ def _syntax_mistake(error: Exception, text: str, file: str, first_line: int) -> 
     if mark is not None and _is_indented_by_tab(text, mark.line):
         return Mistake(file, line, "", "a tab", "spaces: YAML takes no tabs before the text of a line")
     problem = getattr(error, "problem", None) or str(error) or "nesting too deep"
-    return Mistake(file, line, "", f"text that is not YAML ({' '.join(str(problem).split())})", "YAML")
+    found, written = f"text that is not YAML ({' '.join(str(problem).split())})", _line(text, mark.line if mark else -1)
+    if written.rstrip() == "...":
+        return Mistake(file, line, "", found, "YAML without the line ..., which stands for parts that were left out")
+    if "{{" in written:
+        return Mistake(file, line, "", found, "YAML, with values in the place of {{ }} of a template")
+    return Mistake(file, line, "", found, "YAML")
+
+
+def _line(text: str, number: int) -> str:
+    lines = text.splitlines()
+    return lines[number] if 0 <= number < len(lines) else ""
 
 
 def _is_indented_by_tab(text: str, line: int) -> bool:
-    lines = text.splitlines()
-    found = lines[line] if line < len(lines) else ""
+    found = _line(text, line)
     return "\t" in found[: len(found) - len(found.lstrip())]
 
 

@@ -26,13 +26,19 @@ def open_configuration(text: str, file: str, lenient: bool, most_nodes: int = MA
     outer = Reader(file, compose(text, file, most_nodes=most_nodes), lenient=lenient)
     service = _value_of(outer, outer.root, _SECTION)
     if service is None:
+        _refuse_object(outer)
         return outer
     config = _value_of(outer, service, "config")
     if not isinstance(config, yaml.ScalarNode) or is_null(config):
         found = "no config" if config is None else describe(config)
+        beside = _value_of(outer, outer.root, "config") if config is None else None
+        if beside is not None:
+            found += f" below it, but beside it on line {outer.line(beside)}"
         keys = [key for key, _ in service.value] if isinstance(service, yaml.MappingNode) else []
         names = [key.value for key in keys if isinstance(key, yaml.ScalarNode)]
         meant = f"config instead of {near}" if config is None and (near := closest("config", names)) else ""
+        if beside is not None:
+            meant = "config with all of its text two columns further right"
         outer.note(config or service, found, "the scheduler's configuration as text (config: |)", meant)
         raise ConfigError(outer.mistakes())
     first_line = outer.line(config) - (0 if config.style in ("|", ">") else 1)
@@ -65,6 +71,17 @@ def inner_scalar(root: yaml.Node) -> yaml.ScalarNode | None:
     service = _value_of(reader, root, _SECTION)
     config = None if service is None else _value_of(reader, service, "config")
     return config if isinstance(config, yaml.ScalarNode) else None
+
+
+def _refuse_object(outer: Reader) -> None:
+    """Raise ConfigError for an object of Kubernetes, such as the ConfigMap that holds a configuration."""
+    kind, data = (_value_of(outer, outer.root, name) for name in ("kind", "data"))
+    if isinstance(kind, yaml.ScalarNode) and _value_of(outer, outer.root, "apiVersion") is not None:
+        keys = [key for key, _ in data.value] if isinstance(data, yaml.MappingNode) else []
+        names = [key.value for key in keys if isinstance(key, yaml.ScalarNode)]
+        meant = f"the text under data[{names[-1]!r}]" if names else ""
+        outer.note(kind, f"a Kubernetes object, {kind.value}", "a scheduler configuration alone", meant)
+        raise ConfigError(outer.mistakes())
 
 
 def _value_of(reader: Reader, node: yaml.Node, name: str) -> yaml.Node | None:

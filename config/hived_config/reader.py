@@ -28,6 +28,14 @@ MAX_MISSPELT = 100
 
 _BARE_KEY = re.compile(r"[\w-]+", re.ASCII)
 
+_FORMER = {
+    "gpuTypes": "skuTypes",
+    "reservationId": "pinnedCellId",
+    "reservedCells": "pinnedCells",
+    "pinnedCells": "pinnedCells of the virtual cluster, beside virtualCells",
+}
+"""What is meant by keys that HiveD's files had once, or that are often written a level too deep."""
+
 Field = tuple[str, yaml.Node, yaml.Node]
 
 
@@ -181,7 +189,7 @@ class Reader:
             if name in known:
                 values[name] = value
             else:
-                meant = closest(name, known)
+                meant = _FORMER.get(name) or closest(name, known)
                 expected = f"one of {', '.join(known)}"
                 self.note(key, f"unknown key {shorten(name)}", expected, meant, self._lenient)
                 self._misspelt.add((id(node), meant))

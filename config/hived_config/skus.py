@@ -36,7 +36,7 @@ _MEMORY = re.compile(r"([0-9]{1,15}(\.[0-9]{1,15})?)(k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?"
 class _Memory(ValueKind):
     """A Kubernetes quantity of memory; a plain number is bytes."""
 
-    what = "an amount of memory, such as 4096Mi or 32Gi"
+    what = "an amount of memory, such as 4096Mi or 32Gi, or no such key"
     words = "text or number"
 
     def read(self, reader: Reader, node: yaml.Node) -> float:

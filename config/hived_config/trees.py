@@ -126,6 +126,7 @@ class TreeReader:
         self._chain = chain
         self._inventory = inventory
         self._devices: Devices = []
+        self._is_named = False  # the last node
 
     def read(
         self, node: yaml.Node, fields: dict[str, yaml.Node], position: tuple[int, ...], default: int
@@ -147,7 +148,7 @@ class TreeReader:
         if "pinnedCellId" in fields:
             pin_id = self._read_pin(fields["pinnedCellId"], position)
         if depth == self._chain.node_depth:
-            self._devices = []
+            self._devices, self._is_named = [], bool(address)
             cell = NodeCell(self._chain, self._devices, node, -1 if address else default)
             self._inventory.nodes.setdefault(address or str(default), []).append(cell)
         children = self._read_children(fields["cellChildren"], position, default) if "cellChildren" in fields else None
@@ -171,7 +172,8 @@ class TreeReader:
             return None
         if len(items) != wanted:
             found = f"{len(items)} children of a cell of type {chain.types[depth]}"
-            self._reader.note(node, found, f"{wanted} (its childCellNumber), or none to have them generated")
+            meant = "the cellAddress of the node itself" if depth == chain.node_depth and not self._is_named else ""
+            self._reader.note(node, found, f"{wanted} (its childCellNumber), or none to have them generated", meant)
             # Their default addresses run into those of the next cell: forget the devices, they would be noted twice.
             self._devices = []
         first = 0 if depth == chain.node_depth else default * wanted

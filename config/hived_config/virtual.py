@@ -288,4 +288,7 @@ class VirtualClusters:
         cells = f"{chain.types[depth]} cells at level {chain.level(depth)} of chain {chain.name}"
         apart = f" besides {split} with pinned cells inside" if split else ""
         found = f"{sum(wanted.values())} {cells} needed ({by_vc})"
-        self._reader.note(culprit or claims[0].node, found, f"at most the {available} available{apart}")
+        meant, below = "", depth + 1
+        if below <= chain.node_depth and sum(wanted.values()) <= available * chain.fan_out[depth]:
+            meant = f"cells of {'.'.join(chain.types[: below + 1])}"
+        self._reader.note(culprit or claims[0].node, found, f"at most the {available} available{apart}", meant)

@@ -7,6 +7,7 @@ from hived_config.loader import load_text
 from hived_config.skus import SKU_TYPE
 from tests.config.sound_file import changed, cluster_of, mistakes_of
 
+A_MEMORY = "an amount of memory, such as 4096Mi or 32Gi, or no such key"
 A_RESOURCE = "a device resource of Kubernetes, such as nvidia.com/gpu"
 A_LABEL = "the name of a label, such as example.com/gpu-model"
 A_VALUE = "the value of a label: at most 63 letters, digits, '-', '_' and '.'"
@@ -75,8 +76,8 @@ def test_memory_is_a_kubernetes_quantity(written: str, memory_mib: float) -> Non
         ("{gpu: 0.5}", ".gpu: found 0.5, expected a whole number of GPUs"),
         ("{cpu: many}", ".cpu: found many, expected a number of CPUs"),
         ("{cpu: -1}", ".cpu: found -1, expected a number of CPUs"),
-        ("{memory: 4Gb}", ".memory: found 4Gb, expected an amount of memory, such as 4096Mi or 32Gi"),
-        ("{memory: [1]}", ".memory: found a list, expected an amount of memory, such as 4096Mi or 32Gi"),
+        ("{memory: 4Gb}", f".memory: found 4Gb, expected {A_MEMORY}"),
+        ("{memory: [1]}", f".memory: found a list, expected {A_MEMORY}"),
         ("{gpus: 1}", f".gpus: found unknown key 'gpus', expected one of {KEYS} (did you mean gpu?)"),
         ("{resource: gpu}", f".resource: found gpu, expected {A_RESOURCE}"),
         ("{resource: }", f".resource: found nothing, expected {A_RESOURCE}"),
