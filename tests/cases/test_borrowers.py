@@ -10,7 +10,18 @@ import pytest
 
 from hived_extender.api.waiting import Certificate, Why
 from hived_extender.queues.answering import QueueAnswers
-from tests.extender.queues.embedded_jobs import CONFIG, GPU, JOBS, PODS, PREFIX, TREES, Jobs, jobs_on, template
+from tests.extender.queues.embedded_jobs import (
+    CONFIG,
+    GPU,
+    JOBS,
+    PODS,
+    PREFIX,
+    PYTORCH_JOBS,
+    TREES,
+    Jobs,
+    jobs_on,
+    template,
+)
 
 pytestmark = pytest.mark.sample(3)
 
@@ -264,14 +275,19 @@ def test_a_plain_pod_that_left_for_a_job_of_a_queue_says_for_which(tmp_path: Pat
 
 
 def test_a_job_that_runs_is_listed_once_whoever_names_it_as_their_controller(tmp_path: Path) -> None:
+    name = "PyTorchJob/default/train"
     with jobs_on(tmp_path) as jobs:
-        runs(jobs, "train")
-        uid = jobs.kube.get(f"{JOBS}/train")["metadata"]["uid"]
-        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": uid, "controller": True}
+        roles = {"Worker": {"replicas": 1, "template": template("a", 8, "10", "100000")}}
+        spec = {"runPolicy": {"suspend": True}, "pytorchReplicaSpecs": roles}
+        jobs.kube.create(PYTORCH_JOBS, {"metadata": {"name": "train"}, "spec": spec})
+        jobs.expect(lambda: jobs.state("train") == "Running")
+        uid = jobs.kube.get(f"{PYTORCH_JOBS}/train")["metadata"]["uid"]
+        owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "train", "uid": uid, "controller": True}
         foreign = template("a", 16, "10", "100000")
         foreign["metadata"] = {"name": "foreign", "ownerReferences": [owner]}
         foreign["spec"]["schedulerName"] = "other"
         jobs.kube.create(PODS, foreign)
+        jobs.expect(lambda: jobs.inspector.why("default/foreign") is not None)
         jobs.expect(lambda: why_of(jobs, "default/foreign").job.state == "Waiting")
-        assert sorted(one.name for one in jobs.inspector.jobs()) == ["Job/default/train", "default/foreign"]
-        assert why(jobs, "train").job.state == "Running"
+        assert sorted(one.name for one in jobs.inspector.jobs()) == [name, "default/foreign"]
+        assert why_of(jobs, name).job.state == "Running"

@@ -124,7 +124,7 @@ def test_a_file_is_only_replaced_on_demand(layout: Path) -> None:
         (["--offline", "--topology", "{pairs}"], 1, "found no name, expected NODE=FILE"),
         (["--offline", "--topology", "n-*={pairs}"], 1, "found n-*, expected NODE=FILE"),
         (["--layout", "{layout}", "--topology", "{layout}"], 1, "found no line with the columns GPU0, GPU1"),
-        (["--layout", "{pairs}"], 1, "found text that is not YAML"),
+        (["--layout", "{pairs}"], 1, "found a tab, expected spaces"),
         (["--layout", "none.yaml"], 1, "none.yaml: found no readable file"),
         (["--layout", "{layout}", "--vc", "a"], 1, "--vc 'a': expected NAME=SHARE"),
         (["--layout", "{layout}", "--name", "K80"], 1, "--name 'K80': expected PRODUCT=NAME"),
