@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 
 from tests.e2e.tools import sources
 
@@ -58,21 +59,25 @@ def at(schema: Json, path: str) -> Json | None:
     return schema
 
 
-def closed(schema: Json, *, is_whole: bool = True) -> Json:
-    """The same as JSON schema has it, and with a complaint about fields that the API server would prune.
+def validate(document: Any, schema: Json, *, is_whole: bool = True) -> None:
+    """Raise ValidationError where a document does not fit, or has a field that the API server would prune.
 
     Without `is_whole` no field has to be there, as in a patch.
     """
+    Draft202012Validator(_closed(schema, is_whole=is_whole)).validate(document)
+
+
+def _closed(schema: Json, *, is_whole: bool) -> Json:
     words = ("type", "enum", "maxItems", "minItems", *(("required",) if is_whole else ()))
     made = {key: value for key, value in schema.items() if key in words}
     if schema.get("x-kubernetes-int-or-string"):
         made["type"] = ["integer", "string"]
     if "items" in schema:
-        made["items"] = closed(schema["items"], is_whole=is_whole)
+        made["items"] = _closed(schema["items"], is_whole=is_whole)
     if isinstance(schema.get("additionalProperties"), dict):
-        made["additionalProperties"] = closed(schema["additionalProperties"], is_whole=is_whole)
+        made["additionalProperties"] = _closed(schema["additionalProperties"], is_whole=is_whole)
     if "properties" in schema:
-        made["properties"] = {name: closed(each, is_whole=is_whole) for name, each in schema["properties"].items()}
+        made["properties"] = {name: _closed(each, is_whole=is_whole) for name, each in schema["properties"].items()}
         made["additionalProperties"] = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
     return made
 

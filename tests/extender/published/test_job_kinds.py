@@ -7,7 +7,6 @@ noted too. Some documents have several forms, as a job that has ended is not ask
 from collections.abc import Iterator
 from typing import Any
 
-import jsonschema
 import pytest
 
 from hived_extender.job_kinds import (
@@ -32,7 +31,7 @@ from tests.e2e.tools.sources import KUBERNETES
 from tests.extender.job_kinds.api import patched
 from tests.extender.published import go_types
 from tests.extender.published.reading import Read, differences, keys_in, reads_of
-from tests.extender.published.schemas import Json, closed, definition, filled, module
+from tests.extender.published.schemas import Json, definition, filled, module, validate
 
 JOBSET = "config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml"
 KUBEFLOW = "manifests/base/crds/kubeflow.org_{}.yaml"
@@ -153,11 +152,11 @@ def test_all_that_is_written_is_published(folder: str, kind: Kind, version: str)
     for write in (*kind.suspend(job, WRITTEN, "42"), *kind.resume(job, WRITTEN, "42")):
         if write.verb is Verb.CREATE:
             command = go_types.schema(folder, "volcano.sh/apis/pkg/apis/bus/v1alpha1", "Command")
-            jsonschema.validate(write.body, closed(command))
+            validate(write.body, command)
         elif write.path.endswith(f"/{kind.plural}/train"):
             annotations = {key: text for key, text in write.body["metadata"]["annotations"].items() if text is not None}
             metadata = {**write.body["metadata"], "annotations": annotations}
-            jsonschema.validate({**write.body, "metadata": metadata}, closed(schema, is_whole=False))
+            validate({**write.body, "metadata": metadata}, schema, is_whole=False)
         else:
             assert write.body.keys() == {"metadata"}
 
@@ -169,4 +168,4 @@ def test_a_job_that_is_born_held_is_as_published(folder: str, kind: Kind, versio
     document["spec"].pop("clusterSelector", None)  # a RayJob with one has no pods of its own
     held = patched(document, kinds.hold_at_creation(document))
     assert held != document
-    jsonschema.validate(held, closed(schema, is_whole=False))
+    validate(held, schema, is_whole=False)

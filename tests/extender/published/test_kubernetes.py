@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import jsonschema
 import pytest
 
 from hived_extender.job_kinds import gangs
@@ -18,7 +17,7 @@ from hived_extender.service.devices import dra
 from tests.e2e.tools.sources import KUBERNETES
 from tests.extender.published import go_types
 from tests.extender.published.reading import differences, differences_of_struct, keys_in, reads_of
-from tests.extender.published.schemas import Json, closed, filled
+from tests.extender.published.schemas import Json, filled, validate
 
 CORE, META = "k8s.io/api/core/v1", "k8s.io/apimachinery/pkg/apis/meta/v1"
 STRUCTS = {
@@ -122,4 +121,4 @@ def test_an_event_is_as_published(folder: str) -> None:
     api = Api()
     recorder = events.EventRecorder(api, "hived")  # type: ignore[arg-type]  # nothing else is called
     recorder.record(events.NodeRef("a"), "Warning", "Bad", "it is", about="Node")
-    jsonschema.validate(api.event, closed(go_types.schema(folder, CORE, "Event")))
+    validate(api.event, go_types.schema(folder, CORE, "Event"))

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import jsonschema
 import pytest
 
 from hived_extender.kueue.checks import Said, Write, with_states
@@ -22,7 +21,7 @@ from tests.extender.kueue.workload_objects import (
 )
 from tests.extender.published import go_types
 from tests.extender.published.reading import differences_of_struct
-from tests.extender.published.schemas import closed, definition, module
+from tests.extender.published.schemas import definition, module, validate
 
 Json = dict[str, Any]
 
@@ -89,7 +88,7 @@ CHOSEN = assigned_topology(workload(), [("rack", ["a", "b"])], [1, 1])
     ],
 )
 def test_the_objects_of_these_tests_are_such_as_kueue_defines(plural: str, item: Json) -> None:
-    jsonschema.validate({key: item[key] for key in item if key != "metadata"}, closed(schema(plural, "v1beta2")))
+    validate({key: item[key] for key in item if key != "metadata"}, schema(plural, "v1beta2"))
 
 
 @pytest.mark.parametrize(
@@ -103,4 +102,4 @@ def test_the_objects_of_these_tests_are_such_as_kueue_defines(plural: str, item:
 def test_what_is_written_is_defined(said: Said) -> None:
     found = workload_of(workload(checks=(check_state("other"), check_state(retryCount=1))))
     status = {"admissionChecks": with_states(found.written, Write(found, (CHECK,), said), AT)}
-    jsonschema.validate(status, closed(schema("workloads", "v1beta2")["properties"]["status"]))
+    validate(status, schema("workloads", "v1beta2")["properties"]["status"])

@@ -65,7 +65,7 @@ VALUES = {
 @pytest.mark.parametrize("dialect", MODULES)
 def test_every_key_of_a_dialect_is_in_its_sources(dialect: str) -> None:
     keys = {key.name for key in dialects.VOCABULARY[dialect] if not key.place.endswith("field")}
-    assert keys - texts(*MODULES[dialect]) == keys & ELSEWHERE.keys()
+    assert keys - texts(*MODULES[dialect]) <= ELSEWHERE.keys()
 
 
 @pytest.mark.parametrize(("folder", "module"), VALUES)
