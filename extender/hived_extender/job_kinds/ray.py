@@ -28,8 +28,19 @@ def _read_cluster(switch: Switch, document: Document) -> Job:
     root = root_of(document)
     state = JobState.LET_GO
     if switch.is_on(root):
-        state = JobState.HELD if root.part("status").text("state") in _QUIET else JobState.LEAVING
+        state = JobState.HELD if _is_quiet(root.part("status")) else JobState.LEAVING
     return job_of(root, roles_of(root.part("spec")), state, grows=True)  # by its autoscaler
+
+
+def _is_quiet(status: Part) -> bool:
+    """Has a suspended cluster no pods? Its `state` alone does not say so: it changes only when all pods are ready.
+
+    Without the condition, of earlier KubeRay, a cluster that its controller has not seen yet has none either.
+    """
+    heard = [each.text("status") for each in status.parts("conditions") if each.text("type") == "RayClusterSuspended"]
+    if heard:
+        return heard == ["True"]
+    return status.text("state") == "suspended" or "observedGeneration" not in status
 
 
 def _read_job(switch: Switch, document: Document) -> Job:

@@ -7,7 +7,15 @@ import pytest
 from hived.errors import UserError
 from hived_extender.job_kinds import kinds
 from hived_extender.job_kinds.job import JobName, JobState
-from tests.extender.job_kinds.documents import RAY_CLUSTER, RAY_JOB, job_object, owner, template, with_suspend
+from tests.extender.job_kinds.documents import (
+    RAY_CLUSTER,
+    RAY_JOB,
+    condition,
+    job_object,
+    owner,
+    template,
+    with_suspend,
+)
 
 GROUPS = [("head", 1), ("small", 2), ("slices", 8)]
 
@@ -79,9 +87,22 @@ def test_the_state_of_a_job_follows_from_its_status(is_suspended: bool, deployme
     assert kinds.read(job_object(*with_suspend("rayjob", is_suspended), status)).state is JobState[state]
 
 
-@pytest.mark.parametrize(("said", "state"), [("", "HELD"), ("suspended", "HELD"), ("ready", "LEAVING")])
-def test_the_state_of_a_cluster_follows_from_its_status(said: str, state: str) -> None:
-    assert kinds.read(job_object(*with_suspend("raycluster"), {"state": said})).state is JobState[state]
+SUSPENDED, RESUMED = condition("RayClusterSuspended"), condition("RayClusterSuspended", "False")
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        ({}, "HELD"),
+        ({"observedGeneration": 1}, "LEAVING"),  # its pods are not all ready yet
+        ({"state": "suspended", "observedGeneration": 2}, "HELD"),
+        ({"state": "ready", "observedGeneration": 1}, "LEAVING"),
+        ({"state": "suspended", "observedGeneration": 2, "conditions": [SUSPENDED]}, "HELD"),
+        ({"state": "suspended", "observedGeneration": 3, "conditions": [RESUMED]}, "LEAVING"),  # it was resumed since
+    ],
+)
+def test_the_state_of_a_cluster_follows_from_its_status(status: Any, state: str) -> None:
+    assert kinds.read(job_object(*with_suspend("raycluster"), status)).state is JobState[state]
 
 
 @pytest.mark.parametrize("kind", ["RayJob", "RayService"])

@@ -78,6 +78,7 @@ FORMS: dict[str, list[Json]] = {
         {"jobDeploymentStatus": "Complete"},
         {"spec.submissionMode": "K8sJobMode"},
     ],
+    "RayCluster": [{"conditions[].type": "RayClusterSuspended"}],
     "Deployment": [{"metadata.annotations": {marks.HELD: "true"}}],
 }
 """By kind, besides those of all kinds."""

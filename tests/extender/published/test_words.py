@@ -51,7 +51,7 @@ VALUES = {
     ),
     RAY: (
         "ray.io/originated-from-cr-name", "ray.io/originated-from-crd", "K8sJobMode", "Complete", "Failed",
-        "SUCCEEDED", "Suspended", "suspended", "RayJob", "RayService",
+        "SUCCEEDED", "Suspended", "suspended", "RayClusterSuspended", "RayJob", "RayService",
     ),
     MODULES["Volcano"]: (
         *volcano._ENDS, *filter(None, volcano._QUIET), "Aborting", volcano.ABORT, volcano.RESUME, "volcano.sh/job-name",
