@@ -100,20 +100,17 @@ def _path(topology: Topology, cell: int) -> Iterator[int]:
 
 
 def _owned(topology: Topology, cells: Sequence[int]) -> Owned:
-    arrays = topology.arrays
-    devices: dict[int, set[int]] = {}
+    arrays, own = topology.arrays, set[int]()
     for cell in cells:
-        own = leaves_below(topology, cell)
-        for node, device in zip(arrays.node[own].tolist(), arrays.device[own].tolist(), strict=True):
-            devices.setdefault(node, set()).add(device)
-    lacking = {}
-    for node, kept in devices.items():
-        leaves = arrays.node_leaf[arrays.node_leaf_start[node] : arrays.node_leaf_start[node + 1]]
-        others = tuple(device for device in arrays.device[leaves].tolist() if device not in kept)
-        if others:
-            lacking[topology.node_names[node]] = (topology.chain_of(int(leaves[0])).types[0], others)
-    nodes = frozenset(topology.node_names[node] for node in devices)
-    return Owned(nodes, lacking, sum(map(len, devices.values())))
+        own.update(range(*leaves_below(topology, cell).indices(len(arrays.node))))
+    nodes = sorted({int(arrays.node[leaf]) for leaf in own})
+    lacking: dict[tuple[str, str], tuple[int, ...]] = {}
+    for node in nodes:
+        for leaf in arrays.node_leaf[arrays.node_leaf_start[node] : arrays.node_leaf_start[node + 1]].tolist():
+            if leaf not in own:
+                place = topology.node_names[node], topology.cell_type(leaf)
+                lacking[place] = (*lacking.get(place, ()), int(arrays.device[leaf]))
+    return Owned(frozenset(topology.node_names[node] for node in nodes), lacking, len(own))
 
 
 def divide(topology: Topology) -> dict[str, list[int]]:

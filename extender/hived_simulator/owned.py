@@ -12,11 +12,11 @@ from hived.state import State
 class Owned:
     """The part of a cluster's hardware that is there: nodes, and of some of them the devices that are not.
 
-    `lacking` has (leaf cell type, device indices) by node, `leaf_count` is that of all the rest.
+    `lacking` has device indices by node and leaf cell type, `leaf_count` is that of all the rest.
     """
 
     nodes: frozenset[str]
-    lacking: Mapping[str, tuple[str, tuple[int, ...]]]
+    lacking: Mapping[tuple[str, str], tuple[int, ...]]
     leaf_count: int
 
 
@@ -36,5 +36,5 @@ def make_healthy(state: State, owned: Owned | None) -> None:
 def tell_lacking(state: State, owned: Owned | None) -> None:
     """Tell a state of the devices that are not there, on nodes that are."""
     if owned is not None:
-        for node, (leaf_type, devices) in owned.lacking.items():
+        for (node, leaf_type), devices in owned.lacking.items():
             handle(state, LeavesLost(node, leaf_type, len(devices), devices))

@@ -3,7 +3,7 @@
 import pytest
 
 from hived.layout import build_topology
-from hived.specs import ClusterSpec
+from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, VirtualCellSpec, VirtualClusterSpec
 from hived_simulator.changes import Act, Change
 from hived_simulator.clusters import Room
 from hived_simulator.estates import divide, estates
@@ -59,8 +59,30 @@ def test_nodes_keep_their_names_and_devices() -> None:
     found = estates(SPECS["pairs"], build_topology(SPECS["pairs"]))
     assert found["b"].owned.nodes == {"n2", "n3", "n5", "n6"}
     assert build_topology(found["b"].spec).node_names == ("n2", "n3", "n4", "n5", "n6", "n7")
-    assert found["b"].owned.lacking == {"n5": ("GPU", (0, 1)), "n6": ("GPU", (2, 3))}
+    assert found["b"].owned.lacking == {("n5", "GPU"): (0, 1), ("n6", "GPU"): (2, 3)}
     assert found["b"].owned.leaf_count == 12
+
+
+def test_a_node_with_two_kinds_of_cells_is_divided_by_kind() -> None:
+    types = (
+        CellTypeSpec("G", "GPU", 4, True),
+        CellTypeSpec("C", "HALF", 2, True),
+        CellTypeSpec("HALF", "CPU", 3),
+    )
+    promises = {"a": {"G": 1}, "b": {"C.HALF": 1}, "c": {"C.HALF": 1}}
+    spec = ClusterSpec(
+        {each.name: each for each in types},
+        (PhysicalCellSpec("G", "n"), PhysicalCellSpec("C", "n")),
+        {
+            name: VirtualClusterSpec(name, tuple(VirtualCellSpec(*each) for each in cells.items()))
+            for name, cells in promises.items()
+        },
+    )
+    found = {name: estate.owned for name, estate in estates(spec, build_topology(spec)).items()}
+    assert {name: owned.leaf_count for name, owned in found.items()} == {"a": 4, "b": 3, "c": 3}
+    assert found["a"].lacking == {("n", "CPU"): (0, 1, 2, 3, 4, 5)}
+    assert found["b"].lacking == {("n", "GPU"): (0, 1, 2, 3), ("n", "CPU"): (3, 4, 5)}
+    assert found["c"].lacking == {("n", "GPU"): (0, 1, 2, 3), ("n", "CPU"): (0, 1, 2)}
 
 
 def test_an_opportunistic_job_finds_the_cells_of_its_owner_only() -> None:
