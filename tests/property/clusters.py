@@ -76,13 +76,15 @@ def _make_family(choices: Choices, name: str, leaf_type: str, first_device: int)
 def _share_nodes(
     choices: Choices, trees: list[tuple[Family, int, tuple[str, ...]]]
 ) -> Iterator[tuple[Family, int, tuple[str, ...]]]:
-    """Let some trees of the family with high device indices sit on nodes of the other: one node, two chains.
+    """Let some trees of the second family sit on nodes of the first: one node, two chains. Those of the same leaf type
+    have high device indices, others may number their leaves alike.
 
     Only trees above node level: two top cells that are the same node would have the same address.
     """
-    hosts = [node for family, _, nodes in trees if family.first_device == 0 for node in nodes]
+    may_share = {family for family, _, _ in trees if family.first_device > 0 or family.types[0] == "CPU"}
+    hosts = [node for family, _, nodes in trees if family not in may_share for node in nodes]
     for family, level, nodes in trees:
-        if family.first_device > 0 and level > family.node_level and choices.chance(70):
+        if family in may_share and level > family.node_level and choices.chance(70):
             shared = [hosts.pop(0) if hosts else node for node in nodes]
             yield family, level, tuple(shared)
         else:

@@ -80,12 +80,17 @@ def take_slot(pod: PodRequest, info: BindInfo, group: Group) -> None:
     raise invalid(pod, "no free placement of its group is there")
 
 
-def find_leaf(cluster: Cluster, chain: str, node: str, index: int) -> PhysicalCell | None:
-    """In its chain, else in any other, ascending (rule 11.3)."""
-    chains = [c for c in cluster.chains.values() if c.name == chain] + [
-        c for c in cluster.chains.values() if c.name != chain
-    ]
-    return next((leaf for c in chains for leaf in c.leaves() if leaf.node == node and leaf.index == index), None)
+def find_leaf(
+    cluster: Cluster, chain: str, node: str, index: int, leaf_type: str = "", cell_type: str = ""
+) -> PhysicalCell | None:
+    """In its chain, else in one of the leaf type, else in one with the cell type, ascending (rule 11.3)."""
+
+    def likeness(leaf: PhysicalCell) -> tuple[bool, bool, bool]:
+        own = cluster.chains[leaf.chain]
+        return own.name == chain, leaf.cell_type == leaf_type, own.level_of(cell_type) is not None
+
+    leaves = [leaf for own in cluster.chains.values() for leaf in own.leaves()]
+    return max((leaf for leaf in leaves if leaf.node == node and leaf.index == index), key=likeness, default=None)
 
 
 def bind_info_plan(cluster: Cluster, info: BindInfo) -> set[Cell]:
@@ -99,9 +104,9 @@ def bind_info_plan(cluster: Cluster, info: BindInfo) -> set[Cell]:
     return plan
 
 
-def located_leaves(cluster: Cluster, info: BindInfo) -> list[tuple[PhysicalCell | None, str]]:
+def located_leaves(cluster: Cluster, info: BindInfo, leaf_type: str = "") -> list[tuple[PhysicalCell | None, str]]:
     return [
-        (find_leaf(cluster, info.cell_chain, placement.node, index), cell_type)
+        (find_leaf(cluster, info.cell_chain, placement.node, index, leaf_type, cell_type), cell_type)
         for member in info.members
         for placement in member
         for index, cell_type in zip(placement.leaf_cell_indices, placement.preassigned_cell_types, strict=True)
@@ -132,7 +137,9 @@ class Replay:
         )
 
     def run(self) -> Group:
-        located = [leaf for leaf, _ in located_leaves(self.cluster, self.info) if leaf is not None]
+        located = [
+            leaf for leaf, _ in located_leaves(self.cluster, self.info, self.spec.leaf_cell_type) if leaf is not None
+        ]
         for group in reserving_groups(located):
             cancel_preempting(self.cluster, group)
         self.cluster.groups[self.group.name] = self.group
@@ -155,7 +162,8 @@ class Replay:
         self, placement: PodPlacement, physical: list[PhysicalCell | None], virtual: list[VirtualCell | None]
     ) -> None:
         for index, cell_type in zip(placement.leaf_cell_indices, placement.preassigned_cell_types, strict=True):
-            leaf = find_leaf(self.cluster, self.info.cell_chain, placement.node, index)
+            wanted = self.info.cell_chain, placement.node, index, self.spec.leaf_cell_type, cell_type
+            leaf = find_leaf(self.cluster, *wanted)
             if leaf is not None and leaf.using is not None:
                 leaf = None
             physical.append(leaf)

@@ -71,7 +71,7 @@ class Reservation:
         placed = [(len(placement.leaf_cell_indices), placement) for member in self.info.members for placement in member]
         if sorted(size for size, _ in placed) != sorted(size for size in sizes for _ in range(sizes[size])):
             raise self.refuse("other sizes")
-        located = iter(located_leaves(self.cluster, self.info))
+        located = iter(located_leaves(self.cluster, self.info, self.spec.leaf_cell_type))
         names = {size: [[next(located) for _ in range(size)] for s, _ in placed if s == size] for size in sizes}
         self.check([leaf for pods in names.values() for pod in pods for leaf, _ in pod])
         return Group(
