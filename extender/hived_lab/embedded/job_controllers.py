@@ -3,14 +3,15 @@
 Jobs are as in `batch_jobs.py`. A job object of another kind that is not suspended has its pods, as `hived submit` would
 make them; one that is suspended has none. The status says Suspended, Completed, Succeeded or Failed in the words of its
 kind, and counts its pods as that kind does. A pod that failed or was evicted is made again while the job is not
-suspended; ends of pods count once. A QueueUnit goes with its job. Runs on the event loop of the API server.
+suspended, unless a job of Kubeflow retries no such failure, which ends it; ends of pods count once. A QueueUnit goes
+with its job. Runs on the event loop of the API server.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Mapping
-from typing import Any, cast
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -18,6 +19,7 @@ from hived.errors import UserError
 from hived_extender.job_kinds.kubeflow import REPLICA_SPECS
 from hived_jobs.documents import stored_document
 from hived_jobs.kinds import plan_document
+from hived_jobs.policies import Event
 from hived_jobs.submission import PlannedJob, Submission
 from hived_lab.embedded.apiserver import models
 from hived_lab.embedded.apiserver.bodies import Body
@@ -42,8 +44,26 @@ _OWNERS = {each.kind: each for each in (*JOB_OBJECTS, PODS)}
 _NOBODY = "somebody"
 _OVER = {"Succeeded", "Failed"}
 _REPLICATED_JOB, _JOB_NAME = "jobset.sigs.k8s.io/replicatedjob-name", "batch.kubernetes.io/job-name"
-_ENDS = {"jobset.x-k8s.io": "Completed"}
-"""The condition of a job that is done, by API group."""
+_ENDS = ("Succeeded", "Suspended", "Resumed")
+
+
+class _Words(NamedTuple):
+    """The condition of a job that is done, and the reasons of conditions."""
+
+    end: str
+    done: str
+    suspended: str
+    resumed: str
+
+
+_WORDS = {"jobset.x-k8s.io": _Words("Completed", "AllJobsCompleted", "SuspendedJobs", "ResumeJobs")}
+"""By API group, for kinds whose reasons do not begin with the kind."""
+
+_FAILED = {"MPIJob": "MPIJobMPIJobFailed"}
+"""Reasons of failures that do not only begin with the kind."""
+
+_DECIDING = {"PyTorchJob": ("master", "worker"), "TFJob": ("chief", "master", "worker"), "MPIJob": ("launcher",)}
+"""The first of these roles that a job has says when it has succeeded."""
 
 
 class JobControllers:
@@ -125,7 +145,9 @@ class JobControllers:
     def _take(self, job: Revision, now_s: float) -> float | None:
         """Do what a Job needs now; returns when to look at it again."""
         uid, loop_s = job.view.metadata.uid, asyncio.get_running_loop().time()
-        pods = {pod.view.metadata.uid: pod for pod in self._pods_of(uid)}
+        wanted = job.body["spec"]["selector"].get("matchLabels", {}).items()
+        owned = [pod for pod in self._pods_of(uid) if wanted <= pod.view.metadata.labels.items()]
+        pods = {pod.view.metadata.uid: pod for pod in owned}
         bodies = [pod.body for pod in pods.values()]
         step = next_step(job.body, bodies, self._backoffs.get(uid, Backoff()), loop_s=loop_s, now_s=now_s)
         try:
@@ -169,13 +191,14 @@ class JobControllers:
         except UserError as error:
             self._write_status(resource, job, [("Failed", "True", "Unusable", error.message)], {})
             return
+        failed = [] if is_suspended else _final_failures(job.body, plan, pods.values())
         if is_suspended:
             for pod in pods.values():
                 if _phase(pod) not in _OVER:
                     self._delete(pod)
-        elif not {pod.name for pod in plan.pods} <= done:
+        elif not failed and not _is_done(job.body, plan, done):
             self._make_pods(plan, job, pods, done)
-        self._tell(resource, job, plan, is_suspended=is_suspended)
+        self._tell(resource, job, plan, is_suspended=is_suspended, failed=failed)
 
     def _make_pods(self, plan: PlannedJob, job: Revision, pods: dict[str, Revision], done: set[str]) -> None:
         owner = {
@@ -196,29 +219,50 @@ class JobControllers:
                 }  # fmt: skip
                 self._registry.create(PODS, manifest)
 
-    def _tell(self, resource: ResourceType, job: Revision, plan: PlannedJob, *, is_suspended: bool) -> None:
-        uid = job.view.metadata.uid
-        left = {pod.key.name: _phase(pod) == "Running" for pod in self._pods_of(uid) if _phase(pod) not in _OVER}
-        names = {pod.name for pod in plan.pods}
-        is_done = bool(names) and names <= self._succeeded[uid]
-        value, reason = ("True", "JobSuspended") if is_suspended else ("False", "JobResumed")
-        conditions = [("Suspended", value, reason, "")]
-        if is_done:
-            end = _ENDS.get(resource.group, "Succeeded")
-            conditions.append((end, "True", "CompletionsReached", "all its pods have succeeded"))
-        self._write_status(resource, job, conditions, _counts(job.body, plan, left, self._succeeded[uid]))
+    def _tell(
+        self, resource: ResourceType, job: Revision, plan: PlannedJob, *, is_suspended: bool, failed: list[str]
+    ) -> None:
+        kind, done = job.body["kind"], self._succeeded[job.view.metadata.uid]
+        phases = {pod.key.name: _phase(pod) for pod in self._pods_of(job.view.metadata.uid)}
+        words = _WORDS.get(resource.group, _Words("Succeeded", *(f"{kind}{end}" for end in _ENDS)))
+        conditions = [("Suspended", "True", words.suspended, "")]
+        if not is_suspended:
+            conditions = [("Suspended", "False", words.resumed, "")]
+        left = {name for name, phase in phases.items() if phase not in _OVER}
+        if failed:
+            reason = _FAILED.get(kind, f"{kind}Failed")
+            conditions.append(("Failed", "True", reason, f"failed: {', '.join(failed)}"))
+        elif _is_done(job.body, plan, done):
+            conditions.append((words.end, "True", words.done, "its pods have succeeded"))
+            if kind in REPLICA_SPECS and kind != "MPIJob":  # of a job that is done no pod counts as active
+                done = done | left
+        if len(conditions) > 1 and kind == "MPIJob":
+            phases = {name: phase for name, phase in phases.items() if name not in left}
+        counts = _counts(job.body, plan, phases, done)
+        is_over, is_by_code = len(conditions) > 1, any(policy.exit_codes for policy in plan.rules.policies)
+        # The operator leaves it out for a failure by restartPolicy ExitCode.
+        if is_over and kind in REPLICA_SPECS and not (failed and is_by_code):
+            counts["completionTime"] = timestamp()
+        self._write_status(resource, job, conditions, counts)
+        clean = (job.body["spec"].get("runPolicy") or {}).get("cleanPodPolicy", "None") if is_over else "None"
+        for pod in self._pods_of(job.view.metadata.uid) if clean != "None" else ():
+            if clean == "All" or _phase(pod) not in _OVER:
+                self._delete(pod)
 
     def _write_status(
         self, resource: ResourceType, job: Revision, conditions: list[tuple[str, str, str, str]], counts: Body
     ) -> None:
         current = self._registry.get(resource, job.key)
         status: Body = {**current.body.get("status", {}), **counts}
-        status.setdefault("startTime", timestamp())
         for kind, value, reason, message in conditions:
             known: Body = next((one for one in status.get("conditions", []) if one.get("type") == kind), {})
-            if known.get("status") != value:
+            if known.get("status", "False") != value:
                 told = {"type": kind, "status": value, "reason": reason, "message": message}
                 status = set_condition(status, told)
+                if kind == "Suspended":
+                    status.pop("startTime", None)
+        if not _is_suspended(job.body) and job.body["kind"] in REPLICA_SPECS:
+            status.setdefault("startTime", timestamp())
         if status != current.body.get("status"):
             self._registry.update(resource, job.key, {**current.body, "status": status}, is_status=True)
 
@@ -252,9 +296,38 @@ def _plan(resource: ResourceType, body: Body) -> PlannedJob:
     return plan_document(document, Submission(_NOBODY, scheduler_name=SCHEDULER))
 
 
-def _counts(body: Body, plan: PlannedJob, left: Mapping[str, bool], done: Collection[str]) -> Body:
-    """The part of a job's status that counts its pods, as its kind has it. `left` are its pods that have not ended, by
-    name, and whether they run; `done` have succeeded.
+def _is_done(body: Body, plan: PlannedJob, done: Collection[str]) -> bool:
+    """Tell whether a job has succeeded, since these pods have."""
+    pods = [pod.name for pod in plan.pods]
+    if roles := _DECIDING.get(body["kind"]):
+        by_role = {role: [pod.name for pod in plan.pods if pod.role == role] for role in roles}
+        role = next((role for role in roles if by_role[role]), "")
+        is_first_enough = body["kind"] == "TFJob" and body["spec"].get("successPolicy") != "AllWorkers"
+        pods = by_role.get(role, [])[: 1 if is_first_enough else None]
+    return bool(pods) and set(pods) <= set(done)
+
+
+def _final_failures(body: Body, plan: PlannedJob, pods: Iterable[Revision]) -> list[str]:
+    """The pods of a job of Kubeflow that have failed for good, which ends it."""
+    planned = {pod.name: pod for pod in plan.pods}
+    found = []
+    for pod in pods if body["kind"] in REPLICA_SPECS else ():
+        if _phase(pod) == "Failed" and (known := planned.get(pod.key.name)):
+            is_kept = known.manifest["spec"].get("restartPolicy") != "Never"
+            code = _exit_code(pod)
+            if not is_kept and not any(each.fits(Event.POD_FAILED, known.role, code) for each in plan.rules.policies):
+                found.append(pod.key.name)
+    return found
+
+
+def _exit_code(pod: Revision) -> int:
+    ends = [one.state.terminated for one in cast(models.Pod, pod.view).status.container_statuses]
+    return max((end.exit_code for end in ends if end is not None), default=0)
+
+
+def _counts(body: Body, plan: PlannedJob, phases: Mapping[str, str], done: Collection[str]) -> Body:
+    """The part of a job's status that counts its pods, as its kind has it. `phases` are those of the pods that are
+    there, by name; `done` have succeeded, whether they are there or not.
     """
     spec: dict[str, Any] = body.get("spec") or {}
     if key := REPLICA_SPECS.get(body["kind"]):
@@ -264,13 +337,15 @@ def _counts(body: Body, plan: PlannedJob, left: Mapping[str, bool], done: Collec
         return {
             "replicaStatuses": {
                 name: {
-                    "active": sum(pod in left for pod in roles[name.lower()]),
-                    "succeeded": sum(pod in done for pod in roles[name.lower()]),
+                    "active": sum(phases.get(pod, "Failed") not in _OVER and pod not in done for pod in pods),
+                    "succeeded": sum(pod in done for pod in pods),
+                    "failed": sum(phases.get(pod) == "Failed" for pod in pods),
                 }
-                for name in spec[key]
+                for name, pods in ((name, roles[name.lower()]) for name in spec[key])
             }
         }
     names = [each["name"] for each in spec["replicatedJobs"]]
+    left = {name: phase == "Running" for name, phase in phases.items() if phase not in _OVER}
     return {"replicatedJobsStatus": [_job_counts(name, plan, left, done) for name in names]}
 
 

@@ -1,5 +1,5 @@
-"""Situations of Jobs, and what is seen of a Job and its pods then: played on the embedded cluster, and by
-`make e2e-controllers` with the real controller of Jobs.
+"""Situations of jobs, and what is seen of a job and its pods then: played on the embedded cluster, and by
+`make e2e-controllers` with the real controllers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,10 +11,24 @@ from hived_lab.embedded.lifetimes import EXIT_CODE, RUN_SECONDS
 from tests.expecting import expect_soon
 
 NODE = "n1"
-JOBS, PODS = "/apis/batch/v1/namespaces/{}/jobs", "/api/v1/namespaces/{}/pods"
+PODS = "/api/v1/namespaces/{}/pods"
+KINDS = {
+    "Job": ("batch/v1", ""),
+    "PyTorchJob": ("kubeflow.org/v1", "pytorch"),
+    "TFJob": ("kubeflow.org/v1", "tensorflow"),
+    "MPIJob": ("kubeflow.org/v1", "mpi"),
+}
+"""The API version of each kind, and the name that its containers have to have."""
+
+ENDS = ("Suspended", "Succeeded", "Failed")
+"""The conditions of jobs of Kubeflow that the stand-in has."""
 INDEX = "batch.kubernetes.io/job-completion-index"
 FAILURES = "batch.kubernetes.io/job-index-failure-count"
 TOLD = {"told": "yes"}
+TEMPLATE = {
+    "metadata": {"name": "not-read", "annotations": TOLD},
+    "spec": {"nodeName": NODE, "restartPolicy": "Never", "containers": [{"name": "main", "image": "x"}]},
+}
 OWNER = {
     "apiVersion": "batch/v1", "kind": "Job", "name": "one", "uid": "", "controller": True, "blockOwnerDeletion": True
 }  # fmt: skip
@@ -33,11 +47,11 @@ class See(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """Running pods that end with this code: so many, or those of these indexes."""
+    """Running pods that end with this code: so many, or those of these indexes or names besides the job's."""
 
     count: int = 1
     code: int = 0
-    indexes: Sequence[int] = ()
+    indexes: Sequence[int | str] = ()
 
 
 class Deletes(NamedTuple):
@@ -73,10 +87,11 @@ Step = See | Ends | Deletes | Patches | Gone | Shape
 
 @dataclass(frozen=True)
 class Situation:
-    """A Job with this spec, and the steps one after another."""
+    """A job with this spec, and the steps one after another."""
 
     spec: Json
     steps: Sequence[Step]
+    kind: str = "Job"
 
 
 def _running(count: int, *others: str, **counts: Any) -> See:
@@ -321,15 +336,182 @@ SITUATIONS: Mapping[str, Situation] = {
 }
 
 
+def _roles(kind: str, restart: str = "", **roles: int) -> Json:
+    """The roles of a job of Kubeflow, each with so many pods."""
+    spec = {**TEMPLATE["spec"], "containers": [{"name": KINDS[kind][1], "image": "x"}]}
+    policy = {"restartPolicy": restart} if restart else {}
+    template = {"metadata": {"annotations": TOLD}, "spec": spec}
+    return {role: {"replicas": count, "template": template, **policy} for role, count in roles.items()}
+
+
+def _pytorch(
+    steps: Sequence[Step], restart: str = "", *, policy: Mapping[str, Any] | None = None, **roles: int
+) -> Situation:
+    made = _roles("PyTorchJob", restart, **(roles or {"Master": 1, "Worker": 2}))
+    return Situation({"pytorchReplicaSpecs": made, "runPolicy": policy or {}}, steps, "PyTorchJob")
+
+
+def _tensorflow(steps: Sequence[Step], restart: str = "", **roles: int) -> Situation:
+    return Situation({"tfReplicaSpecs": _roles("TFJob", restart, **roles)}, steps, "TFJob")
+
+
+def _seen(
+    pods: str, *conditions: str, is_started: bool = True, is_timed: bool = True, **counts: Mapping[str, int]
+) -> See:
+    """Pods of a job of Kubeflow: those with - have failed, with + succeeded; what its status counts for each role."""
+    phases = {"-": "Failed", "+": "Succeeded"}
+    read = [f"{phases.get(pod[-1], 'Running')} {pod.rstrip('+-')}" for pod in pods.split()]
+    is_over = any("Suspended" not in one for one in conditions)
+    known = {"completionTime": "known"} if is_over and is_timed else {}
+    return See(read, {**counts, **known}, conditions, is_started)
+
+
+def _mpi(steps: Sequence[Step]) -> Situation:
+    return Situation({"mpiReplicaSpecs": _roles("MPIJob", Launcher=1, Worker=1)}, steps, "MPIJob")
+
+
+_ONE, _BOTH = {"active": 1}, {"active": 2}
+_STARTED = _seen("master-0 worker-0 worker-1", Master=_ONE, Worker=_BOTH)
+
+KUBEFLOW: Mapping[str, Situation] = {
+    "a master has succeeded": _pytorch(
+        [
+            _STARTED,
+            Ends(indexes=["worker-1"]),
+            _seen("master-0 worker-0 worker-1+", Master=_ONE, Worker={"active": 1, "succeeded": 1}),
+            Ends(indexes=["master-0"]),
+            _seen(
+                "master-0+ worker-0 worker-1+",
+                "Succeeded=True PyTorchJobSucceeded",
+                Master={"succeeded": 1},
+                Worker={"succeeded": 2},
+            ),
+        ]
+    ),
+    "workers without a master": _pytorch(
+        [
+            _seen("worker-0 worker-1", Worker=_BOTH),
+            Ends(indexes=["worker-0"]),
+            _seen("worker-0+ worker-1", Worker={"active": 1, "succeeded": 1}),
+            Ends(indexes=["worker-1"]),
+            _seen("worker-0+ worker-1+", "Succeeded=True PyTorchJobSucceeded", Worker={"succeeded": 2}),
+        ],
+        Worker=2,
+    ),
+    "a failed worker that is replaced": _pytorch([_STARTED, Ends(code=1, indexes=["worker-1"]), _STARTED], "OnFailure"),
+    "a failed worker that is not replaced": _pytorch(
+        [
+            _STARTED,
+            Ends(code=1, indexes=["worker-1"]),
+            _seen(
+                "master-0 worker-0 worker-1-",
+                "Failed=True PyTorchJobFailed",
+                Master=_ONE,
+                Worker={"active": 1, "failed": 1},
+            ),
+        ],
+        "Never",
+    ),
+    "a worker that failed by its own fault": _pytorch(
+        [
+            _STARTED,
+            Ends(code=1, indexes=["worker-1"]),
+            _seen(
+                "master-0 worker-0 worker-1-",
+                "Failed=True PyTorchJobFailed",
+                Master=_ONE,
+                Worker={"active": 1, "failed": 1},
+                is_timed=False,
+            ),
+        ],
+        "ExitCode",
+    ),
+    "a worker that its machine failed": _pytorch(
+        [_STARTED, Ends(code=137, indexes=["worker-1"]), _STARTED], "ExitCode"
+    ),
+    "suspended and resumed": _pytorch(
+        [
+            _seen("", "Suspended=True PyTorchJobSuspended", is_started=False),
+            Patches({"runPolicy": {"suspend": False}}),
+            _STARTED._replace(conditions=["Suspended=False PyTorchJobResumed"]),
+        ],
+        policy={"suspend": True},
+    ),
+    "running pods go with its end": _pytorch(
+        [
+            _STARTED,
+            Ends(indexes=["worker-1"]),
+            _seen("master-0 worker-0 worker-1+", Master=_ONE, Worker={"active": 1, "succeeded": 1}),
+            Ends(indexes=["master-0"]),
+            _seen(
+                "master-0+ worker-1+",
+                "Succeeded=True PyTorchJobSucceeded",
+                Master={"succeeded": 1},
+                Worker={"succeeded": 2},
+            ),
+        ],
+        policy={"cleanPodPolicy": "Running"},
+    ),
+    "all pods go with its failure": _pytorch(
+        [
+            _STARTED,
+            Ends(code=1, indexes=["worker-1"]),
+            _seen("", "Failed=True PyTorchJobFailed", Master=_ONE, Worker={"active": 1, "failed": 1}),
+        ],
+        "Never",
+        policy={"cleanPodPolicy": "All"},
+    ),
+    "the first worker has succeeded": _tensorflow(
+        [
+            _seen("ps-0 worker-0 worker-1", PS=_ONE, Worker=_BOTH),
+            Ends(indexes=["worker-0"]),
+            _seen(
+                "ps-0 worker-0+ worker-1",
+                "Succeeded=True TFJobSucceeded",
+                PS={"succeeded": 1},
+                Worker={"succeeded": 2},
+            ),
+        ],
+        PS=1,
+        Worker=2,
+    ),
+    "a launcher has succeeded": _mpi(
+        [
+            _seen("launcher worker-0", Launcher=_ONE, Worker=_ONE),
+            Ends(indexes=["launcher"]),
+            _seen(
+                "launcher+ worker-0",
+                "Succeeded=True MPIJobSucceeded",
+                Launcher={"succeeded": 1},
+            ),
+        ]
+    ),
+    "a launcher has failed": _mpi(
+        [
+            _seen("launcher worker-0", Launcher=_ONE, Worker=_ONE),
+            Ends(code=1, indexes=["launcher"]),
+            _seen("launcher- worker-0", "Failed=True MPIJobMPIJobFailed", Launcher={"failed": 1}),
+        ]
+    ),
+    "a failed parameter server": _tensorflow(
+        [
+            _seen("ps-0 worker-0", PS=_ONE, Worker=_ONE),
+            Ends(code=1, indexes=["ps-0"]),
+            _seen("ps-0- worker-0", "Failed=True TFJobFailed", PS={"failed": 1}, Worker=_ONE),
+        ],
+        PS=1,
+        Worker=1,
+    ),
+}
+
+
 def play(situation: Situation, kube: KubeClient, namespace: str) -> None:
     """Play a situation in a namespace without Jobs and pods; what is seen has to come soon."""
-    player = _Player(kube, namespace)
-    template = {
-        "metadata": {"name": "not-read", "annotations": TOLD},
-        "spec": {"nodeName": NODE, "restartPolicy": "Never", "containers": [{"name": "main", "image": "x"}]},
-    }
-    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "one"}}
-    kube.create(player.jobs, {**job, "spec": {"template": template, **situation.spec}})
+    version, _ = KINDS[situation.kind]
+    player = _Player(kube, namespace, situation.kind)
+    template = {"template": TEMPLATE} if situation.kind == "Job" else {}
+    job = {"apiVersion": version, "kind": situation.kind, "metadata": {"name": "one"}}
+    kube.create(player.jobs, {**job, "spec": {**template, **situation.spec}})
     for step in situation.steps:
         player.play(step)
 
@@ -337,8 +519,9 @@ def play(situation: Situation, kube: KubeClient, namespace: str) -> None:
 class _Player:
     """Plays steps, and looks."""
 
-    def __init__(self, kube: KubeClient, namespace: str) -> None:
-        self.jobs, self._pods_path = JOBS.format(namespace), PODS.format(namespace)
+    def __init__(self, kube: KubeClient, namespace: str, kind: str) -> None:
+        self.jobs = f"/apis/{KINDS[kind][0]}/namespaces/{namespace}/{kind.lower()}s"
+        self._pods_path, self._kind = PODS.format(namespace), kind
         self._kube, self._namespace = kube, namespace
 
     def play(self, step: Step) -> None:
@@ -376,6 +559,11 @@ class _Player:
         is_started = bool(told.pop("startTime", ""))
         if "completionTime" in told:
             told["completionTime"] = "known"
+        if self._kind != "Job":
+            conditions = [one for one in conditions if one.startswith(ENDS)]
+            told.pop("lastReconcileTime", None)
+            for role, its in told.pop("replicaStatuses", {}).items():
+                told[role] = {name: count for name, count in its.items() if count and name != "selector"}
         counts = {name: value for name, value in told.items() if value}
         return _sorted(See([_phase(pod) for pod in self._pods()], counts, conditions, is_started))
 
@@ -385,7 +573,8 @@ class _Player:
 
     def _chosen(self, count: int, indexes: Sequence[int]) -> list[str]:
         running = [pod for pod in self._pods() if _phase(pod).startswith("Running")]
-        chosen = [pod for pod in running if not indexes or int(pod["metadata"]["annotations"][INDEX]) in indexes]
+        wanted = set(map(str, indexes))
+        chosen = [pod for pod in running if not wanted or _phase(pod).rpartition(" ")[2] in wanted]
         names = [pod["metadata"]["name"] for pod in chosen]
         return names if indexes else names[:count]
 
@@ -396,7 +585,8 @@ def _sorted(see: See) -> See:
 
 def _phase(pod: Json) -> str:
     metadata, phase = pod["metadata"], pod["status"]["phase"]
-    index = metadata.get("annotations", {}).get(INDEX, "")
+    name = "" if "generateName" in metadata else metadata["name"].removeprefix("one-")
+    index = metadata.get("annotations", {}).get(INDEX, name)
     said = f"Leaving {phase}" if "deletionTimestamp" in metadata else phase
     return f"{said} {index}".strip()
 

@@ -1,4 +1,4 @@
-"""Jobs go through every situation as with Kubernetes' own controller."""
+"""Jobs go through every situation as with their own controllers."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -11,7 +11,7 @@ from hived_lab.embedded.job_controllers import JobControllers
 from hived_lab.embedded.machines import Machine
 from hived_lab.embedded.nodes import Nodes, Timing
 from tests.lab.embedded.helpers import api_server
-from tests.lab.embedded.job_situations import NODE, SITUATIONS, play
+from tests.lab.embedded.job_situations import KUBEFLOW, NODE, SITUATIONS, play
 
 
 @pytest.fixture(scope="module")
@@ -35,3 +35,8 @@ def kube(server: ApiServer) -> Iterator[KubeClient]:
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_a_job_goes_on_as_with_kubernetes(kube: KubeClient, namespace: str, name: str) -> None:
     play(SITUATIONS[name], kube, namespace)
+
+
+@pytest.mark.parametrize("name", KUBEFLOW)
+def test_a_job_goes_on_as_with_its_operator(kube: KubeClient, namespace: str, name: str) -> None:
+    play(KUBEFLOW[name], kube, namespace)
