@@ -252,6 +252,8 @@ class KueueRacks:
             self.process.start(ready_s=180)
         for kind in (*JOBS, "pods"):
             self.plane.kubectl("delete", kind, "--all", "--wait=false")
+        # Kueue keeps the pods of a group until all have succeeded, or their Workload is gone.
+        self.plane.kubectl("delete", f"workloads.{GROUP}", "--all", "--timeout=60s")
         self.racks.clean(JOBS)
         self.plane.kubectl("delete", f"workloads.{GROUP}", "--all", "--timeout=60s")
         for kind in OF_QUEUES:
