@@ -225,15 +225,10 @@ class KueueRacks:
         """The nodes of the cells that groups hold, by name."""
         return sorted(node for one in self.racks.groups() for node in one["status"].get("physicalPlacement") or {})
 
-    def until_event(self, owner: str, words: str) -> None:
-        """Wait until an event of the Workload of a job has these words."""
-        name = self._workload_name(owner)
-
-        def is_there() -> bool:
-            events = self.plane.kube.get("/api/v1/namespaces/default/events")["items"]
-            return any(one["involvedObject"]["name"] == name and words in (one.get("message") or "") for one in events)
-
-        self.racks.until(is_there, f"an event of {name} with: {words}")
+    def evictions(self, owner: str) -> list[str]:
+        """Why Kueue has taken the quota of a job back, each reason once."""
+        status = (self.workload(owner) or {}).get("status") or {}
+        return [one["reason"] for one in (status.get("schedulingStats") or {}).get("evictions") or ()]
 
     def held(self) -> list[str]:
         """The groups that hold cells and have no pod."""

@@ -129,12 +129,13 @@ def test_a_job_that_is_deactivated_or_deleted_gives_its_cells_back(kueue: KueueR
 
 def test_a_job_that_is_deleted_while_it_waits_for_cells_leaves_its_place_to_the_next(kueue: KueueRacks) -> None:
     kueue.set_up()
-    kueue.racks.block("one", "two", "three")
+    kueue.racks.block("one", "two", "three", "four")
     kueue.racks.create(queued_job("large", 2))
     kueue.until_check("large", "Pending", "waits for cells")
     kueue.racks.create(queued_job("small", 1))
-    kueue.until_check("small", "Pending", "waits for cells", "2 of 2")
+    kueue.until_check("small", "Pending", "2 of 2 that Kueue has given quota")
     kueue.racks.delete("job", "large")
+    kueue.racks.unblock("four")
     kueue.racks.await_whole("small", 1)
     kueue.until_settled()
 
@@ -148,7 +149,7 @@ def test_a_job_whose_cells_are_lost_before_it_starts_is_queued_again(kueue: Kueu
     kueue.until_check("train", "Ready", "cells are held: 2 pods x 4")
     lost = kueue.held_nodes()
     kueue.racks.set_ready(lost[0], False)
-    kueue.until_event("train", "were lost")
+    kueue.racks.until(lambda: kueue.evictions("train") == ["AdmissionCheck"], "Kueue to queue it again")
     kueue.racks.until(lambda: lost[0] not in kueue.held_nodes() and len(kueue.held_nodes()) == 2, "other cells")
     kueue.approve("train", "approval")
     assert lost[0] not in {one.node for one in kueue.racks.await_whole("train", 2)}
