@@ -71,10 +71,14 @@ def asking(name: str, cells: int, leaf_type: str, vc: str, *, priority: int = 1,
 
 
 def cells_of(played: Played, name: str) -> tuple[str, str, str]:
-    """The node, the chain and the devices of a pod."""
-    notes = played.pods()[name]["metadata"]["annotations"]
-    info = json.loads(notes[f"{PREFIX}pod-bind-info"])
-    return info["node"], info["cellChain"], notes[f"{PREFIX}pod-leaf-cell-isolation"]
+    """The node, the chain and the leaf cells of a pod."""
+    info = json.loads(notes_of(played, name)[f"{PREFIX}pod-bind-info"])
+    return info["node"], info["cellChain"], ",".join(map(str, info["leafCellIsolation"]))
+
+
+def notes_of(played: Played, name: str) -> dict[str, str]:
+    notes: dict[str, str] = played.pods()[name]["metadata"]["annotations"]
+    return notes
 
 
 def in_use(played: Played) -> dict[str, int]:
@@ -123,6 +127,18 @@ def test_jobs_of_both_run_on_each_node_within_their_own_cells(played: Played) ->
         assert {node for node, _, _ in places} == {"node1", "node2"}
         assert {place[1:] for place in places} == {(chain, devices)}
     assert in_use(played) == {"GPU-NODE-POOL": 4, "CPU-NODE-POOL": 12}
+
+
+def test_a_pod_of_cpu_cells_sees_no_devices_of_another_pod(tmp_path: Path) -> None:
+    """Neither if it names no type, nor if it asks for a GPU that its cells are not."""
+    with played_on(tmp_path, SERVICES, has_webhook=True) as played:
+        untyped, other = asking("untyped", 1, "", "cpu"), asking("other", 2, "CPU", "cpu")
+        other["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = 2
+        played.create(asking("g", 2, "GPU", "default"), untyped, other)
+        played.expect_running("g", "untyped", "other")
+        assert {cells_of(played, name)[1] for name in ("untyped", "other")} == {"CPU-NODE-POOL"}
+        devices = [notes_of(played, name)[f"{PREFIX}pod-leaf-cell-isolation"] for name in ("g", "untyped", "other")]
+        assert devices == ["0,1", "void", "void"]
 
 
 def test_the_cells_of_a_job_that_ends_are_free_in_its_own_chain_alone(played: Played) -> None:

@@ -18,6 +18,7 @@ from hived.specs import BindInfo, PodRequest
 from hived.state import Group
 from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULING_SPEC
 from hived_extender.pods.bind_info import isolation_text
+from hived_extender.pods.device_words import NO_DEVICE
 from hived_extender.pods.gang_annotations import annotations_anew
 from hived_extender.pods.interpreter import Interpreter
 from hived_extender.pods.proofs import Prover
@@ -244,7 +245,8 @@ class BoundPods:
         gang = str(record.gang or "") if record.is_of_dialect else None
         request = self._shrunk.written(record.request)
         written = written_name(record.namespace, request.spec.group.name) if gang is None else ""
-        texts = annotations_anew(request, record.place.info, gang, "" if written == record.key else written)
+        written = "" if written == record.key else written
+        texts = annotations_anew(request, record.place.info, gang, written) | self._withheld(record)
         return texts | self._sign(record, record.place.node, texts)
 
     def take_changed(self, changed: Mapping[str, Reading]) -> None:
@@ -260,12 +262,18 @@ class BoundPods:
 
     def to_write(self, record: PodRecord, node: str) -> dict[str, str]:
         """The annotations of a pod that is being bound to a node, and the proof that it was."""
-        texts = self._rounds.annotations(record)
+        texts = self._rounds.annotations(record) | self._withheld(record)
         if record.request is not None and not record.is_of_dialect:
             request = self._shrunk.written(record.request)
             record.marks = Marks(is_bare=self._names.is_bare(record.namespace, request.spec.group.name))
         record.place = replace(record.place, quota=self.quota_labels(record.uid))
         return texts | self._sign(record, node, texts) if texts else texts
+
+    def _withheld(self, record: PodRecord) -> dict[str, str]:
+        """The annotation that gives no devices, where the numbers of a pod's cells are those of others' devices."""
+        info = record.place.info
+        is_misread = info is not None and self.devices.is_misread(info.node, info.cell_chain)
+        return {LEAF_CELL_ISOLATION: NO_DEVICE} if is_misread else {}
 
     def _sign(self, record: PodRecord, node: str, texts: Mapping[str, str]) -> dict[str, str]:
         return self._prover.sign(record.uid, node, texts, is_bare=record.marks.is_bare, quota=record.place.quota)
@@ -409,4 +417,4 @@ def _is_bound_as_decided(record: PodRecord, pod: Pod, reading: Reading) -> bool:
     if reading.proof is None and record.writing.count:
         return True
     written, info = pod.annotations.get(LEAF_CELL_ISOLATION), record.place.info
-    return info is None or written in (None, isolation_text(info))
+    return info is None or written in (None, NO_DEVICE, isolation_text(info))

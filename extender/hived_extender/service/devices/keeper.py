@@ -214,6 +214,10 @@ class DeviceKeeper:
         found = self._losses.current if self._losses is not None else {}
         return [found[place] for place in sorted(found)]
 
+    def is_misread(self, node: str, chain: str) -> bool:
+        """See `Layout.is_misread`."""
+        return self._losses is not None and self._losses.layout.is_misread(node, chain)
+
     def troubles(self) -> dict[str, tuple[str, float | None]]:
         """By node, why it has lost leaf cells, and since when as far as this replica saw it. Cost O(losses)."""
         reasons: dict[str, list[str]] = {}

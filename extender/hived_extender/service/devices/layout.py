@@ -8,6 +8,7 @@ import numpy as np
 from hived.specs import ClusterSpec
 from hived.topology import IntArray, Topology
 from hived_config.rules import Foreign, PodRules
+from hived_extender.pods.device_words import is_numbered
 
 
 class LeafKind(msgspec.Struct, frozen=True):
@@ -60,6 +61,13 @@ class Layout:
         """The nodes that have leaf cells of this type."""
         names = self._topology.node_names
         return (name for name, count in zip(names, self._counts[leaf_type], strict=True) if count)
+
+    def is_misread(self, node: str, chain: str) -> bool:
+        """Are the numbers of a chain's cells on a node those of other cells' devices to a container runtime?"""
+        kinds, at = self.kinds_of(node), self._topology.chain_index.get(chain)
+        leaf_type = "" if at is None else self._topology.chains[at].types[0]
+        numbered = {kind.leaf_type for kind, _ in kinds if is_numbered(kind.resource)}
+        return bool(numbered) and leaf_type not in numbered
 
     def indices(self, node: str, leaf_type: str) -> set[int]:
         """The device indices of a node's leaf cells of this type."""

@@ -15,13 +15,13 @@ Place = tuple[str, str]
 
 
 class Losses:
-    """`current` has a loss for each node and leaf cell type that has lost any."""
+    """`current` has a loss for each node and leaf cell type that has lost any; `layout` has all leaf cells."""
 
     def __init__(self, topology: Topology, cluster: ClusterSpec, rules: PodRules) -> None:
         self.current: dict[Place, Loss] = {}
-        self._layout = Layout(topology, cluster, rules)
+        self.layout = Layout(topology, cluster, rules)
         self._by_node: dict[str, list[Loss]] = {}
-        self._reporting: dict[str, set[str]] = {kind.leaf_type: set() for kind in self._layout.kinds}
+        self._reporting: dict[str, set[str]] = {kind.leaf_type: set() for kind in self.layout.kinds}
 
     def settle(
         self,
@@ -38,7 +38,7 @@ class Losses:
         """
         before: dict[str, list[Loss]] = {}
         for node in sorted(self._affected(nodes, classes, changed)):
-            found = losses_of(self._layout, node, nodes.get(node, NOTHING), classes, self._is_reported, holds)
+            found = losses_of(self.layout, node, nodes.get(node, NOTHING), classes, self._is_reported, holds)
             known = self._by_node.get(node, [])
             if found != known:
                 before[node] = known
@@ -62,13 +62,13 @@ class Losses:
         affected = set()
         for node in changed:
             facts = nodes.get(node, NOTHING)
-            for kind, _ in self._layout.kinds_of(node):
+            for kind, _ in self.layout.kinds_of(node):
                 affected.add(node)
                 reporting = self._reporting[kind.leaf_type]
                 was_reported = bool(reporting)
                 (reporting.add if reports(kind, facts, classes) else reporting.discard)(node)
                 if was_reported != bool(reporting):
-                    affected.update(name for name in self._layout.nodes_of(kind.leaf_type) if name in nodes)
+                    affected.update(name for name in self.layout.nodes_of(kind.leaf_type) if name in nodes)
         return affected
 
     def _tell(self, core: Core, before: Mapping[str, list[Loss]]) -> list[Loss]:
