@@ -111,6 +111,30 @@ def test_a_node_with_fewer_devices_of_one_resource_is_told_by_sync(machines: Mac
     assert "1 node with another number of devices than their cell type has: a1 (7)" in result.output
 
 
+def test_devices_of_another_resource_on_a_node_of_the_file_get_cells_by_sync(machines: Machines) -> None:
+    machines.generate(*NAMED)
+    machines.become(node("a1", MIXED), node("a2", {GPU: 8, SMALL: 14}))
+    args = ["--nodes", str(machines.nodes), *NAMED]
+    machines.run("sync", "-f", str(machines.file), "--yes", *args)
+    assert machines.cells() == of("a1", MIXED) | of("a2", {GPU: 8, SMALL: 14})
+    assert "up to date" in machines.run("sync", "-f", str(machines.file), "--dry-run", *args).output
+
+
+def test_devices_of_another_resource_that_no_chain_has_are_told_by_sync(machines: Machines) -> None:
+    machines.generate("--resource", GPU)
+    args = ["--nodes", str(machines.nodes), "--resource", GPU, "--resource", SMALL]
+    result = machines.run("sync", "-f", str(machines.file), "--dry-run", *args)
+    assert "1 node left out, as no cell type is of their product and number of devices: a1" in result.output
+
+
+def test_a_node_of_the_file_whose_cells_are_its_cpus_alone_stays_as_it_is(tmp_path: Path) -> None:
+    machines = Machines(tmp_path, node("a1", {}))
+    machines.generate("--cpu")
+    machines.become(node("a1", {GPU: 4}))
+    result = machines.run("sync", "-f", str(machines.file), "--dry-run", "--nodes", str(machines.nodes))
+    assert "up to date" in result.output
+
+
 @pytest.fixture
 def played(machines: Machines, tmp_path: Path) -> Iterator[Played]:
     machines.generate(*NAMED)

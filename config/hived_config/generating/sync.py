@@ -153,11 +153,19 @@ class _Sync:
     # ---- nodes that are not in the file
 
     def place_newcomers(self) -> None:
-        """Give every machine that the file does not have a place, or make a tree for it."""
-        written = {place.name for place in self._places}
+        """Give every machine that the file does not have a place, or make a tree for it.
+
+        A node of the file may have devices of another resource now. One with no devices of its cells stays as it is.
+        """
+        placed = {
+            (place.name, machine.resource)
+            for place in self._places
+            if (machine := self._finder.machine_at(place)) is not None
+        }
+        apart = {place.name for place in self._places} - {name for name, _ in placed}
         homeless: dict[Chain, list[Machine]] = {}
         for machine in in_order(machine for own in self._machines.values() for machine in own):
-            if machine.name in written:
+            if machine.name in apart or (machine.name, machine.resource) in placed:
                 continue
             chains = self._chains_for(machine)
             place = next((place for chain in chains if (place := self._vacancy(chain, machine))), None)
