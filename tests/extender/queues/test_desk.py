@@ -14,6 +14,7 @@ from hived_extender.queues.tree_warnings import tree_warnings
 from hived_extender.quotas.reading import read_tree
 from tests.extender.queues.embedded_jobs import (
     CONFIG,
+    FOR_EVER,
     GPU,
     JOBS,
     PODS,
@@ -551,10 +552,11 @@ def test_a_job_whose_gang_becomes_smaller_while_it_runs_is_called_back_and_runs_
 
 
 def test_a_job_that_grows_while_it_runs_waits_for_its_turn_with_all_of_its_pods(jobs: Jobs) -> None:
-    jobs.create("grows", "b", gpus=1)
+    spec = {"suspend": True, "parallelism": 1, "completions": 8, "template": template("b", 1, "10", FOR_EVER)}
+    jobs.kube.create(JOBS, {"metadata": {"name": "grows"}, "spec": spec})
     jobs.expect(lambda: jobs.runs("grows"))
     (before,) = [pod["metadata"]["uid"] for pod in jobs.kube.get(PODS)["items"]]
-    jobs.kube.patch(f"{JOBS}/grows", {"spec": {"parallelism": 8, "completions": 8}})
+    jobs.kube.patch(f"{JOBS}/grows", {"spec": {"parallelism": 8}})
     jobs.expect(lambda: len(jobs.nodes("grows")) == 8)
     assert before not in [pod["metadata"]["uid"] for pod in jobs.kube.get(PODS)["items"]]
     jobs.expect(lambda: "Preempted" in job_events(jobs, "grows"))
