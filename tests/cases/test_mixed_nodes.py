@@ -64,7 +64,8 @@ virtualClusters:
 
 def asking(name: str, cells: int, leaf_type: str, vc: str, *, priority: int = 1, cpu: int = 0) -> dict[str, Any]:
     """A pod in HiveD's own words, as an OpenPAI task is."""
-    spec = {"virtualCluster": vc, "priority": priority, "leafCellType": leaf_type, "leafCellNumber": cells}
+    spec = {"virtualCluster": vc, "priority": priority, "leafCellNumber": cells}
+    spec |= {"leafCellType": leaf_type} if leaf_type else {}
     limits = {f"{PREFIX}pod-scheduling-enable": 1}
     notes = {f"{PREFIX}pod-scheduling-spec": json.dumps(spec)}
     return pod(name, 0, annotations=notes, requests=limits | ({"cpu": cpu} if cpu else {}))
@@ -166,12 +167,13 @@ def test_a_bad_node_is_bad_in_both_chains(played: Played) -> None:
 
 
 def test_a_borrower_of_gpus_has_the_cpus_of_its_cells_beside_cpu_cells(played: Played) -> None:
-    """A GPU's share of the node's 14 CPUs is 4, a CPU cell's is 1."""
+    """A GPU's share of the node's 14 CPUs is 4, a CPU cell's is 1; a pod that may have either gets that for less."""
     played.create(asking("fair", 1, "GPU", "cpu", priority=-1, cpu=4))
     played.create(asking("greedy", 1, "CPU", "default", priority=-1, cpu=2))
+    played.create(asking("any", 1, "", "default", priority=-1, cpu=2))
     played.expect_running("fair")
-    why = played.why("greedy")
-    assert "asks for 2 CPUs of at most 1 CPU" in why.sentence
+    for name in ("greedy", "any"):
+        assert "asks for 2 CPUs of at most 1 CPU" in played.why(name).sentence
 
 
 def test_nodes_are_listed_with_the_cells_of_both(played: Played) -> None:

@@ -490,8 +490,9 @@ class Preemptions:
             how = "deleted" if effect.by_force else "evicted"
             self._metrics.evictions.labels(how).inc()
             log.info("victim asked to leave", extra={"fields": {"pod": effect.pod.key, "how": how}})
-        elif victim is not None and not (isinstance(error, KubeError) and error.is_not_found):
-            # Where the uid is another pod's by now, this one is gone: a watch will tell, and it is no victim any more.
+        elif victim is not None and isinstance(error, KubeError) and error.is_not_found:
+            victim.is_asked = False  # it was gone before, of which a watch will tell
+        elif victim is not None:
             self._try_again(victim, error)
         self._go_on()
 

@@ -44,20 +44,20 @@ class Shares:
     def most(self, rules: NodeRules, resource: str, cells: int, leaf_type: str = "") -> Amounts:
         """The most that a borrower of so many leaf cells of a node may have there, for each configured node.
 
-        leaf_type : of the cells; "" for any, of which the one with the largest share counts on a node with several
+        leaf_type : of the cells; "" for any, of which the one with the least share counts on a node with several
         """
         has = rules.allocatable(resource).astype(np.float64)
         promised = self._promised.get(resource, {})
         whole = sum((amount * self._counts[name] for name, amount in promised.items()), np.zeros(len(has)))
         kept = np.minimum(whole, has)
         scale = np.divide(kept, whole, out=np.ones(len(has)), where=whole > 0)
-        share = np.zeros(len(has))
+        share = np.full(len(has), np.inf)
         for name, amount in promised.items():
             is_there = self._counts[name] > 0
             if name != leaf_type:
                 is_there = is_there & (self._counts.get(leaf_type, np.zeros(len(has))) == 0)
-            share = np.where(is_there, np.maximum(share, amount * scale), share)
-        share = np.where(whole > 0, share, has / self._leaves)
+            share = np.where(is_there, np.minimum(share, amount * scale), share)
+        share = np.where(whole > 0, np.where(np.isfinite(share), share, 0), has / self._leaves)
         most = share * cells + np.where(whole > 0, has - kept, np.maximum(has - share * self._leaves, 0))
         if resource.startswith(_BYTES):
             return most

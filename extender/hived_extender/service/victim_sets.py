@@ -618,7 +618,7 @@ class VictimSets:
                 return self.offers.refusals_on(_ruled_of(wanted)[0], [node]).get(node) == ()
 
         def _has_leaves(self, spec: PodSpec, at: int, leaving: Sequence[Leaver]) -> bool:
-            """Are enough leaf cells of a node free then, wherever they are?"""
+            """Are enough leaf cells of a node free then, wherever they are in one chain?"""
             state = self.core.state
             start, end = state.arrays.node_leaf_start[at : at + 2].tolist()
             leaves = state.arrays.node_leaf[start:end]
@@ -626,7 +626,9 @@ class VictimSets:
                 leaves = leaves[[state.topology.cell_type(leaf) == spec.leaf_cell_type for leaf in leaves.tolist()]]
             gone = [state.groups[name].number for one in leaving for name in one.groups if name in state.groups]
             using = state.cells.using[leaves]
-            return int(((using == NO_GROUP) | np.isin(using, gone)).sum()) >= spec.leaf_cell_count
+            free = leaves[(using == NO_GROUP) | np.isin(using, gone)]
+            chains = state.arrays.chain_of_level[state.arrays.chain_level[free]]
+            return int(np.bincount(chains, minlength=1).max()) >= spec.leaf_cell_count
 
         # Gangs
 

@@ -615,6 +615,18 @@ def test_a_pod_that_ends_while_its_eviction_is_refused_left_for_nobody() -> None
     assert not end.is_preempted
 
 
+def test_a_pod_that_was_gone_before_its_eviction_left_for_nobody() -> None:
+    cluster = SmallJobCluster()
+    cluster.pod("o-0", priorityClassName="low")
+    cluster.settle()
+    uid = cluster.kube.pods.pop("o-0")["metadata"]["uid"]  # of which no watch has told yet
+    cluster.evict("ns/o-0", winner="Job/ns/train/u-1")
+    cluster.pass_time(0.1)
+    cluster.service.pod_gone(uid)
+    (end,) = cluster.service.machine.tallies.ends
+    assert not end.is_preempted
+
+
 def test_a_refused_eviction_is_tried_again() -> None:
     cluster = SmallJobCluster()
     cluster.pod("o-0", priorityClassName="low")
