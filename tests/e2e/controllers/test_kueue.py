@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from hived_extender.kueue.writing import AT_WORK
-from hived_extender.pods.dialects.kueue import HOST, REQUIRED
+from hived_extender.pods.dialects.kueue import HOST, REQUIRED, SLICE_REQUIRED
 from tests.e2e.controllers.kueue_racks import (
     ALL_NODES,
     CHECK,
@@ -22,6 +22,8 @@ from tests.e2e.controllers.kueue_racks import (
 )
 from tests.e2e.controllers.racks import RACK, VC, pod
 from tests.e2e.plane import ControlPlane
+
+SLICE_SIZE = "kueue.x-k8s.io/podset-slice-size"
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +81,28 @@ def test_jobs_run_on_the_nodes_that_kueue_has_chosen(kueue: KueueRacks) -> None:
         kueue.until_check(name, "Ready", "cells are held: 2 pods x 4")
         kueue.racks.await_whole(name, 2)
     assert len(kueue.racks.racks_of("near")) == 1
+    kueue.until_settled()
+
+
+def test_slices_run_where_kueue_has_chosen_nodes_for_them(kueue: KueueRacks) -> None:
+    choose_nodes(kueue)
+    kueue.racks.create(queued_job("sliced", 4, annotations={SLICE_REQUIRED: RACK, SLICE_SIZE: "2"}))
+    kueue.until_check("sliced", "Ready", "cells are held: 4 pods x 4")
+    kueue.racks.await_whole("sliced", 4)
+    assert len(kueue.racks.racks_of("sliced")) == 2
+    kueue.until_settled()
+
+
+@pytest.mark.parametrize(
+    "notes", [{SLICE_REQUIRED: RACK, SLICE_SIZE: "1"}, {REQUIRED: RACK}], ids=["slices", "required"]
+)
+def test_a_topology_that_a_flavor_does_not_have_is_refused_by_kueue_with_a_word(
+    kueue: KueueRacks, notes: dict[str, str]
+) -> None:
+    kueue.set_up()
+    kueue.racks.create(queued_job("near", 2, annotations=notes))
+    kueue.racks.until(lambda: "TopologyAwareScheduling" in kueue.told(), "Kueue to say what is amiss")
+    assert kueue.racks.pods("near") == []
     kueue.until_settled()
 
 
