@@ -9,7 +9,7 @@ WORKERS ?= 4
 DELIVER := PYTHONPATH=.ci $(BIN)/python -m delivery
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-dialects test test-long test-jit test-nojit test-image published test-chart browser lock advisories docs test-docs e2e e2e-versions e2e-next e2e-controllers e2e-failures e2e-mixed check sbom wheel chart bench quality forecast soak why storm attacks clean
+.PHONY: help setup kernels demo demo-dialects test test-long test-jit test-nojit test-image published test-chart browser lock advisories docs test-docs e2e e2e-versions e2e-controllers e2e-failures e2e-mixed check sbom wheel chart bench quality forecast soak why storm attacks clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -78,10 +78,6 @@ e2e: $(READY) ## the lab and all scenarios on a real control plane
 
 e2e-versions: $(READY) ## the same on the other versions of Kubernetes
 	HIVED_E2E_VERSIONS=v1.33,v1.37 $(MAKE) e2e
-
-# Go fetches the compiler that this version needs.
-e2e-next: $(READY) ## the same on the next version of Kubernetes, of which there is a beta
-	HIVED_E2E_VERSIONS=v1.38 $(MAKE) e2e
 
 e2e-controllers: $(READY) ## jobs of real controllers
 	$(BIN)/python -m tests.e2e.tools --controllers

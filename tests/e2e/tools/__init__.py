@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DEFAULT = "v1.36"
-VERSIONS = ("v1.33", "v1.36", "v1.37", "v1.38")
+VERSIONS = ("v1.33", "v1.36", "v1.37")
 """The Kubernetes versions that can be built; the tests run on DEFAULT unless HIVED_E2E_VERSIONS lists others."""
 
 MODULES = Path(__file__).parent
@@ -131,7 +131,7 @@ def _tools(version: str, *, build: bool, say: Say) -> Tools:
 
 def _version_flags(version: str) -> str:
     """Linker flags: modules do not know their own version, and clients ask for it."""
-    major, minor, _ = version.removeprefix("v").split(".", 2)
+    major, minor, _ = version.removeprefix("v").split(".")
     values = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
     packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
     return " ".join(f"-X {package}.{key}={value}" for package in packages for key, value in values.items())
@@ -172,9 +172,7 @@ class _Go:
 
 
 def _run_in(module: str, *command: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command with the Go that the module asks for, which Go fetches where it is another one."""
-    environment = os.environ | toolchain(module)
-    return subprocess.run(command, cwd=MODULES / module, capture_output=True, text=True, check=False, env=environment)
+    return subprocess.run(command, cwd=MODULES / module, capture_output=True, text=True, check=False)
 
 
 def toolchain(module: str) -> dict[str, str]:
