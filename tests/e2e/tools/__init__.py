@@ -131,7 +131,7 @@ def _tools(version: str, *, build: bool, say: Say) -> Tools:
 
 def _version_flags(version: str) -> str:
     """Linker flags: modules do not know their own version, and clients ask for it."""
-    major, minor, _ = version.removeprefix("v").split(".")
+    major, minor, _ = version.removeprefix("v").split(".", 2)
     values = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
     packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
     return " ".join(f"-X {package}.{key}={value}" for package in packages for key, value in values.items())
@@ -172,7 +172,9 @@ class _Go:
 
 
 def _run_in(module: str, *command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, cwd=MODULES / module, capture_output=True, text=True, check=False)
+    """Runs a command with the Go that the module asks for, which Go fetches where it is another one."""
+    environment = os.environ | toolchain(module)
+    return subprocess.run(command, cwd=MODULES / module, capture_output=True, text=True, check=False, env=environment)
 
 
 def toolchain(module: str) -> dict[str, str]:
