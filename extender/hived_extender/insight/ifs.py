@@ -86,7 +86,7 @@ def _check(trials: Trials, changes: Sequence[Change]) -> None:
     for one in changes:
         other = kinds.setdefault(type(one), one)
         if other is not one and isinstance(one, Priority | Pods | OtherCluster):
-            raise UserError(f"{words(other)!r} and {words(one)!r} cannot both be; leave one")
+            raise UserError(f"{words(other)!r} and {words(one)!r} cannot both be; keep only one")
     if Pods in kinds and len(trials.wanted) > 1:
         raise UserError(
             f"{words(kinds[Pods])!r}: {trials.entry.name} has pods of {len(trials.wanted)} kinds, which are not tried "

@@ -211,7 +211,7 @@ def _within_its_domain(ask: Ask, part: JobPart) -> Ask:
         )
     if ask.within_cell not in ("", ask.job_cell):
         raise UserError(
-            f"it asks for a {ask.job_cell} by {part.topology}, and for a {ask.within_cell} besides; leave one"
+            f"it asks for a {ask.job_cell} by {part.topology}, and for a {ask.within_cell} besides; keep only one"
         )
     return replace(ask, within_cell=ask.job_cell, within_is_required=True, prefers_near=False)
 

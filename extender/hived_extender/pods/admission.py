@@ -134,7 +134,7 @@ class Admission:
             return Admitted(pod, warnings)  # the API server refuses it, in its own words
         if len(asked) > 1:
             pod, replaced = self._isolated(pod, view, "", has_cells=False)
-            return Admitted(pod, (*warnings, f"it asks for {' and '.join(asked)}; leave one", *replaced))
+            return Admitted(pod, (*warnings, f"it asks for {' and '.join(asked)}; keep only one", *replaced))
         given = {resource: counts or {} for resource, counts in asked.items() if is_numbered(resource)}
         for resource, counts in given.items():
             pod = _counted(pod, view, resource, counts)

@@ -261,7 +261,7 @@ class Resolver:
         asked = {name: ceil(min(count, MAX_COUNT)) for name, count in found if count > 0}
         if len(asked) > 1:
             named = " and ".join(islice(asked, NAMED))
-            raise UserError(f"asks for {named}; leave one: a pod has cells of one leaf cell type")
+            raise UserError(f"asks for {named}; keep only one: a pod has cells of one leaf cell type")
         if not asked:
             return taken_away(pod)
         (device,) = asked.items()

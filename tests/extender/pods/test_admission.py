@@ -311,7 +311,7 @@ def test_devices_of_two_kinds_are_left_to_the_author_with_a_warning(admission: A
     given = pod(container("a", 1), container("b", 1, AMD))
     after, warnings = changed(admission, given)
     assert after == given
-    assert warnings == [f"hived: it asks for {AMD} and {NVIDIA}; leave one"]
+    assert warnings == [f"hived: it asks for {AMD} and {NVIDIA}; keep only one"]
 
 
 @pytest.mark.parametrize(("limit", "request_"), [("1", "2"), ("0.5", "0.5"), ("-1", "-1"), ("1k", "1k")])

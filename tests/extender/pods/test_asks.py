@@ -287,7 +287,7 @@ def test_devices_in_an_annotation_that_is_nested_deeply_are_an_error_of_its_auth
 @pytest.mark.parametrize(
     ("one", "expected"),
     [
-        (pod(GPU, {"amd.com/gpu": 1}), "asks for amd.com/gpu and nvidia.com/gpu; leave one: a pod has cells of one"),
+        (pod(GPU, {"amd.com/gpu": 1}), "asks for amd.com/gpu and nvidia.com/gpu; keep only one: a pod has cells"),
         (
             pod({"example.com/gpu": 1}),
             "asks for example.com/gpu, which no leaf cell type means: set skuTypes.LEAF_CELL",
