@@ -24,7 +24,8 @@ def command(*, inspector: Inspector, show: Show, name: str | None, output: str) 
 
     A row `_moving:...` is no gang: its cells are held for a group that is being moved, see hived defrag status.
 
-    LOSS is the work in GPU-hours that is lost if the group has to leave now: since its start, or its last checkpoint.
+    LOSS is the work that is lost if the group has to leave now: since its start, or its last checkpoint. It is in hours
+    of one leaf cell: 48.0 A100-h are 6 hours of 8 A100.
 
     Each pod of a gang of another dialect, such as a PyTorchJob, is a group of one pod once it runs. Its name is
     NAMESPACE/POD.
@@ -56,12 +57,13 @@ def _drawn(inspector: Inspector, name: str | None, is_wide: bool) -> str:
                 priority(status.priority),
                 _state(status),
                 pods,
+                *([", ".join(status.leaf_cell_types) or "-"] if with_devices else []),
                 _placement(group, with_devices),
                 *([_loss(group, now)] if with_devices else []),
                 _preemptor(group),
             ]
         )
-    places = ["PLACEMENT", ">LOSS"] if with_devices else ["NODES"]
+    places = ["TYPE", "PLACEMENT", ">LOSS"] if with_devices else ["NODES"]
     headers = ["GROUP", "VC", ">PRIORITY", "STATE", "PODS", *places, "LAZILY PREEMPTED BY"]
     return table(headers, rows) if rows else "No group holds or awaits cells."
 
@@ -72,12 +74,12 @@ def _state(status: GroupStatus) -> str:
 
 
 def _loss(group: AffinityGroup, now: datetime) -> str:
-    """The GPU-hours that are lost if the group leaves now, "-" if its start is unknown."""
-    work = group.status.work
+    """The hours of leaf cells that are lost if the group leaves now, "-" if its start is unknown."""
+    work, types = group.status.work, group.status.leaf_cell_types
     if work is None:
         return "-"
     hours = max((now - datetime.fromisoformat(work.since)).total_seconds(), 0) / 3600
-    return f"{work.leaf_cells * hours:.1f} GPU-h"
+    return f"{work.leaf_cells * hours:.1f} {types[0] if len(types) == 1 else 'cell'}-h"
 
 
 def _preemptor(group: AffinityGroup) -> str:

@@ -80,7 +80,7 @@ class LazyPreemption(msgspec.Struct, rename="camel"):
 class GroupWork(msgspec.Struct, rename="camel", omit_defaults=True):
     """The times of a group, in RFC 3339: the earliest start of its pods, and the latest checkpoint.
 
-    The work since `since` would be lost if the group had to leave: `leaf_cells` times as many GPU-seconds.
+    The work since `since` would be lost if the group had to leave: `leaf_cells` times as many seconds.
     """
 
     started_at: str
@@ -92,7 +92,8 @@ class GroupWork(msgspec.Struct, rename="camel", omit_defaults=True):
 class GroupStatus(msgspec.Struct, rename="camel", omit_defaults=True):
     """Where a group is and which pods belong to it.
 
-    Placements: node -> device indices, preassigned cell -> leaf cells. `held_for` is the group on the move, or
+    Placements: node -> device indices, preassigned cell -> leaf cells. `leaf_cell_types` are those of its leaf cells; a
+    service of an older version leaves them out. `held_for` is the group on the move, or
     the key of the queued job, that its cells are held for: then this group has no pods in Kubernetes, whatever
     `allocated_pods` says.
     """
@@ -102,6 +103,7 @@ class GroupStatus(msgspec.Struct, rename="camel", omit_defaults=True):
     state: Literal["Allocated", "Preempting", "BeingPreempted"]
     physical_placement: dict[str, list[int]] = {}
     virtual_placement: dict[str, list[str]] = {}
+    leaf_cell_types: list[str] = []
     allocated_pods: list[str] = []
     preempting_pods: list[str] = []
     lazy_preemption_status: LazyPreemption | None = None

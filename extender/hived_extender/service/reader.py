@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+import numpy as np
+
 from hived import status
 from hived.errors import UserError
 from hived.specs import Rules
@@ -162,10 +164,20 @@ def _whole_group(core: Core, name: str) -> dict[str, Any]:
     if preemptor is not None:
         time = core.lazy_times.get(name, "")
         group["status"]["lazyPreemptionStatus"] = {"preemptor": preemptor, "preemptionTime": time}
+    if types := _leaf_types(core, name):
+        group["status"] |= {"leafCellTypes": types}
     if name.startswith(STAND_IN):
         group["status"] |= {"heldFor": held_for(name)}
     work = _work(core, name)
     return group | {"status": group["status"] | {"work": work}} if work else group
+
+
+def _leaf_types(core: Core, name: str) -> list[str]:
+    """The types of the leaf cells that a group has."""
+    topology, leaves = core.state.topology, core.state.groups[name].physical
+    held = leaves[leaves != NO_CELL]
+    _, firsts = np.unique(topology.arrays.chain_level[held], return_index=True)
+    return sorted({topology.chain_of(leaf).types[0] for leaf in held[firsts].tolist()})
 
 
 def _work(core: Core, name: str) -> dict[str, Any]:

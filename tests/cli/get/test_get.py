@@ -1,6 +1,7 @@
 """`hived get` shows what the inspect paths serve; here a loopback server plays back answers in the recorded shape."""
 
 import json
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -223,12 +224,15 @@ def test_cells_held_for_a_group_on_the_move_are_marked(server, monkeypatch):
 def test_the_loss_of_groups_is_shown_with_their_devices(server, monkeypatch):
     began = datetime.now(UTC) - timedelta(hours=6)
     work = {"startedAt": "2026-01-01T00:00:00Z", "since": began.isoformat(), "leafCells": 8}
-    group = GANG | {"status": GANG["status"] | {"work": work}}
-    monkeypatch.setitem(ANSWERS, "/v1/inspect/affinitygroups/", (200, {"items": [group, BORROWER]}))
-    head, idle, train = lines("get", "groups", "-o", "wide", "--server", server)
-    assert "LOSS" in head
-    assert float(train.split(" GPU-h")[0].split()[-1]) >= 48
-    assert "GPU-h" not in idle
+    group = GANG | {"status": GANG["status"] | {"work": work, "leafCellTypes": ["CPU"]}}
+    old = GANG | {"metadata": {"name": "old"}, "status": GANG["status"] | {"work": work}}
+    monkeypatch.setitem(ANSWERS, "/v1/inspect/affinitygroups/", (200, {"items": [group, BORROWER, old]}))
+    head, idle, train, unknown = lines("get", "groups", "-o", "wide", "--server", server)
+    assert re.search(r"   TYPE   PLACEMENT .* LOSS   ", head)
+    assert float(train.split(" CPU-h")[0].split()[-1]) >= 48
+    assert "   CPU    pool/n0[0] single[1]   " in train
+    assert "   48.0 cell-h   " in unknown
+    assert "-h" not in idle
 
 
 def test_one_group_is_shown_with_its_devices(server):

@@ -73,6 +73,12 @@ def test_people_see_the_times_of_a_group() -> None:
     assert cluster.groups()["ns:g"]["work"] == work
 
 
+def test_people_see_the_type_of_the_cells_of_a_group() -> None:
+    cluster = small()
+    cluster.place("p")
+    assert cluster.groups()["ns/p"]["leafCellTypes"] == ["GPU"]
+
+
 def test_leave_to_move_is_kept_with_the_pod_and_may_be_taken_back() -> None:
     cluster = small()
     pod, _ = cluster.place("p")
