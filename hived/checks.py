@@ -53,7 +53,10 @@ def _text(flag: bool) -> str:
 
 
 def check_request(state: State, pod: PodRequest) -> None:
-    """Raise UserError for an unknown VC, pinned cell or leaf cell type, in the reference's order and words."""
+    """Raise UserError for an unknown VC, pinned cell or leaf cell type, in the reference's order and words.
+
+    Except under `rules: hived`, the message about a leaf cell type lists those that the pod could have.
+    """
     topology, spec = state.topology, pod.spec
     vc = topology.vc_index.get(spec.virtual_cluster)
     where = f"[{pod.label}]: "
@@ -96,13 +99,21 @@ def check_own(state: State, pod: PodRequest, own: IntArray) -> None:
 
 def _check_leaf_type(state: State, pod: PodRequest, vc: int) -> None:
     topology, spec = state.topology, pod.spec
-    where, is_guaranteed = f"[{pod.label}]: ", spec.priority >= MIN_GUARANTEED_PRIORITY
-    wanted = f"{where}Pod requesting leaf cell type {spec.leaf_cell_type} which "
-    if spec.leaf_cell_type not in topology.leaf_type_chains:
-        raise UserError(f"{wanted}the whole cluster does not have")
-    chains = topology.leaf_type_chains[spec.leaf_cell_type]
-    if is_guaranteed and not any((vc, chain) in topology.vc_views for chain in chains):
-        raise UserError(f"{wanted}VC {spec.virtual_cluster} does not have")
+    is_guaranteed = spec.priority >= MIN_GUARANTEED_PRIORITY
+
+    def can_have(leaf_type: str) -> bool:
+        chains = topology.leaf_type_chains.get(leaf_type, ())
+        return any(not is_guaranteed or (vc, chain) in topology.vc_views for chain in chains)
+
+    if can_have(spec.leaf_cell_type):
+        return
+    lacking = f"VC {spec.virtual_cluster}" if spec.leaf_cell_type in topology.leaf_type_chains else "the whole cluster"
+    message = f"[{pod.label}]: Pod requesting leaf cell type {spec.leaf_cell_type} which {lacking} does not have"
+    if state.spec.rules is not Rules.HIVED:
+        owner = f"virtual cluster {spec.virtual_cluster}" if is_guaranteed else "the cluster"
+        types = ", ".join(filter(can_have, topology.leaf_type_chains)) or "(there is none)"
+        message += f"; set it to a type that {owner} has: {types}"
+    raise UserError(message)
 
 
 def _check_level(state: State, pod: PodRequest) -> None:

@@ -1,11 +1,13 @@
 """Which chains are tried, and the words for why nothing was found (rules 5.7 to 5.11)."""
 
+from dataclasses import replace
+
 import pytest
 
 from hived.decisions import Bind, Decision, Wait
 from hived.errors import UserError
 from hived.events import Phase
-from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, PodRequest, VirtualClusterSpec
+from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, PodRequest, Rules, VirtualClusterSpec
 from hived.state import State
 from tests.core.builders import (
     fingerprint,
@@ -71,6 +73,24 @@ def test_a_request_is_refused_for(mistake: str, phase: Phase) -> None:
     assert refused.value.message == f"[p(ns/p)]: {message}"
     assert refused.value.code == 400
     assert fingerprint(state) == before
+
+
+@pytest.mark.parametrize(
+    ("vc", "priority", "leaf_type", "told"),
+    [
+        ("A", 0, "TPU", "the whole cluster does not have; set it to a type that virtual cluster A has: GPU"),
+        ("C", 0, "GPU", "VC C does not have; set it to a type that virtual cluster C has: (there is none)"),
+        ("C", -1, "TPU", "the whole cluster does not have; set it to a type that the cluster has: GPU"),
+    ],
+)
+def test_a_leaf_cell_type_that_is_not_to_be_had_is_told_with_those_that_are(
+    vc: str, priority: int, leaf_type: str, told: str
+) -> None:
+    spec = rack_cluster(quota("A", {"RACK.NODE": 1}), quota("C", {}))
+    state = healthy_state(replace(spec, rules=Rules.BETTER))
+    with pytest.raises(UserError) as refused:
+        request(state, pod("p", vc=vc, priority=priority, leaf_cell_type=leaf_type))
+    assert refused.value.message.endswith(f" leaf cell type {leaf_type} which {told}")
 
 
 def test_the_leaf_cell_type_of_a_pod_in_a_pinned_cell_is_not_looked_at() -> None:

@@ -230,7 +230,10 @@ SITUATIONS = [
         "wrong leafCellType, in our own words",
         [late("1x2", leaf_type="V100")],
         cause="invalid",
-        sentence="Pod requesting leaf cell type V100 which the whole cluster does not have",
+        sentence=(
+            "Pod requesting leaf cell type V100 which the whole cluster does not have; set it to a type that virtual "
+            "cluster vision has: A10, H100"
+        ),
         helps=("leafType=A10", "leafType=H100"),
     ),
     Situation(
