@@ -1,7 +1,7 @@
 """Kubernetes nodes -> machines. A node is the mapping that the API server sends as JSON; any field may be absent."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any
 
@@ -15,6 +15,7 @@ from hived_config.generating.machines import (
     NVIDIA_GPU,
     FoundMachines,
     Machine,
+    listed,
     natural_key,
     notes_on,
 )
@@ -29,6 +30,12 @@ PRODUCT_LABELS = {
 """By device resource, the label that its vendor's feature discovery puts on nodes to name the product."""
 
 _CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+_DEVICE = re.compile(
+    r"[^/]+/[pv]?gpu.*|nvidia\.com/mig-.+|gpu\.intel\.com/.+|habana\.ai/.+|(?:huawei|enflame|mthreads|cambricon)\.com/.+"
+    r"|google\.com/tpu|aws\.amazon\.com/neuron.*"
+)
+"""Resources of devices that hived may be told of; others, such as rdma/hca, leave a node one of CPUs."""
+
 _REPLICAS = "nvidia.com/gpu.replicas"
 _PROFILE = re.compile(re.escape(MIG_PREFIX) + r"([1-7])g\..+")
 _OPERATORS = {"": Operator.EXISTS, "!": Operator.DOES_NOT_EXIST, "=": Operator.IN, "!=": Operator.NOT_IN}
@@ -45,7 +52,7 @@ class Reading(msgspec.Struct, frozen=True):
     product_label : the label that names the product, instead of the vendor's
     selector : labels that a node has to have, as kubectl takes them: `pool=gpu,!spare`
     reserved_cpu, reserved_memory_mib : of every node, not for pods of ours
-    with_cpus : whether nodes without devices become cells of one CPU each
+    with_cpus : whether nodes without devices, whatever their resource, become cells of one CPU each
     """
 
     levels: tuple[str, ...] = ()
@@ -61,10 +68,11 @@ class _Note(Enum):
     """A note on nodes, in the order in which people read them."""
 
     WITHOUT_DEVICES = "left out, without devices"
+    UNALLOCATABLE = "left out, none of whose devices is allocatable"
+    UNNAMED = "left out, whose devices are not looked for: name their resource with --resource"
     TAINTED = "left out, of the control plane and closed to pods"
     REDUCED = "counted with the devices that are allocatable, which are fewer than there are"
     SHARED = "whose devices are shared by time slicing: each leaf cell is a slice"
-    SLICED = "with MIG devices under names of their own: name one with --resource"
     SLICED_TOO = "whose MIG devices are left out: name these with --resource as well"
     BROKEN = "with a number of devices, CPUs or memory that cannot be read"
 
@@ -82,10 +90,30 @@ def machines_of(nodes: Iterable[Mapping[str, Any]], reading: Reading | None = No
     requirements = parse_selector(reading.selector)
     notes: _Notes = {note: [] for note in _Note}
     machines: list[Machine] = []
-    for node in sorted(nodes, key=lambda node: natural_key(name_of(node))):
-        if all(each.holds(labels_of(node)) for each in requirements):
-            machines += _machines(node, reading, notes)
-    return FoundMachines(tuple(machines), tuple(notes_on(notes.items())))
+    chosen = [node for node in nodes if all(each.holds(labels_of(node)) for each in requirements)]
+    for node in sorted(chosen, key=lambda node: natural_key(name_of(node))):
+        machines += _machines(node, reading, notes)
+    return FoundMachines(tuple(machines), (*absent_resources(chosen, reading), *notes_on(notes.items())))
+
+
+def absent_resources(nodes: Iterable[Mapping[str, Any]], reading: Reading) -> Iterator[str]:
+    """A note on the resources that somebody has named and no node has, with those that nodes do have."""
+    if reading.resources == Reading().resources:
+        return
+    has = {resource for node in nodes for resource in _devices(node.get("status") or {}, reading.resources)}
+    if absent := [each for each in dict.fromkeys(reading.resources) if each not in has]:
+        yield f"no node has {' or '.join(absent)} (--resource); nodes have {listed(sorted(has)) or 'no devices'}"
+
+
+def _devices(status: Mapping[str, Any], named: Collection[str]) -> dict[str, tuple[str, str]]:
+    """Capacity and allocatable amount of the device resources of a node: those `named`, and those that look so."""
+    capacity, allocatable = status.get("capacity") or {}, status.get("allocatable") or {}
+    found = {}
+    for resource in dict.fromkeys((*capacity, *allocatable)):
+        amounts = str(capacity.get(resource, "0")), str((allocatable or capacity).get(resource, "0"))
+        if (resource in named or _DEVICE.fullmatch(resource)) and any(quantity(each) != 0 for each in amounts):
+            found[resource] = amounts
+    return found
 
 
 def name_of(node: Mapping[str, Any]) -> str:
@@ -120,15 +148,19 @@ def _machines(node: Mapping[str, Any], reading: Reading, notes: _Notes) -> list[
     if is_closed:
         notes[_Note.TAINTED].append(name)
         return []
-    sliced = [each for each, amount in amounts.items() if each.startswith(MIG_PREFIX) and each not in reading.resources]
-    if not counts and (not reading.with_cpus or cpu < 1):
-        notes[_Note.SLICED if sliced else _Note.WITHOUT_DEVICES].append(name)
-        return []
-    if left := [each for each in sliced if amounts[each]]:
-        notes[_Note.SLICED_TOO].append(f"{name} ({', '.join(left)})")
     groups = tuple(labels.get(level, "") for level in reading.levels)
     if not counts:
+        devices = _devices(status, reading.resources)
+        if devices or not reading.with_cpus or cpu < 1:
+            is_named = devices.keys() <= {*reading.resources}
+            unused = _Note.UNALLOCATABLE if is_named else _Note.UNNAMED
+            told = "; ".join(f"{each}: {has}, allocatable {can_have}" for each, (has, can_have) in devices.items())
+            notes[unused if devices else _Note.WITHOUT_DEVICES].append(f"{name} ({told})" if told else name)
+            return []
         return [Machine(name, CPU_PRODUCT, int(cpu), float(int(cpu)), memory_mib, groups, resource="")]
+    sliced = [each for each, amount in amounts.items() if each.startswith(MIG_PREFIX) and amount]
+    if left := [each for each in sliced if each not in reading.resources]:
+        notes[_Note.SLICED_TOO].append(f"{name} ({', '.join(left)})")
     if any(count < (quantity(capacity.get(resource, count)) or 0) for resource, count in counts.items()):
         notes[_Note.REDUCED].append(name)
     if NVIDIA_GPU in counts and (quantity(labels.get(_REPLICAS, "1")) or 1) > 1:

@@ -23,7 +23,7 @@ from hived_config.generating.machines import Machine, counted, in_order, listed,
 from hived_config.generating.nameless import Nameless
 from hived_config.generating.naming import Names
 from hived_config.generating.node_places import NodeGroup, NodePlace, read_trees
-from hived_config.generating.nodes import Reading, labels_of, machines_of, name_of
+from hived_config.generating.nodes import Reading, absent_resources, labels_of, machines_of, name_of
 from hived_config.generating.writing import NewCell, block, flow, scalar
 from hived_config.loader import Configuration, load_text
 from hived_config.node_names import PLACEHOLDER
@@ -135,6 +135,7 @@ class _Sync:
         self._text = text
         self._trees = read_trees(text, file)
         found = machines_of(nodes, reading)
+        self._absent = list(absent_resources(nodes, reading))
         self._machines: dict[str, list[Machine]] = {}
         for machine in found.machines:
             self._machines.setdefault(machine.name, []).append(machine)
@@ -320,6 +321,7 @@ class _Sync:
 
     def notes(self) -> Iterator[str]:
         """Notes for people."""
+        yield from self._absent
         different: dict[str, str] = {}
         for place in self._places:
             machine = self._finder.machine_at(place)

@@ -88,6 +88,8 @@ class _Options:
     def generated(self) -> Generated:
         """The configuration. Raises UsageError for more than one source of machines, or none."""
         found, source = self._found([_topology(text) for text in self.topologies])
+        if not found.machines:  # the notes say why, and an error has none
+            tell(found.notes)
         levels = () if self.offline else self.machines.reading.levels
         shares, names = Shares.parse(self.shares), _names(self.names)
         made = generated(found.machines, levels, shares, self.pad, names, self.name_prefix, source)

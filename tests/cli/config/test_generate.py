@@ -94,6 +94,20 @@ def test_nodes_are_read_from_standard_input(as_list: bool) -> None:
     assert "- {cellType: GPU-NODE, cellAddress: n0}" in generate("--nodes", "-", stdin=text).stdout
 
 
+def test_a_resource_that_no_node_has_is_named_with_those_that_nodes_have() -> None:
+    node = {"kind": "Node", "metadata": {"name": "n0"}, "status": {"allocatable": {"nvidia.com/gpu": "2"}}}
+    result = generate("--nodes", "-", "--resource", "nvidia.com/gpuu", stdin=json.dumps(node))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("Note: no node has nvidia.com/gpuu (--resource); nodes have nvidia.com/gpu\n")
+    assert "Error: no machine with devices: " in result.stderr
+
+
+def test_resources_may_be_written_with_commas() -> None:
+    node = {"kind": "Node", "metadata": {"name": "n0"}, "status": {"allocatable": {"nvidia.com/gpu": "2"}}}
+    result = generate("--nodes", "-", "--resource", "nvidia.com/gpu,amd.com/gpu", stdin=json.dumps(node))
+    assert (result.exit_code, "cellAddress: n0" in result.stdout) == (0, True)
+
+
 def test_standard_input_may_be_closed() -> None:
     result = run_without_input("config", "generate", "--nodes", "-")
     assert (result.returncode, result.stderr) == (1, "Error: --nodes -: standard input is closed\n")

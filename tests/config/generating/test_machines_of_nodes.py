@@ -79,10 +79,47 @@ def test_nodes_that_cannot_take_part_are_left_out_and_named() -> None:
     assert found.machines == ()
     assert found.notes == (
         "1 node left out, without devices: web",
+        "1 node left out, whose devices are not looked for: name their resource with --resource: "
+        "mig (nvidia.com/gpu: 8, allocatable 0; nvidia.com/mig-1g.10gb: 0, allocatable 7)",
         "1 node left out, of the control plane and closed to pods: master",
-        "1 node with MIG devices under names of their own: name one with --resource: mig",
         "1 node with a number of devices, CPUs or memory that cannot be read: odd",
     )
+
+
+@pytest.mark.parametrize("with_cpus", [False, True])
+def test_a_node_whose_devices_cannot_be_had_is_no_node_of_cpus(with_cpus: bool) -> None:
+    gone = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "0"}
+    other = {"cpu": "8", "memory": "64Gi", "rdma/hca": "4", "habana.ai/gaudi": "8", "nvidia.com/gpu": "0"}
+    network = {"cpu": "8", "memory": "64Gi", "rdma/hca": "4", "nvidia.com/gpu": "0"}
+    nodes = [
+        room.node("gone", allocatable=gone),
+        room.node("other", allocatable=other, capacity=other),
+        room.node("network", allocatable=network, capacity=network),
+    ]
+    found = machines_of(nodes, Reading(with_cpus=with_cpus))
+    assert [machine.name for machine in found.machines] == ["network"] * with_cpus
+    assert found.notes[-2:] == (
+        "1 node left out, none of whose devices is allocatable: gone (nvidia.com/gpu: 8, allocatable 0)",
+        "1 node left out, whose devices are not looked for: name their resource with --resource: "
+        "other (habana.ai/gaudi: 8, allocatable 8)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("resources", "notes"),
+    [
+        (("nvidia.com/gpu",), ()),
+        (("nvidia.com/gpu", "amd.com/gpu"), ()),
+        (
+            ("nvidia.com/gpu", "nvidia.com/gpuu"),
+            ("no node has nvidia.com/gpuu (--resource); nodes have nvidia.com/gpu",),
+        ),
+        (("a.b/c", "d"), ("no node has a.b/c or d (--resource); nodes have nvidia.com/gpu",)),
+    ],
+)
+def test_a_named_resource_that_no_node_has_is_told(resources: tuple[str, ...], notes: tuple[str, ...]) -> None:
+    found = machines_of([room.node("n"), room.node("web", gpus=0)], Reading(resources=resources))
+    assert [note for note in found.notes if "--resource)" in note] == [*notes]
 
 
 def test_fewer_devices_than_there_are_and_shared_ones_are_told() -> None:

@@ -107,6 +107,20 @@ def test_a_node_without_devices_for_now_is_not_gone() -> None:
     assert result.changes == ("a new DGX for n2",)
 
 
+def test_a_node_that_was_left_out_while_it_had_no_devices_comes_with_them() -> None:
+    amounts = {"cpu": "63500m", "memory": "515Gi", "nvidia.com/gpu": "0"}
+    reading = Reading(with_cpus=True)
+    found = machines_of([*nodes("n0"), room.node("n1", allocatable=amounts), room.node("c", gpus=0)], reading)
+    text = generated(found.machines).text
+    assert "n1" not in text
+    assert done(text, [*nodes("n0", "n1"), room.node("c", gpus=0)], reading).changes == ("a new V100-NODE for n1",)
+
+
+def test_a_named_resource_that_no_node_has_is_told() -> None:
+    told = done(FLAT, nodes("n0", "n1"), Reading(resources=("nvidia.com/gpuu",))).notes
+    assert told == ("no node has nvidia.com/gpuu (--resource); nodes have nvidia.com/gpu",)
+
+
 def test_a_new_tree_stands_before_the_comments_after_the_list_and_has_devices_like_its_kind() -> None:
     text = FLAT.replace("  - {cellType: DGX, cellAddress: n0}   # bought in spring\n", "").replace("r: 2}]}", "r: 1}]}")
     result = done(text, nodes("n1", "n2"))

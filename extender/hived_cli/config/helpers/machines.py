@@ -28,7 +28,7 @@ _OPTIONS = (
                  help="Read nodes from what `kubectl get nodes -o json` prints; - reads standard input."),
     click.option("--levels", metavar="LABEL,...", default="", callback=lambda _c, _p, text: split(text),
                  help="Labels of the groups that nodes stand in, outermost first, such as zone, block and rack."),
-    click.option("--resource", "resources", metavar="NAME", multiple=True,
+    click.option("--resource", "resources", metavar="NAME,...", multiple=True,
                  help="A device resource; nodes with several have cells of each.  "
                  "[default: nvidia.com/gpu, amd.com/gpu]"),
     click.option("--product-label", metavar="LABEL", default="", help="The label that names a node's product, "
@@ -76,7 +76,7 @@ def reads_machines(function: Callable[..., None]) -> Callable[..., None]:
         cpu, memory = _amount("--reserve-cpu", reserve_cpu), _amount("--reserve-memory", reserve_memory)
         memory_mib = None if memory is None else memory / 2**20
         given = {name: options.pop(name) for name in ("levels", "resources", "product_label", "selector", "with_cpus")}
-        given["resources"] = given["resources"] or Reading().resources
+        given["resources"] = split(",".join(given["resources"])) or Reading().resources
         reading = Reading(**given, reserved_cpu=cpu or 0.0, reserved_memory_mib=memory_mib or 0.0)
         function(machines=Machines(nodes, connect, reading, (cpu, memory_mib)), **options)
 
