@@ -142,6 +142,39 @@ def test_a_pod_of_cpu_cells_sees_no_devices_of_another_pod(tmp_path: Path) -> No
         assert devices == ["0,1", "void", "void"]
 
 
+def with_limits(made: dict[str, Any], **more: int) -> dict[str, Any]:
+    """The pod with a limit of devices besides."""
+    made["spec"]["containers"][0]["resources"]["limits"] |= more
+    return made
+
+
+@pytest.mark.parametrize(
+    ("made", "devices", "words"),
+    [
+        (("p", 1, "CPU", "cpu"), 2, "asks for nvidia.com/gpu, but leafCellType means CPU, which is no device"),
+        (("p", 1, "GPU", "default"), 2, "asks for 2 nvidia.com/gpu, and its leafCellNumber 1 gives it 1"),
+        (("p", 1, "", "cpu"), 2, "asks for 2 nvidia.com/gpu, and its leafCellNumber 1 gives it 1"),
+    ],
+)
+def test_a_pod_takes_no_devices_beyond_its_cells_past_their_owner(
+    played: Played, made: Any, devices: int, words: str
+) -> None:
+    played.create(with_limits(asking(*made), **{"nvidia.com/gpu": devices}))
+    expect_soon(lambda: words in played.why("p").sentence)
+    played.create(with_limits(asking("g1", 2, "GPU", "default"), **{"nvidia.com/gpu": 2}))
+    played.create(with_limits(asking("g2", 2, "GPU", "default"), **{"nvidia.com/gpu": 2}))
+    played.expect_running("g1", "g2")
+    assert "p" not in played.running_pods()
+
+
+def test_no_cells_of_another_resource_are_named_as_what_helps(played: Played) -> None:
+    waits = pod("three", 2, vc="default", priority=-1)
+    played.create(asking("g1", 2, "GPU", "default"), asking("g2", 2, "GPU", "default"))
+    played.expect_running("g1", "g2")
+    played.create(waits)
+    assert not [one for one in played.helps("three") if one.startswith("leafType")]
+
+
 def test_the_cells_of_a_job_that_ends_are_free_in_its_own_chain_alone(played: Played) -> None:
     played.create(asking("g", 1, "GPU", "default"), asking("c", 4, "CPU", "cpu"))
     played.expect_running("g", "c")

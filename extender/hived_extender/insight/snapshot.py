@@ -128,6 +128,7 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     of Kubernetes see it. `access` decides which namespaces may use which virtual clusters, by `labels` of namespaces
     where it needs them. `jobs` has the groups with cells by the name of their job. `lost` has the groups of which
     pods were preempted lately, in the order of their numbers, and `ends` the pods that had cells and are gone lately.
+    `resources` has the device resource of each leaf cell type that stands for devices.
 
     Whoever asks the core about `state` holds `lock`: its answers are tried there and taken back.
     """
@@ -144,6 +145,7 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     jobs: Mapping[str, Sequence[str]]
     lost: Sequence[tuple[int, str]] = ()
     ends: Sequence[PodEnd] = ()
+    resources: Mapping[str, str] = {}
     lock: threading.RLock = msgspec.field(default_factory=threading.RLock)
 
     def find(self, name: str) -> WaitingEntry | None:
@@ -173,6 +175,7 @@ def take(service: Service) -> Snapshot:
         core.before_victims()
         state, version = copy_state(core.state, groups=groups), (core.number, core.version)
         access, bad = machine.interpreter.rules.access, _bad_nodes(machine, state)
+        resources = machine.interpreter.resources
         nodes = {name: node for name in bad if (node := machine.cache.nodes.ruled(name)) is not None}
         records, lost, ends = list(machine.cache.pods), machine.tallies.lost, machine.tallies.ends
         demoted = {
@@ -215,6 +218,7 @@ def take(service: Service) -> Snapshot:
         jobs_of(state, found),
         [(one.number, one.group) for one in lost],
         ends,
+        resources,
     )
 
 

@@ -151,11 +151,13 @@ def _node_sizes(trials: Trials) -> set[int]:
 
 
 def _leaf_types(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
-    topology = trials.state.topology
+    """Other leaf cell types that are the same resource, which the job's containers name."""
+    means = trials.snapshot.resources
     asked = {spec.leaf_cell_type for spec in trials.specs}
     if len(asked) == 1 and "" not in asked:
-        others = (name for name in topology.leaf_type_chains if name not in asked)
-        yield from _tried(trials, map(LeafType, others))
+        types = (name for name in trials.state.topology.leaf_type_chains if name not in asked)
+        alike = (name for name in types if means.get(name) == means.get(*asked))
+        yield from _tried(trials, map(LeafType, alike))
 
 
 def _clusters(trials: Trials) -> Iterator[tuple[Change, Outcome]]:

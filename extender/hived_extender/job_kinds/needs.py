@@ -16,7 +16,7 @@ from hived_extender.job_kinds import gangs, marks
 from hived_extender.job_kinds.job import Job, JobState, Role
 from hived_extender.job_kinds.minimums import Minimum, minimum_of
 from hived_extender.pods.amounts import CellAmounts, amounts_of
-from hived_extender.pods.annotations import MAX_COUNT, SCHEDULING_SPEC, is_quickly_read, read_spec
+from hived_extender.pods.annotations import MAX_COUNT, SCHEDULING_SPEC, is_quickly_read
 from hived_extender.pods.asks import LEAF_CELL_TYPE, PINNED_CELL, PRIORITY, VIRTUAL_CLUSTER, Ask
 from hived_extender.pods.declared import declared_limit
 from hived_extender.pods.dialects import jobset
@@ -161,7 +161,7 @@ def _spec_of(job: Job, role: Role, pod: Pod, interpreter: Interpreter) -> PodSpe
         return None
     try:
         if asks_in_own_words(pod.annotations):
-            return _own_spec(pod.annotations[SCHEDULING_SPEC])
+            return _own_spec(pod, interpreter)
         description = interpreter.describe(pod)
         if job.queue and (description is None or description.queue is None):
             description = replace(description or Description(job.ref.kind), queue=job.queue)
@@ -216,10 +216,10 @@ def _within_its_domain(ask: Ask, part: JobPart) -> Ask:
     return replace(ask, within_cell=ask.job_cell, within_is_required=True, prefers_near=False)
 
 
-def _own_spec(text: str) -> PodSpec | None:
-    if not is_quickly_read(text):
+def _own_spec(pod: Pod, interpreter: Interpreter) -> PodSpec | None:
+    if not is_quickly_read(pod.annotations[SCHEDULING_SPEC]):
         raise UserError(f"{SCHEDULING_SPEC} takes long to read: write it in JSON")
-    spec = read_spec(text)
+    spec = interpreter.own_spec(pod)
     return spec if spec.leaf_cell_count else None
 
 

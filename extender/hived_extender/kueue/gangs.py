@@ -16,7 +16,6 @@ from hived.errors import UserError
 from hived.specs import OPPORTUNISTIC_PRIORITY, GroupSpec, MemberSpec, PodSpec
 from hived_extender.job_kinds.marks import HOLD
 from hived_extender.kueue.workloads import Object, PodSet, Workload
-from hived_extender.pods.annotations import SCHEDULING_SPEC, read_spec
 from hived_extender.pods.asks import PRIORITY, VIRTUAL_CLUSTER, Ask
 from hived_extender.pods.dialects import kueue
 from hived_extender.pods.dialects.description import Description
@@ -123,7 +122,7 @@ def _role(
         if not interpreter.is_ours(pod):
             return
         if asks_in_own_words(pod.annotations):
-            spec, words = read_spec(pod.annotations[SCHEDULING_SPEC]), dict[str, str]()
+            spec, words = interpreter.own_spec(pod), dict[str, str]()
         else:
             placed = next(_pods(pod, pod_set))  # with the labels of the nodes that Kueue has chosen
             ask, words = _ask(workload, pod, interpreter.describe(placed), interpreter)

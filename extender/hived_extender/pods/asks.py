@@ -5,7 +5,7 @@ nothing is guessed. Leaf cells are counted by OpenPAI's rule: as many as cover d
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
 from math import ceil
 
@@ -47,6 +47,13 @@ NAMED = 8
 
 _ANY_GPU = re.compile(r"[^/]+/gpu")
 _OWN_CLASSES = {priority_class_name(each): each for each in range(OPPORTUNISTIC_PRIORITY, MAX_GUARANTEED_PRIORITY + 1)}
+
+
+def _check_is_one(resources: Collection[str]) -> None:
+    """Raise UserError if a pod asks for devices of several resources."""
+    if len(resources) > 1:
+        named = " and ".join(islice(resources, NAMED))
+        raise UserError(f"asks for {named}; keep only one: a pod has cells of one leaf cell type")
 
 
 def no_labels(namespace: str) -> Mapping[str, str]:
@@ -135,9 +142,9 @@ class Resolver:
         self._labels_of = labels_of
         self._cluster = cluster
         self._rules = rules
-        self._resources = rules.resources_in(cluster)
-        self.devices = frozenset((*self._resources.values(), ENABLE_LIMIT))
-        self._means = frozenset(self._resources.values())
+        self.resources = rules.resources_in(cluster)
+        self.devices = frozenset((*self.resources.values(), ENABLE_LIMIT))
+        self._means = frozenset(self.resources.values())
         self._priorities = _OWN_CLASSES | dict(rules.priority_classes)
         self._everything = cluster_capacity(cluster)
         self._capacities: dict[str, Capacity] = {}
@@ -259,13 +266,30 @@ class Resolver:
         """(resource, count) of the devices that a pod asks for, None if it asks for none."""
         found = sorted(all_requested(pod, self._device_names(pod)).items())
         asked = {name: ceil(min(count, MAX_COUNT)) for name, count in found if count > 0}
-        if len(asked) > 1:
-            named = " and ".join(islice(asked, NAMED))
-            raise UserError(f"asks for {named}; keep only one: a pod has cells of one leaf cell type")
+        _check_is_one(asked)
         if not asked:
             return taken_away(pod)
         (device,) = asked.items()
         return device
+
+    def check_devices(self, asked: Iterable[tuple[str, float]], leaf_type: str, cells: int) -> None:
+        """Raise UserError if a pod with HiveD's own annotation asks Kubernetes for devices that its cells are not.
+
+        asked : resources, and how much of each
+        leaf_type : of the cells, "" where any will do
+        """
+        wanted = [(resource, count) for resource, count in asked if count > 0 and resource in self._means]
+        _check_is_one([resource for resource, _ in wanted])
+        for resource, count in wanted:
+            having = [name for name, means in self.resources.items() if means == resource]
+            if leaf_type:
+                self._check_means(leaf_type, having, resource, "leafCellType")
+            skus = [self._cluster.sku_types.get(name) for name in ([leaf_type] if leaf_type else having)]
+            most = cells * max(max(each.gpu, 1) if each is not None else 1 for each in skus)
+            if count > most:
+                raise UserError(
+                    f"asks for {count:g} {resource}, and its leafCellNumber {cells} gives it {most}: make them equal"
+                )
 
     def asks_for_devices(self, pod: Pod) -> bool:
         """Whether a pod asks for anything that is a device, be it one that no leaf cell means, or is taken away."""
@@ -280,11 +304,11 @@ class Resolver:
 
     def _cells(self, pod: Pod, vc: str, priority: int, resource: str) -> _Cells:
         """The leaf cells that mean `resource`; see `Resolver.resolve`."""
-        having = [name for name, means in self._resources.items() if means == resource]
+        having = [name for name, means in self.resources.items() if means == resource]
         if not having:
             raise UserError(
                 f"asks for {resource}, which no leaf cell type means: set skuTypes.LEAF_CELL_TYPE.resource in the "
-                f"configuration, or ask for {_listed({*self._resources.values()})}"
+                f"configuration, or ask for {_listed({*self.resources.values()})}"
             )
         wanted, pin = _said(pod, LEAF_CELL_TYPE), _said(pod, PINNED_CELL)
         if wanted and pin:
@@ -348,7 +372,7 @@ class Resolver:
             and not self._capacity(other).by_type.keys().isdisjoint(chosen)
             and not access.refusal(namespace, labels, other, priority)
         ]
-        own = [name for name in self._capacity(vc).by_type if self._resources.get(name) == resource]
+        own = [name for name in self._capacity(vc).by_type if self.resources.get(name) == resource]
         remedy = f": set {VIRTUAL_CLUSTER} to one that has: {_listed(others)}" if others else ""
         raise UserError(
             f"its nodeSelector rules out every leaf cell type of {resource} that virtual cluster {vc} has: "
@@ -381,7 +405,7 @@ class Resolver:
 
     def _check_means(self, leaf_type: str, having: Collection[str], resource: str, key: str) -> None:
         if leaf_type not in having:
-            means = self._resources.get(leaf_type, "no device")
+            means = self.resources.get(leaf_type, "no device")
             raise UserError(f"asks for {resource}, but {key} means {leaf_type}, which is {means}; change one of them")
 
     def _chosen_by(self, pod: Pod, leaf_type: str) -> set[str]:

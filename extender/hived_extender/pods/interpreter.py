@@ -1,14 +1,18 @@
 """Which pods are ours, and the requests of those that do not use HiveD's own annotation."""
 
+from collections.abc import Iterable, Mapping
+
 from hived.errors import UserError
-from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
+from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodSpec
 from hived_config.rules import PodRules, names_for
 from hived_extender.pods import dialects
 from hived_extender.pods.amounts import CellAmounts
+from hived_extender.pods.annotations import SCHEDULING_SPEC, read_spec
 from hived_extender.pods.asks import Ask, Resolver, no_labels
 from hived_extender.pods.dialects.description import Description, ObjectRef
 from hived_extender.pods.dialects.kinds import Lookup
 from hived_extender.pods.permissions import LabelsOf
+from hived_extender.pods.requests import all_requested
 from hived_extender.pods.wire import Pod
 
 
@@ -43,6 +47,11 @@ class Interpreter:
         self.cell_amounts = CellAmounts(cluster, rules)
         self._resolver = Resolver(cluster, rules, self.labels_of)
         self._names = frozenset(names_for(rules.scheduler_names, cluster.virtual_clusters))
+
+    @property
+    def resources(self) -> Mapping[str, str]:
+        """The device resource of each leaf cell type that stands for devices."""
+        return self._resolver.resources
 
     @property
     def devices(self) -> frozenset[str]:
@@ -85,6 +94,16 @@ class Interpreter:
     def ask(self, pod: Pod, description: Description | None) -> Ask:
         """The request of a pod. Raises UserError, which says what to set, where that is open."""
         return self._resolver.resolve(pod, description)
+
+    def check_devices(self, asked: Iterable[tuple[str, float]], spec: PodSpec) -> None:
+        """See `Resolver.check_devices`; `spec` is what the pod's own annotation says."""
+        self._resolver.check_devices(asked, spec.leaf_cell_type, spec.leaf_cell_count)
+
+    def own_spec(self, pod: Pod) -> PodSpec:
+        """What the own annotation of a template says. Raises UserError, also for devices that its cells are not."""
+        spec = read_spec(pod.annotations[SCHEDULING_SPEC])
+        self.check_devices(all_requested(pod, self.devices).items(), spec)
+        return spec
 
     def check_access(self, namespace: str, virtual_cluster: str, priority: int) -> None:
         """Raise UserError if pods of a namespace may not use a virtual cluster at this priority."""

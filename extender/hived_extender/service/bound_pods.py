@@ -154,6 +154,8 @@ class BoundPods:
             group = written if _is_bare(reading, written) else qualified(record.namespace, written)
         if reading.proof is None:
             self._interpreter.check_access(record.namespace, spec.virtual_cluster, spec.priority)
+            if record.ruled is not None:
+                self._interpreter.check_devices(record.ruled.demands.requests, spec)
         return record.own_request(spec, group)
 
     def seen(self, record: PodRecord, pod: Pod, reading: Reading) -> None:

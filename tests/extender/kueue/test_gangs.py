@@ -189,9 +189,9 @@ def test_a_key_that_the_template_has_is_not_written_again() -> None:
 
 
 def test_an_annotation_in_our_own_words_counts() -> None:
-    spec = '{"virtualCluster": "research", "priority": 2, "leafCellType": "A100", "leafCellNumber": 2}'
+    spec = '{"virtualCluster": "research", "priority": 2, "leafCellType": "A100", "leafCellNumber": 4}'
     found = gang(workload("job-train", pod_set(made_of=template(pod_scheduling_spec=spec))))
-    assert (found.spec.priority, found.spec.group.members) == (2, (MemberSpec(2, 2),))
+    assert (found.spec.priority, found.spec.group.members) == (2, (MemberSpec(2, 4),))
 
 
 def test_pod_sets_that_disagree_are_no_gang() -> None:

@@ -143,7 +143,7 @@ def test_a_pod_that_is_given_our_own_annotation_leaves_its_gang() -> None:
 
 def test_a_pod_leaves_its_gang_when_kube_scheduler_knows_first_of_our_own_annotation() -> None:
     cluster = SmallGangCluster()
-    first, other = (cluster.pod(name, 4, koordinator("train", 1)) for name in ("w-0", "w-1"))
+    first, other = (cluster.pod(name, 2, koordinator("train", 1)) for name in ("w-0", "w-1"))
     node = cluster.filter(first)["NodeNames"][0]
     other["metadata"]["annotations"][SCHEDULING_SPEC] = spec_text(leaf_cells=2, group="pair", pods=2)
     cluster.filter(other)

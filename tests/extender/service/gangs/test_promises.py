@@ -112,7 +112,7 @@ def test_a_pod_may_not_speak_for_pods_of_other_gangs() -> None:
 
 def test_a_pod_that_has_left_its_gang_for_a_larger_group_keeps_its_place_when_a_mate_is_bound() -> None:
     table = Table()
-    table.do("gang p q minimum=2; filter p n0 n1; filter q n0 n1")
+    table.do("gang p q minimum=2 gpus=2; filter p n0 n1; filter q n0 n1")
     places = {record.name: record.place.node for record in table.machine.cache.pods}
     table.bind("p", places["p"])
     table.pods["q"]["metadata"]["annotations"][SCHEDULING_SPEC] = spec_text(leaf_cells=2, group="pair", pods=2)
