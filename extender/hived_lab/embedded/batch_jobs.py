@@ -22,6 +22,8 @@ _INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
 _PHASES = ("Pending", "Unknown", "Running")
 _ENDS = {"SuccessCriteriaMet": "Complete", "FailureTarget": "Failed"}
 """The last condition of a Job, by the one that it has while pods of it still leave."""
+_OVER = (*_ENDS.values(), "Completed", "Succeeded")
+"""The last conditions of jobs of any kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +87,16 @@ class _Pod:
 
 
 def is_over(job: Body) -> bool:
-    """Tell whether a Job has ended for good."""
-    return any(_condition(job.get("status", {}), kind) for kind in _ENDS.values())
+    """Tell whether a job of any kind has ended for good."""
+    return any(condition(job.get("status", {}), kind) for kind in _OVER)
 
 
 def expiry_s(job: Body, now_s: float) -> float | None:
-    """Return in how many seconds a Job that has ended is to be deleted, None for never; `now_s` is since 1970."""
+    """Return in how many seconds a Job or JobSet that has ended is to be deleted, None for never; `now_s` is since
+    1970.
+    """
     ttl_s = job["spec"].get("ttlSecondsAfterFinished")
-    ends = [one for kind in _ENDS.values() if (one := _condition(job.get("status", {}), kind))]
+    ends = [one for kind in _OVER if (one := condition(job.get("status", {}), kind))]
     ended = parse_time(ends[0]["lastTransitionTime"]) if ends else None
     return None if ttl_s is None or ended is None else max(0.0, ended.timestamp() + ttl_s - now_s)
 
@@ -150,7 +154,7 @@ class _Look:
         if self._is_indexed:
             self._done |= {pod.index for pod in self._succeeded if pod.index is not None}
         for kind in _ENDS:
-            if known := _condition(self._status, kind):
+            if known := condition(self._status, kind):
                 return kind, known["reason"], known["message"]
         failures = self._status.get("failed", 0) + len(self._failed)
         if failures > self._spec["backoffLimit"]:
@@ -327,7 +331,7 @@ class _Look:
         if self._spec["suspend"]:
             if self._add_condition("Suspended", "True", "JobSuspended", "Job suspended"):
                 self._status.pop("startTime", None)
-        elif _condition(self._status, "Suspended"):
+        elif condition(self._status, "Suspended"):
             self._add_condition("Suspended", "False", "JobResumed", "Job resumed")
             self._status["startTime"] = timestamp()
 
@@ -343,7 +347,7 @@ class _Look:
         return True
 
 
-def _condition(status: Mapping[str, Any], kind: str) -> Body | None:
+def condition(status: Mapping[str, Any], kind: str) -> Body | None:
     """A condition that holds."""
     found = (one for one in status.get("conditions", ()) if one["type"] == kind and one["status"] == "True")
     return next(found, None)
@@ -352,13 +356,13 @@ def _condition(status: Mapping[str, Any], kind: str) -> Body | None:
 def _read(body: Body, spec: Mapping[str, Any]) -> _Pod:
     metadata, status = body["metadata"], body.get("status", {})
     annotations = metadata.get("annotations", {})
-    index = _number(annotations.get(_INDEX, ""))
+    index = number(annotations.get(_INDEX, ""))
     is_in_range = spec["completionMode"] == "Indexed" and index is not None and index < spec.get("completions", 0)
     return _Pod(
         body,
         metadata["uid"],
         index if is_in_range else None,
-        _number(annotations.get(_FAILURES, "")) or 0,
+        number(annotations.get(_FAILURES, "")) or 0,
         status.get("phase", "Pending"),
         "deletionTimestamp" in metadata,
         any(one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions", ())),
@@ -366,7 +370,8 @@ def _read(body: Body, spec: Mapping[str, Any]) -> _Pod:
     )
 
 
-def _number(text: str) -> int | None:
+def number(text: str) -> int | None:
+    """The number that a label or an annotation says, None if it says none."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= 10 else None
 
 

@@ -1,17 +1,17 @@
 """Stand-ins for the controllers of job objects, so that jobs wait, start and are called back without Kubernetes.
 
-Jobs are as in `batch_jobs.py`. A job object of another kind that is not suspended has its pods, as `hived submit` would
-make them; one that is suspended has none. The status says Suspended, Completed, Succeeded or Failed in the words of its
-kind, and counts its pods as that kind does. A pod that failed or was evicted is made again while the job is not
-suspended, unless a job of Kubeflow retries no such failure, which ends it; ends of pods count once. A QueueUnit goes
-with its job. Runs on the event loop of the API server.
+Jobs are as in `batch_jobs.py`, JobSets as in `job_sets.py`. A job of Kubeflow that is not suspended has its pods, as
+`hived submit` would make them; one that is suspended has none. The status says Suspended, Succeeded or Failed in the
+words of its kind, and counts its pods as that kind does. A pod that failed or was evicted is made again while the job
+is not suspended, unless its policy retries no such failure, which ends the job; ends of pods count once. A QueueUnit
+goes with its job. Runs on the event loop of the API server.
 """
 
 import asyncio
 import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -21,20 +21,21 @@ from hived_jobs.documents import stored_document
 from hived_jobs.kinds import plan_document
 from hived_jobs.policies import Event
 from hived_jobs.submission import PlannedJob, Submission
+from hived_lab.embedded import batch_jobs, job_sets
 from hived_lab.embedded.apiserver import models
 from hived_lab.embedded.apiserver.bodies import Body
-from hived_lab.embedded.apiserver.kinds import set_condition, timestamp
+from hived_lab.embedded.apiserver.kinds import timestamp, turn_condition
 from hived_lab.embedded.apiserver.models import DeleteOptions, Preconditions
 from hived_lab.embedded.apiserver.registry import Registry
-from hived_lab.embedded.apiserver.resources import JOB_OBJECTS, JOBS, PODS, QUEUE_UNITS, ResourceType
+from hived_lab.embedded.apiserver.resources import JOB_OBJECTS, JOB_SETS, JOBS, PODS, QUEUE_UNITS, ResourceType
 from hived_lab.embedded.apiserver.statuses import ApiError
 from hived_lab.embedded.apiserver.store import Key, Revision
-from hived_lab.embedded.batch_jobs import CONTROLLER, FINALIZER, Backoff, expiry_s, is_over, next_step
+from hived_lab.embedded.batch_jobs import FINALIZER, Backoff, expiry_s, is_over
 from hived_lab.embedded.changes import follow, look_at
 
 SCHEDULER = "hived"
 RETRY_S = 1.0
-"""Until a pod that was refused is made again."""
+"""Until what was refused is tried again."""
 
 GARBAGE_S = 1.0
 """Between two looks for QueueUnits whose job is gone."""
@@ -43,22 +44,10 @@ log = logging.getLogger(__name__)
 _OWNERS = {each.kind: each for each in (*JOB_OBJECTS, PODS)}
 _NOBODY = "somebody"
 _OVER = {"Succeeded", "Failed"}
-_REPLICATED_JOB, _JOB_NAME = "jobset.sigs.k8s.io/replicatedjob-name", "batch.kubernetes.io/job-name"
-_ENDS = ("Succeeded", "Suspended", "Resumed")
+_FOREGROUND = "foregroundDeletion"
+"""The finalizer of a Job that goes when its pods are gone."""
 
-
-class _Words(NamedTuple):
-    """The condition of a job that is done, and the reasons of conditions."""
-
-    end: str
-    done: str
-    suspended: str
-    resumed: str
-
-
-_WORDS = {"jobset.x-k8s.io": _Words("Completed", "AllJobsCompleted", "SuspendedJobs", "ResumeJobs")}
-"""By API group, for kinds whose reasons do not begin with the kind."""
-
+_CONTROLLERS = {"Job": batch_jobs.CONTROLLER, "JobSet": job_sets.CONTROLLER}
 _FAILED = {"MPIJob": "MPIJobMPIJobFailed"}
 """Reasons of failures that do not only begin with the kind."""
 
@@ -80,18 +69,18 @@ class JobControllers:
         """Play the controllers until cancelled."""
         await asyncio.gather(
             *(follow(self._registry, each, _Looker(self, each), lambda: []) for each in JOB_OBJECTS),
-            follow(self._registry, PODS, self._pod_seen, lambda: []),
+            *(follow(self._registry, each, _OwnerLooker(self, each), lambda: []) for each in (PODS, JOBS)),
             self._collect_garbage(),
         )
 
     def job_seen(self, resource: ResourceType, key: Key) -> None:
-        """Make the pods of a job be as it says now."""
+        """Make the pods or Jobs of a job be as it says now."""
         revision = self._registry.collection(resource).revisions.get(key)
         if revision is None:
             self._remove_orphans(resource, key)
-        elif resource is JOBS:
-            self._batch_job_seen(revision)
-        elif not _is_over(revision.body):
+        elif resource.kind in _CONTROLLERS:
+            self._controlled_seen(resource, revision)
+        elif not is_over(revision.body):
             self._jobs[revision.view.metadata.uid] = resource, key
             self._reconcile(resource, revision)
 
@@ -105,14 +94,15 @@ class JobControllers:
                 if owned and not any(owner.uid in there for owner in owned):
                     self._registry.delete(QUEUE_UNITS, key, DeleteOptions())
 
-    def _pod_seen(self, key: Key) -> None:
-        revision = self._registry.collection(PODS).revisions.get(key)
+    def owned_seen(self, resource: ResourceType, key: Key) -> None:
+        """Look at the jobs that own a pod or a Job."""
+        revision = self._registry.collection(resource).revisions.get(key)
         uids = [owner.uid for owner in revision.view.metadata.owner_references] if revision is not None else []
-        for resource, job in [self._jobs[uid] for uid in uids if uid in self._jobs]:
-            self.job_seen(resource, job)
+        for kind, job in [self._jobs[uid] for uid in uids if uid in self._jobs]:
+            self.job_seen(kind, job)
         if revision is None:  # whose it was is not known any more
-            for resource, job in [each for each in self._jobs.values() if each[1].namespace == key.namespace]:
-                self.job_seen(resource, job)
+            for kind, job in [each for each in self._jobs.values() if each[1].namespace == key.namespace]:
+                self.job_seen(kind, job)
 
     def _remove_orphans(self, resource: ResourceType, key: Key) -> None:
         gone = [uid for uid, job in self._jobs.items() if job == (resource, key)]
@@ -121,35 +111,69 @@ class JobControllers:
             self._succeeded.pop(uid, None)
             self._backoffs.pop(uid, None)
             self._cancel_timer(uid)
-            for pod in self._pods_of(uid):
-                self._release(pod)
-                self._delete(pod)
+            self._drop_pods(uid)
+            for job in self._owned(JOBS, uid):
+                self._delete(JOBS, job)
 
-    def _batch_job_seen(self, job: Revision) -> None:
-        uid, now_s = job.view.metadata.uid, time.time()
-        self._jobs[uid] = JOBS, job.key
+    def _drop_pods(self, uid: str) -> None:
+        for pod in self._owned(PODS, uid):
+            self._release(pod)
+            self._delete(PODS, pod)
+
+    def _controlled_seen(self, resource: ResourceType, job: Revision) -> None:
+        uid, now_s, again_s = job.view.metadata.uid, time.time(), None
+        self._jobs[uid] = resource, job.key
         self._cancel_timer(uid)
-        if job.body["spec"].get("managedBy", CONTROLLER) != CONTROLLER:
+        if job.body["spec"].get("managedBy", _CONTROLLERS[resource.kind]) != _CONTROLLERS[resource.kind]:
             return
+        if job.view.metadata.deletion_timestamp:
+            self._drop_pods(uid)
+            if not self._owned(PODS, uid):
+                self._drop_finalizer(resource, job, _FOREGROUND)
+            return
+        if resource is JOB_SETS:
+            again_s = self._take_set(job)
+        elif not is_over(job.body):
+            again_s = self._take(job, now_s)
         if is_over(job.body):
             again_s = expiry_s(job.body, now_s)
             if again_s == 0.0:
-                self._registry.delete(JOBS, job.key, DeleteOptions())
+                self._registry.delete(resource, job.key, DeleteOptions())
                 return
-        else:
-            again_s = self._take(job, now_s)
         if again_s is not None:
             loop = asyncio.get_running_loop()
-            self._timers[uid] = loop.call_later(again_s, look_at, _Looker(self, JOBS), job.key)
+            self._timers[uid] = loop.call_later(again_s, look_at, _Looker(self, resource), job.key)
+
+    def _take_set(self, job_set: Revision) -> float | None:
+        """Do what a JobSet needs now; returns when to look at it again."""
+        jobs = {job.key.name: job for job in self._owned(JOBS, job_set.view.metadata.uid)}
+        step = job_sets.next_step(job_set, [job.body for job in jobs.values()])
+        for body in step.deleted:
+            job = jobs[body["metadata"]["name"]]
+            if not job.view.metadata.deletion_timestamp:
+                held = {**body["metadata"], "finalizers": [*body["metadata"].get("finalizers", ()), _FOREGROUND]}
+                self._registry.update(JOBS, job.key, {**body, "metadata": held})
+                self._delete(JOBS, job)
+        try:
+            for body in step.changed:
+                self._registry.update(JOBS, jobs[body["metadata"]["name"]].key, body)
+            for body in step.made:
+                self._registry.create(JOBS, body)
+        except ApiError as error:
+            log.error("the Jobs of JobSet %s/%s are not as they should be: %s", *job_set.key, error)
+            return RETRY_S
+        if step.status != job_set.body.get("status"):
+            self._registry.update(JOB_SETS, job_set.key, {**job_set.body, "status": step.status}, is_status=True)
+        return None
 
     def _take(self, job: Revision, now_s: float) -> float | None:
         """Do what a Job needs now; returns when to look at it again."""
         uid, loop_s = job.view.metadata.uid, asyncio.get_running_loop().time()
         wanted = job.body["spec"]["selector"].get("matchLabels", {}).items()
-        owned = [pod for pod in self._pods_of(uid) if wanted <= pod.view.metadata.labels.items()]
+        owned = [pod for pod in self._owned(PODS, uid) if wanted <= pod.view.metadata.labels.items()]
         pods = {pod.view.metadata.uid: pod for pod in owned}
         bodies = [pod.body for pod in pods.values()]
-        step = next_step(job.body, bodies, self._backoffs.get(uid, Backoff()), loop_s=loop_s, now_s=now_s)
+        step = batch_jobs.next_step(job.body, bodies, self._backoffs.get(uid, Backoff()), loop_s=loop_s, now_s=now_s)
         try:
             for manifest in step.made:
                 self._registry.create(PODS, manifest)
@@ -160,7 +184,7 @@ class JobControllers:
         for body in step.dropped:
             self._release(pods[body["metadata"]["uid"]])
         for body in step.deleted:
-            self._delete(pods[body["metadata"]["uid"]])
+            self._delete(PODS, pods[body["metadata"]["uid"]])
         if step.status != job.body.get("status"):
             self._registry.update(JOBS, job.key, {**job.body, "status": step.status}, is_status=True)
         for body in step.counted:
@@ -173,17 +197,20 @@ class JobControllers:
 
     def _release(self, pod: Revision) -> None:
         """Take the finalizer of Jobs off a pod, if it is there and has one."""
-        found = self._registry.collection(PODS).revisions.get(pod.key)
-        if found is None or found.view.metadata.uid != pod.view.metadata.uid:
+        self._drop_finalizer(PODS, pod, FINALIZER)
+
+    def _drop_finalizer(self, resource: ResourceType, held: Revision, finalizer: str) -> None:
+        found = self._registry.collection(resource).revisions.get(held.key)
+        if found is None or found.view.metadata.uid != held.view.metadata.uid:
             return
         metadata = found.body["metadata"]
-        left = [each for each in metadata.get("finalizers", ()) if each != FINALIZER]
+        left = [each for each in metadata.get("finalizers", ()) if each != finalizer]
         if len(left) < len(metadata.get("finalizers", ())):
-            self._registry.update(PODS, pod.key, {**found.body, "metadata": {**metadata, "finalizers": left}})
+            self._registry.update(resource, held.key, {**found.body, "metadata": {**metadata, "finalizers": left}})
 
     def _reconcile(self, resource: ResourceType, job: Revision) -> None:
         uid, is_suspended = job.view.metadata.uid, _is_suspended(job.body)
-        pods = {pod.key.name: pod for pod in self._pods_of(uid)}
+        pods = {pod.key.name: pod for pod in self._owned(PODS, uid)}
         done = self._succeeded.setdefault(uid, set())
         done.update(name for name, pod in pods.items() if _phase(pod) == "Succeeded")
         try:
@@ -191,11 +218,11 @@ class JobControllers:
         except UserError as error:
             self._write_status(resource, job, [("Failed", "True", "Unusable", error.message)], {})
             return
-        failed = [] if is_suspended else _final_failures(job.body, plan, pods.values())
+        failed = [] if is_suspended else _final_failures(plan, pods.values())
         if is_suspended:
             for pod in pods.values():
                 if _phase(pod) not in _OVER:
-                    self._delete(pod)
+                    self._delete(PODS, pod)
         elif not failed and not _is_done(job.body, plan, done):
             self._make_pods(plan, job, pods, done)
         self._tell(resource, job, plan, is_suspended=is_suspended, failed=failed)
@@ -211,7 +238,7 @@ class JobControllers:
         for planned in plan.pods[: plan.width]:
             found = pods.get(planned.name)
             if found is not None and _phase(found) == "Failed":
-                self._delete(found)
+                self._delete(PODS, found)
             elif found is None and planned.name not in done:
                 manifest = dict(planned.manifest)
                 manifest["metadata"] = {
@@ -223,56 +250,54 @@ class JobControllers:
         self, resource: ResourceType, job: Revision, plan: PlannedJob, *, is_suspended: bool, failed: list[str]
     ) -> None:
         kind, done = job.body["kind"], self._succeeded[job.view.metadata.uid]
-        phases = {pod.key.name: _phase(pod) for pod in self._pods_of(job.view.metadata.uid)}
-        words = _WORDS.get(resource.group, _Words("Succeeded", *(f"{kind}{end}" for end in _ENDS)))
-        conditions = [("Suspended", "True", words.suspended, "")]
+        phases = {pod.key.name: _phase(pod) for pod in self._owned(PODS, job.view.metadata.uid)}
+        conditions = [("Suspended", "True", f"{kind}Suspended", "")]
         if not is_suspended:
-            conditions = [("Suspended", "False", words.resumed, "")]
+            conditions = [("Suspended", "False", f"{kind}Resumed", "")]
         left = {name for name, phase in phases.items() if phase not in _OVER}
         if failed:
             reason = _FAILED.get(kind, f"{kind}Failed")
             conditions.append(("Failed", "True", reason, f"failed: {', '.join(failed)}"))
         elif _is_done(job.body, plan, done):
-            conditions.append((words.end, "True", words.done, "its pods have succeeded"))
-            if kind in REPLICA_SPECS and kind != "MPIJob":  # of a job that is done no pod counts as active
+            conditions.append(("Succeeded", "True", f"{kind}Succeeded", "its pods have succeeded"))
+            if kind != "MPIJob":  # of a job that is done no pod counts as active
                 done = done | left
         if len(conditions) > 1 and kind == "MPIJob":
             phases = {name: phase for name, phase in phases.items() if name not in left}
         counts = _counts(job.body, plan, phases, done)
-        is_over, is_by_code = len(conditions) > 1, any(policy.exit_codes for policy in plan.rules.policies)
+        has_ended, is_by_code = len(conditions) > 1, any(policy.exit_codes for policy in plan.rules.policies)
         # The operator leaves it out for a failure by restartPolicy ExitCode.
-        if is_over and kind in REPLICA_SPECS and not (failed and is_by_code):
+        if has_ended and not (failed and is_by_code):
             counts["completionTime"] = timestamp()
         self._write_status(resource, job, conditions, counts)
-        clean = (job.body["spec"].get("runPolicy") or {}).get("cleanPodPolicy", "None") if is_over else "None"
-        for pod in self._pods_of(job.view.metadata.uid) if clean != "None" else ():
+        clean = (job.body["spec"].get("runPolicy") or {}).get("cleanPodPolicy", "None") if has_ended else "None"
+        for pod in self._owned(PODS, job.view.metadata.uid) if clean != "None" else ():
             if clean == "All" or _phase(pod) not in _OVER:
-                self._delete(pod)
+                self._delete(PODS, pod)
 
     def _write_status(
         self, resource: ResourceType, job: Revision, conditions: list[tuple[str, str, str, str]], counts: Body
     ) -> None:
         current = self._registry.get(resource, job.key)
         status: Body = {**current.body.get("status", {}), **counts}
-        for kind, value, reason, message in conditions:
-            known: Body = next((one for one in status.get("conditions", []) if one.get("type") == kind), {})
-            if known.get("status", "False") != value:
-                told = {"type": kind, "status": value, "reason": reason, "message": message}
-                status = set_condition(status, told)
-                if kind == "Suspended":
-                    status.pop("startTime", None)
-        if not _is_suspended(job.body) and job.body["kind"] in REPLICA_SPECS:
+        for condition in conditions:
+            turned = turn_condition(status, *condition)
+            if turned is not status and condition[0] == "Suspended":
+                turned.pop("startTime", None)
+            status = turned
+        if not _is_suspended(job.body):
             status.setdefault("startTime", timestamp())
         if status != current.body.get("status"):
             self._registry.update(resource, job.key, {**current.body, "status": status}, is_status=True)
 
-    def _pods_of(self, uid: str) -> list[Revision]:
-        pods = self._registry.collection(PODS).revisions.values()
-        return [pod for pod in pods if any(owner.uid == uid for owner in pod.view.metadata.owner_references)]
+    def _owned(self, resource: ResourceType, uid: str) -> list[Revision]:
+        found = self._registry.collection(resource).revisions.values()
+        return [one for one in found if any(owner.uid == uid for owner in one.view.metadata.owner_references)]
 
-    def _delete(self, pod: Revision) -> None:
-        if not pod.view.metadata.deletion_timestamp and pod.key in self._registry.collection(PODS).revisions:
-            self._registry.delete(PODS, pod.key, DeleteOptions(preconditions=Preconditions(uid=pod.view.metadata.uid)))
+    def _delete(self, resource: ResourceType, one: Revision) -> None:
+        uid = one.view.metadata.uid
+        if not one.view.metadata.deletion_timestamp and one.key in self._registry.collection(resource).revisions:
+            self._registry.delete(resource, one.key, DeleteOptions(preconditions=Preconditions(uid=uid)))
 
 
 class _Looker:
@@ -283,6 +308,13 @@ class _Looker:
 
     def __call__(self, key: Key) -> None:
         self._controllers.job_seen(self._resource, key)
+
+
+class _OwnerLooker(_Looker):
+    """Looks at the jobs that own objects of one kind."""
+
+    def __call__(self, key: Key) -> None:
+        self._controllers.owned_seen(self._resource, key)
 
 
 def _plan(resource: ResourceType, body: Body) -> PlannedJob:
@@ -307,11 +339,11 @@ def _is_done(body: Body, plan: PlannedJob, done: Collection[str]) -> bool:
     return bool(pods) and set(pods) <= set(done)
 
 
-def _final_failures(body: Body, plan: PlannedJob, pods: Iterable[Revision]) -> list[str]:
+def _final_failures(plan: PlannedJob, pods: Iterable[Revision]) -> list[str]:
     """The pods of a job of Kubeflow that have failed for good, which ends it."""
     planned = {pod.name: pod for pod in plan.pods}
     found = []
-    for pod in pods if body["kind"] in REPLICA_SPECS else ():
+    for pod in pods:
         if _phase(pod) == "Failed" and (known := planned.get(pod.key.name)):
             is_kept = known.manifest["spec"].get("restartPolicy") != "Never"
             code = _exit_code(pod)
@@ -329,52 +361,25 @@ def _counts(body: Body, plan: PlannedJob, phases: Mapping[str, str], done: Colle
     """The part of a job's status that counts its pods, as its kind has it. `phases` are those of the pods that are
     there, by name; `done` have succeeded, whether they are there or not.
     """
-    spec: dict[str, Any] = body.get("spec") or {}
-    if key := REPLICA_SPECS.get(body["kind"]):
-        roles: dict[str, list[str]] = {name.lower(): [] for name in spec[key]}
-        for pod in plan.pods:
-            roles[pod.role].append(pod.name)
-        return {
-            "replicaStatuses": {
-                name: {
-                    "active": sum(phases.get(pod, "Failed") not in _OVER and pod not in done for pod in pods),
-                    "succeeded": sum(pod in done for pod in pods),
-                    "failed": sum(phases.get(pod) == "Failed" for pod in pods),
-                }
-                for name, pods in ((name, roles[name.lower()]) for name in spec[key])
-            }
-        }
-    names = [each["name"] for each in spec["replicatedJobs"]]
-    left = {name: phase == "Running" for name, phase in phases.items() if phase not in _OVER}
-    return {"replicatedJobsStatus": [_job_counts(name, plan, left, done) for name in names]}
-
-
-def _job_counts(name: str, plan: PlannedJob, left: Mapping[str, bool], done: Collection[str]) -> Body:
-    """What a JobSet says of one of its replicated jobs: it counts Jobs."""
-    jobs: dict[str, list[str]] = {}
+    specs = body["spec"][REPLICA_SPECS[body["kind"]]]
+    roles: dict[str, list[str]] = {name.lower(): [] for name in specs}
     for pod in plan.pods:
-        labels = pod.manifest["metadata"]["labels"]
-        if labels[_REPLICATED_JOB] == name:
-            jobs.setdefault(labels[_JOB_NAME], []).append(pod.name)
+        roles[pod.role].append(pod.name)
     return {
-        "name": name,
-        "active": sum(any(pod in left for pod in pods) for pods in jobs.values()),
-        "ready": sum(all(left.get(pod) or pod in done for pod in pods) for pods in jobs.values()),
-        "succeeded": sum(all(pod in done for pod in pods) for pods in jobs.values()),
-        "failed": 0,
-        "suspended": 0,
+        "replicaStatuses": {
+            name: {
+                "active": sum(phases.get(pod, "Failed") not in _OVER and pod not in done for pod in pods),
+                "succeeded": sum(pod in done for pod in pods),
+                "failed": sum(phases.get(pod) == "Failed" for pod in pods),
+            }
+            for name, pods in ((name, roles[name.lower()]) for name in specs)
+        }
     }
 
 
 def _is_suspended(body: Body) -> bool:
     spec: dict[str, Any] = body.get("spec") or {}
     return bool((spec.get("runPolicy") or spec).get("suspend"))
-
-
-def _is_over(body: Body) -> bool:
-    conditions = (body.get("status") or {}).get("conditions") or []
-    ends = {"Completed", "Succeeded", "Failed"}
-    return any(one.get("type") in ends and one.get("status") == "True" for one in conditions)
 
 
 def _phase(pod: Revision) -> str:

@@ -7,9 +7,9 @@ import pytest
 
 from hived_lab.embedded.machines import Machine
 from tests.e2e.controllers.installing import installed
-from tests.e2e.controllers.kinds import TRAINING_OPERATOR
+from tests.e2e.controllers.kinds import JOBSET, TRAINING_OPERATOR
 from tests.e2e.plane import ControlPlane
-from tests.lab.embedded.job_situations import KUBEFLOW, NODE, SITUATIONS, play
+from tests.lab.embedded.job_situations import JOB_SETS, KUBEFLOW, NODE, SITUATIONS, play
 
 _numbers = itertools.count(1)
 
@@ -51,3 +51,18 @@ def test_a_job_of_kubeflow_goes_on_as_on_the_embedded_cluster(
 ) -> None:
     play(KUBEFLOW[name], plane.kube, namespace)
     plane.kubectl("delete", "pytorchjobs,tfjobs", "--all", "-n", namespace)
+
+
+@pytest.fixture(scope="module")
+def jobset(plane: ControlPlane) -> Iterator[None]:
+    """The controller of JobSets."""
+    with installed(plane, JOBSET):
+        yield
+
+
+@pytest.mark.parametrize("name", JOB_SETS)
+def test_a_job_set_goes_on_as_on_the_embedded_cluster(
+    plane: ControlPlane, jobset: None, namespace: str, name: str
+) -> None:
+    play(JOB_SETS[name], plane.kube, namespace)
+    plane.kubectl("delete", "jobsets", "--all", "-n", namespace)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from hived_extender.kube.client import KubeClient
-from hived_lab.embedded.lifetimes import EXIT_CODE, RUN_SECONDS
+from hived_lab.embedded.lifetimes import EXIT_CODE, RUN_SECONDS, STOP_SECONDS
 from tests.expecting import expect_soon
 
 NODE = "n1"
@@ -17,12 +17,21 @@ KINDS = {
     "PyTorchJob": ("kubeflow.org/v1", "pytorch"),
     "TFJob": ("kubeflow.org/v1", "tensorflow"),
     "MPIJob": ("kubeflow.org/v1", "mpi"),
+    "JobSet": ("jobset.x-k8s.io/v1alpha2", ""),
 }
 """The API version of each kind, and the name that its containers have to have."""
 
 ENDS = ("Suspended", "Succeeded", "Failed")
 """The conditions of jobs of Kubeflow that the stand-in has."""
 INDEX = "batch.kubernetes.io/job-completion-index"
+_MARKS = {
+    "global-replicas": "3", "group-name": "work", "group-replicas": "1", "job-global-index": "2",
+    "job-group-index": "0", "job-index": "0", "job-key": "known", "jobset-name": "one", "jobset-uid": "known",
+    "replicatedjob-name": "work", "replicatedjob-replicas": "1", "restart-attempt": "0",
+}  # fmt: skip
+_JOB_SET = "jobset.sigs.k8s.io/"
+JOB_SET_MARKS = {f"{_JOB_SET}{name}": value for name, value in _MARKS.items()}
+"""Labels of the pods of a JobSet, which are annotations as well."""
 FAILURES = "batch.kubernetes.io/job-index-failure-count"
 TOLD = {"told": "yes"}
 TEMPLATE = {
@@ -505,6 +514,218 @@ KUBEFLOW: Mapping[str, Situation] = {
 }
 
 
+def _job_set(steps: Sequence[Step], *roles: Json, **spec: Any) -> Situation:
+    return Situation({"replicatedJobs": list(roles), **spec}, steps, "JobSet")
+
+
+def _role(name: str, jobs: int = 1, pods: int = 1, *, notes: Json | None = None, **more: Any) -> Json:
+    """So many Jobs of so many pods each, without retries; `notes` are annotations of the pods."""
+    template = {**TEMPLATE, "metadata": {"annotations": {**TOLD, **(notes or {})}}}
+    spec = {"parallelism": pods, "completions": pods, "backoffLimit": 0, "template": template}
+    return {"name": name, "replicas": jobs, "template": {"spec": {**spec, **more.pop("spec", {})}}, **more}
+
+
+def _set(pods: str, *conditions: str, restarts: int = 0, counted: int | None = None, **roles: str) -> See:
+    """Pods of a JobSet as of an Indexed Job; of each replicated job: Jobs Ready, active, Done, Failed, Held."""
+    counts: Json = {name: {_COUNTED[one]: told.count(one) for one in told} for name, told in roles.items() if told}
+    ends = [one.partition("=")[0] for one in conditions if one.startswith(("Completed=True", "Failed=True"))]
+    counted = restarts if counted is None else counted
+    known = {"restarts": restarts, "restartsCountTowardsMax": counted, "terminalState": "".join(ends)}
+    seen = _indexed(pods)
+    return See(seen.pods, {**counts, **{key: value for key, value in known.items() if value}}, conditions, False)
+
+
+_COUNTED = {"R": "ready", "a": "active", "D": "succeeded", "F": "failed", "H": "suspended"}
+_LEAD, _WORK = _role("lead"), _role("work", jobs=2, pods=2)
+_ALL = "lead-0-0 work-0-0 work-0-1 work-1-0 work-1-1"
+_AT_WORK = _set(_ALL, lead="Ra", work="RaRa")
+_DONE = "Completed=True AllJobsCompleted"
+_FAIL_ONE = Ends(code=1, indexes=["work-1-1"])
+
+_NEW, _BY_INDEX = {"told": "anew"}, {"completionMode": "Indexed"}
+
+
+def _shape_of_work(told: Mapping[str, str], **marks: str) -> Shape:
+    """The only pod of the replicated job work; `marks` are labels of the JobSet with other values."""
+    others = {f"{_JOB_SET}{mark}": value for mark, value in marks.items()}
+    labels, notes = (*LABELS, *JOB_SET_MARKS, INDEX), {**told, **JOB_SET_MARKS, **others, INDEX: "0"}
+    return Shape("one-work-0-0-", labels, notes, "one-work-0-0", ("JOB_COMPLETION_INDEX",))
+
+
+JOB_SETS: Mapping[str, Situation] = {
+    "all Jobs have succeeded": _job_set(
+        [
+            _AT_WORK,
+            Ends(indexes=["lead-0-0", "work-0-0", "work-1-1"]),
+            _set("lead-0-0+ work-0-0+ work-0-1 work-1-0 work-1-1+", lead="D", work="RaRa"),
+            Ends(indexes=["work-0-1"]),
+            _set("lead-0-0+ work-0-0+ work-0-1+ work-1-0 work-1-1+", lead="D", work="RaD"),
+            Ends(indexes=["work-1-0"]),
+            _set("lead-0-0+ work-0-0+ work-0-1+ work-1-0+ work-1-1+", _DONE, lead="D", work="DD"),
+        ],
+        _LEAD,
+        _WORK,
+    ),
+    "the Jobs that matter have succeeded": _job_set(
+        [_AT_WORK, Ends(indexes=["lead-0-0"]), _set("lead-0-0+", _DONE, lead="D")],
+        _LEAD,
+        _WORK,
+        successPolicy={"operator": "All", "targetReplicatedJobs": ["lead"]},
+    ),
+    "any Job has succeeded": _job_set(
+        [_AT_WORK, Ends(indexes=["work-0-0", "work-0-1"]), _set("work-0-0+ work-0-1+", _DONE, work="D")],
+        _LEAD,
+        _WORK,
+        successPolicy={"operator": "Any"},
+    ),
+    "a Job has failed": _job_set(
+        [_AT_WORK, _FAIL_ONE, _set("work-1-1-", "Failed=True FailedJobs", work="F")], _LEAD, _WORK
+    ),
+    "a failed pod that its Job replaces": _job_set(
+        [_set("work-0-0", work="Ra"), Ends(code=1), _set("work-0-0 work-0-0-", work="Ra")],
+        _role("work", spec={"backoffLimit": 1}),
+    ),
+    "a restart, and none too many": _job_set(
+        [
+            _AT_WORK,
+            _FAIL_ONE,
+            _AT_WORK._replace(counts={**_AT_WORK.counts, "restarts": 1, "restartsCountTowardsMax": 1}),
+            _FAIL_ONE,
+            _set("work-1-1-", "Failed=True ReachedMaxRestarts", work="F", restarts=1),
+        ],
+        _LEAD,
+        _WORK,
+        failurePolicy={"maxRestarts": 1},
+    ),
+    "a restart while pods still leave": _job_set(
+        [
+            _set("work-0-0 work-1-0", work="RaRa"),
+            Ends(code=1, indexes=["work-0-0"]),
+            _set("", work="Ra", restarts=1)._replace(pods=["Running work-0-0", "Leaving Running work-1-0"]),
+            _set("work-0-0 work-1-0", work="RaRa", restarts=1),
+        ],
+        _role("work", jobs=2, notes={STOP_SECONDS: "5"}),
+        failurePolicy={"maxRestarts": 1},
+    ),
+    "a restart that waits until all pods are gone": _job_set(
+        [
+            _set("work-0-0 work-1-0", work="RaRa"),
+            Ends(code=1, indexes=["work-0-0"]),
+            _set("", restarts=1)._replace(pods=["Leaving Running work-1-0"]),
+            _set("work-0-0 work-1-0", work="RaRa", restarts=1),
+        ],
+        _role("work", jobs=2, notes={STOP_SECONDS: "5"}),
+        failurePolicy={"maxRestarts": 1, "restartStrategy": "BlockingRecreate"},
+    ),
+    "a restart that is not counted": _job_set(
+        [
+            _set("work-0-0", work="Ra"),
+            Ends(code=1),
+            _set("work-0-0", work="Ra", restarts=1, counted=0),
+        ],
+        _role("work"),
+        failurePolicy={
+            "maxRestarts": 0,
+            "rules": [
+                {"name": "free", "action": "RestartJobSetAndIgnoreMaxRestarts", "targetReplicatedJobs": ["work"]}
+            ],
+        },
+    ),
+    "a failure that ends it at once": _job_set(
+        [
+            _AT_WORK,
+            Ends(code=1, indexes=["lead-0-0"]),
+            _set("lead-0-0-", "Failed=True FailJobSetFailurePolicyAction", lead="F"),
+        ],
+        _LEAD,
+        _WORK,
+        failurePolicy={
+            "maxRestarts": 5,
+            "rules": [
+                {"name": "other", "action": "RestartJobSet", "onJobFailureReasons": ["DeadlineExceeded"]},
+                {"name": "end", "action": "FailJobSet", "onJobFailureReasons": ["BackoffLimitExceeded"]},
+            ],
+        },
+    ),
+    "suspended, resumed and suspended again": _job_set(
+        [
+            _set("", "Suspended=True SuspendedJobs", lead="H", work="HH"),
+            Patches({"suspend": False}),
+            _AT_WORK._replace(conditions=["Suspended=False ResumeJobs"]),
+            Patches({"suspend": True}),
+            _set("", "Suspended=True SuspendedJobs", lead="H", work="HH"),
+            Patches({"suspend": False}),
+            _AT_WORK._replace(conditions=["Suspended=False ResumeJobs"]),
+        ],
+        _LEAD,
+        _WORK,
+        suspend=True,
+    ),
+    "suspended with a Job done": _job_set(
+        [
+            _AT_WORK,
+            Ends(indexes=["lead-0-0", "work-0-0"]),
+            _set("lead-0-0+ work-0-0+ work-0-1 work-1-0 work-1-1", lead="D", work="RaRa"),
+            Patches({"suspend": True}),
+            _set("lead-0-0+ work-0-0+", "Suspended=True SuspendedJobs", lead="D", work="HH"),
+            Patches({"suspend": False}),
+            _set("lead-0-0+ work-0-0+ work-0-1 work-1-0 work-1-1", "Suspended=False ResumeJobs", lead="D", work="RaRa"),
+        ],
+        _LEAD,
+        _WORK,
+    ),
+    "one after another": _job_set(
+        [
+            _set(
+                "lead-0-0 work-0-0",
+                "StartupPolicyInProgress=False InOrderStartupPolicyInProgress",
+                "StartupPolicyCompleted=True InOrderStartupPolicyCompleted",
+                lead="Ra",
+                work="Ra",
+            )
+        ],
+        _LEAD,
+        _role("work"),
+        startupPolicy={"startupPolicyOrder": "InOrder"},
+    ),
+    "after the end of others": _job_set(
+        [
+            _set("lead-0-0", lead="Ra"),
+            Ends(),
+            _set("lead-0-0+ work-0-0", lead="D", work="Ra"),
+        ],
+        _LEAD,
+        _role("work", dependsOn=[{"name": "lead", "status": "Complete"}]),
+    ),
+    "after the start of others": _job_set(
+        [_set("lead-0-0 work-0-0", lead="Ra", work="Ra")],
+        _LEAD,
+        _role("work", dependsOn=[{"name": "lead", "status": "Ready"}]),
+    ),
+    "pods": _job_set(
+        [_set("work-0-0", lead="DD", work="Ra"), _shape_of_work(TOLD)],
+        _role("lead", jobs=2, pods=0),
+        _role("work", groupName="work"),
+    ),
+    "pods that are changed before it is resumed": _job_set(
+        [
+            _set("", "Suspended=True SuspendedJobs", work="H"),
+            Patches({"replicatedJobs": [_role("work", groupName="work", notes=_NEW, spec=_BY_INDEX)]}),
+            Patches({"suspend": False}),
+            _set("work-0-0", "Suspended=False ResumeJobs", work="Ra"),
+            _shape_of_work(_NEW, **{"global-replicas": "1", "job-global-index": "0"}),
+        ],
+        _role("work", groupName="work"),
+        suspend=True,
+    ),
+    "deleted": _job_set([_AT_WORK, Gone(is_deleted=True)], _LEAD, _WORK),
+    "removed some time after its end": _job_set(
+        [_set("work-0-0", work="Ra"), Ends(), Gone()], _role("work"), ttlSecondsAfterFinished=1
+    ),
+    "of another controller": _job_set([See(is_started=False)], _role("work"), managedBy="example.com/own"),
+}
+
+
 def play(situation: Situation, kube: KubeClient, namespace: str) -> None:
     """Play a situation in a namespace without Jobs and pods; what is seen has to come soon."""
     version, _ = KINDS[situation.kind]
@@ -559,7 +780,9 @@ class _Player:
         is_started = bool(told.pop("startTime", ""))
         if "completionTime" in told:
             told["completionTime"] = "known"
-        if self._kind != "Job":
+        for its in told.pop("replicatedJobsStatus", ()):
+            told[its["name"]] = {name: count for name, count in its.items() if count and name != "name"}
+        if KINDS[self._kind][0] == "kubeflow.org/v1":
             conditions = [one for one in conditions if one.startswith(ENDS)]
             told.pop("lastReconcileTime", None)
             for role, its in told.pop("replicaStatuses", {}).items():
@@ -585,10 +808,9 @@ def _sorted(see: See) -> See:
 
 def _phase(pod: Json) -> str:
     metadata, phase = pod["metadata"], pod["status"]["phase"]
-    name = "" if "generateName" in metadata else metadata["name"].removeprefix("one-")
-    index = metadata.get("annotations", {}).get(INDEX, name)
+    name = metadata.get("generateName", metadata["name"]).removeprefix("one-").removesuffix("-")
     said = f"Leaving {phase}" if "deletionTimestamp" in metadata else phase
-    return f"{said} {index}".strip()
+    return f"{said} {name}".strip()
 
 
 def _shape(pod: Json) -> Shape:
@@ -596,8 +818,12 @@ def _shape(pod: Json) -> Shape:
     base = metadata["generateName"]
     assert len(metadata["name"]) == len(base) + 5
     (owner,) = metadata["ownerReferences"]
-    assert {**owner, "uid": ""} == OWNER
+    assert {**owner, "uid": "", "name": "one"} == OWNER
+    told = dict(metadata.get("annotations", {}))
+    marks = {mark: metadata["labels"][mark] for mark in JOB_SET_MARKS if mark in metadata["labels"]}
+    assert marks.items() <= told.items()
+    told |= {mark: "known" for mark in marks if JOB_SET_MARKS[mark] == "known"}
     assert metadata["finalizers"] == ["batch.kubernetes.io/job-tracking"]
     labels = sorted(metadata["labels"], key=lambda label: (label == INDEX, label))
     variables = tuple(one["name"] for container in spec["containers"] for one in container.get("env", ()))
-    return Shape(base, tuple(labels), metadata.get("annotations", {}), spec.get("hostname", ""), variables)
+    return Shape(base, tuple(labels), told, spec.get("hostname", ""), variables)

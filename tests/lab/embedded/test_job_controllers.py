@@ -14,6 +14,7 @@ from tests.lab.embedded.helpers import Http, api_server
 
 PODS = "/api/v1/namespaces/default/pods"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
+JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
 PYTORCH_JOBS = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
 
 
@@ -117,3 +118,32 @@ def test_a_unit_goes_with_its_job(http: Http) -> None:
     http.ok("POST", units, {"metadata": {"name": "kept", "ownerReferences": [foreign]}})
     http.ok("DELETE", f"{JOBS}/with-unit")
     expect_soon(lambda: [one["metadata"]["name"] for one in http.ok("GET", units)["items"]] == ["kept"])
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"replicatedJobs": [{"name": "a"}]},
+        {"replicatedJobs": [{"name": "a", "template": {"spec": {}}, "replicas": -1}]},
+        {"replicatedJobs": [{"name": "a", "template": {"spec": {"template": {"spec": "x"}}}}]},
+        {"failurePolicy": {"rules": [{"action": "Other"}]}},
+        {"successPolicy": {"operator": 1}},
+    ],
+)
+def test_a_job_set_that_cannot_be_is_refused(http: Http, spec: dict[str, Any]) -> None:
+    code, reason, _ = http.refused("POST", JOB_SETS, {"metadata": {"name": "wrong"}, "spec": spec})
+    assert (code, reason) == (400, "BadRequest")
+
+
+def test_a_job_set_whose_jobs_are_refused_keeps_no_other_from_going_on(http: Http) -> None:
+    """Somebody's own Jobs below the sets do not either."""
+    for name, child in (("refused", {}), ("next", {"template": template()})):
+        roles = [{"name": "a", "template": {"spec": child}}]
+        made = http.ok("POST", JOB_SETS, {"metadata": {"name": name}, "spec": {"replicatedJobs": roles}})
+        owner = {"apiVersion": made["apiVersion"], "kind": "JobSet", "name": name, "uid": made["metadata"]["uid"]}
+        foreign = job(f"of-{name}", suspend=True)
+        foreign["metadata"]["ownerReferences"] = [owner]
+        http.ok("POST", JOBS, foreign)
+    expect_soon(lambda: len(pods_of(http, "next-a-0")) == 1)
+    expect_soon(lambda: http.ok("GET", f"{JOB_SETS}/next").get("status", {}).get("replicatedJobsStatus"))
+    assert http.refused("GET", f"{JOBS}/refused-a-0")[0] == 404

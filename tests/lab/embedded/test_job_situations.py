@@ -11,7 +11,7 @@ from hived_lab.embedded.job_controllers import JobControllers
 from hived_lab.embedded.machines import Machine
 from hived_lab.embedded.nodes import Nodes, Timing
 from tests.lab.embedded.helpers import api_server
-from tests.lab.embedded.job_situations import KUBEFLOW, NODE, SITUATIONS, play
+from tests.lab.embedded.job_situations import JOB_SETS, KUBEFLOW, NODE, SITUATIONS, play
 
 
 @pytest.fixture(scope="module")
@@ -40,3 +40,8 @@ def test_a_job_goes_on_as_with_kubernetes(kube: KubeClient, namespace: str, name
 @pytest.mark.parametrize("name", KUBEFLOW)
 def test_a_job_goes_on_as_with_its_operator(kube: KubeClient, namespace: str, name: str) -> None:
     play(KUBEFLOW[name], kube, namespace)
+
+
+@pytest.mark.parametrize("name", JOB_SETS)
+def test_a_job_set_goes_on_as_with_its_controller(kube: KubeClient, namespace: str, name: str) -> None:
+    play(JOB_SETS[name], kube, namespace)

@@ -61,6 +61,14 @@ def set_condition(status: Body, condition: Body) -> Body:
     return {**status, "conditions": conditions}
 
 
+def turn_condition(status: Body, kind: str, value: str, reason: str, message: str) -> Body:
+    """Return `status` with the condition, or as it is if that has this value; one that is not there is False."""
+    known = next((one["status"] for one in status.get("conditions", ()) if one.get("type") == kind), "False")
+    if known == value:
+        return status
+    return set_condition(status, {"type": kind, "status": value, "reason": reason, "message": message})
+
+
 class Strategy(Generic[View]):
     """The rules of a kind that has none of its own; subclasses say what differs."""
 

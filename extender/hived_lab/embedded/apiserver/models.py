@@ -4,7 +4,7 @@ An object is kept as the JSON it was sent as, with all its fields. Converting it
 field that some code reads, so that nothing behind the door has to; fields that nobody reads are kept and ignored.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -381,6 +381,87 @@ class Job(KubeObject):
     """batch/v1 Job."""
 
     spec: JobSpec = msgspec.field(default_factory=JobSpec)
+    status: dict[str, Any] = {}
+
+
+class JobTemplate(Model):
+    """What the Jobs of a JobSet are made from."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: JobSpec = msgspec.field(default_factory=JobSpec)
+
+
+class Dependency(Model):
+    """What another replicated job has to be before."""
+
+    name: str
+    status: Literal["Ready", "Complete"]
+
+
+class ReplicatedJob(Model):
+    """So many Jobs of a JobSet."""
+
+    name: str
+    template: JobTemplate
+    group_name: str = "default"
+    replicas: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 1
+    depends_on: list[Dependency] = []
+
+
+class FailureRule(Model):
+    """What a JobSet does after some failures."""
+
+    action: Literal["FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts"]
+    on_job_failure_reasons: list[str] = []
+    on_job_failure_message_patterns: list[str] = []
+    target_replicated_jobs: list[str] = []
+
+
+class FailurePolicy(Model):
+    """What a JobSet does when a Job of it has failed."""
+
+    max_restarts: int = 0
+    restart_strategy: Literal["Recreate", "BlockingRecreate"] = "Recreate"
+    rules: list[FailureRule] = []
+
+
+class SuccessPolicy(Model):
+    """Which Jobs complete a JobSet; no targets are all."""
+
+    operator: Literal["All", "Any"] = "All"
+    target_replicated_jobs: list[str] = []
+
+
+class StartupPolicy(Model):
+    """Whether replicated jobs start one after another."""
+
+    startup_policy_order: Literal["AnyOrder", "InOrder"] = "AnyOrder"
+
+
+class Network(Model):
+    """Which names the pods of a JobSet have."""
+
+    enable_dns_hostnames: bool = msgspec.field(default=True, name="enableDNSHostnames")
+    subdomain: str = ""
+
+
+class JobSetSpec(Model):
+    """Replicated jobs, and when they start and end."""
+
+    replicated_jobs: list[ReplicatedJob] = []
+    suspend: bool = False
+    success_policy: SuccessPolicy = msgspec.field(default_factory=SuccessPolicy)
+    failure_policy: FailurePolicy | None = None
+    startup_policy: StartupPolicy = msgspec.field(default_factory=StartupPolicy)
+    network: Network = msgspec.field(default_factory=Network)
+    managed_by: str | None = None
+    ttl_seconds_after_finished: int | None = None
+
+
+class JobSet(KubeObject):
+    """jobset.x-k8s.io/v1alpha2 JobSet."""
+
+    spec: JobSetSpec = msgspec.field(default_factory=JobSetSpec)
     status: dict[str, Any] = {}
 
 

@@ -154,21 +154,26 @@ GANG_OBJECTS = (
 
 
 def _object(
-    group: str, version: str, kind: str, plural: str = "", printer: tables.Printer = tables.PLAIN, **more: Any
+    group: str,
+    version: str,
+    kind: str,
+    view: type[KubeObject] = models.OpenObject,
+    printer: tables.Printer = tables.PLAIN,
+    **more: Any,
 ) -> ResourceType:
     status = _status(kind, group, version)
-    name = plural or f"{kind.lower()}s"
     return ResourceType(
-        group, version, name, kind, models.OpenObject, StatusStrategy(), printer, subresources=(status,), **more
+        group, version, f"{kind.lower()}s", kind, view, StatusStrategy(), printer, subresources=(status,), **more
     )
 
 
 JOBS = ResourceType(
     "batch", "v1", "jobs", "Job", models.Job, JobStrategy(), tables.PLAIN, subresources=(_status("Job", "batch"),)
 )
+JOB_SETS = _object("jobset.x-k8s.io", "v1alpha2", "JobSet", models.JobSet)
 JOB_OBJECTS = (
     JOBS,
-    _object("jobset.x-k8s.io", "v1alpha2", "JobSet"),
+    JOB_SETS,
     _object("kubeflow.org", "v1", "PyTorchJob"),
     _object("kubeflow.org", "v1", "TFJob"),
     _object("kubeflow.org", "v1", "MPIJob"),
