@@ -103,10 +103,10 @@ class GroupStatus(msgspec.Struct, rename="camel", omit_defaults=True):
     state: Literal["Allocated", "Preempting", "BeingPreempted"]
     physical_placement: dict[str, list[int]] = {}
     virtual_placement: dict[str, list[str]] = {}
-    leaf_cell_types: list[str] = []
     allocated_pods: list[str] = []
     preempting_pods: list[str] = []
     lazy_preemption_status: LazyPreemption | None = None
+    leaf_cell_types: list[str] = []
     work: GroupWork | None = None
     held_for: str = ""
 
