@@ -60,6 +60,10 @@ def test_a_pod_beyond_the_quota_is_told_so_and_never_that_there_is_room(jobs: Jo
     jobs.expect(lambda: is_bound(jobs, "first"))
     create(jobs, "second", 2)
     jobs.expect(lambda: sentence(jobs, "default/second") == USED_UP.format(2, 3) + WAIT)
+    found = jobs.inspector.why("default/second")
+    assert found is not None
+    assert found.certificate is not None
+    assert found.certificate.untried == "it asks for cells only once its quota has room"
     jobs.kube.delete(f"{PODS}/first")
     jobs.expect(lambda: is_bound(jobs, "second"))
 

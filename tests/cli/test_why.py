@@ -71,6 +71,9 @@ def test_where_no_change_helps_alone_it_is_said(service: WaitingService) -> None
     nothing = "What would help\n  no single change that was tried helps; try several together with --if\n"
     service.whys[GANG.name] = replace(WHY, certificate=replace(CERTIFICATE, unblock=[]))
     assert nothing in why(service, "gang").output
+    untried = replace(CERTIFICATE, unblock=[], untried="nobody knows")
+    service.whys[GANG.name] = replace(WHY, certificate=untried)
+    assert "What would help\n  no change could be tried: nobody knows\n" in why(service, "gang").output
     service.whys[GANG.name] = replace(WHY, certificate=Certificate(sentence="1 of 2 pods created", cause="incomplete"))
     assert "What would help" not in why(service, "gang").output
 

@@ -116,11 +116,9 @@ def _certificate(found: Certificate, when: When | None, now: datetime, *, is_que
     if found.unblock:
         yield from ["", _title("What would help, each alone"), *_unblocks(found.unblock, is_queued)]
     elif found.cause not in UNTRIED_CAUSES and (when is None or when.kind not in SOON):
-        yield from [
-            "",
-            _title("What would help"),
-            "  no single change that was tried helps; try several together with --if",
-        ]
+        nothing = "no single change that was tried helps; try several together with --if"
+        untried = f"no change could be tried: {printable(found.untried)}"
+        yield from ["", _title("What would help"), *paragraph(untried if found.untried else nothing)]
 
 
 def _counts(found: Certificate) -> str:

@@ -103,6 +103,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     `largest_asked` the largest of the job.
     `unit` is the word for a cell of `level`: "node", or the type. `rules` names nodes that Kubernetes refuses, and by
     which rule. `reason` is the reference's message. A job that `never_preempts` could, but for its preemption policy.
+    `untried` is why no change was tried, where one might help.
     """
 
     sentence: str
@@ -134,6 +135,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     unblock: list[Unblock] = []
     never: bool = False
     never_preempts: bool = False
+    untried: str = ""
     reason: str = ""
 
 

@@ -57,6 +57,8 @@ Causes = tuple[CauseName, ...]
 
 V = TypeVar("V")
 
+OF_KUBERNETES = "Kubernetes keeps it off its cells by rules that hived does not know"
+
 log = logging.getLogger(__name__)
 
 
@@ -315,7 +317,7 @@ def _with_unblocks(snapshot: Snapshot, entry: WaitingEntry, found: Certificate) 
     not know these.
     """
     if found.rules.startswith(NOBODY_HELPS):
-        return found
+        return replace(found, untried=OF_KUBERNETES)
     return replace(found, unblock=unblocks_of(snapshot, entry))
 
 

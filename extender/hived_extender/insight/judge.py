@@ -35,6 +35,7 @@ from hived_extender.service.explaining import shape_of
 from hived_extender.service.sentences import NOBODY_HELPS, is_derived
 
 HELD = "its cells are held, and its pods get them when kube-scheduler asks about these next"
+OF_QUOTA = "it asks for cells only once its quota has room"
 ROOM = "has room now; it starts when kube-scheduler asks about it next"
 
 _Shape = tuple[str, bool, tuple[str, ...], tuple[tuple[PodSpec, bytes], ...]]
@@ -78,7 +79,10 @@ class Judge:
             cause: CauseName = "incomplete" if entry.is_incomplete else "quota" if entry.is_over_quota else "invalid"
             sentence = entry.refusal or entry.reason
             never = entry.is_over_quota and sentence.endswith(TOO_LARGE)
-            return Certificate(sentence=sentence, cause=cause, vc=entry.vc, reason=entry.refusal, never=never)
+            return Certificate(
+                sentence=sentence, cause=cause, vc=entry.vc, reason=entry.refusal, never=never,
+                untried=OF_QUOTA if entry.is_over_quota else "",
+            )  # fmt: skip
         if self._snapshot.holds_cells_of(entry):
             return replace(self._plain(entry), cause="order", sentence=HELD, reason=entry.reason)
         sizes = tuple(self._sized_by(entry, part) for part in range(len(entry.requests)))

@@ -4,6 +4,7 @@ import threading
 
 from hived.emptied import Emptied
 from hived_extender.api.waiting import Certificate
+from hived_extender.insight.answering import Answering
 from hived_extender.insight.judge import Judge
 from hived_extender.insight.snapshot import take
 from tests.extender.service.small_cluster import SmallCluster, node, spec_text, tainted
@@ -111,3 +112,6 @@ def test_nobody_is_said_to_leave_who_would_leave_in_vain() -> None:
         "needs 1 pod of 2 GPU; others use its cells, and kube-scheduler would refuse it whoever of them left "
         "(n0: Insufficient cpu)"
     )
+    told = Answering(small.service, fresh_s=0.0).why("ns/high").certificate
+    assert told is not None
+    assert told.untried == "Kubernetes keeps it off its cells by rules that hived does not know"
