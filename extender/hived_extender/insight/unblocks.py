@@ -151,13 +151,13 @@ def _node_sizes(trials: Trials) -> set[int]:
 
 
 def _leaf_types(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
-    """Other leaf cell types that are the same resource, which the job's containers name."""
-    means = trials.snapshot.resources
+    """Other leaf cell types that are the same resource, which the job's containers name; all in place of an unknown."""
+    means, types = trials.snapshot.resources, trials.state.topology.leaf_type_chains
     asked = {spec.leaf_cell_type for spec in trials.specs}
     if len(asked) == 1 and "" not in asked:
-        types = (name for name in trials.state.topology.leaf_type_chains if name not in asked)
-        alike = (name for name in types if means.get(name) == means.get(*asked))
-        yield from _tried(trials, map(LeafType, alike))
+        (one,) = asked
+        others = (name for name in types if name != one and (one not in types or means.get(name) == means.get(one)))
+        yield from _tried(trials, map(LeafType, others))
 
 
 def _clusters(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
