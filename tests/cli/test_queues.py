@@ -119,6 +119,21 @@ def test_one_state_has_one_word_in_all_lists(jobs: Jobs) -> None:
     hived(jobs, "release", "second")
 
 
+def test_a_job_larger_than_the_cluster_never_runs_and_has_the_priority_that_it_asks_for(jobs: Jobs) -> None:
+    jobs.create("huge", "b", pods=100, priority="7")
+    jobs.expect(lambda: "huge" in hived(jobs, "get", "queue", "--jobs").output)
+    told = hived(jobs, "why", "huge").output
+    assert told.startswith("Job/default/huge   Refused   100 pods of 8 GPU at once   b, priority 7   ")
+    assert "\n  cause: never" in told
+    assert "\n  no change could be tried: it is larger than the cluster\n" in told
+    assert told.endswith("\nWhen\n  never\n")
+    items = json.loads(hived(jobs, "get", "jobs", "-o", "json").output)["items"]
+    (row,) = [one for one in items if one["name"] == "Job/default/huge"]
+    assert (row["cause"], row["when"]["kind"], row["vc"], row["priority"]) == ("never", "never", "b", 7)
+    jobs.kube.delete("/apis/batch/v1/namespaces/default/jobs/huge")
+    jobs.expect(lambda: "huge" not in hived(jobs, "get", "queue", "--jobs").output)
+
+
 def test_holding_a_job_that_runs_says_that_it_runs_on(jobs: Jobs) -> None:
     said = "runs on cells of its own virtual cluster"
     held = hived(jobs, "hold", "first").output

@@ -25,6 +25,8 @@ from hived_extender.service.certificates import rfc3339
 from hived_extender.service.held_jobs import Asking
 from hived_extender.service.sentences import short_name
 
+TOO_LARGE = "it is larger than the cluster"
+
 
 def why_queued(queues: QueueAnswers, answering: Answering, name: str, seen: Seen) -> Why | None:
     """All that is known of a job that waits in a queue; None if none waits of this name, in the namespaces `seen`.
@@ -180,7 +182,8 @@ def certificate_of(question: Question, live: Certificate | None, lent: Certifica
     """
     job, reason = question.job, question.reason
     if live is None:
-        return Certificate(sentence=job.reason, cause="invalid", vc=job.vc, asks=job.asks, reason=job.reason)
+        found = Certificate(sentence=job.reason, cause="invalid", vc=job.vc, asks=job.asks, reason=job.reason)
+        return replace(found, cause="never", never=True, untried=TOO_LARGE) if job.cause == "never" else found
     if question.quota:
         live = replace(live, unblock=[one for one in live.unblock if not one.change.startswith("vc=")])
     cause = job.cause or "order"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 import msgspec
 
 from hived.errors import UserError
-from hived.specs import PodRequest
+from hived.specs import PodRequest, PodSpec
 from hived_extender.api.queues import HELD_LATER, QueueArgs, QueuedJob, QueueReport
 from hived_extender.api.waiting import Preempted, When
 from hived_extender.job_kinds import gangs
@@ -60,8 +60,8 @@ class Wanted(msgspec.Struct, frozen=True):
 
     def takes(self, entry: JobRecord, seen: Seen) -> bool:
         """Is it one of these? Nobody finds a name or a user by guessing: a job that is hidden has none."""
-        unit = entry.unit
-        if self.vc and (unit is None or unit.vc != self.vc):
+        asked = _asked(entry)
+        if self.vc and (asked is None or asked.virtual_cluster != self.vc):
             return False
         if (self.user or self.namespace or self.prefix) and not is_seen(entry, seen):
             return False
@@ -306,7 +306,8 @@ class QueueAnswers:
         known: Known | None = None, troubles: Mapping[str, str] | None = None,
     ) -> QueuedJob:  # fmt: skip
         """`over` has the jobs that are above a quota that was lowered, with the quota; `known` as `Queues.why`."""
-        unit, reason = entry.unit, turns.queues.why(entry.key, position, known)
+        unit, asked, reason = entry.unit, _asked(entry), turns.queues.why(entry.key, position, known)
+        in_no_queue = When(kind="never") if entry.is_too_large else When(kind="unknown", because="it is in no queue")
         by_unit = "/".join(unit_key(entry.job.ref)) if turns.is_inactive(entry.job.ref) else ""
         is_held = entry.kept.is_aside or by_unit
         held = HELD_LATER if is_held and entry.step is not Step.WAITING else ""
@@ -323,17 +324,17 @@ class QueueAnswers:
             api_version="" if entry.job.ref.kind == gangs.KIND else entry.job.ref.api_version,
             namespace=entry.job.ref.namespace,
             queue=unit.queue if unit is not None else "",
-            vc=unit.vc if unit is not None else "",
+            vc=asked.virtual_cluster if asked is not None else "",
             user=_user(entry),
-            priority=unit.priority if unit is not None else 0,
+            priority=asked.priority if asked is not None else 0,
             position=position,
             state=_state(entry, reason),
             since=waits_since(entry) if entry.step is Step.WAITING else entry.since_s,
             reason=entry.problem or (why or sentence(reason, namer(turns, seen))) + troubled + above + held,
-            gpus=unit.leaf_count if unit is not None else 0,
-            asks=asks_of([PodRequest("", "", "", unit.spec)], unit.spec.leaf_cell_type) if unit is not None else "",
-            cause=("invalid" if unit is None else cause_of(reason)) or "",
-            when=start_of(reason) if unit is not None else When(kind="unknown", because="it is in no queue"),
+            gpus=sum(one.pod_count * one.leaf_cell_count for one in asked.group.members) if asked is not None else 0,
+            asks=asks_of([PodRequest("", "", "", asked)], asked.leaf_cell_type) if asked is not None else "",
+            cause=(cause_of(reason) if unit is not None else "never" if entry.is_too_large else "invalid") or "",
+            when=start_of(reason) if unit is not None else in_no_queue,
             preempted=_preempted(turns, entry, seen, looks=known is None),
         )
 
@@ -373,6 +374,11 @@ def _placed(turns: Turns, queue: str) -> list[tuple[JobRecord, int]]:
         if is_asked and (entry.step is not Step.WAITING or entry.unit is None):
             found.append((entry, 0))
     return found
+
+
+def _asked(entry: JobRecord) -> PodSpec | None:
+    """What a job asks for, None if that could not be read."""
+    return entry.unit.spec if entry.unit is not None else entry.asked
 
 
 def _state(entry: JobRecord, reason: Reason | None) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from hived.specs import MIN_GUARANTEED_PRIORITY
+from hived.specs import MIN_GUARANTEED_PRIORITY, PodSpec
 from hived_extender.job_kinds import kinds
 from hived_extender.job_kinds.job import Job, JobRef, JobState, masked
 from hived_extender.job_kinds.marks import is_marked_held
@@ -70,7 +70,8 @@ class Action(msgspec.Struct, frozen=True):
 class JobRecord(msgspec.Struct):
     """All that is known of one job.
 
-    `problem` says why it is in no queue, "" if it is in one. `wanted` is to be written next, `written` is under way.
+    `problem` says why it is in no queue, "" if it is in one; `asked` is what it asks for, if that could be read all the
+    same, and one that `is_too_large` can never have it. `wanted` is to be written next, `written` is under way.
     Since `lacks_since_s` cells are held for pods that have not come; None if none are.
     """
 
@@ -78,6 +79,8 @@ class JobRecord(msgspec.Struct):
     kept: Kept
     unit: Unit | None = None
     problem: str = ""
+    asked: PodSpec | None = None
+    is_too_large: bool = False
     step: Step = Step.WAITING
     since_s: float = 0.0
     progress: HoldState | None = None

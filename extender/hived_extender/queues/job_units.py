@@ -20,6 +20,10 @@ from hived_extender.quotas.tree import QuotaTree
 from hived_extender.service.certificates import size_from
 
 
+class TooLargeError(UserError):
+    """A job asks for more than the cluster has."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cells:
     """A cluster, and how many leaf cells it has."""
@@ -31,7 +35,8 @@ class Cells:
 def unit_of(job: Job, need: Need, cells: Cells, tree: QuotaTree | None, *, preempts: bool = True) -> Unit:
     """The unit of a job, for which others leave if it `preempts`.
 
-    Raises UserError if its quota is unknown, or another virtual cluster's, and if it is larger than the cluster.
+    Raises UserError if its quota is unknown, or another virtual cluster's, and TooLargeError if it is larger than the
+    cluster.
     """
     queue = vc = need.spec.virtual_cluster
     leaf = None if tree is None else quota_of(tree, job.labels, job.ref.namespace)
@@ -50,7 +55,7 @@ def unit_of(job: Job, need: Need, cells: Cells, tree: QuotaTree | None, *, preem
     )  # fmt: skip
     least = smallest(unit).leaf_count
     if least > cells.leaf_count:
-        raise UserError(
+        raise TooLargeError(
             f"it asks for {least} leaf cells{_sized_by(need, cells.spec) or ', such as GPUs'}, and the cluster has "
             f"{cells.leaf_count}: it can never run; ask for fewer"
         )

@@ -26,7 +26,7 @@ from hived_extender.queues import kept
 from hived_extender.queues.announcing import JobEvents
 from hived_extender.queues.book import Action, Book, JobRecord, Step, is_resumed_by_owner
 from hived_extender.queues.calling_back import CallingBack
-from hived_extender.queues.job_units import Cells, unit_of
+from hived_extender.queues.job_units import Cells, TooLargeError, unit_of
 from hived_extender.queues.kept import Kept
 from hived_extender.queues.known_queues import KnownQueues
 from hived_extender.queues.ledger import TreeLedger, Unlimited
@@ -159,14 +159,14 @@ class Turns:
         job = _of_the_past(seen.job, now if entry is None else entry.job.created_s, now)
         self._names_changed += name not in self._names
         self._names[name] = job.ref
-        unit, problem = None, seen.problem.removeprefix(f"{job.ref}: ")
+        unit, problem, is_too_large = None, seen.problem.removeprefix(f"{job.ref}: "), False
         if seen.need is not None:
             self._refs[job.ref.key] = job.ref, seen.need.pods
             try:
                 preempts = self._classes is None or self._classes.preempts(pod for pod, _ in seen.need.pods)
                 unit = unit_of(job, seen.need, self._cells, self._tree, preempts=preempts)
             except UserError as error:
-                problem = error.message
+                problem, is_too_large = error.message, isinstance(error, TooLargeError)
         was = None if entry is None else entry.unit
         is_new, had_cells = entry is None or entry.unit is None, entry is not None and entry.step.has_cells
         has_cells = (is_new or (entry is not None and entry.step is Step.LEAVING)) and self._has_cells(job.ref)
@@ -176,6 +176,8 @@ class Turns:
         is_resumed = entry is not None and is_resumed_by_owner(entry, job, newest)
         self.book.job_seen(job, unit, newest, now, problem, has_cells=has_cells, is_first=is_first)
         entry = self.book.entries.get(job.ref.key)  # none for a job that is over
+        if entry is not None:
+            entry.asked, entry.is_too_large = (None if seen.need is None else seen.need.spec), is_too_large
         self._back.bar(job.ref)
         self._shrinking.seen(job.ref.key)
         if had_cells and seen.need is None and not seen.problem:
