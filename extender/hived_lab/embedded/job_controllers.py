@@ -76,9 +76,10 @@ class JobControllers:
     def job_seen(self, resource: ResourceType, key: Key) -> None:
         """Make the pods or Jobs of a job be as it says now."""
         revision = self._registry.collection(resource).revisions.get(key)
+        self._remove_orphans(resource, key, revision)
         if revision is None:
-            self._remove_orphans(resource, key)
-        elif resource.kind in _CONTROLLERS:
+            return
+        if resource.kind in _CONTROLLERS:
             self._controlled_seen(resource, revision)
         elif not is_over(revision.body):
             self._jobs[revision.view.metadata.uid] = resource, key
@@ -104,9 +105,10 @@ class JobControllers:
             for kind, job in [each for each in self._jobs.values() if each[1].namespace == key.namespace]:
                 self.job_seen(kind, job)
 
-    def _remove_orphans(self, resource: ResourceType, key: Key) -> None:
-        gone = [uid for uid, job in self._jobs.items() if job == (resource, key)]
-        for uid in gone:
+    def _remove_orphans(self, resource: ResourceType, key: Key, present: Revision | None) -> None:
+        """Delete what earlier jobs of this name have left."""
+        kept = present.view.metadata.uid if present is not None else ""
+        for uid in [uid for uid, job in self._jobs.items() if uid != kept and job[1] == key and job[0] is resource]:
             del self._jobs[uid]
             self._succeeded.pop(uid, None)
             self._backoffs.pop(uid, None)

@@ -69,6 +69,12 @@ class Deletes(NamedTuple):
     is_evicted: bool = False
 
 
+class DeletesJob(NamedTuple):
+    """A Job of a JobSet that somebody deletes."""
+
+    name: str
+
+
 class Patches(NamedTuple):
     """A change of the Job's spec."""
 
@@ -91,7 +97,7 @@ class Shape(NamedTuple):
     variables: tuple[str, ...] = ()
 
 
-Step = See | Ends | Deletes | Patches | Gone | Shape
+Step = See | Ends | Deletes | DeletesJob | Patches | Gone | Shape
 
 
 @dataclass(frozen=True)
@@ -718,6 +724,15 @@ JOB_SETS: Mapping[str, Situation] = {
         _role("work", groupName="work"),
         suspend=True,
     ),
+    "a Job that somebody deletes": _job_set(
+        [
+            _set("work-0-0 work-1-0", work="RaRa"),
+            DeletesJob("one-work-1"),
+            _set("", work="RaRa")._replace(pods=["Leaving Running work-1-0", "Running work-0-0", "Running work-1-0"]),
+            _set("work-0-0 work-1-0", work="RaRa"),
+        ],
+        _role("work", jobs=2, notes={STOP_SECONDS: "5"}),
+    ),
     "deleted": _job_set([_AT_WORK, Gone(is_deleted=True)], _LEAD, _WORK),
     "removed some time after its end": _job_set(
         [_set("work-0-0", work="Ra"), Ends(), Gone()], _role("work"), ttlSecondsAfterFinished=1
@@ -757,6 +772,9 @@ class _Player:
                 (name,) = self._chosen(1, ())
                 remove = self._kube.evict_pod if step.is_evicted else self._kube.delete_pod
                 remove(self._namespace, name)
+            case DeletesJob():
+                jobs = f"/apis/batch/v1/namespaces/{self._namespace}/jobs"
+                self._kube.delete(f"{jobs}/{step.name}", with_dependents=True)
             case Patches():
                 self._kube.patch(f"{self.jobs}/one", {"spec": step.spec})
             case Gone():

@@ -5,6 +5,12 @@ from typing import Any
 
 import pytest
 
+from hived_lab.embedded.apiserver.models import DeleteOptions
+from hived_lab.embedded.apiserver.resources import JOB_SETS as JOB_SET_TYPE
+from hived_lab.embedded.apiserver.resources import JOBS as JOB_TYPE
+from hived_lab.embedded.apiserver.resources import ResourceType
+from hived_lab.embedded.apiserver.server import ApiServer
+from hived_lab.embedded.apiserver.store import Key
 from hived_lab.embedded.job_controllers import JobControllers
 from hived_lab.embedded.lifetimes import RUN_SECONDS
 from hived_lab.embedded.machines import Machine
@@ -14,19 +20,26 @@ from tests.lab.embedded.helpers import Http, api_server
 
 PODS = "/api/v1/namespaces/default/pods"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
+JOB_SET_UID = "jobset.sigs.k8s.io/jobset-uid"
 JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
 PYTORCH_JOBS = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
 
 
 @pytest.fixture(scope="module")
-def http() -> Iterator[Http]:
-    """A client of a cluster with one node and controllers."""
-    with api_server() as server:
-        nodes = Nodes(server.registry, Timing())
-        server.call(lambda: nodes.register([Machine("n1", {"cpu": "8", "nvidia.com/gpu": "8"})]))
-        server.spawn(nodes.run)
-        server.spawn(JobControllers(server.registry).run)
-        yield Http(server.port)
+def server() -> Iterator[ApiServer]:
+    """A cluster with one node and controllers."""
+    with api_server() as running:
+        nodes = Nodes(running.registry, Timing())
+        running.call(lambda: nodes.register([Machine("n1", {"cpu": "8", "nvidia.com/gpu": "8"})]))
+        running.spawn(nodes.run)
+        running.spawn(JobControllers(running.registry).run)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def http(server: ApiServer) -> Http:
+    """A client of it."""
+    return Http(server.port)
 
 
 def template(**annotations: str) -> dict[str, Any]:
@@ -39,6 +52,11 @@ def job(name: str, *, suspend: bool, count: int = 2, **annotations: str) -> dict
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
 
 
+def job_set(name: str) -> dict[str, Any]:
+    roles = [{"name": "a", "replicas": 2, "template": {"spec": {"template": template()}}}]
+    return {"metadata": {"name": name}, "spec": {"replicatedJobs": roles}}
+
+
 def pytorch_job(name: str, *, suspend: bool) -> dict[str, Any]:
     roles = {"Master": {"replicas": 1, "template": template()}, "Worker": {"replicas": 2, "template": template()}}
     spec = {"runPolicy": {"suspend": suspend}, "pytorchReplicaSpecs": roles}
@@ -48,6 +66,11 @@ def pytorch_job(name: str, *, suspend: bool) -> dict[str, Any]:
 def pods_of(http: Http, name: str) -> list[dict[str, Any]]:
     items = http.ok("GET", PODS)["items"]
     return [one for one in items if any(o["name"] == name for o in one["metadata"].get("ownerReferences", []))]
+
+
+def pod_owner(pod: dict[str, Any]) -> str:
+    uid: str = pod["metadata"]["ownerReferences"][0]["uid"]
+    return uid
 
 
 def condition(http: Http, path: str, kind: str) -> str:
@@ -147,3 +170,27 @@ def test_a_job_set_whose_jobs_are_refused_keeps_no_other_from_going_on(http: Htt
     expect_soon(lambda: len(pods_of(http, "next-a-0")) == 1)
     expect_soon(lambda: http.ok("GET", f"{JOB_SETS}/next").get("status", {}).get("replicatedJobsStatus"))
     assert http.refused("GET", f"{JOBS}/refused-a-0")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("resource", "made"), [(JOB_TYPE, job("twice", suspend=False)), (JOB_SET_TYPE, job_set("set-twice"))]
+)
+def test_a_job_in_the_place_of_another_has_its_own_pods(
+    server: ApiServer, http: Http, resource: ResourceType, made: dict[str, Any]
+) -> None:
+    """It is there before anybody has seen that the first has gone."""
+    name = made["metadata"]["name"]
+    body = {**made, "metadata": {"name": name, "namespace": "default"}}
+
+    def replace() -> str:
+        server.registry.delete(resource, Key("default", name), DeleteOptions())
+        return server.registry.create(resource, body).view.metadata.uid
+
+    def owners() -> list[str]:
+        pods = [one for one in http.ok("GET", PODS)["items"] if one["metadata"]["name"].startswith(f"{name}-")]
+        return [one["metadata"]["labels"].get(JOB_SET_UID, pod_owner(one)) for one in pods]
+
+    first = server.call(lambda: server.registry.create(resource, body)).view.metadata.uid
+    expect_soon(lambda: owners() == [first, first])
+    second = server.call(replace)
+    expect_soon(lambda: owners() == [second, second])
