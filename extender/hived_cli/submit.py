@@ -22,7 +22,7 @@ from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.pods.priorities import parse_priority
 from hived_jobs.configuration import find_configuration, is_embedded
 from hived_jobs.controller import JobController
-from hived_jobs.creation import Created, create_jobs, refuse_equal_names, refuse_known_names
+from hived_jobs.creation import Created, create_jobs, refuse_equal_names, refuse_known_names, refuse_names_of_objects
 from hived_jobs.documents import Document
 from hived_jobs.kinds import plan_documents, read_jobs
 from hived_jobs.policies import Phase, summary
@@ -126,6 +126,7 @@ def command(
         _check_watched(jobs)
     if kube is None or dry_run:
         raise SystemExit(_foretell(inspector, kube, submission, jobs, output))
+    refuse_names_of_objects(kube, submission.namespace, jobs)
     unasked = "" if unchecked else _check_taken(inspector, kube, found, jobs, submission.namespace)
     created = create_jobs(kube, submission, jobs)
     _tell_created(created, jobs, output, is_alone=not watch and not is_embedded(kube))
@@ -177,6 +178,7 @@ def _foretell(
         if kube is not None:
             with suppress(KubeError):  # names are compared where they can be
                 refuse_known_names(kube, submission.namespace, jobs)
+                refuse_names_of_objects(kube, submission.namespace, jobs)
         return print_forecasts(inspector, jobs, submission.namespace)
     _print(_objects(jobs), output)
     return RUNS

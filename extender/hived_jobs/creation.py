@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import quote
 
 from hived.errors import UserError
+from hived_extender.job_kinds.kinds import KINDS
+from hived_extender.job_kinds.writes import path_of
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_jobs.companions import as_stored, has_all
 from hived_jobs.job_cache import JobPod, read_pod
@@ -305,6 +307,26 @@ def refuse_known_names(kube: KubeClient, namespace: str, jobs: Sequence[PlannedJ
             known[where] = {each.metadata.name for each in found}
         if pod.name in known[where]:
             raise UserError(_exists(where, pod.name))
+
+
+def refuse_names_of_objects(kube: KubeClient, namespace: str, jobs: Sequence[PlannedJob]) -> None:
+    """Raise UserError if the cluster has a job object of the name of one of these: commands could not tell them apart.
+
+    `namespace` is for jobs that name none. Kinds that the cluster does not have, or does not show, are not looked at.
+    Raises KubeError if it does not say. Cost: a request per job and kind.
+    """
+    versions = [(kind, version) for kind in KINDS for version in kind.api_versions]
+    for job in (job for job in jobs if job.name):
+        where = job.namespace or namespace
+        for kind, version in versions:
+            try:
+                kube.get(path_of(version, kind.plural, where, job.name))
+            except KubeError as error:
+                if error.status not in (403, 404):
+                    raise
+                continue
+            what = f"{kind.kind} {job.name} ({version})"
+            raise UserError(f"{what} exists already in namespace {where}; delete it or rename the job")
 
 
 def _exists(namespace: str, pod: str) -> str:

@@ -76,7 +76,7 @@ def plan_openpai_job(document: Document, submission: Submission) -> PlannedJob:
     pods = [_pod(role, index, roles, job, submission) for role in roles for index in range(role.instances)]
     if len({pod.manifest["metadata"]["name"] for pod in pods}) < len(pods):
         raise root.refuse("taskRoles", "names that differ only in case or punctuation make pods of the same name")
-    return PlannedJob(pods)
+    return PlannedJob(pods, name=job.name)
 
 
 def _job(root: Section, submission: Submission) -> Job:

@@ -52,7 +52,8 @@ class PlannedJob:
     pods : in the order in which they are created
     objects : what the pods find each other by (services, host files, keys); created before them
     kind, name, namespace, virtual_cluster, document : of a job that somebody has to look after: its document, as JSON
-        has it, is kept in the cluster. Empty and None for plain pods; no virtual cluster where pods have their own
+        has it, is kept in the cluster. Empty and None for plain pods, and all but the name for OpenPAI jobs; no virtual
+        cluster where pods have their own
     rules : what to do when its pods end or go
     width : at most so many of the pods are unfinished at a time; None for all
     is_suspended : no pod is created until somebody resumes the job

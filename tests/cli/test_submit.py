@@ -155,6 +155,19 @@ def test_a_pod_that_exists_is_named(run, job, configuration):
     assert (result.exit_code, result.stderr) == (1, f"Error: {message}\n")
 
 
+@pytest.mark.parametrize("options", [(), ("--dry-run",)])
+def test_a_job_object_of_the_name_is_named_and_nothing_is_created(run, kube, job, configuration, options):
+    container = {"name": "c", "image": "x"}
+    spec = {"suspend": True, "template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}
+    collection = "/apis/batch/v1/namespaces/default/jobs"
+    kube.create(collection, {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}, "spec": spec})
+    result = run(job, "--config", configuration, *options)
+    kube.delete(f"{collection}/train")
+    message = "Job train (batch/v1) exists already in namespace default; delete it or rename the job"
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", f"Error: {message}\n")
+    assert kube.list_objects(PODS, dict).items == []
+
+
 def test_a_gang_is_created_as_a_whole_or_not_at_all(run, kube, job, configuration):
     run(job, "--config", configuration)
     kube.delete_pod("default", "train-worker-0", grace_period_s=0)
