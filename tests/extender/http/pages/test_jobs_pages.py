@@ -16,6 +16,7 @@ from hived_extender.http.reviews import Reviews
 from tests.extender.http.pages.test_cluster_pages import BROWSER, page, text_of
 from tests.extender.http.secured import ReviewServer
 from tests.extender.service.small_cluster import SmallCluster, node, spec_text
+from tests.extender.service.test_quota_bound import cluster_with, leaf
 
 pytestmark = pytest.mark.sample(12)
 
@@ -54,6 +55,14 @@ def test_a_job_with_a_mistake_has_no_virtual_cluster_and_priority_that_anybody_k
     assert "ns/p Waiting " in words
     assert "ns/p Waiting opportunistic" not in words
     assert "Virtual cluster unknown" in text_of(page(client, "/page/jobs/ns/p"))
+
+
+def test_a_pod_that_its_quota_refuses_is_said_to_have_no_change_that_could_be_tried() -> None:
+    small = cluster_with(leaf(3))
+    small.pod("z", 4)
+    small.ask("z")
+    words = text_of(page(create_app(small.service).test_client(), "/page/jobs/ns/z"))
+    assert "No change could be tried: it asks for cells only once its quota has room." in words
 
 
 @pytest.mark.sample(4)
