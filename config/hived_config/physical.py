@@ -131,7 +131,7 @@ class PhysicalCells:
                 refuse_equal_addresses(self._reader, tops)
 
     def _numbers(self, chain: Chain) -> str:
-        """The name of what numbers the devices of a chain: their resource, or of cells without devices the chain."""
+        """The resource whose devices a chain numbers; the name of the chain if its cells are no devices."""
         return self._skus.resource_of(chain.types[-1]) or chain.name
 
     def _refuse_nodes_twice(self) -> None:

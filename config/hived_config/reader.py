@@ -34,7 +34,7 @@ _FORMER = {
     "reservedCells": "pinnedCells",
     "pinnedCells": "pinnedCells of the virtual cluster, beside virtualCells",
 }
-"""What is meant by keys that HiveD's files had once, or that are often written a level too deep."""
+"""The present words for old keys of HiveD, and for keys that people often write a level too deep."""
 
 Field = tuple[str, yaml.Node, yaml.Node]
 

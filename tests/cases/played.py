@@ -52,6 +52,24 @@ def pod(
     }
 
 
+def one_node(gpus: int) -> str:
+    """A configuration of one node, which the default virtual cluster has."""
+    return f"""
+rules: 2
+physicalCluster:
+  skuTypes:
+    GPU: {{gpu: 1, cpu: 8, memory: 32Gi}}
+  cellTypes:
+    NODE: {{childCellType: GPU, childCellNumber: {gpus}, isNodeLevel: true}}
+  physicalCells:
+  - {{cellType: NODE, cellAddress: n1}}
+virtualClusters:
+  default:
+    namespaces: [default]
+    virtualCells: [{{cellType: NODE, cellNumber: 1}}]
+"""
+
+
 class Played:
     """One embedded cluster."""
 

@@ -10,24 +10,11 @@ from click.testing import CliRunner
 
 from hived_cli import main
 from hived_extender.kube.client import KubeError
-from tests.cases.played import GPU, Played, played_on, pod
+from tests.cases.played import GPU, Played, one_node, played_on, pod
 
 pytestmark = pytest.mark.sample(3)
 
-CONFIG = """
-rules: 2
-physicalCluster:
-  skuTypes:
-    GPU: {gpu: 1, cpu: 8, memory: 32Gi}
-  cellTypes:
-    NODE: {childCellType: GPU, childCellNumber: 8, isNodeLevel: true}
-  physicalCells:
-  - {cellType: NODE, cellAddress: n1}
-virtualClusters:
-  default:
-    namespaces: [default]
-    virtualCells: [{cellType: NODE, cellNumber: 1}]
-"""
+CONFIG = one_node(8)
 INVALID: Mapping[str, tuple[Mapping[str, Any], str]] = {
     "no limit": ({"requests": {GPU: 1}}, "Limit must be set"),
     "another limit": ({"requests": {GPU: 1}, "limits": {GPU: 2}}, "must be equal to nvidia.com/gpu limit of 2"),

@@ -7,25 +7,12 @@ from typing import Any
 import pytest
 
 from hived_lab.embedded.lifetimes import EXIT_CODE, RUN_SECONDS
-from tests.cases.played import GPU, PATHS, PREFIX, Played, played_on
+from tests.cases.played import GPU, PATHS, PREFIX, Played, one_node, played_on
 from tests.expecting import expect_soon
 
 pytestmark = pytest.mark.sample(3)
 
-CONFIG = """
-rules: 2
-physicalCluster:
-  skuTypes:
-    GPU: {gpu: 1, cpu: 8, memory: 32Gi}
-  cellTypes:
-    NODE: {childCellType: GPU, childCellNumber: 4, isNodeLevel: true}
-  physicalCells:
-  - {cellType: NODE, cellAddress: n1}
-virtualClusters:
-  default:
-    namespaces: [default]
-    virtualCells: [{cellType: NODE, cellNumber: 1}]
-"""
+CONFIG = one_node(4)
 QUEUES = CONFIG.replace("rules: 2", "rules: 2\nqueues: {enabled: true}")
 
 

@@ -1,4 +1,4 @@
-"""What the API server refuses in the resources of a container, in its words."""
+"""Mistakes in the resources of a container that the API server refuses, in its words."""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -100,7 +100,7 @@ class Interpreter:
         self._resolver.check_devices(asked, spec.leaf_cell_type, spec.leaf_cell_count)
 
     def own_spec(self, pod: Pod) -> PodSpec:
-        """What the own annotation of a template says. Raises UserError, also for devices that its cells are not."""
+        """Reads HiveD's annotation of a pod template. Raises UserError, also for devices beyond its cells."""
         spec = read_spec(pod.annotations[SCHEDULING_SPEC])
         self.check_devices(all_requested(pod, self.devices).items(), spec)
         return spec

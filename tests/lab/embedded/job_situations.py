@@ -388,21 +388,21 @@ def _mpi(steps: Sequence[Step]) -> Situation:
 _ONE, _BOTH = {"active": 1}, {"active": 2}
 _STARTED = _seen("master-0 worker-0 worker-1", Master=_ONE, Worker=_BOTH)
 
+
+def _succeeding(left: str) -> list[Step]:
+    """A worker ends, then the master, after which these pods are left."""
+    ends = {"Master": {"succeeded": 1}, "Worker": {"succeeded": 2}}
+    return [
+        _STARTED,
+        Ends(indexes=["worker-1"]),
+        _seen("master-0 worker-0 worker-1+", Master=_ONE, Worker={"active": 1, "succeeded": 1}),
+        Ends(indexes=["master-0"]),
+        _seen(left, "Succeeded=True PyTorchJobSucceeded", **ends),
+    ]
+
+
 KUBEFLOW: Mapping[str, Situation] = {
-    "a master has succeeded": _pytorch(
-        [
-            _STARTED,
-            Ends(indexes=["worker-1"]),
-            _seen("master-0 worker-0 worker-1+", Master=_ONE, Worker={"active": 1, "succeeded": 1}),
-            Ends(indexes=["master-0"]),
-            _seen(
-                "master-0+ worker-0 worker-1+",
-                "Succeeded=True PyTorchJobSucceeded",
-                Master={"succeeded": 1},
-                Worker={"succeeded": 2},
-            ),
-        ]
-    ),
+    "a master has succeeded": _pytorch(_succeeding("master-0+ worker-0 worker-1+")),
     "workers without a master": _pytorch(
         [
             _seen("worker-0 worker-1", Worker=_BOTH),
@@ -453,18 +453,7 @@ KUBEFLOW: Mapping[str, Situation] = {
         policy={"suspend": True},
     ),
     "running pods go with its end": _pytorch(
-        [
-            _STARTED,
-            Ends(indexes=["worker-1"]),
-            _seen("master-0 worker-0 worker-1+", Master=_ONE, Worker={"active": 1, "succeeded": 1}),
-            Ends(indexes=["master-0"]),
-            _seen(
-                "master-0+ worker-1+",
-                "Succeeded=True PyTorchJobSucceeded",
-                Master={"succeeded": 1},
-                Worker={"succeeded": 2},
-            ),
-        ],
+        _succeeding("master-0+ worker-1+"),
         policy={"cleanPodPolicy": "Running"},
     ),
     "all pods go with its failure": _pytorch(

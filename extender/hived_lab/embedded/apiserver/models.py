@@ -385,14 +385,14 @@ class Job(KubeObject):
 
 
 class JobTemplate(Model):
-    """What the Jobs of a JobSet are made from."""
+    """The template of the Jobs that a JobSet makes."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: JobSpec = msgspec.field(default_factory=JobSpec)
 
 
 class Dependency(Model):
-    """What another replicated job has to be before."""
+    """The state that another replicated job has to reach first."""
 
     name: str
     status: Literal["Ready", "Complete"]
@@ -409,7 +409,7 @@ class ReplicatedJob(Model):
 
 
 class FailureRule(Model):
-    """What a JobSet does after some failures."""
+    """The rules by which a JobSet restarts or fails."""
 
     action: Literal["FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts"]
     on_job_failure_reasons: list[str] = []
@@ -418,7 +418,7 @@ class FailureRule(Model):
 
 
 class FailurePolicy(Model):
-    """What a JobSet does when a Job of it has failed."""
+    """The action of a JobSet for a Job that has failed."""
 
     max_restarts: int = 0
     restart_strategy: Literal["Recreate", "BlockingRecreate"] = "Recreate"
