@@ -284,8 +284,8 @@ class Resolver:
             having = [name for name, means in self.resources.items() if means == resource]
             if leaf_type:
                 self._check_means(leaf_type, having, resource, "leafCellType")
-            skus = [self._cluster.sku_types.get(name) for name in ([leaf_type] if leaf_type else having)]
-            most = cells * max(max(each.gpu, 1) if each is not None else 1 for each in skus)
+            skus = self._cluster.sku_types
+            most = cells * max([1, *(skus[name].gpu for name in having if name in skus and leaf_type in ("", name))])
             if count > most:
                 raise UserError(
                     f"asks for {count:g} {resource}, and its leafCellNumber {cells} gives it {most}: make them equal"
