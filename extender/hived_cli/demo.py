@@ -11,11 +11,9 @@ from hived_cli.helpers.answers import as_json
 from hived_cli.helpers.signals import stop_signal
 from hived_cli.helpers.tables import table
 from hived_extender.kube import logs
-from hived_lab.demo.cluster import LabCluster
 from hived_lab.demo.experiment import experiments_folder, load_experiments
-from hived_lab.demo.report import Report
-from hived_lab.demo.runner import run_all
-from hived_lab.demo.table_report import TableReport
+from hived_lab.demo.report import Report, TableReport
+from hived_lab.demo.runner import LabCluster, run_all
 
 STORIES = ("lab", "dialects")
 

@@ -22,11 +22,17 @@ from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.pods.priorities import parse_priority
 from hived_jobs.configuration import find_configuration, is_embedded
 from hived_jobs.controller import JobController
-from hived_jobs.creation import Created, create_jobs, refuse_equal_names, refuse_known_names, refuse_names_of_objects
+from hived_jobs.creation import (
+    Created,
+    create_jobs,
+    refuse_equal_names,
+    refuse_known_names,
+    refuse_names_of_objects,
+    refuse_resources,
+)
 from hived_jobs.documents import Document
 from hived_jobs.kinds import plan_documents, read_jobs
 from hived_jobs.policies import Phase, summary
-from hived_jobs.refusals import refuse_resources
 from hived_jobs.submission import (
     Manifest,
     NoConfigurationError,

@@ -13,9 +13,8 @@ from contextlib import suppress
 from hived.errors import UserError
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_jobs.creation import create_again, delete_pods
-from hived_jobs.job_cache import JobCache, Key, read_pod
 from hived_jobs.policies import END_OF, Action, Phase, Reaction, TaskPod, decide, outcome
-from hived_jobs.records import JobState, Record
+from hived_jobs.records import JobCache, JobState, Key, Record, read_pod
 from hived_jobs.submission import PlannedJob
 
 log = logging.getLogger(__name__)

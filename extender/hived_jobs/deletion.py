@@ -12,10 +12,9 @@ from hived_extender.job_kinds.kinds import find_kind
 from hived_extender.job_kinds.writes import path_of
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
 from hived_extender.pods.annotations import SCHEDULING_SPEC, pod_request
-from hived_jobs.job_cache import JobPod, belongs
 from hived_jobs.openpai import JOB_NAME, USER_NAME
-from hived_jobs.records import NAME_PREFIX, Record, find_record
-from hived_jobs.roles import JOB
+from hived_jobs.records import NAME_PREFIX, JobPod, Record, belongs, find_record
+from hived_jobs.submission import JOB
 
 Told = Callable[[str], None]
 

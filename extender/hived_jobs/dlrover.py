@@ -6,8 +6,7 @@ The master itself, which makes a job elastic, talks to DLRover's own API objects
 
 from hived_jobs.documents import Document
 from hived_jobs.policies import Action, Event, Policy, Rules
-from hived_jobs.roles import Role, add_env, read_job, read_role
-from hived_jobs.submission import PlannedJob, PlannedPod, Submission
+from hived_jobs.submission import PlannedJob, PlannedPod, Role, Submission, add_env, read_job, read_role
 
 LABELS = "elasticjob.dlrover/"
 MASTER = "dlrover-master"

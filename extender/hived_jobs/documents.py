@@ -4,15 +4,19 @@ A job file is written by hand, so a mistake must be answered with its file, line
 therefore read straight from YAML's nodes, typed by the caller's question: `text("name")` of `name: 010` is "010", and
 `whole("instances")` of `instances: two` is a `UserError` that says where. Keys that nobody asked for become warnings.
 
+A manifest is for Kubernetes to interpret, so plain values follow YAML 1.1: `hostNetwork: yes` becomes a truth value.
+Keys stay as written, and so do dates, numbers in base 60 such as `12:30`, and `1e3`.
+
 The nodes come from `hived_config.document`, which keeps scalars as written and bounds size, nesting and aliases.
 Invariant: every mapping of a `Document` has scalar keys, each once, and merges mappings only.
 """
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +24,7 @@ import yaml
 from msgspec.structs import replace
 
 from hived.errors import UserError
-from hived_config.document import compose, compose_all, read_stream, read_text
+from hived_config.document import PLAIN, compose, compose_all, read_stream, read_text
 from hived_config.errors import ConfigError
 from hived_config.reader import (
     FALSES,
@@ -34,7 +38,73 @@ from hived_config.reader import (
     printable,
     shorten,
 )
-from hived_jobs.values import plain_value
+
+_TAG = "tag:yaml.org,2002:"
+_COLLECTION_TAGS = (PLAIN, f"{_TAG}map", f"{_TAG}seq")
+_BOOLEANS = yaml.constructor.SafeConstructor.bool_values
+_RESOLVER: Any = yaml.resolver.Resolver()
+
+
+def plain_value(reader: Reader, node: yaml.Node) -> object:
+    """A node as null, truth value, number, text, list or mapping by text; aliases become copies.
+
+    Notes with the reader: tags that JSON has no type for, and values that do not fit their tag or JSON.
+    """
+    if isinstance(node, yaml.ScalarNode):
+        return _scalar(reader, node)
+    if node.tag not in _COLLECTION_TAGS:
+        reader.note(node, f"a value tagged {shorten(node.tag)}", "plain YAML")
+    if isinstance(node, yaml.SequenceNode):
+        return [plain_value(reader, item) for item in node.value]
+    return {name: plain_value(reader, value) for name, _, value in reader.fields(node, "")}
+
+
+def _scalar(reader: Reader, node: yaml.ScalarNode) -> object:
+    tag = node.tag
+    if tag == PLAIN:
+        tag = _RESOLVER.resolve(yaml.ScalarNode, node.value, (True, False))
+    parse = _PARSERS.get(tag)
+    if parse is None:
+        if node.tag not in TEXT_TAGS:
+            reader.note(node, describe(node), "plain YAML")
+        return node.value
+    try:
+        return parse(node.value)
+    except (KeyError, ValueError):
+        if node.tag == PLAIN:
+            return node.value
+        reader.note(node, f"{shorten(node.value)} tagged {shorten(node.tag)}", "a value of that type")
+    except OverflowError:
+        reader.note(node, describe(node), "a number that JSON can hold, or a text in quotes")
+    return None
+
+
+def _integer(text: str) -> int:
+    digits = text.replace("_", "")
+    unsigned = digits.lstrip("+-")
+    if len(unsigned) > 66:  # the longest of 64 bits, 0b...
+        raise OverflowError
+    is_octal = unsigned.startswith("0") and unsigned.isdecimal()
+    number = int(digits, 8 if is_octal else 0)
+    if not -(2**63) <= number < 2**64:
+        raise OverflowError
+    return number
+
+
+def _float(text: str) -> float:
+    number = float(text.replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan"))
+    if not isfinite(number):
+        raise OverflowError
+    return number
+
+
+_PARSERS: Mapping[str, Callable[[str], object]] = {
+    f"{_TAG}null": lambda _: None,
+    f"{_TAG}bool": lambda text: _BOOLEANS[text.lower()],
+    f"{_TAG}int": _integer,
+    f"{_TAG}float": _float,
+}
+
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,18})", re.ASCII)
 

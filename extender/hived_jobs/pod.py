@@ -16,8 +16,15 @@ from hived_extender.pods.annotations import SCHEDULING_SPEC, pod_request
 from hived_extender.pods.priorities import priority_class_name
 from hived_extender.pods.wire import ENABLE_LIMIT
 from hived_jobs.documents import Document, Section
-from hived_jobs.roles import Job, virtual_cluster_of
-from hived_jobs.submission import Manifest, PlannedJob, PlannedPod, Submission, scheduling_annotation
+from hived_jobs.submission import (
+    Job,
+    Manifest,
+    PlannedJob,
+    PlannedPod,
+    Submission,
+    scheduling_annotation,
+    virtual_cluster_of,
+)
 
 _GPU_RESOURCE = re.compile(r".+\..+/gpu")
 _NO_SCHEDULER = ("", "default-scheduler")

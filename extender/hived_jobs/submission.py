@@ -1,15 +1,28 @@
-"""The submitter's wishes beside the file, and the plan that a document becomes."""
+"""The submitter's wishes, the plan that a document becomes, and the parts that pods of every kind are made from.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+A job of pods that start together says so in Koordinator's annotations, for a cluster may not have the PodGroup kinds
+that controllers use; a template that names a gang itself keeps that and gets none of ours.
+"""
+
+import copy
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 import msgspec
 
 from hived.errors import UserError
 from hived.specs import ClusterSpec
-from hived_extender.pods.annotations import SCHEDULING_SPEC
+from hived_extender.pods import dialects
+from hived_extender.pods.annotations import PREFIX, SCHEDULING_SPEC
+from hived_extender.pods.asks import PRIORITY, VIRTUAL_CLUSTER
+from hived_extender.pods.dialects import koordinator
+from hived_extender.pods.dialects.kinds import NoObjects
+from hived_extender.pods.dialects.own import TASK, TASK_MINIMUMS
 from hived_extender.pods.priorities import priority_class_name
+from hived_extender.pods.wire import Pod
+from hived_jobs.documents import Document, Section
 from hived_jobs.policies import NO_RULES, Rules
 
 Manifest = dict[str, Any]
@@ -117,3 +130,328 @@ def priority_classes(pods: Sequence[PlannedPod]) -> list[Manifest]:
 def scheduling_annotation(spec: Mapping[str, object]) -> dict[str, str]:
     """The annotation that carries a scheduling spec, as JSON text (which is also YAML)."""
     return {SCHEDULING_SPEC: msgspec.json.encode(spec).decode()}
+
+
+JOB = PREFIX + "job"
+"""Label of everything that a job consists of."""
+
+
+SCHEDULER = "hived"
+"""The schedulerName of pods whose virtual cluster is not known before they are created."""
+
+MAX_PODS = 150_000
+"""No role has more pods than Kubernetes has in its largest clusters."""
+
+_OTHER_SCHEDULERS = ("default-scheduler", "volcano", "scheduler-plugins-scheduler", "koord-scheduler", "kube-batch",
+                     "yunikorn", "kai-scheduler")  # fmt: skip
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_NAME_RULE = "at most 63 small letters, digits and '-', letters or digits at both ends"
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """Pods of a job that are alike. `name` is what the job's file calls it, in the form that labels have.
+
+    Attributes
+    ----------
+    template : {"metadata": ..., "spec": ...}
+    section : where it stands, for messages
+    restart_policy : of the pods; "" for what the template says
+    retries_codes : exit codes, from 128, are for another try (Kubeflow's restartPolicy ExitCode)
+    """
+
+    name: str
+    replicas: int
+    template: Manifest
+    section: Section
+    restart_policy: str = ""
+    retries_codes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The part that all pods of a job share.
+
+    Attributes
+    ----------
+    virtual_cluster : "" if the pods' own words or their namespace decide
+    priority_class : of pods whose template names none
+    scheduler : the schedulerName that the job itself names
+    annotations : of every pod
+    """
+
+    kind: str
+    name: str
+    namespace: str
+    root: Section
+    submission: Submission
+    virtual_cluster: str = ""
+    priority_class: str = ""
+    scheduler: str = ""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+    def pod(
+        self,
+        role: Role,
+        name: str,
+        labels: Mapping[str, str],
+        annotations: Mapping[str, str] | None = None,
+        hostname: str = "",
+        subdomain: str = "",
+    ) -> PlannedPod:
+        """One pod of a role, its template completed; a host name that the template has stays."""
+        written = role.template.get("metadata") or {}
+        spec: Manifest = copy.deepcopy(role.template["spec"])
+        said = {**self.annotations, **(annotations or {})}
+        if koordinator.GANG_NAME in said:  # else the template has words of its own, perhaps for its task too
+            said[TASK] = role.name
+        metadata: Manifest = {
+            **{
+                key: value for key, value in written.items() if key not in ("name", "generateName", "creationTimestamp")
+            },
+            "name": name,
+            "namespace": self.namespace,
+            "labels": {**(written.get("labels") or {}), **labels, JOB: self.name},
+            "annotations": {**(written.get("annotations") or {}), **said},
+        }
+        if role.restart_policy:
+            spec["restartPolicy"] = role.restart_policy
+        self.ask(metadata, spec)
+        if hostname:
+            spec.setdefault("hostname", hostname)
+        if subdomain:
+            spec.setdefault("subdomain", subdomain)
+        manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        return PlannedPod(manifest, self.submission.priority, role.name)
+
+    def ask(self, metadata: Manifest, spec: Manifest) -> None:
+        """Write onto a pod which virtual cluster, priority and scheduler it is to have, where that is known.
+
+        One with a scheduling spec of its own keeps to that: the service reads nothing else.
+        """
+        spec["schedulerName"] = self._scheduler_of(spec)
+        if SCHEDULING_SPEC in metadata["annotations"]:
+            return
+        priority, said = self.submission.priority, dict[str, str]()
+        if self.virtual_cluster:
+            said[VIRTUAL_CLUSTER] = self.virtual_cluster
+        if priority is not None:
+            said[PRIORITY] = str(priority)
+            spec["priorityClassName"] = priority_class_name(priority)
+        elif self.priority_class:
+            spec.setdefault("priorityClassName", self.priority_class)
+        for key in said:  # may be a label as well, which must not say otherwise
+            metadata["labels"].pop(key, None)
+        metadata["annotations"] |= said
+
+    def planned(self, document: Document, pods: Sequence[PlannedPod], **more: Any) -> PlannedJob:
+        """The plan, of which `more` are fields; warns about every key of the document that nobody asked for."""
+        self.root.warn_unknown()
+        wishes = self.submission.virtual_cluster, self.submission.priority
+        if wishes != (None, None) and any(SCHEDULING_SPEC in pod.manifest["metadata"]["annotations"] for pod in pods):
+            self.root.warn("spec", f"--vc and --priority do not change pods with the annotation {SCHEDULING_SPEC}")
+        return PlannedJob(
+            pods,
+            kind=self.kind,
+            name=self.name,
+            namespace=self.namespace,
+            virtual_cluster=self.virtual_cluster,
+            document=_stored_form(document, self),
+            **more,
+        )
+
+    def object(self, api_version: str, kind: str, name: str, **fields: Any) -> Manifest:
+        """Something beside the pods that goes with the job."""
+        metadata = {"name": name, "namespace": self.namespace, "labels": {JOB: self.name}}
+        return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
+
+    def headless_service(
+        self, name: str, selector: Mapping[str, str], ports: Sequence[Mapping[str, Any]] = (), is_early: bool = False
+    ) -> Manifest:
+        """A service that gives the selected pods names in DNS; `is_early`: before they are ready."""
+        spec: Manifest = {"clusterIP": "None", "selector": dict(selector)}
+        if ports:
+            spec["ports"] = list(ports)
+        if is_early:
+            spec["publishNotReadyAddresses"] = True
+        return self.object("v1", "Service", name, spec=spec)
+
+    def _scheduler_of(self, spec: Mapping[str, Any]) -> str:
+        written = str(spec.get("schedulerName") or self.scheduler)
+        if self.submission.scheduler_name or not written or written in _OTHER_SCHEDULERS:
+            by_vc = self.submission.scheduler_for(self.virtual_cluster) if self.virtual_cluster else SCHEDULER
+            return self.submission.scheduler_name or by_vc
+        return written
+
+
+def read_job(root: Section, submission: Submission, queue: tuple[Section, str] | None = None) -> Job:
+    """The job of a document, whose outermost section is `root`.
+
+    `queue` is where it may name one, which counts if a virtual cluster has that name.
+
+    Raises UserError for a name that Kubernetes would not take, or a `--vc` that does not exist.
+    """
+    root.skip("apiVersion", "status")
+    metadata = root.section("metadata")
+    metadata.skip()
+    name = metadata.text("name")
+    if not _NAME.fullmatch(name):
+        raise metadata.refuse("name", f"found {name!r}, expected {_NAME_RULE}")
+    return Job(
+        kind=root.text("kind"),
+        name=name,
+        namespace=metadata.text("namespace", submission.namespace),
+        root=root,
+        submission=submission,
+        virtual_cluster=virtual_cluster_of(submission, queue),
+    )
+
+
+def virtual_cluster_of(submission: Submission, queue: tuple[Section, str] | None = None) -> str:
+    """The virtual cluster of the command line, else that of the queue, "" without any; see `read_job`."""
+    known = submission.cluster.virtual_clusters if submission.cluster else None
+    if submission.virtual_cluster is not None:
+        if known is not None and submission.virtual_cluster not in known:
+            names = ", ".join(sorted(known))
+            raise UserError(
+                f"virtual cluster {submission.virtual_cluster} does not exist; the configuration has {names}"
+            )
+        return submission.virtual_cluster
+    if queue is None or queue[1] not in queue[0]:
+        return ""
+    section, key = queue
+    name = section.text(key)
+    if known is not None and name in known:
+        return name
+    section.warn(key, f"not honoured: queue {name} is no virtual cluster of the configuration")
+    return ""
+
+
+class _Port(msgspec.Struct, rename="camel"):
+    name: str | None = None
+    container_port: int | None = None
+
+
+class _Container(msgspec.Struct, rename="camel"):
+    name: str
+    env: list[dict[str, Any]] | None = None
+    ports: list[_Port] | None = None
+    volume_mounts: list[dict[str, Any]] | None = None
+
+
+class _TemplateSpec(msgspec.Struct, rename="camel"):
+    containers: Annotated[list[_Container], msgspec.Meta(min_length=1)]
+    init_containers: list[_Container] | None = None
+    volumes: list[dict[str, Any]] | None = None
+    scheduler_name: str | None = None
+    hostname: str | None = None
+    subdomain: str | None = None
+
+
+class _TemplateMetadata(msgspec.Struct):
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Template(msgspec.Struct):
+    """The part of a template that is read or changed here; the API server judges the rest."""
+
+    spec: _TemplateSpec
+    metadata: _TemplateMetadata | None = None
+
+
+def read_role(section: Section, name: str, replicas: int | None = 1, **more: Any) -> Role:
+    """A role from where its template stands, as many pods as `replicas` says there, else the number given.
+
+    Raises UserError if the template has no containers.
+    """
+    plain = section.plain("template")
+    try:
+        spec = msgspec.convert(plain, _Template).spec
+    except msgspec.ValidationError as error:
+        raise section.refuse("template", f"expected a pod template: {error}") from error
+    scheduler = spec.scheduler_name
+    if scheduler in _OTHER_SCHEDULERS:
+        section.warn("template", f"schedulerName {scheduler} would not be served by hived; another one takes its place")
+    count = section.whole("replicas", replicas, maximum=MAX_PODS) if replicas is not None else 1
+    return Role(_label(name), count, plain, section, **more)
+
+
+def has_gang(roles: Iterable[Role]) -> bool:
+    """Whether a template says by itself what gang its pods are in, in words of ours or of any dialect."""
+    return any(_names_gang(role.template) for role in roles)
+
+
+def _names_gang(template: Manifest) -> bool:
+    metadata = {"name": "template", "namespace": "template", **(template.get("metadata") or {})}
+    try:
+        pod = msgspec.convert({"metadata": metadata, "spec": template["spec"]}, Pod)
+        said = dialects.describe(pod, NoObjects())
+    except (msgspec.ValidationError, UserError):
+        return True  # whatever it tries to say, the pods' events will tell
+    return SCHEDULING_SPEC in pod.annotations or (said is not None and (said.gang is not None or bool(said.missing)))
+
+
+def gang_of(
+    job: Job,
+    roles: Sequence[Role],
+    minimum: int | None = None,
+    place: tuple[Section, str] | None = None,
+    task_minimums: Mapping[str, int] | None = None,
+    waiting_s: int = 0,
+) -> dict[str, str]:
+    """The annotations that make a job's pods one gang of at least `minimum`, by default all of them.
+
+    Empty for a single pod, and if the templates have words of their own. Raises UserError, naming the `place` of the
+    minimum, if there are fewer pods than that.
+    """
+    total = sum(role.replicas for role in roles)
+    if minimum is not None and minimum > total and place is not None:
+        raise place[0].refuse(place[1], f"found {minimum}, but the job has {total} pods and would never start")
+    if has_gang(roles) or total < 2:
+        return {}
+    words = {
+        koordinator.GANG_NAME: job.name,
+        koordinator.MINIMUM: str(total if minimum is None else max(1, minimum)),
+        koordinator.TOTAL: str(total),
+    }
+    if waiting_s:
+        words[koordinator.WAITING_TIME] = f"{waiting_s}s"
+    if task_minimums:
+        words[TASK_MINIMUMS] = msgspec.json.encode(dict(task_minimums)).decode()
+    return words
+
+
+def add_env(spec: Manifest, env: Mapping[str, Any], containers: str = "") -> None:
+    """Set variables in every container (or the one of that name, if there is one) that does not set them itself.
+
+    A value that is no text is put as it is: {"valueFrom": ...}.
+    """
+    every = [*spec["containers"], *(spec.get("initContainers") or ())]
+    chosen = [one for one in spec["containers"] if one.get("name") == containers] or every
+    for container in chosen:
+        known = container["env"] = list(container.get("env") or ())
+        names = {one.get("name") for one in known}
+        for name, value in env.items():
+            if name not in names:
+                known.append({"name": name, **(value if isinstance(value, dict) else {"value": str(value)})})
+
+
+def mount(spec: Manifest, name: str, path: str, source: Mapping[str, Any]) -> None:
+    """Add a volume and mount it in every container."""
+    spec["volumes"] = [*(spec.get("volumes") or ()), {"name": name, **source}]
+    for container in [*spec["containers"], *(spec.get("initContainers") or ())]:
+        container["volumeMounts"] = [*(container.get("volumeMounts") or ()), {"name": name, "mountPath": path}]
+
+
+def _stored_form(document: Document, job: Job) -> Manifest:
+    """A job's document as it is kept in the cluster: plain JSON, its name and namespace as they were understood."""
+    value = document.value()
+    assert isinstance(value, dict)
+    value["metadata"] = {**value["metadata"], "name": job.name, "namespace": job.namespace}
+    value.pop("status", None)
+    return value
+
+
+def _label(name: str) -> str:
+    return re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from hived_jobs.documents import Document, Section
 from hived_jobs.policies import Action, Event, Policy, Rules
-from hived_jobs.roles import MAX_PODS, Job, Role, add_env, read_job, read_role
-from hived_jobs.submission import PlannedJob, PlannedPod, Submission
+from hived_jobs.submission import MAX_PODS, Job, PlannedJob, PlannedPod, Role, Submission, add_env, read_job, read_role
 
 BACKOFF_LIMIT = 6
 """Kubernetes' default for a Job: how many failed pods are replaced."""

@@ -19,7 +19,7 @@ import yaml
 
 from hived_extender.api.paths import HISTORY_PATH, QUEUE_JOBS_PATH, READINESS_PATH
 from hived_extender.kube.client import KubeClient
-from hived_lab.embedded.lifetimes import RUN_SECONDS
+from hived_lab.embedded.nodes import RUN_SECONDS
 from tests.attacks.attack import Outcome, Run
 from tests.e2e.cluster import RealCluster
 from tests.e2e.own_clock import own_clock, set_clock

@@ -21,7 +21,7 @@ from hived_extender.kube.client import KubeClient, KubeError, pod_path
 from hived_extender.pods.annotations import PREFIX
 from hived_extender.pods.asks import DEVICE_REQUESTS
 from hived_jobs.submission import Submission
-from hived_lab.embedded.lifetimes import RUN_SECONDS
+from hived_lab.embedded.nodes import RUN_SECONDS
 from hived_lab.start import start_embedded
 from tests.attacks.attack import Outcome, Run
 from tests.e2e.cluster import RealCluster

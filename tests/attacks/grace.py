@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hived_extender.kube.client import pod_path
-from hived_lab.embedded.lifetimes import STOP_SECONDS
+from hived_lab.embedded.nodes import STOP_SECONDS
 from tests.attacks.attack import Run
 from tests.attacks.clusters import EVIL, MORE, NAMESPACES, PODS, VICTIM, Cluster, Deed, Hostile, Made, job, pod
 

@@ -25,7 +25,7 @@ from hived_extender.http.routes import ROUTES
 from hived_extender.kube.client import KubeClient, pod_path
 from hived_extender.pods.annotations import PREFIX
 from hived_jobs.submission import Submission
-from hived_lab.embedded.machines import machines_of
+from hived_lab.embedded.nodes import machines_of
 from tests.attacks.attack import Outcome, Run
 from tests.attacks.clusters import GPU, JOBS, PODS
 from tests.attacks.target import Target

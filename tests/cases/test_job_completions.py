@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hived_lab.embedded.lifetimes import EXIT_CODE, RUN_SECONDS
+from hived_lab.embedded.nodes import EXIT_CODE, RUN_SECONDS
 from tests.cases.played import GPU, PATHS, PREFIX, Played, one_node, played_on
 from tests.expecting import expect_soon
 

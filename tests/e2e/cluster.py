@@ -16,7 +16,7 @@ from hived_extender.deploy.installation import NAMESPACE
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.reconfiguration.versions import TEXT_KEY
 from hived_jobs.configuration import publish
-from hived_lab.embedded.machines import machines_of
+from hived_lab.embedded.nodes import machines_of
 from tests.e2e.certificates import LOOPBACK
 from tests.e2e.plane import SCHEDULER, ControlPlane
 from tests.e2e.processes import Process, answers, free_port, hived_process

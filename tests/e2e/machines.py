@@ -14,8 +14,7 @@ from urllib.parse import quote
 
 from hived_extender.kube.client import NODES, KubeClient, KubeError
 from hived_extender.pods.wire import ENABLE_LIMIT
-from hived_lab.embedded.machines import Machine
-from hived_lab.embedded.nodes import READY
+from hived_lab.embedded.nodes import READY, Machine
 
 KUBELET = "embedded.hived/kubelet"
 PRESENT, GONE = "present", "gone"

@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from hived_extender.kube.client import NODES, PODS, KubeClient, KubeError, pod_path
-from hived_lab.embedded.machines import Machine
+from hived_lab.embedded.nodes import Machine
 from tests.e2e import guard
 from tests.e2e.certificates import LOOPBACK, Authority, KeyPair
 from tests.e2e.machines import KUBELET, PRESENT, NetworkFailures, create_nodes, is_ready, node_path

@@ -6,8 +6,7 @@ from typing import Any
 
 import yaml
 
-from hived_jobs.roles import SCHEDULER
-from hived_jobs.submission import Submission
+from hived_jobs.submission import SCHEDULER, Submission
 from tests.places import ROOT
 
 CHECKOUT = ROOT

@@ -17,8 +17,7 @@ from hived_jobs.records import KIND
 from hived_lab.demo.experiment import Loaded, experiments_folder, load_experiments
 from hived_lab.demo.report import Report
 from hived_lab.demo.runner import run_experiment
-from hived_lab.embedded.machines import machines_of
-from hived_lab.embedded.nodes import READY
+from hived_lab.embedded.nodes import READY, machines_of
 from tests.e2e.cluster import RealCluster
 from tests.e2e.failures.working_cluster import redirected
 from tests.e2e.http_proxy import HttpProxy, Side

@@ -17,7 +17,7 @@ from hived_extender.kube.client import PODS, KubeClient
 from hived_extender.kube.lease import LeaseName
 from hived_extender.reconfiguration.origins import ConfigMapName
 from hived_extender.running import start_extender
-from hived_lab.embedded.machines import Machine
+from hived_lab.embedded.nodes import Machine
 from tests.e2e.plane import ControlPlane
 from tests.e2e.pods import POD_LIST, pod
 from tests.e2e.processes import Process, StartError, free_port

@@ -11,7 +11,7 @@ from hived_extender.kube.client import KubeClient
 from hived_jobs.controller import JobController
 from hived_jobs.policies import Phase
 from hived_jobs.records import KIND, read_record
-from hived_jobs.roles import JOB
+from hived_jobs.submission import JOB
 from tests.e2e.plane import ControlPlane
 from tests.e2e.pods import Json
 from tests.job_files import ALL, VOLCANO

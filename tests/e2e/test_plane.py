@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from hived_extender.kube.client import NODES, PODS, KubeClient, KubeError, pod_path
-from hived_lab.embedded.lifetimes import EXIT_CODE, RUN_SECONDS, STOP_SECONDS
-from hived_lab.embedded.machines import Machine
-from hived_lab.embedded.nodes import READY
+from hived_lab.embedded.nodes import EXIT_CODE, READY, RUN_SECONDS, STOP_SECONDS, Machine
 from tests.e2e.machines import node_path
 from tests.e2e.plane import ControlPlane
 from tests.e2e.pods import POD_LIST, pod

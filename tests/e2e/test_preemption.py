@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hived_extender.kube.client import PODS, KubeClient, KubeError
-from hived_lab.embedded.lifetimes import STOP_SECONDS
+from hived_lab.embedded.nodes import STOP_SECONDS
 from tests.e2e.cluster import RealCluster
 from tests.e2e.plane import ControlPlane
 from tests.e2e.pods import BUSY_S, POD_LIST, configuration, is_bound, pod, priority_class

@@ -6,7 +6,7 @@ import pytest
 
 from hived_config.loader import load_text
 from hived_extender.deploy.installation import NAMESPACE
-from hived_lab.embedded.machines import machines_of
+from hived_lab.embedded.nodes import machines_of
 from tests.e2e.cluster import RealCluster
 from tests.e2e.machines import node, node_path
 from tests.e2e.plane import ControlPlane

@@ -10,7 +10,7 @@ import pytest
 from hived_extender.api.paths import FILTER_PATH
 from hived_extender.http.reviews import REMEMBER_GRANTED_S
 from hived_extender.kube.client import pod_path
-from hived_lab.embedded.machines import machines_of
+from hived_lab.embedded.nodes import machines_of
 from tests.e2e.cluster import READY_S
 from tests.e2e.plane import ControlPlane
 from tests.e2e.pods import BUSY_S, POD_LIST, configuration, pod

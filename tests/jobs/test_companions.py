@@ -5,9 +5,8 @@ import re
 import pytest
 
 from hived.errors import UserError
-from hived_jobs.companions import KINDS, as_stored, has_all
 from hived_jobs.creation import collection_of
-from hived_jobs.kinds import plan_jobs
+from hived_jobs.kinds import KINDS, as_stored, has_all, plan_jobs
 from tests.places import ROOT
 
 

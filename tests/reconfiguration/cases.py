@@ -9,8 +9,7 @@ import yaml
 
 from hived.specs import ClusterSpec
 from hived_config.loader import load_text
-from hived_lab.embedded.lifetimes import STOP_SECONDS
-from hived_lab.embedded.machines import Machine, machines_of
+from hived_lab.embedded.nodes import STOP_SECONDS, Machine, machines_of
 from tests.e2e.pods import Json, pod
 
 FOLDER = Path(__file__).parent

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from hived.status import snapshot
 from hived_extender.kube.client import KubeClient
 from hived_jobs.configuration import CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE
-from hived_lab.embedded.lifetimes import RUN_SECONDS
+from hived_lab.embedded.nodes import RUN_SECONDS
 from hived_lab.start import Embedded, start_embedded
 from tests.storm.documents import first_document, text_of
 from tests.storm.rules import Broken, check_accounted, check_state

@@ -17,7 +17,7 @@ from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_extender.pods.dialects import podgroup
 from hived_extender.pods.wire import ENABLE_LIMIT
 from hived_lab.embedded.cluster import EmbeddedCluster
-from hived_lab.embedded.lifetimes import RUN_SECONDS
+from hived_lab.embedded.nodes import RUN_SECONDS
 from tests.lab.embedded.helpers import fail_node, recover_node
 from tests.property.choices import Choices, Seeded
 from tests.storm.documents import Document, nodes, types, vcs

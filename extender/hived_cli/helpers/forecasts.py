@@ -13,7 +13,7 @@ from hived_config.reader import printable
 from hived_extender.api.waiting import MASKED
 from hived_extender.api.what_if import PodOutcome
 from hived_extender.client.inspection import Inspector, NoAnswerError
-from hived_jobs.refusals import submission_refusals
+from hived_jobs.creation import submission_refusals
 from hived_jobs.submission import Manifest, PlannedJob
 
 UNCHECKED = "--unchecked"

@@ -20,10 +20,8 @@ from hived_lab.embedded.apiserver.resources import NAMESPACES
 from hived_lab.embedded.apiserver.server import ApiServer
 from hived_lab.embedded.apiserver.store import Key
 from hived_lab.embedded.job_controllers import JobControllers
-from hived_lab.embedded.machines import NO_RULES, machines_of
-from hived_lab.embedded.nodes import Nodes, Timing
-from hived_lab.embedded.scheduler import Scheduler
-from hived_lab.embedded.scheduling_queue import Pace
+from hived_lab.embedded.nodes import NO_RULES, Nodes, Timing, machines_of
+from hived_lab.embedded.scheduler import Pace, Scheduler
 
 CONTEXT = "hived-embedded"
 # An order of magnitude livelier than kube-scheduler: here people watch, and no cluster has to be protected.

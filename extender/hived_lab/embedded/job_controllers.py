@@ -23,15 +23,13 @@ from hived_jobs.policies import Event
 from hived_jobs.submission import PlannedJob, Submission
 from hived_lab.embedded import batch_jobs, job_sets
 from hived_lab.embedded.apiserver import models
-from hived_lab.embedded.apiserver.bodies import Body
+from hived_lab.embedded.apiserver.bodies import ApiError, Body
 from hived_lab.embedded.apiserver.kinds import timestamp, turn_condition
 from hived_lab.embedded.apiserver.models import DeleteOptions, Preconditions
-from hived_lab.embedded.apiserver.registry import Registry
+from hived_lab.embedded.apiserver.registry import Registry, follow, look_at
 from hived_lab.embedded.apiserver.resources import JOB_OBJECTS, JOB_SETS, JOBS, PODS, QUEUE_UNITS, ResourceType
-from hived_lab.embedded.apiserver.statuses import ApiError
 from hived_lab.embedded.apiserver.store import Key, Revision
 from hived_lab.embedded.batch_jobs import FINALIZER, Backoff, expiry_s, is_over
-from hived_lab.embedded.changes import follow, look_at
 
 SCHEDULER = "hived"
 RETRY_S = 1.0

@@ -1,4 +1,4 @@
-"""The nodes of the embedded cluster: kubelets, node health and pod garbage collection in one.
+"""The nodes of the embedded cluster: machines of a configuration, kubelets, node health, pod garbage collection.
 
 Everything runs on the event loop of the API server and uses its registry directly. A pod is looked at whenever it or
 its node changes and when the time of its next step comes; what is due is derived anew each time, so a late or repeated
@@ -8,27 +8,215 @@ A node's annotation `embedded.hived/ready` plays its failures: `false` is a kube
 still runs and stops pods; `unknown` is a machine that is gone from the network: nothing on it starts, ends or stops
 until the annotation is taken off. Taints with NoExecute end pods that do not tolerate them, as the taint eviction
 controller has it.
+
+Annotations of a pod say what a real workload would show by itself:
+
+    embedded.hived/run-seconds    how long it runs (default: until it is deleted)
+    embedded.hived/exit-code      with what it ends (default 0; anything else is Failed)
+    embedded.hived/stop-seconds   how long it takes to stop when it is deleted (default 0, at most the grace period)
 """
 
 import asyncio
 import itertools
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import cast
 
 from hived.errors import UserError
+from hived.layout import build_topology
+from hived.specs import ClusterSpec, SkuTypeSpec
+from hived.topology import Topology
+from hived_config.node_names import PLACEHOLDER
+from hived_config.rules import PodRules
+from hived_config.skus import GPU_RESOURCE
+from hived_extender.kube_rules.demands import Toleration
+from hived_extender.kube_rules.nodes import Taint
 from hived_extender.pods.wire import ENABLE_LIMIT
 from hived_lab.embedded.apiserver import models
 from hived_lab.embedded.apiserver.bodies import Body
 from hived_lab.embedded.apiserver.kinds import micro_timestamp, set_condition, timestamp
 from hived_lab.embedded.apiserver.models import DeleteOptions, Preconditions
-from hived_lab.embedded.apiserver.registry import Registry
+from hived_lab.embedded.apiserver.registry import Registry, follow, look_at
 from hived_lab.embedded.apiserver.resources import LEASES, NODES, PODS
 from hived_lab.embedded.apiserver.store import Key, Revision
-from hived_lab.embedded.changes import follow, look_at
-from hived_lab.embedded.lifetimes import PREFIX, evicted_by_taint, finished, lifetime_of, refused, running, stay_s
-from hived_lab.embedded.machines import ENABLE_CAPACITY, POD_LIMIT, Machine
+
+POD_LIMIT = 110
+# The limit that marks our pods is no scarce resource: every node has more of it than pods can ask for.
+ENABLE_CAPACITY = 1_000_000
+_UNSTATED_CPU = 64.0
+_UNSTATED_MEMORY_MIB = 256 * 1024.0
+NO_RULES = PodRules()
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A node to be: its name, its capacity by Kubernetes resource name, and labels besides those of every node."""
+
+    name: str
+    capacity: Mapping[str, str]
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def machines_of(spec: ClusterSpec, rules: PodRules = NO_RULES) -> list[Machine]:
+    """Return a machine for every node of the configuration, ascending by name.
+
+    Placeholders stand for nodes to come, and have none. A node offers the sum of its leaf cells' SKUs, and has the
+    labels that pods choose them by; without SKUs in the configuration every leaf cell counts as one GPU.
+    Raises UserError as `build_topology` does.
+    """
+    topology = build_topology(spec)
+    names = topology.node_names
+    nodes = [node for node, name in enumerate(names) if not name.startswith(PLACEHOLDER)]
+    return [_machine(spec, rules, topology, node) for node in nodes]
+
+
+def _machine(spec: ClusterSpec, rules: PodRules, topology: Topology, node: int) -> Machine:
+    arrays = topology.arrays
+    leaves = arrays.node_leaf[arrays.node_leaf_start[node] : arrays.node_leaf_start[node + 1]]
+    bare = SkuTypeSpec() if spec.sku_types else SkuTypeSpec(gpu=1)
+    types = [topology.cell_type(int(leaf)) for leaf in leaves]
+    skus = [spec.sku_types.get(each, bare) for each in types]
+    cpu = sum(sku.cpu for sku in skus) or _UNSTATED_CPU
+    memory_mib = sum(sku.memory_mib for sku in skus) or _UNSTATED_MEMORY_MIB
+    capacity = {
+        "cpu": f"{round(cpu * 1000)}m",
+        "memory": f"{round(memory_mib)}Mi",
+        "pods": str(POD_LIMIT),
+        ENABLE_LIMIT: str(ENABLE_CAPACITY),
+    }
+    devices: Counter[str] = Counter()
+    for each, sku in zip(types, skus, strict=True):
+        devices[rules.resources.get(each, GPU_RESOURCE)] += sku.gpu
+    capacity |= {resource: str(count) for resource, count in devices.items() if count}
+    labels = {key: value for each in dict.fromkeys(types) for key, value in rules.node_labels.get(each, {}).items()}
+    return Machine(topology.node_names[node], capacity, labels)
+
+
+PREFIX = "embedded.hived/"
+RUN_SECONDS = PREFIX + "run-seconds"
+EXIT_CODE = PREFIX + "exit-code"
+STOP_SECONDS = PREFIX + "stop-seconds"
+
+_POD_CONDITIONS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """The lifetime that annotations of a pod ask for; `run_s` is infinite for a pod that runs until it is deleted."""
+
+    run_s: float
+    exit_code: int
+    stop_s: float
+
+
+def lifetime_of(annotations: Mapping[str, str]) -> Lifetime:
+    """Return what `annotations` ask for; UserError says which of them cannot be read."""
+    exit_code = _number(annotations, EXIT_CODE, 0.0)
+    if not exit_code.is_integer() or exit_code > 255:
+        raise UserError(f"annotation {EXIT_CODE}: expected a whole number in 0..255, found {annotations[EXIT_CODE]!r}")
+    run_s, stop_s = _number(annotations, RUN_SECONDS, math.inf), _number(annotations, STOP_SECONDS, 0.0)
+    return Lifetime(run_s, int(exit_code), stop_s)
+
+
+def stay_s(pod: models.Pod, taints: Sequence[models.Taint]) -> float:
+    """Return how long a pod may stay on a node with these taints, infinite if none of them ends it."""
+    borne: list[float] = []
+    for taint in (Taint(one.key, one.value, one.effect) for one in taints if one.effect == "NoExecute"):
+        bearing = [one for one in pod.spec.tolerations if taint.is_borne([_toleration(one)])]
+        if not bearing:
+            return 0.0
+        borne += [float(max(0, one.toleration_seconds)) for one in bearing if one.toleration_seconds is not None]
+    return min(borne, default=math.inf)
+
+
+def evicted_by_taint(status: Body, pod: models.Pod) -> Body:
+    """Return the status of a pod that is about to go because of a taint of its node."""
+    condition = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "DeletionByTaintManager",
+        "message": f"Taint manager: deleting due to NoExecute taint on {pod.spec.node_name}",
+    }
+    return set_condition(status, condition)
+
+
+def running(pod: models.Pod, status: Body, pod_ip: str) -> Body:
+    """Return the status of a pod whose containers have just started."""
+    now = timestamp()
+    status = {
+        **status,
+        "phase": "Running",
+        "startTime": now,
+        "podIP": pod_ip,
+        "podIPs": [{"ip": pod_ip}],
+        "containerStatuses": [
+            _container_status(container, is_ready=True, state={"running": {"startedAt": now}})
+            for container in pod.spec.containers
+        ],
+    }
+    for condition in _POD_CONDITIONS:
+        status = set_condition(status, {"type": condition, "status": "True"})
+    return status
+
+
+def finished(pod: models.Pod, status: Body, exit_code: int) -> Body:
+    """Return the status of a pod whose containers have all ended with `exit_code`."""
+    reason = "Error" if exit_code else "Completed"
+    ended = {
+        "exitCode": exit_code,
+        "reason": reason,
+        "startedAt": status.get("startTime", timestamp()),
+        "finishedAt": timestamp(),
+    }
+    status = {
+        **status,
+        "phase": "Failed" if exit_code else "Succeeded",
+        "containerStatuses": [
+            _container_status(container, is_ready=False, state={"terminated": ended})
+            for container in pod.spec.containers
+        ],
+    }
+    for condition in ("Ready", "ContainersReady"):
+        status = set_condition(status, {"type": condition, "status": "False", "reason": "PodCompleted"})
+    return status
+
+
+def refused(status: Body, why: str) -> Body:
+    """Return the status of a pod that its node will not start."""
+    return {**status, "phase": "Failed", "reason": "InvalidAnnotation", "message": why}
+
+
+def _toleration(one: models.Toleration) -> Toleration:
+    return Toleration(one.key, one.operator, one.value, one.effect)
+
+
+def _number(annotations: Mapping[str, str], key: str, default: float) -> float:
+    text = annotations.get(key)
+    if text is None:
+        return default
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not (math.isfinite(number) and number >= 0):
+        raise UserError(f"annotation {key}: expected a number of at least 0, found {text!r}")
+    return number
+
+
+def _container_status(container: models.Container, is_ready: bool, state: Body) -> Body:
+    return {
+        "name": container.name,
+        "image": container.image,
+        "imageID": "",
+        "ready": is_ready,
+        "started": is_ready,
+        "restartCount": 0,
+        "state": state,
+        "lastState": {},
+    }
+
 
 READY = PREFIX + "ready"
 LEASE_NAMESPACE = "kube-node-lease"

@@ -1,32 +1,626 @@
 """The scheduler loop of the embedded cluster: it treats the extender as kube-scheduler does.
 
 One thread takes pod after pod from the queue: own feasibility, then the filter verb, then, on a thread of its own, the
-bind verb. If no node is left, it calls the preempt verb, whose victims it deletes. `following` keeps the view and the
-queue up to date. The extender is asked about every pod, and says itself which are none of its own. The loop serves
-every pod, whatever its `schedulerName`: no other scheduler is there.
+bind verb. If no node is left, it calls the preempt verb, whose victims it deletes. `Following` keeps the view and the
+queue up to date by watches. The extender is asked about every pod, and says itself which are none of its own. The loop
+serves every pod, whatever its `schedulerName`: no other scheduler is there.
+
+    active  --pop-->  in flight  --park-->  unschedulable  --wake-->  back-off  --time-->  active
+                                 --defer->  back-off
+
+As in kube-scheduler: the highest Kubernetes priority first, then first come first served. A pod that failed waits for
+an event that could help it. Its n-th failure costs at least `initial * 2^(n-1)` seconds, at most `longest`. An event
+that comes while a pod is in flight counts for it too.
 """
 
+import heapq
+import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
-from hived_extender.kube.client import KubeClient, KubeError, pod_path
+import msgspec
+
+from hived.errors import HivedError, UserError
+from hived_extender.api.paths import BIND_PATH, FILTER_PATH, PREEMPT_PATH
+from hived_extender.kube.client import LIVE_PODS, NAMESPACES, NODES, PODS, KubeClient, KubeError, pod_path
+from hived_extender.kube.connections import BrokenError, Connections
 from hived_extender.kube.events import NORMAL, WARNING, EventRecorder
 from hived_extender.kube.logs import tell_failure
-from hived_extender.pods.wire import PodCondition
+from hived_extender.kube.metrics import Metrics
+from hived_extender.kube.watch import Reflector, Resource
+from hived_extender.kube_rules.demands import RuledPod
+from hived_extender.kube_rules.neighbours import Refusal, refusals
+from hived_extender.kube_rules.nodes import RuledNode
+from hived_extender.kube_rules.reader import DemandsReader
+from hived_extender.kube_rules.residents import Residents
+from hived_extender.pods.namespaces import NAMESPACE_NAME
+from hived_extender.pods.wire import BindResult, Node, Pod, PodCondition, PodSpec, PreemptResult, encode
 from hived_lab.embedded.apiserver.kinds import set_condition
-from hived_lab.embedded.extender_client import MOST_CALLS, ExtenderClient, ExtenderError, Filtered
-from hived_lab.embedded.feasibility import SeenPod, explain
-from hived_lab.embedded.following import Following
-from hived_lab.embedded.scheduling_queue import Pace
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds; the defaults of kube-scheduler.
+
+    `settle_s` passes between an event and the attempt that it causes, so that the extender, which watches for itself,
+    has seen the event too. `flush_s` is the longest time that a pod waits for an event.
+    """
+
+    backoff_initial_s: float = 1.0
+    backoff_longest_s: float = 10.0
+    flush_s: float = 300.0
+    settle_s: float = 0.05
+
+
+class _Place(Enum):
+    ACTIVE = auto()
+    IN_FLIGHT = auto()
+    BACKOFF = auto()
+    UNSCHEDULABLE = auto()
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    uid: str
+    priority: int
+    order: int
+    place: _Place
+    failure_count: int = 0
+    not_before: float = 0.0
+    ready_at: float = 0.0
+    was_woken: bool = False
+
+
+class SchedulingQueue:
+    """Pods by uid. Not thread-safe."""
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+        self._entries: dict[str, _Entry] = {}
+        self._active: list[tuple[int, int, str]] = []
+        self._orders = itertools.count()
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, uid: str, priority: int) -> None:
+        """Add a pod to be tried at once; a pod that is known already stays where it is."""
+        if uid in self._entries:
+            return
+        entry = _Entry(uid, priority, next(self._orders), _Place.ACTIVE)
+        self._entries[uid] = entry
+        self._activate(entry)
+
+    def remove(self, uid: str) -> None:
+        """Forget a pod, wherever it is."""
+        self._entries.pop(uid, None)
+
+    def pop(self, now: float) -> str | None:
+        """Take the next pod in flight; None if none is due. Every pod popped is then parked, deferred or removed."""
+        for entry in self._entries.values():
+            if entry.place in (_Place.BACKOFF, _Place.UNSCHEDULABLE) and entry.ready_at <= now:
+                self._activate(entry)
+        while self._active:
+            _, order, uid = heapq.heappop(self._active)
+            popped = self._entries.get(uid)
+            if popped is not None and popped.order == order and popped.place is _Place.ACTIVE:
+                popped.place = _Place.IN_FLIGHT
+                popped.was_woken = False
+                return uid
+        return None
+
+    def next_due(self) -> float | None:
+        """Return when `pop` will have something at the latest if nothing happens, None if it waits for `add`."""
+        waiting = (_Place.BACKOFF, _Place.UNSCHEDULABLE)
+        return min((entry.ready_at for entry in self._entries.values() if entry.place in waiting), default=None)
+
+    def park(self, uid: str, now: float) -> None:
+        """Put a pod that fits nowhere aside until an event wakes it."""
+        entry = self._failed(uid, now)
+        if entry is None:
+            return
+        entry.place, entry.ready_at = _Place.UNSCHEDULABLE, now + self._pace.flush_s
+        if entry.was_woken:
+            self._wake(entry, now)
+
+    def defer(self, uid: str, now: float) -> None:
+        """Try a pod again after its back-off: the attempt failed for a reason that no event will announce as gone."""
+        entry = self._failed(uid, now)
+        if entry is not None:
+            entry.place, entry.ready_at = _Place.BACKOFF, entry.not_before
+
+    def wake(self, uid: str, now: float) -> None:
+        """Something happened that could help this pod."""
+        entry = self._entries.get(uid)
+        if entry is not None:
+            self._wake(entry, now)
+
+    def wake_all(self, now: float) -> None:
+        """Something happened that could help every pod."""
+        for entry in self._entries.values():
+            self._wake(entry, now)
+
+    def _wake(self, entry: _Entry, now: float) -> None:
+        if entry.place is _Place.IN_FLIGHT:
+            entry.was_woken = True
+        elif entry.place is _Place.UNSCHEDULABLE:
+            entry.place, entry.ready_at = _Place.BACKOFF, max(entry.not_before, now + self._pace.settle_s)
+
+    def _failed(self, uid: str, now: float) -> _Entry | None:
+        """Count a failure; None if the pod was removed while it was in flight."""
+        entry = self._entries.get(uid)
+        if entry is None or entry.place is not _Place.IN_FLIGHT:
+            return None
+        entry.failure_count += 1
+        doublings = min(entry.failure_count - 1, 30)
+        entry.not_before = now + min(self._pace.backoff_initial_s * 2**doublings, self._pace.backoff_longest_s)
+        return entry
+
+    def _activate(self, entry: _Entry) -> None:
+        """Queue a pod behind those of its priority that are active already."""
+        entry.place = _Place.ACTIVE
+        entry.order = next(self._orders)
+        heapq.heappush(self._active, (-entry.priority, entry.order, entry.uid))
+
+
+NOT_READY = "node(s) were not ready"
+
+_demands = DemandsReader(is_unbounded=True)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class SeenNode:
+    """A node as last seen."""
+
+    is_ready: bool
+    ruled: RuledNode
+
+    @classmethod
+    def read(cls, body: Mapping[str, Any]) -> "SeenNode":
+        """Return the node in `body`; UserError if it is not one."""
+        node = _read(body, Node)
+        conditions = (node.status.conditions if node.status is not None else None) or ()
+        is_ready = any(one.type == "Ready" and one.status == "True" for one in conditions)
+        return cls(is_ready, RuledNode.read(node))
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.ruled.name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SeenPod:
+    """A pod as last seen: all of it for the extender, what the loop reads of it, and what rules look at."""
+
+    body: Mapping[str, Any]
+    view: Pod
+    ruled: RuledPod
+
+    @classmethod
+    def read(cls, body: Mapping[str, Any]) -> "SeenPod":
+        """Return the pod in `body`; UserError if it is not one."""
+        view = _read(body, Pod)
+        return cls(body, view, _demands.read(view))
+
+    @property
+    def uid(self) -> str:
+        """The pod's identity."""
+        return self.view.metadata.uid
+
+    @property
+    def label(self) -> str:
+        """`namespace/name`."""
+        return f"{self.view.metadata.namespace}/{self.view.metadata.name}"
+
+    @property
+    def node(self) -> str:
+        """The node it is bound to, empty if none."""
+        return self.view.node
+
+    @property
+    def priority(self) -> int:
+        """Its Kubernetes priority."""
+        return self._spec.priority or 0
+
+    @property
+    def never_preempts(self) -> bool:
+        """Whether it displaces nobody."""
+        return self._spec.preemption_policy == "Never"
+
+    @property
+    def nominated_node(self) -> str:
+        """The node where room is being made for it, empty if none."""
+        return (self.view.status.nominated_node if self.view.status is not None else None) or ""
+
+    @property
+    def is_terminating(self) -> bool:
+        """Whether it is being deleted."""
+        return bool(self.view.metadata.deletion_timestamp)
+
+    @property
+    def is_schedulable(self) -> bool:
+        """Whether it waits for a node at all."""
+        return not (self.node or self.is_terminating or self.view.is_held or self.view.has_completed)
+
+    def differs_besides_status(self, other: "SeenPod") -> bool:
+        """Tell whether somebody changed more of the pod than its status since `other`."""
+        return _without_status(self.body) != _without_status(other.body)
+
+    @property
+    def _spec(self) -> PodSpec:
+        return self.view.spec or PodSpec()
+
+
+def _read(body: Mapping[str, Any], kind: type[T]) -> T:
+    """Return `body` as a struct; UserError if it is not one."""
+    try:
+        return msgspec.convert(body, kind)
+    except msgspec.ValidationError as error:
+        raise UserError(f"the object cannot be read as {kind.__name__}: {error}") from None
+
+
+def _without_status(body: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = {
+        key: value for key, value in body["metadata"].items() if key not in ("resourceVersion", "managedFields")
+    }
+    return {"spec": body.get("spec"), "metadata": metadata}
+
+
+class ClusterView:
+    """Nodes, pods and namespaces as the watches reported them, and pods that were just bound. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, SeenNode] = {}
+        self.pods: dict[str, SeenPod] = {}
+        self.namespace_labels: dict[str, Mapping[str, str]] = {}
+        self._residents = Residents()
+        # Bound by us and not yet seen with their node.
+        self._assumed: set[str] = set()
+        # Pods without a node for which it matters where others run, in the order in which they were seen.
+        self._choosy: dict[str, None] = {}
+
+    def put_pod(self, pod: SeenPod) -> SeenPod | None:
+        """Take in the present state of a pod and return the one known before."""
+        known = self.pods.get(pod.uid)
+        self.pods[pod.uid] = pod
+        if pod.view.has_completed:
+            self._residents.remove(pod.uid)
+        elif pod.node:
+            self._assumed.discard(pod.uid)
+            self._choosy.pop(pod.uid, None)
+            self._residents.put(pod.uid, pod.node, pod.ruled, is_leaving=pod.is_terminating)
+        elif pod.ruled.demands.has_neighbour_rules:
+            self._choosy[pod.uid] = None
+        return known
+
+    def remove_pod(self, uid: str) -> SeenPod | None:
+        """Forget a pod and return what was known of it."""
+        self._assumed.discard(uid)
+        self._choosy.pop(uid, None)
+        self._residents.remove(uid)
+        return self.pods.pop(uid, None)
+
+    def assume(self, pod: SeenPod, node: str) -> None:
+        """The pod is being bound: it counts there from now on. A pod that is gone by now counts nowhere."""
+        if pod.uid in self.pods:
+            self._assumed.add(pod.uid)
+            self._residents.put(pod.uid, node, pod.ruled)
+
+    def take_back(self, uid: str) -> None:
+        """The binding of a pod has failed; one that was seen with its node stays there."""
+        if uid in self._assumed:
+            self._assumed.discard(uid)
+            self._residents.remove(uid)
+
+    def is_assumed(self, uid: str) -> bool:
+        """Tell whether the pod was bound and is not yet seen with its node."""
+        return uid in self._assumed
+
+    def choosy_pods(self) -> list[str]:
+        """Return the uids of pods without a node that a pod elsewhere may help, by affinity or topology spread."""
+        return list(self._choosy)
+
+    def refused_nodes(self, pod: SeenPod) -> dict[str, Refusal]:
+        """Return the nodes that `pod` may not use now, and why."""
+        ruled = {name: node.ruled for name, node in self.nodes.items()}
+        refused = refusals(pod.ruled, ruled, self._residents, self.namespace_labels)
+        return refused | {
+            name: Refusal((NOT_READY,), is_final=True) for name, node in self.nodes.items() if not node.is_ready
+        }
+
+    def preemption_candidates(self, pod: SeenPod, nodes: Iterable[str]) -> dict[str, list[str]]:
+        """Return those of `nodes` with pods of lower priority than `pod`, each with the uids of these.
+
+        Like kube-scheduler, which offers an extender no other node.
+        """
+        lower = {
+            node: sorted(uid for uid in self._residents.on(node) if self.pods[uid].priority < pod.priority)
+            for node in nodes
+        }
+        return {node: uids for node, uids in lower.items() if uids}
+
+    def may_preempt(self, pod: SeenPod) -> bool:
+        """Tell whether `pod` may displace others now: its policy allows it and no earlier victim is still leaving."""
+        return not (
+            pod.never_preempts or any(other.is_leaving for other in self._residents.on(pod.nominated_node).values())
+        )
+
+    def choose_victims(self, victims_by_node: Mapping[str, list[str]]) -> tuple[str, list[SeenPod]]:
+        """Return the node where preemption hurts least, and the victims there that are still known.
+
+        Compared in this order: highest priority among the victims, sum of priorities, number of victims, node name.
+        """
+
+        def harm(node: str) -> tuple[int, int, int, str]:
+            priorities = [self.pods[uid].priority for uid in victims_by_node[node] if uid in self.pods]
+            return max(priorities, default=0), sum(priorities), len(priorities), node
+
+        node = min(victims_by_node, key=harm)
+        return node, [self.pods[uid] for uid in victims_by_node[node] if uid in self.pods]
+
+
+def explain(nodes: Iterable[str], reasons: Mapping[str, Sequence[str]]) -> str:
+    """Return why a pod fits nowhere, as kube-scheduler words it.
+
+    Reasons of nodes are counted; a reason under a key that is no node stands by itself.
+    """
+    known = set(nodes)
+    counts = Counter(reason for name, each in reasons.items() if name in known for reason in each)
+    parts = [reason for name, each in sorted(reasons.items()) if name not in known for reason in each]
+    parts += sorted(f"{count} {reason}" for reason, count in counts.items())
+    text = f"0/{len(known)} nodes are available"
+    return f"{text}: {', '.join(parts)}." if parts else f"{text}."
+
+
+_JOIN_S = 2.0
+
+Body = Mapping[str, Any]
+
+log = logging.getLogger(__name__)
+
+
+class Following:
+    """Follows a cluster from `start` to `stop`. `changed` guards the view and the queue; never held during a call."""
+
+    def __init__(self, kube: KubeClient, pace: Pace) -> None:
+        self.changed = threading.Condition()
+        self.cluster = ClusterView()
+        self.queue = SchedulingQueue(pace)
+        self.failures: dict[str, str] = {}  # by uid; each is told as a warning once
+        nodes = Resource(NODES, dict, self._sync_nodes, self._node_seen, self._node_gone)
+        pods = Resource(PODS, dict, self._sync_pods, self._pod_seen, self._pod_gone, LIVE_PODS)
+        namespaces = Resource(NAMESPACES, dict, self._sync_namespaces, self._namespace_seen, self._namespace_gone)
+        metrics = Metrics()
+        self._reflectors: list[Reflector[dict[str, Any]]] = [
+            Reflector(kube, resource, metrics) for resource in (namespaces, nodes, pods)
+        ]
+
+    def start(self) -> None:
+        """Read the cluster, then follow it."""
+        listed = [reflector.relist() for reflector in self._reflectors]
+        for reflector in self._reflectors:
+            reflector.start()
+        for done in listed:
+            done.wait()
+
+    def stop(self) -> None:
+        """Take in nothing more; the watches end with their next event, at the latest with the client."""
+        for reflector in self._reflectors:
+            reflector.stop()
+
+    def join(self) -> None:
+        """Wait a moment for the watches to end."""
+        for reflector in self._reflectors:
+            reflector.join(_JOIN_S)
+
+    def _sync_nodes(self, bodies: list[dict[str, Any]]) -> None:
+        with self.changed:
+            names = {body["metadata"]["name"] for body in bodies}
+            for name in self.cluster.nodes.keys() - names:
+                del self.cluster.nodes[name]
+        for body in bodies:
+            self._node_seen(body)
+
+    def _node_seen(self, body: Body) -> None:
+        node = _read_or_log(SeenNode.read, body)
+        if node is None:
+            return
+        with self.changed:
+            known = self.cluster.nodes.get(node.name)
+            self.cluster.nodes[node.name] = node
+            if known != node:
+                self.wake_all()
+
+    def _node_gone(self, body: Body) -> None:
+        with self.changed:
+            self.cluster.nodes.pop(body["metadata"]["name"], None)
+            self.wake_all()
+
+    def _sync_pods(self, bodies: list[dict[str, Any]]) -> None:
+        uids = {body["metadata"]["uid"] for body in bodies}
+        with self.changed:
+            gone = [uid for uid in self.cluster.pods if uid not in uids]
+        for uid in gone:
+            self._forget(uid)
+        for body in bodies:
+            self._pod_seen(body)
+
+    def _pod_seen(self, body: Body) -> None:
+        pod = _read_or_log(SeenPod.read, body)
+        if pod is None:
+            return
+        with self.changed:
+            known = self.cluster.put_pod(pod)
+            if pod.node and (known is None or _is_new_to_others(pod, known)):
+                self._wake_choosy()
+            if not pod.is_schedulable:
+                self.queue.remove(pod.uid)
+            elif not self.cluster.is_assumed(pod.uid):
+                if pod.uid not in self.queue:
+                    self.queue.add(pod.uid, pod.priority)
+                elif known is None or pod.differs_besides_status(known):
+                    self.queue.wake(pod.uid, time.monotonic())
+                self.changed.notify_all()
+
+    def _pod_gone(self, body: Body) -> None:
+        self._forget(body["metadata"]["uid"])
+
+    def _forget(self, uid: str) -> None:
+        self.failures.pop(uid, None)
+        with self.changed:
+            self.cluster.remove_pod(uid)
+            self.queue.remove(uid)
+            self.wake_all()
+
+    def wake_all(self) -> None:
+        """Something happened that could help every pod; with the lock held."""
+        self.queue.wake_all(time.monotonic())
+        self.changed.notify_all()
+
+    def _wake_choosy(self) -> None:
+        """A pod runs, leaves or has other labels: that may help pods whose rules look at others."""
+        for uid in self.cluster.choosy_pods():
+            self.queue.wake(uid, time.monotonic())
+        self.changed.notify_all()
+
+    def _sync_namespaces(self, bodies: list[dict[str, Any]]) -> None:
+        with self.changed:
+            self.cluster.namespace_labels.clear()
+        for body in bodies:
+            self._namespace_seen(body)
+
+    def _namespace_seen(self, body: Body) -> None:
+        name = body["metadata"]["name"]
+        with self.changed:
+            self.cluster.namespace_labels[name] = {NAMESPACE_NAME: name, **body["metadata"].get("labels", {})}
+            self._wake_choosy()
+
+    def _namespace_gone(self, body: Body) -> None:
+        with self.changed:
+            self.cluster.namespace_labels.pop(body["metadata"]["name"], None)
+
+
+def _is_new_to_others(pod: SeenPod, known: SeenPod) -> bool:
+    """Tell whether a pod that has a node may mean something else to rules between pods than before."""
+    return (pod.node, pod.is_terminating, pod.view.labels) != (known.node, known.is_terminating, known.view.labels)
+
+
+def _read_or_log(read: Callable[[Body], T], body: Body) -> T | None:
+    try:
+        return read(body)
+    except UserError as error:
+        log.error("an object is left out: %s", error)
+        return None
+
+
+MOST_CALLS = 256
+"""At once, as many as there are bindings under way."""
+
+_HEADERS = {"Content-Type": "application/json"}
+
+
+class ExtenderError(HivedError):
+    """The extender did not answer, or answered with an error."""
+
+
+class _FilterAnswer(msgspec.Struct, rename="pascal"):
+    node_names: list[str] | None = None
+    failed_nodes: dict[str, str] | None = None
+    failed_and_unresolvable_nodes: dict[str, str] | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """The nodes that can take the pod; for the others why not, and whether removing pods would not help either."""
+
+    nodes: list[str]
+    failed: dict[str, str]
+    unresolvable: dict[str, str]
+
+
+class ExtenderClient:
+    """Calls to the extender at `url`; thread-safe."""
+
+    def __init__(self, url: str, timeout_s: float) -> None:
+        parts = urlsplit(url)
+        if parts.scheme != "http" or not parts.hostname:
+            raise UserError(f"the extender's address must be http://HOST:PORT, not {url!r}")
+        self._connections = Connections(url, {}, most_idle=MOST_CALLS)
+        self._timeout_s = timeout_s
+
+    def filter(self, pod: Body, nodes: list[str]) -> Filtered:
+        """Ask which of `nodes` can take `pod`. Raises ExtenderError."""
+        answer = self._call(FILTER_PATH, {"Pod": pod, "Nodes": None, "NodeNames": nodes}, _FilterAnswer)
+        if answer.error:
+            raise ExtenderError(answer.error)
+        chosen = answer.node_names or []
+        if not set(chosen) <= set(nodes):
+            raise ExtenderError(f"the extender chose {chosen!r}, which is not among the nodes it was asked about")
+        return Filtered(chosen, answer.failed_nodes or {}, answer.failed_and_unresolvable_nodes or {})
+
+    def preempt(self, pod: Body, candidates: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+        """Ask whom to remove for `pod`; `candidates` are uids of possible victims by node, and so is the answer.
+
+        Raises ExtenderError, also when the answer has a node without victims.
+        """
+        victims = {
+            node: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": 0} for node, uids in candidates.items()
+        }
+        arguments = {"Pod": pod, "NodeNameToVictims": None, "NodeNameToMetaVictims": victims}
+        answer = self._call(PREEMPT_PATH, arguments, PreemptResult).node_name_to_meta_victims or {}
+        chosen = {node: [pod.uid for pod in victims.pods] for node, victims in answer.items()}
+        for node, uids in chosen.items():
+            if node not in candidates or not uids:
+                raise ExtenderError(f"expected at least one victim pod on a candidate node, found {uids!r} on {node!r}")
+        return chosen
+
+    def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
+        """Let the extender bind a pod. Raises ExtenderError."""
+        arguments = {"PodName": name, "PodNamespace": namespace, "PodUID": uid, "Node": node}
+        answer = self._call(BIND_PATH, arguments, BindResult)
+        if answer.error:
+            raise ExtenderError(answer.error)
+
+    def abort(self) -> None:
+        """End all calls under way, which fail, and let every later one fail."""
+        self._connections.abort()
+
+    def _call(self, path: str, arguments: Body, answer_type: type[T]) -> T:
+        timeout_s = self._timeout_s
+        try:
+            reply = self._connections.call(
+                "POST", path, _HEADERS, encode(arguments), connect_timeout_s=timeout_s, read_timeout_s=timeout_s
+            )
+        except BrokenError as error:
+            cause = error.__cause__
+            reason = (cause and cause.__cause__) or cause  # urllib3's own text names an address in memory
+            raise ExtenderError(f"no answer from the extender to {path}: {reason!r}") from error
+        if reply.status != 200:
+            text = reply.body[:500].decode(errors="replace")
+            raise ExtenderError(f"the extender answered {path} with {reply.status}: {text}")
+        try:
+            return msgspec.json.decode(reply.body, type=answer_type)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ExtenderError(f"the extender's answer to {path} cannot be read: {error}") from error
+
 
 DEFAULT_EXTENDER_TIMEOUT_S = 60.0
 COMPONENT = "default-scheduler"
-
-log = logging.getLogger(__name__)
 
 
 class Scheduler:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hived_extender.kueue.names import CONTROLLER
-from hived_lab.embedded.lifetimes import RUN_SECONDS
+from hived_lab.embedded.nodes import RUN_SECONDS
 from tests.e2e.controllers.installing import installed
 from tests.e2e.controllers.kinds import KUEUE
 from tests.e2e.controllers.racks import GPU, NODE_GPUS, VC, Racks, pod, running_racks, template

@@ -13,8 +13,7 @@ import yaml
 
 from hived_extender.api.paths import GROUPS_PATH, VIRTUAL_CLUSTERS_PATH
 from hived_extender.kube.client import NODES, KubeClient, KubeError, pod_path
-from hived_lab.embedded.lifetimes import EXIT_CODE, RUN_SECONDS
-from hived_lab.embedded.nodes import READY
+from hived_lab.embedded.nodes import EXIT_CODE, READY, RUN_SECONDS
 from tests.e2e.cluster import RealCluster
 from tests.e2e.observer import Observer, Seen, is_in_default
 from tests.e2e.plane import ControlPlane

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hived_lab.embedded.machines import Machine
+from hived_lab.embedded.nodes import Machine
 from tests.e2e.controllers.installing import installed
 from tests.e2e.controllers.kinds import JOBSET, TRAINING_OPERATOR
 from tests.e2e.plane import ControlPlane

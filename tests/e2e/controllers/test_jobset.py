@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hived_lab.embedded.lifetimes import STOP_SECONDS
+from hived_lab.embedded.nodes import STOP_SECONDS
 from tests.e2e.controllers.installing import installed
 from tests.e2e.controllers.kinds import JOBSET
 from tests.e2e.controllers.racks import RACK, Racks, template

@@ -7,7 +7,7 @@ import pytest
 
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.dialects import volcano
-from hived_lab.embedded.lifetimes import STOP_SECONDS
+from hived_lab.embedded.nodes import STOP_SECONDS
 from tests.e2e.controllers.installing import installed
 from tests.e2e.controllers.kinds import TRAINING_OPERATOR
 from tests.e2e.controllers.racks import SCHEDULER, Racks, container

@@ -6,8 +6,7 @@ import pytest
 
 from hived_extender.kube.client import KubeClient
 from hived_extender.pods.annotations import LEAF_CELL_ISOLATION
-from hived_lab.embedded.lifetimes import RUN_SECONDS
-from hived_lab.embedded.machines import Machine
+from hived_lab.embedded.nodes import RUN_SECONDS, Machine
 from tests.e2e.failures.rebuild import differences
 from tests.e2e.observer import Observer, asks_for_cells
 from tests.e2e.plane import ControlPlane

@@ -11,7 +11,7 @@ from typing import TypeVar
 import yaml
 
 from hived_extender.kube.client import KubeClient
-from hived_lab.embedded.lifetimes import RUN_SECONDS
+from hived_lab.embedded.nodes import RUN_SECONDS
 from tests.e2e.cluster import RealCluster
 from tests.e2e.failures.rebuild import Rebuilt, differences, leader_view
 from tests.e2e.failures.workload import CONFIGURATION, TOP_PRIORITY, Job, JobController, draw_jobs

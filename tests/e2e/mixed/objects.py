@@ -11,8 +11,8 @@ from hived_extender.pods.asks import PRIORITY as ASKED_PRIORITY
 from hived_extender.pods.asks import VIRTUAL_CLUSTER
 from hived_extender.pods.dialects import koordinator
 from hived_extender.pods.wire import ENABLE_LIMIT
-from hived_jobs.roles import SCHEDULER
-from hived_lab.embedded.lifetimes import RUN_SECONDS
+from hived_jobs.submission import SCHEDULER
+from hived_lab.embedded.nodes import RUN_SECONDS
 from tests.e2e.mixed import facts
 
 Json = dict[str, Any]

@@ -16,7 +16,7 @@ from typing import Any
 
 from hived_config.skus import GPU_RESOURCE
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
-from hived_lab.embedded.lifetimes import RUN_SECONDS
+from hived_lab.embedded.nodes import RUN_SECONDS
 from tests.e2e.machines import node_path
 from tests.e2e.mixed import objects
 from tests.e2e.mixed.objects import Job, Json

@@ -14,7 +14,7 @@ from hived_cli import main
 from hived_extender.deploy.installation import DIGEST_ANNOTATION, SCHEDULER, kinds_of_queues
 from hived_extender.pods.device_refusals import ALLOW, EXEMPT, SYSTEM_NAMESPACES
 from hived_extender.pods.wire import ENABLE_LIMIT
-from hived_jobs import roles
+from hived_jobs import submission
 from hived_jobs.submission import Submission
 from tests.extender.deploy.installations import CA, SAMPLES, manifests
 from tests.extender.deploy.rules import RULES, of_kind, scheduler_configurations, webhooks
@@ -183,7 +183,7 @@ def test_one_kube_scheduler_serves_all_names_that_jobs_use(tmp_path: Path) -> No
 def test_jobs_that_are_submitted_find_a_kube_scheduler(options: list[str], tmp_path: Path) -> None:
     objects = manifests("--config", write(tmp_path, "ML_Ops", "Two"), *options)
     served = {name for names in scheduler_names(objects).values() for name in names}
-    assert {Submission(user="").scheduler_for(vc) for vc in ("ML_Ops", "Two")} | {roles.SCHEDULER} <= served
+    assert {Submission(user="").scheduler_for(vc) for vc in ("ML_Ops", "Two")} | {submission.SCHEDULER} <= served
 
 
 @pytest.mark.parametrize(("names", "host"), [(("one", "default"), "default"), (("b", "a"), "b")])

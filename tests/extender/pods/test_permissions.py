@@ -10,7 +10,7 @@ from hived_extender.pods.admission import Admission, review
 from hived_extender.pods.annotations import BIND_INFO, PREFIX, SCHEDULING_SPEC
 from hived_extender.pods.permissions import LabelsOf
 from hived_extender.pods.wire import ENABLE_LIMIT
-from hived_jobs.refusals import submission_refusals
+from hived_jobs.creation import submission_refusals
 
 CONFIGURATION = """\
 access: namespaces

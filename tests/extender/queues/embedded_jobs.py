@@ -9,7 +9,7 @@ from hived_extender.api.configuration import ConfigPushArgs
 from hived_extender.client.config_client import ConfigClient
 from hived_extender.client.inspection import Inspector
 from hived_extender.kube.client import KubeClient
-from hived_lab.embedded.lifetimes import RUN_SECONDS
+from hived_lab.embedded.nodes import RUN_SECONDS
 from hived_lab.start import Embedded, start_embedded
 from tests.expecting import expect_soon
 

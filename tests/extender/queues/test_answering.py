@@ -14,7 +14,7 @@ from hived_extender.queues.answering import QueueAnswers, Wanted
 from hived_extender.queues.finding import namer
 from hived_extender.queues.reasons import Leaving
 from hived_extender.queues.words import sentence
-from hived_lab.embedded.apiserver.validation import MAX_ANNOTATION_BYTES
+from hived_lab.embedded.apiserver.models import MAX_ANNOTATION_BYTES
 from hived_lab.embedded.nodes import READY
 from tests.extender.queues.embedded_jobs import Jobs, jobs_on
 

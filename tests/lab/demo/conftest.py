@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hived_lab.demo import checks
+from hived_lab.demo import observer
 from hived_lab.demo.runner import run_experiment
 
 PATIENCE = 6.0
@@ -16,5 +16,5 @@ def patience() -> Iterator[None]:
     assert run_experiment.__kwdefaults__
     with pytest.MonkeyPatch.context() as patched:
         patched.setitem(run_experiment.__kwdefaults__, "patience", PATIENCE)
-        patched.setattr(checks, "TOGETHER_S", PATIENCE * checks.TOGETHER_S)
+        patched.setattr(observer, "TOGETHER_S", PATIENCE * observer.TOGETHER_S)
         yield

@@ -5,9 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from hived_extender.api.cells import AffinityGroup, Cell, GroupMetadata, GroupStatus, LazyPreemption
-from hived_lab.demo.checks import failures
 from hived_lab.demo.experiment import JobState, Step
-from hived_lab.demo.observer import DONE, EVICTED, RUNNING, WAITING, Moment, Observer, PodHistory
+from hived_lab.demo.observer import DONE, EVICTED, RUNNING, WAITING, Moment, Observer, PodHistory, failures
 
 
 def pod(name: str, state: str, node: str = "", job: str = "A", **more) -> PodHistory:

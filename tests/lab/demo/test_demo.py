@@ -16,9 +16,9 @@ from hived_cli import main
 from hived_extender.client.inspection import Inspector
 from hived_extender.kube.client import PODS, KubeClient, pod_path
 from hived_lab.demo import runner
-from hived_lab.demo.checks import failures
 from hived_lab.demo.experiment import experiments_folder
-from hived_lab.embedded.lifetimes import RUN_SECONDS
+from hived_lab.demo.observer import failures
+from hived_lab.embedded.nodes import RUN_SECONDS
 from tests.programs import HIVED, hived
 
 LAB = experiments_folder()

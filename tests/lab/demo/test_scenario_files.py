@@ -4,10 +4,9 @@ import time
 
 import pytest
 
-from hived_lab.demo.cluster import LabCluster
 from hived_lab.demo.experiment import Loaded
 from hived_lab.demo.report import Report
-from hived_lab.demo.runner import run_experiment
+from hived_lab.demo.runner import LabCluster, run_experiment
 from tests.e2e.scenarios import SCENARIOS
 
 LARGEST = "five-hundred-pods"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from hived_extender.kube.client import KubeClient
-from hived_lab.embedded.lifetimes import EXIT_CODE, RUN_SECONDS, STOP_SECONDS
+from hived_lab.embedded.nodes import EXIT_CODE, RUN_SECONDS, STOP_SECONDS
 from tests.expecting import expect_soon
 
 NODE = "n1"

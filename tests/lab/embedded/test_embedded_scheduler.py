@@ -10,12 +10,8 @@ import pytest
 
 from hived_extender.kube.client import KubeClient
 from hived_extender.pods.wire import ENABLE_LIMIT
-from hived_lab.embedded.feasibility import SeenNode
-from hived_lab.embedded.lifetimes import RUN_SECONDS, STOP_SECONDS
-from hived_lab.embedded.machines import Machine
-from hived_lab.embedded.nodes import READY, Nodes, Timing
-from hived_lab.embedded.scheduler import Scheduler
-from hived_lab.embedded.scheduling_queue import Pace
+from hived_lab.embedded.nodes import READY, RUN_SECONDS, STOP_SECONDS, Machine, Nodes, Timing
+from hived_lab.embedded.scheduler import Pace, Scheduler, SeenNode
 from tests.expecting import PATIENCE_S, expect_soon
 from tests.lab.embedded.helpers import Http, api_server, binding, pod
 from tests.stub_server import Request, StubServer

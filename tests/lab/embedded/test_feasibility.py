@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hived_lab.embedded.feasibility import ClusterView, SeenNode, SeenPod, explain
+from hived_lab.embedded.scheduler import ClusterView, SeenNode, SeenPod, explain
 from tests.lab.embedded.helpers import pod
 
 

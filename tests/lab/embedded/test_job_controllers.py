@@ -12,9 +12,7 @@ from hived_lab.embedded.apiserver.resources import ResourceType
 from hived_lab.embedded.apiserver.server import ApiServer
 from hived_lab.embedded.apiserver.store import Key
 from hived_lab.embedded.job_controllers import JobControllers
-from hived_lab.embedded.lifetimes import RUN_SECONDS
-from hived_lab.embedded.machines import Machine
-from hived_lab.embedded.nodes import Nodes, Timing
+from hived_lab.embedded.nodes import RUN_SECONDS, Machine, Nodes, Timing
 from tests.expecting import expect_soon
 from tests.lab.embedded.helpers import Http, api_server
 

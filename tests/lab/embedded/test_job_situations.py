@@ -8,8 +8,7 @@ import pytest
 from hived_extender.kube.client import KubeClient
 from hived_lab.embedded.apiserver.server import ApiServer
 from hived_lab.embedded.job_controllers import JobControllers
-from hived_lab.embedded.machines import Machine
-from hived_lab.embedded.nodes import Nodes, Timing
+from hived_lab.embedded.nodes import Machine, Nodes, Timing
 from tests.lab.embedded.helpers import api_server
 from tests.lab.embedded.job_situations import JOB_SETS, KUBEFLOW, NODE, SITUATIONS, play
 

@@ -3,7 +3,7 @@
 from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, SkuTypeSpec
 from hived_config.rules import PodRules
 from hived_extender.pods.wire import ENABLE_LIMIT
-from hived_lab.embedded.machines import machines_of
+from hived_lab.embedded.nodes import machines_of
 
 TYPES = {
     "BOX": CellTypeSpec("BOX", "GPU", 4, True),

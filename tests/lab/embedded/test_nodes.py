@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from hived_lab.embedded.apiserver.server import ApiServer
-from hived_lab.embedded.lifetimes import EXIT_CODE, RUN_SECONDS, STOP_SECONDS
-from hived_lab.embedded.machines import Machine
-from hived_lab.embedded.nodes import READY, Nodes, Timing
+from hived_lab.embedded.nodes import EXIT_CODE, READY, RUN_SECONDS, STOP_SECONDS, Machine, Nodes, Timing
 from tests.expecting import expect_soon
 from tests.lab.embedded.helpers import Http, api_server, pod
 

@@ -1,10 +1,10 @@
 """docs/embedded.md says what there is."""
 
-from hived_lab.embedded import lifetimes, nodes
+from hived_lab.embedded import nodes
 from hived_lab.embedded.apiserver import server, store
 from hived_lab.embedded.apiserver.resources import RESOURCES
 from hived_lab.embedded.cluster import LIVELY
-from hived_lab.embedded.scheduling_queue import Pace
+from hived_lab.embedded.scheduler import Pace
 from tests.places import ROOT
 
 PAGE = (ROOT / "docs" / "embedded.md").read_text()
@@ -19,7 +19,7 @@ def test_every_resource_is_listed_with_its_versions_and_subresources() -> None:
 
 
 def test_every_annotation_is_explained() -> None:
-    for key in (lifetimes.RUN_SECONDS, lifetimes.EXIT_CODE, lifetimes.STOP_SECONDS, nodes.READY):
+    for key in (nodes.RUN_SECONDS, nodes.EXIT_CODE, nodes.STOP_SECONDS, nodes.READY):
         assert key in PAGE
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hived_lab.embedded.scheduling_queue import Pace, SchedulingQueue
+from hived_lab.embedded.scheduler import Pace, SchedulingQueue
 
 PACE = Pace(backoff_initial_s=1, backoff_longest_s=10, flush_s=300, settle_s=0.5)
 

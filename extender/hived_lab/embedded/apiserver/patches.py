@@ -7,8 +7,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from hived_lab.embedded.apiserver.bodies import Body
-from hived_lab.embedded.apiserver.statuses import ApiError, bad_request, unsupported_media_type
+from hived_lab.embedded.apiserver.bodies import ApiError, Body, bad_request, unsupported_media_type
 
 MAX_OPERATIONS = 10_000
 

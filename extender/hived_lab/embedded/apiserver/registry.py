@@ -1,20 +1,22 @@
 """Operations on objects: what happens between a well-formed request and the store.
 
 Everything is checked before anything is changed; a refused operation raises ApiError and leaves the store as it was.
-The nodes of the embedded cluster use these operations directly, everybody else through `rest`.
+The nodes and controllers of the embedded cluster use these operations directly, everybody else through `rest`.
 """
 
+import asyncio
+import logging
 import random
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
 from hived_extender.client.moments import parse_time
-from hived_lab.embedded.apiserver import models, pods, statuses
-from hived_lab.embedded.apiserver.bodies import Body, view_of
+from hived_lab.embedded.apiserver import bodies, kinds, models
+from hived_lab.embedded.apiserver.bodies import ApiError, Body, Cause, view_of
 from hived_lab.embedded.apiserver.kinds import PERMANENT_NAMESPACES, SYSTEM_PRIORITY_CLASSES, timestamp
-from hived_lab.embedded.apiserver.models import DeleteOptions
+from hived_lab.embedded.apiserver.models import DeleteOptions, metadata_causes
 from hived_lab.embedded.apiserver.resources import (
     CORE_EVENTS,
     NAMESPACES,
@@ -23,9 +25,7 @@ from hived_lab.embedded.apiserver.resources import (
     RESOURCES,
     ResourceType,
 )
-from hived_lab.embedded.apiserver.statuses import Cause
 from hived_lab.embedded.apiserver.store import Collection, Key, Revision, Store
-from hived_lab.embedded.apiserver.validation import metadata_causes
 
 _NAME_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _NAME_SUFFIX_LENGTH = 5
@@ -72,7 +72,7 @@ class Registry:
         """Return the object at `key`; ApiError (404) if there is none."""
         revision = self.collection(resource).revisions.get(key)
         if revision is None:
-            raise statuses.not_found(resource.label, key.name)
+            raise bodies.not_found(resource.label, key.name)
         return revision
 
     def create(self, resource: ResourceType, body: Body, dry_run: bool = False, *, check: Check = allow) -> Revision:
@@ -83,11 +83,11 @@ class Registry:
         """
         sent = view_of(body, resource.view).metadata
         if sent.resource_version:
-            raise statuses.bad_request("resourceVersion should not be set on objects to be created")
+            raise bodies.bad_request("resourceVersion should not be set on objects to be created")
         name = sent.name or _generated_name(sent.generate_name)
         if not name:
             causes = [Cause("metadata.name", "Required value: name or generateName is required", "FieldValueRequired")]
-            raise statuses.invalid(resource.kind, "", causes, resource.group)
+            raise bodies.invalid(resource.kind, "", causes, resource.group)
         key = Key(sent.namespace if resource.is_namespaced else "", name)
         self._require_namespace(resource, key)
         metadata = {
@@ -104,7 +104,7 @@ class Registry:
         revision = self._checked(resource, key, resource.strategy.admit(resource.strategy.default(typed), self))
         check(None, revision.body)
         if key in self.collection(resource).revisions:
-            raise statuses.already_exists(resource.label, name)
+            raise bodies.already_exists(resource.label, name)
         if not dry_run:
             self.store.put(self.collection(resource), revision)
         return revision
@@ -156,7 +156,7 @@ class Registry:
         old = self.get(resource, key)
         self._require_same(resource, old, options.preconditions.uid, options.preconditions.resource_version)
         if resource is NAMESPACES and key.name in PERMANENT_NAMESPACES:
-            raise statuses.forbidden(resource.label, key.name, "this namespace may not be deleted")
+            raise bodies.forbidden(resource.label, key.name, "this namespace may not be deleted")
         if dry_run:
             return old
         if resource is NAMESPACES:
@@ -175,9 +175,9 @@ class Registry:
         return marked
 
     def bind(self, key: Key, binding: models.Binding, dry_run: bool = False) -> Revision:
-        """Bind the pod at `key`; ApiError (404, 409) as `pods.bound` says."""
+        """Bind the pod at `key`; ApiError (404, 409) as `kinds.bound` says."""
         old = self.get(PODS, key)
-        revision = self._checked(PODS, key, pods.bound(old, binding))
+        revision = self._checked(PODS, key, kinds.bound(old, binding))
         if not dry_run:
             self.store.put(self.collection(PODS), revision)
         return revision
@@ -189,7 +189,7 @@ class Registry:
         if dry_run:
             return old
         if not old.view.metadata.deletion_timestamp:
-            self.store.put(self.collection(PODS), self._checked(PODS, key, pods.marked_for_eviction(old.body)))
+            self.store.put(self.collection(PODS), self._checked(PODS, key, kinds.marked_for_eviction(old.body)))
         unversioned = DeleteOptions(grace_period_seconds=options.grace_period_seconds)
         return self.delete(PODS, key, unversioned)
 
@@ -218,7 +218,7 @@ class Registry:
             *resource.strategy.causes(revision.view, old.view if old else None),
         ]
         if broken:
-            raise statuses.invalid(resource.kind, key.name, broken, resource.group)
+            raise bodies.invalid(resource.kind, key.name, broken, resource.group)
         return revision
 
     def _remove(self, resource: ResourceType, key: Key) -> Revision:
@@ -235,16 +235,16 @@ class Registry:
         namespace = self.get(NAMESPACES, Key("", key.namespace))
         if namespace.view.metadata.deletion_timestamp:
             why = f"unable to create new content in namespace {key.namespace} because it is being terminated"
-            raise statuses.forbidden(resource.label, key.name, why)
+            raise bodies.forbidden(resource.label, key.name, why)
 
     def _require_same(self, resource: ResourceType, old: Revision, uid: str, resource_version: str) -> None:
         meta = old.view.metadata
         if uid and uid != meta.uid:
             why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {meta.uid}"
-            raise statuses.conflict(resource.label, meta.name, why)
+            raise bodies.conflict(resource.label, meta.name, why)
         if resource_version and resource_version != meta.resource_version:
             why = "the object has been modified; please apply your changes to the latest version and try again"
-            raise statuses.conflict(resource.label, meta.name, why)
+            raise bodies.conflict(resource.label, meta.name, why)
 
     def _delete_namespace(self, old: Revision) -> Revision:
         """Delete everything in a namespace; it goes itself with the last of its objects."""
@@ -305,3 +305,39 @@ def _marked_deleted(metadata: Body, grace_s: int) -> Body:
 
 
 _LONGEST_GRACE_S = 10 * 365 * 86400
+
+
+log = logging.getLogger(__name__)
+
+
+async def follow(
+    registry: Registry, resource: ResourceType, look: Callable[[Key], None], known: Callable[[], Iterable[Key]]
+) -> None:
+    """Look at every object, then at each that changes; after a gap in the history, at all and at those `known`.
+
+    Ends when it is cancelled.
+    """
+    collection = registry.collection(resource)
+    version = 0
+    while True:
+        try:
+            changes = collection.changes_since(version)
+            keys = [change.after.key for change in changes]
+            version = changes[-1].version if changes else version
+        except ApiError:
+            version = registry.store.version
+            keys = [*collection.revisions, *known()]
+        for key in dict.fromkeys(keys):
+            look_at(look, key)
+        if keys:
+            await asyncio.sleep(0)
+        else:
+            await collection.next_change()
+
+
+def look_at(look: Callable[[Key], None], key: Key) -> None:
+    """Look, and log what the registry refuses."""
+    try:
+        look(key)
+    except ApiError as error:
+        log.error("the embedded cluster cannot go on with %s: %s", "/".join(filter(None, key)), error)

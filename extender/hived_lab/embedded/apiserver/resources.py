@@ -1,24 +1,224 @@
-"""The table of everything served: one row per resource, from which paths, discovery and OpenAPI follow."""
+"""The table of everything served: one row per resource, from which paths, kubectl's tables and discovery follow.
 
-from collections.abc import Callable
+The OpenAPI document says which paths, verbs and parameters exist, which is what kubectl needs to send
+`fieldValidation`; it has no schemas of the objects.
+"""
+
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
-from hived_lab.embedded.apiserver import models, tables
+from hived_extender.client.moments import duration, parse_time
+from hived_lab.embedded.apiserver import models
 from hived_lab.embedded.apiserver.bodies import Body
-from hived_lab.embedded.apiserver.jobs import JobStrategy
 from hived_lab.embedded.apiserver.kinds import (
     ConfigMapStrategy,
     EventStrategy,
+    JobStrategy,
     LeaseStrategy,
     NamespaceStrategy,
     NodeStrategy,
+    PodStrategy,
     PriorityClassStrategy,
     StatusStrategy,
     Strategy,
 )
 from hived_lab.embedded.apiserver.models import KubeObject
-from hived_lab.embedded.apiserver.pods import PodStrategy
+
+Cells = list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Printer:
+    """The columns of one kind and how to fill them from a view."""
+
+    columns: list[Body]
+    cells: Callable[[Any], Cells]
+
+
+def table(printer: Printer, objects: Iterable[tuple[KubeObject, Body]], include: str, metadata: Body) -> Body:
+    """Return `objects` (view and body) as a `Table`.
+
+    `include` says what a row carries beside its cells: "Object", "Metadata" or "None".
+    """
+    return {
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": metadata,
+        "columnDefinitions": printer.columns,
+        "rows": [_row(printer, view, body, include) for view, body in objects],
+    }
+
+
+def _row(printer: Printer, view: KubeObject, body: Body, include: str) -> Body:
+    row: Body = {"cells": printer.cells(view)}
+    if include == "Object":
+        row["object"] = body
+    elif include != "None":
+        metadata = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": body["metadata"]}
+        row["object"] = metadata
+    return row
+
+
+def age(since: str) -> str:
+    """Return the time since an RFC 3339 `since` as Kubernetes shortens it, "<unknown>" if there is none."""
+    moment = parse_time(since)
+    return "<unknown>" if moment is None else duration((datetime.now(UTC) - moment).total_seconds())
+
+
+def _or_none(text: str) -> str:
+    return text or "<none>"
+
+
+def _pod_cells(pod: models.Pod) -> Cells:
+    containers = pod.status.container_statuses
+    ready = f"{sum(one.ready for one in containers)}/{len(pod.spec.containers)}"
+    restarts = str(sum(one.restart_count for one in containers))
+    wide = [
+        _or_none(pod.status.pod_ip),
+        _or_none(pod.spec.node_name),
+        _or_none(pod.status.nominated_node_name),
+        "<none>",
+    ]
+    return [pod.metadata.name, ready, _pod_state(pod), restarts, age(pod.metadata.creation_timestamp), *wide]
+
+
+def _pod_state(pod: models.Pod) -> str:
+    if pod.metadata.deletion_timestamp:
+        return "Terminating"
+    if pod.spec.scheduling_gates and not pod.spec.node_name:
+        return "SchedulingGated"
+    for container in pod.status.container_statuses:
+        state = container.state.waiting or container.state.terminated
+        if state is not None and state.reason:
+            return state.reason
+    return pod.status.reason or pod.status.phase or "Unknown"
+
+
+def _node_cells(node: models.Node) -> Cells:
+    ready = next((condition.status for condition in node.status.conditions if condition.type == "Ready"), "Unknown")
+    states = (
+        ["Ready" if ready == "True" else "NotReady"] if ready != "Unknown" or node.status.conditions else ["Unknown"]
+    )
+    if node.spec.unschedulable:
+        states.append("SchedulingDisabled")
+    prefix = "node-role.kubernetes.io/"
+    roles = ",".join(sorted(key.removeprefix(prefix) for key in node.metadata.labels if key.startswith(prefix)))
+    internal_ip = next((one.address for one in node.status.addresses if one.type == "InternalIP"), "")
+    info = node.status.node_info
+    return [
+        node.metadata.name,
+        ",".join(states),
+        _or_none(roles),
+        age(node.metadata.creation_timestamp),
+        info.kubelet_version,
+        _or_none(internal_ip),
+        "<none>",
+        info.os_image or "<unknown>",
+        info.kernel_version or "<unknown>",
+        info.container_runtime_version or "<unknown>",
+    ]
+
+
+def _event_cells(event: models.Event) -> Cells:
+    about = event.involved_object
+    first = event.first_timestamp or event.event_time
+    last = event.series.last_observed_time if event.series else event.last_timestamp or first
+    count = event.series.count if event.series else event.count or 1
+    source = event.source.component or event.reporting_component
+    return [
+        age(last),
+        event.type,
+        event.reason,
+        f"{about.kind.lower()}/{about.name}",
+        event.message.strip(),
+        about.field_path,
+        ", ".join(part for part in (source, event.source.host) if part),
+        age(first),
+        count,
+        event.metadata.name,
+    ]
+
+
+def _columns(plain: str, wide: str = "") -> list[Body]:
+    """Columns from their names, each with its type after a colon if that is no string; `wide` ones are for -o wide."""
+    columns: list[Body] = []
+    for priority, names in enumerate((plain, wide)):
+        for text in filter(None, names.split(", ")):
+            name, _, kind = text.partition(":")
+            form = "name" if name == "Name" else ""
+            column = {"name": name, "type": kind or "string", "format": form, "description": name, "priority": priority}
+            columns.append(column)
+    return columns
+
+
+POD = Printer(_columns("Name, Ready, Status, Restarts, Age", "IP, Node, Nominated Node, Readiness Gates"), _pod_cells)
+NODE = Printer(
+    _columns(
+        "Name, Status, Roles, Age, Version", "Internal-IP, External-IP, OS-Image, Kernel-Version, Container-Runtime"
+    ),
+    _node_cells,
+)
+EVENT = Printer(
+    _columns("Last Seen, Type, Reason, Object, Message", "Subobject, Source, First Seen, Count:integer, Name"),
+    _event_cells,
+)
+
+
+def _table(*columns: tuple[str, Callable[[Any], Any]], wide: str = "") -> Printer:
+    """A printer of columns, each with the function from a view to its cell; those named in `wide` are for -o wide."""
+    plain = [name for name, _ in columns if name.partition(":")[0] != wide]
+    return Printer(_columns(", ".join(plain), wide), lambda view: [cell(view) for _, cell in columns])
+
+
+_NAME = ("Name", lambda one: one.metadata.name)
+_AGE = ("Age", lambda one: age(one.metadata.creation_timestamp))
+PLAIN = _table(_NAME, _AGE)
+NAMESPACE = _table(_NAME, ("Status", lambda one: one.status.phase), _AGE)
+LEASE = _table(_NAME, ("Holder", lambda one: one.spec.holder_identity), _AGE)
+CONFIG_MAP = _table(_NAME, ("Data:integer", lambda one: len(one.data) + len(one.binary_data)), _AGE)
+PRIORITY_CLASS = _table(
+    _NAME,
+    ("Value:integer", lambda one: one.value),
+    ("Global-Default:boolean", lambda one: one.global_default),
+    _AGE,
+    ("PreemptionPolicy", lambda one: one.preemption_policy),
+)
+QUEUE = _table(
+    _NAME,
+    ("Policy", lambda one: one.spec.get("queuePolicy")),
+    ("Priority:integer", lambda one: one.spec.get("priority")),
+    _AGE,
+)
+QUEUE_UNIT = _table(
+    _NAME,
+    ("Phase", lambda one: one.status.get("phase")),
+    ("Priority:integer", lambda one: one.spec.get("priority")),
+    ("JobType", lambda one: one.spec.get("consumerRef", {}).get("kind")),
+    ("Queue", lambda one: one.spec.get("queue")),
+    _AGE,
+)
+POD_GROUP = _table(
+    _NAME,
+    ("Phase", lambda one: one.status.phase),
+    ("MinMember:integer", lambda one: one.spec.min_member),
+    ("Running:integer", lambda one: one.status.running),
+    ("Succeeded:integer", lambda one: one.status.succeeded),
+    ("Failed:integer", lambda one: one.status.failed),
+    _AGE,
+)
+VOLCANO_POD_GROUP = _table(
+    _NAME,
+    ("Status", lambda one: one.status.phase),
+    ("minMember:integer", lambda one: one.spec.min_member),
+    ("Runnings:integer", lambda one: one.status.running),
+    _AGE,
+    ("Queue", lambda one: one.spec.queue),
+    wide="Queue",
+)
+
 
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
@@ -52,7 +252,7 @@ class ResourceType:
     kind: str
     view: type[KubeObject]
     strategy: Strategy[Any]
-    printer: tables.Printer
+    printer: Printer
     is_namespaced: bool = True
     short_names: tuple[str, ...] = ()
     subresources: tuple[Subresource, ...] = ()
@@ -108,15 +308,15 @@ def _status(kind: str, group: str = "", version: str = "v1") -> Subresource:
 
 
 NAMESPACES = ResourceType(
-    "", "v1", "namespaces", "Namespace", models.Namespace, NamespaceStrategy(), tables.NAMESPACE, is_namespaced=False,
+    "", "v1", "namespaces", "Namespace", models.Namespace, NamespaceStrategy(), NAMESPACE, is_namespaced=False,
     short_names=("ns",), subresources=(_status("Namespace"),),
 )  # fmt: skip
 NODES = ResourceType(
-    "", "v1", "nodes", "Node", models.Node, NodeStrategy(), tables.NODE, is_namespaced=False, short_names=("no",),
+    "", "v1", "nodes", "Node", models.Node, NodeStrategy(), NODE, is_namespaced=False, short_names=("no",),
     subresources=(_status("Node"),),
 )  # fmt: skip
 PODS = ResourceType(
-    "", "v1", "pods", "Pod", models.Pod, PodStrategy(), tables.POD, short_names=("po",), categories=("all",),
+    "", "v1", "pods", "Pod", models.Pod, PodStrategy(), POD, short_names=("po",), categories=("all",),
     subresources=(
         _status("Pod"),
         Subresource("binding", "Binding", ("create",)),
@@ -125,31 +325,31 @@ PODS = ResourceType(
     ),
 )  # fmt: skip
 CONFIG_MAPS = ResourceType(
-    "", "v1", "configmaps", "ConfigMap", models.ConfigMap, ConfigMapStrategy(), tables.CONFIG_MAP, short_names=("cm",)
+    "", "v1", "configmaps", "ConfigMap", models.ConfigMap, ConfigMapStrategy(), CONFIG_MAP, short_names=("cm",)
 )
 CORE_EVENTS = ResourceType(
-    "", "v1", "events", "Event", models.Event, EventStrategy(), tables.EVENT, short_names=("ev",), storage="events"
+    "", "v1", "events", "Event", models.Event, EventStrategy(), EVENT, short_names=("ev",), storage="events"
 )
 EVENTS = replace(CORE_EVENTS, group="events.k8s.io", wire=Wire(_event_to_wire, _event_from_wire))
-LEASES = ResourceType("coordination.k8s.io", "v1", "leases", "Lease", models.Lease, LeaseStrategy(), tables.LEASE)
+LEASES = ResourceType("coordination.k8s.io", "v1", "leases", "Lease", models.Lease, LeaseStrategy(), LEASE)
 PRIORITY_CLASSES = ResourceType(
     "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", models.PriorityClass, PriorityClassStrategy(),
-    tables.PRIORITY_CLASS, is_namespaced=False, short_names=("pc",),
+    PRIORITY_CLASS, is_namespaced=False, short_names=("pc",),
 )  # fmt: skip
 
 
-def _gang_object(group: str, version: str, kind: str, view: type[KubeObject], printer: tables.Printer) -> ResourceType:
+def _gang_object(group: str, version: str, kind: str, view: type[KubeObject], printer: Printer) -> ResourceType:
     status = _status(kind, group, version)
     plural = f"{kind.lower()}s"
     return ResourceType(group, version, plural, kind, view, StatusStrategy(), printer, subresources=(status,))
 
 
 GANG_OBJECTS = (
-    _gang_object("scheduling.x-k8s.io", "v1alpha1", "PodGroup", models.PodGroup, tables.POD_GROUP),
-    _gang_object("scheduling.sigs.k8s.io", "v1alpha1", "PodGroup", models.PodGroup, tables.POD_GROUP),
-    _gang_object("scheduling.volcano.sh", "v1beta1", "PodGroup", models.PodGroup, tables.VOLCANO_POD_GROUP),
-    _gang_object("scheduling.k8s.io", "v1alpha2", "PodGroup", models.OpenObject, tables.PLAIN),
-    _gang_object("scheduling.k8s.io", "v1alpha1", "Workload", models.OpenObject, tables.PLAIN),
+    _gang_object("scheduling.x-k8s.io", "v1alpha1", "PodGroup", models.PodGroup, POD_GROUP),
+    _gang_object("scheduling.sigs.k8s.io", "v1alpha1", "PodGroup", models.PodGroup, POD_GROUP),
+    _gang_object("scheduling.volcano.sh", "v1beta1", "PodGroup", models.PodGroup, VOLCANO_POD_GROUP),
+    _gang_object("scheduling.k8s.io", "v1alpha2", "PodGroup", models.OpenObject, PLAIN),
+    _gang_object("scheduling.k8s.io", "v1alpha1", "Workload", models.OpenObject, PLAIN),
 )
 
 
@@ -158,7 +358,7 @@ def _object(
     version: str,
     kind: str,
     view: type[KubeObject] = models.OpenObject,
-    printer: tables.Printer = tables.PLAIN,
+    printer: Printer = PLAIN,
     **more: Any,
 ) -> ResourceType:
     status = _status(kind, group, version)
@@ -168,7 +368,7 @@ def _object(
 
 
 JOBS = ResourceType(
-    "batch", "v1", "jobs", "Job", models.Job, JobStrategy(), tables.PLAIN, subresources=(_status("Job", "batch"),)
+    "batch", "v1", "jobs", "Job", models.Job, JobStrategy(), PLAIN, subresources=(_status("Job", "batch"),)
 )
 JOB_SETS = _object("jobset.x-k8s.io", "v1alpha2", "JobSet", models.JobSet)
 JOB_OBJECTS = (
@@ -179,10 +379,8 @@ JOB_OBJECTS = (
     _object("kubeflow.org", "v1", "MPIJob"),
 )
 QUOTA_TREES = _object("scheduling.sigs.k8s.io", "v1beta1", "ElasticQuotaTree", short_names=("eqtree",))
-QUEUE_UNITS = _object(
-    "scheduling.x-k8s.io", "v1alpha1", "QueueUnit", printer=tables.QUEUE_UNIT, short_names=("qu", "qus")
-)
-QUEUE_OBJECTS = (QUOTA_TREES, _object("scheduling.x-k8s.io", "v1alpha1", "Queue", printer=tables.QUEUE), QUEUE_UNITS)
+QUEUE_UNITS = _object("scheduling.x-k8s.io", "v1alpha1", "QueueUnit", printer=QUEUE_UNIT, short_names=("qu", "qus"))
+QUEUE_OBJECTS = (QUOTA_TREES, _object("scheduling.x-k8s.io", "v1alpha1", "Queue", printer=QUEUE), QUEUE_UNITS)
 KUEUE_OBJECTS = (
     _object("kueue.x-k8s.io", "v1beta2", "Workload"),
     _object("kueue.x-k8s.io", "v1beta2", "AdmissionCheck", is_namespaced=False),
@@ -195,3 +393,160 @@ RESOURCES = (
 )  # fmt: skip
 # Exists for discovery alone: kubectl evicts only where it finds this group.
 EVICTION_GROUP_VERSION = ("policy", "v1")
+
+
+VERSION: Body = {
+    "major": "1",
+    "minor": "32",
+    "gitVersion": "v1.32.0+hived",
+    "gitCommit": "",
+    "gitTreeState": "clean",
+    "buildDate": "1970-01-01T00:00:00Z",
+    "goVersion": "",
+    "compiler": "",
+    "platform": "hived/embedded",
+}
+_HEALTH_PATHS = ("healthz", "livez", "readyz")
+# kubectl distrusts a group without resources; one without verbs is nothing that it would list or ask for.
+_UNSERVED_BUDGETS: Body = {
+    "name": "poddisruptionbudgets",
+    "singularName": "poddisruptionbudget",
+    "namespaced": True,
+    "kind": "PodDisruptionBudget",
+    "verbs": [],
+}
+_NAMED_VERBS = {"get": "get", "put": "update", "patch": "patch", "delete": "delete"}
+_COLLECTION_VERBS = {"get": "list", "post": "create", "delete": "deletecollection"}
+_LIST_PARAMETERS = (
+    "allowWatchBookmarks", "continue", "fieldSelector", "labelSelector", "limit", "resourceVersion",
+    "resourceVersionMatch", "sendInitialEvents", "timeoutSeconds", "watch",
+)  # fmt: skip
+_WRITE_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation")
+_DELETE_PARAMETERS = ("dryRun", "gracePeriodSeconds", "propagationPolicy")
+
+
+def document(parts: tuple[str, ...]) -> Body | str | None:
+    """Return what a GET of the path `parts` finds: an object, plain text, or None if there is nothing."""
+    match parts:
+        case ("version",):
+            return VERSION
+        case (health,) if health in _HEALTH_PATHS:
+            return "ok"
+        case ("api",):
+            return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
+        case ("apis",):
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(name) for name in _group_names()]}
+        case ("apis", group) if group in _group_names():
+            return {"kind": "APIGroup", "apiVersion": "v1", **_group(group)}
+        case ("api", version):
+            return _resource_list("", version)
+        case ("apis", group, version):
+            return _resource_list(group, version)
+        case ("openapi", "v3"):
+            return {"paths": {path: {"serverRelativeURL": f"/openapi/v3/{path}"} for path in _group_version_paths()}}
+        case ("openapi", "v3", *rest) if "/".join(rest) in _group_version_paths():
+            return _openapi("/".join(rest))
+    return None
+
+
+@cache
+def _group_versions() -> tuple[tuple[str, str], ...]:
+    served = [(resource.group, resource.version) for resource in RESOURCES]
+    return tuple(dict.fromkeys([*served, EVICTION_GROUP_VERSION]))
+
+
+def _group_names() -> tuple[str, ...]:
+    return tuple(dict.fromkeys(group for group, _ in _group_versions() if group))
+
+
+def _group_version_paths() -> tuple[str, ...]:
+    return tuple(f"apis/{group}/{version}" if group else f"api/{version}" for group, version in _group_versions())
+
+
+def _group(name: str) -> Body:
+    versions = [
+        {"groupVersion": f"{group}/{version}", "version": version}
+        for group, version in _group_versions()
+        if group == name
+    ]
+    return {"name": name, "versions": versions, "preferredVersion": versions[0]}
+
+
+def _resource_list(group: str, version: str) -> Body | None:
+    if (group, version) not in _group_versions():
+        return None
+    rows: list[Body] = []
+    for resource in RESOURCES:
+        if (resource.group, resource.version) == (group, version):
+            rows.extend(_resource_rows(resource))
+    if (group, version) == EVICTION_GROUP_VERSION:
+        rows.append(_UNSERVED_BUDGETS)
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": f"{group}/{version}" if group else version,
+        "resources": rows,
+    }
+
+
+def _resource_rows(resource: ResourceType) -> list[Body]:
+    row: Body = {
+        "name": resource.plural,
+        "singularName": resource.kind.lower(),
+        "namespaced": resource.is_namespaced,
+        "kind": resource.kind,
+        "verbs": list(VERBS),
+    }
+    if resource.categories:
+        row["categories"] = list(resource.categories)
+    if resource.short_names:
+        row["shortNames"] = list(resource.short_names)
+    rows = [row]
+    for sub in resource.subresources:
+        below: Body = {
+            "name": f"{resource.plural}/{sub.name}",
+            "singularName": "",
+            "namespaced": resource.is_namespaced,
+            "kind": sub.kind,
+            "verbs": list(sub.verbs),
+        }
+        if sub.group:
+            below |= {"group": sub.group, "version": sub.version}
+        rows.append(below)
+    return rows
+
+
+def _openapi(group_version_path: str) -> Body:
+    paths: dict[str, Body] = {}
+    for resource in RESOURCES:
+        if resource.base_path == f"/{group_version_path}":
+            prefix = f"{resource.base_path}/namespaces/{{namespace}}" if resource.is_namespaced else resource.base_path
+            paths[f"{prefix}/{resource.plural}"] = _operations(resource, _COLLECTION_VERBS)
+            paths[f"{prefix}/{resource.plural}/{{name}}"] = _operations(resource, _NAMED_VERBS)
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes, embedded", "version": "v1.32.0"},
+        "paths": paths,
+        "components": {"schemas": {}},
+    }
+
+
+def _operations(resource: ResourceType, verbs: dict[str, str]) -> Body:
+    return {method: _operation(resource, method, action) for method, action in verbs.items()}
+
+
+def _operation(resource: ResourceType, method: str, action: str) -> Body:
+    names = {"list": _LIST_PARAMETERS, "get": (), "delete": _DELETE_PARAMETERS, "deletecollection": _DELETE_PARAMETERS}
+    return {
+        "operationId": f"{action}{resource.kind}{resource.group.partition('.')[0]}{resource.version}",
+        "parameters": [
+            {"name": name, "in": "query", "schema": {"type": "string"}} for name in names.get(action, _WRITE_PARAMETERS)
+        ],
+        "responses": {"200": {"description": "OK"}},
+        "x-kubernetes-action": "post" if method == "post" else method,
+        "x-kubernetes-group-version-kind": {
+            "group": resource.group,
+            "version": resource.version,
+            "kind": resource.kind,
+        },
+    }

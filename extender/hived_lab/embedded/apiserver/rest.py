@@ -3,35 +3,525 @@
 `Rest.handle` answers every request, however broken, with a `Response` or a `Watch`; a refusal is a `Status`.
 """
 
+import base64
+import binascii
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from hmac import compare_digest
+from urllib.parse import parse_qsl, unquote
+
+import msgspec
 
 from hived_extender.pods.admission import Admission
-from hived_lab.embedded.apiserver import discovery, models, pod_policy, pods, statuses
-from hived_lab.embedded.apiserver.admitting import admitted
-from hived_lab.embedded.apiserver.bodies import Body, decode, encode, view_of
-from hived_lab.embedded.apiserver.formats import Format
-from hived_lab.embedded.apiserver.patches import patch_of_type
-from hived_lab.embedded.apiserver.reads import Reads
-from hived_lab.embedded.apiserver.registry import Check, Registry, allow
-from hived_lab.embedded.apiserver.requests import (
-    Request,
-    Response,
-    Target,
-    in_namespace,
-    is_dry_run,
-    named,
-    read_body,
-    read_delete_options,
-    read_object,
-    read_resource,
-    require_kind,
-    target_of,
+from hived_lab.embedded.apiserver import admission, bodies, kinds, models, resources
+from hived_lab.embedded.apiserver.admission import admitted
+from hived_lab.embedded.apiserver.bodies import (
+    ApiError,
+    Body,
+    Cause,
+    bad_request,
+    decode,
+    encode,
+    view_of,
+    without_nulls,
 )
-from hived_lab.embedded.apiserver.resources import PODS, ResourceType
-from hived_lab.embedded.apiserver.statuses import ApiError, Cause
-from hived_lab.embedded.apiserver.store import Key, Revision
-from hived_lab.embedded.apiserver.validation import unknown_fields
-from hived_lab.embedded.apiserver.watching import Watch
+from hived_lab.embedded.apiserver.models import unknown_fields
+from hived_lab.embedded.apiserver.patches import patch_of_type
+from hived_lab.embedded.apiserver.registry import Check, Registry, allow
+from hived_lab.embedded.apiserver.resources import PODS, RESOURCES, ResourceType
+from hived_lab.embedded.apiserver.store import Change, ChangeType, Collection, Filter, Key, Revision, Watch, watch_frame
+
+Predicate = Callable[[Mapping[str, str]], bool]
+
+_QUALIFIED = r"(?:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"
+_VALUE = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"
+_SET_TERM = re.compile(rf"(?P<key>{_QUALIFIED})\s+(?P<verb>in|notin)\s*\((?P<values>[^()]*)\)")
+_EQUALITY_TERM = re.compile(rf"(?P<key>{_QUALIFIED})\s*(?P<sign>==|=|!=)\s*(?P<value>(?:{_VALUE})?)")
+_ORDER_TERM = re.compile(rf"(?P<key>{_QUALIFIED})\s*(?P<sign>[<>])\s*(?P<value>-?\d{{1,18}})")
+_EXISTS_TERM = re.compile(rf"(?P<not>!?)\s*(?P<key>{_QUALIFIED})")
+_FIELD_TERM = re.compile(r"(?P<path>[A-Za-z0-9_./-]+)(?P<sign>==|=|!=)(?P<value>(?:[^\\,=]|\\[\\,=])*)")
+_TERM_COMMA = re.compile(r",(?![^(]*\))")
+_FIELD_COMMA = re.compile(r"(?<!\\)(?:\\\\)*,")
+
+
+def parse_labels(text: str) -> Predicate | None:
+    """Return what `text` demands of a label map, None if nothing; ApiError (400) if it cannot be parsed."""
+    if not text.strip():
+        return None
+    terms = [_label_term(term.strip(), text) for term in _TERM_COMMA.split(text)]
+    return lambda labels: all(term(labels) for term in terms)
+
+
+def parse_fields(text: str, allowed: frozenset[str]) -> Predicate | None:
+    """Return what `text` demands of a map of field paths, None if nothing.
+
+    Raises ApiError (400) if it cannot be parsed or names a field outside `allowed`.
+    """
+    if not text.strip():
+        return None
+    terms = [_field_term(term.strip(), text, allowed) for term in _split_fields(text)]
+    return lambda fields: all(term(fields) for term in terms)
+
+
+def _label_term(term: str, text: str) -> Predicate:
+    if match := _SET_TERM.fullmatch(term):
+        key, values = match["key"], frozenset(value.strip() for value in match["values"].split(","))
+        if match["verb"] == "in":
+            return lambda labels: labels.get(key) in values
+        return lambda labels: labels.get(key) not in values
+    if match := _EQUALITY_TERM.fullmatch(term):
+        key, value = match["key"], match["value"]
+        if match["sign"] == "!=":
+            return lambda labels: labels.get(key) != value
+        return lambda labels: labels.get(key) == value
+    if match := _ORDER_TERM.fullmatch(term):
+        return _order_term(match["key"], match["sign"], int(match["value"]))
+    if match := _EXISTS_TERM.fullmatch(term):
+        key, is_wanted = match["key"], not match["not"]
+        return lambda labels: (key in labels) == is_wanted
+    raise _unparsable("label", text)
+
+
+def _order_term(key: str, sign: str, bound: int) -> Predicate:
+    def holds(labels: Mapping[str, str]) -> bool:
+        value = labels.get(key, "")
+        if not re.fullmatch(r"-?\d{1,18}", value, re.ASCII):
+            return False
+        return int(value) > bound if sign == ">" else int(value) < bound
+
+    return holds
+
+
+def _split_fields(text: str) -> list[str]:
+    terms, start = [], 0
+    for comma in _FIELD_COMMA.finditer(text):
+        terms.append(text[start : comma.end() - 1])
+        start = comma.end()
+    return [*terms, text[start:]]
+
+
+def _field_term(term: str, text: str, allowed: frozenset[str]) -> Predicate:
+    match = _FIELD_TERM.fullmatch(term)
+    if match is None:
+        raise _unparsable("field", text)
+    path, value = match["path"], re.sub(r"\\(.)", r"\1", match["value"])
+    if path not in allowed:
+        raise bad_request(f"field label not supported: {path}")
+    if match["sign"] == "!=":
+        return lambda fields: fields.get(path, "") != value
+    return lambda fields: fields.get(path, "") == value
+
+
+def _unparsable(what: str, text: str) -> ApiError:
+    return bad_request(f"unable to parse {what} selector {text!r}")
+
+
+JSON = "application/json"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+_JSON_TYPES = (JSON, "application/*", "*/*")
+_PROPAGATION_POLICIES = ("", "Background", "Foreground", "Orphan")
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """One whole HTTP answer."""
+
+    code: int
+    content: bytes
+    content_type: str = JSON
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One HTTP request: the path as sent (still escaped), header names in lower case."""
+
+    method: str
+    path: str
+    query: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The path, split and unescaped."""
+        return tuple(unquote(part) for part in self.path.strip("/").split("/"))
+
+    @property
+    def parameters(self) -> "Parameters":
+        """The query."""
+        return Parameters(self.query)
+
+    @property
+    def content_type(self) -> str:
+        """The media type of the body without its parameters; JSON if none is given."""
+        return self.headers.get("content-type", JSON).partition(";")[0].strip().lower() or JSON
+
+    def wants_table(self) -> bool:
+        """Tell whether the first media type accepted that is served is a `Table`; ApiError (406) if none is served."""
+        for offered in self.headers.get("accept", "*/*").split(","):
+            media, *options = [part.strip() for part in offered.split(";")]
+            if media not in _JSON_TYPES:
+                continue
+            asked = dict(option.partition("=")[::2] for option in options)
+            if "as" not in asked:
+                return False
+            if (asked["as"], asked.get("g"), asked.get("v")) == ("Table", "meta.k8s.io", "v1"):
+                return True
+        raise bodies.not_acceptable(f"{JSON}, {TABLE}")
+
+
+class Parameters:
+    """The query of a request; of a repeated parameter the first counts."""
+
+    def __init__(self, query: str) -> None:
+        self._values: dict[str, str] = {}
+        for name, value in parse_qsl(query, keep_blank_values=True):
+            self._values.setdefault(name, value)
+
+    def text(self, name: str) -> str:
+        """Return a value as text, empty if it is not given."""
+        return self._values.get(name, "")
+
+    def flag(self, name: str) -> bool:
+        """Return a truth value; absent is false, present without a value is true."""
+        value = self._values.get(name, "false").lower()
+        if value in ("true", "1", ""):
+            return True
+        if value in ("false", "0"):
+            return False
+        raise bodies.bad_request(f"{name} must be true or false, not {value!r}")
+
+    def number(self, name: str) -> int | None:
+        """Return a whole number of at most 18 digits, None if it is not given."""
+        value = self._values.get(name, "")
+        if not value:
+            return None
+        if not (value.isascii() and value.isdigit()) or len(value) > 18:
+            raise bodies.bad_request(f"{name} must be a whole number, not {value!r}")
+        return int(value)
+
+    def is_dry_run(self) -> bool:
+        """Tell whether `dryRun` asks that nothing is stored."""
+        return is_dry_run([self._values["dryRun"]] if "dryRun" in self._values else [])
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The target of a path; `namespace` is None for all namespaces, `name` empty for the collection."""
+
+    resource: ResourceType
+    namespace: str | None
+    name: str = ""
+    subresource: str = ""
+
+
+def target_of(parts: tuple[str, ...]) -> Target | None:
+    """Return the collection, object or subresource that the path `parts` names, None if there is no such path."""
+    match parts:
+        case ("api", version, *rest):
+            return _target_in("", version, rest)
+        case ("apis", group, version, *rest):
+            return _target_in(group, version, rest)
+    return None
+
+
+def _target_in(group: str, version: str, parts: list[str]) -> Target | None:
+    served = {one.plural: one for one in RESOURCES if (one.group, one.version) == (group, version)}
+    match parts:
+        case ["namespaces", namespace, plural, *below] if plural in served and served[plural].is_namespaced:
+            return Target(served[plural], namespace, *below) if len(below) <= 2 else None
+        case [plural, *below] if plural in served and len(below) <= 2:
+            resource = served[plural]
+            if resource.is_namespaced:
+                return None if below else Target(resource, None)
+            return Target(resource, "", *below)
+    return None
+
+
+def read_body(request: Request) -> Body:
+    """Return the object in the body without its nulls; ApiError: 400, 415 for a media type that is not read."""
+    if request.content_type == bodies.MEDIA_TYPE:
+        return read_object(bodies.decode_protobuf(request.body))
+    if request.content_type != JSON:
+        raise bodies.unsupported_media_type(f"the body must be {JSON}, not {request.content_type!r}")
+    return read_object(decode(request.body))
+
+
+def read_object(value: object) -> Body:
+    """Return `value` without its nulls if it is an object; ApiError (400) otherwise."""
+    if not isinstance(value, dict):
+        raise bodies.bad_request("the body must be a JSON object")
+    return dict(without_nulls(value))
+
+
+def require_kind(body: Body, api_version: str, kind: str) -> None:
+    """Raise ApiError (400) if `body` says that it is something else than a `kind` of `api_version`."""
+    for field_name, expected in (("apiVersion", api_version), ("kind", kind)):
+        given = body.get(field_name, expected)
+        if given != expected:
+            message = f"the {field_name} in the data ({given}) does not match the expected {field_name} ({expected})"
+            raise bodies.bad_request(message)
+
+
+def read_resource(request: Request, resource: ResourceType) -> Body:
+    """Return the object in the body as it is stored; ApiError: 400 if it is none of this kind, 415."""
+    body = read_body(request)
+    require_kind(body, resource.api_version, resource.kind)
+    body = resource.wire.from_wire(body) if resource.wire else body
+    view_of(body, resource.view)
+    return body
+
+
+def in_namespace(target: Target, body: Body) -> Body:
+    """Return an object with the namespace of the path; ApiError (400) if it names another one."""
+    meta = body.get("metadata", {})
+    if not target.resource.is_namespaced:
+        return body
+    given = meta.get("namespace") or target.namespace
+    if given != target.namespace:
+        raise bodies.bad_request(f"the namespace of the object ({given}) is not that of the path ({target.namespace})")
+    return {**body, "metadata": {**meta, "namespace": target.namespace}}
+
+
+def named(target: Target, body: Body) -> Body:
+    """Return an object with the namespace of the path; ApiError (400) if that or its name is another one."""
+    view_of(body, target.resource.view)
+    body = in_namespace(target, body)
+    meta = body.get("metadata", {})
+    if meta.get("name", target.name) != target.name:
+        raise bodies.bad_request(f"the name of the object ({meta['name']}) is not that of the path ({target.name})")
+    return body
+
+
+def read_delete_options(request: Request) -> models.DeleteOptions:
+    """Return how to delete: from the body if there is one, else from the parameters."""
+    parameters = request.parameters
+    if request.body.strip():
+        options = view_of(read_body(request), models.DeleteOptions)
+    else:
+        options = models.DeleteOptions(
+            grace_period_seconds=parameters.number("gracePeriodSeconds"),
+            propagation_policy=parameters.text("propagationPolicy"),
+        )
+    if options.propagation_policy not in _PROPAGATION_POLICIES:
+        cause = Cause(
+            "propagationPolicy", f"Unsupported value: {options.propagation_policy!r}", "FieldValueNotSupported"
+        )
+        raise bodies.invalid("DeleteOptions", "", [cause])
+    return options
+
+
+def is_dry_run(values: list[str]) -> bool:
+    """Tell whether nothing shall be stored; ApiError (422) for any other wish than "All"."""
+    if any(value != "All" for value in values):
+        cause = Cause("dryRun", f"Unsupported value: {values!r}", "FieldValueNotSupported")
+        raise bodies.invalid("DryRun", "", [cause])
+    return bool(values)
+
+
+_INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
+
+
+class _ContinueToken(msgspec.Struct):
+    version: int
+    namespace: str
+    name: str
+
+
+def continue_token(version: int, last: Key) -> str:
+    """Return where the next page of a list begins: after `last`, at the same version."""
+    token = msgspec.json.encode(_ContinueToken(version, *last))
+    return base64.urlsafe_b64encode(token).decode()
+
+
+def read_continue_token(text: str) -> tuple[int, Key]:
+    """Return what `continue_token` wrote; ApiError (400) if it did not write `text`."""
+    try:
+        token = msgspec.json.decode(base64.urlsafe_b64decode(text.encode()), type=_ContinueToken)
+    except (binascii.Error, ValueError, msgspec.MsgspecError) as error:
+        raise bodies.bad_request("continue key is not valid") from error
+    return token.version, Key(token.namespace, token.name)
+
+
+class Format:
+    """How one request wants its answer: as objects (in the resource's own form on the wire) or as tables."""
+
+    def __init__(self, resource: ResourceType, request: Request) -> None:
+        self._resource = resource
+        self._is_table = request.wants_table()
+        self._include = request.parameters.text("includeObject") or "Metadata"
+        self._has_sent_columns = False
+
+    def one(self, revision: Revision) -> bytes:
+        """Return a single object."""
+        if self._is_table:
+            return encode(self._table([revision], {"resourceVersion": str(revision.version)}))
+        return self._json(revision)
+
+    def listed(self, revisions: list[Revision], metadata: Body) -> bytes:
+        """Return a list with the `metadata` given; cost O(bytes), objects are not encoded again."""
+        if self._is_table:
+            return encode(self._table(revisions, metadata))
+        head = {"kind": f"{self._resource.kind}List", "apiVersion": self._resource.api_version, "metadata": metadata}
+        items = b",".join(self._json(revision) for revision in revisions)
+        return encode(head)[:-1] + b',"items":[' + items + b"]}"
+
+    def initial(self, revisions: Iterable[Revision]) -> bytes:
+        """Return the lines by which a watch tells what exists already."""
+        return b"".join(watch_frame("ADDED", self._watched(revision)) for revision in revisions)
+
+    def changed(self, change: Change, seen_as: ChangeType) -> bytes:
+        """Return the line by which a watch tells a change."""
+        if self._is_table or self._resource.wire:
+            return watch_frame(seen_as.value, self._watched(change.after))
+        return change.frame(seen_as)
+
+    def bookmark(self, version: int, ends_initial_list: bool) -> bytes:
+        """Return the line that tells how far a watch has come."""
+        metadata: Body = {"resourceVersion": str(version)}
+        if ends_initial_list:
+            metadata["annotations"] = _INITIAL_EVENTS_END
+        bare = {"kind": self._resource.kind, "apiVersion": self._resource.api_version, "metadata": metadata}
+        return watch_frame("BOOKMARK", encode(self._table([], metadata) if self._is_table else bare))
+
+    def _watched(self, revision: Revision) -> bytes:
+        if not self._is_table:
+            return self._json(revision)
+        row = self._table([revision], {"resourceVersion": str(revision.version)})
+        if self._has_sent_columns:
+            row["columnDefinitions"] = None
+        self._has_sent_columns = True
+        return encode(row)
+
+    def _json(self, revision: Revision) -> bytes:
+        wire = self._resource.wire
+        return encode(wire.to_wire(revision.body)) if wire else revision.json
+
+    def _table(self, revisions: Iterable[Revision], metadata: Body) -> Body:
+        rows = ((revision.view, revision.body) for revision in revisions)
+        return resources.table(self._resource.printer, rows, self._include, metadata)
+
+
+_DEFAULT_WATCH_S = 1800
+
+
+class Reads:
+    """The lists and watches over one registry; for the parameters see `Rest`."""
+
+    def __init__(self, registry: Registry, bookmark_interval_s: float, expired_as_status: bool) -> None:
+        self._registry = registry
+        self._bookmark_interval_s = bookmark_interval_s
+        self._expired_as_status = expired_as_status
+        self._is_stopping = False
+
+    def stop(self) -> None:
+        """End all watches."""
+        self._is_stopping = True
+        self._registry.store.wake_all()
+
+    def list(self, request: Request, target: Target) -> Response:
+        """Return a list, or a page of it, of one version."""
+        written = Format(target.resource, request)
+        parameters = request.parameters
+        collection = self._registry.collection(target.resource)
+        version, after = self._list_version(request, collection)
+        accepts = self._filter(request, target)
+        revisions = collection.snapshot(version)
+        keys = sorted(key for key, revision in revisions.items() if accepts(revision))
+        if after is not None:
+            keys = keys[bisect_right(keys, after) :]
+        limit = parameters.number("limit") or len(keys)
+        metadata: Body = {"resourceVersion": str(version)}
+        if len(keys) > limit:
+            metadata["continue"] = continue_token(version, keys[limit - 1])
+            if not parameters.text("labelSelector") and not parameters.text("fieldSelector"):
+                metadata["remainingItemCount"] = len(keys) - limit
+        return Response(200, written.listed([revisions[key] for key in keys[:limit]], metadata))
+
+    def _list_version(self, request: Request, collection: Collection) -> tuple[int, Key | None]:
+        """Return the version that a list shows and the key that the last page ended with."""
+        parameters = request.parameters
+        if token := parameters.text("continue"):
+            version, after = read_continue_token(token)
+            self._require_known(collection, version)
+            return version, after
+        version = request.parameters.number("resourceVersion") or 0
+        match = parameters.text("resourceVersionMatch")
+        if match not in ("", "Exact", "NotOlderThan") or (match and not parameters.text("resourceVersion")):
+            cause = Cause("resourceVersionMatch", f"Forbidden: {match!r} does not fit the other parameters")
+            raise bodies.invalid("ListOptions", "", [cause])
+        if version > self._registry.store.version or match == "Exact":
+            self._require_known(collection, version)
+        return (version if match == "Exact" else self._registry.store.version), None
+
+    def _require_known(self, collection: Collection, version: int) -> None:
+        if version > self._registry.store.version:
+            raise bodies.expired(f"resource version {version} is not of this server: it has been restarted since")
+        collection.changes_since(version)
+
+    def _filter(self, request: Request, target: Target) -> Filter:
+        strategy, namespace = target.resource.strategy, target.namespace
+        labels = parse_labels(request.parameters.text("labelSelector"))
+        known = frozenset(strategy.fields(target.resource.view()))
+        fields = parse_fields(request.parameters.text("fieldSelector"), known)
+
+        def accepts(revision: Revision) -> bool:
+            if namespace is not None and revision.key.namespace != namespace:
+                return False
+            if labels is not None and not labels(revision.view.metadata.labels):
+                return False
+            return fields is None or fields(strategy.fields(revision.view))
+
+        return accepts
+
+    def watch(self, request: Request, target: Target) -> Watch:
+        """Return a watch, which begins with the objects that exist if the request asks for them."""
+        parameters, store = request.parameters, self._registry.store
+        written = Format(target.resource, request)
+        accepts = self._filter(request, target)
+        collection = self._registry.collection(target.resource)
+        version = request.parameters.number("resourceVersion") or 0
+        is_streaming_list = parameters.flag("sendInitialEvents")
+        if is_streaming_list and parameters.text("resourceVersionMatch") != "NotOlderThan":
+            cause = Cause("resourceVersionMatch", "Forbidden: sendInitialEvents requires NotOlderThan")
+            raise bodies.invalid("ListOptions", "", [cause])
+        initial, timeout_s = b"", float(parameters.number("timeoutSeconds") or _DEFAULT_WATCH_S)
+        try:
+            if version:
+                self._require_known(collection, version)
+            if is_streaming_list or (not version and not parameters.text("sendInitialEvents")):
+                initial = written.initial(self._accepted(collection, accepts))
+            if is_streaming_list or not version:
+                version = store.version
+        except ApiError as gone:
+            if self._expired_as_status:
+                raise
+            initial, timeout_s, version = watch_frame("ERROR", encode(gone.status())), 0.0, store.version
+        has_bookmarks = parameters.flag("allowWatchBookmarks") and timeout_s > 0
+        return Watch(
+            collection=collection,
+            version=version,
+            current_version=lambda: store.version,
+            initial=initial,
+            accepts=accepts,
+            render=written.changed,
+            timeout_s=timeout_s,
+            bookmark=written.bookmark if has_bookmarks else None,
+            bookmark_interval_s=self._bookmark_interval_s,
+            ends_initial_list=is_streaming_list,
+            is_stopping=lambda: self._is_stopping,
+        )
+
+    def selected(self, request: Request, target: Target) -> Iterable[Revision]:
+        """Return the objects of a collection that the selectors of a request choose, in order."""
+        return self._accepted(self._registry.collection(target.resource), self._filter(request, target))
+
+    def _accepted(self, collection: Collection, accepts: Filter) -> Iterable[Revision]:
+        return [revision for _, revision in sorted(collection.revisions.items()) if accepts(revision)]
+
 
 _INTERACTIVE = ("attach", "exec", "portforward", "proxy")
 
@@ -81,11 +571,11 @@ class Rest:
             if target.subresource:
                 return self._subresource(request, target)
             return self._object(request, target) if target.name else self._collection(request, target)
-        found = discovery.document(request.parts)
+        found = resources.document(request.parts)
         if found is None:
-            raise statuses.unknown_path()
+            raise bodies.unknown_path()
         if request.method != "GET":
-            raise statuses.method_not_allowed(request.method)
+            raise bodies.method_not_allowed(request.method)
         if isinstance(found, str):
             return Response(200, found.encode(), "text/plain; charset=utf-8")
         return Response(200, encode(found))
@@ -95,12 +585,12 @@ class Rest:
             is_watch = request.parameters.flag("watch")
             return self._reads.watch(request, target) if is_watch else self._reads.list(request, target)
         if target.namespace is None:
-            raise statuses.method_not_allowed(request.method)
+            raise bodies.method_not_allowed(request.method)
         if request.method == "POST":
             return self._create(request, target)
         if request.method == "DELETE":
             return self._delete_collection(request, target)
-        raise statuses.method_not_allowed(request.method)
+        raise bodies.method_not_allowed(request.method)
 
     def _object(self, request: Request, target: Target) -> Response:
         key = Key(target.namespace or "", target.name)
@@ -112,14 +602,14 @@ class Rest:
             return self._patch(request, target, key)
         if request.method == "DELETE":
             return self._delete(request, target.resource, key)
-        raise statuses.method_not_allowed(request.method)
+        raise bodies.method_not_allowed(request.method)
 
     def _subresource(self, request: Request, target: Target) -> Response:
         key = Key(target.namespace or "", target.name)
         if target.resource is PODS and target.subresource in _INTERACTIVE:
-            raise statuses.bad_request(f"{target.subresource}: the embedded cluster runs no processes")
+            raise bodies.bad_request(f"{target.subresource}: the embedded cluster runs no processes")
         if target.subresource not in {one.name for one in target.resource.subresources}:
-            raise statuses.unknown_path()
+            raise bodies.unknown_path()
         match request.method, target.subresource:
             case "GET", "status":
                 return self._answer(request, target.resource, self._registry.get(target.resource, key))
@@ -134,8 +624,8 @@ class Rest:
             case "GET", "log":
                 view = self._registry.get(PODS, key).view
                 assert isinstance(view, models.Pod)
-                return Response(200, pods.logs(view).encode(), "text/plain; charset=utf-8")
-        raise statuses.method_not_allowed(request.method)
+                return Response(200, kinds.logs(view).encode(), "text/plain; charset=utf-8")
+        raise bodies.method_not_allowed(request.method)
 
     def _create(self, request: Request, target: Target) -> Response:
         body = in_namespace(target, read_resource(request, target.resource))
@@ -176,7 +666,7 @@ class Rest:
 
     def _check(self, request: Request, resource: ResourceType) -> Check:
         """The admission policy that the stored object has to meet."""
-        return allow if resource is not PODS or self._is_of_hived(request) else pod_policy.check_pod
+        return allow if resource is not PODS or self._is_of_hived(request) else admission.check_pod
 
     def _is_of_hived(self, request: Request) -> bool:
         """Whether the request may write what only hived writes."""
@@ -190,7 +680,7 @@ class Rest:
         if resource is PODS:
             return self._answer(request, resource, last)
         uid = last.view.metadata.uid
-        done = statuses.success(name=key.name, group=resource.group, kind=resource.plural, uid=uid)
+        done = bodies.success(name=key.name, group=resource.group, kind=resource.plural, uid=uid)
         return Response(200, encode(done))
 
     def _delete_collection(self, request: Request, target: Target) -> Response:
@@ -210,11 +700,11 @@ class Rest:
         _require_name(binding.metadata.name, key)
         if binding.target.kind not in ("", "Node") or not binding.target.name:
             cause = Cause("target", f"Invalid value: a binding needs the name of a Node, not {binding.target!r}")
-            raise statuses.invalid("Binding", key.name, [cause])
+            raise bodies.invalid("Binding", key.name, [cause])
         if not self._is_of_hived(request):
-            pod_policy.check_binding(key.name, body)
+            admission.check_binding(key.name, body)
         self._registry.bind(key, binding, request.parameters.is_dry_run())
-        return Response(201, encode(statuses.success()))
+        return Response(201, encode(bodies.success()))
 
     def _bind_named(self, request: Request, namespace: str) -> Response:
         """Bind by the path that has the pod's name in the body only."""
@@ -228,7 +718,7 @@ class Rest:
         _require_name(eviction.metadata.name, key)
         options = eviction.delete_options
         self._registry.evict(key, options, is_dry_run(options.dry_run) or request.parameters.is_dry_run())
-        return Response(201, encode(statuses.success()))
+        return Response(201, encode(bodies.success()))
 
     def _answer(
         self,
@@ -243,7 +733,7 @@ class Rest:
 
 def _require_name(given: str, key: Key) -> None:
     if given and given != key.name:
-        raise statuses.bad_request(f"the name in the body ({given}) does not match the name of the path ({key.name})")
+        raise bodies.bad_request(f"the name in the body ({given}) does not match the name of the path ({key.name})")
 
 
 def _field_warnings(request: Request, resource: ResourceType, sent: Body) -> tuple[str, ...]:
@@ -251,10 +741,10 @@ def _field_warnings(request: Request, resource: ResourceType, sent: Body) -> tup
     wish = request.parameters.text("fieldValidation") or "Warn"
     if wish not in ("Strict", "Warn", "Ignore"):
         cause = Cause("fieldValidation", f"Unsupported value: {wish!r}", "FieldValueNotSupported")
-        raise statuses.invalid("CreateOptions", "", [cause])
+        raise bodies.invalid("CreateOptions", "", [cause])
     if wish == "Ignore":
         return ()
     found = tuple(f'unknown field "{path}"' for path in unknown_fields(sent, resource.view))
     if found and wish == "Strict":
-        raise statuses.bad_request("strict decoding error: " + ", ".join(found))
+        raise bodies.bad_request("strict decoding error: " + ", ".join(found))
     return found

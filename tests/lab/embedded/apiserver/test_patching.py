@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hived_lab.embedded.apiserver.bodies import ApiError
 from hived_lab.embedded.apiserver.patches import json_patch, merge_patch, strategic_merge_patch
-from hived_lab.embedded.apiserver.statuses import ApiError
 from tests.lab.embedded.helpers import Http, config_map, pod
 
 # The examples of RFC 7386, appendix A.

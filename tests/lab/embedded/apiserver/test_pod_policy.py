@@ -9,7 +9,7 @@ import yaml
 
 from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
 from hived_extender.kube.client import KubeClient, KubeError
-from hived_lab.embedded.apiserver.pod_policy import WRITTEN_BY_HIVED
+from hived_lab.embedded.apiserver.admission import WRITTEN_BY_HIVED
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.lab.embedded.helpers import Http, pod
 from tests.places import ROOT

@@ -11,9 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hived_lab.embedded.apiserver.registry import Registry
-from hived_lab.embedded.apiserver.requests import TABLE, Request, Response
 from hived_lab.embedded.apiserver.resources import PODS, RESOURCES, ResourceType
-from hived_lab.embedded.apiserver.rest import Rest
+from hived_lab.embedded.apiserver.rest import TABLE, Request, Response, Rest
 from hived_lab.embedded.apiserver.store import Store
 from tests.expecting import PATIENCE_S
 from tests.lab.embedded.helpers import Http, binding, pod

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hived_lab.embedded.apiserver.protobuf import decode_protobuf
-from hived_lab.embedded.apiserver.statuses import ApiError
+from hived_lab.embedded.apiserver.bodies import ApiError, decode_protobuf
 
 
 def varint(value: int) -> bytes:

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hived_lab.embedded.apiserver.bodies import view_of
+from hived_lab.embedded.apiserver.bodies import ApiError, view_of
 from hived_lab.embedded.apiserver.models import ConfigMap
-from hived_lab.embedded.apiserver.statuses import ApiError
 from hived_lab.embedded.apiserver.store import ChangeType, Collection, Key, Store
 
 FIRST_VERSION = 100

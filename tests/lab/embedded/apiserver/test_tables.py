@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hived_lab.embedded.apiserver import tables
+from hived_lab.embedded.apiserver import resources
 from hived_lab.embedded.apiserver.bodies import view_of
 from hived_lab.embedded.apiserver.models import Node, OpenObject, Pod
 from tests.places import ROOT
@@ -13,7 +13,7 @@ from tests.places import ROOT
 
 @pytest.mark.parametrize("since", ["", "yesterday", "2026-01-01T00:00:00"])
 def test_an_age_that_is_not_known_is_said_so(since: str) -> None:
-    assert tables.age(since) == "<unknown>"
+    assert resources.age(since) == "<unknown>"
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_an_age_that_is_not_known_is_said_so(since: str) -> None:
     ],
 )
 def test_the_state_of_a_pod_is_one_word(body: dict[str, Any], state: str) -> None:
-    assert tables.POD.cells(view_of(body, Pod))[2] == state
+    assert resources.POD.cells(view_of(body, Pod))[2] == state
 
 
 @pytest.mark.parametrize(
@@ -50,12 +50,12 @@ def test_the_state_of_a_pod_is_one_word(body: dict[str, Any], state: str) -> Non
     ],
 )
 def test_the_state_of_a_node_says_whether_pods_may_come(body: dict[str, Any], state: str) -> None:
-    assert tables.NODE.cells(view_of(body, Node))[1] == state
+    assert resources.NODE.cells(view_of(body, Node))[1] == state
 
 
-@pytest.mark.parametrize(("file", "printer"), [("queues", tables.QUEUE), ("queueunits", tables.QUEUE_UNIT)])
+@pytest.mark.parametrize(("file", "printer"), [("queues", resources.QUEUE), ("queueunits", resources.QUEUE_UNIT)])
 def test_objects_of_queues_have_the_columns_of_their_custom_resource_definition(
-    file: str, printer: tables.Printer
+    file: str, printer: resources.Printer
 ) -> None:
     text = (ROOT / "config" / "deploy" / "queues" / f"{file}.yaml").read_text()
     columns = yaml.safe_load(text)["spec"]["versions"][0]["additionalPrinterColumns"]

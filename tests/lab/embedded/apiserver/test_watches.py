@@ -7,8 +7,7 @@ import time
 import pytest
 
 from hived_lab.embedded.apiserver.server import ApiServer
-from hived_lab.embedded.apiserver.store import Store
-from hived_lab.embedded.apiserver.watching import Watch
+from hived_lab.embedded.apiserver.store import Store, Watch
 from tests.expecting import PATIENCE_S
 from tests.lab.embedded.helpers import TABLE, Http, api_server, config_map, pod
 

@@ -1,11 +1,14 @@
-"""Which parts of a pod only hived writes: the rules of config/deploy/base/pod-policy.yaml, with the same words.
+"""Admission: the parts of a pod that only hived writes, and the admission webhook.
 
-A rule is a function from a write to the reason to refuse it, "" if there is none. The first rule that is broken counts.
+The rules are those of config/deploy/base/pod-policy.yaml, with the same words. A rule is a function from a write to
+the reason to refuse it, "" if there is none. The first rule that is broken counts.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from hived.errors import UserError
+from hived_extender.pods.admission import Admission
 from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, OLD_LEAF_CELL_ISOLATION, PREFIX
 from hived_extender.pods.asks import DEVICE_REQUESTS
 from hived_extender.pods.device_words import VARIABLES
@@ -14,8 +17,10 @@ from hived_extender.pods.progress import CHECKPOINTED_AT, MAY_MOVE
 from hived_extender.pods.proofs import PROOF
 from hived_extender.pods.wire import ENABLE_LIMIT
 from hived_extender.service.writes.binding import RETRY_ANNOTATION
-from hived_lab.embedded.apiserver import statuses
-from hived_lab.embedded.apiserver.bodies import Body
+from hived_lab.embedded.apiserver import bodies
+from hived_lab.embedded.apiserver.bodies import Body, forbidden
+from hived_lab.embedded.apiserver.patches import json_patch
+from hived_lab.embedded.apiserver.resources import JOB_OBJECTS, PODS, QUOTA_TREES, ResourceType
 
 WRITTEN_BY_HIVED = (
     BIND_INFO,
@@ -31,7 +36,7 @@ WRITTEN_BY_HIVED = (
 OF_OWNERS = (CHECKPOINTED_AT, MAY_MOVE)
 """Annotations that the owner of a pod that runs may change."""
 
-PODS, BINDINGS = "hived-pods", "hived-bindings"
+_POD_POLICY, _BINDING_POLICY = "hived-pods", "hived-bindings"
 """The names of the policies and of their bindings."""
 
 _VARIABLE = VARIABLES[-1]
@@ -111,19 +116,21 @@ def check_pod(old: Body | None, new: Body) -> None:
     write = Write(old, new)
     for rule in RULES:
         if reason := rule(write):
-            raise _refusal(PODS, new["metadata"]["name"], reason)
+            raise _refusal(_POD_POLICY, new["metadata"]["name"], reason)
 
 
 def check_binding(name: str, binding: Body) -> None:
     """Raise ApiError (403) unless everybody may hand over to a pod what the metadata of `binding` has."""
     given = {**_metadata(binding, "annotations"), **_metadata(binding, "labels")}
     if written := [key for key in given if key.startswith(PREFIX)]:
-        raise _refusal(BINDINGS, name, f"{', '.join(written)}: only hived writes this with a binding; leave it out")
+        raise _refusal(
+            _BINDING_POLICY, name, f"{', '.join(written)}: only hived writes this with a binding; leave it out"
+        )
 
 
-def _refusal(policy: str, name: str, reason: str) -> statuses.ApiError:
+def _refusal(policy: str, name: str, reason: str) -> bodies.ApiError:
     why = f"ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied request: {reason}"
-    return statuses.forbidden("pods", name, why)
+    return bodies.forbidden("pods", name, why)
 
 
 def _metadata(body: Body, field: str) -> Mapping[str, str]:
@@ -149,3 +156,40 @@ def _is_isolated(pod: Body) -> bool:
 def _is_for_hived(pod: Body) -> bool:
     has_limit = any(ENABLE_LIMIT in (one.get("resources", {}).get("limits") or {}) for one in _containers(pod))
     return has_limit or any(key.startswith(PREFIX) for key in _metadata(pod, "annotations"))
+
+
+Admitted = tuple[Body, tuple[str, ...]]
+"""An object as it is to be stored, and warnings for its author."""
+
+
+def admitted(admission: Admission, resource: ResourceType, body: Body, old: Body | None = None) -> Admitted:
+    """A pod or a job that is created, or a quota tree that is created or takes the place of `old`; others stay.
+
+    Raises ApiError (403) for one that is refused.
+    """
+    if resource is PODS and old is None:
+        return _admitted_pod(admission, body)
+    named = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
+    if resource in JOB_OBJECTS and old is None:
+        answer = admission.admit_job(named)
+    elif resource is QUOTA_TREES:
+        answer = admission.admit_tree(named, old)
+    else:
+        return body, ()
+    _refuse(resource, body, answer.refusal)
+    return json_patch(named, [*map(dict, answer.patch)]), answer.warnings
+
+
+def _admitted_pod(admission: Admission, pod: Body) -> Admitted:
+    try:
+        answer = admission.admit(pod)
+    except UserError:
+        return pod, ()  # the API server says what is wrong with it
+    _refuse(PODS, pod, answer.refusal)
+    return dict(answer.pod), answer.warnings
+
+
+def _refuse(resource: ResourceType, body: Mapping[str, Body], refusal: str) -> None:
+    if refusal:
+        name = body.get("metadata", {}).get("name", "")
+        raise forbidden(resource.label, name, f"the admission webhook denied the request: {refusal}")
