@@ -20,7 +20,6 @@ PACKAGES = {
     "hived": ROOT / "hived",
     "hived_config": ROOT / "config" / "hived_config",
     "hived_extender": ROOT / "extender" / "hived_extender",
-    "hived_traces": ROOT / "extender" / "hived_traces",
     "hived_simulator": ROOT / "extender" / "hived_simulator",
     "hived_jobs": ROOT / "extender" / "hived_jobs",
     "hived_lab": ROOT / "extender" / "hived_lab",
@@ -48,7 +47,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("hived_extender.insight",),
     ("hived_extender.http",),
     ("hived_extender",),
-    ("hived_traces",),
+    ("hived_simulator.traces",),
     ("hived_simulator",),
     ("hived_simulator.report",),
     ("hived_jobs",),
@@ -492,7 +491,7 @@ def test_everything_public_is_documented(room: str) -> None:
 SOURCE_FOLDERS = sorted({path.parent.relative_to(ROOT).as_posix() for path in MODULES.values()})
 TESTS_OF = {
     "hived": "core", "config/hived_config": "config", "extender/hived_extender": "extender",
-    "extender/hived_traces": "traces", "extender/hived_simulator": "simulator",
+    "extender/hived_simulator": "simulator",
     "extender/hived_jobs": "jobs", "extender/hived_lab": "lab", "extender/hived_cli": "cli",
 }  # fmt: skip
 

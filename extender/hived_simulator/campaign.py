@@ -18,6 +18,7 @@ from hived_simulator.outcomes import Outcome, excesses, outcomes
 from hived_simulator.plan import FORMAT, Kind, Plan, Policy, Through
 from hived_simulator.series import Series
 from hived_simulator.summaries import Against, Measured, Summary, summaries
+from hived_simulator.traces.jobs import Trace
 from hived_simulator.writing import (
     as_json,
     differences_table,
@@ -26,7 +27,6 @@ from hived_simulator.writing import (
     vcs_table,
     write,
 )
-from hived_traces.jobs import Trace
 
 STEPS_PER_LOOK = 64
 """Events between two looks at the clock."""

@@ -34,7 +34,7 @@ from hived_simulator.private import PrivateClusters
 from hived_simulator.replaying import Tell, run, within_bounds
 from hived_simulator.summaries import SLIGHT_S
 from hived_simulator.tenants import AUTO, assigned
-from hived_traces.jobs import Trace
+from hived_simulator.traces.jobs import Trace
 
 SEED = 0
 DIGITS = 3

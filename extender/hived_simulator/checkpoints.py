@@ -76,7 +76,7 @@ class _Unpickler(pickle.Unpickler):
             return _restored_state
         if package == "numpy" and name in _NUMPY:
             return super().find_class(module, name)
-        if package in ("hived", "hived_simulator", "hived_traces"):
+        if package in ("hived", "hived_simulator"):
             found = super().find_class(module, name)
             if isinstance(found, type):
                 return found

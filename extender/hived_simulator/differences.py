@@ -7,7 +7,7 @@ from math import sqrt
 import msgspec
 
 from hived_simulator.summaries import Summary
-from hived_traces.jobs import Trace
+from hived_simulator.traces.jobs import Trace
 
 _T_975 = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,

@@ -9,7 +9,7 @@ from hived.errors import UserError
 from hived.specs import OPPORTUNISTIC_PRIORITY
 from hived_config.virtual import VC_NAME
 from hived_simulator.tenants import UNNAMED_VC
-from hived_traces.jobs import Trace
+from hived_simulator.traces.jobs import Trace
 
 OTHERS = "others"
 """The virtual cluster that tenants share which have none of their own."""

@@ -6,7 +6,7 @@ import msgspec
 
 from hived.layout import build_topology
 from hived.specs import ClusterSpec
-from hived_traces.jobs import Trace
+from hived_simulator.traces.jobs import Trace
 
 IGNORED = "models of GPU are ignored"
 """How the note begins."""

@@ -32,9 +32,9 @@ from hived_simulator.quotas import QuotaCluster
 from hived_simulator.service_cluster import ServiceCluster
 from hived_simulator.tasks import Task, tasks_of
 from hived_simulator.tenants import assigned
-from hived_traces.jobs import Job, Trace
-from hived_traces.options import Options as Reading
-from hived_traces.reading import read_trace
+from hived_simulator.traces.draft import Options as Reading
+from hived_simulator.traces.jobs import Job, Trace
+from hived_simulator.traces.reading import read_trace
 
 FORMAT = "hived-simulation/1"
 

@@ -19,7 +19,7 @@ from hived_simulator.replaying import Ran, Tell, run, within_bounds
 from hived_simulator.shaping import Reshape, reshaped
 from hived_simulator.sizes import Sizes, Table
 from hived_simulator.suggesting import Goal, Step, resized
-from hived_traces.jobs import Job
+from hived_simulator.traces.jobs import Job
 
 Telling = Callable[[str], Tell]
 

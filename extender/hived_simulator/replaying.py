@@ -11,7 +11,7 @@ from hived_simulator.loop import Loop, Manner
 from hived_simulator.outcomes import Outcome, outcomes
 from hived_simulator.series import Series
 from hived_simulator.tasks import tasks_of
-from hived_traces.jobs import Job
+from hived_simulator.traces.jobs import Job
 
 STEPS_PER_LOOK = 64
 """Events between two calls of `tell`."""

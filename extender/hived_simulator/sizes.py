@@ -19,7 +19,7 @@ from hived_simulator.loop import Manner
 from hived_simulator.outcomes import Outcome
 from hived_simulator.private import PrivateClusters
 from hived_simulator.replaying import Tell, run
-from hived_traces.jobs import Job
+from hived_simulator.traces.jobs import Job
 
 NEVER_FACTOR = 10
 """A job that never starts counts as waiting so many times as long as the trace with its longest job takes."""

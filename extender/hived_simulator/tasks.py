@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from hived.specs import OPPORTUNISTIC_PRIORITY
-from hived_traces.jobs import Job
+from hived_simulator.traces.jobs import Job
 
 NEVER = -1.0
 

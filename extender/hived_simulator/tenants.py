@@ -7,7 +7,7 @@ from hived.errors import UserError
 from hived.layout import build_topology
 from hived.specs import ClusterSpec
 from hived_simulator.hardware import promised_leaves
-from hived_traces.jobs import Trace
+from hived_simulator.traces.jobs import Trace
 
 AUTO = "auto"
 ALL_OTHERS = "*"

@@ -13,7 +13,7 @@ from hived_simulator.outcomes import HOUR_S, Excess, Outcome
 from hived_simulator.series import Row
 from hived_simulator.summaries import Summary
 from hived_simulator.tasks import CAUSE_NAMES, Cause
-from hived_traces.jobs import Trace
+from hived_simulator.traces.jobs import Trace
 
 JOB_COLUMNS = (
     "job", "tenant", "vc", "leaf_cells", "pods", "kind", "priority", "submitted_s", "started_s", "ended_s", "delay_s",

@@ -9,7 +9,7 @@ from hived.specs import ClusterSpec
 from hived_extender.insight.forecast import ages, play
 from hived_extender.insight.past import Past, Raw
 from hived_extender.insight.scene import Scene, scene_of
-from hived_traces.jobs import Job
+from hived_simulator.traces.jobs import Job
 from tests.forecasts.world import SimulatedService
 
 PLAYS = 10

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from hived.specs import ClusterSpec, Rules
-from hived_traces.jobs import Job, Pods
+from hived_simulator.traces.jobs import Job, Pods
 from tests.forecasts.cases import Case, run
 from tests.quality import jobs as made
 from tests.quality.large import GPUS, NODES, PROMISES, as_racks, large_cluster, node_quotas

@@ -12,7 +12,7 @@ from hived_simulator.loop import Loop, Manner
 from hived_simulator.requests import pod_of, pod_spec
 from hived_simulator.series import Series
 from hived_simulator.tasks import NEVER, Phase, Task, tasks_of
-from hived_traces.jobs import Job
+from hived_simulator.traces.jobs import Job
 
 GRACE_S = 30.0
 OVERESTIMATES = (1.0, 1.0, 1.2, 1.5, 2.0, 4.0)

@@ -19,7 +19,7 @@ from hived_simulator.outcomes import HOUR_S
 from hived_simulator.queueing import Queueing
 from hived_simulator.summaries import SLIGHT_S
 from hived_simulator.tasks import Task, tasks_of
-from hived_traces.jobs import Job
+from hived_simulator.traces.jobs import Job
 from tests.quality.queues import LARGE
 from tests.quality.queues_ends import cluster, jobs, play
 

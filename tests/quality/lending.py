@@ -13,7 +13,7 @@ from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, Rules, Virt
 from hived_simulator.hived_cluster import HivedCluster
 from hived_simulator.loop import Loop, Manner
 from hived_simulator.tasks import Task, tasks_of
-from hived_traces.jobs import Job, Pods
+from hived_simulator.traces.jobs import Job, Pods
 from tests.quality.exact_measures import Figures
 
 ROWS, RACKS, NODES, GPUS = 17, 2, 4, 8

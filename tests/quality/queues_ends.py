@@ -23,7 +23,7 @@ from hived_simulator.queued_loop import QueuedLoop
 from hived_simulator.queueing import Queueing
 from hived_simulator.summaries import SLIGHT_S
 from hived_simulator.tasks import NEVER, Task, tasks_of
-from hived_traces.jobs import Job, Pods
+from hived_simulator.traces.jobs import Job, Pods
 
 RACKS, NODES, GPUS = 17, 8, 8
 PROMISED = (24, 16, 16, 16, 8, 8, 8, 8, 8, 8, 4, 4, 4, 2, 2)

@@ -8,8 +8,8 @@ from collections import Counter
 from functools import cache
 from typing import NamedTuple
 
-from hived_traces.jobs import Trace
-from hived_traces.reading import read_trace
+from hived_simulator.traces.jobs import Trace
+from hived_simulator.traces.reading import read_trace
 from tests.quality.jobs import GPUS, Job, quotas_by_work, that_fit
 from tests.quality.large import NODES
 

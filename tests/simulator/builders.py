@@ -9,7 +9,7 @@ from hived_simulator.changes import Change
 from hived_simulator.clusters import Cluster
 from hived_simulator.loop import Loop, Manner
 from hived_simulator.tasks import Task, tasks_of
-from hived_traces.jobs import Job, Pods
+from hived_simulator.traces.jobs import Job, Pods
 
 TYPES = {
     "PAIR": CellTypeSpec("PAIR", "GPU", 2),

@@ -15,7 +15,7 @@ from hived_simulator.hived_cluster import HivedCluster
 from hived_simulator.loop import Manner
 from hived_simulator.private import PrivateClusters
 from hived_simulator.replaying import Stopped, run
-from hived_traces.jobs import Trace
+from hived_simulator.traces.jobs import Trace
 from tests.simulator.builders import NODE, cluster_of, job, random_jobs
 
 EVEN = cluster_of(2, a={NODE: 2}, b={NODE: 2})

@@ -12,8 +12,8 @@ from hived.scheduler import new_state
 from hived_simulator.campaign import Campaign, Progress
 from hived_simulator.checkpoints import FILE, _Pickler, _Unpickler, discard, load, save
 from hived_simulator.plan import Options, OverQuota, Plan, make_plan
-from hived_traces.formats.own import to_lines
-from hived_traces.jobs import Trace
+from hived_simulator.traces.jobs import Trace
+from hived_simulator.traces.own import to_lines
 from tests.simulator.builders import NODE, cluster_of, random_jobs
 
 pytestmark = pytest.mark.sample(4)

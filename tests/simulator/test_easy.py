@@ -9,7 +9,7 @@ import pytest
 from hived_simulator.easy import EasyCluster, EasyLoop
 from hived_simulator.queueing import Queueing
 from hived_simulator.tasks import Phase, Task
-from hived_traces.jobs import Job
+from hived_simulator.traces.jobs import Job
 from tests.simulator.builders import NODE, cluster_of, job, tasks
 
 SPEC = cluster_of(2, a={NODE: 2}, b={NODE: 2})

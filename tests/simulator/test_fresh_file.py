@@ -5,7 +5,7 @@ import pytest
 from hived.errors import UserError
 from hived_config.loader import load_text
 from hived_simulator.fresh_file import Hardware, first_text
-from hived_traces.jobs import Trace
+from hived_simulator.traces.jobs import Trace
 from tests.simulator.builders import job
 
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from hived_simulator.models import IGNORED, with_known_models
-from hived_traces.jobs import Trace
+from hived_simulator.traces.jobs import Trace
 from tests.simulator.builders import NODE, cluster_of, job
 
 SPEC = cluster_of(1, a={NODE: 1})

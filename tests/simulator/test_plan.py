@@ -10,7 +10,7 @@ from hived_simulator.plan import Options, OverQuota, make_plan
 from tests.places import ROOT
 from tests.simulator.test_checkpoints import CONFIG
 
-SAMPLES = ROOT / "tests" / "traces" / "samples"
+SAMPLES = ROOT / "tests" / "simulator" / "traces" / "samples"
 TRACE = "job,tenant,submitted_s,duration_s,gpus\none,a,0,10,4\ntwo,b,5,10,8\n"
 
 

@@ -15,7 +15,7 @@ from hived_simulator.queued_cluster import QueuedCluster
 from hived_simulator.queued_loop import QueuedLoop
 from hived_simulator.queueing import Queueing
 from hived_simulator.tasks import NEVER, Cause, Phase, Task
-from hived_traces.jobs import Job
+from hived_simulator.traces.jobs import Job
 from tests.simulator.builders import NODE, RACK, cluster_of, history, job, random_jobs, run, tasks
 
 pytestmark = pytest.mark.sample(5)

@@ -13,8 +13,8 @@ from hived_simulator.outcomes import excesses, outcomes
 from hived_simulator.plan import Options, make_plan
 from hived_simulator.summaries import Against, Measured, Promises, Summary, Usage, delays, summaries
 from hived_simulator.tasks import NEVER, Phase, Task
+from hived_simulator.traces.jobs import Trace
 from hived_simulator.writing import number
-from hived_traces.jobs import Trace
 from tests.simulator.builders import job, tasks
 from tests.simulator.test_checkpoints import CONFIG
 

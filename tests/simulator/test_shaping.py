@@ -6,7 +6,7 @@ from typing import Any
 from hived_simulator.loop import Manner
 from hived_simulator.shaping import Shaped, reshaped
 from hived_simulator.sizes import Sizes
-from hived_traces.jobs import Job
+from hived_simulator.traces.jobs import Job
 from tests.simulator.builders import NODE, RACK, cluster_of, job
 
 NODE_PLACE, RACK_PLACE = ("RACK", 1), ("RACK", 0)

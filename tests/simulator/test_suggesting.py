@@ -6,7 +6,7 @@ from hived.specs import ClusterSpec
 from hived_simulator.loop import Manner
 from hived_simulator.sizes import Sizes
 from hived_simulator.suggesting import Goal, Step, applied, resized
-from hived_traces.jobs import Job
+from hived_simulator.traces.jobs import Job
 from tests.simulator.builders import NODE, cluster_of, job
 
 PLACE = ("RACK", 1)

@@ -4,7 +4,7 @@ import pytest
 
 from hived.errors import UserError
 from hived_simulator.tenants import assigned
-from hived_traces.jobs import Trace
+from hived_simulator.traces.jobs import Trace
 from tests.simulator.builders import NODE, cluster_of, job
 
 SPEC = cluster_of(3, a={NODE: 1}, b={NODE: 3}, c={NODE: 2})

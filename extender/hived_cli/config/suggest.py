@@ -27,9 +27,9 @@ from hived_simulator.proposal import Proposal, propose
 from hived_simulator.replaying import Stopped
 from hived_simulator.suggesting import Goal
 from hived_simulator.tenants import ALL_OTHERS, assigned
-from hived_traces.jobs import Trace
-from hived_traces.options import Options as Reading
-from hived_traces.reading import NAMES, read_trace
+from hived_simulator.traces.draft import Options as Reading
+from hived_simulator.traces.jobs import Trace
+from hived_simulator.traces.reading import NAMES, read_trace
 
 INTERRUPTED = 130
 FRESH = "the suggested configuration"

@@ -13,11 +13,11 @@ import click
 from hived.errors import UserError
 from hived_cli.helpers.answers import with_options
 from hived_cli.helpers.numbers import FiniteRange
-from hived_traces.fields import Unusable, instant, zone
-from hived_traces.jobs import Trace
-from hived_traces.options import Options
-from hived_traces.reading import NAMES, read_with_format
-from hived_traces.writing import WRITERS, losses
+from hived_simulator.traces.draft import Options
+from hived_simulator.traces.fields import Unusable, instant, zone
+from hived_simulator.traces.jobs import Trace
+from hived_simulator.traces.reading import NAMES, read_with_format
+from hived_simulator.traces.writing import WRITERS, losses
 
 PROGRESS_INTERVAL_S = 2.0
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}

@@ -21,8 +21,8 @@ from hived_simulator.plan import BASELINES, LENDING, Options, OverQuota, Plan, T
 from hived_simulator.queueing import NAMES as QUEUES
 from hived_simulator.report.writing import NAME, write_report
 from hived_simulator.summaries import Summary
+from hived_simulator.traces.reading import NAMES
 from hived_simulator.writing import as_json
-from hived_traces.reading import NAMES
 
 SAVE_S = 60.0
 TELL_S = 10.0

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from hived_cli.helpers.traces import output_option, reads_trace, trace_of, write_trace
-from hived_traces.writing import WRITERS
+from hived_simulator.traces.writing import WRITERS
 
 
 @click.command()

@@ -8,7 +8,7 @@ import click
 from hived_cli.helpers.answers import as_json
 from hived_cli.helpers.tables import table
 from hived_cli.helpers.traces import named_trace_of, reads_trace
-from hived_traces.describing import Description, Spread, TenantRow, describe
+from hived_simulator.traces.describing import Description, Spread, TenantRow, describe
 
 SHOWN_TENANTS = 30
 SHOWN_SIZES = 6

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from hived_cli.helpers.traces import moment_in, output_option, reads_trace, span_of, trace_of, write_trace
-from hived_traces.sampling import between, first_part, of_tenants, some
+from hived_simulator.traces.changing import between, first_part, of_tenants, some
 
 
 @click.command()

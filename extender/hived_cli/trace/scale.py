@@ -7,7 +7,7 @@ import click
 
 from hived_cli.helpers.numbers import FiniteRange
 from hived_cli.helpers.traces import output_option, reads_trace, span_of, trace_of, write_trace
-from hived_traces.scaling import fold, size, speed, to_load
+from hived_simulator.traces.changing import fold, size, speed, to_load
 
 _FACTOR = FiniteRange(min=0, min_open=True, max=1e6)
 

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from hived_cli import main
-from hived_traces.formats.own import to_lines
-from hived_traces.jobs import Trace
+from hived_simulator.traces.jobs import Trace
+from hived_simulator.traces.own import to_lines
 from tests.simulator.builders import random_jobs
 from tests.simulator.test_checkpoints import CONFIG, told
 

@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hived_cli import main
-from hived_traces.reading import read_trace
+from hived_simulator.traces.reading import read_trace
 from tests.places import ROOT
 
-SAMPLES = ROOT / "tests" / "traces" / "samples"
+SAMPLES = ROOT / "tests" / "simulator" / "traces" / "samples"
 HELIOS = str(SAMPLES / "helios.csv")
 
 

@@ -26,8 +26,8 @@ from hived_extender.pods.dialects.description import ObjectRef
 from hived_extender.recording.recent import recent_lines, recent_parts
 from hived_extender.recording.record import Recorder
 from hived_simulator.certification import ConfigText, Wish, certify, described
-from hived_traces.jobs import Job, Pods, Trace
-from hived_traces.reading import read_trace
+from hived_simulator.traces.jobs import Job, Pods, Trace
+from hived_simulator.traces.reading import read_trace
 from tests.extender.service.small_cluster import CONFIG, Json, cluster_spec, spec_text
 from tests.extender.service.small_gangs import KOORDINATOR, SmallGangCluster
 from tests.extender.service.small_gangs import koordinator as koordinated

@@ -22,10 +22,10 @@ from hived_extender.warm import load_kernels
 from hived_simulator.certification import ConfigText, Wish, certify, described
 from hived_simulator.plan import node_size
 from hived_simulator.replaying import Stopped
-from hived_traces.jobs import Trace
-from hived_traces.options import Options as Reading
-from hived_traces.reading import read_trace
-from hived_traces.sampling import still_running
+from hived_simulator.traces.changing import still_running
+from hived_simulator.traces.draft import Options as Reading
+from hived_simulator.traces.jobs import Trace
+from hived_simulator.traces.reading import read_trace
 
 INTERRUPTED = 130
 DAY_S = 86_400.0

@@ -14,7 +14,7 @@ from hived_cli.helpers.tables import table
 from hived_simulator.fresh_file import OTHERS
 from hived_simulator.hardware import promised_leaves
 from hived_simulator.tenants import ALL_OTHERS
-from hived_traces.jobs import Trace
+from hived_simulator.traces.jobs import Trace
 
 
 class Share(msgspec.Struct, frozen=True):

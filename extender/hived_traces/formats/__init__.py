@@ -1,1 +1,0 @@
-"""Readers of published traces and of what clusters print; see README.md."""
