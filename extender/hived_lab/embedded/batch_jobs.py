@@ -11,7 +11,8 @@ from typing import Any
 
 from hived_extender.client.moments import parse_time
 from hived_lab.embedded.apiserver.bodies import Body
-from hived_lab.embedded.apiserver.kinds import timestamp
+from hived_lab.embedded.apiserver.kinds import timestamp, turn_condition
+from hived_lab.embedded.apiserver.store import Revision
 
 FINALIZER = "batch.kubernetes.io/job-tracking"
 CONTROLLER = "kubernetes.io/job-controller"
@@ -37,21 +38,22 @@ class Backoff:
 
 @dataclass(slots=True)
 class Step:
-    """What a Job needs now.
+    """What a job of any kind needs now.
 
     Attributes
     ----------
     status : its new status
-    made : manifests of pods to create
-    deleted : pods to delete; `dropped` among them count as nothing, so they lose the finalizer first
+    memory : to be given to the next step
+    made, changed : pods, of a JobSet Jobs, to create and to store changed
+    deleted : those to delete; `dropped` among them count as nothing, so they lose the finalizer first
     counted : pods whose finalizer goes, once the status is stored
-    backoff : to be given to the next step
     again_s : when to look again though nothing has changed, in seconds from now; None for never
     """
 
     status: Body
-    backoff: Backoff
+    memory: Any = None
     made: list[Body] = field(default_factory=list)
+    changed: list[Body] = field(default_factory=list)
     deleted: list[Body] = field(default_factory=list)
     dropped: list[Body] = field(default_factory=list)
     counted: list[Body] = field(default_factory=list)
@@ -92,18 +94,21 @@ def is_over(job: Body) -> bool:
 
 
 def expiry_s(job: Body, now_s: float) -> float | None:
-    """Return in how many seconds a Job or JobSet that has ended is to be deleted, None for never; `now_s` is since
-    1970.
-    """
-    ttl_s = job["spec"].get("ttlSecondsAfterFinished")
+    """Return in how many seconds a job that has ended is to be deleted, None for never; `now_s` is since 1970."""
+    ttl_s = job.get("spec", {}).get("ttlSecondsAfterFinished")
     ends = [one for kind in _OVER if (one := condition(job.get("status", {}), kind))]
     ended = parse_time(ends[0]["lastTransitionTime"]) if ends else None
     return None if ttl_s is None or ended is None else max(0.0, ended.timestamp() + ttl_s - now_s)
 
 
-def next_step(job: Body, bodies: Iterable[Body], backoff: Backoff, *, loop_s: float, now_s: float) -> Step:
-    """Return what a Job that has not ended needs; `loop_s` is a monotonic clock, `now_s` is in seconds since 1970."""
-    return _Look(job, [_read(body, job["spec"]) for body in bodies], backoff, loop_s, now_s).step()
+def next_step(job: Revision, pods: Iterable[Revision], backoff: Backoff | None, *, loop_s: float, now_s: float) -> Step:
+    """Return what a Job needs; `loop_s` is a monotonic clock, `now_s` is in seconds since 1970."""
+    if is_over(job.body):
+        return Step(job.body["status"], backoff)
+    spec = job.body["spec"]
+    wanted = spec["selector"].get("matchLabels", {}).items()
+    own = [_read(pod.body, spec) for pod in pods if wanted <= pod.view.metadata.labels.items()]
+    return _Look(job.body, own, backoff or Backoff(), loop_s, now_s).step()
 
 
 class _Look:
@@ -239,7 +244,7 @@ class _Look:
         missing = wanted - len(self._active) - len(leaving)
         if missing <= 0:
             return
-        if self._per_index is None and (wait_s := self._wait_s(self._step.backoff.failures, self._step.backoff.last_s)):
+        if self._per_index is None and (wait_s := self._wait_s(self._step.memory.failures, self._step.memory.last_s)):
             self._look_again(wait_s)
         elif self._is_indexed:
             busy = {pod.index for pod in (*self._active, *leaving)} | self._done | self._lost
@@ -253,7 +258,7 @@ class _Look:
     def _ready_indexes(self, indexes: Sequence[int]) -> Iterator[int]:
         for index in indexes:
             pod = self._held.pop(index, None)
-            wait_s = self._wait_s(pod.failures + 1, self._step.backoff.seen_s[pod.uid]) if pod is not None else 0.0
+            wait_s = self._wait_s(pod.failures + 1, self._step.memory.seen_s[pod.uid]) if pod is not None else 0.0
             if pod is not None and wait_s:
                 self._held[index] = pod
                 self._look_again(wait_s)
@@ -336,15 +341,10 @@ class _Look:
             self._status["startTime"] = timestamp()
 
     def _add_condition(self, kind: str, value: str, reason: str, message: str) -> bool:
-        known = list(self._status.get("conditions", ()))
-        now = timestamp()
-        told = {"type": kind, "status": value, "lastProbeTime": now, "lastTransitionTime": now}
-        told |= {"reason": reason, "message": message}
-        at = next((index for index, one in enumerate(known) if one["type"] == kind), len(known))
-        if at < len(known) and known[at]["status"] == value:
-            return False
-        self._status["conditions"] = [*known[:at], told, *known[at + 1 :]]
-        return True
+        turned = turn_condition(self._status, kind, value, reason, message, lastProbeTime=timestamp())
+        is_new = turned is not self._status
+        self._status = self._step.status = turned
+        return is_new
 
 
 def condition(status: Mapping[str, Any], kind: str) -> Body | None:

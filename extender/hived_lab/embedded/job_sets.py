@@ -7,7 +7,6 @@ placement are not played.
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import cast
 
 from hived_lab.embedded.apiserver import models
@@ -15,7 +14,7 @@ from hived_lab.embedded.apiserver.bodies import Body
 from hived_lab.embedded.apiserver.kinds import turn_condition
 from hived_lab.embedded.apiserver.models import FailureRule, ReplicatedJob
 from hived_lab.embedded.apiserver.store import Revision
-from hived_lab.embedded.batch_jobs import condition, is_over, number
+from hived_lab.embedded.batch_jobs import Step, condition, is_over, number
 
 CONTROLLER = "jobset.sigs.k8s.io/jobset-controller"
 _PREFIX = "jobset.sigs.k8s.io/"
@@ -24,21 +23,9 @@ _RESTART: str = "RestartJobSet"
 _METADATA = ("labels", "annotations")
 
 
-@dataclass(slots=True)
-class Step:
-    """What a JobSet needs now: its new status, Jobs to create, changed Jobs to store, and Jobs to delete with their
-    pods first.
-    """
-
-    status: Body
-    made: list[Body] = field(default_factory=list)
-    changed: list[Body] = field(default_factory=list)
-    deleted: list[Body] = field(default_factory=list)
-
-
-def next_step(job_set: Revision, jobs: Iterable[Body]) -> Step:
+def next_step(job_set: Revision, jobs: Iterable[Revision], _memory: None, **_clocks: float) -> Step:
     """Return what a JobSet needs that has these Jobs."""
-    return _Look(job_set, jobs).step()
+    return _Look(job_set, [job.body for job in jobs]).step()
 
 
 class _Look:

@@ -280,16 +280,10 @@ class Nodes:
     async def run(self) -> None:
         """Play the nodes until cancelled."""
         await asyncio.gather(
-            follow(self._registry, NODES, self._look_at_node, lambda: [Key("", name) for name in self._reachable]),
-            follow(self._registry, PODS, self._look_at_pod, lambda: list(self._clocks)),
+            follow(self._registry, NODES, self._node_seen, lambda: [Key("", name) for name in self._reachable]),
+            follow(self._registry, PODS, self._pod_seen, lambda: list(self._clocks)),
             self._renew_leases(),
         )
-
-    def _look_at_node(self, key: Key) -> None:
-        look_at(self._node_seen, key)
-
-    def _look_at_pod(self, key: Key) -> None:
-        look_at(self._pod_seen, key)
 
     def _node_seen(self, key: Key) -> None:
         revision = self._registry.collection(NODES).revisions.get(key)
@@ -359,7 +353,7 @@ class Nodes:
             return
         due_at = min(ends_at, math.inf if (next_at := self._step(revision, clock)) is None else next_at)
         if math.isfinite(due_at):
-            clock.timer = asyncio.get_running_loop().call_at(due_at, self._look_at_pod, key)
+            clock.timer = asyncio.get_running_loop().call_at(due_at, look_at, self._pod_seen, key)
 
     def _end_by_taint(self, revision: Revision, clock: _PodClock) -> float | None:
         """Delete the pod if a taint of its node has not been borne for long enough, and return None.

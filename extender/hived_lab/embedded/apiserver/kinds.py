@@ -61,12 +61,12 @@ def set_condition(status: Body, condition: Body) -> Body:
     return {**status, "conditions": conditions}
 
 
-def turn_condition(status: Body, kind: str, value: str, reason: str, message: str) -> Body:
+def turn_condition(status: Body, kind: str, value: str, reason: str, message: str, **more: str) -> Body:
     """Return `status` with the condition, or as it is if that has this value; one that is not there is False."""
     known = next((one["status"] for one in status.get("conditions", ()) if one.get("type") == kind), "False")
     if known == value:
         return status
-    return set_condition(status, {"type": kind, "status": value, "reason": reason, "message": message})
+    return set_condition(status, {"type": kind, "status": value, **more, "reason": reason, "message": message})
 
 
 class Strategy(Generic[View]):

@@ -40,7 +40,10 @@ _FIXED_METADATA = (
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
 )
+_LONGEST_GRACE_S = 10 * 365 * 86400
 _UNSTORED_METADATA = ("managedFields", "selfLink", "generation")
+
+log = logging.getLogger(__name__)
 
 Check = Callable[[Body | None, Body], None]
 """Raises ApiError unless an object may take the place of another, of None if it is new."""
@@ -304,14 +307,11 @@ def _marked_deleted(metadata: Body, grace_s: int) -> Body:
     }
 
 
-_LONGEST_GRACE_S = 10 * 365 * 86400
-
-
-log = logging.getLogger(__name__)
-
-
 async def follow(
-    registry: Registry, resource: ResourceType, look: Callable[[Key], None], known: Callable[[], Iterable[Key]]
+    registry: Registry,
+    resource: ResourceType,
+    look: Callable[[Key], None],
+    known: Callable[[], Iterable[Key]] = lambda: (),
 ) -> None:
     """Look at every object, then at each that changes; after a gap in the history, at all and at those `known`.
 

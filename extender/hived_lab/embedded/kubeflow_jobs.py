@@ -1,0 +1,168 @@
+"""Kubeflow's controllers of PyTorchJobs, TFJobs and MPIJobs as a function: from a job and its pods to its next step.
+
+A job that is not suspended has its pods, as `hived submit` would make them; one that is suspended has none. Its status
+says Suspended, Succeeded or Failed in the words of its kind, and counts its pods as that kind does. A pod that failed
+or was evicted is made again, unless its policy retries no such failure, which ends the job; ends of pods count once.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, cast
+
+import msgspec
+
+from hived.errors import UserError
+from hived_extender.job_kinds.kubeflow import REPLICA_SPECS
+from hived_jobs.documents import stored_document
+from hived_jobs.kinds import plan_document
+from hived_jobs.policies import Event
+from hived_jobs.submission import SCHEDULER, PlannedJob, Submission
+from hived_lab.embedded.apiserver import models
+from hived_lab.embedded.apiserver.bodies import Body
+from hived_lab.embedded.apiserver.kinds import timestamp, turn_condition
+from hived_lab.embedded.apiserver.store import Revision
+from hived_lab.embedded.batch_jobs import Step, is_over
+
+_OVER = {"Succeeded", "Failed"}
+_FAILED = {"MPIJob": "MPIJobMPIJobFailed"}
+"""Reasons of failures that do not only begin with the kind."""
+
+_DECIDING = {"PyTorchJob": ("master", "worker"), "TFJob": ("chief", "master", "worker"), "MPIJob": ("launcher",)}
+"""The first of these roles that a job has says when it has succeeded."""
+
+
+def next_step(job: Revision, pods: Collection[Revision], done: frozenset[str] | None, **_clocks: float) -> Step:
+    """Return what a job needs; `done` has the names of pods that have succeeded, whether they are there or not."""
+    if is_over(job.body):
+        return Step(job.body["status"], done)
+    phases = {pod.key.name: _phase(pod) for pod in pods}
+    done = (done or frozenset()) | {name for name, phase in phases.items() if phase == "Succeeded"}
+    step = Step(dict(job.body.get("status", {})), done)
+    try:
+        plan = _plan(job.body)
+    except UserError as error:
+        _turn(step, job, "Failed", "Unusable", error.message)
+        return step
+    failed = [] if _is_suspended(job.body) else _final_failures(plan, pods)
+    is_done = _is_done(job.body, plan, done)
+    if _is_suspended(job.body):
+        step.deleted = [pod.body for pod in pods if _phase(pod) not in _OVER]
+    elif not failed and not is_done:
+        wanted = {planned.name: planned for planned in plan.pods[: plan.width]}
+        step.deleted = [pod.body for pod in pods if pod.key.name in wanted and _phase(pod) == "Failed"]
+        missing = [planned for name, planned in wanted.items() if name not in phases and name not in done]
+        step.made = [_manifest(planned.manifest, job) for planned in missing]
+    for body in step.deleted:
+        del phases[body["metadata"]["name"]]
+    phases |= {body["metadata"]["name"]: "Pending" for body in step.made}
+    _tell(step, job, plan, phases, failed=failed, is_done=is_done and not _is_suspended(job.body))
+    clean = (job.body["spec"].get("runPolicy") or {}).get("cleanPodPolicy", "None")
+    if is_over({"status": step.status}) and clean != "None":
+        step.deleted = [pod.body for pod in pods if clean == "All" or _phase(pod) not in _OVER]
+    return step
+
+
+def _tell(
+    step: Step, job: Revision, plan: PlannedJob, phases: Mapping[str, str], *, failed: list[str], is_done: bool
+) -> None:
+    """Write the status: whether the job is suspended or over, and the counts of its pods, by the phases given."""
+    kind, done = job.body["kind"], step.memory
+    left = {name for name, phase in phases.items() if phase not in _OVER}
+    _turn(step, job, "Suspended", f"{kind}{'Suspended' if _is_suspended(job.body) else 'Resumed'}", "")
+    if failed:
+        _turn(step, job, "Failed", _FAILED.get(kind, f"{kind}Failed"), f"failed: {', '.join(failed)}")
+    elif is_done:
+        _turn(step, job, "Succeeded", f"{kind}Succeeded", "its pods have succeeded")
+        if kind != "MPIJob":  # of a job that is done no pod counts as active
+            done = done | left
+    if (failed or is_done) and kind == "MPIJob":
+        phases = {name: phase for name, phase in phases.items() if name not in left}
+    step.status |= _counts(job.body, plan, phases, done)
+    # The operator leaves it out for a failure by restartPolicy ExitCode.
+    if is_done or (failed and not any(policy.exit_codes for policy in plan.rules.policies)):
+        step.status["completionTime"] = timestamp()
+
+
+def _turn(step: Step, job: Revision, condition: str, reason: str, message: str) -> None:
+    is_suspended = _is_suspended(job.body)
+    value = "False" if condition == "Suspended" and not is_suspended else "True"
+    turned = turn_condition(step.status, condition, value, reason, message)
+    if turned is not step.status and condition == "Suspended":
+        turned.pop("startTime", None)
+    step.status = turned
+    if not is_suspended:
+        step.status.setdefault("startTime", timestamp())
+
+
+def _manifest(manifest: Body, job: Revision) -> Body:
+    """A pod of a plan, owned by the job."""
+    owner = {key: job.body[key] for key in ("apiVersion", "kind")}
+    owner |= {"name": job.key.name, "uid": job.view.metadata.uid, "controller": True}
+    metadata = {**manifest["metadata"], "namespace": job.key.namespace, "ownerReferences": [owner]}
+    return {**manifest, "metadata": metadata}
+
+
+def _plan(body: Body) -> PlannedJob:
+    """The pods of a job. Raises UserError."""
+    wanted = {key: value for key, value in body.items() if key != "status"}
+    wanted["metadata"] = {
+        key: value for key, value in body["metadata"].items() if key in ("name", "namespace", "labels", "annotations")
+    }
+    place = f"{body['kind']} {body['metadata']['namespace']}/{body['metadata']['name']}"
+    document = stored_document(msgspec.json.encode(wanted).decode(), place)
+    return plan_document(document, Submission("somebody", scheduler_name=SCHEDULER))
+
+
+def _is_done(body: Body, plan: PlannedJob, done: Collection[str]) -> bool:
+    """Tell whether a job has succeeded, since these pods have."""
+    pods = [pod.name for pod in plan.pods]
+    if roles := _DECIDING.get(body["kind"]):
+        by_role = {role: [pod.name for pod in plan.pods if pod.role == role] for role in roles}
+        role = next((role for role in roles if by_role[role]), "")
+        is_first_enough = body["kind"] == "TFJob" and body["spec"].get("successPolicy") != "AllWorkers"
+        pods = by_role.get(role, [])[: 1 if is_first_enough else None]
+    return bool(pods) and set(pods) <= set(done)
+
+
+def _final_failures(plan: PlannedJob, pods: Iterable[Revision]) -> list[str]:
+    """The pods of a job of Kubeflow that have failed for good, which ends it."""
+    planned = {pod.name: pod for pod in plan.pods}
+    found = []
+    for pod in pods:
+        if _phase(pod) == "Failed" and (known := planned.get(pod.key.name)):
+            is_kept = known.manifest["spec"].get("restartPolicy") != "Never"
+            code = _exit_code(pod)
+            if not is_kept and not any(each.fits(Event.POD_FAILED, known.role, code) for each in plan.rules.policies):
+                found.append(pod.key.name)
+    return found
+
+
+def _exit_code(pod: Revision) -> int:
+    ends = [one.state.terminated for one in cast(models.Pod, pod.view).status.container_statuses]
+    return max((end.exit_code for end in ends if end is not None), default=0)
+
+
+def _counts(body: Body, plan: PlannedJob, phases: Mapping[str, str], done: Collection[str]) -> Body:
+    """The part of a job's status that counts its pods, as its kind has it."""
+    specs = body["spec"][REPLICA_SPECS[body["kind"]]]
+    roles: dict[str, list[str]] = {name.lower(): [] for name in specs}
+    for pod in plan.pods:
+        roles[pod.role].append(pod.name)
+    return {
+        "replicaStatuses": {
+            name: {
+                "active": sum(phases.get(pod, "Failed") not in _OVER and pod not in done for pod in pods),
+                "succeeded": sum(pod in done for pod in pods),
+                "failed": sum(phases.get(pod) == "Failed" for pod in pods),
+            }
+            for name, pods in ((name, roles[name.lower()]) for name in specs)
+        }
+    }
+
+
+def _is_suspended(body: Body) -> bool:
+    spec: dict[str, Any] = body.get("spec") or {}
+    return bool((spec.get("runPolicy") or spec).get("suspend"))
+
+
+def _phase(pod: Revision) -> str:
+    return cast(models.Pod, pod.view).status.phase
