@@ -11,13 +11,21 @@ import msgspec
 
 from hived import __version__
 from hived_simulator import checkpoints
-from hived_simulator.clusters import Cluster
-from hived_simulator.differences import Difference, differences, redrawn
-from hived_simulator.loop import Loop
-from hived_simulator.outcomes import Outcome, excesses, outcomes
-from hived_simulator.plan import FORMAT, Kind, Plan, Policy, Through
-from hived_simulator.series import Series
-from hived_simulator.summaries import Against, Measured, Summary, summaries
+from hived_simulator.clusters import SimulatedCluster
+from hived_simulator.loop import Loop, Series
+from hived_simulator.plan import FORMAT, Kind, Plan, Policy
+from hived_simulator.results import (
+    Against,
+    Difference,
+    Measured,
+    Outcome,
+    Summary,
+    differences,
+    excesses,
+    outcomes,
+    redrawn,
+    summaries,
+)
 from hived_simulator.traces.jobs import Trace
 from hived_simulator.writing import (
     as_json,
@@ -73,7 +81,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Campaign:
-    """See the module. `run` works; it returns whether everything is done."""
+    """All runs of a plan, whose results are written to one folder."""
 
     def __init__(self, plan: Plan, out: Path) -> None:
         """Go on from the checkpoint in the folder `out`, if there is one. UserError if that is of other inputs."""
@@ -89,8 +97,8 @@ class Campaign:
 
     @property
     def can_resume(self) -> bool:
-        """A service and queues are not written to disk, so a simulation of them begins anew."""
-        return self.plan.options.through is Through.CORE and not self.plan.has_queues
+        """Queues are not written to disk, so a simulation with them begins anew."""
+        return not self.plan.has_queues
 
     @property
     def _run_count(self) -> int:
@@ -169,7 +177,7 @@ class Campaign:
             self._write_run(policy, found, against, loop.series, loop.cluster)
 
     def _write_run(
-        self, policy: Policy, found: list[Outcome], against: Against | None, series: Series, cluster: Cluster
+        self, policy: Policy, found: list[Outcome], against: Against | None, series: Series, cluster: SimulatedCluster
     ) -> None:
         folder = self._out / policy.name
         later = None if against is None else against.excesses

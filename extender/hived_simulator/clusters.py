@@ -4,9 +4,11 @@ In answers, `cancelled` groups reserve cells no more, and `lent` ones go on as o
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from hived.layout import build_topology
 from hived.specs import ClusterSpec
+from hived_simulator.hardware import level_name, nodes_below
 from hived_simulator.tasks import Cause, Task
 
 
@@ -59,7 +61,7 @@ class Displaced(NamedTuple):
     lent: tuple[str, ...] = ()
 
 
-class Cluster(Protocol):
+class SimulatedCluster(Protocol):
     """A scheduler with its cluster. It knows tasks by `Task.group` and has no notion of time."""
 
     @property
@@ -126,3 +128,30 @@ class Cluster(Protocol):
     def level_name(self, level: int) -> str:
         """The cell type of a level, of the first cell chain that has it; `across` above the top."""
         ...
+
+
+class Configured(SimulatedCluster):
+    """A configuration with its topology, which is left out of checkpoints and built anew from the configuration."""
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        """Cost O(cells)."""
+        self._spec = spec
+        self._topology = build_topology(spec)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the topology."""
+        return {name: value for name, value in vars(self).items() if name != "_topology"}
+
+    def __setstate__(self, kept: dict[str, Any]) -> None:
+        vars(self).update(kept)
+        self._topology = build_topology(self._spec)
+
+    @property
+    def spec(self) -> ClusterSpec:
+        return self._spec
+
+    def nodes_of(self, cell: str) -> list[str]:
+        return nodes_below(self._topology, cell)
+
+    def level_name(self, level: int) -> str:
+        return level_name(self._topology, level)

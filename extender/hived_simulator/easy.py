@@ -20,9 +20,8 @@ from hived.topology import LongArray
 from hived_simulator.changes import Change
 from hived_simulator.clusters import Started, Waits
 from hived_simulator.loop import Loop, Manner
-from hived_simulator.queueing import Queueing
-from hived_simulator.quotas import QuotaCluster, Seated
-from hived_simulator.seating import Seats
+from hived_simulator.queued import Queueing
+from hived_simulator.quotas import QuotaCluster, Seated, Seats
 from hived_simulator.tasks import Cause, Shape, Task
 
 Free = Mapping[str, LongArray]
@@ -54,7 +53,7 @@ class EasyCluster(QuotaCluster):
         super().__init__(spec, spreads=False)
 
     def lacks_room(self, task: Task, priority: int) -> Cause | None:
-        """See `Cluster`: nobody has a share that could be used up."""
+        """Nobody has a share that could be used up."""
         return None
 
     def _impossible(self, task: Task) -> Waits | None:
@@ -93,7 +92,7 @@ class EasyCluster(QuotaCluster):
 
 
 class EasyLoop(Loop):
-    """See the module. `changes` are of health alone."""
+    """One queue for the whole cluster, with EASY backfill. `changes` are of health alone."""
 
     cluster: EasyCluster
 
@@ -101,7 +100,7 @@ class EasyLoop(Loop):
         self, cluster: EasyCluster, tasks: Sequence[Task], changes: Sequence[Change], queueing: Queueing,
         grace_s: float, every_s: float,
     ) -> None:  # fmt: skip
-        """See `Loop`. Of `queueing` the limits count that jobs declare."""
+        """Of `queueing` the limits count that jobs declare."""
         super().__init__(cluster, tasks, changes, Manner(grace_s, has_backfill=True), every_s)
         self._limit_s = {task.group: inf if (limit := queueing.limit_s(task)) is None else limit for task in tasks}
         self._queue: list[_Place] = []  # rank, number of the task

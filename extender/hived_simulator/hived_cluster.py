@@ -1,17 +1,31 @@
 """A cluster under hived: every answer is one of `hived.scheduler.handle`, the code that decides in production."""
 
-from collections.abc import Sequence
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from hived.decisions import Applied, Bind, Decision, Preempt, Wait
 from hived.errors import UserError
-from hived.events import Event, NodeHealthChanged, Phase, PodAllocated, PodDeleted, PodProgressed, ScheduleRequested
+from hived.events import (
+    Event,
+    LeavesLost,
+    NodeHealthChanged,
+    Phase,
+    PodAllocated,
+    PodDeleted,
+    PodProgressed,
+    ScheduleRequested,
+)
+from hived.groups import without_place
 from hived.scheduler import handle, new_state
-from hived.specs import OPPORTUNISTIC_PRIORITY, BindInfo, ClusterSpec, PodRequest, Rules, WorkTimes
+from hived.specs import NO_TIMES, OPPORTUNISTIC_PRIORITY, BindInfo, ClusterSpec, PodRequest, Rules, WorkTimes
 from hived.state import GroupState, State
 from hived.topology import NO_CELL
 from hived_extender.reconfiguration.successor import Successor
-from hived_extender.service.state_inputs import StateInputs, reservations
-from hived_simulator.clusters import Answer, Displaced, Leaving, Room, Started, Waits
+from hived_extender.service.state_inputs import Placed, StateInputs, reservations
+from hived_simulator.clusters import Answer, Displaced, Leaving, Room, SimulatedCluster, Started, Waits
 from hived_simulator.hardware import (
     bad_leaves,
     bad_leaves_of,
@@ -24,17 +38,195 @@ from hived_simulator.hardware import (
     promised_leaves,
     whole_cells,
 )
-from hived_simulator.holdings import Holding, has_place, placed_pods
-from hived_simulator.occupancy import Occupancy
-from hived_simulator.owned import Owned, is_there, make_healthy, tell_lacking
-from hived_simulator.possible import Possible
-from hived_simulator.requests import pod_of, pod_spec
-from hived_simulator.saves import Saves
-from hived_simulator.tasks import Cause, Shape, Task
+from hived_simulator.tasks import Cause, Shape, Task, pod_of, pod_spec
 
 
-class HivedCluster:
-    """See the module. Every node of the configuration is there, and healthy, at first; `owned` limits that.
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """The part of a cluster's hardware that is there: nodes, and of some of them the devices that are not.
+
+    `lacking` has device indices by node and leaf cell type, `leaf_count` is that of all the rest.
+    """
+
+    nodes: frozenset[str]
+    lacking: Mapping[tuple[str, str], tuple[int, ...]]
+    leaf_count: int
+
+
+def is_there(node: str, owned: Owned | None) -> bool:
+    """Is this node there? All are, without `owned`."""
+    return owned is None or node in owned.nodes
+
+
+def make_healthy(state: State, owned: Owned | None) -> None:
+    """Tell a fresh state of all hardware that is there."""
+    for node in state.topology.node_names:
+        if is_there(node, owned):
+            handle(state, NodeHealthChanged(node, True))
+    tell_lacking(state, owned)
+
+
+def tell_lacking(state: State, owned: Owned | None) -> None:
+    """Tell a state of the devices that are not there, on nodes that are."""
+    if owned is not None:
+        for (node, leaf_type), devices in owned.lacking.items():
+            handle(state, LeavesLost(node, leaf_type, len(devices), devices))
+
+
+class Saves:
+    """The times of tasks that run. A task saves its work each `checkpoint_s` seconds after its start; seconds are those
+    of the trace.
+    """
+
+    def __init__(self) -> None:
+        self._started: dict[str, tuple[float, float]] = {}  # by group: start, and time between saves
+        self._saved: dict[str, float] = {}
+        self._due: list[tuple[float, str, float]] = []  # moment, group, start of its run
+
+    def started(self, task: Task, now_s: float) -> WorkTimes:
+        """A task runs from now on. Cost O(log tasks)."""
+        self._started[task.group] = now_s, task.checkpoint_s
+        if task.checkpoint_s > 0:
+            heapq.heappush(self._due, (now_s + task.checkpoint_s, task.group, now_s))
+        return self.times(task.group)
+
+    def ended(self, group: str) -> None:
+        """A task runs no more."""
+        self._started.pop(group, None)
+        self._saved.pop(group, None)
+
+    def times(self, group: str) -> WorkTimes:
+        """The times of a task as they were told last; none of a task that does not run."""
+        if group not in self._started:
+            return NO_TIMES
+        return WorkTimes(self._started[group][0], self._saved.get(group))
+
+    def due(self, now_s: float) -> Iterator[str]:
+        """The groups that have saved their work since they were asked for last. Cost O(log tasks) for each."""
+        while self._due and self._due[0][0] <= now_s:
+            _, group, started_s = heapq.heappop(self._due)
+            start_s, every_s = self._started.get(group, (-1.0, 0.0))
+            if start_s != started_s:
+                continue  # that run is over
+            count = max(1.0, (now_s - started_s) // every_s)
+            if started_s + (count + 1) * every_s <= now_s:  # a difference of moments can be rounded down
+                count += 1
+            self._saved[group] = started_s + count * every_s
+            heapq.heappush(self._due, (started_s + (count + 1) * every_s, group, started_s))
+            yield group
+
+
+class Occupancy:
+    """Leaf cells of guaranteed tasks, by virtual cluster and priority. A group counts once cells are reserved for it.
+
+    Victims on their way out do not count: their cells are those of the groups that reserve them.
+    """
+
+    def __init__(self) -> None:
+        self._by_vc: defaultdict[str, Counter[int]] = defaultdict(Counter)
+        self._counted: dict[str, tuple[str, int, int]] = {}
+        self._lent: list[str] = []
+        self._victims: dict[str, set[str]] = {}  # by the group that reserves their cells
+
+    def of(self, vc: str, priority: int) -> int:
+        """Leaf cells that tasks of at least this priority have. Cost O(priorities + victims)."""
+        count = sum(count for level, count in self._by_vc[vc].items() if level >= priority)
+        return count - self._leaving(vc, priority) if self._victims else count
+
+    def _leaving(self, vc: str, priority: int) -> int:
+        """The part of that which victims have."""
+        groups = set().union(*self._victims.values())
+        counted = (self._counted[group] for group in groups if group in self._counted)
+        return sum(count for owner, level, count in counted if owner == vc and level >= priority)
+
+    def reserve(self, task: Task, priority: int, victims: Iterable[str]) -> None:
+        """A task has cells of its virtual cluster from now on, which victims are about to leave."""
+        self.count(task, priority)
+        self._victims[task.group] = set(victims)
+
+    def count(self, task: Task, priority: int) -> None:
+        """A task has cells of its virtual cluster from now on, unless it runs opportunistically."""
+        self._victims.pop(task.group, None)
+        if task.group not in self._counted and priority != OPPORTUNISTIC_PRIORITY:
+            self._counted[task.group] = (task.vc, priority, task.shape.leaf_count)
+            self._by_vc[task.vc][priority] += task.shape.leaf_count
+
+    def uncount(self, group: str) -> bool:
+        """A group has none any more; returns whether it had some."""
+        self._victims.pop(group, None)
+        for victims in self._victims.values():
+            victims.discard(group)
+        if group not in self._counted:
+            return False
+        vc, priority, count = self._counted.pop(group)
+        self._by_vc[vc][priority] -= count
+        return True
+
+    def lend(self, groups: Iterable[str]) -> None:
+        """Groups go on as opportunistic ones."""
+        self._lent += [group for group in groups if self.uncount(group)]
+
+    def take_lent(self) -> tuple[str, ...]:
+        """The groups that do so since this was asked last."""
+        lent = tuple(self._lent)
+        self._lent.clear()
+        return lent
+
+
+class Holding(NamedTuple):
+    """The pods of a task that has or reserves cells, and their places: () while it only reserves."""
+
+    task: Task
+    pods: tuple[PodRequest, ...]
+    infos: tuple[BindInfo, ...] = ()
+
+
+def has_place(state: State, group: str) -> bool:
+    """Has a group cells of its virtual cluster, and not only hardware?"""
+    found = state.groups.get(group)
+    return found is not None and found.virtual is not None
+
+
+def placed_pods(holdings: Mapping[str, Holding], state: State, saves: Saves) -> dict[str, Placed]:
+    """Every pod that holds cells by its uid, with what its annotations say. Cost O(pods)."""
+    placed = {}
+    for group, holding in holdings.items():
+        if not holding.infos:
+            continue
+        members = holding.infos[0].members
+        if not has_place(state, group):
+            members = without_place(members)
+        for pod, info in zip(holding.pods, holding.infos, strict=True):
+            told = BindInfo(info.node, info.leaf_cell_indices, info.cell_chain, members)
+            placed[pod.uid] = Placed(pod, told, saves.times(group))
+    return placed
+
+
+class Possible:
+    """Answers for each kind of task, by an empty and healthy state, which stays so."""
+
+    def __init__(self, empty: State) -> None:
+        self._empty = empty
+        self._known: dict[tuple[str, int, Shape], Waits | None] = {}
+
+    def refusal(self, task: Task) -> Waits | None:
+        """Why a task can never run; None if it can. Cost: a search for each kind of task."""
+        key = (task.vc, task.priority, task.shape)
+        if key not in self._known:
+            self._known[key] = self._ask(task)
+        return self._known[key]
+
+    def _ask(self, task: Task) -> Waits | None:
+        pod = pod_of(task, pod_spec(task, task.priority, is_lazy=False), 0)
+        try:
+            decision = handle(self._empty, ScheduleRequested(pod))
+        except UserError as error:
+            return Waits(Cause.REFUSED, str(error))
+        return Waits(Cause.REFUSED, decision.reason) if isinstance(decision, Wait) else None
+
+
+class HivedCluster(SimulatedCluster):
+    """The core on all nodes of a configuration, healthy at first; `owned` limits them.
 
     `is_lazy`: guaranteed tasks that others of their virtual cluster preempt go on as opportunistic ones. PREFIX begins
     the core's names of groups; `Task.group` is the rest.
@@ -62,23 +254,20 @@ class HivedCluster:
 
     @property
     def spec(self) -> ClusterSpec:
-        """See `Cluster`."""
         return self.state.spec
 
     def room(self, vc: str) -> int:
-        """See `Cluster`."""
         return self._room
 
     def pool(self, vc: str) -> str:
-        """See `Cluster`: idle cells are for everybody."""
+        """Idle cells are for everybody."""
         return ""
 
     def promised(self, vc: str) -> int:
-        """See `Cluster`."""
         return self._promised.get(vc, 0)
 
     def can_ever_run(self, task: Task) -> Waits | None:
-        """See `Cluster`. Cost: a search for each kind of task; one more state the first time."""
+        """Cost: a search for each kind of task; one more state the first time."""
         if self._possible is None:
             empty = new_state(self.state.spec)
             make_healthy(empty, self._owned)
@@ -86,14 +275,14 @@ class HivedCluster:
         return self._possible.refusal(task)
 
     def lacks_room(self, task: Task, priority: int) -> Cause | None:
-        """See `Cluster`: the leaf cells that nobody of at least this priority has are fewer than it asks for."""
+        """The leaf cells that nobody of at least this priority has are fewer than it asks for."""
         wanted = task.shape.leaf_count
         if priority == OPPORTUNISTIC_PRIORITY:
             return Cause.NO_ROOM if self._used_count + wanted > self._leaf_count else None
         return Cause.FULL if self._usage.of(task.vc, priority) + wanted > self.promised(task.vc) else None
 
     def tell_time(self, now_s: float) -> None:
-        """See `Cluster`. Better rules choose victims by lost work, so the core hears of work that was saved since."""
+        """Better rules choose victims by lost work, so the core hears of work that was saved since."""
         self._now_s = now_s
         if self.state.spec.rules is Rules.BETTER:
             for group in self._saves.due(now_s):
@@ -101,7 +290,6 @@ class HivedCluster:
                     self._tell_progress(pod, self._saves.times(group))
 
     def ask(self, task: Task, priority: int) -> Answer:
-        """See `Cluster`."""
         pod = pod_of(task, pod_spec(task, priority, self._is_lazy), 0)
         phase = Phase.PREEMPTING if task.group in self._holdings else Phase.FILTERING
         try:
@@ -154,7 +342,6 @@ class HivedCluster:
         return Cause.BAD if used + task.shape.leaf_count + bad > self.promised(task.vc) else Cause.FRAGMENTED
 
     def release(self, task: Task) -> tuple[str, ...]:
-        """See `Cluster`."""
         holding = self._holdings[task.group]
         cancelled: list[str] = []
         if holding.infos:
@@ -166,14 +353,12 @@ class HivedCluster:
         return tuple(name for name in cancelled if name != task.group)
 
     def set_health(self, node: str, is_healthy: bool) -> None:
-        """See `Cluster`."""
         (self._bad_nodes.discard if is_healthy else self._bad_nodes.add)(node)
         if is_there(node, self._owned):
             self._tell_health(node, is_healthy)
             self._room += 1
 
     def groups_on(self, nodes: Sequence[str]) -> list[str]:
-        """See `Cluster`."""
         wanted = {self.state.topology.node_index[node] for node in nodes if node in self.state.topology.node_index}
         return [
             name.removeprefix(self.PREFIX)
@@ -183,11 +368,10 @@ class HivedCluster:
         ]
 
     def nodes_of(self, cell: str) -> list[str]:
-        """See `Cluster`."""
         return nodes_below(self.state.topology, cell)
 
     def reconfigure(self, spec: ClusterSpec, owned: Owned | None = None) -> Displaced:
-        """See `Cluster`. The new state is told what a restart is told: health, pods with places, reservations."""
+        """The new state is told what a restart is told: health, pods with places, reservations."""
         successor = Successor(spec)
         self._owned = owned
         nodes = successor.core.state.topology.node_index.keys() - self._bad_nodes
@@ -232,21 +416,18 @@ class HivedCluster:
         return Displaced(tuple(running), tuple(reserving))
 
     def measure(self) -> Room:
-        """See `Cluster`."""
         absent = 0 if self._owned is None else self._leaf_count - self._owned.leaf_count
         is_idle = idle_leaves(self.state)
         whole = whole_cells(self.state.topology, is_idle)
         return Room(self._leaf_count - absent, bad_leaves(self.state) - absent, int(is_idle.sum()), whole)
 
     def best_level(self, task: Task) -> int:
-        """See `Cluster`."""
         shape = task.shape
         if shape not in self._best:
             self._best[shape] = best_level(self.state.topology, shape.pods, shape.leaf_type)
         return self._best[shape]
 
     def level_name(self, level: int) -> str:
-        """See `Cluster`."""
         return level_name(self.state.topology, level)
 
     def _decide(self, task: Task, pod: PodRequest, phase: Phase) -> Decision:

@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 
 from hived.specs import OPPORTUNISTIC_PRIORITY
-from hived_simulator.clusters import Cluster
+from hived_simulator.clusters import SimulatedCluster
 from hived_simulator.tasks import Phase, Shape, Task
 
 Entry = tuple[int, tuple[int, int], int, int]
@@ -109,9 +109,11 @@ class Kinds:
 
 
 class Lanes:
-    """See the module. `has_backfill`: later tasks pass the head of their lane."""
+    """The lanes and pools of a cluster. `has_backfill`: later tasks pass the head of their lane."""
 
-    def __init__(self, tasks: Sequence[Task], cluster: Cluster, has_backfill: bool, lends_over_quota: bool) -> None:
+    def __init__(
+        self, tasks: Sequence[Task], cluster: SimulatedCluster, has_backfill: bool, lends_over_quota: bool
+    ) -> None:
         self._tasks = tasks
         self._cluster = cluster
         self._has_backfill = has_backfill

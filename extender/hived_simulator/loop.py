@@ -4,17 +4,113 @@ Of one moment, tasks end first, then victims leave, then the cluster changes, th
 tasks are tried, guaranteed ones before opportunistic ones, until nobody is left who was not refused.
 """
 
+import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
 
 from hived.specs import OPPORTUNISTIC_PRIORITY
-from hived_simulator.agenda import Agenda, Entry, Kind
 from hived_simulator.changes import Act, Change
-from hived_simulator.clusters import Answer, Cluster, Leaving, Started, Waits
+from hived_simulator.clusters import Answer, Leaving, SimulatedCluster, Started, Waits
 from hived_simulator.lanes import Lanes
-from hived_simulator.series import Now, Series
-from hived_simulator.summaries import Promises, Usage
+from hived_simulator.results import Promises, Usage
 from hived_simulator.tasks import Cause, Phase, Task
+
+
+class Kind(IntEnum):
+    """Kinds of events. Of one moment, lower numbers come first: cells come free before anybody asks for them."""
+
+    END = 0  # of a task's run
+    LEAVE = 1  # victims, at the end of their grace
+    CHANGE = 2  # of the cluster
+    SUBMIT = 3
+    TURN = 4  # of queues, although nothing else happens
+    BORROW = 5  # a task that was evicted from idle cells of others may take some again
+
+
+class Entry(NamedTuple):
+    """One event. `run` tells an end that is out of date: of a run that an eviction has ended."""
+
+    at_s: float
+    kind: Kind
+    number: int  # of the task in order of places, or of the change
+    run: int
+
+
+class Agenda:
+    """A heap of entries; entries of one moment, kind and number are in order of `run`."""
+
+    def __init__(self) -> None:
+        self._heap: list[Entry] = []
+
+    def add(self, at_s: float, kind: Kind, number: int, run: int = 0) -> None:
+        """Something is going to happen. Cost O(log entries)."""
+        heapq.heappush(self._heap, Entry(at_s, kind, number, run))
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    @property
+    def next_s(self) -> float:
+        """When the next entry is due. IndexError if there is none."""
+        return self._heap[0].at_s
+
+    def due(self) -> list[Entry]:
+        """Take out everything that is due next: all entries of one moment, in their order."""
+        now_s = self._heap[0].at_s
+        found = []
+        while self._heap and self._heap[0].at_s == now_s:
+            found.append(heapq.heappop(self._heap))
+        return found
+
+
+@dataclass(slots=True)
+class Now:
+    """The moment, and counts of it: tasks waiting by cause, leaf cells in use, of these lent ones."""
+
+    at_s: float = 0.0
+    waiting: list[int] = field(default_factory=lambda: [0] * len(Cause))
+    used_count: int = 0
+    lent_count: int = 0
+    open_count: int = 0
+
+
+class Row(NamedTuple):
+    """Leaf cells and waiting tasks at one moment; see `Room`. `waiting` is by cause."""
+
+    at_s: float
+    leaf_count: int
+    used_count: int
+    lent_count: int
+    idle_count: int
+    bad_count: int
+    free_cells: tuple[tuple[str, int], ...]
+    waiting: tuple[int, ...]
+
+
+class Series:
+    """The cluster over time: a row at the start and each `every_s` seconds of virtual time after it, none if that is 0.
+
+    Nothing happens between two events, so a row shows the state after all events up to it.
+    """
+
+    def __init__(self, every_s: float) -> None:
+        self.rows: list[Row] = []
+        self._every_s = every_s
+
+    def catch_up(self, until_s: float, now: Now, cluster: SimulatedCluster) -> None:
+        """Write the rows before `until_s`, the next event. Cost O(cells) if there are any."""
+        if not self._every_s or len(self.rows) * self._every_s >= until_s:
+            return
+        room = cluster.measure()
+        while (at_s := len(self.rows) * self._every_s) < until_s:
+            self.rows.append(
+                Row(
+                    at_s, room.leaf_count, now.used_count, now.lent_count, room.idle_count, room.bad_count,
+                    tuple(room.free_cells.items()), tuple(now.waiting),
+                )
+            )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +135,12 @@ class Loop:
     """
 
     def __init__(
-        self, cluster: Cluster, tasks: Sequence[Task], changes: Sequence[Change], manner: Manner, every_s: float
+        self,
+        cluster: SimulatedCluster,
+        tasks: Sequence[Task],
+        changes: Sequence[Change],
+        manner: Manner,
+        every_s: float,
     ) -> None:
         """`tasks` ascend by place; numbers of the agenda are places in this list."""
         self.cluster = cluster

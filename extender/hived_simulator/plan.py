@@ -15,23 +15,18 @@ from hived.layout import build_topology
 from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived_config.loader import load_cluster
 from hived_extender.queues.policies import Policy as QueuePolicy
-from hived_simulator.changes import Change, parse_changes
-from hived_simulator.clusters import Cluster
-from hived_simulator.durations import parse_duration
+from hived_simulator.changes import Change, parse_changes, parse_duration
+from hived_simulator.clusters import SimulatedCluster
 from hived_simulator.easy import EasyCluster, EasyLoop
 from hived_simulator.hardware import nodes_below
 from hived_simulator.hived_cluster import HivedCluster
 from hived_simulator.loop import Loop, Manner
-from hived_simulator.models import with_known_models
 from hived_simulator.private import PrivateClusters
-from hived_simulator.queued_cluster import QueuedCluster
-from hived_simulator.queued_loop import QueuedLoop
-from hived_simulator.queueing import NAMES as QUEUES
-from hived_simulator.queueing import Queueing, is_queue, queueing_named
+from hived_simulator.queued import NAMES as QUEUES
+from hived_simulator.queued import QueuedCluster, QueuedLoop, Queueing, is_queue, queueing_named
 from hived_simulator.quotas import QuotaCluster
-from hived_simulator.service_cluster import ServiceCluster
 from hived_simulator.tasks import Task, tasks_of
-from hived_simulator.tenants import assigned
+from hived_simulator.tenants import assigned, with_known_models
 from hived_simulator.traces.draft import Options as Reading
 from hived_simulator.traces.jobs import Job, Trace
 from hived_simulator.traces.reading import read_trace
@@ -64,13 +59,6 @@ class OverQuota(StrEnum):
     OPPORTUNISTIC = "opportunistic"
 
 
-class Through(StrEnum):
-    """How much of the scheduler runs."""
-
-    CORE = "core"
-    SERVICE = "service"
-
-
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Choices of a user; lengths of time in seconds.
 
@@ -83,7 +71,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     draws : further runs with durations drawn anew
     every_s : from one row of the series to the next
     trace_format : of the trace's file; "" to recognise it
-    through : decide by the core alone, or by the whole service with pods as Kubernetes has them
     """
 
     against: tuple[str, ...] = ()
@@ -101,7 +88,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     draws: int = 0
     every_s: float = 600.0
     trace_format: str = ""
-    through: Through = Through.CORE
 
 
 class Input(msgspec.Struct, frozen=True):
@@ -149,13 +135,11 @@ class Plan(msgspec.Struct, frozen=True):
         ]  # fmt: skip
         return hashlib.sha256(msgspec.json.encode(told, order="deterministic")).hexdigest()
 
-    def cluster(self, policy: Policy) -> Cluster:
+    def cluster(self, policy: Policy) -> SimulatedCluster:
         """A fresh cluster under a policy, nobody on it."""
         spec = self.specs[policy.name]
         if policy.kind is Kind.PRIVATE:
             return PrivateClusters(spec, self.options.is_lazy)
-        if policy.kind is Kind.HIVED and self.options.through is Through.SERVICE:
-            return ServiceCluster(spec, self.options.is_lazy)
         if policy.kind is Kind.HIVED:
             return HivedCluster(spec, self.options.is_lazy)
         if policy.kind.value in QUEUES:
@@ -361,3 +345,44 @@ def _trace_input(path: Path, trace: Trace) -> Input:
 def names(policies: Sequence[Policy]) -> list[str]:
     """The names of policies, in the order in which they run."""
     return [policy.name for policy in policies]
+
+
+CONFIG, TRACE = "hivedscheduler.yaml", "trace."
+AGAINST = (*(kind.value for kind in BASELINES), LENDING, f"{LENDING}:30m")
+"""Policies beside a folder's configuration, unless others are named."""
+
+
+def folder_of(name: str) -> Path:
+    """A folder by its path, else the example of that name that comes with hived. UserError if there is neither."""
+    if (path := Path(name)).is_dir():
+        return path
+    for examples in _places():
+        if (found := examples / path.name).is_dir():
+            return found
+    raise UserError(f"{name}: no such folder, and no example of that name; examples are {', '.join(_names())}")
+
+
+def config_in(folder: Path) -> Path:
+    """The configuration of a folder. UserError if there is none."""
+    if not (found := folder / CONFIG).is_file():
+        raise UserError(f"{folder}: has no {CONFIG}; name a configuration with --config")
+    return found
+
+
+def trace_in(folder: Path) -> Path:
+    """The trace of a folder: its one file `trace.*`. UserError if there is none, or several."""
+    found = sorted(path for path in folder.glob(f"{TRACE}*") if path.is_file())
+    if len(found) != 1:
+        names = ", ".join(path.name for path in found) or "none"
+        raise UserError(f"{folder}: expected one file {TRACE}*, found {names}; name a trace with --trace")
+    return found[0]
+
+
+def _places() -> list[Path]:
+    """Where examples are: beside this module in an installed package, else in the checkout."""
+    here = Path(__file__).resolve()
+    return [here.parent / "cases", here.parents[2] / "examples"]
+
+
+def _names() -> list[str]:
+    return sorted({path.parent.name for place in _places() for path in place.glob(f"*/{TRACE}*")})

@@ -14,12 +14,120 @@ import numpy as np
 
 from hived.layout import build_topology
 from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
-from hived.topology import LongArray
-from hived_simulator.clusters import Answer, Displaced, Leaving, Room, Started, Waits
-from hived_simulator.configured import Configured
+from hived.topology import LongArray, Topology
+from hived_simulator.clusters import Answer, Configured, Displaced, Leaving, Room, Started, Waits
 from hived_simulator.hardware import best_level, common_level, promised_leaves
-from hived_simulator.seating import Nodes, Seats, find_seats, nodes_by_type
 from hived_simulator.tasks import Cause, Shape, Task
+
+Seats = tuple[tuple[int, int, int], ...]
+"""(kind of node, node, leaf cells) of each pod."""
+
+
+class Nodes(NamedTuple):
+    """The nodes that have leaf cells of one type; arrays of shape (node_count,), int64.
+
+    free : leaf cells that nobody has or reserves; below 0 while victims still use reserved ones
+    lent : leaf cells of opportunistic tasks
+    size : all leaf cells; 0 for a bad node, so that nothing fits there
+    whole : all leaf cells, also of bad nodes
+    first_leaf : the node's first physical leaf
+    cell_type : the node's place among `cell_types`, the cell types of nodes
+    """
+
+    names: tuple[str, ...]
+    numbers: dict[str, int]
+    cell_types: tuple[str, ...]
+    free: LongArray
+    lent: LongArray
+    size: LongArray
+    whole: LongArray
+    first_leaf: LongArray
+    cell_type: LongArray
+
+
+def nodes_by_type(topology: Topology) -> dict[str, Nodes]:
+    """All nodes of a topology, idle and healthy, by leaf cell type. Cost O(leaf cells)."""
+    arrays = topology.arrays
+    found: dict[str, dict[str, list[int]]] = {}
+    for node, name in enumerate(topology.node_names):
+        for leaf in arrays.node_leaf[arrays.node_leaf_start[node] : arrays.node_leaf_start[node + 1]].tolist():
+            found.setdefault(topology.chain_of(leaf).types[0], {}).setdefault(name, []).append(leaf)
+    return {leaf_type: _nodes(topology, found[leaf_type]) for leaf_type in sorted(found)}
+
+
+def _nodes(topology: Topology, leaves: Mapping[str, list[int]]) -> Nodes:
+    names = tuple(leaves)
+    size = np.array([len(own) for own in leaves.values()], np.int64)
+    first = np.array([own[0] for own in leaves.values()], np.int64)
+    chains = map(topology.chain_of, first.tolist())
+    types = [chain.types[chain.node_level - 1] for chain in chains]
+    cell_types = tuple(dict.fromkeys(types))
+    return Nodes(
+        names=names,
+        numbers={name: number for number, name in enumerate(names)},
+        cell_types=cell_types,
+        free=size.copy(),
+        lent=np.zeros_like(size),
+        size=size.copy(),
+        whole=size,
+        first_leaf=first,
+        cell_type=np.array([cell_types.index(name) for name in types], np.int64),
+    )
+
+
+def find_seats(shape: Shape, types: Mapping[str, Nodes], free: Mapping[str, LongArray], spreads: bool) -> Seats | None:
+    """A node for each pod, of one leaf type, largest pods first; None if there is no room for all.
+
+    free : leaf cells that may be taken on each node, by leaf type; not above 0 where none may
+    spreads : each pod takes the node of which the smallest share is in use with it, not the fullest one that has room
+
+    Of equal nodes the first one is taken. Cost O(n log n) for n nodes and pods, for each size of pods.
+    """
+    for kind, name in enumerate(types):
+        if not shape.leaf_type or name == shape.leaf_type:
+            seats = _seats_of_type(shape, kind, types[name], np.maximum(free[name], 0), spreads)
+            if seats is not None:
+                return seats
+    return None
+
+
+def _seats_of_type(shape: Shape, kind: int, nodes: Nodes, usable: LongArray, spreads: bool) -> Seats | None:
+    seats: list[tuple[int, int, int]] = []
+    for count, leaves in reversed(shape.pods):
+        room = np.minimum(usable // leaves, count)
+        if room.sum() < count:
+            return None
+        chosen = _spread(room, usable, nodes.whole, count, leaves) if spreads else _packed(room, usable, count)
+        np.subtract.at(usable, chosen, leaves)
+        seats += [(kind, node, leaves) for node in chosen.tolist()]
+    return tuple(seats)
+
+
+def _packed(room: LongArray, usable: LongArray, count: int) -> LongArray:
+    """The node of each of `count` equal pods: once one has the fullest node, that is the fullest for the next one, too.
+
+    `room` has the pods that fit on each node.
+    """
+    fits = np.flatnonzero(room)
+    if count == 1:
+        return fits[[usable[fits].argmin()]]
+    order = fits[usable[fits].argsort(kind="stable")]
+    return np.repeat(order, room[order])[:count]
+
+
+def _spread(room: LongArray, usable: LongArray, whole: LongArray, count: int, leaves: int) -> LongArray:
+    """The node of each of `count` equal pods: the share that is free with another pod only falls on each node.
+
+    So the pods have the places with the largest such shares, taking each node's places in turn.
+    """
+    fits = np.flatnonzero(room)
+    if count == 1:
+        return fits[[((usable[fits] - leaves) / whole[fits]).argmax()]]
+    places = np.repeat(fits, room[fits])
+    before = np.repeat(room[fits].cumsum() - room[fits], room[fits])
+    pods = np.arange(1, len(places) + 1) - before  # on the node, with this one
+    share = (usable[places] - pods * leaves) / whole[places]
+    return places[(-share).argsort(kind="stable")[:count]]
 
 
 class Seated(NamedTuple):
@@ -31,7 +139,7 @@ class Seated(NamedTuple):
 
 
 class QuotaCluster(Configured):
-    """See the module. `spreads`: the emptiest node is taken, not the fullest one."""
+    """Nodes under quotas. `spreads`: the emptiest node is taken, not the fullest one."""
 
     def __init__(self, spec: ClusterSpec, spreads: bool) -> None:
         """Cost O(cells)."""
@@ -52,22 +160,19 @@ class QuotaCluster(Configured):
         self._possible.clear()
 
     def tell_time(self, now_s: float) -> None:
-        """See `Cluster`: quotas do not look at it."""
+        """Quotas do not look at it."""
 
     def room(self, vc: str) -> int:
-        """See `Cluster`."""
         return self._room
 
     def pool(self, vc: str) -> str:
-        """See `Cluster`."""
         return ""
 
     def promised(self, vc: str) -> int:
-        """See `Cluster`."""
         return self._promised.get(vc, 0)
 
     def can_ever_run(self, task: Task) -> Waits | None:
-        """See `Cluster`. Cost: a look at an empty cluster for each kind of task."""
+        """Cost: a look at an empty cluster for each kind of task."""
         key = (task.vc, task.is_opportunistic, task.shape)
         if key not in self._possible:
             self._possible[key] = self._impossible(task)
@@ -83,14 +188,13 @@ class QuotaCluster(Configured):
         return None
 
     def lacks_room(self, task: Task, priority: int) -> Cause | None:
-        """See `Cluster`."""
         if priority == OPPORTUNISTIC_PRIORITY:
             return None
         over = self._used[task.vc] + task.shape.leaf_count > self.promised(task.vc)
         return Cause.FULL if over else None
 
     def ask(self, task: Task, priority: int) -> Answer:
-        """See `Cluster`. Cost: that of `find_seats`."""
+        """Cost: that of `find_seats`."""
         reserved = self._reserved.pop(task.group, None)
         if reserved is not None:
             self._give_back(reserved)
@@ -166,7 +270,6 @@ class QuotaCluster(Configured):
             self._used[seated.task.vc] += sign * seated.task.shape.leaf_count
 
     def release(self, task: Task) -> tuple[str, ...]:
-        """See `Cluster`."""
         seated = self._seated.pop(task.group, None)
         if seated is None:
             seated = self._reserved.pop(task.group)
@@ -175,7 +278,6 @@ class QuotaCluster(Configured):
         return ()
 
     def set_health(self, node: str, is_healthy: bool) -> None:
-        """See `Cluster`."""
         (self._bad_nodes.discard if is_healthy else self._bad_nodes.add)(node)
         self._room += 1
         for nodes in self._types.values():
@@ -184,7 +286,6 @@ class QuotaCluster(Configured):
                 nodes.size[number] = nodes.whole[number] if is_healthy else 0
 
     def groups_on(self, nodes: Sequence[str]) -> list[str]:
-        """See `Cluster`."""
         kinds = list(self._types.values())
         wanted = set(nodes)
         return [
@@ -194,7 +295,7 @@ class QuotaCluster(Configured):
         ]
 
     def reconfigure(self, spec: ClusterSpec) -> Displaced:
-        """See `Cluster`: tasks stay on their nodes; those whose nodes are gone have to leave."""
+        """Tasks stay on their nodes; those whose nodes are gone have to leave."""
         before = list(self._types.items())
         self._spec, self._topology = spec, build_topology(spec)
         self._read()
@@ -228,7 +329,7 @@ class QuotaCluster(Configured):
         return tuple(moved)
 
     def measure(self) -> Room:
-        """See `Cluster`. Of cell types it knows nodes only, by the type that the configuration gives them."""
+        """Of cell types it knows nodes only, by the type that the configuration gives them."""
         free: Counter[str] = Counter()
         bad = idle = 0
         for nodes in self._types.values():
@@ -240,7 +341,7 @@ class QuotaCluster(Configured):
         return Room(self._leaf_count, bad, idle, dict(free))
 
     def best_level(self, task: Task) -> int:
-        """See `Cluster`: a node at least, as nobody chooses among its devices."""
+        """A node at least, as nobody chooses among its devices."""
         chain = max(self._topology.chains, key=lambda each: each.top_level)
         return max(best_level(self._topology, task.shape.pods, task.shape.leaf_type), chain.node_level)
 

@@ -1,4 +1,4 @@
-"""Tasks: a gang as a whole, or one pod of an elastic job; what happened to each so far.
+"""Tasks: a gang as a whole, or one pod of an elastic job; what happened to each so far, and its pods as the core asks.
 
     FUTURE -> WAITING -> RUNNING -> ENDED         an eviction leads from RUNNING back to WAITING
                  |  ^
@@ -11,7 +11,7 @@ A task that no cell of its virtual cluster can ever take is REFUSED.
 from enum import IntEnum
 from typing import NamedTuple
 
-from hived.specs import OPPORTUNISTIC_PRIORITY
+from hived.specs import OPPORTUNISTIC_PRIORITY, GroupSpec, MemberSpec, PodRequest, PodSpec
 from hived_simulator.traces.jobs import Job
 
 NEVER = -1.0
@@ -172,3 +172,22 @@ def tasks_of(job: Job, number: int, vc: str) -> list[Task]:
         return [Task(job, f"job-{number}", (number, 0), vc, shape)]
     singles = [Shape(((1, pods.leaf_count),), *wishes, True) for pods in job.pods for _ in range(pods.count)]
     return [Task(job, f"job-{number}-{part}", (number, part), vc, shape) for part, shape in enumerate(singles)]
+
+
+NAMESPACE = "simulated"
+
+
+def pod_spec(task: Task, priority: int, is_lazy: bool, leaf_count: int = 0) -> PodSpec:
+    """The request of a pod of a task; with `leaf_count` leaf cells, 0 for those of the first pod."""
+    shape = task.shape
+    members = tuple(MemberSpec(*pods) for pods in shape.pods)
+    return PodSpec(
+        task.vc, priority, leaf_count or shape.pods[0][1], GroupSpec(task.group, members),
+        leaf_cell_type=shape.leaf_type, lazy_preemption=is_lazy, within_cell=shape.within_cell,
+        elastic=shape.is_elastic,
+    )  # fmt: skip
+
+
+def pod_of(task: Task, spec: PodSpec, slot: int) -> PodRequest:
+    """The pod in a slot of a task; its uid begins with the task's group."""
+    return PodRequest(f"{task.group}/{slot}", f"{task.group}-{slot}", NAMESPACE, spec)

@@ -1,7 +1,9 @@
-"""Which virtual cluster each tenant of a trace has."""
+"""A trace on another cluster: the virtual cluster of each tenant, and models of GPU that the cluster does not have."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+import msgspec
 
 from hived.errors import UserError
 from hived.layout import build_topology
@@ -83,3 +85,28 @@ def _by_size(trace: Trace, spec: ClusterSpec, option: str) -> dict[str, str]:
 def _listed(found: Sequence[str]) -> str:
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     return ", ".join(repr(name) for name in found[:SHOWN]) + more
+
+
+IGNORED = "models of GPU are ignored"
+"""How the note begins."""
+SHOWN_MODELS = 5
+"""So many models a note lists."""
+
+
+def with_known_models(trace: Trace, specs: Iterable[ClusterSpec]) -> Trace:
+    """The trace; without the models of its jobs, and with a note, if no configuration has any of them.
+
+    A cluster made for a trace has one type of leaf cells, whose name no job asks for. A job with a model that is
+    missing beside others that are there keeps its wish, and never starts. Cost O(cells + jobs).
+    """
+    wanted = sorted({job.leaf_type for job in trace.jobs if job.leaf_type})
+    known = {chain.types[0] for spec in specs for chain in build_topology(spec).chains}
+    if not wanted or known.intersection(wanted):
+        return trace
+    more = f" and {len(wanted) - SHOWN} more" if len(wanted) > SHOWN_MODELS else ""
+    note = (
+        f"{IGNORED}: the trace has {', '.join(wanted[:SHOWN])}{more}, and the configuration only "
+        f"{', '.join(sorted(known)[:SHOWN])}; its jobs take any"
+    )
+    jobs = tuple(msgspec.structs.replace(job, leaf_type="") for job in trace.jobs)
+    return msgspec.structs.replace(trace, jobs=jobs, notes=(*trace.notes, note))

@@ -8,10 +8,9 @@ from typing import Any
 
 import msgspec
 
-from hived_simulator.clusters import Cluster
-from hived_simulator.outcomes import HOUR_S, Excess, Outcome
-from hived_simulator.series import Row
-from hived_simulator.summaries import Summary
+from hived_simulator.clusters import SimulatedCluster
+from hived_simulator.loop import Row
+from hived_simulator.results import HOUR_S, Excess, Outcome, Summary
 from hived_simulator.tasks import CAUSE_NAMES, Cause
 from hived_simulator.traces.jobs import Trace
 
@@ -45,7 +44,9 @@ def as_json(value: Any) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value, order="deterministic"), indent=2) + b"\n"
 
 
-def jobs_table(trace: Trace, found: Sequence[Outcome], excesses: Sequence[Excess] | None, cluster: Cluster) -> str:
+def jobs_table(
+    trace: Trace, found: Sequence[Outcome], excesses: Sequence[Excess] | None, cluster: SimulatedCluster
+) -> str:
     """`jobs.csv`: one line for each job, in the order of the trace."""
     rows = []
     for one in found:
@@ -64,7 +65,7 @@ def jobs_table(trace: Trace, found: Sequence[Outcome], excesses: Sequence[Excess
     return as_csv(JOB_COLUMNS, rows)
 
 
-def _level(level: int, cluster: Cluster) -> str:
+def _level(level: int, cluster: SimulatedCluster) -> str:
     return cluster.level_name(level) if level else ""
 
 

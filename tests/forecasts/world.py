@@ -8,10 +8,8 @@ from hived.state import GroupState
 from hived_config.access import AccessRules
 from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry, jobs_of
 from hived_simulator.hived_cluster import HivedCluster
-from hived_simulator.loop import Loop, Manner
-from hived_simulator.requests import pod_of, pod_spec
-from hived_simulator.series import Series
-from hived_simulator.tasks import NEVER, Phase, Task, tasks_of
+from hived_simulator.loop import Loop, Manner, Series
+from hived_simulator.tasks import NEVER, Phase, Task, pod_of, pod_spec, tasks_of
 from hived_simulator.traces.jobs import Job
 
 GRACE_S = 30.0

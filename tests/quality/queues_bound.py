@@ -13,10 +13,9 @@ from hived.errors import UserError
 from hived_extender.queues.policies import QueueRules, Rules
 from hived_extender.queues.units import Unit
 from hived_simulator.plan import Plan
-from hived_simulator.queued_loop import QueuedLoop, _key
-from hived_simulator.requests import pod_spec
-from hived_simulator.summaries import SLIGHT_S
-from hived_simulator.tasks import Task
+from hived_simulator.queued import QueuedLoop, _key
+from hived_simulator.results import SLIGHT_S
+from hived_simulator.tasks import Task, pod_spec
 from tests.extender.queues.naive import Alone, Job
 from tests.quality.queues import parse_options, study_of
 

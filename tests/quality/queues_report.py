@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from hived_simulator.report import bars, svg
-from hived_simulator.summaries import Delays
+from hived_simulator.report import svg
+from hived_simulator.report.plots import Bar, bar_plot
+from hived_simulator.results import Delays
 
 _MEAN, _P95 = "mean", "from the mean to P95"
 
@@ -75,7 +76,7 @@ def picture(figures: Sequence[Figures]) -> str:
     for one in figures:
         mean, p95 = one.large_delay.mean / 60, one.large_delay.p95 / 60
         note = f"mean {_minutes(one.large_delay.mean)}, P95 {_minutes(one.large_delay.p95)}"
-        found.append(bars.Bar(one.policy, note, [(_MEAN, mean), (_P95, max(0.0, p95 - mean))]))
+        found.append(Bar(one.policy, note, [(_MEAN, mean), (_P95, max(0.0, p95 - mean))]))
     title = f"Delay of {figures[0].large_jobs:,} gangs of 16 GPUs and more"
-    drawn = bars.plot(title, f"{title}, by policy: mean and 95th percentile.", "minutes", strokes, found)
+    drawn = bar_plot(title, f"{title}, by policy: mean and 95th percentile.", "minutes", strokes, found)
     return svg.alone(drawn, list(strokes.items()), is_area=True)

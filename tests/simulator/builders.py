@@ -6,7 +6,7 @@ from typing import Any
 
 from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, VirtualCellSpec, VirtualClusterSpec
 from hived_simulator.changes import Change
-from hived_simulator.clusters import Cluster
+from hived_simulator.clusters import SimulatedCluster
 from hived_simulator.loop import Loop, Manner
 from hived_simulator.tasks import Task, tasks_of
 from hived_simulator.traces.jobs import Job, Pods
@@ -46,7 +46,7 @@ def tasks(jobs: Sequence[Job]) -> list[Task]:
 
 
 def run(
-    cluster: Cluster, jobs: Sequence[Job], changes: Sequence[Change] = (), manner: Manner | None = None
+    cluster: SimulatedCluster, jobs: Sequence[Job], changes: Sequence[Change] = (), manner: Manner | None = None
 ) -> list[Task]:
     """The tasks after a whole run."""
     loop = Loop(cluster, tasks(jobs), changes, manner or Manner(), 600.0)

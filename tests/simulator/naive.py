@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from hived.specs import OPPORTUNISTIC_PRIORITY
 from hived_simulator.changes import Act, Change
-from hived_simulator.clusters import Cluster, Leaving, Started
+from hived_simulator.clusters import Leaving, SimulatedCluster, Started
 from hived_simulator.loop import Manner
 from hived_simulator.tasks import Cause, Phase, Task
 
@@ -16,7 +16,9 @@ from hived_simulator.tasks import Cause, Phase, Task
 class NaiveLoop:
     """See the module."""
 
-    def __init__(self, cluster: Cluster, tasks: Sequence[Task], changes: Sequence[Change], manner: Manner) -> None:
+    def __init__(
+        self, cluster: SimulatedCluster, tasks: Sequence[Task], changes: Sequence[Change], manner: Manner
+    ) -> None:
         self.cluster, self.tasks, self.changes, self.manner = cluster, list(tasks), list(changes), manner
         self.now_s = 0.0
         self.ends: dict[str, float] = {}

@@ -10,11 +10,10 @@ from hived.errors import UserError
 from hived.specs import ClusterSpec
 from hived_extender.api.certificates import Certificate, CertifiedTrace
 from hived_simulator import certification
-from hived_simulator.certification import ConfigText, Wish, certify, compared, described
+from hived_simulator.certification import ConfigText, Stopped, Wish, certify, compared, described, run
 from hived_simulator.hived_cluster import HivedCluster
 from hived_simulator.loop import Manner
 from hived_simulator.private import PrivateClusters
-from hived_simulator.replaying import Stopped, run
 from hived_simulator.traces.jobs import Trace
 from tests.simulator.builders import NODE, cluster_of, job, random_jobs
 

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from hived_simulator.easy import EasyCluster, EasyLoop
-from hived_simulator.queueing import Queueing
+from hived_simulator.queued import Queueing
 from hived_simulator.tasks import Phase, Task
 from hived_simulator.traces.jobs import Job
 from tests.simulator.builders import NODE, cluster_of, job, tasks

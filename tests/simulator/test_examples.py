@@ -9,8 +9,7 @@ import pytest
 
 from hived.errors import UserError
 from hived_simulator.campaign import Campaign
-from hived_simulator.examples import AGAINST, config_in, folder_of, trace_in
-from hived_simulator.plan import Options, make_plan
+from hived_simulator.plan import AGAINST, Options, config_in, folder_of, make_plan, trace_in
 from tests.places import ROOT
 
 PHILLY = ROOT / "examples" / "philly"

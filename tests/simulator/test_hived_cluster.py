@@ -8,9 +8,9 @@ from hived_simulator.changes import Act, Change
 from hived_simulator.clusters import Leaving, Started, Waits
 from hived_simulator.hived_cluster import HivedCluster
 from hived_simulator.loop import Loop, Manner
-from hived_simulator.service_cluster import ServiceCluster
 from hived_simulator.tasks import Cause
 from tests.simulator.builders import NODE, PAIR, RACK, cluster_of, job, random_jobs, run, tasks
+from tests.simulator.service_cluster import ServiceCluster
 
 SPEC = cluster_of(3, a={NODE: 2}, b={RACK: 1}, c={NODE: 1})
 

@@ -6,7 +6,7 @@ import pytest
 
 from hived.specs import Rules
 from hived_simulator.changes import Act, Change
-from hived_simulator.clusters import Cluster
+from hived_simulator.clusters import SimulatedCluster
 from hived_simulator.hived_cluster import HivedCluster
 from hived_simulator.loop import Loop, Manner
 from hived_simulator.private import PrivateClusters
@@ -33,7 +33,7 @@ CHANGES = (
 )
 
 
-def made(kind: str) -> Cluster:
+def made(kind: str) -> SimulatedCluster:
     if kind == "hived":
         return HivedCluster(SPEC)
     if kind == "better":

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from hived_simulator.models import IGNORED, with_known_models
+from hived_simulator.tenants import IGNORED, with_known_models
 from hived_simulator.traces.jobs import Trace
 from tests.simulator.builders import NODE, cluster_of, job
 

@@ -6,12 +6,10 @@ from hived.layout import build_topology
 from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, VirtualCellSpec, VirtualClusterSpec
 from hived_simulator.changes import Act, Change
 from hived_simulator.clusters import Room
-from hived_simulator.estates import divide, estates
 from hived_simulator.hived_cluster import HivedCluster
 from hived_simulator.loop import Loop, Manner
-from hived_simulator.outcomes import outcomes
-from hived_simulator.private import PrivateClusters
-from hived_simulator.summaries import Measured, summaries
+from hived_simulator.private import PrivateClusters, divide, estates
+from hived_simulator.results import Measured, outcomes, summaries
 from tests.simulator.builders import NODE, PAIR, RACK, cluster_of, job, random_jobs, run, tasks
 
 SPECS = {

@@ -9,11 +9,9 @@ import pytest
 from hived.specs import Rules
 from hived_extender.queues.policies import Policy
 from hived_simulator.changes import Act, Change
-from hived_simulator.clusters import Cluster
+from hived_simulator.clusters import SimulatedCluster
 from hived_simulator.private import PrivateClusters
-from hived_simulator.queued_cluster import QueuedCluster
-from hived_simulator.queued_loop import QueuedLoop
-from hived_simulator.queueing import Queueing
+from hived_simulator.queued import QueuedCluster, QueuedLoop, Queueing
 from hived_simulator.tasks import NEVER, Cause, Phase, Task
 from hived_simulator.traces.jobs import Job
 from tests.simulator.builders import NODE, RACK, cluster_of, history, job, random_jobs, run, tasks
@@ -75,7 +73,7 @@ def p95_of_gangs(queueing: Queueing) -> float:
 @pytest.mark.parametrize("seed", range(4))
 def test_strict_queues_start_every_job_when_its_private_cluster_does(seed: int) -> None:
     jobs = plain_jobs(seed)
-    private: Cluster = PrivateClusters(SPEC)
+    private: SimulatedCluster = PrivateClusters(SPEC)
     assert starts(queued(jobs, STRICT).tasks) == starts(run(private, jobs))
 
 

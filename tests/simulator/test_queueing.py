@@ -4,7 +4,7 @@ import pytest
 
 from hived.errors import UserError
 from hived_extender.queues.policies import Policy
-from hived_simulator.queueing import Queueing, queueing_named, rounded_up
+from hived_simulator.queued import Queueing, queueing_named, rounded_up
 from tests.simulator.builders import job, tasks
 
 TASKS = tasks([job(f"job {number}", "a", 0, 1000.0, (1, 1)) for number in range(200)])

@@ -8,10 +8,21 @@ from pathlib import Path
 import pytest
 
 from hived_simulator.campaign import Campaign
-from hived_simulator.differences import confidence, differences, redrawn
-from hived_simulator.outcomes import excesses, outcomes
 from hived_simulator.plan import Options, make_plan
-from hived_simulator.summaries import Against, Measured, Promises, Summary, Usage, delays, summaries
+from hived_simulator.results import (
+    Against,
+    Measured,
+    Promises,
+    Summary,
+    Usage,
+    confidence,
+    delays,
+    differences,
+    excesses,
+    outcomes,
+    redrawn,
+    summaries,
+)
 from hived_simulator.tasks import NEVER, Phase, Task
 from hived_simulator.traces.jobs import Trace
 from hived_simulator.writing import number

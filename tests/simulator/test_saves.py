@@ -1,7 +1,7 @@
 """Tasks save their work again and again while they run."""
 
 from hived.specs import NO_TIMES, WorkTimes
-from hived_simulator.saves import Saves
+from hived_simulator.hived_cluster import Saves
 from tests.simulator.builders import job, tasks
 
 

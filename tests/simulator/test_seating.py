@@ -7,7 +7,7 @@ import pytest
 
 from hived.layout import build_topology
 from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
-from hived_simulator.seating import Nodes, Seats, find_seats, nodes_by_type
+from hived_simulator.quotas import Nodes, Seats, find_seats, nodes_by_type
 from hived_simulator.tasks import Shape
 
 SIZES = {"SMALL": 2, "MIDDLE": 4, "LARGE": 8}

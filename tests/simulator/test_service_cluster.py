@@ -7,8 +7,8 @@ import pytest
 from hived.specs import Rules
 from hived_simulator.hived_cluster import HivedCluster
 from hived_simulator.loop import Manner
-from hived_simulator.service_cluster import ServiceCluster
 from tests.simulator.builders import history, job, random_jobs, run
+from tests.simulator.service_cluster import ServiceCluster
 from tests.simulator.test_loop import CHANGES, MANNERS, SPEC
 
 

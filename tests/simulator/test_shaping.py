@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hived_simulator.loop import Manner
-from hived_simulator.shaping import Shaped, reshaped
-from hived_simulator.sizes import Sizes
+from hived_simulator.suggesting import Shaped, Sizes, reshaped
 from hived_simulator.traces.jobs import Job
 from tests.simulator.builders import NODE, RACK, cluster_of, job
 

@@ -3,7 +3,7 @@
 import pytest
 
 from hived_simulator.loop import Manner
-from hived_simulator.sizes import BudgetError, Sizes
+from hived_simulator.suggesting import BudgetError, Sizes
 from tests.simulator.builders import NODE, cluster_of, job
 
 NODE_PLACE, RACK_PLACE = ("RACK", 1), ("RACK", 0)

@@ -4,8 +4,7 @@ from itertools import product
 
 from hived.specs import ClusterSpec
 from hived_simulator.loop import Manner
-from hived_simulator.sizes import Sizes
-from hived_simulator.suggesting import Goal, Step, applied, resized
+from hived_simulator.suggesting import Goal, Sizes, Step, applied, resized
 from hived_simulator.traces.jobs import Job
 from tests.simulator.builders import NODE, cluster_of, job
 

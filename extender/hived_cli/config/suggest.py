@@ -19,14 +19,12 @@ from hived_config.document import read_text
 from hived_config.loader import load_text
 from hived_extender.api.certificates import CertifiedVc
 from hived_extender.warm import load_kernels
+from hived_simulator.certification import Stopped
 from hived_simulator.fresh_file import OTHERS, Hardware, first_text
 from hived_simulator.loop import Manner
-from hived_simulator.models import with_known_models
 from hived_simulator.plan import node_size
-from hived_simulator.proposal import Proposal, propose
-from hived_simulator.replaying import Stopped
-from hived_simulator.suggesting import Goal
-from hived_simulator.tenants import ALL_OTHERS, assigned
+from hived_simulator.suggesting import Goal, Proposal, propose
+from hived_simulator.tenants import ALL_OTHERS, assigned, with_known_models
 from hived_simulator.traces.draft import Options as Reading
 from hived_simulator.traces.jobs import Trace
 from hived_simulator.traces.reading import NAMES, read_trace

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import click
 
-from hived_simulator.replaying import Stopped
+from hived_simulator.certification import Stopped
 
 TELL_S = 10.0
 DRAW_S = 0.2

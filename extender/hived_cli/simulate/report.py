@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from hived_simulator.report.writing import NAME, write_pictures, write_report
+from hived_simulator.report.page import NAME, write_pictures, write_report
 
 
 @click.command()

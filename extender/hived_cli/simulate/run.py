@@ -14,13 +14,24 @@ from hived_cli.helpers.signals import stop_signal
 from hived_cli.helpers.tables import table
 from hived_extender.warm import load_kernels
 from hived_simulator.campaign import Campaign, Progress
-from hived_simulator.durations import parse_duration
-from hived_simulator.examples import AGAINST, CONFIG, config_in, folder_of, trace_in
-from hived_simulator.models import IGNORED
-from hived_simulator.plan import BASELINES, LENDING, Options, OverQuota, Plan, Through, make_plan
-from hived_simulator.queueing import NAMES as QUEUES
-from hived_simulator.report.writing import NAME, write_report
-from hived_simulator.summaries import Summary
+from hived_simulator.changes import parse_duration
+from hived_simulator.plan import (
+    AGAINST,
+    BASELINES,
+    CONFIG,
+    LENDING,
+    Options,
+    OverQuota,
+    Plan,
+    config_in,
+    folder_of,
+    make_plan,
+    trace_in,
+)
+from hived_simulator.queued import NAMES as QUEUES
+from hived_simulator.report.page import NAME, write_report
+from hived_simulator.results import Summary
+from hived_simulator.tenants import IGNORED
 from hived_simulator.traces.reading import NAMES
 from hived_simulator.writing import as_json
 
@@ -115,10 +126,6 @@ class Duration(click.ParamType[float]):
     "--every", "every_s", type=Duration(), default="10m", show_default=True, metavar="TIME",
     help="From one row of series.csv to the next.",
 )  # fmt: skip
-@click.option(
-    "--through", type=click.Choice([each.value for each in Through]), default=Through.CORE.value, show_default=True,
-    help="Decide by the core alone, or by the whole service with pods of Kubernetes: slower, the same decisions.",
-)  # fmt: skip
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint in DIR; an error if there is none.")
 @click.option("--json", "has_json", is_flag=True, help="Print the totals as JSON.")
 @click.pass_context
@@ -161,11 +168,7 @@ def command(ctx: click.Context, /, *, folder: str | None, out: Path | None, **gi
     with stop_signal() as stop:
         is_done = campaign.run(_teller(campaign.is_resumed), stop.is_set, time.monotonic, SAVE_S)
     if not is_done:
-        how = (
-            f"goes on from the checkpoint in {out}"
-            if campaign.can_resume
-            else "begins anew, with --through service or queues"
-        )
+        how = f"goes on from the checkpoint in {out}" if campaign.can_resume else "begins anew, as it has queues"
         click.echo(f"interrupted; the same command {how}", err=True)
         ctx.exit(INTERRUPTED)
     write_report([out], out / NAME)

@@ -9,10 +9,8 @@ import msgspec
 import numpy as np
 
 from hived.errors import UserError
-from hived_simulator.differences import Difference
-from hived_simulator.outcomes import JobKind
 from hived_simulator.plan import FORMAT, Input, Kind
-from hived_simulator.summaries import Summary
+from hived_simulator.results import Difference, JobKind, Summary
 
 RUN, VCS, DRAWS = "run.json", "vcs.json", "draws.json"
 _TEXTS = ("vc", "kind", "cause", "level", "best_level")

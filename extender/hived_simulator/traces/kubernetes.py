@@ -375,7 +375,6 @@ KUBERNETES = Format("kubernetes", "Kubernetes, pods and events as JSON", _recogn
 AMOUNTS = ("kube_pod_container_resource_requests", "kube_pod_container_resource_limits")
 CREATED = "kube_pod_created"
 OWNER = "kube_pod_owner"
-PHASE = "kube_pod_status_phase"
 DEFAULT_STEP_S = 60.0
 
 Key = tuple[str, str, str]

@@ -18,11 +18,9 @@ from hived_extender.reconfiguration.waiting_jobs import Waiting
 from hived_extender.service.state_inputs import StateInputs, reservations
 from hived_simulator.changes import Change
 from hived_simulator.clusters import Answer
-from hived_simulator.hived_cluster import HivedCluster
-from hived_simulator.holdings import placed_pods
+from hived_simulator.hived_cluster import HivedCluster, placed_pods
 from hived_simulator.loop import Loop, Manner
-from hived_simulator.requests import pod_of, pod_spec
-from hived_simulator.tasks import Cause, Phase, Task
+from hived_simulator.tasks import Cause, Phase, Task, pod_of, pod_spec
 
 SPACING_S = 60.0
 """Between two plans."""

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from hived_simulator.report.bars import Bar, plot
+from hived_simulator.report.plots import Bar, bar_plot
 from hived_simulator.report.svg import Stroke
 
 LETTER = 6.6
@@ -14,7 +14,7 @@ LETTER = 6.6
 
 @pytest.mark.parametrize("highest", [0.0, 0.4, 7.0, 99_999.0, 999_999.0, 4_348_429.0, 990_000_001.0])
 def test_numbers_of_the_axis_do_not_overlap(highest: float) -> None:
-    picture = plot("t", "d", "", {"one": Stroke(0)}, [Bar("", "", [("one", highest)])])
+    picture = bar_plot("t", "d", "", {"one": Stroke(0)}, [Bar("", "", [("one", highest)])])
     ends = [_ends(each) for each in ElementTree.fromstring(picture).iter() if each.tag.endswith("text") and each.text]
     assert len(ends) >= 2
     assert all(left < right for (_, left), (right, _) in pairwise(ends))

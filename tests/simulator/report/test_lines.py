@@ -5,8 +5,17 @@ from math import log10
 import numpy as np
 import pytest
 
-from hived_simulator.report.lines import MAX_POINTS, delay_axis, distribution, over_time, time_axis
-from hived_simulator.report.numbers import percent, short, span, steps
+from hived_simulator.report.plots import (
+    MAX_POINTS,
+    delay_axis,
+    distribution,
+    over_time,
+    percent,
+    short,
+    span,
+    steps,
+    time_axis,
+)
 
 
 def test_a_distribution_says_how_many_wait_no_longer() -> None:

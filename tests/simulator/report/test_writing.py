@@ -16,8 +16,8 @@ import pytest
 from hived.errors import UserError
 from hived_simulator.campaign import Campaign
 from hived_simulator.plan import Options, OverQuota, make_plan
+from hived_simulator.report.page import report, write_pictures, write_report
 from hived_simulator.report.reading import read_simulations
-from hived_simulator.report.writing import report, write_pictures, write_report
 from hived_simulator.traces.jobs import Trace
 from hived_simulator.traces.own import to_lines
 from tests.simulator.builders import random_jobs

@@ -19,9 +19,8 @@ from hived_extender.api.paths import RECORD_PATH
 from hived_extender.client.inspection import Inspector
 from hived_extender.recording.recent import MOST_BYTES, recent_lines, recent_parts
 from hived_extender.warm import load_kernels
-from hived_simulator.certification import ConfigText, Wish, certify, described
+from hived_simulator.certification import ConfigText, Stopped, Wish, certify, described
 from hived_simulator.plan import node_size
-from hived_simulator.replaying import Stopped
 from hived_simulator.traces.changing import still_running
 from hived_simulator.traces.draft import Options as Reading
 from hived_simulator.traces.jobs import Trace

@@ -58,10 +58,8 @@ from hived_extender.service.stimuli import (
     Wrote,
 )
 from hived_simulator.clusters import Displaced
-from hived_simulator.hived_cluster import HivedCluster
-from hived_simulator.owned import Owned
-from hived_simulator.requests import NAMESPACE, pod_of, pod_spec
-from hived_simulator.tasks import Task
+from hived_simulator.hived_cluster import HivedCluster, Owned
+from hived_simulator.tasks import NAMESPACE, Task, pod_of, pod_spec
 
 STEP_S = 0.001
 """Time between two stimuli, so that each has a moment of its own."""
@@ -221,7 +219,7 @@ class ServiceCluster(HivedCluster):
         return tuple(sorted(before - self._reserving()))
 
     def reconfigure(self, spec: ClusterSpec, owned: Owned | None = None) -> Displaced:
-        """See `Cluster`: by the successor of the service's state, and the switch to it."""
+        """See `SimulatedCluster`: by the successor of the service's state, and the switch to it."""
         for node in build_topology(spec).node_names:
             self._see_node(node, node not in self._bad_nodes)
         successor = Successor(spec, rules=self._rules)

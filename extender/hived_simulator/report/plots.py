@@ -1,15 +1,101 @@
-"""Plots of lines: distributions of delays, and counts over time, with few points whatever the number of jobs."""
+"""Plots of bars and of lines, with few points whatever the number of jobs, and numbers as people read them.
+
+Words stand above bars, so that they fit a phone.
+"""
 
 from collections.abc import Sequence
 from itertools import pairwise
-from math import log10
+from math import ceil, floor, log10
 from typing import NamedTuple
 
 import numpy as np
 
 from hived_simulator.report import svg
-from hived_simulator.report.numbers import DAY_S, HOUR_S, MINUTE_S, short, steps
 from hived_simulator.report.svg import Stroke
+
+MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86400.0
+NONE = "-"
+
+
+def short(value: float) -> str:
+    """A number with three digits that matter, and all digits before the point: 0, 0.12, 3.4, 439, 21,736."""
+    if value == 0:
+        return "0"
+    size = abs(value)
+    digits = 0 if size >= 100 else max(0, 2 - floor(log10(size))) if size >= 0.001 else 6
+    text = f"{value:,.{digits}f}"
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return "0" if text in ("-0", "") else text
+
+
+def percent(part: float) -> str:
+    """A share as percent."""
+    return f"{short(round(100 * part, 1))} %"
+
+
+def span(seconds: float) -> str:
+    """A length of time with its unit: 30 s, 5 min, 2 h, 3.5 d."""
+    for unit, size in (("d", DAY_S), ("h", HOUR_S), ("min", MINUTE_S)):
+        if abs(seconds) >= size:
+            return f"{short(round(seconds / size, 1))} {unit}"
+    return f"{short(round(seconds, 1))} s"
+
+
+def steps(highest: float, count: int = 5) -> list[float]:
+    """Round numbers from 0 on, about `count` of them; the last one is `highest` or more."""
+    if highest <= 0:
+        return [0.0, 1.0]
+    raw = highest / count
+    base = 10.0 ** floor(log10(raw))
+    step = next(base * factor for factor in (1, 2, 2.5, 5, 10) if base * factor >= raw * (1 - 1e-9))
+    return [step * number for number in range(ceil(highest / step - 1e-9) + 1)]
+
+
+def without(never: int) -> str:
+    """How many jobs a mean leaves out, as words behind it; "" if none."""
+    return f" without {short(never)} that never start" if never else ""
+
+
+BAR_WIDTH = 400.0
+LONG = 1e6
+"""Numbers from there on are so long that few of them fit below a plot."""
+ROW, THICK, BAR_TOP, BAR_BOTTOM = 36.0, 16.0, 6.0, 34.0
+
+
+class Bar(NamedTuple):
+    """One bar: words on the left and right above it, and (name, value) of its parts."""
+
+    label: str
+    note: str
+    parts: Sequence[tuple[str, float]]
+
+
+def bar_plot(title: str, description: str, unit: str, strokes: dict[str, Stroke], bars: Sequence[Bar]) -> str:
+    """A picture of some bars; `strokes` has a colour for each part, by name."""
+    highest = max((sum(value for _, value in bar.parts) for bar in bars), default=0.0)
+    marks = steps(highest, 5 if highest < LONG else 2)
+    bottom, right = BAR_TOP + ROW * len(bars), BAR_WIDTH - 16
+
+    def x_of(value: float) -> float:
+        return right * value / marks[-1]
+
+    parts = []
+    for number, mark in enumerate(marks):
+        parts.append(svg.rule(x_of(mark), BAR_TOP, x_of(mark), bottom + 4))
+        anchor, shift = ("start", 0) if not number else ("middle", 0) if number < len(marks) - 1 else ("end", 14)
+        parts.append(svg.text(x_of(mark) + shift, bottom + 16, short(mark), anchor))
+    parts.append(svg.text(right + 14, bottom + 30, unit, "end"))
+    for number, bar in enumerate(bars):
+        top = BAR_TOP + ROW * number
+        parts += [svg.text(0, top + 12, bar.label), svg.text(right, top + 12, bar.note, "end")]
+        at = 0.0
+        for name, value in bar.parts:
+            if value > 0:
+                words = f"{bar.label}, {name}: {short(value)} {unit}"
+                parts.append(svg.box(x_of(at), top + 16, max(0.5, x_of(value)), THICK, strokes[name], words))
+            at += value
+    return svg.drawing(BAR_WIDTH, bottom + BAR_BOTTOM, title, description, parts)
+
 
 WIDTH, HEIGHT = 400.0, 230.0
 LEFT, RIGHT, TOP, BOTTOM = 42.0, 10.0, 20.0, 36.0
@@ -93,7 +179,7 @@ def value_axis(highest: float, name: str) -> Axis:
     return Axis(0.0, found[-1], [(step, short(step)) for step in found], name)
 
 
-def plot(
+def line_plot(
     title: str, description: str, across: Axis, up: Axis, lines: Sequence[Line], *, is_stepped: bool = False
 ) -> str:
     """A picture of some lines; those that come later lie above."""
