@@ -10,10 +10,9 @@ import yaml
 
 from hived_config.generating.naming import Names
 from hived_config.generating.node_places import NodeGroup, NodePlace
-from hived_config.generating.writing import NewCell, block, compact, flow, scalar
+from hived_config.generating.writing import NewCell, block, compact, flow
 from hived_config.node_names import PLACEHOLDER
-from hived_config.text.splices import Splice
-from hived_config.text.written import Written, is_flow
+from hived_config.text.places import Splice, add, is_flow, scalar
 
 _CHILDREN = "cellChildren"
 _ADDRESS = "cellAddress"
@@ -25,7 +24,7 @@ class Nameless:
     """
 
     def __init__(self, text: str, names: Names, keeps: Callable[[str], bool]) -> None:
-        self._written = Written(text)
+        self._text = text
         self._names = names
         self._keeps = keeps
 
@@ -64,7 +63,7 @@ class Nameless:
         is_json = any(each.style == '"' for each, _ in mapping.value)
         short = f'"{key}": {quoted}' if is_json else f"{key}: {plain}"
         if mapping.value:
-            yield from self._written.add(mapping, lines, short)
+            yield from add(self._text, mapping, lines, short)
         else:
             assert is_flow(mapping)  # YAML has no other way to write an empty one
             close = int(mapping.end_mark.index) - 1

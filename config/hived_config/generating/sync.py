@@ -7,13 +7,11 @@ tree, filled up with placeholders. Only addresses are written and trees appended
 everything else stay as they are, byte by byte. Syncing twice changes nothing the second time.
 """
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
 import msgspec
-import yaml
 
 from hived.errors import InvariantError, UserError
 from hived_config.chains import Chain
@@ -24,11 +22,10 @@ from hived_config.generating.nameless import Nameless
 from hived_config.generating.naming import Names
 from hived_config.generating.node_places import NodeGroup, NodePlace, read_trees
 from hived_config.generating.nodes import Reading, absent_resources, labels_of, machines_of, name_of
-from hived_config.generating.writing import NewCell, block, flow, scalar
+from hived_config.generating.writing import NewCell, block, flow
 from hived_config.loader import Configuration, load_text
 from hived_config.node_names import PLACEHOLDER
-from hived_config.text.splices import EditedText, Splice, UneditableError
-from hived_config.text.written import Written
+from hived_config.text.places import FileText, Splice, UneditableError, add, replace_scalar
 
 
 class Synced(msgspec.Struct, frozen=True):
@@ -63,14 +60,14 @@ def synced(
     text in a form that cannot be edited.
     """
     before = load_text(text, file, lenient=True, environ={})
-    edited = EditedText(text, file)
+    edited = FileText(text, file)
     work = _Sync(edited.text, file, before, list(nodes), reading or Reading(), frozenset(in_use))
     work.place_newcomers()
     for node_type, count in (at_least or {}).items():
         work.make_room(node_type, count)
     try:
         edits = work.edits()
-        after = edited.apply(edits).whole if edits else text
+        after = edited.edited(edits).whole if edits else text
     except UneditableError as error:
         raise UserError(f"{file}: found {error}, so it cannot be edited in place; write it in a plainer way") from error
     if edits:
@@ -108,15 +105,6 @@ GONE = 2
 def _rank(place: NodePlace) -> int:
     """The order in which new nodes take places."""
     return 0 if place.is_placeholder else 1 if place.is_generated else GONE
-
-
-def _renaming(text: str, node: yaml.ScalarNode, name: str) -> Splice:
-    """Write another name for a scalar, in quotes like its own if it has some."""
-    start, stop = node.start_mark.index, node.end_mark.index
-    mark = text[start : start + 1]
-    if mark == '"':
-        return Splice(start, stop, json.dumps(name, ensure_ascii=False))
-    return Splice(start, stop, "'" + name.replace("'", "''") + "'" if mark == "'" else scalar(name))
 
 
 class _Sync:
@@ -307,9 +295,7 @@ class _Sync:
 
     def edits(self) -> list[Splice]:
         """The changes of the text."""
-        edits = [
-            _renaming(self._text, cell.scalar, name) for cell, name in self._renamed.items() if cell.scalar is not None
-        ]
+        edits = [replace_scalar(cell.scalar, name) for cell, name in self._renamed.items() if cell.scalar is not None]
         taken = {place: name for place, name in self._renamed.items() if isinstance(place, NodePlace)}
         has_numbers = any(place.is_generated and place.name in self._labels for place in self._places)
         nameless = Nameless(self._text, self._names, lambda name: has_numbers or name in self._kept)
@@ -317,7 +303,7 @@ class _Sync:
         if not self._new:
             return edits
         lines = [line for cell in self._new for line in block(cell, "")]
-        return [*edits, *Written(self._text).add(self._trees.cells, lines, ", ".join(map(flow, self._new)))]
+        return [*edits, *add(self._text, self._trees.cells, lines, ", ".join(map(flow, self._new)))]
 
     def notes(self) -> Iterator[str]:
         """Notes for people."""

@@ -9,14 +9,12 @@ import msgspec
 from hived_config.generating.cells import Cell, Shape, TypeNames
 from hived_config.generating.machines import NVIDIA_GPU, Machine
 from hived_config.generating.shares import Allotment
+from hived_config.text.places import scalar
 
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./-]+)*", re.ASCII)
 _OTHER = re.compile(r"[^a-z0-9]+", re.ASCII)
 
 DEFAULT_NAMESPACE = "default"
 """Where kubectl and `hived submit` create pods unless they are told otherwise."""
-
-_WORDS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))
 
 
 class NewCell(msgspec.Struct, frozen=True):
@@ -26,11 +24,6 @@ class NewCell(msgspec.Struct, frozen=True):
     cell_type: str = ""
     children: tuple["NewCell", ...] = ()
     is_node: bool = False
-
-
-def scalar(text: str) -> str:
-    """A text as every YAML reader takes it for a text, in quotes where it could be taken for something else."""
-    return text if _PLAIN.fullmatch(text) and text.lower() not in _WORDS else json.dumps(text, ensure_ascii=False)
 
 
 def _device_cells(shape: Shape, devices: Sequence[int]) -> tuple[NewCell, ...]:
