@@ -42,7 +42,7 @@ from hived_extender.kube_rules.nodes import RuledNode
 from hived_extender.kube_rules.reader import DemandsReader
 from hived_extender.kube_rules.residents import Residents
 from hived_extender.pods.namespaces import NAMESPACE_NAME
-from hived_extender.pods.wire import BindResult, Node, Pod, PodCondition, PodSpec, PreemptResult, encode
+from hived_extender.pods.wire import BindResult, Node, Pod, PodCondition, PodSpec, PodStatus, PreemptResult, encode
 from hived_lab.embedded.apiserver.kinds import set_condition
 
 
@@ -185,6 +185,7 @@ T = TypeVar("T")
 class SeenNode:
     """A node as last seen."""
 
+    name: str
     is_ready: bool
     ruled: RuledNode
 
@@ -194,75 +195,52 @@ class SeenNode:
         node = _read(body, Node)
         conditions = (node.status.conditions if node.status is not None else None) or ()
         is_ready = any(one.type == "Ready" and one.status == "True" for one in conditions)
-        return cls(is_ready, RuledNode.read(node))
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return self.ruled.name
+        return cls(node.metadata.name, is_ready, RuledNode.read(node))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SeenPod:
-    """A pod as last seen: all of it for the extender, what the loop reads of it, and what rules look at."""
+    """A pod as last seen: all of it for the extender, what the loop reads of it, and what rules look at.
+
+    `label` is `namespace/name`; `node` and `nominated_node` are empty without one. One that `is_schedulable` waits for
+    a node.
+    """
 
     body: Mapping[str, Any]
     view: Pod
     ruled: RuledPod
+    uid: str
+    label: str
+    node: str
+    nominated_node: str
+    priority: int
+    never_preempts: bool
+    is_terminating: bool
+    is_schedulable: bool
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> "SeenPod":
         """Return the pod in `body`; UserError if it is not one."""
         view = _read(body, Pod)
-        return cls(body, view, _demands.read(view))
-
-    @property
-    def uid(self) -> str:
-        """The pod's identity."""
-        return self.view.metadata.uid
-
-    @property
-    def label(self) -> str:
-        """`namespace/name`."""
-        return f"{self.view.metadata.namespace}/{self.view.metadata.name}"
-
-    @property
-    def node(self) -> str:
-        """The node it is bound to, empty if none."""
-        return self.view.node
-
-    @property
-    def priority(self) -> int:
-        """Its Kubernetes priority."""
-        return self._spec.priority or 0
-
-    @property
-    def never_preempts(self) -> bool:
-        """Whether it displaces nobody."""
-        return self._spec.preemption_policy == "Never"
-
-    @property
-    def nominated_node(self) -> str:
-        """The node where room is being made for it, empty if none."""
-        return (self.view.status.nominated_node if self.view.status is not None else None) or ""
-
-    @property
-    def is_terminating(self) -> bool:
-        """Whether it is being deleted."""
-        return bool(self.view.metadata.deletion_timestamp)
-
-    @property
-    def is_schedulable(self) -> bool:
-        """Whether it waits for a node at all."""
-        return not (self.node or self.is_terminating or self.view.is_held or self.view.has_completed)
+        meta, spec, status = view.metadata, view.spec or PodSpec(), view.status or PodStatus()
+        is_terminating = bool(meta.deletion_timestamp)
+        return cls(
+            body,
+            view,
+            _demands.read(view),
+            meta.uid,
+            f"{meta.namespace}/{meta.name}",
+            view.node,
+            status.nominated_node or "",
+            spec.priority or 0,
+            spec.preemption_policy == "Never",
+            is_terminating,
+            not (view.node or is_terminating or view.is_held or view.has_completed),
+        )
 
     def differs_besides_status(self, other: "SeenPod") -> bool:
-        """Tell whether somebody changed more of the pod than its status since `other`."""
+        """Tell whether more of the pod than its status has changed since `other`."""
         return _without_status(self.body) != _without_status(other.body)
-
-    @property
-    def _spec(self) -> PodSpec:
-        return self.view.spec or PodSpec()
 
 
 def _read(body: Mapping[str, Any], kind: type[T]) -> T:
@@ -401,12 +379,14 @@ class Following:
         self.cluster = ClusterView()
         self.queue = SchedulingQueue(pace)
         self.failures: dict[str, str] = {}  # by uid; each is told as a warning once
-        nodes = Resource(NODES, dict, self._sync_nodes, self._node_seen, self._node_gone)
-        pods = Resource(PODS, dict, self._sync_pods, self._pod_seen, self._pod_gone, LIVE_PODS)
-        namespaces = Resource(NAMESPACES, dict, self._sync_namespaces, self._namespace_seen, self._namespace_gone)
         metrics = Metrics()
         self._reflectors: list[Reflector[dict[str, Any]]] = [
-            Reflector(kube, resource, metrics) for resource in (namespaces, nodes, pods)
+            Reflector(kube, _resource(*each), metrics)
+            for each in (
+                (NAMESPACES, "name", self.cluster.namespace_labels, self._namespace_seen, self._namespace_gone),
+                (NODES, "name", self.cluster.nodes, self._node_seen, self._node_gone),
+                (PODS, "uid", self.cluster.pods, self._pod_seen, self._pod_gone, LIVE_PODS),
+            )
         ]
 
     def start(self) -> None:
@@ -427,14 +407,6 @@ class Following:
         for reflector in self._reflectors:
             reflector.join(_JOIN_S)
 
-    def _sync_nodes(self, bodies: list[dict[str, Any]]) -> None:
-        with self.changed:
-            names = {body["metadata"]["name"] for body in bodies}
-            for name in self.cluster.nodes.keys() - names:
-                del self.cluster.nodes[name]
-        for body in bodies:
-            self._node_seen(body)
-
     def _node_seen(self, body: Body) -> None:
         node = _read_or_log(SeenNode.read, body)
         if node is None:
@@ -445,19 +417,10 @@ class Following:
             if known != node:
                 self.wake_all()
 
-    def _node_gone(self, body: Body) -> None:
+    def _node_gone(self, name: str) -> None:
         with self.changed:
-            self.cluster.nodes.pop(body["metadata"]["name"], None)
+            self.cluster.nodes.pop(name, None)
             self.wake_all()
-
-    def _sync_pods(self, bodies: list[dict[str, Any]]) -> None:
-        uids = {body["metadata"]["uid"] for body in bodies}
-        with self.changed:
-            gone = [uid for uid in self.cluster.pods if uid not in uids]
-        for uid in gone:
-            self._forget(uid)
-        for body in bodies:
-            self._pod_seen(body)
 
     def _pod_seen(self, body: Body) -> None:
         pod = _read_or_log(SeenPod.read, body)
@@ -476,10 +439,7 @@ class Following:
                     self.queue.wake(pod.uid, time.monotonic())
                 self.changed.notify_all()
 
-    def _pod_gone(self, body: Body) -> None:
-        self._forget(body["metadata"]["uid"])
-
-    def _forget(self, uid: str) -> None:
+    def _pod_gone(self, uid: str) -> None:
         self.failures.pop(uid, None)
         with self.changed:
             self.cluster.remove_pod(uid)
@@ -497,21 +457,34 @@ class Following:
             self.queue.wake(uid, time.monotonic())
         self.changed.notify_all()
 
-    def _sync_namespaces(self, bodies: list[dict[str, Any]]) -> None:
-        with self.changed:
-            self.cluster.namespace_labels.clear()
-        for body in bodies:
-            self._namespace_seen(body)
-
     def _namespace_seen(self, body: Body) -> None:
         name = body["metadata"]["name"]
         with self.changed:
             self.cluster.namespace_labels[name] = {NAMESPACE_NAME: name, **body["metadata"].get("labels", {})}
             self._wake_choosy()
 
-    def _namespace_gone(self, body: Body) -> None:
+    def _namespace_gone(self, name: str) -> None:
         with self.changed:
-            self.cluster.namespace_labels.pop(body["metadata"]["name"], None)
+            self.cluster.namespace_labels.pop(name, None)
+
+
+def _resource(
+    path: str,
+    key: str,
+    known: Mapping[str, Any],
+    seen: Callable[[Body], None],
+    gone: Callable[[str], None],
+    selector: str = "",
+) -> Resource[dict[str, Any]]:
+    """The objects at a path, `known` by a field of their metadata."""
+
+    def sync(bodies: list[dict[str, Any]]) -> None:
+        for left in known.keys() - {body["metadata"][key] for body in bodies}:
+            gone(left)
+        for body in bodies:
+            seen(body)
+
+    return Resource(path, dict, sync, seen, lambda body: gone(body["metadata"][key]), selector)
 
 
 def _is_new_to_others(pod: SeenPod, known: SeenPod) -> bool:

@@ -22,8 +22,6 @@ class Model(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class OwnerReference(Model):
-    """An object that another one belongs to."""
-
     kind: str = ""
     name: str = ""
     uid: str = ""
@@ -31,8 +29,6 @@ class OwnerReference(Model):
 
 
 class ObjectMeta(Model):
-    """The metadata of every object."""
-
     name: str = ""
     generate_name: str = ""
     namespace: str = ""
@@ -56,8 +52,6 @@ class KubeObject(Model):
 
 
 class Condition(Model):
-    """One condition of a pod or a node."""
-
     type: str = ""
     status: str = ""
     reason: str = ""
@@ -66,15 +60,11 @@ class Condition(Model):
 
 
 class ResourceRequirements(Model):
-    """The resources of a container."""
-
     limits: dict[str, Quantity] = {}
     requests: dict[str, Quantity] = {}
 
 
 class ContainerPort(Model):
-    """A port of a container, and perhaps of its node."""
-
     container_port: int = 0
     host_port: int = 0
     host_ip: str = msgspec.field(default="", name="hostIP")
@@ -82,8 +72,6 @@ class ContainerPort(Model):
 
 
 class Container(Model):
-    """A container of a pod."""
-
     name: str = ""
     image: str = ""
     resources: ResourceRequirements = msgspec.field(default_factory=ResourceRequirements)
@@ -92,14 +80,10 @@ class Container(Model):
 
 
 class SchedulingGate(Model):
-    """Something that keeps a pod from being scheduled."""
-
     name: str = ""
 
 
 class Toleration(Model):
-    """A taint that a pod bears, for so many seconds if it ends pods."""
-
     key: str = ""
     operator: str = ""
     value: str = ""
@@ -108,22 +92,16 @@ class Toleration(Model):
 
 
 class WorkloadRef(Model):
-    """The pod group of a Workload."""
-
     name: str = ""
     pod_group: str = ""
     pod_group_replica_key: str = ""
 
 
 class SchedulingGroup(Model):
-    """The PodGroup of a pod."""
-
     pod_group_name: str = ""
 
 
 class PodSpec(Model):
-    """The pod as it was asked for."""
-
     node_name: str = ""
     scheduler_name: str = ""
     containers: list[Container] = []
@@ -149,23 +127,17 @@ class PodSpec(Model):
 
 
 class StateReason(Model):
-    """Why a container is in a state."""
-
     reason: str = ""
     exit_code: int = 0
 
 
 class ContainerState(Model):
-    """The state that a container is in: one of the three."""
-
     waiting: StateReason | None = None
     running: StateReason | None = None
     terminated: StateReason | None = None
 
 
 class ContainerStatus(Model):
-    """How far a container has come."""
-
     name: str = ""
     ready: bool = False
     restart_count: int = 0
@@ -173,8 +145,6 @@ class ContainerStatus(Model):
 
 
 class PodStatus(Model):
-    """How far a pod has come."""
-
     phase: str = ""
     reason: str = ""
     start_time: str = ""
@@ -197,30 +167,22 @@ class Pod(KubeObject):
 
 
 class Taint(Model):
-    """A taint of a node."""
-
     key: str = ""
     value: str = ""
     effect: str = ""
 
 
 class NodeSpec(Model):
-    """The node as it was asked for."""
-
     unschedulable: bool = False
     taints: list[Taint] = []
 
 
 class NodeAddress(Model):
-    """An address of a node."""
-
     type: str = ""
     address: str = ""
 
 
 class NodeInfo(Model):
-    """The software of a node."""
-
     kubelet_version: str = ""
     os_image: str = ""
     kernel_version: str = ""
@@ -228,8 +190,6 @@ class NodeInfo(Model):
 
 
 class NodeStatus(Model):
-    """The status that a node reports."""
-
     conditions: list[Condition] = []
     capacity: dict[str, Quantity] = {}
     allocatable: dict[str, Quantity] = {}
@@ -238,15 +198,11 @@ class NodeStatus(Model):
 
 
 class Node(KubeObject):
-    """v1 Node."""
-
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 
 
 class ObjectReference(Model):
-    """Points to another object."""
-
     api_version: str = ""
     kind: str = ""
     namespace: str = ""
@@ -257,22 +213,16 @@ class ObjectReference(Model):
 
 
 class EventSource(Model):
-    """The writer of an event."""
-
     component: str = ""
     host: str = ""
 
 
 class EventSeries(Model):
-    """How often an event came again."""
-
     count: int = 0
     last_observed_time: str = ""
 
 
 class Event(KubeObject):
-    """v1 Event."""
-
     involved_object: ObjectReference = msgspec.field(default_factory=ObjectReference)
     reason: str = ""
     message: str = ""
@@ -287,8 +237,6 @@ class Event(KubeObject):
 
 
 class LeaseSpec(Model):
-    """The holder of a lease, and its times."""
-
     holder_identity: str = ""
     lease_duration_seconds: int | None = None
     acquire_time: str = ""
@@ -297,22 +245,16 @@ class LeaseSpec(Model):
 
 
 class Lease(KubeObject):
-    """coordination.k8s.io/v1 Lease."""
-
     spec: LeaseSpec = msgspec.field(default_factory=LeaseSpec)
 
 
 class ConfigMap(KubeObject):
-    """v1 ConfigMap."""
-
     data: dict[str, str] = {}
     binary_data: dict[str, str] = {}
     immutable: bool = False
 
 
 class PriorityClass(KubeObject):
-    """scheduling.k8s.io/v1 PriorityClass."""
-
     value: int = 0
     global_default: bool = False
     description: str = ""
@@ -320,8 +262,6 @@ class PriorityClass(KubeObject):
 
 
 class PodGroupSpec(Model):
-    """How many pods of a gang start together."""
-
     min_member: int = 0
     min_task_member: dict[str, int] = {}
     schedule_timeout_seconds: int = 0
@@ -330,8 +270,6 @@ class PodGroupSpec(Model):
 
 
 class PodGroupStatus(Model):
-    """How far a gang has come."""
-
     phase: str = ""
     running: int = 0
     succeeded: int = 0
@@ -339,29 +277,21 @@ class PodGroupStatus(Model):
 
 
 class PodGroup(KubeObject):
-    """PodGroup of scheduler-plugins or Volcano."""
-
     spec: PodGroupSpec = msgspec.field(default_factory=PodGroupSpec)
     status: PodGroupStatus = msgspec.field(default_factory=PodGroupStatus)
 
 
 class LabelSelector(Model, omit_defaults=True):
-    """The labels of the pods that belong to an object."""
-
     match_labels: dict[str, str] = {}
     match_expressions: list[dict[str, Any]] = []
 
 
 class PodTemplate(Model):
-    """The pods that a controller makes."""
-
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
 
 
 class JobSpec(Model):
-    """How many pods of a Job run at a time and have to succeed, and how many may fail."""
-
     parallelism: int | None = None
     completions: int | None = None
     completion_mode: str = ""
@@ -381,29 +311,21 @@ class JobSpec(Model):
 
 
 class Job(KubeObject):
-    """batch/v1 Job."""
-
     spec: JobSpec = msgspec.field(default_factory=JobSpec)
     status: dict[str, Any] = {}
 
 
 class JobTemplate(Model):
-    """The template of the Jobs that a JobSet makes."""
-
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: JobSpec = msgspec.field(default_factory=JobSpec)
 
 
 class Dependency(Model):
-    """The state that another replicated job has to reach first."""
-
     name: str
     status: Literal["Ready", "Complete"]
 
 
 class ReplicatedJob(Model):
-    """So many Jobs of a JobSet."""
-
     name: str
     template: JobTemplate
     group_name: str = "default"
@@ -412,8 +334,6 @@ class ReplicatedJob(Model):
 
 
 class FailureRule(Model):
-    """The rules by which a JobSet restarts or fails."""
-
     action: Literal["FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts"]
     on_job_failure_reasons: list[str] = []
     on_job_failure_message_patterns: list[str] = []
@@ -421,8 +341,6 @@ class FailureRule(Model):
 
 
 class FailurePolicy(Model):
-    """The action of a JobSet for a Job that has failed."""
-
     max_restarts: int = 0
     restart_strategy: Literal["Recreate", "BlockingRecreate"] = "Recreate"
     rules: list[FailureRule] = []
@@ -436,21 +354,15 @@ class SuccessPolicy(Model):
 
 
 class StartupPolicy(Model):
-    """Whether replicated jobs start one after another."""
-
     startup_policy_order: Literal["AnyOrder", "InOrder"] = "AnyOrder"
 
 
 class Network(Model):
-    """Which names the pods of a JobSet have."""
-
     enable_dns_hostnames: bool = msgspec.field(default=True, name="enableDNSHostnames")
     subdomain: str = ""
 
 
 class JobSetSpec(Model):
-    """Replicated jobs, and when they start and end."""
-
     replicated_jobs: list[ReplicatedJob] = []
     suspend: bool = False
     success_policy: SuccessPolicy = msgspec.field(default_factory=SuccessPolicy)
@@ -462,8 +374,6 @@ class JobSetSpec(Model):
 
 
 class JobSet(KubeObject):
-    """jobset.x-k8s.io/v1alpha2 JobSet."""
-
     spec: JobSetSpec = msgspec.field(default_factory=JobSetSpec)
     status: dict[str, Any] = {}
 
@@ -476,14 +386,10 @@ class OpenObject(KubeObject):
 
 
 class NamespaceStatus(Model):
-    """Whether a namespace is Active or Terminating."""
-
     phase: str = ""
 
 
 class Namespace(KubeObject):
-    """v1 Namespace."""
-
     status: NamespaceStatus = msgspec.field(default_factory=NamespaceStatus)
 
 
@@ -501,8 +407,6 @@ class Preconditions(Model):
 
 
 class DeleteOptions(Model):
-    """How to delete an object."""
-
     api_version: str = ""
     kind: str = ""
     grace_period_seconds: int | None = None

@@ -275,6 +275,14 @@ class ResourceType:
         """The resource as messages name it: `pods`, `leases.coordination.k8s.io`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
+    def to_wire(self, body: Body) -> Body:
+        """Return a stored object as clients have it."""
+        return self.wire.to_wire(body) if self.wire else body
+
+    def from_wire(self, body: Body) -> Body:
+        """Return an object of a client as it is stored."""
+        return self.wire.from_wire(body) if self.wire else body
+
     @property
     def collection_name(self) -> str:
         """The name of the collection in the store."""

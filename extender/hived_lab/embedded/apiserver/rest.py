@@ -9,14 +9,17 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from hmac import compare_digest
+from itertools import pairwise
+from typing import cast
 from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
 from hived_extender.pods.admission import Admission
-from hived_lab.embedded.apiserver import admission, bodies, kinds, models, resources
-from hived_lab.embedded.apiserver.admission import admitted
+from hived_lab.embedded.apiserver import bodies, kinds, models, resources
+from hived_lab.embedded.apiserver.admission import admitted, check_binding, check_pod
 from hived_lab.embedded.apiserver.bodies import (
     ApiError,
     Body,
@@ -33,6 +36,13 @@ from hived_lab.embedded.apiserver.registry import Check, Registry, allow
 from hived_lab.embedded.apiserver.resources import PODS, RESOURCES, ResourceType
 from hived_lab.embedded.apiserver.store import Change, ChangeType, Collection, Filter, Key, Revision, Watch, watch_frame
 
+JSON = "application/json"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+_JSON_TYPES = (JSON, "application/*", "*/*")
+_PROPAGATION_POLICIES = ("", "Background", "Foreground", "Orphan")
+_INTERACTIVE = ("attach", "exec", "portforward", "proxy")
+_DEFAULT_WATCH_S = 1800
+
 Predicate = Callable[[Mapping[str, str]], bool]
 
 _QUALIFIED = r"(?:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"
@@ -47,81 +57,56 @@ _FIELD_COMMA = re.compile(r"(?<!\\)(?:\\\\)*,")
 
 
 def parse_labels(text: str) -> Predicate | None:
-    """Return what `text` demands of a label map, None if nothing; ApiError (400) if it cannot be parsed."""
-    if not text.strip():
-        return None
-    terms = [_label_term(term.strip(), text) for term in _TERM_COMMA.split(text)]
-    return lambda labels: all(term(labels) for term in terms)
+    """Return what `text` demands of a label map, None if nothing; ApiError (400) if it cannot be parsed.
+
+    The grammar is `a=b,c!=d,e in (x,y),f notin (z),g,!h,i>3`.
+    """
+    terms = [_label_term(term.strip(), text) for term in _TERM_COMMA.split(text)] if text.strip() else []
+    return (lambda labels: all(term(labels) for term in terms)) if terms else None
 
 
 def parse_fields(text: str, allowed: frozenset[str]) -> Predicate | None:
     """Return what `text` demands of a map of field paths, None if nothing.
 
+    The grammar is `path=value,path!=value`, with a backslash before a comma, an equals sign or a backslash in a value.
     Raises ApiError (400) if it cannot be parsed or names a field outside `allowed`.
     """
-    if not text.strip():
-        return None
-    terms = [_field_term(term.strip(), text, allowed) for term in _split_fields(text)]
-    return lambda fields: all(term(fields) for term in terms)
+    commas = [0, *(comma.end() for comma in _FIELD_COMMA.finditer(text)), len(text) + 1] if text.strip() else []
+    terms = [_field_term(text[start : end - 1].strip(), text, allowed) for start, end in pairwise(commas)]
+    return (lambda fields: all(term(fields) for term in terms)) if terms else None
 
 
 def _label_term(term: str, text: str) -> Predicate:
     if match := _SET_TERM.fullmatch(term):
-        key, values = match["key"], frozenset(value.strip() for value in match["values"].split(","))
-        if match["verb"] == "in":
-            return lambda labels: labels.get(key) in values
-        return lambda labels: labels.get(key) not in values
+        key, is_wanted = match["key"], match["verb"] == "in"
+        values = frozenset(value.strip() for value in match["values"].split(","))
+        return lambda labels: (labels.get(key) in values) == is_wanted
     if match := _EQUALITY_TERM.fullmatch(term):
-        key, value = match["key"], match["value"]
-        if match["sign"] == "!=":
-            return lambda labels: labels.get(key) != value
-        return lambda labels: labels.get(key) == value
+        key, value, is_wanted = match["key"], match["value"], match["sign"] != "!="
+        return lambda labels: (labels.get(key) == value) == is_wanted
     if match := _ORDER_TERM.fullmatch(term):
-        return _order_term(match["key"], match["sign"], int(match["value"]))
+        return partial(_is_beyond, match["key"], match["sign"], int(match["value"]))
     if match := _EXISTS_TERM.fullmatch(term):
         key, is_wanted = match["key"], not match["not"]
         return lambda labels: (key in labels) == is_wanted
-    raise _unparsable("label", text)
+    raise bad_request(f"unable to parse label selector {text!r}")
 
 
-def _order_term(key: str, sign: str, bound: int) -> Predicate:
-    def holds(labels: Mapping[str, str]) -> bool:
-        value = labels.get(key, "")
-        if not re.fullmatch(r"-?\d{1,18}", value, re.ASCII):
-            return False
-        return int(value) > bound if sign == ">" else int(value) < bound
-
-    return holds
-
-
-def _split_fields(text: str) -> list[str]:
-    terms, start = [], 0
-    for comma in _FIELD_COMMA.finditer(text):
-        terms.append(text[start : comma.end() - 1])
-        start = comma.end()
-    return [*terms, text[start:]]
+def _is_beyond(key: str, sign: str, bound: int, labels: Mapping[str, str]) -> bool:
+    value = labels.get(key, "")
+    if not re.fullmatch(r"-?\d{1,18}", value, re.ASCII):
+        return False
+    return int(value) > bound if sign == ">" else int(value) < bound
 
 
 def _field_term(term: str, text: str, allowed: frozenset[str]) -> Predicate:
     match = _FIELD_TERM.fullmatch(term)
     if match is None:
-        raise _unparsable("field", text)
-    path, value = match["path"], re.sub(r"\\(.)", r"\1", match["value"])
+        raise bad_request(f"unable to parse field selector {text!r}")
+    path, value, is_wanted = match["path"], re.sub(r"\\(.)", r"\1", match["value"]), match["sign"] != "!="
     if path not in allowed:
         raise bad_request(f"field label not supported: {path}")
-    if match["sign"] == "!=":
-        return lambda fields: fields.get(path, "") != value
-    return lambda fields: fields.get(path, "") == value
-
-
-def _unparsable(what: str, text: str) -> ApiError:
-    return bad_request(f"unable to parse {what} selector {text!r}")
-
-
-JSON = "application/json"
-TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
-_JSON_TYPES = (JSON, "application/*", "*/*")
-_PROPAGATION_POLICIES = ("", "Background", "Foreground", "Orphan")
+    return lambda fields: (fields.get(path, "") == value) == is_wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +121,10 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One HTTP request: the path as sent (still escaped), header names in lower case."""
+    """One HTTP request: the path as sent (still escaped), header names in lower case.
+
+    Of a repeated parameter of the query the first counts.
+    """
 
     method: str
     path: str
@@ -148,11 +136,6 @@ class Request:
     def parts(self) -> tuple[str, ...]:
         """The path, split and unescaped."""
         return tuple(unquote(part) for part in self.path.strip("/").split("/"))
-
-    @property
-    def parameters(self) -> "Parameters":
-        """The query."""
-        return Parameters(self.query)
 
     @property
     def content_type(self) -> str:
@@ -172,40 +155,42 @@ class Request:
                 return True
         raise bodies.not_acceptable(f"{JSON}, {TABLE}")
 
-
-class Parameters:
-    """The query of a request; of a repeated parameter the first counts."""
-
-    def __init__(self, query: str) -> None:
-        self._values: dict[str, str] = {}
-        for name, value in parse_qsl(query, keep_blank_values=True):
-            self._values.setdefault(name, value)
-
     def text(self, name: str) -> str:
-        """Return a value as text, empty if it is not given."""
-        return self._values.get(name, "")
+        """Return a parameter as text, empty if it is not given."""
+        return self._parameter(name) or ""
 
     def flag(self, name: str) -> bool:
         """Return a truth value; absent is false, present without a value is true."""
-        value = self._values.get(name, "false").lower()
-        if value in ("true", "1", ""):
-            return True
-        if value in ("false", "0"):
+        value = self._parameter(name)
+        if value is None or value.lower() in ("false", "0"):
             return False
-        raise bodies.bad_request(f"{name} must be true or false, not {value!r}")
+        if value.lower() in ("true", "1", ""):
+            return True
+        raise bad_request(f"{name} must be true or false, not {value.lower()!r}")
 
     def number(self, name: str) -> int | None:
         """Return a whole number of at most 18 digits, None if it is not given."""
-        value = self._values.get(name, "")
-        if not value:
-            return None
-        if not (value.isascii() and value.isdigit()) or len(value) > 18:
-            raise bodies.bad_request(f"{name} must be a whole number, not {value!r}")
-        return int(value)
+        value = self.text(name)
+        if value and (not (value.isascii() and value.isdigit()) or len(value) > 18):
+            raise bad_request(f"{name} must be a whole number, not {value!r}")
+        return int(value) if value else None
 
-    def is_dry_run(self) -> bool:
-        """Tell whether `dryRun` asks that nothing is stored."""
-        return is_dry_run([self._values["dryRun"]] if "dryRun" in self._values else [])
+    def is_dry_run(self, options: Iterable[str] = ()) -> bool:
+        """Tell whether nothing shall be stored; ApiError (422) for any other wish than "All"."""
+        asked = self._parameter("dryRun")
+        for values in (list(options), [] if asked is None else [asked]):
+            if any(value != "All" for value in values):
+                raise _unsupported("DryRun", "dryRun", values)
+            if values:
+                return True
+        return False
+
+    def _parameter(self, name: str) -> str | None:
+        return next((value for key, value in parse_qsl(self.query, keep_blank_values=True) if key == name), None)
+
+
+def _unsupported(kind: str, name: str, value: object) -> ApiError:
+    return bodies.invalid(kind, "", [Cause(name, f"Unsupported value: {value!r}", "FieldValueNotSupported")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,73 +238,50 @@ def read_body(request: Request) -> Body:
 def read_object(value: object) -> Body:
     """Return `value` without its nulls if it is an object; ApiError (400) otherwise."""
     if not isinstance(value, dict):
-        raise bodies.bad_request("the body must be a JSON object")
+        raise bad_request("the body must be a JSON object")
     return dict(without_nulls(value))
 
 
 def require_kind(body: Body, api_version: str, kind: str) -> None:
     """Raise ApiError (400) if `body` says that it is something else than a `kind` of `api_version`."""
-    for field_name, expected in (("apiVersion", api_version), ("kind", kind)):
-        given = body.get(field_name, expected)
+    for name, expected in (("apiVersion", api_version), ("kind", kind)):
+        given = body.get(name, expected)
         if given != expected:
-            message = f"the {field_name} in the data ({given}) does not match the expected {field_name} ({expected})"
-            raise bodies.bad_request(message)
+            raise bad_request(f"the {name} in the data ({given}) does not match the expected {name} ({expected})")
 
 
-def read_resource(request: Request, resource: ResourceType) -> Body:
-    """Return the object in the body as it is stored; ApiError: 400 if it is none of this kind, 415."""
-    body = read_body(request)
+def as_stored(target: Target, body: Body) -> Body:
+    """Return an object that was sent as it is stored, with the namespace of the path.
+
+    Raises ApiError (400) if it is none of this kind, or if its namespace or name is not that of the path.
+    """
+    resource = target.resource
     require_kind(body, resource.api_version, resource.kind)
-    body = resource.wire.from_wire(body) if resource.wire else body
+    body = resource.from_wire(body)
     view_of(body, resource.view)
-    return body
-
-
-def in_namespace(target: Target, body: Body) -> Body:
-    """Return an object with the namespace of the path; ApiError (400) if it names another one."""
     meta = body.get("metadata", {})
-    if not target.resource.is_namespaced:
-        return body
-    given = meta.get("namespace") or target.namespace
-    if given != target.namespace:
-        raise bodies.bad_request(f"the namespace of the object ({given}) is not that of the path ({target.namespace})")
-    return {**body, "metadata": {**meta, "namespace": target.namespace}}
-
-
-def named(target: Target, body: Body) -> Body:
-    """Return an object with the namespace of the path; ApiError (400) if that or its name is another one."""
-    view_of(body, target.resource.view)
-    body = in_namespace(target, body)
-    meta = body.get("metadata", {})
-    if meta.get("name", target.name) != target.name:
-        raise bodies.bad_request(f"the name of the object ({meta['name']}) is not that of the path ({target.name})")
+    if resource.is_namespaced:
+        given = meta.get("namespace") or target.namespace
+        if given != target.namespace:
+            raise bad_request(f"the namespace of the object ({given}) is not that of the path ({target.namespace})")
+        body = {**body, "metadata": {**meta, "namespace": target.namespace}}
+    if target.name and meta.get("name", target.name) != target.name:
+        raise bad_request(f"the name of the object ({meta['name']}) is not that of the path ({target.name})")
     return body
 
 
 def read_delete_options(request: Request) -> models.DeleteOptions:
     """Return how to delete: from the body if there is one, else from the parameters."""
-    parameters = request.parameters
     if request.body.strip():
         options = view_of(read_body(request), models.DeleteOptions)
     else:
         options = models.DeleteOptions(
-            grace_period_seconds=parameters.number("gracePeriodSeconds"),
-            propagation_policy=parameters.text("propagationPolicy"),
+            grace_period_seconds=request.number("gracePeriodSeconds"),
+            propagation_policy=request.text("propagationPolicy"),
         )
     if options.propagation_policy not in _PROPAGATION_POLICIES:
-        cause = Cause(
-            "propagationPolicy", f"Unsupported value: {options.propagation_policy!r}", "FieldValueNotSupported"
-        )
-        raise bodies.invalid("DeleteOptions", "", [cause])
+        raise _unsupported("DeleteOptions", "propagationPolicy", options.propagation_policy)
     return options
-
-
-def is_dry_run(values: list[str]) -> bool:
-    """Tell whether nothing shall be stored; ApiError (422) for any other wish than "All"."""
-    if any(value != "All" for value in values):
-        cause = Cause("dryRun", f"Unsupported value: {values!r}", "FieldValueNotSupported")
-        raise bodies.invalid("DryRun", "", [cause])
-    return bool(values)
 
 
 _INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
@@ -352,7 +314,7 @@ class Format:
     def __init__(self, resource: ResourceType, request: Request) -> None:
         self._resource = resource
         self._is_table = request.wants_table()
-        self._include = request.parameters.text("includeObject") or "Metadata"
+        self._include = request.text("includeObject") or "Metadata"
         self._has_sent_columns = False
 
     def one(self, revision: Revision) -> bytes:
@@ -397,133 +359,11 @@ class Format:
         return encode(row)
 
     def _json(self, revision: Revision) -> bytes:
-        wire = self._resource.wire
-        return encode(wire.to_wire(revision.body)) if wire else revision.json
+        return encode(self._resource.to_wire(revision.body)) if self._resource.wire else revision.json
 
     def _table(self, revisions: Iterable[Revision], metadata: Body) -> Body:
         rows = ((revision.view, revision.body) for revision in revisions)
         return resources.table(self._resource.printer, rows, self._include, metadata)
-
-
-_DEFAULT_WATCH_S = 1800
-
-
-class Reads:
-    """The lists and watches over one registry; for the parameters see `Rest`."""
-
-    def __init__(self, registry: Registry, bookmark_interval_s: float, expired_as_status: bool) -> None:
-        self._registry = registry
-        self._bookmark_interval_s = bookmark_interval_s
-        self._expired_as_status = expired_as_status
-        self._is_stopping = False
-
-    def stop(self) -> None:
-        """End all watches."""
-        self._is_stopping = True
-        self._registry.store.wake_all()
-
-    def list(self, request: Request, target: Target) -> Response:
-        """Return a list, or a page of it, of one version."""
-        written = Format(target.resource, request)
-        parameters = request.parameters
-        collection = self._registry.collection(target.resource)
-        version, after = self._list_version(request, collection)
-        accepts = self._filter(request, target)
-        revisions = collection.snapshot(version)
-        keys = sorted(key for key, revision in revisions.items() if accepts(revision))
-        if after is not None:
-            keys = keys[bisect_right(keys, after) :]
-        limit = parameters.number("limit") or len(keys)
-        metadata: Body = {"resourceVersion": str(version)}
-        if len(keys) > limit:
-            metadata["continue"] = continue_token(version, keys[limit - 1])
-            if not parameters.text("labelSelector") and not parameters.text("fieldSelector"):
-                metadata["remainingItemCount"] = len(keys) - limit
-        return Response(200, written.listed([revisions[key] for key in keys[:limit]], metadata))
-
-    def _list_version(self, request: Request, collection: Collection) -> tuple[int, Key | None]:
-        """Return the version that a list shows and the key that the last page ended with."""
-        parameters = request.parameters
-        if token := parameters.text("continue"):
-            version, after = read_continue_token(token)
-            self._require_known(collection, version)
-            return version, after
-        version = request.parameters.number("resourceVersion") or 0
-        match = parameters.text("resourceVersionMatch")
-        if match not in ("", "Exact", "NotOlderThan") or (match and not parameters.text("resourceVersion")):
-            cause = Cause("resourceVersionMatch", f"Forbidden: {match!r} does not fit the other parameters")
-            raise bodies.invalid("ListOptions", "", [cause])
-        if version > self._registry.store.version or match == "Exact":
-            self._require_known(collection, version)
-        return (version if match == "Exact" else self._registry.store.version), None
-
-    def _require_known(self, collection: Collection, version: int) -> None:
-        if version > self._registry.store.version:
-            raise bodies.expired(f"resource version {version} is not of this server: it has been restarted since")
-        collection.changes_since(version)
-
-    def _filter(self, request: Request, target: Target) -> Filter:
-        strategy, namespace = target.resource.strategy, target.namespace
-        labels = parse_labels(request.parameters.text("labelSelector"))
-        known = frozenset(strategy.fields(target.resource.view()))
-        fields = parse_fields(request.parameters.text("fieldSelector"), known)
-
-        def accepts(revision: Revision) -> bool:
-            if namespace is not None and revision.key.namespace != namespace:
-                return False
-            if labels is not None and not labels(revision.view.metadata.labels):
-                return False
-            return fields is None or fields(strategy.fields(revision.view))
-
-        return accepts
-
-    def watch(self, request: Request, target: Target) -> Watch:
-        """Return a watch, which begins with the objects that exist if the request asks for them."""
-        parameters, store = request.parameters, self._registry.store
-        written = Format(target.resource, request)
-        accepts = self._filter(request, target)
-        collection = self._registry.collection(target.resource)
-        version = request.parameters.number("resourceVersion") or 0
-        is_streaming_list = parameters.flag("sendInitialEvents")
-        if is_streaming_list and parameters.text("resourceVersionMatch") != "NotOlderThan":
-            cause = Cause("resourceVersionMatch", "Forbidden: sendInitialEvents requires NotOlderThan")
-            raise bodies.invalid("ListOptions", "", [cause])
-        initial, timeout_s = b"", float(parameters.number("timeoutSeconds") or _DEFAULT_WATCH_S)
-        try:
-            if version:
-                self._require_known(collection, version)
-            if is_streaming_list or (not version and not parameters.text("sendInitialEvents")):
-                initial = written.initial(self._accepted(collection, accepts))
-            if is_streaming_list or not version:
-                version = store.version
-        except ApiError as gone:
-            if self._expired_as_status:
-                raise
-            initial, timeout_s, version = watch_frame("ERROR", encode(gone.status())), 0.0, store.version
-        has_bookmarks = parameters.flag("allowWatchBookmarks") and timeout_s > 0
-        return Watch(
-            collection=collection,
-            version=version,
-            current_version=lambda: store.version,
-            initial=initial,
-            accepts=accepts,
-            render=written.changed,
-            timeout_s=timeout_s,
-            bookmark=written.bookmark if has_bookmarks else None,
-            bookmark_interval_s=self._bookmark_interval_s,
-            ends_initial_list=is_streaming_list,
-            is_stopping=lambda: self._is_stopping,
-        )
-
-    def selected(self, request: Request, target: Target) -> Iterable[Revision]:
-        """Return the objects of a collection that the selectors of a request choose, in order."""
-        return self._accepted(self._registry.collection(target.resource), self._filter(request, target))
-
-    def _accepted(self, collection: Collection, accepts: Filter) -> Iterable[Revision]:
-        return [revision for _, revision in sorted(collection.revisions.items()) if accepts(revision)]
-
-
-_INTERACTIVE = ("attach", "exec", "portforward", "proxy")
 
 
 class Rest:
@@ -543,14 +383,17 @@ class Rest:
         admission: Admission | None = None,
         hived_token: str = "",
     ) -> None:
+        self._registry = registry
+        self._bookmark_interval_s = bookmark_interval_s
+        self._expired_as_status = expired_as_status
         self._admission = admission
         self._hived_header = f"Bearer {hived_token}".encode() if hived_token else b""
-        self._registry = registry
-        self._reads = Reads(registry, bookmark_interval_s, expired_as_status)
+        self._is_stopping = False
 
     def stop(self) -> None:
         """End all watches."""
-        self._reads.stop()
+        self._is_stopping = True
+        self._registry.store.wake_all()
 
     def handle(self, request: Request) -> Response | Watch:
         """Answer `request`; a refusal is a `Response` with a `Status`."""
@@ -562,111 +405,183 @@ class Rest:
     def _dispatch(self, request: Request) -> Response | Watch:
         match request.parts:
             case ("api", "v1", "namespaces", namespace, "bindings") if request.method == "POST":
-                return self._bind_named(request, namespace)
+                name = view_of(read_body(request), models.Binding).metadata.name
+                return self._bind(request, Key(namespace, name))
         target = target_of(request.parts)
         if target is not None:
             if target.subresource != "log":
                 # A request that cannot be answered must not change anything either.
                 request.wants_table()
-            if target.subresource:
-                return self._subresource(request, target)
             return self._object(request, target) if target.name else self._collection(request, target)
         found = resources.document(request.parts)
         if found is None:
             raise bodies.unknown_path()
         if request.method != "GET":
             raise bodies.method_not_allowed(request.method)
-        if isinstance(found, str):
-            return Response(200, found.encode(), "text/plain; charset=utf-8")
-        return Response(200, encode(found))
+        return _text(found) if isinstance(found, str) else Response(200, encode(found))
 
     def _collection(self, request: Request, target: Target) -> Response | Watch:
         if request.method == "GET":
-            is_watch = request.parameters.flag("watch")
-            return self._reads.watch(request, target) if is_watch else self._reads.list(request, target)
-        if target.namespace is None:
-            raise bodies.method_not_allowed(request.method)
-        if request.method == "POST":
+            return self._watch(request, target) if request.flag("watch") else self._list(request, target)
+        if target.namespace is not None and request.method == "POST":
             return self._create(request, target)
-        if request.method == "DELETE":
+        if target.namespace is not None and request.method == "DELETE":
             return self._delete_collection(request, target)
         raise bodies.method_not_allowed(request.method)
 
     def _object(self, request: Request, target: Target) -> Response:
-        key = Key(target.namespace or "", target.name)
-        if request.method == "GET":
-            return self._answer(request, target.resource, self._registry.get(target.resource, key))
-        if request.method == "PUT":
-            return self._replace(request, target, key)
-        if request.method == "PATCH":
-            return self._patch(request, target, key)
-        if request.method == "DELETE":
-            return self._delete(request, target.resource, key)
-        raise bodies.method_not_allowed(request.method)
-
-    def _subresource(self, request: Request, target: Target) -> Response:
-        key = Key(target.namespace or "", target.name)
-        if target.resource is PODS and target.subresource in _INTERACTIVE:
-            raise bodies.bad_request(f"{target.subresource}: the embedded cluster runs no processes")
-        if target.subresource not in {one.name for one in target.resource.subresources}:
+        resource, key, below = target.resource, Key(target.namespace or "", target.name), target.subresource
+        if resource is PODS and below in _INTERACTIVE:
+            raise bad_request(f"{below}: the embedded cluster runs no processes")
+        if below not in {"", *(one.name for one in resource.subresources)}:
             raise bodies.unknown_path()
-        match request.method, target.subresource:
-            case "GET", "status":
-                return self._answer(request, target.resource, self._registry.get(target.resource, key))
-            case "PUT", "status":
-                return self._replace(request, target, key)
-            case "PATCH", "status":
+        match request.method, below:
+            case "GET", "" | "status":
+                return self._answer(request, resource, self._registry.get(resource, key))
+            case "PUT", "" | "status":
+                sent = read_body(request)
+                return self._update(request, target, key, sent, sent)
+            case "PATCH", "" | "status":
                 return self._patch(request, target, key)
+            case "DELETE", "":
+                return self._delete(request, resource, key)
             case "POST", "binding":
                 return self._bind(request, key)
             case "POST", "eviction":
                 return self._evict(request, key)
             case "GET", "log":
-                view = self._registry.get(PODS, key).view
-                assert isinstance(view, models.Pod)
-                return Response(200, kinds.logs(view).encode(), "text/plain; charset=utf-8")
+                return _text(kinds.logs(cast(models.Pod, self._registry.get(PODS, key).view)))
         raise bodies.method_not_allowed(request.method)
 
-    def _create(self, request: Request, target: Target) -> Response:
-        body = in_namespace(target, read_resource(request, target.resource))
-        warnings = _field_warnings(request, target.resource, body)
-        if self._admission is not None:
-            body, told = admitted(self._admission, target.resource, body)
-            warnings = (*warnings, *told)
-        check = self._check(request, target.resource)
-        created = self._registry.create(target.resource, body, request.parameters.is_dry_run(), check=check)
-        return self._answer(request, target.resource, created, 201, warnings)
+    # -- lists and watches -----------------------------------------------------------------------
 
-    def _replace(self, request: Request, target: Target, key: Key) -> Response:
-        body = named(target, read_resource(request, target.resource))
-        warnings = _field_warnings(request, target.resource, body)
-        updated, told = self._update(request, target, key, body)
-        return self._answer(request, target.resource, updated, 200, (*warnings, *told))
+    def _list(self, request: Request, target: Target) -> Response:
+        """A list, or a page of it, of one version."""
+        written = Format(target.resource, request)
+        collection = self._registry.collection(target.resource)
+        version, after = self._list_version(request, collection)
+        accepts = self._filter(request, target)
+        revisions = collection.snapshot(version)
+        keys = sorted(key for key, revision in revisions.items() if accepts(revision))
+        if after is not None:
+            keys = keys[bisect_right(keys, after) :]
+        limit = request.number("limit") or len(keys)
+        metadata: Body = {"resourceVersion": str(version)}
+        if len(keys) > limit:
+            metadata["continue"] = continue_token(version, keys[limit - 1])
+            if not request.text("labelSelector") and not request.text("fieldSelector"):
+                metadata["remainingItemCount"] = len(keys) - limit
+        return Response(200, written.listed([revisions[key] for key in keys[:limit]], metadata))
+
+    def _list_version(self, request: Request, collection: Collection) -> tuple[int, Key | None]:
+        """Return the version that a list shows and the key that the last page ended with."""
+        if token := request.text("continue"):
+            version, after = read_continue_token(token)
+            self._require_known(collection, version)
+            return version, after
+        version, match = request.number("resourceVersion") or 0, request.text("resourceVersionMatch")
+        if match not in ("", "Exact", "NotOlderThan") or (match and not request.text("resourceVersion")):
+            cause = Cause("resourceVersionMatch", f"Forbidden: {match!r} does not fit the other parameters")
+            raise bodies.invalid("ListOptions", "", [cause])
+        if version > self._registry.store.version or match == "Exact":
+            self._require_known(collection, version)
+        return (version if match == "Exact" else self._registry.store.version), None
+
+    def _require_known(self, collection: Collection, version: int) -> None:
+        if version > self._registry.store.version:
+            raise bodies.expired(f"resource version {version} is not of this server: it has been restarted since")
+        collection.changes_since(version)
+
+    def _filter(self, request: Request, target: Target) -> Filter:
+        strategy, namespace = target.resource.strategy, target.namespace
+        labels = parse_labels(request.text("labelSelector"))
+        known = frozenset(strategy.fields(target.resource.view()))
+        fields = parse_fields(request.text("fieldSelector"), known)
+
+        def accepts(revision: Revision) -> bool:
+            if namespace is not None and revision.key.namespace != namespace:
+                return False
+            if labels is not None and not labels(revision.view.metadata.labels):
+                return False
+            return fields is None or fields(strategy.fields(revision.view))
+
+        return accepts
+
+    def _accepted(self, target: Target, accepts: Filter) -> list[Revision]:
+        revisions = self._registry.collection(target.resource).revisions
+        return [revision for _, revision in sorted(revisions.items()) if accepts(revision)]
+
+    def _watch(self, request: Request, target: Target) -> Watch:
+        """A watch, which begins with the objects that exist if the request asks for them."""
+        store, written = self._registry.store, Format(target.resource, request)
+        accepts = self._filter(request, target)
+        collection = self._registry.collection(target.resource)
+        version = request.number("resourceVersion") or 0
+        is_streaming_list = request.flag("sendInitialEvents")
+        if is_streaming_list and request.text("resourceVersionMatch") != "NotOlderThan":
+            cause = Cause("resourceVersionMatch", "Forbidden: sendInitialEvents requires NotOlderThan")
+            raise bodies.invalid("ListOptions", "", [cause])
+        initial, timeout_s = b"", float(request.number("timeoutSeconds") or _DEFAULT_WATCH_S)
+        try:
+            if version:
+                self._require_known(collection, version)
+            if is_streaming_list or (not version and not request.text("sendInitialEvents")):
+                initial = written.initial(self._accepted(target, accepts))
+            if is_streaming_list or not version:
+                version = store.version
+        except ApiError as gone:
+            if self._expired_as_status:
+                raise
+            initial, timeout_s, version = watch_frame("ERROR", encode(gone.status())), 0.0, store.version
+        has_bookmarks = request.flag("allowWatchBookmarks") and timeout_s > 0
+        return Watch(
+            collection=collection,
+            version=version,
+            current_version=lambda: store.version,
+            initial=initial,
+            accepts=accepts,
+            render=written.changed,
+            timeout_s=timeout_s,
+            bookmark=written.bookmark if has_bookmarks else None,
+            bookmark_interval_s=self._bookmark_interval_s,
+            ends_initial_list=is_streaming_list,
+            is_stopping=lambda: self._is_stopping,
+        )
+
+    # -- writes ----------------------------------------------------------------------------------
+
+    def _create(self, request: Request, target: Target) -> Response:
+        resource, body = target.resource, as_stored(target, read_body(request))
+        warnings = _field_warnings(request, resource, body)
+        if self._admission is not None:
+            body, told = admitted(self._admission, resource, body)
+            warnings = (*warnings, *told)
+        check = self._check(request, resource)
+        created = self._registry.create(resource, body, request.is_dry_run(), check=check)
+        return self._answer(request, resource, created, 201, warnings)
 
     def _patch(self, request: Request, target: Target, key: Key) -> Response:
-        resource, wire = target.resource, target.resource.wire
         apply_patch = patch_of_type(request.content_type)
         patch = decode(request.body)
-        old = self._registry.get(resource, key).body
-        body = read_object(apply_patch(wire.to_wire(old) if wire else old, patch))
-        require_kind(body, resource.api_version, resource.kind)
-        body = named(target, wire.from_wire(body) if wire else body)
-        sent = patch if isinstance(patch, dict) else {}
-        warnings = _field_warnings(request, resource, wire.from_wire(sent) if wire else sent)
-        updated, told = self._update(request, target, key, body)
-        return self._answer(request, resource, updated, 200, (*warnings, *told))
+        old = target.resource.to_wire(self._registry.get(target.resource, key).body)
+        body = read_object(apply_patch(old, patch))
+        return self._update(request, target, key, body, patch if isinstance(patch, dict) else {})
 
-    def _update(self, request: Request, target: Target, key: Key, body: Body) -> tuple[Revision, tuple[str, ...]]:
-        resource, is_status, dry_run = target.resource, target.subresource == "status", request.parameters.is_dry_run()
-        check = self._check(request, resource)
-        told: tuple[str, ...] = ()
+    def _update(self, request: Request, target: Target, key: Key, body: Body, sent: Body) -> Response:
+        """Store `body` in place of the object at `key`; `sent` is the part of it that the client wrote."""
+        resource, is_status = target.resource, target.subresource == "status"
+        body = as_stored(target, body)
+        warnings = _field_warnings(request, resource, resource.from_wire(sent))
+        dry_run, check = request.is_dry_run(), self._check(request, resource)
         if self._admission is not None and not is_status:
             body, told = admitted(self._admission, resource, body, self._registry.get(resource, key).body)
-        return self._registry.update(resource, key, body, is_status, dry_run, check=check), told
+            warnings = (*warnings, *told)
+        updated = self._registry.update(resource, key, body, is_status, dry_run, check=check)
+        return self._answer(request, resource, updated, 200, warnings)
 
     def _check(self, request: Request, resource: ResourceType) -> Check:
         """The admission policy that the stored object has to meet."""
-        return allow if resource is not PODS or self._is_of_hived(request) else admission.check_pod
+        return allow if resource is not PODS or self._is_of_hived(request) else check_pod
 
     def _is_of_hived(self, request: Request) -> bool:
         """Whether the request may write what only hived writes."""
@@ -675,8 +590,7 @@ class Rest:
 
     def _delete(self, request: Request, resource: ResourceType, key: Key) -> Response:
         options = read_delete_options(request)
-        dry_run = is_dry_run(options.dry_run) or request.parameters.is_dry_run()
-        last = self._registry.delete(resource, key, options, dry_run)
+        last = self._registry.delete(resource, key, options, request.is_dry_run(options.dry_run))
         if resource is PODS:
             return self._answer(request, resource, last)
         uid = last.view.metadata.uid
@@ -685,8 +599,8 @@ class Rest:
 
     def _delete_collection(self, request: Request, target: Target) -> Response:
         options = read_delete_options(request)
-        dry_run = is_dry_run(options.dry_run) or request.parameters.is_dry_run()
-        accepted = self._reads.selected(request, target)
+        dry_run = request.is_dry_run(options.dry_run)
+        accepted = self._accepted(target, self._filter(request, target))
         for one in accepted:
             self._registry.delete(target.resource, one.key, options, dry_run=True)
         deleted = [self._registry.delete(target.resource, one.key, options, dry_run) for one in accepted]
@@ -702,14 +616,9 @@ class Rest:
             cause = Cause("target", f"Invalid value: a binding needs the name of a Node, not {binding.target!r}")
             raise bodies.invalid("Binding", key.name, [cause])
         if not self._is_of_hived(request):
-            admission.check_binding(key.name, body)
-        self._registry.bind(key, binding, request.parameters.is_dry_run())
+            check_binding(key.name, body)
+        self._registry.bind(key, binding, request.is_dry_run())
         return Response(201, encode(bodies.success()))
-
-    def _bind_named(self, request: Request, namespace: str) -> Response:
-        """Bind by the path that has the pod's name in the body only."""
-        name = view_of(read_body(request), models.Binding).metadata.name
-        return self._bind(request, Key(namespace, name))
 
     def _evict(self, request: Request, key: Key) -> Response:
         body = read_body(request)
@@ -717,7 +626,7 @@ class Rest:
         eviction = view_of(body, models.Eviction)
         _require_name(eviction.metadata.name, key)
         options = eviction.delete_options
-        self._registry.evict(key, options, is_dry_run(options.dry_run) or request.parameters.is_dry_run())
+        self._registry.evict(key, options, request.is_dry_run(options.dry_run))
         return Response(201, encode(bodies.success()))
 
     def _answer(
@@ -731,6 +640,10 @@ class Rest:
         return Response(code, Format(resource, request).one(revision), warnings=warnings)
 
 
+def _text(text: str) -> Response:
+    return Response(200, text.encode(), "text/plain; charset=utf-8")
+
+
 def _require_name(given: str, key: Key) -> None:
     if given and given != key.name:
         raise bodies.bad_request(f"the name in the body ({given}) does not match the name of the path ({key.name})")
@@ -738,10 +651,9 @@ def _require_name(given: str, key: Key) -> None:
 
 def _field_warnings(request: Request, resource: ResourceType, sent: Body) -> tuple[str, ...]:
     """Return a warning for each misspelt field; ApiError (400) if the request asks to be refused for them."""
-    wish = request.parameters.text("fieldValidation") or "Warn"
+    wish = request.text("fieldValidation") or "Warn"
     if wish not in ("Strict", "Warn", "Ignore"):
-        cause = Cause("fieldValidation", f"Unsupported value: {wish!r}", "FieldValueNotSupported")
-        raise bodies.invalid("CreateOptions", "", [cause])
+        raise _unsupported("CreateOptions", "fieldValidation", wish)
     if wish == "Ignore":
         return ()
     found = tuple(f'unknown field "{path}"' for path in unknown_fields(sent, resource.view))
