@@ -8,7 +8,7 @@ import pytest
 
 from hived.decisions import Wait
 from hived.events import Phase
-from hived_cli.helpers.brief import CHANGES, Brief
+from hived_cli.serve import CHANGES, Brief
 from hived_extender.kube import logs
 from hived_extender.kube.metrics import Metrics
 from hived_extender.service import cluster_cache
@@ -44,7 +44,7 @@ def test_changes_and_warnings_have_a_line_and_nothing_else_has(stream: io.String
 
 @pytest.mark.parametrize("message", sorted(CHANGES))
 def test_every_change_is_a_message_of_ours(message: str) -> None:
-    sources = (path.read_text() for path in (ROOT / "extender").rglob("*.py") if path.name != "brief.py")
+    sources = (path.read_text() for path in (ROOT / "extender").rglob("*.py") if path.name != "serve.py")
     assert any(
         f'log.info("{message}"' in source or f'log.info(\n            "{message}"' in source for source in sources
     )

@@ -1,4 +1,4 @@
-"""`hived simulate` as a user has it: files in, files and a table out, and clear words about what is wrong."""
+"""`hived simulate`: files of results, mistakes, interruptions, and the page made anew."""
 
 import json
 import os
@@ -23,6 +23,9 @@ TRACE = "job,tenant,submitted_s,duration_s,gpus\none,a,0,100,8\ntwo,a,50,100,4\n
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "now.yaml").write_text(CONFIG)
     (tmp_path / "jobs.csv").write_text(TRACE)
+    (tmp_path / "case").mkdir()
+    (tmp_path / "case" / "hivedscheduler.yaml").write_text(CONFIG)
+    (tmp_path / "case" / "trace.csv").write_text(TRACE)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -107,3 +110,63 @@ def test_it_can_be_interrupted_and_goes_on(folder: Path) -> None:
     done = subprocess.run([*command, "parts", "--resume"], env=environment, capture_output=True, check=False)
     assert (done.returncode, done.stdout.decode()) == (0, expected.stdout)
     assert told(folder / "parts") == told(folder / "whole")
+
+
+def hived(*words: str):
+    return CliRunner().invoke(main, ["simulate", *words])
+
+
+def test_a_folder_is_run_under_all_policies(folder: Path) -> None:
+    result = hived("case")
+    assert result.exit_code == 0, result.output
+    assert [line.split()[0] for line in result.stdout.splitlines()[1:]] == [
+        "private", "hived", "quota-bestfit", "quota-spread", "easy", "over-quota", "over-quota-30m"
+    ]  # fmt: skip
+    assert "look at case-results/report.html" in result.stderr
+    assert "No guaranteed job starts later" in (folder / "case-results" / "report.html").read_text()
+
+
+def test_options_come_before_what_a_folder_has(folder: Path) -> None:
+    (folder / "other.csv").write_text(TRACE.replace("three,b,60,10,4\n", ""))
+    result = hived("case", "--trace", "other.csv", "--against", "private", "--out", "here")
+    assert [line.split()[0] for line in result.stdout.splitlines()[1:]] == ["private", "hived"]
+    assert "2 jobs of" in (folder / "here" / "report.html").read_text()
+
+
+def test_the_page_is_made_anew(folder: Path) -> None:
+    hived("case")
+    written = (folder / "case-results" / "report.html").read_bytes()
+    (folder / "case-results" / "report.html").unlink()
+    assert hived("report", "case-results").exit_code == 0
+    assert (folder / "case-results" / "report.html").read_bytes() == written
+    assert hived("report", "case-results", "-o", "page.html").output.startswith("page.html: ")
+    assert (folder / "page.html").read_bytes() == written
+
+
+def test_plots_are_written_as_files(folder: Path) -> None:
+    hived("case")
+    result = hived("report", "case-results", "--svg", "plots")
+    assert (result.exit_code, "plots/delays.svg" in result.output.split()) == (0, True)
+    assert hived("report", "case-results", "--svg", "plots", "-o", "page.html").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ((), 2, "missing --config, --trace, --out; or name a FOLDER"),
+        (("--config", "case/hivedscheduler.yaml"), 2, "missing --trace, --out"),
+        (("nowhere",), 1, "nowhere: no such folder, and no example of that name"),
+        (("case", "--against", "over-quota:soon"), 1, "--against over-quota:soon: 'soon' is no length of time"),
+        (("report",), 2, "Missing argument 'DIR...'"),
+        (("report", "nowhere"), 2, "'nowhere' does not exist"),
+        (("report", "case"), 1, "case: has no run.json; expected the folder of a finished `hived simulate`"),
+    ],
+)
+def test_what_is_wrong_with_a_folder_is_told(folder: Path, words: tuple[str, ...], code: int, message: str) -> None:
+    result = hived(*words)
+    assert (result.exit_code, message in result.output) == (code, True), result.output
+
+
+def test_help_is_that_of_the_command_and_of_its_subcommand(folder: Path) -> None:
+    assert "Usage: main simulate [OPTIONS] [FOLDER]" in hived("--help").output
+    assert "Usage: main simulate report [OPTIONS] DIR..." in hived("report", "--help").output

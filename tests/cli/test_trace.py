@@ -98,7 +98,7 @@ def test_scale_reads_standard_input() -> None:
         (["describe", HELIOS, "--time-zone", "Mars/Olympus"], 1, "time zone 'Mars/Olympus'"),
         (["describe", HELIOS, "--tenant-column", "colour"], 1, "column 'colour' is missing"),
         (["convert", HELIOS, "--to", "xml"], 2, "'xml' is not one of"),
-        (["sample", HELIOS, "--for", "-1d"], 2, "is no span above 0"),
+        (["sample", HELIOS, "--for", "-1d"], 2, "is no length of time"),
         (["sample", HELIOS, "--from", "soon"], 1, "--from 'soon': expected a date"),
         (["sample", HELIOS, "--jobs", "9"], 1, "has 3 jobs, 9 are wanted"),
         (["sample", HELIOS, "--tenant", "vcC"], 1, "no job is of tenant 'vcC'"),
@@ -141,7 +141,7 @@ def test_a_write_that_breaks_leaves_nothing_behind(tmp_path: Path, monkeypatch: 
 
 
 def test_reading_for_long_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hived_cli.helpers.traces.PROGRESS_INTERVAL_S", 0.0)
+    monkeypatch.setattr("hived_cli.helpers.progress.COUNT_S", 0.0)
     rows = "".join(f"{second},1,1\n" for second in range(20_000))
     (tmp_path / "a.csv").write_text("submitted_s,duration_s,gpus\n" + rows)
     result = run("describe", str(tmp_path / "a.csv"))

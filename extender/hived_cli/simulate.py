@@ -1,8 +1,6 @@
-"""`hived simulate`: run a trace on the scheduler in virtual time, and on others beside it."""
+"""`hived simulate`: runs a trace on the scheduler in virtual time, and on others beside it."""
 
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +8,12 @@ import click
 import msgspec
 
 from hived.errors import UserError
-from hived_cli.helpers.signals import stop_signal
+from hived_cli.helpers.lazy import CommandGroup
+from hived_cli.helpers.progress import Bar, stop_signal
 from hived_cli.helpers.tables import table
+from hived_cli.helpers.traces import Duration
 from hived_extender.warm import load_kernels
 from hived_simulator.campaign import Campaign, Progress
-from hived_simulator.changes import parse_duration
 from hived_simulator.plan import (
     AGAINST,
     BASELINES,
@@ -29,32 +28,14 @@ from hived_simulator.plan import (
     trace_in,
 )
 from hived_simulator.queued import NAMES as QUEUES
-from hived_simulator.report.page import NAME, write_report
+from hived_simulator.report.page import NAME, write_pictures, write_report
 from hived_simulator.results import Summary
 from hived_simulator.tenants import IGNORED
 from hived_simulator.traces.reading import NAMES
 from hived_simulator.writing import as_json
 
 SAVE_S = 60.0
-TELL_S = 10.0
-DRAW_S = 0.2
-BAR_WIDTH = 30
 INTERRUPTED = 130
-
-
-class Duration(click.ParamType[float]):
-    """A length of time such as 30m; in seconds."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """See click."""
-        if isinstance(value, float):
-            return value
-        try:
-            return parse_duration(value, param.opts[0] if param is not None else "time")
-        except UserError as error:
-            self.fail(str(error), param, ctx)
 
 
 @click.command()
@@ -129,7 +110,7 @@ class Duration(click.ParamType[float]):
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint in DIR; an error if there is none.")
 @click.option("--json", "has_json", is_flag=True, help="Print the totals as JSON.")
 @click.pass_context
-def command(ctx: click.Context, /, *, folder: str | None, out: Path | None, **given: Any) -> None:
+def run(ctx: click.Context, /, *, folder: str | None, out: Path | None, **given: Any) -> None:
     """Run a trace of jobs on the scheduler in virtual time, and on others for comparison.
 
     It needs no Kubernetes. The core decides, with preemption, bad nodes and changes of the configuration. Jobs of a
@@ -165,8 +146,16 @@ def command(ctx: click.Context, /, *, folder: str | None, out: Path | None, **gi
             click.echo(note, err=True)
     if not load_kernels():
         click.echo("kernels are plain Python, which is slow: see `hived version`", err=True)
+    if campaign.is_resumed:
+        click.echo("going on from the checkpoint", err=True)
+    bar = Bar()
+
+    def tell(progress: Progress) -> None:
+        where = progress.policy + (f", draw {progress.draw}" if progress.draw else "")
+        bar(progress.done, progress.total, f"{where}, day {progress.at_s / 86400:.1f}")
+
     with stop_signal() as stop:
-        is_done = campaign.run(_teller(campaign.is_resumed), stop.is_set, time.monotonic, SAVE_S)
+        is_done = campaign.run(tell, stop.is_set, time.monotonic, SAVE_S)
     if not is_done:
         how = f"goes on from the checkpoint in {out}" if campaign.can_resume else "begins anew, as it has queues"
         click.echo(f"interrupted; the same command {how}", err=True)
@@ -194,30 +183,6 @@ def _inputs(folder: str | None, given: dict[str, Any], out: Path | None) -> tupl
     return config, trace, out
 
 
-def _teller(is_resumed: bool) -> Callable[[Progress], None]:
-    """Progress on stderr: a bar on a terminal, else a line each ten seconds."""
-    is_terminal = sys.stderr.isatty()
-    told = [time.monotonic()]
-    if is_resumed:
-        click.echo("going on from the checkpoint", err=True)
-
-    def tell(progress: Progress) -> None:
-        is_over = progress.done == progress.total
-        if time.monotonic() - told[0] < (DRAW_S if is_terminal else TELL_S) and not (is_terminal and is_over):
-            return
-        told[0] = time.monotonic()
-        part = progress.done / max(1, progress.total)
-        where = progress.policy + (f", draw {progress.draw}" if progress.draw else "")
-        text = f"{part:4.0%}  {where}, day {progress.at_s / 86400:.1f}, {progress.done} of {progress.total}"
-        if is_terminal:
-            bar = "#" * round(part * BAR_WIDTH)
-            click.echo(f"\r[{bar:<{BAR_WIDTH}}] {text}\x1b[K" + ("\n" if is_over else ""), err=True, nl=False)
-        else:
-            click.echo(text, err=True)
-
-    return tell
-
-
 def _summary(plan: Plan, totals: dict[str, Summary]) -> str:
     rows = []
     for policy in plan.policies:
@@ -233,3 +198,60 @@ def _summary(plan: Plan, totals: dict[str, Summary]) -> str:
         ">EVICTIONS", ">GPU-H LOST",
     )  # fmt: skip
     return table(headers, rows)
+
+
+@click.command()
+@click.argument(
+    "folders", nargs=-1, required=True, metavar="DIR...",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+)  # fmt: skip
+@click.option(
+    "-o", "--output", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
+    help=f"Write the page to this file.  [default: {NAME} in the first DIR]",
+)  # fmt: skip
+@click.option(
+    "--svg", "pictures", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path),
+    help="Instead of the page, write each plot as a file of its own, with its legend, to this folder.",
+)  # fmt: skip
+def report(*, folders: tuple[Path, ...], output: Path | None, pictures: Path | None) -> None:
+    """Make the page of results anew, also of several simulations beside each other.
+
+    DIR is a folder that `hived simulate --out` wrote. The page is one file of HTML with plots and tables, without
+    scripts; it works offline. A policy that is the same in several folders is shown once. The exit code is 0 if it is
+    written, 1 if results are missing or damaged, 2 for a wrong command line.
+
+    \b
+    Examples:
+      hived simulate report results
+      hived simulate report monday tuesday -o both.html
+      hived simulate report results --svg plots
+    """
+    if pictures is not None:
+        if output is not None:
+            raise click.UsageError("give -o for the page or --svg for plots, not both")
+        for path in write_pictures(folders, pictures):
+            click.echo(path)
+        return
+    target = folders[0] / NAME if output is None else output
+    write_report(folders, target)
+    click.echo(f"{target}: {target.stat().st_size / 1000:.0f} kB")
+
+
+class Simulate(CommandGroup):
+    """A group that is a command itself: `hived simulate FOLDER`, and `hived simulate report DIR`."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Parse the words for the subcommand that the first one names, else for the command itself."""
+        if args and args[0] in self.commands:
+            above = click.Context(click.Group(info_name), info_name=info_name, parent=parent)
+            return self.commands[args[0]].make_context(args[0], args[1:], parent=above, **extra)
+        return run.make_context(info_name, args, parent, **extra)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
+        """The subcommand of that name, else the command itself: the word is then one of its own."""
+        return self.commands.get(cmd_name, run)
+
+
+command = Simulate(name="simulate", commands={"report": report}, help=run.help, params=run.params)

@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from hived_cli.helpers.numbers import FiniteRange
+from hived_cli.helpers.answers import FiniteRange
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-1", "x"])

@@ -1,12 +1,11 @@
-"""Changes of jobs in queues, and how they are told."""
+"""`hived hold`, `release` and `move`: changes of jobs in queues."""
 
 import click
 import msgspec
 
-from hived_cli.helpers.answers import as_json
-from hived_cli.helpers.completing import complete_held, complete_placed, complete_unheld
+from hived_cli.helpers.answers import as_json, output_option
 from hived_cli.helpers.connecting import asks_service
-from hived_cli.helpers.names import without_kind
+from hived_cli.helpers.names import complete_held, complete_placed, complete_unheld, without_kind
 from hived_config.reader import printable
 from hived_extender.api.queues import QueueAction, QueueArgs
 from hived_extender.client.inspection import Inspector
@@ -23,9 +22,6 @@ Examples:
   hived {action} train -o json
 """
 
-output_option = click.option(
-    "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Form of the answer."
-)
 job_argument = click.argument("job", shell_complete=complete_placed)
 
 
@@ -52,3 +48,37 @@ def keeping_its_place(action: QueueAction, summary: str) -> click.Command:
         change(inspector, job, action, output)
 
     return command
+
+
+hold = keeping_its_place("hold", "Hold a job in its queue, so that it does not take its turn.")
+
+
+release = keeping_its_place("release", "Let a job that was held take its turn.")
+
+
+@click.command("move")
+@job_argument
+@click.option("--front", is_flag=True, help="Before all others of its priority that wait.")
+@click.option("--back", is_flag=True, help="Behind all others of its priority that wait.")
+@click.option(
+    "--before", metavar="JOB", default="", shell_complete=complete_placed,
+    help="Before this one, of its priority and queue.",
+)  # fmt: skip
+@output_option
+@asks_service
+def move(*, inspector: Inspector, job: str, front: bool, back: bool, before: str, output: str) -> None:
+    """Give a job another place in its queue.
+
+    It moves among those of its priority that wait. JOB is its name as hived get queue has it. Callers need the right to
+    change the configuration.
+
+    \b
+    Examples:
+      hived move Job/research/train --front
+      hived move train --before other
+      hived move train --back -o json
+    """
+    places = [place for place, is_given in (("front", front), ("back", back), (before, bool(before))) if is_given]
+    if len(places) != 1:
+        raise click.UsageError("give one of --front, --back and --before JOB")
+    change(inspector, job, "move", output, to=places[0])
