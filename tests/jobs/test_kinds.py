@@ -1,6 +1,7 @@
-"""Job files of other controllers: the pods that these would create, each saying which gang it is in."""
+"""Job files of other controllers: the pods that these would create, objects beside them, policies for their ends."""
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -17,9 +18,10 @@ from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_extender.pods.asks import PRIORITY, VIRTUAL_CLUSTER
 from hived_extender.pods.dialects.koordinator import PREFIX as GANG
 from hived_extender.pods.wire import Pod
+from hived_jobs.creation import collection_of
 from hived_jobs.documents import stored_document
-from hived_jobs.kinds import NAMES, plan_document, plan_jobs
-from hived_jobs.policies import Action, Event, Phase, TaskPod, decide
+from hived_jobs.kinds import KINDS, NAMES, as_stored, has_all, plan_document, plan_jobs
+from hived_jobs.policies import Action, Event, Phase, Policy, Reaction, Rules, TaskPod, decide, outcome
 from tests.job_files import ALL, DEPLOYMENT, ELASTIC, JOB_SET, MPI, PLAIN, PYTORCH, TENSORFLOW, VOLCANO, plan_file
 from tests.places import ROOT
 
@@ -429,3 +431,149 @@ def test_whatever_stands_in_a_file_is_planned_or_refused(kind, data, submission)
     with suppress(UserError):
         plan = plan_document(stored_document(json.dumps(document), "job.yaml"), submission)
     assert plan is None or msgspec.json.encode([pod.manifest for pod in plan.pods])
+
+
+@pytest.mark.parametrize(("kind", "version"), [(kind, version) for version, kinds in KINDS.items() for kind in kinds])
+def test_each_kind_is_kept_as_it_is_and_has_a_place_in_its_namespace(kind, version, write, submission):
+    [job], _ = plan_jobs(write(f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: '010'}}\n"), submission)
+    [manifest] = job.objects
+    assert (job.pods, manifest["metadata"]) == ((), {"name": "010", "namespace": "default"})
+    assert "/namespaces/default/" in collection_of("", manifest)
+
+
+def test_a_priority_class_is_in_no_namespace() -> None:
+    manifest = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"}}
+    assert collection_of("lab", manifest) == "/apis/scheduling.k8s.io/v1/priorityclasses"
+
+
+def test_a_namespace_that_is_written_stays(write, submission):
+    [job], _ = plan_jobs(write("{apiVersion: v1, kind: Secret, metadata: {name: s, namespace: lab}}"), submission)
+    assert job.objects[0]["metadata"]["namespace"] == "lab"
+
+
+@pytest.mark.parametrize("kind", ["apps/v1 StatefulSet", "apps/v1 DaemonSet", "batch/v1 CronJob", "v1 Namespace"])
+def test_kinds_that_make_pods_or_have_no_namespace_are_refused(kind, write, submission):
+    version, name = kind.split()
+    with pytest.raises(
+        UserError, match=rf"found {name} \({version}\), expected one of: .*; create others with kubectl"
+    ):
+        plan_jobs(write(f"{{apiVersion: {version}, kind: {name}, metadata: {{name: x}}}}"), submission)
+
+
+def test_what_scales_a_deployment_is_warned_of(write, submission):
+    text = "{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {name: x}, spec: {maxReplicas: 9}}"
+    _, [warning] = plan_jobs(write(text), submission)
+    assert warning.endswith("spec: changes nothing: the pods of a job have no controller that it could scale")
+
+
+@pytest.mark.parametrize("kind", sorted({kind for kinds in KINDS.values() for kind in kinds}))
+def test_each_kind_is_documented(kind):
+    section = (ROOT / "docs/jobs.md").read_text().partition("## Other objects in a job file")[2].partition("\n## ")[0]
+    assert re.search(rf"\b{kind}\b", section)
+
+
+@pytest.mark.parametrize(
+    ("stored", "wanted", "is_so"),
+    [
+        ({"a": 1, "b": 2}, {"a": 1}, True),
+        ({"a": 1}, {"a": 1, "b": 2}, False),
+        ({"a": {"x": 1, "y": 2}}, {"a": {"x": 1}, "b": None}, True),
+        ({"a": [{"x": 1, "y": 2}]}, {"a": [{"x": 1}]}, True),
+        ({"a": [1, 2]}, {"a": [1]}, False),
+        ({"a": 1}, {"a": {"x": 1}}, False),
+        ({"a": {}}, {"a": []}, False),
+    ],
+)
+def test_a_stored_object_may_have_more_but_not_less_or_another(stored, wanted, is_so):
+    assert has_all(stored, wanted) is is_so
+
+
+def test_a_secret_is_compared_as_it_is_stored():
+    secret = {"kind": "Secret", "stringData": {"user": "me"}, "data": {"key": "eA=="}}
+    assert as_stored(secret) == {"kind": "Secret", "data": {"key": "eA==", "user": "bWU="}}
+
+
+TASKS = {"ps-0": "ps", "worker-0": "worker", "worker-1": "worker"}
+
+
+def pods(**changes: TaskPod | None) -> dict[str, TaskPod]:
+    """All pods running, but for the changes (`worker_0` stands for worker-0)."""
+    seen = {name: TaskPod(name, f"uid-{name}", "Running") for name in TASKS}
+    for key, pod in changes.items():
+        name = key.replace("_", "-")
+        if pod is None:
+            del seen[name]
+        else:
+            seen[name] = pod
+    return seen
+
+
+def failed(name: str, exit_code: int = 1) -> TaskPod:
+    return TaskPod(name, f"uid-{name}", "Failed", exit_code)
+
+
+def succeeded(name: str) -> TaskPod:
+    return TaskPod(name, f"uid-{name}", "Succeeded")
+
+
+LEAVING = TaskPod("worker-0", "uid", "Running", is_leaving=True)
+DONE = {"worker_0": succeeded("worker-0"), "worker_1": succeeded("worker-1")}
+WHOLE, WORKERS = tuple(TASKS), ("worker-0", "worker-1")
+
+
+@pytest.mark.parametrize(
+    ("policies", "seen", "expected"),
+    [
+        ([], pods(), None),
+        ([Policy(Action.RESTART_JOB, (Event.POD_EVICTED,))], pods(), None),
+        ([Policy(Action.RESTART_JOB, (Event.POD_EVICTED,))], pods(worker_0=None), (Action.RESTART_JOB, WHOLE)),
+        ([Policy(Action.RESTART_JOB, (Event.POD_EVICTED,))], pods(worker_0=LEAVING), (Action.RESTART_JOB, WHOLE)),
+        ([Policy(Action.RESTART_TASK, (Event.POD_EVICTED,))], pods(worker_1=None), (Action.RESTART_TASK, WORKERS)),
+        ([Policy(Action.RESTART_JOB, (Event.POD_EVICTED,), "ps")], pods(worker_0=LEAVING), None),
+        ([Policy(Action.RESTART_POD, (Event.ANY,))], pods(ps_0=failed("ps-0")), (Action.RESTART_POD, ("ps-0",))),
+        ([Policy(Action.ABORT_JOB, (Event.TASK_FAILED,))], pods(ps_0=failed("ps-0")), (Action.ABORT_JOB, WHOLE)),
+        ([Policy(Action.ABORT_JOB, exit_codes=(3, 3))], pods(ps_0=failed("ps-0", 4)), None),
+        ([Policy(Action.ABORT_JOB, exit_codes=(3, 9))], pods(ps_0=failed("ps-0", 4)), (Action.ABORT_JOB, WHOLE)),
+        ([Policy(Action.COMPLETE_JOB, (Event.TASK_COMPLETED,), "worker")], pods(**DONE), (Action.COMPLETE_JOB, WHOLE)),
+        ([Policy(Action.COMPLETE_JOB, (Event.TASK_COMPLETED,), "ps")], pods(**DONE), None),
+        (
+            [Policy(Action.COMPLETE_JOB, (Event.TASK_COMPLETED,), "worker")],
+            pods(worker_0=succeeded("worker-0")),
+            None,
+        ),
+        (
+            [Policy(Action.ABORT_JOB, (Event.POD_FAILED,)), Policy(Action.RESTART_TASK, (Event.POD_FAILED,), "ps")],
+            pods(ps_0=failed("ps-0")),
+            (Action.RESTART_TASK, ("ps-0",)),
+        ),
+    ],
+)
+def test_the_first_policy_that_fits_counts_those_of_a_task_first(policies, seen, expected):
+    reaction = decide(Rules(tuple(policies)), TASKS, seen)
+    assert (reaction and (reaction.action, reaction.names)) == expected
+    assert reaction is None or reaction.counts
+
+
+def test_pods_that_are_gone_are_made_again_though_no_policy_says_so():
+    seen = pods(ps_0=None, worker_1=None)
+    assert decide(Rules(), TASKS, seen) == Reaction(Action.RESTART_POD, ("ps-0", "worker-1"), "", counts=False)
+
+
+def test_a_reason_names_what_happened():
+    rules = Rules((Policy(Action.ABORT_JOB, (Event.POD_FAILED,)),))
+    reaction = decide(rules, TASKS, pods(ps_0=failed("ps-0", 9)))
+    assert reaction is not None
+    assert reaction.reason == "PodFailed: ps-0 has failed with exit code 9"
+
+
+@pytest.mark.parametrize(
+    ("seen", "phase"),
+    [
+        (pods(**DONE), None),
+        (pods(**DONE, ps_0=None), None),
+        (pods(**DONE, ps_0=succeeded("ps-0")), Phase.COMPLETED),
+        (pods(**DONE, ps_0=failed("ps-0")), Phase.FAILED),
+    ],
+)
+def test_a_job_has_ended_when_all_its_pods_have(seen, phase):
+    assert outcome(TASKS, seen) is phase

@@ -109,244 +109,171 @@ class Situation:
     kind: str = "Job"
 
 
-def _running(count: int, *others: str, **counts: Any) -> See:
-    """So many pods run, beside others that have ended."""
-    known = {"active": count, "ready": count} if count else {}
-    return See([*["Running"] * count, *others], {**known, **counts})
+_PHASES = {"-": "Failed", "+": "Succeeded"}
 
 
-def _indexed(pods: str, **counts: Any) -> See:
-    """Pods of an Indexed Job: 0 runs, 1- has failed, 2+ has succeeded."""
-    phases = {"-": "Failed", "+": "Succeeded"}
-    read = [f"{phases.get(pod[-1], 'Running')} {pod.rstrip('+-')}" for pod in pods.split()]
-    active = sum(pod.startswith("Running") for pod in read)
-    return See(read, {**({"active": active, "ready": active} if active else {}), **counts})
+def _pods(text: str) -> list[str]:
+    """The phases and names of pods: those with - have failed, with + succeeded."""
+    return [f"{_PHASES.get(pod[-1], 'Running')} {pod.rstrip('+-')}" for pod in text.split()]
 
 
-def _complete(see: See) -> See:
+def _look(text: str, *conditions: str, is_started: bool = True, **counts: Any) -> See:
+    """Pods of a Job: each word a pod of that index, or else each letter a pod: r runs, + has succeeded, - has failed.
+
+    The counts of the status follow from the pods, but for those given.
+    """
+    is_indexed = any(map(str.isdecimal, text))
+    pods = _pods(text) if is_indexed else [_PHASES.get(pod, "Running") for pod in text]
+    done, failed = ([pod for pod in pods if pod.startswith(phase)] for phase in ("Succeeded", "Failed"))
+    running = len(pods) - len(done) - len(failed)
+    known = {"active": running, "ready": running, "succeeded": len(done), "failed": len(failed)}
+    if is_indexed:
+        known["completedIndexes"] = _written([int(pod.rpartition(" ")[2]) for pod in done])
+    return See(pods, {key: value for key, value in {**known, **counts}.items() if value}, conditions, is_started)
+
+
+def _written(indexes: Sequence[int]) -> str:
+    """Indexes as a status has them: 1-3 or 1,2,5."""
+    is_run = len(indexes) > 2 and indexes[-1] - indexes[0] == len(indexes) - 1
+    return f"{indexes[0]}-{indexes[-1]}" if is_run else ",".join(map(str, indexes))
+
+
+def _complete(text: str, **counts: Any) -> See:
     reason = "CompletionsReached"
-    conditions = [f"SuccessCriteriaMet=True {reason}", f"Complete=True {reason}"]
-    return see._replace(conditions=conditions, counts={**see.counts, "completionTime": "known"})
+    conditions = f"SuccessCriteriaMet=True {reason}", f"Complete=True {reason}"
+    return _look(text, *conditions, completionTime="known", **counts)
 
 
-def _failed(reason: str, see: See) -> See:
-    return see._replace(conditions=[f"FailureTarget=True {reason}", f"Failed=True {reason}"])
+def _failed(reason: str, text: str, **counts: Any) -> See:
+    return _look(text, f"FailureTarget=True {reason}", f"Failed=True {reason}", **counts)
 
 
 _TWO = {"parallelism": 2, "completions": 2}
 _INDEXED = {"completionMode": "Indexed", **_TWO}
-_HELD = See(conditions=["Suspended=True JobSuspended"], is_started=False)
-_RESUMED = ["Suspended=False JobResumed"]
+_PER_INDEX = {**_INDEXED, "backoffLimitPerIndex": 0}
+_FAIL_0, _FAIL_1 = Ends(code=1, indexes=[0]), Ends(code=1, indexes=[1])
+_RESUMED, _RESUME, _SUSPEND = "Suspended=False JobResumed", Patches({"suspend": False}), Patches({"suspend": True})
+
+
+def _held(text: str = "") -> See:
+    return _look(text, "Suspended=True JobSuspended", is_started=False)
+
 
 SITUATIONS: Mapping[str, Situation] = {
     "more completions than pods at a time": Situation(
-        {"parallelism": 2, "completions": 3},
-        [
-            _running(2),
-            Ends(),
-            _running(2, "Succeeded", succeeded=1),
-            Ends(2),
-            _complete(_running(0, *["Succeeded"] * 3, succeeded=3)),
-        ],
+        {"parallelism": 2, "completions": 3}, [_look("rr"), Ends(), _look("rr+"), Ends(2), _complete("+++")]
     ),
     "fewer completions than pods at a time": Situation(
-        {"parallelism": 3, "completions": 1}, [_running(1), Ends(), _complete(_running(0, "Succeeded", succeeded=1))]
+        {"parallelism": 3, "completions": 1}, [_look("r"), Ends(), _complete("+")]
     ),
-    "no completions": Situation(
-        {"parallelism": 2},
-        [
-            _running(2),
-            Ends(),
-            _running(1, "Succeeded", succeeded=1),
-            Ends(),
-            _complete(_running(0, "Succeeded", "Succeeded", succeeded=2)),
-        ],
-    ),
+    "no completions": Situation({"parallelism": 2}, [_look("rr"), Ends(), _look("r+"), Ends(), _complete("++")]),
     "no completions, and the last pod fails": Situation(
-        {"parallelism": 2},
-        [
-            _running(2),
-            Ends(),
-            _running(1, "Succeeded", succeeded=1),
-            Ends(code=1),
-            _complete(_running(0, "Failed", "Succeeded", succeeded=1, failed=1)),
-        ],
+        {"parallelism": 2}, [_look("rr"), Ends(), _look("r+"), Ends(code=1), _complete("-+")]
     ),
-    "none to complete": Situation({"completions": 0}, [_complete(See())]),
+    "none to complete": Situation({"completions": 0}, [_complete("")]),
     "fewer pods at a time": Situation(
         {"parallelism": 3, "completions": 4},
-        [
-            _running(3),
-            Patches({"parallelism": 1}),
-            _running(1),
-            Ends(),
-            _running(1, "Succeeded", succeeded=1),
-        ],
+        [_look("rrr"), Patches({"parallelism": 1}), _look("r"), Ends(), _look("r+")],
     ),
     "more pods at a time": Situation(
-        {"parallelism": 1, "completions": 4}, [_running(1), Patches({"parallelism": 3}), _running(3)]
+        {"parallelism": 1, "completions": 4}, [_look("r"), Patches({"parallelism": 3}), _look("rrr")]
     ),
     "no pods at a time": Situation(
-        _TWO, [_running(2), Patches({"parallelism": 0}), See(), Patches({"parallelism": 2}), _running(2)]
+        _TWO, [_look("rr"), Patches({"parallelism": 0}), See(), Patches({"parallelism": 2}), _look("rr")]
     ),
     "a failed pod is replaced": Situation(
-        {"backoffLimit": 1},
-        [
-            _running(1),
-            Ends(code=1),
-            _running(1, "Failed", failed=1),
-            Ends(),
-            _complete(_running(0, "Failed", "Succeeded", failed=1, succeeded=1)),
-        ],
+        {"backoffLimit": 1}, [_look("r"), Ends(code=1), _look("r-"), Ends(), _complete("-+")]
     ),
     "one failure too many": Situation(
         {"backoffLimit": 1},
-        [
-            _running(1),
-            Ends(code=1),
-            _running(1, "Failed", failed=1),
-            Ends(code=3),
-            _failed("BackoffLimitExceeded", _running(0, "Failed", "Failed", failed=2)),
-        ],
+        [_look("r"), Ends(code=1), _look("r-"), Ends(code=3), _failed("BackoffLimitExceeded", "--")],
     ),
     "a failure with other pods at work": Situation(
-        {**_TWO, "backoffLimit": 0},
-        [_running(2), Ends(code=1), _failed("BackoffLimitExceeded", _running(0, "Failed", failed=2))],
+        {**_TWO, "backoffLimit": 0}, [_look("rr"), Ends(code=1), _failed("BackoffLimitExceeded", "-", failed=2)]
     ),
     "a failure after a success": Situation(
         {**_TWO, "backoffLimit": 0},
-        [
-            _running(2),
-            Ends(),
-            _running(1, "Succeeded", succeeded=1),
-            Ends(code=1),
-            _failed("BackoffLimitExceeded", _running(0, "Failed", "Succeeded", failed=1, succeeded=1)),
-        ],
+        [_look("rr"), Ends(), _look("r+"), Ends(code=1), _failed("BackoffLimitExceeded", "-+")],
     ),
-    "a deleted pod": Situation(_TWO, [_running(2), Deletes(), _running(2, failed=1)]),
+    "a deleted pod": Situation(_TWO, [_look("rr"), Deletes(), _look("rr", failed=1)]),
     "an evicted pod": Situation(
-        {"backoffLimit": 0},
-        [_running(1), Deletes(is_evicted=True), _failed("BackoffLimitExceeded", See(counts={"failed": 1}))],
+        {"backoffLimit": 0}, [_look("r"), Deletes(is_evicted=True), _failed("BackoffLimitExceeded", "", failed=1)]
     ),
     "a failed pod of a Job that waits for the end of pods": Situation(
-        {"podReplacementPolicy": "Failed"}, [_running(1), Ends(code=1), _running(1, "Failed", failed=1)]
+        {"podReplacementPolicy": "Failed"}, [_look("r"), Ends(code=1), _look("r-")]
     ),
-    "too long": Situation({"activeDeadlineSeconds": 2}, [_failed("DeadlineExceeded", See(counts={"failed": 1}))]),
+    "too long": Situation({"activeDeadlineSeconds": 2}, [_failed("DeadlineExceeded", "", failed=1)]),
     "suspended, resumed and suspended again": Situation(
         {**_TWO, "suspend": True},
-        [
-            _HELD,
-            Patches({"suspend": False}),
-            _running(2)._replace(conditions=_RESUMED),
-            Patches({"suspend": True}),
-            _HELD,
-            Patches({"suspend": False}),
-            _running(2)._replace(conditions=_RESUMED),
-        ],
+        [_held(), _RESUME, _look("rr", _RESUMED), _SUSPEND, _held(), _RESUME, _look("rr", _RESUMED)],
     ),
     "suspended with half of its pods done": Situation(
-        _TWO,
-        [
-            _running(2),
-            Ends(),
-            _running(1, "Succeeded", succeeded=1),
-            Patches({"suspend": True}),
-            _HELD._replace(pods=["Succeeded"], counts={"succeeded": 1}),
-            Patches({"suspend": False}),
-            _running(1, "Succeeded", succeeded=1)._replace(conditions=_RESUMED),
-        ],
+        _TWO, [_look("rr"), Ends(), _look("r+"), _SUSPEND, _held("+"), _RESUME, _look("r+", _RESUMED)]
     ),
     "suspended by birth, and never too long": Situation(
-        {"suspend": True, "activeDeadlineSeconds": 600},
-        [_HELD, Patches({"suspend": False}), _running(1)._replace(conditions=_RESUMED)],
+        {"suspend": True, "activeDeadlineSeconds": 600}, [_held(), _RESUME, _look("r", _RESUMED)]
     ),
     "indexes one after another": Situation(
         {"completionMode": "Indexed", "parallelism": 2, "completions": 4},
         [
-            _indexed("0 1"),
+            _look("0 1"),
             Ends(indexes=[1]),
-            _indexed("0 1+ 2", succeeded=1, completedIndexes="1"),
+            _look("0 1+ 2"),
             Ends(indexes=[2]),
-            _indexed("0 1+ 2+ 3", succeeded=2, completedIndexes="1,2"),
+            _look("0 1+ 2+ 3"),
             Ends(indexes=[3]),
-            _indexed("0 1+ 2+ 3+", succeeded=3, completedIndexes="1-3"),
+            _look("0 1+ 2+ 3+"),
             Ends(),
-            _complete(_indexed("0+ 1+ 2+ 3+", succeeded=4, completedIndexes="0-3")),
+            _complete("0+ 1+ 2+ 3+"),
         ],
     ),
-    "a failed index is tried again": Situation(
-        _INDEXED, [_indexed("0 1"), Ends(code=1, indexes=[1]), _indexed("0 1 1-", failed=1)]
-    ),
-    "fewer indexes": Situation(
-        _INDEXED, [_indexed("0 1"), Patches({"parallelism": 1, "completions": 1}), _indexed("0")]
-    ),
-    "more indexes": Situation(
-        _INDEXED, [_indexed("0 1"), Patches({"parallelism": 3, "completions": 3}), _indexed("0 1 2")]
-    ),
+    "a failed index is tried again": Situation(_INDEXED, [_look("0 1"), _FAIL_1, _look("0 1 1-")]),
+    "fewer indexes": Situation(_INDEXED, [_look("0 1"), Patches({"parallelism": 1, "completions": 1}), _look("0")]),
+    "more indexes": Situation(_INDEXED, [_look("0 1"), Patches({"parallelism": 3, "completions": 3}), _look("0 1 2")]),
     "an index fails for good": Situation(
-        {**_INDEXED, "backoffLimitPerIndex": 0},
+        _PER_INDEX,
         [
-            _indexed("0 1"),
-            Ends(code=1, indexes=[0]),
-            _indexed("0- 1", failed=1, failedIndexes="0"),
+            _look("0 1"),
+            _FAIL_0,
+            _look("0- 1", failedIndexes="0"),
             Ends(indexes=[1]),
-            _failed("FailedIndexes", _indexed("0- 1+", failed=1, failedIndexes="0", succeeded=1, completedIndexes="1")),
+            _failed("FailedIndexes", "0- 1+", failedIndexes="0"),
         ],
     ),
     "an index is tried again, and fails for good": Situation(
         {**_INDEXED, "backoffLimitPerIndex": 1},
-        [
-            _indexed("0 1"),
-            Ends(code=1, indexes=[0]),
-            _indexed("0 0- 1", failed=1),
-            Ends(code=1, indexes=[0]),
-            _indexed("0- 0- 1", failed=2, failedIndexes="0"),
-        ],
+        [_look("0 1"), _FAIL_0, _look("0 0- 1"), _FAIL_0, _look("0- 0- 1", failedIndexes="0")],
     ),
     "an index is tried again, and succeeds": Situation(
         {**_INDEXED, "backoffLimitPerIndex": 1},
         [
-            _indexed("0 1"),
+            _look("0 1"),
             Ends(indexes=[1]),
-            _indexed("0 1+", succeeded=1, completedIndexes="1"),
-            Ends(code=1, indexes=[0]),
-            _indexed("0 0- 1+", failed=1, succeeded=1, completedIndexes="1"),
+            _look("0 1+"),
+            _FAIL_0,
+            _look("0 0- 1+"),
             Ends(indexes=[0]),
-            _complete(_indexed("0+ 0- 1+", failed=1, succeeded=2, completedIndexes="0,1")),
+            _complete("0+ 0- 1+"),
         ],
     ),
     "more failed indexes than it may have": Situation(
-        {**_INDEXED, "backoffLimitPerIndex": 0, "maxFailedIndexes": 0},
-        [
-            _indexed("0 1"),
-            Ends(code=1, indexes=[1]),
-            _failed("MaxFailedIndexesExceeded", _indexed("1-", failed=2, failedIndexes="1")),
-        ],
+        {**_PER_INDEX, "maxFailedIndexes": 0},
+        [_look("0 1"), _FAIL_1, _failed("MaxFailedIndexesExceeded", "1-", failed=2, failedIndexes="1")],
     ),
     "as many failed indexes as it may have": Situation(
-        {
-            "completionMode": "Indexed",
-            "completions": 3,
-            "parallelism": 2,
-            "backoffLimitPerIndex": 0,
-            "maxFailedIndexes": 1,
-        },
-        [
-            _indexed("0 1"),
-            Ends(code=1, indexes=[1]),
-            _indexed("0 1- 2", failed=1, failedIndexes="1"),
-        ],
+        {**_PER_INDEX, "completions": 3, "maxFailedIndexes": 1},
+        [_look("0 1"), _FAIL_1, _look("0 1- 2", failedIndexes="1")],
     ),
-    "pods": Situation({}, [_running(1), Shape("one-")]),
+    "pods": Situation({}, [_look("r"), Shape("one-")]),
     "pods of indexes": Situation(
         {"completionMode": "Indexed", "completions": 1, "backoffLimitPerIndex": 1},
         [
-            _indexed("0"),
+            _look("0"),
             Shape("one-0-", (*LABELS, INDEX), {**TOLD, INDEX: "0", FAILURES: "0"}, "one-0", ("JOB_COMPLETION_INDEX",)),
         ],
     ),
-    "deleted": Situation(_TWO, [_running(2), Ends(), _running(1, "Succeeded", succeeded=1), Gone(is_deleted=True)]),
-    "removed some time after its end": Situation({"ttlSecondsAfterFinished": 1}, [_running(1), Ends(), Gone()]),
+    "deleted": Situation(_TWO, [_look("rr"), Ends(), _look("r+"), Gone(is_deleted=True)]),
+    "removed some time after its end": Situation({"ttlSecondsAfterFinished": 1}, [_look("r"), Ends(), Gone()]),
     "of another controller": Situation({"managedBy": "example.com/own"}, [See(is_started=False)]),
 }
 
@@ -366,27 +293,37 @@ def _pytorch(
     return Situation({"pytorchReplicaSpecs": made, "runPolicy": policy or {}}, steps, "PyTorchJob")
 
 
-def _tensorflow(steps: Sequence[Step], restart: str = "", **roles: int) -> Situation:
-    return Situation({"tfReplicaSpecs": _roles("TFJob", restart, **roles)}, steps, "TFJob")
-
-
-def _seen(
-    pods: str, *conditions: str, is_started: bool = True, is_timed: bool = True, **counts: Mapping[str, int]
-) -> See:
-    """Pods of a job of Kubeflow: those with - have failed, with + succeeded; what its status counts for each role."""
-    phases = {"-": "Failed", "+": "Succeeded"}
-    read = [f"{phases.get(pod[-1], 'Running')} {pod.rstrip('+-')}" for pod in pods.split()]
-    is_over = any("Suspended" not in one for one in conditions)
-    known = {"completionTime": "known"} if is_over and is_timed else {}
-    return See(read, {**counts, **known}, conditions, is_started)
+def _tensorflow(steps: Sequence[Step], **roles: int) -> Situation:
+    return Situation({"tfReplicaSpecs": _roles("TFJob", "", **roles)}, steps, "TFJob")
 
 
 def _mpi(steps: Sequence[Step]) -> Situation:
     return Situation({"mpiReplicaSpecs": _roles("MPIJob", Launcher=1, Worker=1)}, steps, "MPIJob")
 
 
-_ONE, _BOTH = {"active": 1}, {"active": 2}
-_STARTED = _seen("master-0 worker-0 worker-1", Master=_ONE, Worker=_BOTH)
+_ROLES = {"master": "Master", "worker": "Worker", "ps": "PS", "launcher": "Launcher"}
+
+
+def _seen(pods: str, *conditions: str, is_started: bool = True, is_timed: bool = True, **others: Json) -> See:
+    """Pods of a job of Kubeflow: those with - have failed, with + succeeded.
+
+    What its status counts for each role follows from them, but for the roles given.
+    """
+    counts: dict[str, Json] = {}
+    for pod in pods.split():
+        of_role = counts.setdefault(_ROLES[pod.partition("-")[0].rstrip("+-")], {})
+        how = {"-": "failed", "+": "succeeded"}.get(pod[-1], "active")
+        of_role[how] = of_role.get(how, 0) + 1
+    is_over = any("Suspended" not in one for one in conditions)
+    known = {"completionTime": "known"} if is_over and is_timed else {}
+    return See(
+        _pods(pods), {role: its for role, its in {**counts, **others}.items() if its} | known, conditions, is_started
+    )
+
+
+_STARTED = _seen("master-0 worker-0 worker-1")
+_FAIL_WORKER, _DONE_WORKER = Ends(code=1, indexes=["worker-1"]), Ends(indexes=["worker-1"])
+_FAILED_WORKER = _seen("master-0 worker-0 worker-1-", "Failed=True PyTorchJobFailed")
 
 
 def _succeeding(left: str) -> list[Step]:
@@ -394,8 +331,8 @@ def _succeeding(left: str) -> list[Step]:
     ends = {"Master": {"succeeded": 1}, "Worker": {"succeeded": 2}}
     return [
         _STARTED,
-        Ends(indexes=["worker-1"]),
-        _seen("master-0 worker-0 worker-1+", Master=_ONE, Worker={"active": 1, "succeeded": 1}),
+        _DONE_WORKER,
+        _seen("master-0 worker-0 worker-1+"),
         Ends(indexes=["master-0"]),
         _seen(left, "Succeeded=True PyTorchJobSucceeded", **ends),
     ]
@@ -405,40 +342,18 @@ KUBEFLOW: Mapping[str, Situation] = {
     "a master has succeeded": _pytorch(_succeeding("master-0+ worker-0 worker-1+")),
     "workers without a master": _pytorch(
         [
-            _seen("worker-0 worker-1", Worker=_BOTH),
+            _seen("worker-0 worker-1"),
             Ends(indexes=["worker-0"]),
-            _seen("worker-0+ worker-1", Worker={"active": 1, "succeeded": 1}),
-            Ends(indexes=["worker-1"]),
-            _seen("worker-0+ worker-1+", "Succeeded=True PyTorchJobSucceeded", Worker={"succeeded": 2}),
+            _seen("worker-0+ worker-1"),
+            _DONE_WORKER,
+            _seen("worker-0+ worker-1+", "Succeeded=True PyTorchJobSucceeded"),
         ],
         Worker=2,
     ),
-    "a failed worker that is replaced": _pytorch([_STARTED, Ends(code=1, indexes=["worker-1"]), _STARTED], "OnFailure"),
-    "a failed worker that is not replaced": _pytorch(
-        [
-            _STARTED,
-            Ends(code=1, indexes=["worker-1"]),
-            _seen(
-                "master-0 worker-0 worker-1-",
-                "Failed=True PyTorchJobFailed",
-                Master=_ONE,
-                Worker={"active": 1, "failed": 1},
-            ),
-        ],
-        "Never",
-    ),
+    "a failed worker that is replaced": _pytorch([_STARTED, _FAIL_WORKER, _STARTED], "OnFailure"),
+    "a failed worker that is not replaced": _pytorch([_STARTED, _FAIL_WORKER, _FAILED_WORKER], "Never"),
     "a worker that failed by its own fault": _pytorch(
-        [
-            _STARTED,
-            Ends(code=1, indexes=["worker-1"]),
-            _seen(
-                "master-0 worker-0 worker-1-",
-                "Failed=True PyTorchJobFailed",
-                Master=_ONE,
-                Worker={"active": 1, "failed": 1},
-                is_timed=False,
-            ),
-        ],
+        [_STARTED, _FAIL_WORKER, _seen("master-0 worker-0 worker-1-", "Failed=True PyTorchJobFailed", is_timed=False)],
         "ExitCode",
     ),
     "a worker that its machine failed": _pytorch(
@@ -452,28 +367,16 @@ KUBEFLOW: Mapping[str, Situation] = {
         ],
         policy={"suspend": True},
     ),
-    "running pods go with its end": _pytorch(
-        _succeeding("master-0+ worker-1+"),
-        policy={"cleanPodPolicy": "Running"},
-    ),
+    "running pods go with its end": _pytorch(_succeeding("master-0+ worker-1+"), policy={"cleanPodPolicy": "Running"}),
     "all pods go with its failure": _pytorch(
-        [
-            _STARTED,
-            Ends(code=1, indexes=["worker-1"]),
-            _seen("", "Failed=True PyTorchJobFailed", Master=_ONE, Worker={"active": 1, "failed": 1}),
-        ],
-        "Never",
-        policy={"cleanPodPolicy": "All"},
+        [_STARTED, _FAIL_WORKER, _FAILED_WORKER._replace(pods=[])], "Never", policy={"cleanPodPolicy": "All"}
     ),
     "the first worker has succeeded": _tensorflow(
         [
-            _seen("ps-0 worker-0 worker-1", PS=_ONE, Worker=_BOTH),
+            _seen("ps-0 worker-0 worker-1"),
             Ends(indexes=["worker-0"]),
             _seen(
-                "ps-0 worker-0+ worker-1",
-                "Succeeded=True TFJobSucceeded",
-                PS={"succeeded": 1},
-                Worker={"succeeded": 2},
+                "ps-0 worker-0+ worker-1", "Succeeded=True TFJobSucceeded", PS={"succeeded": 1}, Worker={"succeeded": 2}
             ),
         ],
         PS=1,
@@ -481,28 +384,20 @@ KUBEFLOW: Mapping[str, Situation] = {
     ),
     "a launcher has succeeded": _mpi(
         [
-            _seen("launcher worker-0", Launcher=_ONE, Worker=_ONE),
+            _seen("launcher worker-0"),
             Ends(indexes=["launcher"]),
-            _seen(
-                "launcher+ worker-0",
-                "Succeeded=True MPIJobSucceeded",
-                Launcher={"succeeded": 1},
-            ),
+            _seen("launcher+ worker-0", "Succeeded=True MPIJobSucceeded", Worker={}),
         ]
     ),
     "a launcher has failed": _mpi(
         [
-            _seen("launcher worker-0", Launcher=_ONE, Worker=_ONE),
+            _seen("launcher worker-0"),
             Ends(code=1, indexes=["launcher"]),
-            _seen("launcher- worker-0", "Failed=True MPIJobMPIJobFailed", Launcher={"failed": 1}),
+            _seen("launcher- worker-0", "Failed=True MPIJobMPIJobFailed", Worker={}),
         ]
     ),
     "a failed parameter server": _tensorflow(
-        [
-            _seen("ps-0 worker-0", PS=_ONE, Worker=_ONE),
-            Ends(code=1, indexes=["ps-0"]),
-            _seen("ps-0- worker-0", "Failed=True TFJobFailed", PS={"failed": 1}, Worker=_ONE),
-        ],
+        [_seen("ps-0 worker-0"), Ends(code=1, indexes=["ps-0"]), _seen("ps-0- worker-0", "Failed=True TFJobFailed")],
         PS=1,
         Worker=1,
     ),
@@ -510,7 +405,8 @@ KUBEFLOW: Mapping[str, Situation] = {
 
 
 def _job_set(steps: Sequence[Step], *roles: Json, **spec: Any) -> Situation:
-    return Situation({"replicatedJobs": list(roles), **spec}, steps, "JobSet")
+    """A JobSet with these replicated jobs, else with a lead and two Jobs of two workers."""
+    return Situation({"replicatedJobs": list(roles or (_LEAD, _WORK)), **spec}, steps, "JobSet")
 
 
 def _role(name: str, jobs: int = 1, pods: int = 1, *, notes: Json | None = None, **more: Any) -> Json:
@@ -526,8 +422,7 @@ def _set(pods: str, *conditions: str, restarts: int = 0, counted: int | None = N
     ends = [one.partition("=")[0] for one in conditions if one.startswith(("Completed=True", "Failed=True"))]
     counted = restarts if counted is None else counted
     known = {"restarts": restarts, "restartsCountTowardsMax": counted, "terminalState": "".join(ends)}
-    seen = _indexed(pods)
-    return See(seen.pods, {**counts, **{key: value for key, value in known.items() if value}}, conditions, False)
+    return See(_pods(pods), {**counts, **{key: value for key, value in known.items() if value}}, conditions, False)
 
 
 _COUNTED = {"R": "ready", "a": "active", "D": "succeeded", "F": "failed", "H": "suspended"}
@@ -557,20 +452,14 @@ JOB_SETS: Mapping[str, Situation] = {
             _set("lead-0-0+ work-0-0+ work-0-1+ work-1-0 work-1-1+", lead="D", work="RaD"),
             Ends(indexes=["work-1-0"]),
             _set("lead-0-0+ work-0-0+ work-0-1+ work-1-0+ work-1-1+", _DONE, lead="D", work="DD"),
-        ],
-        _LEAD,
-        _WORK,
+        ]
     ),
     "the Jobs that matter have succeeded": _job_set(
         [_AT_WORK, Ends(indexes=["lead-0-0"]), _set("lead-0-0+", _DONE, lead="D")],
-        _LEAD,
-        _WORK,
         successPolicy={"operator": "All", "targetReplicatedJobs": ["lead"]},
     ),
     "any Job has succeeded": _job_set(
         [_AT_WORK, Ends(indexes=["work-0-0", "work-0-1"]), _set("work-0-0+ work-0-1+", _DONE, work="D")],
-        _LEAD,
-        _WORK,
         successPolicy={"operator": "Any"},
     ),
     "a Job has failed": _job_set(
@@ -588,8 +477,6 @@ JOB_SETS: Mapping[str, Situation] = {
             _FAIL_ONE,
             _set("work-1-1-", "Failed=True ReachedMaxRestarts", work="F", restarts=1),
         ],
-        _LEAD,
-        _WORK,
         failurePolicy={"maxRestarts": 1},
     ),
     "a restart while pods still leave": _job_set(
@@ -613,11 +500,7 @@ JOB_SETS: Mapping[str, Situation] = {
         failurePolicy={"maxRestarts": 1, "restartStrategy": "BlockingRecreate"},
     ),
     "a restart that is not counted": _job_set(
-        [
-            _set("work-0-0", work="Ra"),
-            Ends(code=1),
-            _set("work-0-0", work="Ra", restarts=1, counted=0),
-        ],
+        [_set("work-0-0", work="Ra"), Ends(code=1), _set("work-0-0", work="Ra", restarts=1, counted=0)],
         _role("work"),
         failurePolicy={
             "maxRestarts": 0,
@@ -632,8 +515,6 @@ JOB_SETS: Mapping[str, Situation] = {
             Ends(code=1, indexes=["lead-0-0"]),
             _set("lead-0-0-", "Failed=True FailJobSetFailurePolicyAction", lead="F"),
         ],
-        _LEAD,
-        _WORK,
         failurePolicy={
             "maxRestarts": 5,
             "rules": [
@@ -652,8 +533,6 @@ JOB_SETS: Mapping[str, Situation] = {
             Patches({"suspend": False}),
             _AT_WORK._replace(conditions=["Suspended=False ResumeJobs"]),
         ],
-        _LEAD,
-        _WORK,
         suspend=True,
     ),
     "suspended with a Job done": _job_set(
@@ -665,9 +544,7 @@ JOB_SETS: Mapping[str, Situation] = {
             _set("lead-0-0+ work-0-0+", "Suspended=True SuspendedJobs", lead="D", work="HH"),
             Patches({"suspend": False}),
             _set("lead-0-0+ work-0-0+ work-0-1 work-1-0 work-1-1", "Suspended=False ResumeJobs", lead="D", work="RaRa"),
-        ],
-        _LEAD,
-        _WORK,
+        ]
     ),
     "one after another": _job_set(
         [
@@ -684,11 +561,7 @@ JOB_SETS: Mapping[str, Situation] = {
         startupPolicy={"startupPolicyOrder": "InOrder"},
     ),
     "after the end of others": _job_set(
-        [
-            _set("lead-0-0", lead="Ra"),
-            Ends(),
-            _set("lead-0-0+ work-0-0", lead="D", work="Ra"),
-        ],
+        [_set("lead-0-0", lead="Ra"), Ends(), _set("lead-0-0+ work-0-0", lead="D", work="Ra")],
         _LEAD,
         _role("work", dependsOn=[{"name": "lead", "status": "Complete"}]),
     ),
@@ -722,7 +595,7 @@ JOB_SETS: Mapping[str, Situation] = {
         ],
         _role("work", jobs=2, notes={STOP_SECONDS: "5"}),
     ),
-    "deleted": _job_set([_AT_WORK, Gone(is_deleted=True)], _LEAD, _WORK),
+    "deleted": _job_set([_AT_WORK, Gone(is_deleted=True)]),
     "removed some time after its end": _job_set(
         [_set("work-0-0", work="Ra"), Ends(), Gone()], _role("work"), ttlSecondsAfterFinished=1
     ),

@@ -81,54 +81,36 @@ def test_binding_and_eviction(core: client.CoreV1Api, namespace: str) -> None:
     assert core.read_namespaced_pod("one", namespace).metadata.deletion_grace_period_seconds == 30
 
 
-def test_every_verb_of_nodes(core: client.CoreV1Api, namespace: str) -> None:
-    name = f"node-{namespace}"
-    core.create_node({"metadata": {"name": name}})
-    assert core.patch_node(name, {"spec": {"unschedulable": True}}).spec.unschedulable
-    assert name in [node.metadata.name for node in core.list_node(field_selector="spec.unschedulable=true").items]
-    conditions = [{"type": "Ready", "status": "True"}]
-    assert core.patch_node_status(name, {"status": {"conditions": conditions}}).status.conditions[0].type == "Ready"
-    node = core.read_node(name)
-    node.spec.unschedulable = None
-    assert core.replace_node(name, node).spec.unschedulable is None
-    assert core.delete_node(name)["status"] == "Success"
+@pytest.mark.parametrize(
+    ("group", "noun", "body"),
+    [
+        ("CoreV1Api", "node", {"spec": {"podCIDR": "10.0.0.0/24"}}),
+        ("CoreV1Api", "namespace", {}),
+        ("CoreV1Api", "namespaced_config_map", {"data": {"a": "b"}}),
+        ("CoordinationV1Api", "namespaced_lease", {"spec": {"holderIdentity": "me", "leaseDurationSeconds": 15}}),
+        ("SchedulingV1Api", "priority_class", {"value": 10}),
+    ],
+)
+def test_every_verb_of_a_resource(
+    api: client.ApiClient, namespace: str, group: str, noun: str, body: dict[str, Any]
+) -> None:
+    calls, name = getattr(client, group)(api), f"one-{namespace}"
+    where = [namespace] if noun.startswith("namespaced_") else []
 
+    def call(verb: str, *arguments: Any) -> Any:
+        return getattr(calls, f"{verb}_{noun}")(*arguments)
 
-def test_every_verb_of_config_maps(core: client.CoreV1Api, namespace: str) -> None:
-    core.create_namespaced_config_map(namespace, config_map("one", a="b"))
-    core.create_namespaced_config_map(namespace, config_map("two"))
-    patched = core.patch_namespaced_config_map("one", namespace, {"data": {"c": "d"}})
-    assert patched.data == {"a": "b", "c": "d"}
-    patched.data = {"e": "f"}
-    assert core.replace_namespaced_config_map("one", namespace, patched).data == {"e": "f"}
-    core.delete_namespaced_config_map("one", namespace)
-    core.delete_collection_namespaced_config_map(namespace)
-    assert core.list_namespaced_config_map(namespace).items == []
-
-
-def test_every_verb_of_leases(api: client.ApiClient, namespace: str) -> None:
-    leases = client.CoordinationV1Api(api)
-    spec = client.V1LeaseSpec(holder_identity="me", lease_duration_seconds=15)
-    lease = leases.create_namespaced_lease(namespace, client.V1Lease(metadata={"name": "lock"}, spec=spec))
-    lease.spec.holder_identity = "you"
-    leases.replace_namespaced_lease("lock", namespace, lease)
-    assert code_of(leases.replace_namespaced_lease, "lock", namespace, lease) == 409
-    assert leases.read_namespaced_lease("lock", namespace).spec.holder_identity == "you"
-    assert (
-        leases.patch_namespaced_lease("lock", namespace, {"spec": {"leaseTransitions": 1}}).spec.lease_transitions == 1
-    )
-    assert len(leases.list_namespaced_lease(namespace).items) == 1
-    assert code_of(leases.create_namespaced_lease, namespace, client.V1Lease(metadata={"name": "lock"})) == 409
-    leases.delete_namespaced_lease("lock", namespace)
-
-
-def test_every_verb_of_priority_classes(api: client.ApiClient, namespace: str) -> None:
-    classes, name = client.SchedulingV1Api(api), f"class-{namespace}"
-    classes.create_priority_class(client.V1PriorityClass(metadata={"name": name}, value=10))
-    assert classes.read_priority_class(name).value == 10
-    assert {"system-cluster-critical", name} <= {item.metadata.name for item in classes.list_priority_class().items}
-    assert classes.patch_priority_class(name, {"description": "ten"}).description == "ten"
-    classes.delete_priority_class(name)
+    created = call("create", *where, {"metadata": {"name": name}, **body})
+    assert call("read", name, *where).metadata.uid == created.metadata.uid
+    assert name in [item.metadata.name for item in call("list", *where).items]
+    patched = call("patch", name, *where, {"metadata": {"labels": {"a": "b"}}})
+    assert patched.metadata.labels["a"] == "b"
+    patched.metadata.labels = {"c": "d"}
+    assert call("replace", name, *where, patched).metadata.labels == {"c": "d"}
+    assert code_of(call, "replace", name, *where, patched) == 409
+    assert code_of(call, "create", *where, {"metadata": {"name": name}, **body}) == 409
+    call("delete", name, *where)
+    assert code_of(call, "read", name, *where) == 404
 
 
 def test_events_of_both_groups(api: client.ApiClient, core: client.CoreV1Api, namespace: str) -> None:
@@ -142,14 +124,7 @@ def test_events_of_both_groups(api: client.ApiClient, core: client.CoreV1Api, na
     newer.delete_namespaced_event("e", namespace)
 
 
-def test_namespaces(core: client.CoreV1Api, namespace: str) -> None:
-    names = {item.metadata.name for item in core.list_namespace().items}
-    assert {"default", "kube-system", namespace} <= names
-    core.delete_namespace(namespace)
-    assert code_of(core.read_namespace, namespace) == 404
-
-
-def test_pages(core: client.CoreV1Api, namespace: str) -> None:
+def test_a_collection_is_listed_in_pages_and_deleted(core: client.CoreV1Api, namespace: str) -> None:
     for number in range(5):
         core.create_namespaced_config_map(namespace, config_map(f"c{number}"))
     names, token = [], None
@@ -158,6 +133,8 @@ def test_pages(core: client.CoreV1Api, namespace: str) -> None:
         names.append([item.metadata.name for item in page.items])
         token = page.metadata._continue or ""
     assert names == [["c0", "c1"], ["c2", "c3"], ["c4"]]
+    core.delete_collection_namespaced_config_map(namespace)
+    assert core.list_namespaced_config_map(namespace).items == []
 
 
 def test_a_watch_follows_a_list(core: client.CoreV1Api, namespace: str) -> None:
