@@ -42,7 +42,7 @@ def publish(kube: KubeClient, file: Path) -> None:
 
 
 def is_embedded(kube: KubeClient) -> bool:
-    """Whether this is the API server of an embedded cluster, which looks after jobs by itself. Raises KubeError."""
+    """True if this is the API server of an embedded cluster, which runs job controllers. Raises KubeError."""
     return str(kube.get("/version").get("platform", "")).startswith("hived/")
 
 

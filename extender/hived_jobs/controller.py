@@ -1,8 +1,7 @@
 """Carries out what `policies.py` decides, for all jobs of a cluster or for one: in the place of their controllers.
 
-Two of them do each other no harm: whoever acts first writes what it is about to do into the job's record, and the
-other's write fails as a conflict. Nothing is remembered but what the API server has, so that one that is started again
-goes on where it, or another one, was stopped.
+Several of them do each other no harm: each writes its next action into the job's record first, and a second write fails
+as a conflict. All state is in the API server, so a controller that starts goes on where another one was stopped.
 """
 
 import logging
@@ -31,7 +30,7 @@ class JobController:
     Parameters
     ----------
     only : the jobs to look after; None for all of the cluster
-    tell : is told what is done, in one line
+    tell : called with one line about each action
     """
 
     def __init__(
@@ -66,9 +65,9 @@ class JobController:
         self.stop()
 
     def wait_ended(self, key: Key, timeout_s: float | None = None) -> Phase | None:
-        """Wait until nothing is left to do for a job, and tell how it ended; None if it was deleted, or at a stop.
+        """Wait until a job is over and return its phase; None if it was deleted, or at a stop.
 
-        The job was created before `start`: a later one counts as deleted until the watch has told of it.
+        The job was created before `start`: a later one counts as deleted until the watch reports it.
         """
         self._cache.wait(lambda: self._is_over(key), timeout_s)
         record = self._cache.record(key)

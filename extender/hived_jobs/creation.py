@@ -45,15 +45,15 @@ def _read(manifest: Manifest) -> Pod | None:
 def submission_refusals(
     pods: Iterable[Manifest], rules: PodRules, cluster: ClusterSpec, labels_of: LabelsOf | None = None
 ) -> list[str]:
-    """Why pods would be refused, each reason once with its pods; nothing if all may have what they ask for.
+    """Return why pods would be refused, each reason once with its pods; nothing if none would be.
 
     Parameters
     ----------
     pods : their manifests, with the namespaces that they are created in
-    rules, cluster : those of the configuration in force
+    rules, cluster : of the configuration in force
     labels_of : the labels of a namespace, none if they are not known; a pod passes where labels decide
 
-    A pod of another scheduler, or one that cannot be read, is nobody's here.
+    Pods of another scheduler, and pods that cannot be read, are left out.
     """
     permissions = Permissions(cluster, rules, labels_of)
     names: dict[str, list[str]] = {}
@@ -157,7 +157,7 @@ def resume_job(kube: KubeClient, record: Record) -> Created:
 
 
 def _clear(kube: KubeClient, record: Record, job: PlannedJob) -> set[str]:
-    """Delete a job's pods but those that have succeeded, which are returned, and wait until they are gone."""
+    """Delete a job's pods, wait until they are gone, and return the names of pods that have succeeded and stay."""
     until, succeeded, left = time.monotonic() + LEAVING_S, set[str](), [pod.name for pod in job.first_pods()]
     while True:
         seen = [pod for name in left if (pod := read_pod(kube, record, name)) is not None]
@@ -348,7 +348,7 @@ def _owned(manifest: Manifest, record: Record | None) -> Manifest:
 
 
 def refuse_equal_names(namespace: str, jobs: Sequence[PlannedJob]) -> None:
-    """Raise UserError if two pods have one name; `namespace` is for those that name none."""
+    """Raise UserError if two pods have one name; `namespace` is for pods that name none."""
     pods = [pod for job in jobs for pod in job.pods]
     names = Counter((pod.manifest["metadata"].get("namespace", namespace), pod.name) for pod in pods)
     for (where, name), count in names.items():
@@ -377,10 +377,10 @@ def refuse_known_names(kube: KubeClient, namespace: str, jobs: Sequence[PlannedJ
 
 
 def refuse_names_of_objects(kube: KubeClient, namespace: str, jobs: Sequence[PlannedJob]) -> None:
-    """Raise UserError if the cluster has a job object of the name of one of these: commands could not tell them apart.
+    """Raise UserError if the cluster has a job object of the same name: commands could not tell them apart.
 
-    `namespace` is for jobs that name none. Kinds that the cluster does not have, or does not show, are not looked at.
-    Raises KubeError if it does not say. Cost: a request per job and kind.
+    `namespace` is for jobs that name none. Kinds that the cluster does not have, or does not show, are skipped.
+    Raises KubeError if it does not answer. Cost: a request per job and kind.
     """
     versions = [(kind, version) for kind in KINDS for version in kind.api_versions]
     for job in (job for job in jobs if job.name):

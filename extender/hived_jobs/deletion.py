@@ -107,7 +107,7 @@ def of_pods(kube: KubeClient, names: Iterable[str]) -> Deletion:
 
 
 def carry_out(kube: KubeClient, deletion: Deletion, tell: Told) -> None:
-    """Delete the records first, so that nobody creates pods again, then the pods; a line is told about each.
+    """Delete the records first, so that no controller creates pods again, then the pods; `tell` gets a line for each.
 
     These very objects are deleted, no later ones of their names. Raises UserError that says how much was deleted before
     the API server refused.
@@ -165,7 +165,7 @@ def _makers(pods: Iterable[JobPod], going: set[str]) -> tuple[tuple[str, int], .
 
 
 def _maker(pod: JobPod, going: set[str]) -> str:
-    """Whatever would create a pod again, as kubectl calls it; "" for nothing. `going` has uids of owners that go."""
+    """Return the controller that would create a pod again, as kubectl calls it; "" for none."""
     for owner in pod.metadata.owners or ():
         is_job = owner.kind == "ConfigMap" and owner.name.startswith(NAME_PREFIX)
         if (owner.controller or is_job) and owner.uid not in going:

@@ -142,7 +142,7 @@ class Section:
     """A mapping inside a document; an absent one reads as empty.
 
     Every reader marks its key as known, and a section is made once. So `warn_unknown` on the outermost section can
-    report every key that nobody asked for.
+    report every key that was not asked for.
     """
 
     def __init__(self, document: Document, path: str, node: yaml.Node | None, key: yaml.Node | None = None) -> None:
@@ -304,7 +304,7 @@ class Section:
         self._document.warnings.append(self._located(key, message))
 
     def refuse(self, key: str, message: str) -> UserError:
-        """The error that names this file, the line of `key` and its path; without a key, those of the section."""
+        """Return an error with this file, the line of `key` and its path; without a key, those of the section."""
         return UserError(self._located(key, message))
 
     def _scalar(self, key: str, expected: str) -> yaml.ScalarNode | None:

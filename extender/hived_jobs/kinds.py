@@ -43,7 +43,7 @@ def plan_object(document: Document, submission: Submission) -> PlannedJob:
 
 
 def has_all(stored: Any, wanted: Any) -> bool:
-    """Whether a stored value has all that a written one says; the API server adds defaults of its own."""
+    """True if a stored value has everything that a written one says; the API server adds defaults of its own."""
     if isinstance(wanted, dict):
         if not isinstance(stored, dict):
             return False
@@ -96,9 +96,9 @@ def plan_jobs(file: str, submission: Submission) -> tuple[list[PlannedJob], list
 
 
 def read_jobs(file: str) -> list[Document]:
-    """The documents of a file ("-": standard input). Raises UserError, with file and line, unless all are known kinds.
+    """Return the documents of a file ("-": standard input), without a cluster.
 
-    It needs no cluster: whoever names a wrong file need not reach one to hear of it.
+    Raises UserError, with file and line, unless all are known kinds.
     """
     documents = read_documents(file)
     for document in documents:

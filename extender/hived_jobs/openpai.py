@@ -68,7 +68,7 @@ class Job:
 
     @property
     def is_opportunistic(self) -> bool:
-        """Whether it may use any cell of the cluster, and keep none."""
+        """True if it may use any cell of the cluster, and keep none."""
         return self.priority == OPPORTUNISTIC_PRIORITY
 
     @property
@@ -319,7 +319,7 @@ def _task_role(
 
 
 def _deployment(root: Section) -> dict[str, tuple[str, str]]:
-    """Commands before and after those of a task role, as the chosen deployment has them."""
+    """Return the commands before and after a task role's own, as the chosen deployment has them."""
     chosen = root.section("defaults").text("deployment", "")
     wraps: dict[str, tuple[str, str]] = {}
     names = []
@@ -344,7 +344,7 @@ def _fill_parameters(commands: str, parameters: Section, section: Section) -> st
 
 
 def _capacity(root: Section, job: Job, cluster: ClusterSpec) -> Capacity:
-    """The cells that the job may use: those of its VC, for an opportunistic job those of the cluster."""
+    """Return the cells that the job may use: its VC's, for an opportunistic job the cluster's."""
     try:
         capacity = vc_capacity(cluster, job.virtual_cluster)
     except UserError as error:

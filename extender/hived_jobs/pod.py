@@ -156,7 +156,7 @@ def _written_wish(section: Section, key: str) -> str | dict[str, str]:
 
 
 def _spelling(section: Section, name: str) -> str:
-    """How a section spells `name`: as today, or as before HiveD knew of anything but GPUs."""
+    """Return the key for `name` in a section: today's, or the one from before HiveD knew of anything but GPUs."""
     old = _OLD_SPELLINGS.get(name, name)
     if old == name or old not in section:
         return name

@@ -1,9 +1,8 @@
 """Rules for the end or loss of a job's pods: events, actions, and the policies that join them. Pure.
 
-The words are those of Volcano, the only kind of job whose users write such policies; what the controllers of other
-kinds do by themselves is said in the same words. Decisions are taken from what is there, not from what happened, so
-that whoever decides can be stopped and started again at any moment: every action removes what it was taken for, or
-ends the job.
+The words are Volcano's, the only kind of job whose users write such policies; other kinds' controllers are described in
+the same words. Decisions follow from what is there, not from what happened, so a controller can stop and start at any
+moment: every action removes its cause, or ends the job.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,12 +46,12 @@ class Phase(Enum):
 
     @property
     def is_resumable(self) -> bool:
-        """Whether `hived resume` starts it."""
+        """True if `hived resume` starts it."""
         return self in (Phase.SUSPENDED, Phase.ABORTED)
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing is done for its pods any more."""
+        """True if nothing is done for its pods any more."""
         return self in (Phase.COMPLETED, Phase.FAILED, Phase.ABORTED, Phase.TERMINATED)
 
 
@@ -75,7 +74,7 @@ class Policy:
     exit_codes: tuple[int, int] | None = None
 
     def fits(self, event: Event, task: str, exit_code: int) -> bool:
-        """Whether it is for this event."""
+        """True if it is for this event."""
         if self.task not in ("", task):
             return False
         if self.exit_codes is not None:
@@ -92,9 +91,9 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The policies of a job; the first that fits counts, those of a task before those of the job.
+    """The policies of a job; the first that fits counts, policies of a task before the job's.
 
-    `max_retries` is how often pods may be started again for a policy of the job's own; None for any number of times.
+    `max_retries` limits how often the job's policies start pods again; None for any number of times.
     """
 
     policies: tuple[Policy, ...] = ()
@@ -116,7 +115,7 @@ class TaskPod:
 
     @property
     def is_finished(self) -> bool:
-        """Whether it has ended for good."""
+        """True if all its containers have ended."""
         return self.phase in ("Succeeded", "Failed")
 
 
@@ -152,7 +151,7 @@ def decide(rules: Rules, tasks: Mapping[str, str], seen: Mapping[str, TaskPod]) 
 
 
 def outcome(tasks: Mapping[str, str], seen: Mapping[str, TaskPod]) -> Phase | None:
-    """How a job has ended all of whose pods have; None while one has not."""
+    """Return the phase of a job all of whose pods have ended; None while one has not."""
     pods = [seen.get(name) for name in tasks]
     if not all(pod is not None and pod.is_finished for pod in pods):
         return None

@@ -55,7 +55,7 @@ class JobState(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record, read or to be written. `uid` and `version` are those of its ConfigMap."""
+    """The record of a job. `uid` and `version` are those of its ConfigMap."""
 
     namespace: str
     name: str
@@ -73,11 +73,11 @@ class Record:
 
     @property
     def owner(self) -> Manifest:
-        """How what belongs to it names it."""
+        """The owner reference of everything made for the job."""
         return {"apiVersion": "v1", "kind": "ConfigMap", "name": NAME_PREFIX + self.name, "uid": self.uid}
 
     def plan(self) -> PlannedJob:
-        """The job, as when it was submitted. Raises UserError if somebody has made the document unusable."""
+        """Return the job, as when it was submitted. Raises UserError if its document has become unusable."""
         wishes = self.wishes
         submission = Submission(
             wishes.user, wishes.virtual_cluster, wishes.priority, wishes.scheduler_name, None, self.namespace
@@ -87,7 +87,7 @@ class Record:
         )
 
     def write(self, kube: KubeClient, state: JobState) -> "Record":
-        """Put another state in its place. Raises KubeError, a conflict if somebody else was faster."""
+        """Put another state in its place. Raises KubeError, a conflict if another writer was faster."""
         return parse_record(kube.replace(self.path, _manifest(replace(self, state=state))))
 
 
@@ -218,10 +218,7 @@ class JobPod(msgspec.Struct):
 
 
 class JobCache:
-    """Follows records and pods, from `start` to `stop`.
-
-    `namespaces` are those to follow: one, or the whole cluster if there are several or none.
-    """
+    """Follows records and pods, from `start` to `stop`; in all namespaces unless `namespaces` has just one."""
 
     def __init__(self, kube: KubeClient, namespaces: Collection[str]) -> None:
         # Guards what follows; never held during a call.
@@ -244,7 +241,7 @@ class JobCache:
             reflector.start()
 
     def stop(self) -> None:
-        """Tell nothing more; whoever waits goes on."""
+        """Report nothing more; all waits end."""
         with self._changed:
             self._is_stopping = True
             self._changed.notify_all()
@@ -283,7 +280,7 @@ class JobCache:
             return self._records.get(key)
 
     def is_gone(self, key: Key) -> bool:
-        """Whether a job has no record, as far as is known by now; one that was created since may come by the watch."""
+        """True if a job has no record, as far as is known; one created since may come by the watch."""
         with self._changed:
             return not self._lists_missing and key not in self._records
 
@@ -402,7 +399,7 @@ def read_pod(kube: KubeClient, record: Record, name: str) -> TaskPod | None:
 
 
 def belongs(pod: JobPod, record: Record) -> bool:
-    """Whether a pod was made for this very job, not for an earlier one of its name, nor by others."""
+    """True if a pod was made for this very job, not for an earlier one of its name, nor by others."""
     return any(owner.uid == record.uid for owner in pod.metadata.owners or ())
 
 

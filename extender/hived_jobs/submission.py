@@ -245,7 +245,7 @@ class Job:
         metadata["annotations"] |= said
 
     def planned(self, document: Document, pods: Sequence[PlannedPod], **more: Any) -> PlannedJob:
-        """The plan, of which `more` are fields; warns about every key of the document that nobody asked for."""
+        """Return the plan, of which `more` are fields; warns about every key of the document that was not read."""
         self.root.warn_unknown()
         wishes = self.submission.virtual_cluster, self.submission.priority
         if wishes != (None, None) and any(SCHEDULING_SPEC in pod.manifest["metadata"]["annotations"] for pod in pods):
@@ -378,7 +378,7 @@ def read_role(section: Section, name: str, replicas: int | None = 1, **more: Any
 
 
 def has_gang(roles: Iterable[Role]) -> bool:
-    """Whether a template says by itself what gang its pods are in, in words of ours or of any dialect."""
+    """True if a template itself names the gang of its pods, in our annotations or any dialect's."""
     return any(_names_gang(role.template) for role in roles)
 
 

@@ -298,7 +298,7 @@ def _policies(section: Section, task: str) -> list[Policy]:
 
 
 def _policy(section: Section, task: str) -> Policy:
-    """Volcano's words, all of them; those that nothing here acts on are refused: they would silently do nothing."""
+    """Read a policy; events and actions that nothing here acts on are refused, since they would silently do nothing."""
     section.warn_unused(timeout="actions are taken at once")
     action = section.text("action")
     if action in _OTHER_ACTIONS:

@@ -56,9 +56,9 @@ def start_embedded(
     """A whole cluster in this process: API server, nodes, extender, scheduler, and a controller for jobs.
 
     Ready when entered, gone at the end. With `has_webhook` pods and jobs are changed when they are created, as the
-    admission webhook does. Once `stop` is set it is entered at once, ready or not: whoever set that has nothing more to
-    do with it. Its configuration is what the file says at the beginning, and is kept in a ConfigMap from then on.
-    `on_answering` is called as soon as API server and extender answer; to be ready may take the extender a minute more.
+    admission webhook does. Once `stop` is set it is entered at once, ready or not. The file gives its first
+    configuration, which is kept in a ConfigMap from then on. `on_answering` is called as soon as API server and
+    extender answer; the extender may take a minute more to be ready.
     Raises UserError for a configuration, an address or a record directory that cannot be used.
     """
     first = file_origin(config_file)

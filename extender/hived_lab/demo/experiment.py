@@ -102,7 +102,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def is_checked(self) -> bool:
-        """Whether something comes out of it that can be wrong."""
+        """True if its outcome can be wrong."""
         return self.expect is not None or bool(self.submit and self.submit.refused)
 
 
@@ -136,7 +136,7 @@ def experiments_folder(story: str = "lab") -> Path:
 
 
 def load_experiments(folder: Path, names: tuple[str, ...] = ()) -> list[Loaded]:
-    """The experiments of a folder, all or those named, in the order in which they tell the story.
+    """Return the experiments of a folder, all or the named ones, in the order of the story.
 
     Folders are named `01-vc-safety`, ...; the number orders them and is not part of the name. Raises UserError for an
     unknown name or a bad file.
@@ -170,7 +170,7 @@ def _load(name: str, folder: Path) -> Loaded:
 
 
 def _check(file: Path, experiment: Experiment) -> None:
-    """Refuse a step that does nothing or two things, a job that nobody submitted, a node that was not deleted."""
+    """Refuse a step without exactly one action, a job that was not submitted, a node that was not deleted."""
     submitted: set[str] = set()
     with_file: set[str] = set()
     deleted: set[str] = set()

@@ -50,9 +50,9 @@ _PHASES = {"Pending": STARTING, "Running": RUNNING, "Succeeded": DONE, "Failed":
 
 @dataclass(slots=True)
 class PodHistory:
-    """A pod of a job: which object it is, and what became of it.
+    """One pod of a job and its history.
 
-    `reason` is what the scheduler tells it while it waits, since `reason_since_s` on the observer's clock.
+    `reason` is the scheduler's while it waits, since `reason_since_s` on the observer's clock.
     """
 
     job: str
@@ -84,11 +84,11 @@ class Moment:
 
 @dataclass(slots=True)
 class Observer:
-    """Looks at one cluster; `pods` holds the history of every pod that was submitted, in order.
+    """Looks at one cluster; `pods` holds the history of every submitted pod, in order.
 
-    `recorded` has the letters of jobs that somebody looks after, by namespace and name: pods that are made for them
-    later are followed as well. `phases` is where those jobs stand. `podgroups` has the paths of PodGroups by name, and
-    `podgroup_phases` what their statuses say.
+    `recorded` has the letters of jobs with a record, by namespace and name; pods that a controller makes for them are
+    followed too. `phases` has the phases of these jobs. `podgroups` has the paths of PodGroups by name, and
+    `podgroup_phases` their phases.
     """
 
     kube: KubeClient
@@ -184,7 +184,7 @@ def failures(step: Step, observer: Observer, moment: Moment) -> list[str]:
 
 
 def seen(step: Step, observer: Observer) -> str:
-    """How the jobs that a step speaks of are now: `A: 2 run, 1 waits (insufficient capacity ...)`."""
+    """Return the present state of the jobs of a step: `A: 2 run, 1 waits (insufficient capacity ...)`."""
     told = []
     for job, expected in step.jobs.items():
         pods = observer.job_pods(job)

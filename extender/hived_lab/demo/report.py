@@ -31,10 +31,10 @@ SETTLED_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """An expectation and what came of it.
+    """An expectation and its outcome.
 
-    `found` is what was not as expected, empty if it held; `seconds` is how long that took, and `hold_s` for how long it
-    was watched after that. `seen` is how things were at the end, whatever was expected.
+    `found` lists the differences, empty if it held; `seconds` is how long that took, and `hold_s` for how long it was
+    watched after that. `seen` is the state at the end.
     """
 
     expect: str
@@ -46,7 +46,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """An experiment's outcome. `error` is what kept it from being carried out, empty if nothing did."""
+    """An experiment's outcome; `error` is the failure that ended it early, if any."""
 
     name: str
     title: str
@@ -56,7 +56,7 @@ class Result:
 
     @property
     def is_passed(self) -> bool:
-        """Whether every step could be done and every expectation held."""
+        """True if every step was done and every expectation held."""
         return not self.error and all(not check.found for check in self.checks)
 
     def as_json(self) -> dict[str, object]:
@@ -241,7 +241,7 @@ WIDTHS = (18, 33, 39, 4)
 
 
 class TableReport(Report):
-    """Example, expected, seen, ok; everything else that a `Report` tells is left out."""
+    """One row per expectation: example, expected, seen, ok. Nothing else is printed."""
 
     def __init__(self, echo: Callable[[str], object]) -> None:
         super().__init__(echo)
@@ -256,13 +256,13 @@ class TableReport(Report):
         self._name = loaded.name
 
     def act(self, word: str, text: str) -> None:
-        """Not told."""
+        """Prints nothing."""
 
     def expect(self, expect: str, because: str = "") -> None:
-        """Told with its verdict."""
+        """Prints nothing: the verdict names the expectation."""
 
     def moment(self, moment: Moment, observer: Observer) -> None:
-        """Not told."""
+        """Prints nothing."""
 
     def verdict(self, check: Check) -> None:
         """A row."""
@@ -276,7 +276,7 @@ class TableReport(Report):
         self._name = ""
 
     def summary(self, results: Sequence[Result], seconds: float) -> None:
-        """How many passed."""
+        """Print how many passed."""
         self._echo("\n" + verdict_of(results, seconds, "examples"))
 
     def _row(self, name: str, expect: str, seen: str, word: str, fg: str | None = None, bold: bool = False) -> None:

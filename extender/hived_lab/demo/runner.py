@@ -78,7 +78,7 @@ class Workload:
             resume_job(self._kube, read_record(self._kube, each.namespace, each.name))
 
     def create(self, job: str, file: str) -> int:
-        """Create the objects of a file as they stand, and tell how many; the pods among them belong to `job`."""
+        """Create the objects of a file as they stand, and return their number; the pods among them belong to `job`."""
         manifests = self._manifests(file)
         stored = [self._kube.create(collection_of(NAMESPACE, one), one) for one in manifests]
         for manifest, one in zip(manifests, stored, strict=True):
@@ -407,7 +407,6 @@ class _Run:
         self._report.verdict(self.checks[-1])
 
     def _patch_node(self, node: str, change: Mapping[str, Any]) -> None:
-        """Change a node, as anybody may with kubectl annotate or cordon."""
         self._cluster.kube.patch(_node_path(node), change)
 
     def _delete_node(self, node: str) -> None:

@@ -83,13 +83,13 @@ class _Pod:
 
     @property
     def progress(self) -> tuple[bool, int, bool]:
-        """How far an active pod has come."""
+        """Orders active pods by how far they have come."""
         phase = _PHASES.index(self.phase) if self.phase in _PHASES else 0
         return bool(self.body["spec"].get("nodeName")), phase, self.is_ready
 
 
 def is_over(job: Body) -> bool:
-    """Tell whether a job of any kind has ended for good."""
+    """True if a job of any kind has ended for good."""
     return any(condition(job.get("status", {}), kind) for kind in _OVER)
 
 
@@ -219,7 +219,7 @@ class _Look:
         return len(left) + len(self._step.made), sum(pod.is_ready for pod in left)
 
     def _wanted(self) -> int:
-        """How many pods are to be active."""
+        """Return the number of pods that are to be active."""
         if self._spec["suspend"]:
             return 0
         done = self._done_count()
@@ -228,7 +228,7 @@ class _Look:
         return int(max(0, min(self._completions - done, self._spec["parallelism"])))
 
     def _surplus(self, count: int) -> list[_Pod]:
-        """At least `count` active pods: second ones of an index, then those that came least far, the newest first."""
+        """Return at least `count` active pods: second ones of an index, then the least advanced, newest first."""
         oldest_first = sorted(self._active, key=lambda pod: pod.body["metadata"]["creationTimestamp"])
         most_first = sorted(oldest_first, key=lambda pod: pod.progress, reverse=True)
         kept: dict[int | None, _Pod] = {}

@@ -73,7 +73,7 @@ class EmbeddedCluster:
 
     @property
     def hived_kubeconfig(self) -> Path:
-        """The kubeconfig of hived, which alone may write bindings onto pods; for its clients, and for nobody else."""
+        """The kubeconfig of hived's own clients: only its bearer may write bindings onto pods."""
         if self._folder is None:
             raise UserError("the embedded cluster has not been started")
         return Path(self._folder.name) / "hived-kubeconfig"
@@ -152,7 +152,7 @@ class EmbeddedCluster:
 
 
 def _write_secret(file: Path, text: str) -> None:
-    """Write a new file that nobody else can read at any time."""
+    """Write a new file that only its owner can read."""
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as secret:
         secret.write(text)
 

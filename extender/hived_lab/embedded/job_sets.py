@@ -138,7 +138,7 @@ class _Look:
         self._tell(f"StartupPolicy{now}", "True", reason, "replicated jobs start one after another")
 
     def _has_come(self, name: str, is_ready_enough: bool) -> bool:
-        """Tell whether all Jobs of a replicated job have succeeded, or have at least started."""
+        """True if all Jobs of a replicated job have succeeded, or at least started."""
         if name not in self._counts:
             return False
         counts = self._counts[name]
@@ -219,7 +219,7 @@ def _failure(job: Body) -> Body:
 
 
 def _fits(rule: FailureRule, job: Body) -> bool:
-    """Tell whether a rule is for this failure; one that asks for a message is for none."""
+    """True if a rule is for this failure; a rule that asks for a message is for none."""
     reasons, targets = rule.on_job_failure_reasons, rule.target_replicated_jobs
     return (
         not rule.on_job_failure_message_patterns

@@ -113,7 +113,7 @@ def _plan(body: Body) -> PlannedJob:
 
 
 def _is_done(body: Body, plan: PlannedJob, done: Collection[str]) -> bool:
-    """Tell whether a job has succeeded, since these pods have."""
+    """True if the pods that decide about a job have succeeded."""
     pods = [pod.name for pod in plan.pods]
     if roles := _DECIDING.get(body["kind"]):
         by_role = {role: [pod.name for pod in plan.pods if pod.role == role] for role in roles}

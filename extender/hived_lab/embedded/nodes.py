@@ -52,7 +52,7 @@ NO_RULES = PodRules()
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A node to be: its name, its capacity by Kubernetes resource name, and labels besides those of every node."""
+    """A future node: its name, its capacity by Kubernetes resource name, and labels beside the usual ones."""
 
     name: str
     capacity: Mapping[str, str]
@@ -262,7 +262,7 @@ class Nodes:
         self._addresses = itertools.count(1)
 
     def register(self, machines: Iterable[Machine]) -> None:
-        """Add a Ready node for each machine that has none: somebody may have created it."""
+        """Add a Ready node for each machine that has none yet."""
         present = self._registry.collection(NODES).revisions
         for machine in machines:
             if Key("", machine.name) in present:

@@ -239,7 +239,7 @@ class SeenPod:
         )
 
     def differs_besides_status(self, other: "SeenPod") -> bool:
-        """Tell whether more of the pod than its status has changed since `other`."""
+        """True if more of the pod than its status has changed since `other`."""
         return _without_status(self.body) != _without_status(other.body)
 
 
@@ -305,7 +305,7 @@ class ClusterView:
             self._residents.remove(uid)
 
     def is_assumed(self, uid: str) -> bool:
-        """Tell whether the pod was bound and is not yet seen with its node."""
+        """True if the pod was bound and is not yet seen with its node."""
         return uid in self._assumed
 
     def choosy_pods(self) -> list[str]:
@@ -321,10 +321,7 @@ class ClusterView:
         }
 
     def preemption_candidates(self, pod: SeenPod, nodes: Iterable[str]) -> dict[str, list[str]]:
-        """Return those of `nodes` with pods of lower priority than `pod`, each with the uids of these.
-
-        Like kube-scheduler, which offers an extender no other node.
-        """
+        """Return the uids of pods of lower priority than `pod`, by node; as kube-scheduler, without other nodes."""
         lower = {
             node: sorted(uid for uid in self._residents.on(node) if self.pods[uid].priority < pod.priority)
             for node in nodes
@@ -332,7 +329,7 @@ class ClusterView:
         return {node: uids for node, uids in lower.items() if uids}
 
     def may_preempt(self, pod: SeenPod) -> bool:
-        """Tell whether `pod` may displace others now: its policy allows it and no earlier victim is still leaving."""
+        """True if `pod` may preempt now: its policy allows it and no earlier victim is still leaving."""
         return not (
             pod.never_preempts or any(other.is_leaving for other in self._residents.on(pod.nominated_node).values())
         )
@@ -488,7 +485,7 @@ def _resource(
 
 
 def _is_new_to_others(pod: SeenPod, known: SeenPod) -> bool:
-    """Tell whether a pod that has a node may mean something else to rules between pods than before."""
+    """True if a bound pod has changed in a way that rules between pods look at."""
     return (pod.node, pod.is_terminating, pod.view.labels) != (known.node, known.is_terminating, known.view.labels)
 
 
@@ -619,7 +616,7 @@ class Scheduler:
         self._worker.start()
 
     def stop(self) -> None:
-        """Let go of the pod in hand and stop; the watches end with their next event, at the latest with the client."""
+        """Drop the pod in hand and stop; the watches end with their next event, at the latest with the client."""
         self._stop.set()
         self._following.stop()
         self._extender.abort()
@@ -776,7 +773,7 @@ class Scheduler:
             log.info("the event %s about %s is lost: %s", reason, pod.label, error)
 
     def _patch_condition(self, pod: SeenPod, condition: Mapping[str, str]) -> None:
-        """Write one condition and leave those of others alone, whatever they are by now."""
+        """Write one condition; conditions that others have written meanwhile stay."""
         conditions = set_condition(pod.body.get("status", {}), dict(condition))["conditions"]
         self._patch_status(pod, {"conditions": [one for one in conditions if one["type"] == condition["type"]]})
 

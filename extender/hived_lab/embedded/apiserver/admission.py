@@ -52,7 +52,7 @@ class Write:
 
     @property
     def is_new(self) -> bool:
-        """Whether the pod is created."""
+        """True if the pod is created."""
         return self.old is None
 
     @property
@@ -144,7 +144,7 @@ def _containers(pod: Body) -> Iterator[Body]:
 
 
 def _is_isolated(pod: Body) -> bool:
-    """Whether the pod is as the admission webhook leaves it: containers get the devices of its cells only."""
+    """True if the pod is as the admission webhook leaves it: containers get the devices of its cells only."""
     return any(
         variable.get("name") == _VARIABLE
         and variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath") == _ISOLATION_PATH

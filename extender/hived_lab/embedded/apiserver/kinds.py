@@ -580,7 +580,7 @@ def _written(value: object) -> str:
 
 
 def _is_at_rest(job: Body) -> bool:
-    """Tell whether a Job is suspended, and its controller has seen that."""
+    """True if a Job is suspended, and its controller has seen that."""
     status = job.get("status", {})
     is_seen = any(one["type"] == "Suspended" and one["status"] == "True" for one in status.get("conditions", ()))
     return bool(job["spec"]["suspend"] and not status.get("active") and (is_seen or "startTime" not in status))

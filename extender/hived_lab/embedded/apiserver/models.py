@@ -18,7 +18,7 @@ Quantity = Annotated[str, msgspec.Meta(pattern=rf"^{QUANTITY}\Z")] | int | float
 
 
 class Model(msgspec.Struct, rename="camel", kw_only=True):
-    """Base of all views; an absent field has its zero value, as in Go. Nobody changes a view."""
+    """Base of all views, which are never changed; an absent field has its zero value, as in Go."""
 
 
 class OwnerReference(Model):
@@ -162,7 +162,7 @@ class Pod(KubeObject):
 
     @property
     def is_finished(self) -> bool:
-        """Whether it has ended for good."""
+        """True if all its containers have ended."""
         return self.status.phase in ("Succeeded", "Failed")
 
 
@@ -474,12 +474,12 @@ _UNREAD_FIELDS: dict[type[Model], frozenset[str]] = {
 
 
 def is_dns_label(text: str) -> bool:
-    """Tell whether `text` is one part of a DNS name."""
+    """True if `text` is one part of a DNS name."""
     return len(text) <= 63 and _DNS_LABEL.fullmatch(text) is not None
 
 
 def is_dns_subdomain(text: str) -> bool:
-    """Tell whether `text` is a DNS name."""
+    """True if `text` is a DNS name."""
     return len(text) <= 253 and _DNS_SUBDOMAIN.fullmatch(text) is not None
 
 
@@ -507,7 +507,7 @@ def label_causes(meta: ObjectMeta, path: str) -> Iterator[Cause]:
 
 
 def is_qualified_name(text: str) -> bool:
-    """Tell whether `text` may be a label key: a name of at most 63 characters behind an optional DNS prefix and `/`."""
+    """True if `text` may be a label key: a name of at most 63 characters behind an optional DNS prefix and `/`."""
     prefix, slash, name = text.rpartition("/")
     return (not slash or is_dns_subdomain(prefix)) and len(name) <= 63 and _KEY_NAME.fullmatch(name) is not None
 

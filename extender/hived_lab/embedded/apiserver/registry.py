@@ -197,7 +197,7 @@ class Registry:
         return self.delete(PODS, key, unversioned)
 
     def expire_events(self, ttl_s: float) -> None:
-        """Remove the events that nobody has touched for `ttl_s` seconds."""
+        """Remove the events that were not touched for `ttl_s` seconds."""
         oldest = datetime.now(UTC) - timedelta(seconds=ttl_s)
         for key, revision in list(self.collection(CORE_EVENTS).revisions.items()):
             event = cast(models.Event, revision.view)
@@ -313,7 +313,7 @@ async def follow(
     look: Callable[[Key], None],
     known: Callable[[], Iterable[Key]] = lambda: (),
 ) -> None:
-    """Look at every object, then at each that changes; after a gap in the history, at all and at those `known`.
+    """Call `look` for every object, then for each that changes; after a gap in the history for all and the `known`.
 
     Ends when it is cancelled.
     """

@@ -236,7 +236,7 @@ class Subresource:
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """How a resource is written when that is not the form in which it is stored."""
+    """The form of a resource for clients, where it differs from the stored form."""
 
     to_wire: Callable[[Body], Body]
     from_wire: Callable[[Body], Body]

@@ -143,7 +143,7 @@ class Request:
         return self.headers.get("content-type", JSON).partition(";")[0].strip().lower() or JSON
 
     def wants_table(self) -> bool:
-        """Tell whether the first media type accepted that is served is a `Table`; ApiError (406) if none is served."""
+        """Return True if the first accepted media type that is served is a `Table`; ApiError (406) if none is."""
         for offered in self.headers.get("accept", "*/*").split(","):
             media, *options = [part.strip() for part in offered.split(";")]
             if media not in _JSON_TYPES:
@@ -176,7 +176,7 @@ class Request:
         return int(value) if value else None
 
     def is_dry_run(self, options: Iterable[str] = ()) -> bool:
-        """Tell whether nothing shall be stored; ApiError (422) for any other wish than "All"."""
+        """Return True if nothing shall be stored; ApiError (422) for any other wish than "All"."""
         asked = self._parameter("dryRun")
         for values in (list(options), [] if asked is None else [asked]):
             if any(value != "All" for value in values):
@@ -309,7 +309,7 @@ def read_continue_token(text: str) -> tuple[int, Key]:
 
 
 class Format:
-    """How one request wants its answer: as objects (in the resource's own form on the wire) or as tables."""
+    """The format of one answer: objects (in the resource's own form for clients) or tables."""
 
     def __init__(self, resource: ResourceType, request: Request) -> None:
         self._resource = resource
@@ -332,17 +332,17 @@ class Format:
         return encode(head)[:-1] + b',"items":[' + items + b"]}"
 
     def initial(self, revisions: Iterable[Revision]) -> bytes:
-        """Return the lines by which a watch tells what exists already."""
+        """Return the lines of a watch for the objects that exist already."""
         return b"".join(watch_frame("ADDED", self._watched(revision)) for revision in revisions)
 
     def changed(self, change: Change, seen_as: ChangeType) -> bytes:
-        """Return the line by which a watch tells a change."""
+        """Return the line of a watch for a change."""
         if self._is_table or self._resource.wire:
             return watch_frame(seen_as.value, self._watched(change.after))
         return change.frame(seen_as)
 
     def bookmark(self, version: int, ends_initial_list: bool) -> bytes:
-        """Return the line that tells how far a watch has come."""
+        """Return the line of a watch for the version that it has reached."""
         metadata: Body = {"resourceVersion": str(version)}
         if ends_initial_list:
             metadata["annotations"] = _INITIAL_EVENTS_END
@@ -584,7 +584,7 @@ class Rest:
         return allow if resource is not PODS or self._is_of_hived(request) else check_pod
 
     def _is_of_hived(self, request: Request) -> bool:
-        """Whether the request may write what only hived writes."""
+        """True if the request may write what only hived writes."""
         given = request.headers.get("authorization", "").encode()
         return not self._hived_header or compare_digest(given, self._hived_header)
 

@@ -63,7 +63,7 @@ class Change:
         return self.after.version
 
     def frame(self, seen_as: ChangeType) -> bytes:
-        """Return the line of a watch that reports this change; encoded once, whoever watches."""
+        """Return the line of a watch that reports this change; encoded once for all watches."""
         if seen_as not in self.frames:
             self.frames[seen_as] = watch_frame(seen_as.value, self.after.json)
         return self.frames[seen_as]
@@ -265,7 +265,7 @@ class Watch:
         return b"".join(lines)
 
     def _seen_as(self, change: Change) -> ChangeType | None:
-        """Return what the change is to somebody who sees only what the filter lets through."""
+        """Return the change as it looks through the filter, None if it is invisible."""
         was_seen = change.before is not None and self.accepts(change.before)
         is_seen = change.type is not ChangeType.DELETED and self.accepts(change.after)
         if is_seen:
