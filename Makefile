@@ -105,14 +105,20 @@ check: $(READY) ## lint, format, types, import layers and dependencies
 	$(BIN)/python -m pytest tests/test_architecture.py
 	$(DELIVER) check
 
-# Takes minutes, as pip is asked about every Python and platform. Pins stay where they may; UPGRADE=1 chooses all anew.
+# Pins and digests stay where they may: each lock is made from the last one, the smaller ones from the whole.
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest --only-binary :all: \
+	--generate-hashes --emit-build-options --no-annotate --custom-compile-command "make lock"
 lock: $(READY) ## remake .ci/*.lock from pyproject.toml: UPGRADE=1
-	$(DELIVER) lock $(if $(UPGRADE),--upgrade)
+	$(LOCK) $(if $(UPGRADE),--upgrade) pyproject.toml --extra dev --extra opt --group build --output-file .ci/dev.lock
+	cp .ci/dev.lock .ci/requirements.lock
+	$(LOCK) pyproject.toml --output-file .ci/requirements.lock
+	cp .ci/dev.lock .ci/build.lock
+	$(LOCK) --group build --output-file .ci/build.lock
 
 advisories: $(READY) ## fetch the known vulnerabilities of what is locked, for `make check`
 	$(DELIVER) advisories
 
-sbom: $(READY) ## remake the bill of materials from .ci/requirements.lock
+sbom: $(READY) ## remake the bill of materials from .ci/requirements.lock and what is installed
 	$(DELIVER) sbom
 
 wheel: $(READY) ## build the wheel into dist/, with its bill of materials and licences
