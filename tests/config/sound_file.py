@@ -3,7 +3,7 @@
 import pytest
 
 from hived.specs import ClusterSpec
-from hived_config.errors import ConfigError
+from hived_config.document import ConfigError
 from hived_config.loader import load_text
 
 SOUND = """\

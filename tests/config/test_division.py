@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hived.layout import build_topology
 from hived.specs import ClusterSpec
 from hived_config.division import divide
-from hived_config.errors import ConfigError
+from hived_config.document import ConfigError
 from tests.config.sound_file import SOUND, cluster_of
 
 RACKS = """\

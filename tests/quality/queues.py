@@ -18,11 +18,11 @@ from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived.specs import Rules
-from hived_simulator.changes import parse_duration
 from hived_simulator.loop import Loop
 from hived_simulator.plan import Options, Plan, make_plan
 from hived_simulator.queued import QueuedLoop
 from hived_simulator.results import HOUR_S, SLIGHT_S, Outcome, delays, outcomes
+from hived_simulator.traces.fields import parse_duration
 from tests.places import ROOT
 from tests.process_count import process_count
 from tests.quality.queues_report import Figures, picture, table

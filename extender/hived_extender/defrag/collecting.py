@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from hived.specs import ClusterSpec
-from hived_config.moving import Moving
+from hived_config.rules import Moving
 from hived_extender.api.defrag import InputLoss, InputRules, Inputs
 from hived_extender.defrag.kube_facts import FactsNoted
 from hived_extender.defrag.snapshot import Facts, inputs_of

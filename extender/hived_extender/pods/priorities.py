@@ -2,7 +2,7 @@
 
 from hived.errors import UserError
 from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
-from hived_config.rules import PRIORITY_WORDS
+from hived_config.access import PRIORITY_WORDS
 
 
 def parse_priority(text: str) -> int:

@@ -6,7 +6,7 @@ the demands of the configuration in force, and the promises, which are judged an
 
 import msgspec
 
-from hived_config.certify import Demand, OnFailure
+from hived_config.settings import Demand, OnFailure
 from hived_extender.api.certificates import PERCENT, REPORTED, SIZE_LIMIT, Certificate, CertifiedTrace
 from hived_extender.reconfiguration.versions import ALLOW_UNCERTIFIED, digest
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from hived.errors import HivedError, UserError
-from hived_config.errors import ConfigError
+from hived_config.document import ConfigError
 from hived_extender.api.configuration import (
     Config,
     ConfigPushArgs,

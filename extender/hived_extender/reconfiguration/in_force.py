@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived.state import State
-from hived_config.errors import ConfigError
+from hived_config.document import ConfigError
 from hived_config.loader import Configuration, load_text
 from hived_extender.api.configuration import UNKNOWN_CHANGES, ConfigPushArgs, ConfigReport
 from hived_extender.kube.events import NORMAL, WARNING

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from hived.errors import UserError
-from hived_config.errors import ConfigError
+from hived_config.document import ConfigError
 from hived_config.generating.nodes import Reading
 from hived_config.generating.sync import synced
 from hived_extender.api.configuration import ConfigPushArgs

@@ -11,7 +11,7 @@ from hived.errors import UserError
 from hived.groups import without_place
 from hived.specs import BindInfo, ClusterSpec
 from hived.state import State
-from hived_config.errors import ConfigError
+from hived_config.document import ConfigError
 from hived_config.loader import Configuration, load, load_text
 from hived_extender.api.configuration import ConfigReport
 from hived_extender.api.past import RecordedPast

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hived.errors import UserError
 from hived.layout import build_topology
-from hived_config.errors import ConfigError
+from hived_config.document import ConfigError
 from hived_config.generating.generate import generated
 from hived_config.generating.nodes import Reading, machines_of
 from hived_config.generating.shares import Shares

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from hived_config.certify import Demand, OnFailure
+from hived_config.settings import Demand, OnFailure
 from hived_extender.api.certificates import Certificate, CertifiedTrace, CertifiedVc
 from hived_extender.reconfiguration.certified import why_not
 from hived_extender.reconfiguration.versions import digest

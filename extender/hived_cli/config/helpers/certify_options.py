@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from hived.errors import UserError
-from hived_cli.helpers.numbers import FiniteRange
+from hived_cli.helpers.answers import FiniteRange
 from hived_extender.api.certificates import PERCENT
 
 _DAYS = re.compile(r"([0-9]{1,4})d", re.ASCII)

@@ -10,8 +10,8 @@ import click
 from hived.errors import UserError
 from hived_cli.config.helpers.certificate_text import drawn
 from hived_cli.config.helpers.certify_options import Certifying
-from hived_config.certify import MOST_DAYS, OnFailure
 from hived_config.loader import load_text
+from hived_config.settings import MOST_DAYS, OnFailure
 from hived_extender.api.certificates import PERCENT, Certificate, CertifiedTrace
 from hived_extender.api.configuration import Config
 from hived_extender.client.inspection import Inspector

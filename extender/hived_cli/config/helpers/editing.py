@@ -20,8 +20,7 @@ from hived_cli.config.helpers.pushing import PushOptions, push_text, pushes
 from hived_cli.config.plan import tell_plan
 from hived_cli.helpers.answers import as_json, difference
 from hived_cli.helpers.connecting import asks_service
-from hived_config.document import read_text
-from hived_config.errors import ConfigError
+from hived_config.document import ConfigError, read_text
 from hived_config.loader import load_text
 from hived_extender.client.config_client import ConfigClient
 from hived_extender.client.inspection import Inspector
