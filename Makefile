@@ -50,7 +50,7 @@ test-docs: $(READY) ## the commands of all pages of the documentation, on embedd
 
 # Kernels are linked in `make test`, so whatever needs the compiler is skipped there.
 test-jit: $(READY) ## the tests of compiling, with kernels compiled in a running process
-	HIVED_KERNELS=compiled PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m "" tests/core/compiling/test_compiled.py tests/core/compiling/test_ways.py tests/core/test_jit.py tests/core/test_blocks.py tests/core/test_preassigned.py tests/extender/test_whole_changeover.py $$(grep -rl callable_kernel tests/core --include='test_*.py')
+	HIVED_KERNELS=compiled PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m "" tests/core/kernels/compiling/test_compiled.py tests/core/kernels/compiling/test_ways.py tests/core/kernels/test_jit.py tests/core/kernels/test_blocks.py tests/core/life/test_preassigned.py tests/extender/test_whole_changeover.py $$(grep -rlw callable_kernel tests/core --include='test_*.py')
 
 test-nojit: $(READY) ## the tests of kernels, with kernels as plain Python
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -m "" -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/core tests/extender/pods/test_node_names.py
@@ -149,7 +149,7 @@ soak: $(READY) ## 200,000 random operations, with every invariant checked after 
 	HIVED_EDITS=20000 $(BIN)/python -m pytest -m "" tests/config/text/test_any_edit.py
 	HIVED_SYNCS=3000 $(BIN)/python -m pytest -m "" tests/config/generating/test_sync.py
 	HIVED_EXAMPLES=5 $(BIN)/python -m pytest -m "" tests/extender/defrag
-	HIVED_CAPACITIES=1 $(BIN)/python -m pytest -m "" tests/core/test_journal.py
+	HIVED_CAPACITIES=1 $(BIN)/python -m pytest -m "" tests/core/cells/test_journal.py
 	HIVED_EXAMPLES=10 $(BIN)/python -m pytest -m "" $$(grep -rl 'examples(' tests --include='test_*.py')
 
 # Takes a quarter of an hour.

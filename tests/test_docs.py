@@ -6,7 +6,7 @@ import re
 import msgspec
 import pytest
 
-from hived.specs import MAX_GUARANTEED_PRIORITY, MIN_GUARANTEED_PRIORITY
+from hived.values.specs import MAX_GUARANTEED_PRIORITY, MIN_GUARANTEED_PRIORITY
 from hived_config import chains
 from hived_config.access import PRIORITY_WORDS
 from hived_config.rules import SCHEDULER_NAMES

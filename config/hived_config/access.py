@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
+from hived.values.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived_config.reader import (
     Choice,
     Either,

@@ -12,7 +12,7 @@ from operator import mul
 
 import yaml
 
-from hived.specs import MAX_LEVELS, CellTypeSpec
+from hived.values.specs import MAX_LEVELS, CellTypeSpec
 from hived_config.reader import Boolean, Integer, Key, MapOf, Reader, Record, closest, is_null, name_text, shorten
 
 MAX_CHILD_COUNT = 32_768

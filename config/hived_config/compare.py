@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 from msgspec.structs import astuple
 
-from hived.layout import build_topology
-from hived.specs import MAX_GUARANTEED_PRIORITY, CellTypeSpec, SkuTypeSpec
-from hived.topology import NO_CELL, Chain, IntArray, Topology
+from hived.cells.layout import build_topology
+from hived.cells.topology import NO_CELL, Chain, IntArray, Topology
+from hived.values.specs import MAX_GUARANTEED_PRIORITY, CellTypeSpec, SkuTypeSpec
 from hived_config.access import AccessRules, VirtualClusterAccess
 from hived_config.changes import CellCount, CellTypeChange, Changes, NamedChanges, NodeChange, SettingChange, Shape
 from hived_config.loader import Configuration

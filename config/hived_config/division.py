@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
-from hived.errors import UserError
-from hived.specs import ClusterSpec, PhysicalCellSpec
+from hived.values.errors import UserError
+from hived.values.specs import ClusterSpec, PhysicalCellSpec
 from hived_config.chains import Chain, chain_below, split_by_pins
 from hived_config.reader import closest
 

@@ -17,7 +17,7 @@ from typing import IO, Any
 import msgspec
 import yaml
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 
 
 class Mistake(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from hived.specs import ClusterSpec, Rules
+from hived.values.specs import ClusterSpec, Rules
 from hived_config.access import (
     ACCESS_KEYS,
     CONDITION,

@@ -13,7 +13,7 @@ import msgspec
 import yaml
 from msgspec.structs import replace
 
-from hived.specs import PhysicalCellSpec
+from hived.values.specs import PhysicalCellSpec
 from hived_config.chains import CellTypes, Chain, refuse_large_hardware
 from hived_config.node_names import VALID_NAME, WRITTEN_NAMES, GeneratedNames, NodeNames, is_possible, made_possible
 from hived_config.reader import (

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_config.loader import DOCUMENT, RECORDS
 from hived_config.reader import Key, Schema, as_written
 

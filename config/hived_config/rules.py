@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
+from hived.values.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived_config.access import PREEMPTIBLE, PRIORITY_WORDS, AccessRules, Priority
 from hived_config.chains import CellTypes
 from hived_config.reader import (

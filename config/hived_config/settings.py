@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 import yaml
 
-from hived.specs import Rules
+from hived.values.specs import Rules
 from hived_config.reader import (
     INT64_MAX,
     Choice,

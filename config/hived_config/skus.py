@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from hived.specs import SkuTypeSpec
+from hived.values.specs import SkuTypeSpec
 from hived_config.chains import CellTypes
 from hived_config.quantities import amount
 from hived_config.reader import (

@@ -5,7 +5,7 @@ from enum import Enum
 import msgspec
 import yaml
 
-from hived.specs import Rules, VirtualCellSpec, VirtualClusterSpec
+from hived.values.specs import Rules, VirtualCellSpec, VirtualClusterSpec
 from hived_config.access import USER_KEYS, Access, NamespaceReader, VirtualClusterAccess
 from hived_config.chains import Chain, refuse_large_claims, split_by_pins
 from hived_config.physical import PhysicalCells

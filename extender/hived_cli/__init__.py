@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import click
 
 from hived import __version__
-from hived.errors import HivedError, InvariantError, UserError
-from hived.linked import VARIABLE, Way
+from hived.kernels.linked import VARIABLE, Way
+from hived.values.errors import HivedError, InvariantError, UserError
 from hived_cli.helpers.lazy import LazyGroup
 
 SUMMARIES = {

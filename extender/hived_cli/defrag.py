@@ -11,7 +11,7 @@ from typing import Any
 import click
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_cli.helpers.answers import FiniteRange, as_json, format_option, json_option
 from hived_cli.helpers.connecting import asks_service
 from hived_cli.helpers.lazy import CommandGroup

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import click
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_cli.config.helpers.asking import ask
 from hived_cli.helpers.answers import as_json, output_option
 from hived_cli.helpers.connecting import asks_api_server, asks_service

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_cli.helpers.answers import as_json
 from hived_cli.helpers.progress import stop_signal
 from hived_cli.helpers.tables import table

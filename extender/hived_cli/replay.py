@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from hived.errors import InvariantError
-from hived.specs import ClusterSpec
+from hived.values.errors import InvariantError
+from hived.values.specs import ClusterSpec
 from hived_cli.helpers.progress import Count
 from hived_config.loader import load_cluster
 from hived_extender.recording.operations import read_scenario

@@ -7,7 +7,7 @@ from typing import Any
 import click
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_cli.helpers.lazy import CommandGroup
 from hived_cli.helpers.progress import Bar, stop_signal
 from hived_cli.helpers.tables import table

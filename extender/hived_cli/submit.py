@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from hived.errors import HivedError, UserError
+from hived.values.errors import HivedError, UserError
 from hived_cli.helpers.answers import NEVER, RUNS, as_json, worst
 from hived_cli.helpers.connecting import asks_api_server, asks_service
 from hived_cli.helpers.documents import as_yaml

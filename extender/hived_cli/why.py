@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import click
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_cli.helpers.answers import NEVER, RUNS, WAITS, as_json, output_option
 from hived_cli.helpers.names import complete_jobs, find_queued, find_why
 from hived_cli.helpers.waits import GONE, draw_trial, draw_why, queued

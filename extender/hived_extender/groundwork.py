@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_config.loader import Configuration
 from hived_extender.awaiting import Awaiting
 from hived_extender.job_kinds.admission import JobAdmission

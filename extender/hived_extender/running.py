@@ -12,8 +12,8 @@ from pathlib import Path
 from socket import socket
 from typing import TYPE_CHECKING, Unpack
 
-from hived.errors import UserError
-from hived.jit import kernels_in_use
+from hived.kernels.jit import kernels_in_use
+from hived.values.errors import UserError
 from hived_config.loader import Configuration
 from hived_extender.changeover import Changeover
 from hived_extender.defrag.desk import DefragDesk

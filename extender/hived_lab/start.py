@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_config.loader import Configuration
 from hived_extender.job_kinds.admission import JobAdmission
 from hived_extender.kube.client import KubeClient

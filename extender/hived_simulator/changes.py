@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from hived.errors import UserError
-from hived.specs import ClusterSpec, PhysicalCellSpec
+from hived.values.errors import UserError
+from hived.values.specs import ClusterSpec, PhysicalCellSpec
 from hived_config.loader import load_cluster
 from hived_simulator.traces.fields import parse_duration
 

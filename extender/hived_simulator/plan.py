@@ -10,9 +10,9 @@ import msgspec
 from msgspec.structs import replace
 
 from hived import __version__
-from hived.errors import UserError
-from hived.layout import build_topology
-from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
+from hived.cells.layout import build_topology
+from hived.values.errors import UserError
+from hived.values.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived_config.loader import load_cluster
 from hived_extender.queues.policies import Policy as QueuePolicy
 from hived_simulator.changes import Change, parse_changes

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from hived.errors import UserError
-from hived.layout import build_topology
-from hived.specs import ClusterSpec
+from hived.cells.layout import build_topology
+from hived.values.errors import UserError
+from hived.values.specs import ClusterSpec
 from hived_simulator.hardware import promised_leaves
 from hived_simulator.traces.jobs import Trace
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from hived import __version__
-from hived.compiling.build import TARGETS
+from hived.kernels.compiling.build import TARGETS
 from hived_cli import SUMMARIES, VARIANTS, config, main
 
 GROUPS = {"config": config.SUMMARIES}

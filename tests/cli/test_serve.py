@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from hived.decisions import Wait
-from hived.events import Phase
+from hived.values.decisions import Wait
+from hived.values.events import Phase
 from hived_cli.serve import CHANGES, Brief
 from hived_extender.kube import logs
 from hived_extender.kube.metrics import Metrics

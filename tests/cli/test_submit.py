@@ -14,7 +14,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_cli import main
 from hived_cli.helpers.answers import worst
 from hived_cli.submit import print_forecasts

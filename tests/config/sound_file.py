@@ -2,7 +2,7 @@
 
 import pytest
 
-from hived.specs import ClusterSpec
+from hived.values.specs import ClusterSpec
 from hived_config.document import ConfigError
 from hived_config.loader import load_text
 

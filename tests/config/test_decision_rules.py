@@ -2,7 +2,7 @@
 
 import pytest
 
-from hived.specs import Rules
+from hived.values.specs import Rules
 from hived_config.document import ConfigError
 from hived_config.loader import load_text
 from hived_config.settings import NAMES, value_of

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
 
-from hived.specs import ClusterSpec
+from hived.values.specs import ClusterSpec
 from hived_config.loader import load_cluster
 from hived_extender.deploy.installation import NAMESPACE
 from hived_extender.kube.client import KubeClient, KubeError

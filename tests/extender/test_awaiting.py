@@ -11,7 +11,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender import awaiting
 from hived_extender.awaiting import Awaiting, StoppedError
 from hived_extender.http import server

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from hived.specs import ClusterSpec
+from hived.values.specs import ClusterSpec
 from hived_extender.insight.forecast import ages, play
 from hived_extender.insight.past import Past, Raw
 from hived_extender.insight.scene import Scene, scene_of

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from hived.specs import ClusterSpec, Rules
+from hived.values.specs import ClusterSpec, Rules
 from hived_simulator.traces.jobs import Job, Pods
 from tests.forecasts.cases import Case, run
 from tests.quality import jobs as made

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from hived.specs import ClusterSpec, Rules
+from hived.values.specs import ClusterSpec, Rules
 from hived_simulator.traces.jobs import Job, Pods
 from tests.core.builders import rack_cluster
 from tests.forecasts.cases import Case, figures, run

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from random import Random
 
-from hived.specs import ClusterSpec
-from hived.state import GroupState
+from hived.cells.state import GroupState
+from hived.values.specs import ClusterSpec
 from hived_config.access import AccessRules
 from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry, jobs_of
 from hived_simulator.hived_cluster import HivedCluster

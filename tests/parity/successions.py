@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hived.specs import ClusterSpec
+from hived.values.specs import ClusterSpec
 from hived_config.loader import load_cluster
 from hived_extender.reconfiguration.successor import Successor
 from hived_extender.reconfiguration.verdicts import Verdict, Verdicts

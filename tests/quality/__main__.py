@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from time import monotonic, process_time
 
-from hived.errors import UserError
-from hived.specs import Rules
+from hived.values.errors import UserError
+from hived.values.specs import Rules
 from tests.process_count import process_count
 from tests.quality.bounds import TRACES, Results, misses
 from tests.quality.exact_measures import Figures

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from hived.specs import Rules
+from hived.values.specs import Rules
 from tests.quality.exact_measures import Figures
 from tests.quality.large_measures import DEFAULT, SPARING, WITHIN
 from tests.quality.plan import CRASHED, Unit

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from hived.specs import Rules
+from hived.values.specs import Rules
 from tests.quality.exhaustive import Found, Wanted, cheapest_victims, exists, may_evict, own_form, placements
 from tests.quality.plain import OPPORTUNISTIC, Facts, Running, unmet_by_good
 from tests.quality.small import Asked, Load, walk

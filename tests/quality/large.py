@@ -1,6 +1,6 @@
 """Large clusters: 312 nodes of 8 GPUs in 13 rows of 3 racks, shared by VCs that are promised nodes, racks or rows."""
 
-from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, Rules, VirtualCellSpec, VirtualClusterSpec
+from hived.values.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, Rules, VirtualCellSpec, VirtualClusterSpec
 
 ROWS, RACKS_PER_ROW, NODES_PER_RACK, GPUS = 13, 3, 8, 8
 NODES = ROWS * RACKS_PER_ROW * NODES_PER_RACK

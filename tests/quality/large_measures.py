@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
-from hived.specs import Rules
+from hived.values.specs import Rules
 from tests.quality.exact_measures import Figures
 from tests.quality.exhaustive import Wanted
 from tests.quality.filters import Hall, equal_one_is_clean, lowest_level

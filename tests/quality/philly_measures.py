@@ -11,7 +11,7 @@ from random import Random
 from statistics import mean, stdev
 from typing import NamedTuple
 
-from hived.specs import ClusterSpec, Rules
+from hived.values.specs import ClusterSpec, Rules
 from tests.quality.exact_measures import Figures
 from tests.quality.exhaustive import Wanted
 from tests.quality.jobs import Job, philly_jobs, quotas_by_work, that_fit

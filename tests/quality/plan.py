@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from traceback import format_exc
 
-from hived.specs import Rules
+from hived.values.specs import Rules
 from tests.quality.dozen import DOZEN_KINDS, DOZEN_LOADS, evictions
 from tests.quality.exact_measures import NEEDLESS_LOADS, WAIT_LOADS, Figures, false_waits, needless
 from tests.quality.jobs import PHILLY

@@ -16,8 +16,8 @@ from time import monotonic
 import msgspec
 from msgspec.structs import replace
 
-from hived.errors import UserError
-from hived.specs import Rules
+from hived.values.errors import UserError
+from hived.values.specs import Rules
 from hived_simulator.loop import Loop
 from hived_simulator.plan import Options, Plan, make_plan
 from hived_simulator.queued import QueuedLoop

@@ -14,7 +14,7 @@ from time import monotonic
 
 import msgspec
 
-from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, Rules, VirtualCellSpec, VirtualClusterSpec
+from hived.values.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, Rules, VirtualCellSpec, VirtualClusterSpec
 from hived_extender.queues.units import Order, Start, Stop
 from hived_simulator.queued import QueuedCluster, QueuedLoop, Queueing
 from hived_simulator.results import HOUR_S, SLIGHT_S

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from hived.specs import Rules
+from hived.values.specs import Rules
 from tests.quality.bounds import CROWDS, TRACES, Miss, Results, added, near_by_load
 from tests.quality.exact_measures import Figures
 from tests.quality.plan import CRASHED, TABLES, Unit

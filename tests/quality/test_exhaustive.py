@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hived.specs import Rules
+from hived.values.specs import Rules
 from tests.core.builders import quota, rack_cluster
 from tests.quality.exhaustive import Found, Wanted, cheapest_victims, exists, may_evict, own_form, placements
 from tests.quality.plain import Facts, Plain, Running, is_safe

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from hived.specs import Rules
+from hived.values.specs import Rules
 from tests.core.builders import quota, rack_cluster
 from tests.quality.exhaustive import Found, Wanted, exists, own_form, placements
 from tests.quality.filters import Hall, equal_one_is_clean, lowest_level

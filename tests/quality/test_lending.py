@@ -2,7 +2,7 @@
 
 import pytest
 
-from hived.specs import Rules
+from hived.values.specs import Rules
 from tests.quality.__main__ import main
 from tests.quality.lending import drawn_tasks, over_quota
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hived.specs import Rules
+from hived.values.specs import Rules
 from tests.core.builders import quota, rack_cluster
 from tests.quality.jobs import Job, quotas_by_work
 from tests.quality.large_measures import compare

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hived.specs import Rules
+from hived.values.specs import Rules
 from tests.quality.__main__ import main
 from tests.quality.bounds import misses
 from tests.quality.exact_measures import Figures

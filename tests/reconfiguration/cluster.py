@@ -4,7 +4,7 @@ from contextlib import ExitStack
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_config.loader import load_text
 from hived_extender.deploy.installation import CONFIG as CONFIG_MAP
 from hived_extender.deploy.installation import NAMESPACE

@@ -13,14 +13,14 @@ from typing import Any
 
 import msgspec
 
-from hived.decisions import Bind, Decision, Preempt, Wait
-from hived.errors import InvariantError, UserError
-from hived.events import Phase, PodAllocated
-from hived.groups import bind_info_of_slot
-from hived.layout import build_topology
-from hived.specs import ClusterSpec, PodRequest, WorkTimes
-from hived.state import GroupState, State
-from hived.victims import victims_of
+from hived.cells.layout import build_topology
+from hived.cells.state import GroupState, State
+from hived.life.groups import bind_info_of_slot
+from hived.life.victims import victims_of
+from hived.values.decisions import Bind, Decision, Preempt, Wait
+from hived.values.errors import InvariantError, UserError
+from hived.values.events import Phase, PodAllocated
+from hived.values.specs import ClusterSpec, PodRequest, WorkTimes
 from hived_config.loader import Configuration
 from hived_config.rules import PodRules
 from hived_config.settings import Settings

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_simulator.campaign import Campaign
 from hived_simulator.plan import AGAINST, Options, config_in, folder_of, make_plan, trace_in
 from tests.places import ROOT

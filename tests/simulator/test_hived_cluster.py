@@ -2,8 +2,8 @@
 
 import pytest
 
-from hived.errors import UserError
 from hived.scheduler import check_invariants
+from hived.values.errors import UserError
 from hived_simulator.changes import Act, Change
 from hived_simulator.clusters import Leaving, Started, Waits
 from hived_simulator.hived_cluster import HivedCluster

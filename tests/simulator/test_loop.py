@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hived.specs import Rules
+from hived.values.specs import Rules
 from hived_simulator.changes import Act, Change
 from hived_simulator.clusters import SimulatedCluster
 from hived_simulator.hived_cluster import HivedCluster

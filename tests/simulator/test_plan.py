@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_simulator.plan import Options, OverQuota, make_plan
 from tests.places import ROOT
 from tests.simulator.test_checkpoints import CONFIG

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hived.specs import Rules
+from hived.values.specs import Rules
 from hived_extender.queues.policies import Policy
 from hived_simulator.changes import Act, Change
 from hived_simulator.clusters import SimulatedCluster

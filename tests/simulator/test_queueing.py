@@ -2,7 +2,7 @@
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.queues.policies import Policy
 from hived_simulator.queued import Queueing, queueing_named, rounded_up
 from tests.simulator.builders import job, tasks

@@ -1,6 +1,6 @@
 """Tasks save their work again and again while they run."""
 
-from hived.specs import NO_TIMES, WorkTimes
+from hived.values.specs import NO_TIMES, WorkTimes
 from hived_simulator.hived_cluster import Saves
 from tests.simulator.builders import job, tasks
 

@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from hived.layout import build_topology
-from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
+from hived.cells.layout import build_topology
+from hived.values.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
 from hived_simulator.quotas import Nodes, Seats, find_seats, nodes_by_type
 from hived_simulator.tasks import Shape
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hived.specs import Rules
+from hived.values.specs import Rules
 from hived_simulator.hived_cluster import HivedCluster
 from hived_simulator.loop import Manner
 from tests.simulator.builders import history, job, random_jobs, run

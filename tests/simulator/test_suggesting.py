@@ -2,7 +2,7 @@
 
 from itertools import product
 
-from hived.specs import ClusterSpec
+from hived.values.specs import ClusterSpec
 from hived_simulator.loop import Manner
 from hived_simulator.suggesting import Goal, Sizes, Step, applied, resized
 from hived_simulator.traces.jobs import Job

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_simulator.tenants import assigned
 from hived_simulator.traces.jobs import Trace
 from tests.simulator.builders import NODE, cluster_of, job

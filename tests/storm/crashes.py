@@ -18,7 +18,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from hived import status
+from hived.life import status
 from hived_config.loader import load_text
 from hived_extender.kube.client import NODES, KubeClient
 from hived_extender.kube.metrics import Metrics

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from hived.errors import UserError
-from hived.specs import ClusterSpec
+from hived.values.errors import UserError
+from hived.values.specs import ClusterSpec
 from hived_config.generating.cells import Cell, Shape, TypeNames, names_of, trees_of
 from hived_config.generating.machines import NVIDIA_GPU, Machine, counted, in_order, leaf_names, level_names, listed
 from hived_config.generating.shares import Allotment, Shares, allotted

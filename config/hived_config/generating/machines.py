@@ -11,7 +11,7 @@ from enum import Enum
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 
 NVIDIA_GPU = "nvidia.com/gpu"
 MIG_PREFIX = "nvidia.com/mig-"

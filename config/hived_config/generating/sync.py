@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from hived.errors import InvariantError, UserError
+from hived.values.errors import InvariantError, UserError
 from hived_config.chains import Chain
 from hived_config.generating.generate import NewCell, block, compact, flow
 from hived_config.generating.machines import (

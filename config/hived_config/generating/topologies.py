@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_config.document import ConfigError, Mistake
 from hived_config.generating.machines import MIG_PREFIX, DeviceGroups, FoundMachines, Machine, counted, in_order, listed
 from hived_config.reader import printable, shorten

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from hived.specs import ClusterSpec, Rules
+from hived.values.specs import ClusterSpec, Rules
 from hived_cli.config.helpers.access_tables import access_as_json, draw_access
 from hived_cli.config.helpers.division_tables import draw
 from hived_cli.config.helpers.files import find_file

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_cli.config.helpers.files import read_sound_source, tell_mistakes
 from hived_cli.config.helpers.given_files import takes_file
 from hived_cli.config.helpers.pushing import PushOptions, push_text, pushes

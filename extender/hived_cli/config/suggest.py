@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_cli.config.helpers.editing import replace_file
 from hived_cli.config.helpers.files import find_file
 from hived_cli.config.helpers.given_files import takes_file

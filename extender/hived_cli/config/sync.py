@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from hived.errors import HivedError, InvariantError
+from hived.values.errors import HivedError, InvariantError
 from hived_cli.config.helpers.answering import AnsweringCommand
 from hived_cli.config.helpers.asking import ask
 from hived_cli.config.helpers.editing import replace_file

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from hived.specs import ClusterSpec
+from hived.values.specs import ClusterSpec
 from hived_cli.config.helpers.files import find_file
 from hived_cli.config.helpers.given_files import takes_files
 from hived_cli.helpers.answers import as_json, format_option

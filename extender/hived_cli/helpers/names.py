@@ -12,7 +12,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from hived.errors import HivedError, UserError
+from hived.values.errors import HivedError, UserError
 from hived_cli.helpers.waits import GONE
 from hived_config.reader import printable
 from hived_extender.api.queues import HELD_LATER, QueuedJob, QueuedJobs, QueueReport, names_of

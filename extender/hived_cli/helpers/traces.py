@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_cli.helpers.answers import FiniteRange, with_options
 from hived_cli.helpers.progress import Count
 from hived_simulator.traces.draft import Options

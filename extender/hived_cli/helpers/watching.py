@@ -14,7 +14,7 @@ from typing import Any, NoReturn, Protocol
 import click
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_cli.helpers.answers import FiniteRange, as_json, with_options
 from hived_cli.helpers.connecting import asks_service
 from hived_extender.client.inspection import Inspector

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from hived.specs import ClusterSpec
+from hived.values.specs import ClusterSpec
 from hived_config.rules import Moving
 from hived_extender.api.defrag import InputLoss, InputRules, Inputs
 from hived_extender.defrag.kube_facts import FactsNoted

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from hived.errors import InvariantError, UserError
+from hived.values.errors import InvariantError, UserError
 from hived_config.rules import Budget
 from hived_extender.api.defrag import AutomaticMoves, DefragArgs, DefragPlan, Inputs, LastLook, MovingReport
 from hived_extender.defrag.collecting import Collected, collect

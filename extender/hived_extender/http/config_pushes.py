@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.api.configuration import Config, ConfigPushArgs, ConfigReport
 from hived_extender.http.identities import Identity
 from hived_extender.kube.client import KubeError

@@ -1,6 +1,6 @@
 """The paths of the configuration: show, plan, push."""
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.api.certificates import SIZE_LIMIT
 from hived_extender.api.configuration import ConfigPlanArgs, ConfigPushArgs, ConfigPushResult, Refusal, VersionList
 from hived_extender.http.answers import Answer, Question

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from hived.errors import InvariantError, UserError
-from hived.state import State
+from hived.cells.state import State
+from hived.values.errors import InvariantError, UserError
 from hived_config.changes import Changes
 from hived_config.compare import compare
 from hived_config.loader import Configuration

@@ -11,7 +11,7 @@ import time
 import msgspec
 from msgspec.structs import replace
 
-from hived.errors import HivedError, UserError
+from hived.values.errors import HivedError, UserError
 from hived_config.document import ConfigError
 from hived_extender.api.configuration import (
     Config,

@@ -15,8 +15,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from hived.errors import UserError
-from hived.state import State
+from hived.cells.state import State
+from hived.values.errors import UserError
 from hived_config.document import ConfigError
 from hived_config.loader import Configuration, load_text
 from hived_extender.api.configuration import UNKNOWN_CHANGES, ConfigPushArgs, ConfigReport

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 
 import msgspec
 
-from hived.state import State
+from hived.cells.state import State
 from hived_config.document import Mistake
 from hived_config.loader import Configuration
 from hived_config.node_names import (

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_config.document import ConfigError
 from hived_config.generating.nodes import Reading
 from hived_config.generating.sync import synced

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable
 
-from hived.state import State
+from hived.cells.state import State
 from hived_config.document import gc_paused
 from hived_config.loader import Configuration
 from hived_extender.reconfiguration.successor import Successor

@@ -14,7 +14,7 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_config.document import ConfigError, Mistake, gc_paused
 from hived_config.loader import Configuration, load_text
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from hived.errors import UserError
-from hived.groups import without_place
-from hived.specs import BindInfo, ClusterSpec
-from hived.state import State
+from hived.cells.state import State
+from hived.life.groups import without_place
+from hived.values.errors import UserError
+from hived.values.specs import BindInfo, ClusterSpec
 from hived_config.document import ConfigError
 from hived_config.loader import Configuration, load, load_text
 from hived_extender.api.configuration import ConfigReport

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_config.document import ConfigError, read_text
 from hived_config.openpai import inner_text, is_plainly_own
 from hived_extender.kube.client import KubeClient, KubeError

@@ -5,10 +5,10 @@ from enum import Enum
 import msgspec
 import numpy as np
 
-from hived.groups import bind_info_of_slot
-from hived.specs import MIN_GUARANTEED_PRIORITY, VirtualClusterSpec
-from hived.state import Group, GroupState, State
-from hived.topology import NO_CELL, IntArray
+from hived.cells.state import Group, GroupState, State
+from hived.cells.topology import NO_CELL, IntArray
+from hived.life.groups import bind_info_of_slot
+from hived.values.specs import MIN_GUARANTEED_PRIORITY, VirtualClusterSpec
 from hived_extender.reconfiguration.successor import Successor
 from hived_extender.service.notices import Reason
 

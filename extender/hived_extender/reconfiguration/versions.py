@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec.structs import replace
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.api.certificates import Certificate
 from hived_extender.api.configuration import ConfigVersion, VersionEntry
 

@@ -7,13 +7,13 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from hived.decisions import Applied, Bind, Decision, Preempt
-from hived.errors import UserError
-from hived.events import NodeHealthChanged, Offer
+from hived.cells.state import State
+from hived.cells.topology import BoolArray
 from hived.scheduler import Asked, handle, new_state, plan_in_turn
-from hived.specs import ClusterSpec, PodRequest, PodSpec
-from hived.state import State
-from hived.topology import BoolArray
+from hived.values.decisions import Applied, Bind, Decision, Preempt
+from hived.values.errors import UserError
+from hived.values.events import NodeHealthChanged, Offer
+from hived.values.specs import ClusterSpec, PodRequest, PodSpec
 from hived_config.access import AccessRules
 from hived_extender.api.configuration import ReportedJob
 from hived_extender.kube_rules.demands import RuledPod

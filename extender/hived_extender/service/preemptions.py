@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from hived.decisions import Bind, Preempt, Wait
-from hived.errors import HivedError, UserError
-from hived.events import Offer, Phase
-from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest
+from hived.values.decisions import Bind, Preempt, Wait
+from hived.values.errors import HivedError, UserError
+from hived.values.events import Offer, Phase
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, PodRequest
 from hived_config.rules import Grace, PodRules
 from hived_config.settings import BorrowedResources, Budgets, PreemptBy, Settings
 from hived_extender.job_kinds.job import parts_of, told_with_uid

@@ -10,7 +10,7 @@ from functools import lru_cache
 from math import ceil
 from zoneinfo import ZoneInfo
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_simulator.traces.jobs import Pods
 
 MAX_LEAVES = 1_000_000

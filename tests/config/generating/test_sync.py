@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hived.errors import UserError
-from hived.layout import build_topology
+from hived.cells.layout import build_topology
+from hived.values.errors import UserError
 from hived_config.document import ConfigError
 from hived_config.generating.generate import generated
 from hived_config.generating.nodes import Reading, machines_of

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from hived.specs import PodRequest
+from hived.values.specs import PodRequest
 from hived_config.rules import Moving, PodRules
 from hived_extender.api.defrag import DefragArgs, DefragPlan
 from hived_extender.defrag.desk import DefragDesk

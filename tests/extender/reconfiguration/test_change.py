@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from hived.errors import UserError
-from hived.specs import GroupSpec, MemberSpec, PodRequest, PodSpec, Rules
-from hived.state import GroupState
+from hived.cells.state import GroupState
+from hived.values.errors import UserError
+from hived.values.specs import GroupSpec, MemberSpec, PodRequest, PodSpec, Rules
 from hived_config.access import Access, AccessRules, NamespaceEntry, VirtualClusterAccess
 from hived_config.loader import Configuration, load_text
 from hived_extender.reconfiguration import present

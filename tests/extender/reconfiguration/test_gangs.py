@@ -2,7 +2,7 @@
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_config.loader import Configuration, load_text
 from hived_extender.reconfiguration.change import Change
 from hived_extender.reconfiguration.present import configure

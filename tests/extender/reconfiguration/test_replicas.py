@@ -10,7 +10,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.api.configuration import ConfigPushArgs
 from hived_extender.client.config_client import ConfigClient, PushAnswer
 from hived_extender.client.inspection import Inspector

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hived.errors import InvariantError, UserError
+from hived.values.errors import InvariantError, UserError
 from hived_extender.api.configuration import ConfigPushArgs
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.metrics import Metrics

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.api.certificates import Certificate, CertifiedTrace, CertifiedVc
 from hived_extender.reconfiguration import versions
 from hived_extender.reconfiguration.versions import (

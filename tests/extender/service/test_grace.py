@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hived.specs import ClusterSpec
+from hived.values.specs import ClusterSpec
 from hived_config.rules import Grace
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.progress import write_time

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_config.loader import load_cluster
 from hived_jobs.submission import Submission
 from hived_lab.demo.experiment import JobState, Loaded, Step, experiments_folder, load_experiments

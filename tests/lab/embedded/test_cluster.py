@@ -11,8 +11,8 @@ import pytest
 import yaml
 from kubernetes import client
 
-from hived.errors import UserError
-from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
+from hived.values.errors import UserError
+from hived.values.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
 from hived_config.loader import load_cluster
 from hived_extender.kube.client import NODES, KubeClient, KubeError
 from hived_extender.pods.annotations import LEAF_CELL_ISOLATION, SCHEDULING_SPEC

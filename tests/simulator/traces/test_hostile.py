@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_simulator.traces import draft, files, own
 from hived_simulator.traces.reading import NAMES, read_trace
 from tests.places import ROOT

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_simulator.traces.draft import Options
 from hived_simulator.traces.jobs import Pods, Trace
 from hived_simulator.traces.reading import read_trace

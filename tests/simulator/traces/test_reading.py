@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_simulator.traces.jobs import Pods
 from hived_simulator.traces.reading import read_trace
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_simulator.traces import changing
 from hived_simulator.traces.jobs import Job, Pods, Trace
 

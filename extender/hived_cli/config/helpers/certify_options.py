@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_cli.helpers.answers import FiniteRange
 from hived_extender.api.certificates import PERCENT
 

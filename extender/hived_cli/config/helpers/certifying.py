@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_cli.config.helpers.certificate_text import drawn
 from hived_cli.config.helpers.certify_options import Certifying
 from hived_config.loader import load_text

@@ -13,7 +13,7 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_cli.config.helpers.asking import ask
 from hived_cli.config.helpers.files import find_file
 from hived_cli.config.helpers.pushing import PushOptions, push_text, pushes

@@ -8,7 +8,7 @@ import msgspec
 from flask import Response, redirect, request
 from werkzeug.wrappers import Response as Plain
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_config.changes import Changes
 from hived_extender.api import paths
 from hived_extender.api.configuration import Config, ConfigPushArgs, ConfigReport, ReportedJob

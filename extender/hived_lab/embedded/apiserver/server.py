@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.http.bodies import ClientGoneError, Receive, Scope, Send, TooLargeError, read_body
 from hived_extender.http.listening import Limits
 from hived_extender.http.server import Serving
