@@ -27,7 +27,7 @@ from hived_extender.http.tls import ServerTls
 from hived_extender.kube import logs
 from hived_extender.kube.lease import DURATION_S, LeaseName
 from hived_extender.options import LOOPBACK, BindingSecretName, WebhookPort
-from hived_extender.reconfiguration.origins import ConfigMapName
+from hived_extender.reconfiguration.stores import ConfigMapName
 from hived_extender.running import Extender, start_extender
 
 if TYPE_CHECKING:

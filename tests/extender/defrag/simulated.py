@@ -14,7 +14,7 @@ from hived_extender.defrag.checking import placement_of
 from hived_extender.defrag.planner import PLAN, job_shapes, plan
 from hived_extender.defrag.planner import Task as Question
 from hived_extender.defrag.snapshot import Facts, inputs_of
-from hived_extender.reconfiguration.waiting_jobs import Waiting
+from hived_extender.reconfiguration.judging import Waiting
 from hived_extender.service.state_inputs import StateInputs, reservations
 from hived_simulator.changes import Change
 from hived_simulator.clusters import Answer

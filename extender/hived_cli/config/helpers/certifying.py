@@ -15,7 +15,8 @@ from hived_config.settings import MOST_DAYS, OnFailure
 from hived_extender.api.certificates import PERCENT, Certificate, CertifiedTrace
 from hived_extender.api.configuration import Config
 from hived_extender.client.inspection import Inspector
-from hived_extender.reconfiguration.certified import not_demanded, waiver, why_not
+from hived_extender.reconfiguration.certified import not_demanded, why_not
+from hived_extender.reconfiguration.stores import waiver
 
 
 def refuse_early(current: Config, pushed: str, wish: Certifying) -> None:
