@@ -1,12 +1,16 @@
-"""Lines have few points, and say the same as the values that they are made of."""
+"""Plots have few points, whatever the number of jobs, and say what they show."""
 
+from itertools import pairwise
 from math import log10
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from hived_simulator.report.plots import (
     MAX_POINTS,
+    Bar,
+    bar_plot,
     delay_axis,
     distribution,
     over_time,
@@ -16,6 +20,7 @@ from hived_simulator.report.plots import (
     steps,
     time_axis,
 )
+from hived_simulator.report.svg import Stroke
 
 
 def test_a_distribution_says_how_many_wait_no_longer() -> None:
@@ -85,3 +90,21 @@ def test_steps_are_round_and_reach_the_highest(highest: float) -> None:
     assert found[0] == 0
     assert found[-1] >= highest
     assert len(found) <= 7
+
+
+LETTER = 6.6
+"""Units that a digit is wide, at most."""
+
+
+@pytest.mark.parametrize("highest", [0.0, 0.4, 7.0, 99_999.0, 999_999.0, 4_348_429.0, 990_000_001.0])
+def test_numbers_of_the_axis_do_not_overlap(highest: float) -> None:
+    picture = bar_plot("t", "d", "", {"one": Stroke(0)}, [Bar("", "", [("one", highest)])])
+    ends = [_ends(each) for each in ElementTree.fromstring(picture).iter() if each.tag.endswith("text") and each.text]
+    assert len(ends) >= 2
+    assert all(left < right for (_, left), (right, _) in pairwise(ends))
+
+
+def _ends(text: ElementTree.Element) -> tuple[float, float]:
+    width, at = LETTER * len(text.text or ""), float(text.get("x", ""))
+    left = at - width * {"start": 0.0, "middle": 0.5, "end": 1.0}[text.get("text-anchor", "start")]
+    return left, left + width
