@@ -84,7 +84,7 @@ e2e-controllers: $(READY) ## jobs of real controllers
 	HIVED_E2E=1 $(BIN)/python -m pytest -m "" tests/e2e/controllers
 
 # Builds Helm at first, which takes Go and minutes.
-test-chart: $(READY) ## the Helm chart with Helm itself: lint, objects, OCI layout
+test-chart: $(READY) ## the Helm chart with Helm itself: lint, OCI layout, the objects of config/deploy in every variant
 	$(BIN)/python -m tests.e2e.tools --helm
 	HIVED_CHART=1 $(BIN)/python -m pytest -m "" tests/delivery/test_helm.py
 
@@ -124,7 +124,7 @@ sbom: $(READY) ## remake the bill of materials from .ci/requirements.lock and wh
 wheel: $(READY) ## build the wheel into dist/, with its bill of materials and licences
 	$(DELIVER) wheel dist
 
-chart: $(READY) ## remake the Helm chart from config/deploy, and package it into dist/, also as an OCI layout
+chart: $(READY) ## package the Helm chart into dist/, also as an OCI layout
 	$(DELIVER) chart dist
 
 # An installation has its sources translated: without that each process that is measured would do so, where the environment

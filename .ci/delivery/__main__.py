@@ -4,6 +4,7 @@ advisories           .ci/advisories.json, from OSV
 check                what `make check` runs: locks, licences, vulnerabilities; works without a network
 sbom [FOLDER]        bill of materials and list of licences into .ci; with a folder also there
 wheel [FOLDER]       the wheels into FOLDER (default: dist), with bill and licences beside them
+chart [FOLDER]       the Helm chart as a package and an OCI layout into FOLDER (default: dist)
 """
 
 import argparse
@@ -14,9 +15,8 @@ from pathlib import Path
 
 from delivery.advisories import fetch_advisories
 from delivery.bills import read_lock, write_bills
-from delivery.chart import write_chart
+from delivery.chart import write_package
 from delivery.checks import check
-from delivery.layout import write_package
 from delivery.project import CI, ROOT, CheckError, Findings, time_of_release
 from delivery.wheel import build_wheels
 
@@ -41,9 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
             case "wheel":
                 build_wheels(given.folder or ROOT / "dist")
             case "chart":
-                write_chart()
-                if given.folder:
-                    write_package(given.folder, time_of_release())
+                write_package(given.folder or ROOT / "dist", time_of_release())
     except CheckError as error:
         print(error, file=sys.stderr)
         return 1
