@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any, cast
 
-from hived.values.specs import (
+from hived.specs import (
     CellTypeSpec,
     ClusterSpec,
     GroupSpec,

@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from hived.cells.state import State
-from hived.cells.topology import BoolArray
+from hived.decisions import Bind, Decision
+from hived.events import LeavesLost, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
 from hived.scheduler import handle, new_state
-from hived.values.decisions import Bind, Decision
-from hived.values.events import LeavesLost, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
-from hived.values.specs import (
+from hived.specs import (
     BindInfo,
     CellTypeSpec,
     ClusterSpec,
@@ -26,6 +24,8 @@ from hived.values.specs import (
     VirtualCellSpec,
     VirtualClusterSpec,
 )
+from hived.state import State
+from hived.topology import BoolArray
 from tests.property.choices import Choices, Seeded
 from tests.property.clusters import make_cluster, make_hardware
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hived.values.specs import (
+from hived.specs import (
     CellTypeSpec,
     ClusterSpec,
     PhysicalCellSpec,

@@ -18,8 +18,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from hived.kernels.jit import READ_ONLY, entry_kernel, is_plain, kernel
-from hived.values.errors import UserError
+from hived.errors import UserError
+from hived.jit import entry_kernel, is_plain, kernel
+from hived.signatures import READ_ONLY
 
 REMEMBERED_LISTS = 4
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hived.values.specs import (
+from hived.specs import (
     FREE_PRIORITY,
     MAX_GUARANTEED_PRIORITY,
     MIN_GUARANTEED_PRIORITY,

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from hived.hived_rules.placement import MOST_COMPARED
-from hived.values.decisions import Applied, Bind, Decision, Preempt, Wait
-from hived.values.errors import UserError
-from hived.values.events import (
+from hived.decisions import Applied, Bind, Decision, Preempt, Wait
+from hived.errors import UserError
+from hived.events import (
     Event,
     GroupReserved,
     GroupSplit,
@@ -21,14 +20,8 @@ from hived.values.events import (
     PodProgressed,
     ScheduleRequested,
 )
-from hived.values.specs import (
-    FREE_PRIORITY,
-    MIN_GUARANTEED_PRIORITY,
-    OPPORTUNISTIC_PRIORITY,
-    ClusterSpec,
-    PodRequest,
-    PodSpec,
-)
+from hived.placement import MOST_COMPARED
+from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, PodSpec
 from tests.core.naive import inspection, invariants, within
 from tests.core.naive.cluster import Cluster
 from tests.core.naive.groups import (

@@ -1,0 +1,1 @@
+"""Parts that commands about defragmentation share."""

@@ -1,1 +1,0 @@
-"""The better choice of a place (`rules: 2`)."""

@@ -1,1 +1,0 @@
-"""The hierarchy of cells, its state and its journal."""

@@ -1,1 +1,0 @@
-"""Complete searches for a place."""

@@ -1,1 +1,0 @@
-"""The reference's choice of a place (`rules: hived`)."""

@@ -1,1 +1,0 @@
-"""Functions of the core as machine code."""

@@ -1,1 +1,0 @@
-"""Kernels compiled by numba and LLVM."""

@@ -1,1 +1,0 @@
-"""Cells are taken and given back: allocation, eviction, failure, restart."""

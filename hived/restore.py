@@ -1,0 +1,349 @@
+"""A group from the bind info of one of its pods: how every allocation is made, live and after a restart (rules 11,
+11.1).
+
+The bind info names physical leaves and the type of each leaf's preassigned cell (`bind_info.named_leaves`); which
+virtual cells stand behind them is chosen here (rule 11.7). A group that no longer fits the configuration never fails: a
+leaf that is gone or taken is left out. A group that has lost its place in the VC is lazily preempted and keeps running.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from hived.allocation import allocate_leaf, set_state, use_leaf
+from hived.bind_info import NamedLeaves
+from hived.binding import plan_everything
+from hived.doomed import worst_idle_doomed
+from hived.free_lists import is_free
+from hived.groups import add_group
+from hived.health import bind_doomed_in_chain, catch_up_after_plan
+from hived.jit import entry_kernel, kernel
+from hived.preassigned import release_doomed, release_idle_doomed
+from hived.preemption import cancel_preemption, find_preemptors, preempt_lazily
+from hived.safety import is_safe, keeps_safety, note_strain, spare_cells
+from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, PodRequest, Rules
+from hived.state import NO_GROUP, Cells, CellState, Group, GroupState, State
+from hived.topology import NO_CELL, IntArray, TopologyArrays
+from hived.tree import ancestor_at, overlap
+from hived.victims import are_claimed
+from hived.virtual_leaves import choose_virtual_leaf
+
+_USED = int(CellState.USED)
+# places of `progress`
+_NEXT, _IS_LAZY, _CHOSEN, _RELEASED_IN = range(4)
+
+
+def restore_group(state: State, pod: PodRequest, leaves: NamedLeaves) -> tuple[Group, list[str], list[str]]:
+    """Create the allocated group that has these leaves, as far as nobody else uses them.
+
+    Returns the group, the names of lazily preempted groups, and of preemptors that were cancelled (rule 11.4). Cost
+    O(leaves x height).
+    """
+    physical, cancelled = leaves.physical, []
+    is_whole = leaves.slot is not None
+    if are_claimed(state.cells, physical):
+        cancelled, is_whole = find_preemptors(state, physical), False
+        for preemptor in cancelled:
+            cancel_preemption(state, preemptor)
+        found = np.flatnonzero(physical != NO_CELL)
+        physical[found[state.cells.using[physical[found]] != NO_GROUP]] = NO_CELL
+    # a guaranteed group that lacks a preassigned type had been lazily preempted when this pod was bound (rule 11.13)
+    is_guaranteed = pod.spec.priority >= MIN_GUARANTEED_PRIORITY and leaves.has_types
+    virtual = np.empty(len(physical), np.int32)
+    virtual.fill(NO_CELL)
+    group = add_group(state, pod.spec, GroupState.ALLOCATED, physical, virtual if is_guaranteed else None, leaves.known)
+    preempted = _allocate(state, group, virtual, leaves)
+    if group.virtual is not None and (is_whole or NO_CELL not in virtual):
+        group.placements, group.is_placed_in_vc = leaves.known.members, True
+    return group, preempted, [preemptor.name for preemptor in cancelled]
+
+
+def _allocate(state: State, group: Group, virtual: IntArray, leaves: NamedLeaves) -> list[str]:
+    """Allocate every leaf of a new group; returns the names of groups that had to leave the VC."""
+    cells, arrays, topology, levels = state.cells, state.arrays, state.topology, leaves.levels
+    pinned_root = NO_CELL
+    if group.spec.pinned_cell_id:
+        pinned_root = topology.pinned_roots.get((group.vc, group.spec.pinned_cell_id), NO_CELL)
+    if (group.spec.pinned_cell_id and pinned_root == NO_CELL) or group.vc >= len(topology.vc_names):
+        levels = np.zeros_like(levels)
+    progress = np.zeros(_RELEASED_IN + len(arrays.top_level), np.int32)
+    progress[_CHOSEN] = NO_CELL
+    priority = group.priority if group.virtual is not None else OPPORTUNISTIC_PRIORITY
+    preempted: list[str] = []
+    makes_room = group.virtual is not None and state.spec.rules is Rules.BETTER and _makes_room(state, group, levels)
+    if leaves.virtual is not None:
+        _clear_of_doomed(state, group.physical, leaves.virtual, progress)
+    for part, chosen in _parts(leaves):
+        progress[_NEXT], progress[_CHOSEN] = 0, chosen
+        while True:
+            root = restore_leaves(
+                arrays, cells, group.physical, virtual, levels, part, group.vc, priority, pinned_root,
+                group.number, int(group.spec.elastic), progress,
+            )  # fmt: skip
+            if root == NO_CELL:
+                break
+            preempted.extend(_preempt_below(state, root, group.name))
+    done = progress.tolist()
+    if makes_room:
+        plan_everything(cells, -1)
+    if group.virtual is not None and done[_IS_LAZY]:
+        preempt_lazily(state, [group], group.name)
+        preempted.append(group.name)
+    if makes_room:
+        catch_up_after_plan(arrays, cells)
+    for chain, is_released in enumerate(done[_RELEASED_IN:]):
+        if is_released:
+            bind_doomed_in_chain(arrays, cells, chain)
+    return preempted
+
+
+def restore_chosen(state: State, group: Group, virtual: IntArray) -> bool:
+    """Allocate all leaves of a group behind these virtual ones; False if one cannot be, or VC safety does not hold.
+
+    What could not be is opportunistic then. Cost O(leaves x height).
+    """
+    arrays, cells = state.arrays, state.cells
+    progress = np.zeros(_RELEASED_IN + len(arrays.top_level), np.int32)
+    levels, found = arrays.level[arrays.root[virtual]], np.empty_like(virtual)
+    for place, chosen in enumerate(virtual.tolist()):
+        progress[_NEXT], progress[_CHOSEN] = 0, chosen
+        restore_leaves(
+            arrays, cells, group.physical, found, levels, np.array([place], np.int32), group.vc, group.priority,
+            NO_CELL, group.number, int(group.spec.elastic), progress,
+        )  # fmt: skip
+    return not progress[_IS_LAZY]
+
+
+def _parts(leaves: NamedLeaves) -> Iterator[tuple[IntArray, int]]:
+    """The places of the leaves that are allocated in one go, with the virtual leaf of the first of them, or NO_CELL.
+
+    Leaves that are to have certain virtual leaves are allocated one by one (rule 18.11).
+    """
+    if leaves.virtual is None:
+        yield leaves.order, NO_CELL
+        return
+    for place, chosen in enumerate(leaves.virtual.tolist()):
+        yield leaves.order[place : place + 1], chosen
+
+
+def _clear_of_doomed(state: State, physical: IntArray, virtual: IntArray, progress: IntArray) -> None:
+    """Release idle doomed cells where another virtual cell than these is bound to their hardware (rule 18.6)."""
+    cells, arrays = state.cells, state.arrays
+    if not cells.doomed_total.any():
+        return
+    levels = arrays.level[arrays.root[virtual]]
+    roots = physical.copy()
+    while (is_below := arrays.level[roots] < levels).any():
+        roots[is_below] = arrays.parent[roots[is_below]]
+    bound = cells.bound[roots]
+    if (bound != arrays.root[virtual]).any():
+        chain = int(arrays.chain_of_level[arrays.chain_level[virtual[0]]])
+        if release_idle_doomed(arrays, cells, chain):
+            progress[_RELEASED_IN + chain] = 1
+
+
+def _makes_room(state: State, group: Group, levels: IntArray) -> bool:
+    """Doom nothing until a group has all preassigned cells that it needs; returns whether that is to be ended (rule
+    19.3).
+
+    The reference takes one leaf after the other. A later cell could then be doomed, or be missing when an earlier leaf
+    asks for VC safety. Idle doomed cells are released if they keep the group from its cells.
+    """
+    arrays, cells = state.arrays, state.cells
+    if group.vc >= len(state.topology.vc_names) or not (cells.doomed_total.any() or cells.bad_count.any()):
+        return False
+    needed, is_in_the_way = preassigned_cells_needed(arrays, cells, group.physical, levels, group.vc)
+    if is_in_the_way:
+        held = group.physical[(group.physical != NO_CELL) & (levels > 0)]
+        for chain in np.unique(arrays.chain_of_level[arrays.chain_level[held]]).tolist():
+            release_idle_doomed(arrays, cells, chain)
+    elif needed < 2:
+        return False
+    plan_everything(cells, 1)
+    return True
+
+
+@entry_kernel
+def preassigned_cells_needed(
+    t: TopologyArrays, s: Cells, physical: IntArray, levels: IntArray, vc: int
+) -> tuple[int, int]:  # fmt: skip
+    """How many preassigned cells a group takes that its VC has not bound there; and 1 if doomed cells are in the way.
+
+    They are in the way if they overlap a cell of it, or if the VC has too few left beside them. They are too if VC
+    safety would break beside them.
+
+    physical, levels : as in `restore_leaves`. Cost O(leaves x height).
+    """
+    needed = np.zeros(len(t.child_count), np.int32)
+    cells = np.empty(len(physical), np.int32)
+    found, count = False, 0
+    for i in range(len(physical)):
+        if physical[i] == NO_CELL or levels[i] == 0:
+            continue
+        cell = ancestor_at(t, physical[i], levels[i])
+        is_own = s.bound[cell] != NO_CELL and t.vc[s.bound[cell]] == vc and t.parent[s.bound[cell]] == NO_CELL
+        if is_own or s.mark[cell] == 1:
+            continue
+        s.mark[cell] = 1
+        cells[count] = cell
+        count += 1
+        needed[t.chain_level[cell]] += 1
+        found = found or _meets_doomed(t, s, cell)
+    for i in range(count):
+        s.mark[cells[i]] = 0
+    for level in range(len(needed)):
+        slot = vc * len(t.child_count) + level
+        found = found or (s.doomed_count[slot] > 0 and needed[level] > s.vc_claims[slot])
+    if count > 0 and not found:
+        doomed_count = 0
+        chain = t.chain_of_level[t.chain_level[cells[0]]]
+        for level in range(t.level_offset[chain] + 1, t.level_offset[chain] + t.top_level[chain] + 1):
+            doomed_count += s.doomed_total[level]
+        if doomed_count > 0:
+            found = not is_safe(t, s, chain) or not keeps_safety(t, s, cells[:count], spare_cells(t, s, chain))
+    return count, int(found)
+
+
+def _preempt_below(state: State, root: int, preemptor: str) -> list[str]:
+    """Lazily preempt every group that uses a leaf below a preassigned cell."""
+    cells, arrays = state.cells, state.arrays
+    first, count = arrays.first_leaf[root], arrays.leaf_count[arrays.chain_level[root]]
+    physical = cells.bound[first : first + count]
+    physical = physical[physical != NO_CELL]
+    numbers = dict.fromkeys(cells.using[physical[cells.state[physical] == _USED]].tolist())
+    return preempt_lazily(state, [state.group_by_number[number] for number in numbers], preemptor)
+
+
+@entry_kernel
+def restore_leaves(
+    t: TopologyArrays, s: Cells, physical: IntArray, virtual: IntArray, levels: IntArray, order: IntArray,
+    vc: int, priority: int, pinned_root: int, group: int, elastic: int, progress: IntArray,
+) -> int:  # fmt: skip
+    """Allocate the leaves of a group in `order`, choosing a virtual leaf for each (rules 11.5 to 11.9).
+
+    physical, levels : leaf, and level of its preassigned type or 0, shape (leaves,)
+
+    virtual : out; the virtual leaf, or NO_CELL for opportunistic use
+
+    progress : next place in `order`; is the group lazily preempted; virtual leaf chosen before a stop; then for each
+    chain whether doomed cells were released in it
+
+    Stops and returns a preassigned cell when the groups in it must be lazily preempted first; call again then. Returns
+    NO_CELL at the end.
+    """
+    while progress[_NEXT] < len(order):
+        i = order[progress[_NEXT]]
+        leaf = physical[i]
+        chosen = NO_CELL
+        if leaf != NO_CELL and priority >= MIN_GUARANTEED_PRIORITY:
+            chosen = progress[_CHOSEN]
+            if chosen == NO_CELL:
+                chosen = _choose_for_leaf(t, s, leaf, levels[i], vc, priority, pinned_root, progress)
+                if chosen != NO_CELL and s.priority[t.root[chosen]] > FREE_PRIORITY and is_free(t, s, leaf):
+                    progress[_CHOSEN] = chosen
+                    return t.root[chosen]
+            progress[_CHOSEN] = NO_CELL
+            if chosen == NO_CELL or not _is_consistent(t, s, leaf, chosen):
+                chosen = NO_CELL
+                progress[_IS_LAZY] = 1
+        if leaf != NO_CELL:
+            virtual[i] = chosen
+            if not allocate_leaf(t, s, leaf, chosen, priority, vc):
+                progress[_IS_LAZY] = 1
+            note_strain(t, s, t.chain_of_level[t.chain_level[leaf]])
+            use_leaf(t, s, leaf, group, elastic)
+            set_state(t, s, leaf, _USED)
+        progress[_NEXT] += 1
+    return NO_CELL
+
+
+@kernel
+def _choose_for_leaf(
+    t: TopologyArrays, s: Cells, leaf: int, level: int, vc: int, priority: int, pinned_root: int, progress: IntArray
+) -> int:
+    """Release doomed cells in the way of a leaf's preassigned cell, then choose its virtual leaf, NO_CELL if none."""
+    if level == 0:
+        return NO_CELL
+    chain_level = t.chain_level[leaf] - 1 + level
+    slot = vc * len(t.child_count) + chain_level
+    if pinned_root != NO_CELL:
+        if t.chain_level[pinned_root] != chain_level:
+            return NO_CELL
+    elif t.root_count[slot] == 0:
+        return NO_CELL
+    preassigned = ancestor_at(t, leaf, level)
+    if _release_doomed(t, s, preassigned, vc, slot):
+        progress[_RELEASED_IN + t.chain_of_level[chain_level]] = 1
+    if progress[_IS_LAZY] == 1:
+        return NO_CELL
+    return choose_virtual_leaf(t, s, leaf, level, vc, priority, pinned_root)
+
+
+@kernel
+def _is_consistent(t: TopologyArrays, s: Cells, physical: int, virtual: int) -> bool:
+    """Can this pair of leaves be bound, or is it, all the way up to the preassigned cell?"""
+    if s.priority[virtual] != FREE_PRIORITY:
+        return False
+    while True:
+        if s.bound[physical] != virtual and (s.bound[physical] != NO_CELL or s.bound[virtual] != NO_CELL):
+            return False
+        if t.parent[virtual] == NO_CELL:
+            return s.bound[physical] != NO_CELL or is_free(t, s, physical)
+        physical, virtual = t.parent[physical], t.parent[virtual]
+
+
+@kernel
+def _meets_doomed(t: TopologyArrays, s: Cells, cell: int) -> bool:
+    """Is a physical cell, one above it or one below it doomed? Cost O(height + cells below it that are split)."""
+    chain = t.chain_of_level[t.chain_level[cell]]
+    count = 0
+    for level in range(t.level_offset[chain] + 1, t.level_offset[chain] + t.top_level[chain] + 1):
+        count += s.doomed_total[level]
+    if count == 0:
+        return False
+    above = cell
+    while above != NO_CELL:
+        if s.doomed_position[above] != NO_CELL:
+            return True
+        above = t.parent[above]
+    # preassigned cells stand below split cells alone, and in a tree each level has its cells in a row
+    below, end = cell, cell + 1
+    while s.split[cell] == 1 and t.level[below] > 1:
+        last = t.first_child[end - 1] + t.child_count[t.chain_level[below]]
+        below, end = t.first_child[below], last
+        for each in range(below, end):
+            if s.doomed_position[each] != NO_CELL:
+                return True
+    return False
+
+
+@kernel
+def _release_doomed(t: TopologyArrays, s: Cells, preassigned: int, vc: int, own_slot: int) -> bool:
+    """Release idle doomed cells that overlap a physical cell, and one of the VC's own if it has no room (rule 11.6).
+
+    Cost O(levels) if nothing is doomed in the chain; looks at every VC only if doomed cells are in the way.
+    """
+    released = False
+    levels = len(t.child_count)
+    chain = t.chain_of_level[t.chain_level[preassigned]]
+    for owner in range(len(s.doomed_count) // levels if _meets_doomed(t, s, preassigned) else 0):
+        for level in range(t.level_offset[chain] + t.top_level[chain], t.level_offset[chain], -1):
+            slot = owner * levels + level
+            if s.doomed_count[slot] == 0:
+                continue
+            base = t.root_base[slot]
+            for cell in s.doomed_list[base : base + s.doomed_count[slot]].copy():
+                is_own = cell == preassigned and owner == vc
+                is_idle = s.doomed_position[cell] != NO_CELL and s.priority[cell] < MIN_GUARANTEED_PRIORITY
+                if is_idle and not is_own and overlap(t, cell, preassigned):
+                    release_doomed(t, s, slot, cell)
+                    released = True
+    if s.bound[preassigned] != NO_CELL or s.doomed_count[own_slot] == 0:
+        return released
+    if s.vc_claims[own_slot] > 0:
+        return released
+    cell = worst_idle_doomed(t, s, own_slot)
+    if cell != NO_CELL:
+        release_doomed(t, s, own_slot, cell)
+        released = True
+    return released

@@ -1,1 +1,0 @@
-"""Values that enter and leave the core."""

@@ -1,0 +1,190 @@
+"""Virtual cells that need hardware, as trees, and the physical cells that may stand behind them (rules 7.1, 7.4, 7.5).
+
+The virtual leaves of a placement that are not bound yet form trees of cells to bind, here *wishes*. A wish at the top
+is a preassigned cell, or a child of a bound cell.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hived.jit import kernel
+from hived.state import Cells
+from hived.topology import NO_CELL, BoolArray, IntArray, TopologyArrays
+from hived.tree import overlap
+from hived.views import is_bad_as_a_whole
+
+NO_WISH = -1
+_RANK_SHIFT = 31
+_IS_LOST = 1 << 61  # more than any rank of a cell without lost leaves
+
+
+class Wishes(NamedTuple):
+    """Virtual cells to bind, as linked trees; index 0 .. total[0] - 1, children in the order of first use."""
+
+    cell: IntArray  # the virtual cell
+    first_child: IntArray
+    last_child: IntArray
+    next: IntArray  # next sibling; for wishes at the top the next one below the same bound parent
+    child_count: IntArray
+    match: IntArray  # out: the physical cell
+    total: IntArray
+
+
+class Suggestion(NamedTuple):
+    """Which nodes may be used, and the cell below or above which all that is bound shall be; NO_CELL: anywhere.
+
+    spares : shall leaves in opportunistic use be left alone?
+    is_sound : shall new preassigned cells have no bad leaf, used or not, and leave good cells for all claims?
+    """
+
+    suggested: BoolArray
+    ignore: bool
+    within: int
+    spares: bool
+    is_sound: bool
+
+
+@kernel
+def no_wishes(t: TopologyArrays, virtual: IntArray) -> Wishes:
+    """No wishes yet, with room for those of some virtual leaves."""
+    size = 0
+    for leaf in virtual:
+        size += t.level[t.root[leaf]]
+    return Wishes(
+        np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.int32),
+        np.empty(size, np.int32), np.empty(size, np.int32), np.zeros(1, np.int32),
+    )  # fmt: skip
+
+
+@kernel
+def collect_wishes(
+    t: TopologyArrays, s: Cells, virtual: IntArray, leaf_wish: IntArray, w: Wishes, tops: IntArray
+) -> tuple[int, int]:
+    """Turn the virtual leaves that are not bound into wishes (rule 7.1).
+
+    leaf_wish : out; the wish of each leaf, NO_WISH for leaves that are bound already
+
+    tops : out; preassigned wishes from the front, and from the back one wish per bound parent, the first of its list
+
+    Returns how many of each. Cost O(leaves x height).
+    """
+    preassigned, below_bound = 0, 0
+    for i in range(len(virtual)):
+        cell = virtual[i]
+        child = NO_WISH
+        while cell != NO_CELL and s.bound[cell] == NO_CELL:
+            wish = s.mark[cell] - 1
+            is_known = wish != NO_WISH
+            if not is_known:
+                wish = _add_wish(s, w, cell)
+            if child == NO_WISH:
+                leaf_wish[i] = wish
+            else:
+                _append_child(w, wish, child)
+            child = wish
+            if is_known:
+                break
+            cell = t.parent[cell]
+        else:
+            if child == NO_WISH:
+                continue
+            if cell == NO_CELL:
+                tops[preassigned] = child
+                preassigned += 1
+            elif s.mark[cell] == 0:
+                below_bound += 1
+                tops[len(tops) - below_bound] = child
+                s.mark[cell] = child + 1
+            else:
+                w.next[s.mark[cell] - 1] = child
+                s.mark[cell] = child + 1
+    for wish in range(w.total[0]):
+        s.mark[w.cell[wish]] = 0
+        if t.parent[w.cell[wish]] != NO_CELL:
+            s.mark[t.parent[w.cell[wish]]] = 0
+    return preassigned, below_bound
+
+
+@kernel
+def _add_wish(s: Cells, w: Wishes, cell: int) -> int:
+    """A new wish for a cell; `mark` holds its number plus one until all are collected."""
+    wish = w.total[0]
+    w.cell[wish] = cell
+    w.first_child[wish] = NO_WISH
+    w.last_child[wish] = NO_WISH
+    w.next[wish] = NO_WISH
+    w.child_count[wish] = 0
+    w.match[wish] = NO_CELL
+    w.total[0] = wish + 1
+    s.mark[cell] = wish + 1
+    return wish
+
+
+@kernel
+def _append_child(w: Wishes, parent: int, child: int) -> None:
+    if w.first_child[parent] == NO_WISH:
+        w.first_child[parent] = child
+    else:
+        w.next[w.last_child[parent]] = child
+    w.last_child[parent] = child
+    w.child_count[parent] += 1
+
+
+@kernel
+def is_usable(t: TopologyArrays, s: Cells, cell: int, suggestion: Suggestion) -> bool:
+    """May a virtual cell be bound to this physical cell? (rule 7.5) Cost O(nodes of the cell)."""
+    if s.bound[cell] != NO_CELL:
+        return False
+    if suggestion.within != NO_CELL and not overlap(t, cell, suggestion.within):
+        return False
+    if suggestion.spares and t.level[cell] == 1 and s.opportunistic_used[cell] > 0:
+        return False
+    if t.node[cell] != NO_CELL:
+        is_bad = s.bad[cell] == 1 and is_bad_as_a_whole(t, s, cell)
+        return not is_bad and (suggestion.ignore or suggestion.suggested[t.node[cell]])
+    if suggestion.ignore:
+        return True
+    first, count = cell, 1
+    while t.node[first] == NO_CELL:
+        count *= t.child_count[t.chain_level[first]]
+        first = t.first_child[first]
+    for node_cell in range(first, first + count):
+        if suggestion.suggested[t.node[node_cell]]:
+            return True
+    return False
+
+
+@kernel
+def is_whole(s: Cells, cell: int, suggestion: Suggestion) -> bool:
+    """Is every leaf below a usable cell at or below node level usable?"""
+    return bool(s.lost[cell] == 0 and not (suggestion.spares and s.opportunistic_used[cell] > 0))
+
+
+@kernel
+def rank_of(s: Cells, cell: int) -> int:
+    """The order of physical cells to take: fewest opportunistic leaves first, cells with lost leaves last (rule 15.2).
+
+    Opportunistic leaves of elastic groups count only between equals. Among cells with lost leaves, fewest lost leaves
+    come first, then fewest opportunistic leaves of any group.
+    """
+    lent = int(s.opportunistic_used[cell])
+    if s.lost[cell] > 0:
+        return _IS_LOST + (int(s.lost[cell]) << _RANK_SHIFT) + lent
+    return ((lent - int(s.elastic_lent[cell])) << _RANK_SHIFT) + lent
+
+
+@kernel
+def order_candidates(t: TopologyArrays, s: Cells, first: IntArray, suggestion: Suggestion, ordered: IntArray) -> int:
+    """Positions of the usable cells of `first`, least `rank_of` first, stably; returns their number."""
+    count = 0
+    for i in range(len(first)):
+        if is_usable(t, s, first[i], suggestion):
+            rank = rank_of(s, first[i])
+            place = count
+            while place > 0 and rank_of(s, first[ordered[place - 1]]) > rank:
+                ordered[place] = ordered[place - 1]
+                place -= 1
+            ordered[place] = i
+            count += 1
+    return count
