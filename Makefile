@@ -50,7 +50,7 @@ test-docs: $(READY) ## the commands of all pages of the documentation, on embedd
 
 # Kernels are linked in `make test`, so whatever needs the compiler is skipped there.
 test-jit: $(READY) ## the tests of compiling, with kernels compiled in a running process
-	HIVED_KERNELS=compiled PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m "" tests/core/compiling/test_compiled.py tests/core/compiling/test_ways.py tests/core/test_jit.py tests/core/test_blocks.py tests/core/test_preassigned.py tests/extender/test_whole_changeover.py $$(grep -rl callable_kernel tests/core --include='test_*.py')
+	HIVED_KERNELS=compiled PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m "" tests/core/kernels/compiling/test_compiled.py tests/core/kernels/compiling/test_ways.py tests/core/kernels/test_jit.py tests/core/kernels/test_blocks.py tests/core/life/test_preassigned.py tests/extender/test_whole_changeover.py $$(grep -rlw callable_kernel tests/core --include='test_*.py')
 
 test-nojit: $(READY) ## the tests of kernels, with kernels as plain Python
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -m "" -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/core tests/extender/pods/test_node_names.py
@@ -84,7 +84,7 @@ e2e-controllers: $(READY) ## jobs of real controllers
 	HIVED_E2E=1 $(BIN)/python -m pytest -m "" tests/e2e/controllers
 
 # Builds Helm at first, which takes Go and minutes.
-test-chart: $(READY) ## the Helm chart with Helm itself: lint, objects, OCI layout
+test-chart: $(READY) ## the Helm chart with Helm itself: lint, OCI layout, the objects of config/deploy in every variant
 	$(BIN)/python -m tests.e2e.tools --helm
 	HIVED_CHART=1 $(BIN)/python -m pytest -m "" tests/delivery/test_helm.py
 
@@ -105,20 +105,26 @@ check: $(READY) ## lint, format, types, import layers and dependencies
 	$(BIN)/python -m pytest tests/test_architecture.py
 	$(DELIVER) check
 
-# Takes minutes, as pip is asked about every Python and platform. Pins stay where they may; UPGRADE=1 chooses all anew.
+# Pins and digests stay where they may: each lock is made from the last one, the smaller ones from the whole.
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest --only-binary :all: \
+	--generate-hashes --emit-build-options --no-annotate --custom-compile-command "make lock"
 lock: $(READY) ## remake .ci/*.lock from pyproject.toml: UPGRADE=1
-	$(DELIVER) lock $(if $(UPGRADE),--upgrade)
+	$(LOCK) $(if $(UPGRADE),--upgrade) pyproject.toml --extra dev --extra opt --group build --output-file .ci/dev.lock
+	cp .ci/dev.lock .ci/requirements.lock
+	$(LOCK) pyproject.toml --output-file .ci/requirements.lock
+	cp .ci/dev.lock .ci/build.lock
+	$(LOCK) --group build --output-file .ci/build.lock
 
 advisories: $(READY) ## fetch the known vulnerabilities of what is locked, for `make check`
 	$(DELIVER) advisories
 
-sbom: $(READY) ## remake the bill of materials from .ci/requirements.lock
+sbom: $(READY) ## remake the bill of materials from .ci/requirements.lock and what is installed
 	$(DELIVER) sbom
 
 wheel: $(READY) ## build the wheel into dist/, with its bill of materials and licences
 	$(DELIVER) wheel dist
 
-chart: $(READY) ## remake the Helm chart from config/deploy, and package it into dist/, also as an OCI layout
+chart: $(READY) ## package the Helm chart into dist/, also as an OCI layout
 	$(DELIVER) chart dist
 
 # An installation has its sources translated: without that each process that is measured would do so, where the environment
@@ -143,7 +149,7 @@ soak: $(READY) ## 200,000 random operations, with every invariant checked after 
 	HIVED_EDITS=20000 $(BIN)/python -m pytest -m "" tests/config/text/test_any_edit.py
 	HIVED_SYNCS=3000 $(BIN)/python -m pytest -m "" tests/config/generating/test_sync.py
 	HIVED_EXAMPLES=5 $(BIN)/python -m pytest -m "" tests/extender/defrag
-	HIVED_CAPACITIES=1 $(BIN)/python -m pytest -m "" tests/core/test_journal.py
+	HIVED_CAPACITIES=1 $(BIN)/python -m pytest -m "" tests/core/cells/test_journal.py
 	HIVED_EXAMPLES=10 $(BIN)/python -m pytest -m "" $$(grep -rl 'examples(' tests --include='test_*.py')
 
 # Takes a quarter of an hour.

@@ -2,22 +2,29 @@
 
 from dataclasses import replace
 
-from hived.checks import check_agreement, check_own
-from hived.decisions import Bind, Decision, Preempt, Wait
-from hived.errors import UserError
-from hived.events import Offer, Phase, ScheduleRequested
-from hived.groups import bind_info_for, bind_info_of_slot, describe_placement, first_free_slot, leaf_range, member_slots
-from hived.journal import mark, undo_changes
-from hived.known_waits import forget_waits
-from hived.offers import are_offered, may_keep
-from hived.placement import Placement
-from hived.preemption import cancel_preemption, start_preemption
+from hived.cells.journal import mark, undo_changes
+from hived.cells.state import CellState, DecidedBind, Group, GroupState, State
+from hived.cells.topology import NO_CELL, IntArray
+from hived.complete.known_waits import forget_waits
+from hived.complete.offers import are_offered, may_keep
+from hived.hived_rules.placement import Placement
+from hived.life.checks import check_agreement, check_own
+from hived.life.groups import (
+    bind_info_for,
+    bind_info_of_slot,
+    describe_placement,
+    first_free_slot,
+    leaf_range,
+    member_slots,
+)
+from hived.life.preemption import cancel_preemption, start_preemption
+from hived.life.victims import find_victims, has_victims, victims_of
+from hived.life.virtual_leaves import choose_virtual
 from hived.search import search, search_offered
-from hived.specs import PodRequest, Rules
-from hived.state import CellState, DecidedBind, Group, GroupState, State
-from hived.topology import NO_CELL, IntArray
-from hived.victims import find_victims, has_victims, victims_of
-from hived.virtual_leaves import choose_virtual
+from hived.values.decisions import Bind, Decision, Preempt, Wait
+from hived.values.errors import UserError
+from hived.values.events import Offer, Phase, ScheduleRequested
+from hived.values.specs import PodRequest, Rules
 
 NAMED_PODS = 4
 """Pods that a message names."""

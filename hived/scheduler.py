@@ -12,13 +12,37 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from hived.allocation import occupy_reserved, release_group
-from hived.bind_info import check_bind_info, named_leaves, planned_roots
-from hived.checks import check_agreement, check_request
+from hived.cells.journal import JournalFull, grow_journal, mark, start_recording, stop_recording, undo_changes
+from hived.cells.safety import relieve_chains
+from hived.cells.state import NO_GROUP, CellState, GroupState, State, empty_state
+from hived.cells.topology import NO_CELL, IntArray, Topology
+from hived.cells.views import forget_order, restore_order, save_order
+from hived.complete.known_waits import forget_waits
+from hived.complete.offers import check_offer
 from hived.deciding import decide, decide_member
-from hived.decisions import Applied, Bind, Decision, Preempt
-from hived.errors import InvariantError, UserError
-from hived.events import (
+from hived.life.allocation import occupy_reserved, release_group, split_group
+from hived.life.bind_info import check_bind_info, named_leaves, planned_roots
+from hived.life.checks import check_agreement, check_request
+from hived.life.groups import (
+    check_members,
+    find_slot,
+    leave_slots,
+    remember_members,
+    remember_order,
+    remove_group,
+    take_slot,
+)
+from hived.life.health import exchange_doomed, lose_leaves, set_node_health
+from hived.life.invariants import broken_rule
+from hived.life.losses import check_times, forget_times, milliseconds, note_first_times, note_times
+from hived.life.preassigned import bind_pinned_cell
+from hived.life.preemption import cancel_preemption, preempt_lazily_for
+from hived.life.restore import restore_group, restore_reservation
+from hived.life.upgrade import upgrade_groups
+from hived.life.victims import change_gang, leaving_with, note_seats
+from hived.values.decisions import Applied, Bind, Decision, Preempt
+from hived.values.errors import InvariantError, UserError
+from hived.values.events import (
     Event,
     GangChanged,
     GroupReserved,
@@ -33,35 +57,7 @@ from hived.events import (
     PodProgressed,
     ScheduleRequested,
 )
-from hived.gangs import change_gang, leaving_with
-from hived.groups import (
-    check_members,
-    find_slot,
-    leave_slots,
-    remember_members,
-    remember_order,
-    remove_group,
-    take_slot,
-)
-from hived.health import set_node_health
-from hived.invariants import broken_rule
-from hived.journal import JournalFull, grow_journal, mark, start_recording, stop_recording, undo_changes
-from hived.known_waits import forget_waits
-from hived.losses import check_times, forget_times, milliseconds, note_first_times, note_times
-from hived.lost_leaves import exchange_doomed, lose_leaves
-from hived.offers import check_offer
-from hived.preassigned import bind_pinned_cell
-from hived.preemption import cancel_preemption, preempt_lazily_for
-from hived.reservations import restore_reservation
-from hived.restore import restore_group
-from hived.safety import relieve_chains
-from hived.specs import ClusterSpec, PodRequest
-from hived.split import split_group
-from hived.state import NO_GROUP, CellState, GroupState, State, empty_state
-from hived.topology import NO_CELL, IntArray, Topology
-from hived.upgrade import upgrade_groups
-from hived.victims import note_seats
-from hived.views import forget_order, restore_order, save_order
+from hived.values.specs import ClusterSpec, PodRequest
 
 Fact = PodDeleted | NodeHealthChanged | LeavesLost
 Result = TypeVar("Result")

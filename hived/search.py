@@ -8,24 +8,24 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hived.better_placement import fit_better
-from hived.capacity import Capacity
-from hived.checks import check_request
-from hived.decisions import Wait
-from hived.events import Offer
-from hived.fitting import explain, fit_completely, given_up, tries_for
-from hived.journal import mark, undo_changes
-from hived.nearness import Request
-from hived.offered_placement import fit_idle, fit_offered
-from hived.offers import allows
-from hived.own_cells import fit_own
-from hived.placement import Placement, fit_in_view, no_capacity
-from hived.specs import PodRequest, Rules
-from hived.state import State
-from hived.topology import BoolArray, IntArray
-from hived.tries import Tries
-from hived.victims import has_victims
-from hived.views import chain_of_view, views_to_try
+from hived.better_rules.better_placement import fit_better
+from hived.better_rules.own_cells import fit_own
+from hived.cells.journal import mark, undo_changes
+from hived.cells.state import State
+from hived.cells.topology import BoolArray, IntArray
+from hived.cells.views import chain_of_view, views_to_try
+from hived.complete.assignment import Tries
+from hived.complete.capacity import Capacity
+from hived.complete.fitting import explain, fit_completely, given_up, tries_for
+from hived.complete.offered_placement import fit_idle, fit_offered
+from hived.complete.offers import allows
+from hived.hived_rules.packing import Request
+from hived.hived_rules.placement import Placement, fit_in_view, no_capacity
+from hived.life.checks import check_request
+from hived.life.victims import has_victims
+from hived.values.decisions import Wait
+from hived.values.events import Offer
+from hived.values.specs import PodRequest, Rules
 
 _EVERY_NODE = np.ones(0, np.bool_)  # is not read
 _MOST = 2**31 - 1  # counts saturate here; no cluster has as many leaves (rule 2.6)

@@ -14,7 +14,7 @@ from typing import TextIO
 import pytest
 from hypothesis import settings
 
-from hived.jit import EXCHANGEABLE
+from hived.kernels.jit import EXCHANGEABLE
 from hived_extender.warm import compile_kernels
 from tests.long import mark_long, run_named_files_as_a_whole
 from tests.progress import Progress
@@ -45,7 +45,7 @@ SLOW_FILES = (
     "demo/test_scenario_files",
     "gangs/test_faults",
     "parity/test_successions",
-    "compiling/test_kernel_cache",
+    "kernels/compiling/test_kernel_cache",
     "property/test_machine",
     "extender/test_running",
 )
@@ -111,7 +111,7 @@ def have_kernels() -> None:
 
 def _lock() -> TextIO:
     """Held by one process and its children until they have closed it."""
-    from hived.compiling.kernel_cache import kernel_folders  # noqa: PLC0415  # numba
+    from hived.kernels.compiling.kernel_cache import kernel_folders  # noqa: PLC0415  # numba
 
     folder = kernel_folders()[0]
     lock = (folder / "compiling.lock").open("w")

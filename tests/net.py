@@ -251,7 +251,8 @@ class Source:
 
     def texts(self) -> Iterator[str]:
         """Texts that are values, {} for each part that is not known; no docstrings, names of types, log lines."""
-        silent = {id(inner) for node in self.nodes for outer in _silent(node) for inner in ast.walk(outer)}
+        speaking = [node for node in self.nodes if type(node) in _SPEAKING]
+        silent = {id(inner) for node in speaking for outer in _silent(node) for inner in ast.walk(outer)}
         for node in self.nodes:
             if isinstance(node, ast.JoinedStr | ast.BinOp) and id(node) not in silent:
                 silent |= {id(part) for part in _parts(node)}
@@ -314,10 +315,8 @@ class Source:
 
     def identifiers(self) -> Iterator[str]:
         """Names that this module gives to values, functions, parameters and attributes."""
-        for node in self.nodes:
-            for field in ("id", "attr", "arg", "name", "module"):
-                name = getattr(node, field, None)
-                yield from name.split(".") if isinstance(name, str) else ()
+        fields = {ast.Name: "id", ast.Attribute: "attr", ast.arg: "arg", ast.keyword: "arg", ast.FunctionDef: "name"}
+        return (str(getattr(node, fields[type(node)])) for node in self.nodes if type(node) in fields)
 
 
 def _modules() -> dict[str, Source]:
@@ -327,6 +326,9 @@ def _modules() -> dict[str, Source]:
         names += [each.name for each in pkgutil.walk_packages([str(package)], f"{package.name}.")]
     modules = {name: importlib.import_module(name) for name in names}
     return {name: Source(name, each) for name, each in modules.items() if str(each.__file__).endswith(".py")}
+
+
+_SPEAKING = {ast.Expr, ast.AnnAssign, ast.arg, ast.FunctionDef, ast.AsyncFunctionDef, ast.Assign, ast.Call}
 
 
 def _silent(node: ast.AST) -> Iterator[ast.AST]:

@@ -9,6 +9,7 @@ import sys
 import tomllib
 from collections.abc import Iterable, Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import TypeGuard
 
@@ -29,8 +30,14 @@ PACKAGES = {
 # All rooms, lowest first. A module may import from its own room and from lower ones. Rooms of one line do not know each
 # other. A room is a package or a folder; what lies in no deeper room belongs to the package.
 ROOMS: tuple[tuple[str, ...], ...] = (
+    ("hived.values", "hived.kernels"),
+    ("hived.cells", "hived.kernels.compiling"),
+    ("hived.life",),
+    ("hived.hived_rules",),
+    ("hived.complete",),
+    ("hived.better_rules",),
     ("hived",),
-    ("hived.compiling",),
+    ("hived.why",),
     ("hived_config",),
     ("hived_config.text",),
     ("hived_config.generating",),
@@ -57,55 +64,6 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("hived_cli",),
 )
 FLOOR = {room: floor for floor, rooms in enumerate(ROOMS) for room in rooms}
-
-# The core, lowest layer first. A module may import from lower layers, never from its own or a higher one, except that
-# the plain values of the core's first layer may use each other.
-CORE_LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "specs", "events", "decisions", "jit", "linked", "signatures", "blocks", "tries", "explanation"),
-    ("topology",),
-    ("tree",),
-    ("forests",),
-    ("layout",),
-    ("state", "matching"),
-    ("journal", "copying"),
-    ("safety", "losses", "gangs", "fair_losses"),
-    ("free_lists", "views"),
-    ("binding", "packing", "checks", "nearness", "owners"),
-    ("known_waits",),
-    (
-        "mixed_sizes",
-        "view_room",
-        "wishes",
-        "packing_below",
-        "doomed",
-        "groups",
-        "virtual_leaves",
-        "offers",
-        "pod_classes",
-    ),
-    ("pod_classes", "wish_matching", "preassigned", "fullest_node", "root_wishes"),
-    ("buddy_allocation", "health", "root_choice", "close_packing"),
-    ("mapping", "victim_choice", "like_cells"),
-    ("close_mapping",),
-    ("allocation", "bind_info", "lost_leaves", "capacity", "victims"),
-    ("packing_bounds", "pod_room", "cell_counts", "holders"),
-    ("preemption", "split", "assignment", "invariants", "member_waits"),
-    ("restore", "reservations", "placement"),
-    ("domains", "upgrade"),
-    ("offered_placement", "combined_cells"),
-    ("better_placement", "fitting"),
-    ("own_cells",),
-    ("search",),
-    ("deciding",),
-    ("scheduler", "status"),
-    ("relaxing",),
-    ("emptied",),
-    ("explaining",),
-    ("compiling.block_types", "compiling.kernel_cache"),
-    ("compiling.dispatchers",),
-    ("compiling.shared", "compiling.object_code"),
-    ("compiling.compiled", "compiling.build"),
-)
 
 # The service with its folders, lowest layer first, by the same rule: values and tables, what is kept of the cluster,
 # what is decided, and the machine.
@@ -177,10 +135,7 @@ SERVICE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("service",),
     ("leadership",),
 )
-LAYERS = {"hived": CORE_LAYERS, "hived_extender.service": SERVICE_LAYERS}
-
-# Kernels take arrays one by one, and may have more parameters.
-PARAMETERS = 8
+LAYERS = {"hived_extender.service": SERVICE_LAYERS}
 
 # What gives the core a clock, a file, a log, a thread or the network.
 FORBIDDEN_IN_CORE = {
@@ -188,9 +143,15 @@ FORBIDDEN_IN_CORE = {
     "subprocess", "tempfile", "threading", "time", "urllib",
 }  # fmt: skip
 CORE_EXCEPTIONS = {
-    "linked": {"os", "pathlib"},  # looks for the linked library
-    "compiling.kernel_cache": {"os", "pathlib", "shutil", "tempfile"},  # keeps compiled kernels on disk
-    "compiling.build": {"os", "pathlib", "subprocess", "tempfile", "time"},  # a program, run when hived is built
+    "kernels.linked": {"os", "pathlib"},  # looks for the linked library
+    "kernels.compiling.kernel_cache": {"os", "pathlib", "shutil", "tempfile"},  # keeps compiled kernels on disk
+    "kernels.compiling.build": {
+        "os",
+        "pathlib",
+        "subprocess",
+        "tempfile",
+        "time",
+    },  # a program, run when hived is built
 }
 
 # Nobody but these needs numba: a service with linked kernels never imports it.
@@ -198,8 +159,10 @@ COMPILING = ("block_types", "compiled", "dispatchers", "kernel_cache", "object_c
 
 # Third-party packages that only these modules may import.
 ONLY_IN = {
-    "numba": {f"hived.compiling.{name}" for name in COMPILING},
-    "llvmlite": {f"hived.compiling.{name}" for name in ("block_types", "kernel_cache", "object_code", "shared")},
+    "numba": {f"hived.kernels.compiling.{name}" for name in COMPILING},
+    "llvmlite": {
+        f"hived.kernels.compiling.{name}" for name in ("block_types", "kernel_cache", "object_code", "shared")
+    },
     "cryptography": {"hived_extender.deploy.certificates"},
     "ortools": {"hived_extender.defrag.cp_sat"},
 }
@@ -208,15 +171,16 @@ ONLY_IN = {
 EXTRAS = ("opt",)
 
 # What we use of libraries beside their public interface, all of it. Another version may lack it, so pyproject.toml has
-# an upper bound for each. Attributes that no import shows, all in hived.compiling: `_cache`, `overloads` and the
-# library in them (dispatchers, compiled, shared), `_cache_file`, `_cache_path` and `_impl` of a cache (kernel_cache),
-# `_internal_codegen` of a context, `_data_layout`, `_finalized` and `_final_module` of what it makes (object_code).
+# an upper bound for each. Attributes that no import shows, all in hived.kernels.compiling: `_cache`, `overloads` and
+# the library in them (dispatchers, compiled, shared), `_cache_file`, `_cache_path` and `_impl` of a cache
+# (kernel_cache), `_internal_codegen` of a context, `_data_layout`, `_finalized` and `_final_module` of what it makes
+# (object_code).
 INTERNALS = {
-    "hived.compiling.block_types": {"numba.core", "numba.core.typing.templates", "numba.np.arrayobj"},
-    "hived.compiling.compiled": {"numba.core.compiler_lock"},
-    "hived.compiling.dispatchers": {"numba.core"},
-    "hived.compiling.kernel_cache": {"numba.core.caching", "numba.core.serialize"},
-    "hived.compiling.object_code": {
+    "hived.kernels.compiling.block_types": {"numba.core", "numba.core.typing.templates", "numba.np.arrayobj"},
+    "hived.kernels.compiling.compiled": {"numba.core.compiler_lock"},
+    "hived.kernels.compiling.dispatchers": {"numba.core"},
+    "hived.kernels.compiling.kernel_cache": {"numba.core.caching", "numba.core.serialize"},
+    "hived.kernels.compiling.object_code": {
         "numba.core",
         "numba.core.callconv",
         "numba.core.codegen",
@@ -226,7 +190,7 @@ INTERNALS = {
         "numba.core.runtime.nrt",
         "numba.core.runtime.nrtdynmod",
     },
-    "hived.compiling.shared": {"numba.core"},
+    "hived.kernels.compiling.shared": {"numba.core"},
 }
 INTERNAL_PARTS = ("numba.core", "numba.np", "numba.misc")
 BOUNDED = {"numba", "llvmlite"}
@@ -321,36 +285,16 @@ def test_modules_have_a_layer_and_import_only_lower_ones(package: str) -> None:
         f"{module}:{line} imports {name}"
         for module in modules
         for name, line in imports(module)
-        if name.startswith(f"{package}.")
-        and layer_of(package, name) >= layer_of(package, module)
-        and not is_plain(name, module)
+        if name.startswith(f"{package}.") and layer_of(package, name) >= layer_of(package, module)
     ]
     assert modules
     assert not wrong
 
 
-def is_plain(*modules: str) -> bool:
-    """Whether all of them are in the core's first layer."""
-    return all(module.removeprefix("hived.") in CORE_LAYERS[0] for module in modules)
-
-
-def too_many_parameters(module: str) -> Iterator[str]:
-    """The functions of a module that have more parameters than a caller keeps apart."""
-    for node in definitions_and_imports(module):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not is_kernel(node):
-            names = [each.arg for each in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
-            if (count := len(names) - (names[:1] in (["self"], ["cls"]))) > PARAMETERS:
-                yield f"{module}:{node.lineno} {node.name} has {count} parameters"
-
-
-def is_kernel(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether one of the decorators of kernels stands before it."""
-    return any(ast.unparse(each).endswith("kernel") for each in function.decorator_list)
-
-
 @pytest.mark.parametrize("room", FLOOR)
-def test_no_function_has_too_many_parameters(room: str) -> None:
-    assert not [each for module in modules_in(room) for each in too_many_parameters(module)]
+def test_modules_of_a_room_do_not_import_in_circles(room: str) -> None:
+    own = set(modules_in(room))
+    TopologicalSorter({each: {name for name, _ in imports(each)} & own - {each} for each in own}).prepare()
 
 
 def decorated(name: str, modules: Iterable[str] = MODULES) -> dict[str, ast.FunctionDef]:

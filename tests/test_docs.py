@@ -6,9 +6,10 @@ import re
 import msgspec
 import pytest
 
-from hived.specs import MAX_GUARANTEED_PRIORITY, MIN_GUARANTEED_PRIORITY
-from hived_config import chains, size
-from hived_config.rules import PRIORITY_WORDS, SCHEDULER_NAMES
+from hived.values.specs import MAX_GUARANTEED_PRIORITY, MIN_GUARANTEED_PRIORITY
+from hived_config import chains
+from hived_config.access import PRIORITY_WORDS
+from hived_config.rules import SCHEDULER_NAMES
 from hived_config.settings import Settings
 from hived_config.skus import GPU_RESOURCE
 from hived_extender.kube.events import MESSAGE_LIMIT
@@ -105,9 +106,9 @@ def test_every_sample_cluster_is_listed() -> None:
 def test_limits_are_documented_as_they_are() -> None:
     assert f"at most {chains.MAX_LEVELS} levels" in CONFIGURATION
     assert f"at most {chains.MAX_CHILD_COUNT:,} children" in CONFIGURATION
-    assert f"at most {size.MAX_CELL_COUNT:,} cells" in CONFIGURATION
-    assert f"{size.MAX_NODE_COUNT:,} nodes" in CONFIGURATION
-    assert f"at most {size.MAX_PAIR_COUNT:,}:" in CONFIGURATION
+    assert f"at most {chains.MAX_CELL_COUNT:,} cells" in CONFIGURATION
+    assert f"{chains.MAX_NODE_COUNT:,} nodes" in CONFIGURATION
+    assert f"at most {chains.MAX_PAIR_COUNT:,}:" in CONFIGURATION
 
 
 def test_the_events_of_jobs_in_queues_are_documented() -> None:

@@ -3,13 +3,12 @@
 import datetime
 import json
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from delivery.locks import Pin
 from delivery.project import CheckError, Findings
 
 OSV = "https://api.osv.dev/v1/query"
@@ -74,7 +73,7 @@ def _is_within(version: Version, events: list[dict[str, str]]) -> bool:
 
 
 def check_advisories(
-    pins: dict[str, Pin], known: dict[str, Any] | None, accepted: dict[str, str], today: datetime.date
+    versions: Mapping[str, str], known: dict[str, Any] | None, accepted: dict[str, str], today: datetime.date
 ) -> Findings:
     """Locked versions that an advisory is about, unless it is accepted with a reason."""
     if known is None:
@@ -88,8 +87,8 @@ def check_advisories(
     if age > OLD_DAYS:
         findings.notes.append(f"WARNING: that is {age} days ago, what is younger was not checked: make advisories")
     for advisory in known["advisories"]:
-        pin = pins.get(advisory["package"])
-        names = {advisory["id"], *advisory["aliases"]}
-        if pin is not None and not names & accepted.keys() and is_affected(pin.version, advisory):
-            findings.problems.append(f"{pin.name} {pin.version}: {' '.join(sorted(names))}: {advisory['summary']}")
+        package, names = advisory["package"], {advisory["id"], *advisory["aliases"]}
+        version = versions.get(package)
+        if version is not None and not names & accepted.keys() and is_affected(version, advisory):
+            findings.problems.append(f"{package} {version}: {' '.join(sorted(names))}: {advisory['summary']}")
     return findings

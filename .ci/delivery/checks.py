@@ -1,74 +1,78 @@
 """What `make check` finds wrong with locks, licences, advisories and the bill of materials; needs no network."""
 
 import datetime
+import hashlib
 import json
-from importlib import metadata
+import subprocess
+import sys
+from collections.abc import Iterable
 from pathlib import Path
-
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from typing import Any
 
 from delivery.advisories import check_advisories
-from delivery.licences import check_licences, check_vendored
-from delivery.locks import Pin, read_lock, roots
-from delivery.project import CheckError, Findings, read_pyproject
-from delivery.sbom import check_bills
+from delivery.bills import LICENCES, SBOM, is_allowed, make_bill, make_licences, name_of, read_environment, read_lock
+from delivery.project import CI, ROOT, Findings, read_policy
 
 
-def check_locks(locks: dict[str, dict[str, Pin]], wanted: dict[str, list[Requirement]]) -> list[str]:
-    """Requirements that a lock does not meet, and packages that two locks disagree on."""
+def check_installed(*wanted: str) -> list[str]:
+    """How this environment differs from requirements, as uv says it."""
+    command = [sys.executable, "-P", "-m", "uv", "pip", "install", "--dry-run", "--offline", "--no-config",
+               "--python", sys.executable, *wanted]  # fmt: skip
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode or "Would make no changes" not in done.stderr:
+        return [f"this environment is not as {wanted[-1]} says: make lock, make setup\n{done.stderr.strip()}"]
+    return []
+
+
+def check_licences(components: Iterable[dict[str, Any]], policy: dict[str, Any]) -> list[str]:
+    """Packages whose licence is not allowed, or not known."""
     problems = []
-    for name, requirements in wanted.items():
-        for each in requirements:
-            pin = locks[name].get(canonicalize_name(each.name))
-            if pin is None:
-                problems.append(f"{name}: {each} is not in it: make lock")
-            elif not each.specifier.contains(pin.version, prereleases=True):
-                problems.append(f"{name}: {pin.name} {pin.version} is not what pyproject.toml says, {each}: make lock")
-        for pin in locks[name].values():
-            other = locks["dev.lock"].get(pin.name)
-            if other is None or (other.version, other.hashes) != (pin.version, pin.hashes):
-                problems.append(f"{name}: {pin.name} is not the same in dev.lock: make lock")
+    for each in components:
+        name, licence = name_of(each), "".join(found["expression"] for found in each["licenses"])
+        if not licence:
+            problems.append(f"{name}: its metadata name no clear licence: look, and add it to .ci/policy.json")
+        elif not is_allowed(licence, [*policy["allowed_licences"], *policy["allowed_for"].get(name, [])]):
+            problems.append(f"{name}: its licence {licence} is not among those allowed in .ci/policy.json")
     return problems
 
 
-def check_installed(pins: dict[str, Pin]) -> list[str]:
-    """Locked packages that this environment has in another version or not at all, or that need more than is locked."""
+def check_vendored(root: Path, policy: dict[str, Any]) -> list[str]:
+    """Files of others in the checkout that are not as the policy says, or whose licence is not allowed."""
     problems = []
-    for pin in pins.values():
-        if not pin.applies():
-            continue
-        try:
-            installed = metadata.distribution(pin.name)
-        except metadata.PackageNotFoundError:
-            problems.append(f"{pin.name} {pin.version} is locked, but not installed: make setup")
-            continue
-        if installed.version != pin.version:
-            problems.append(f"{pin.name} {pin.version} is locked, but {installed.version} is installed: make setup")
-        for each in map(Requirement, installed.requires or []):
-            is_needed = each.marker is None or each.marker.evaluate({"extra": ""})
-            if is_needed and canonicalize_name(each.name) not in pins:
-                problems.append(f"{pin.name} needs {each.name}, which is not locked: make lock")
+    for each in policy["vendored"]:
+        if not is_allowed(each["licence"], policy["allowed_licences"]):
+            problems.append(f"{each['name']}: its licence {each['licence']} is not allowed in .ci/policy.json")
+        for name, digest in each["files"].items():
+            path = root / name
+            if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+                problems.append(f"{name}: it is not the file of {each['name']} {each['version']} in .ci/policy.json")
     return problems
 
 
-def check(root: Path, today: datetime.date) -> Findings:
+def check_bills(folder: Path = CI) -> list[str]:
+    """The files that are not those of the lock. What packages need may differ from Python to Python."""
+    bill = make_bill()
+    paths = [folder / name for name in (SBOM, LICENCES)]
+    bills, licences = (path.read_text() if path.exists() else "" for path in paths)
+    same = {
+        SBOM: bills and json.loads(bills)["components"] == bill["components"],
+        LICENCES: licences == make_licences(bill),
+    }
+    return [f"{name}: it is not that of requirements.lock: make sbom" for name, is_same in same.items() if not is_same]
+
+
+def check(today: datetime.date) -> Findings:
     """All checks."""
-    folder = root / ".ci"
-    wanted = roots(read_pyproject(root))
-    locks = {}
-    for name in wanted:
-        try:
-            locks[name] = read_lock((folder / name).read_text())
-        except (OSError, CheckError) as error:
-            return Findings(problems=[f"{name}: {error}"])
-    policy = json.loads((folder / "policy.json").read_text())
-    pins = locks["dev.lock"]
-    path = folder / "advisories.json"
-    findings = check_advisories(
-        pins, json.loads(path.read_text()) if path.exists() else None, policy["accepted_advisories"], today
+    policy, locked = read_policy(), read_lock("dev.lock")
+    path = CI / "advisories.json"
+    versions = {name: each["version"] for name, each in locked.items()}
+    known = json.loads(path.read_text()) if path.exists() else None
+    findings = check_advisories(versions, known, policy["accepted_advisories"], today)
+    findings.problems += check_installed("--no-deps", "--requirement", ".ci/dev.lock")
+    findings.problems += check_installed("--extra", "dev", "--extra", "opt", "--requirement", "pyproject.toml")
+    findings.problems += check_licences((e for e in read_environment()["components"] if name_of(e) in locked), policy)
+    findings.problems += check_vendored(ROOT, policy) + check_bills()
+    findings.notes.append(
+        f"{len(locked)} packages are locked, {len(read_lock('requirements.lock'))} of them to run hived"
     )
-    findings.problems += check_locks(locks, wanted) + check_installed(pins) + check_licences(pins, policy)
-    findings.problems += check_vendored(root, policy) + check_bills(root)
-    findings.notes.append(f"{len(pins)} packages are locked, {len(locks['requirements.lock'])} of them to run hived")
     return findings

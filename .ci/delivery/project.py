@@ -1,9 +1,9 @@
 """The project as the other modules see it: its folders, its pyproject.toml, and errors for whoever runs the program."""
 
+import json
 import os
 import re
 import subprocess
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,15 @@ class CheckError(Exception):
     """Something that has to be put right, in words for whoever runs the program."""
 
 
-def read_pyproject(root: Path = ROOT) -> dict[str, Any]:
-    """pyproject.toml of a checkout."""
-    return tomllib.loads((root / "pyproject.toml").read_text())
+def read_policy() -> dict[str, Any]:
+    """.ci/policy.json: licences that are allowed, files of others, advisories that are accepted."""
+    policy: dict[str, Any] = json.loads((CI / "policy.json").read_text())
+    return policy
 
 
-def read_version(root: Path = ROOT) -> str:
-    """The version of a checkout, which `hived/__init__.py` has."""
-    found = re.search(r'^__version__ = "([^"]+)"', (root / "hived" / "__init__.py").read_text(), re.MULTILINE)
+def read_version() -> str:
+    """The version of this checkout, which `hived/__init__.py` has."""
+    found = re.search(r'^__version__ = "([^"]+)"', (ROOT / "hived" / "__init__.py").read_text(), re.MULTILINE)
     if found is None:
         raise CheckError("hived/__init__.py: expected a line with __version__")
     return found[1]

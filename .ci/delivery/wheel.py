@@ -12,8 +12,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+from delivery.bills import write_bills
 from delivery.project import ROOT, CheckError, time_of_release
-from delivery.sbom import write_bills
 
 CROSS = {"aarch64": "aarch64-linux-gnu-gcc"}
 """The C compilers for architectures other than this machine's."""

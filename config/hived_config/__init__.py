@@ -1,1 +1,1 @@
-"""Configuration files to `hived.specs.ClusterSpec`, with every mistake reported at once."""
+"""Configuration files to `hived.values.specs.ClusterSpec`, with every mistake reported at once."""

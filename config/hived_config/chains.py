@@ -1,6 +1,10 @@
-"""Cell types -> chains: the shape of every tree under one top cell type (rules 1.1 to 1.3)."""
+"""Cell types -> chains: the shape of every tree under one top cell type (rules 1.1 to 1.3), and how large it may be.
 
-from collections.abc import Mapping, Sequence
+A text of 300 bytes may ask for millions of cells. They are counted by arithmetic, before anything of that size is
+built: to plan one takes seconds of CPU at these limits, and minutes beyond.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import accumulate
@@ -8,9 +12,8 @@ from operator import mul
 
 import yaml
 
-from hived.specs import MAX_LEVELS, CellTypeSpec
-from hived_config.kinds import Boolean, Integer, Key, MapOf, Record, name_text
-from hived_config.reader import Reader, closest, is_null, shorten
+from hived.values.specs import MAX_LEVELS, CellTypeSpec
+from hived_config.reader import Boolean, Integer, Key, MapOf, Reader, Record, closest, is_null, name_text, shorten
 
 MAX_CHILD_COUNT = 32_768
 """Of one cell: some rules look at each of a cell's children for each of them."""
@@ -206,3 +209,56 @@ class CellTypes:
                 if name == below:
                     return start
         return ""
+
+
+MAX_CELL_COUNT = 2_000_000
+"""Physical or virtual. 16,384 nodes of 8 devices, with switches and sockets, have about 300,000."""
+
+MAX_NODE_COUNT = 200_000
+"""Each has a name of its own, and is looked at singly."""
+
+MAX_PAIR_COUNT = 5_000_000_000
+"""Of cells side by side: some rules look at each child of a cell, or each cell of a VC, for each of them."""
+
+Counted = tuple[int, str, yaml.Node]
+"""How many there are of something by one entry of the file, how to have fewer, and where the entry is."""
+
+
+def refuse_large_hardware(reader: Reader, entries: Iterable[tuple[Chain, yaml.Node]]) -> None:
+    """Note the first top-level cell that is beyond a limit."""
+    entries = list(entries)
+
+    def counted(count_of: Callable[[Chain], int]) -> list[Counted]:
+        return [(count_of(chain), _remedy(chain), node) for chain, node in entries]
+
+    _refuse(reader, counted(lambda chain: chain.cell_counts[0]), "physical cells", MAX_CELL_COUNT)
+    _refuse(reader, counted(lambda chain: chain.node_count), "nodes", MAX_NODE_COUNT)
+    _refuse(reader, counted(lambda chain: chain.pair_count), "pairs of cells with the same parent", MAX_PAIR_COUNT)
+
+
+def refuse_large_claims(reader: Reader, claims: Iterable[tuple[object, int, Chain, int, yaml.Node]]) -> None:
+    """Note the first claim that is beyond a limit; each is (VC, number, chain, depth, where)."""
+    claims = list(claims)
+    remedy = "lower cellNumber"
+    cells = [(number * chain.cell_counts[depth], remedy, node) for _, number, chain, depth, node in claims]
+    _refuse(reader, cells, "virtual cells", MAX_CELL_COUNT)
+    side_by_side: dict[tuple[object, str, int], int] = {}
+    pairs = []
+    for vc, number, chain, depth, node in claims:
+        before = side_by_side.get((vc, chain.name, depth), 0)
+        side_by_side[vc, chain.name, depth] = before + number
+        pairs.append(((before + number) ** 2 - before**2, f"{remedy}, or promise cells of a higher level", node))
+    _refuse(reader, pairs, "pairs of virtual cells of one VC and type", MAX_PAIR_COUNT)
+
+
+def _remedy(chain: Chain) -> str:
+    below = " or a type below it" if len(chain.types) > 2 else ""
+    return f"lower childCellNumber of {chain.name}{below}, or remove cells"
+
+
+def _refuse(reader: Reader, counted: list[Counted], what: str, most: int) -> None:
+    totals = list(accumulate(count for count, _, _ in counted))
+    for total, (_, remedy, node) in zip(totals, counted, strict=True):
+        if total > most:
+            reader.note(node, f"{totals[-1]} {what} in all", f"at most {most}: {remedy}")
+            return

@@ -1,4 +1,4 @@
-"""YAML text -> a tree of nodes that keeps every scalar as it was written.
+"""YAML text -> a tree of nodes that keeps every scalar as it was written; mistakes, with their places.
 
 YAML 1.1 would turn the node name `no` into False, `010` into 8 and `12:30:45` into a number. Only the schema knows
 where text is wanted and where a number is, so nothing is resolved here: a scalar keeps its text and whether it was
@@ -9,14 +9,49 @@ Input that would exhaust the machine is refused early: the size of a file, its n
 """
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+import msgspec
 import yaml
 
-from hived_config.errors import ConfigError, Mistake
+from hived.values.errors import UserError
+
+
+class Mistake(msgspec.Struct, frozen=True):
+    """One thing wrong in one file.
+
+    `line` counts from 1 and is 0 when the file has no such place (it is missing, or not text). `path` is the place in
+    the document, such as `physicalCluster.physicalCells[3].cellAddress`; it is empty for the document itself. A warning
+    does not keep the file from being used.
+    """
+
+    file: str
+    line: int
+    path: str
+    found: str
+    expected: str
+    suggestion: str = ""
+    is_warning: bool = False
+
+    def __str__(self) -> str:
+        """One line: `file:line: path: found ..., expected ... (did you mean ...?)`."""
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        where = f" {self.path}:" if self.path else ""
+        severity = " warning:" if self.is_warning else ""
+        hint = f" (did you mean {self.suggestion}?)" if self.suggestion else ""
+        return f"{place}:{severity}{where} found {self.found}, expected {self.expected}{hint}"
+
+
+class ConfigError(UserError):
+    """A configuration that cannot be used; `mistakes` lists everything wrong with it, in file order."""
+
+    def __init__(self, mistakes: Sequence[Mistake]) -> None:
+        self.mistakes = tuple(mistakes)
+        super().__init__("\n".join(str(mistake) for mistake in self.mistakes))
+
 
 PLAIN = "plain"
 QUOTED = "quoted"

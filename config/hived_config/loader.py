@@ -8,34 +8,39 @@ from typing import TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from hived.specs import ClusterSpec, Rules
-from hived_config.access import Access, AccessRules, Rights
-from hived_config.access_reader import (
+from hived.values.specs import ClusterSpec, Rules
+from hived_config.access import (
     ACCESS_KEYS,
     CONDITION,
     NAMESPACE,
     OPPORTUNIST,
     OPPORTUNISTIC,
+    Access,
+    AccessRules,
+    Rights,
     check_opportunists,
     check_rights,
     read_opportunistic,
 )
-from hived_config.certify import CERTIFY, CERTIFY_KEY, Demand
 from hived_config.chains import CELL_TYPE, CELL_TYPES, CellTypes
-from hived_config.decision_rules import RULES_KEY
-from hived_config.document import MAX_NODES, gc_paused, read_text
-from hived_config.errors import ConfigError, Mistake
-from hived_config.kinds import Given, Key, Record
-from hived_config.moving import DEFRAG
+from hived_config.document import MAX_NODES, ConfigError, Mistake, gc_paused, read_text
 from hived_config.node_names import NodeNames
 from hived_config.openpai import open_configuration
-from hived_config.physical import TOP_CELLS, PhysicalCells
-from hived_config.queueing import QUEUE_OF_VC, QUEUES, QUEUES_KEY, Queueing
-from hived_config.reader import Reader, is_null
-from hived_config.rules import POD_RULE_KEYS, PodRules, check_foreign, read_pod_rules
-from hived_config.settings import SETTING_KEYS, Settings, read_settings
+from hived_config.physical import CELL, TOP_CELLS, PhysicalCells
+from hived_config.reader import Given, Key, Reader, Record, is_null
+from hived_config.rules import (
+    DEFRAG,
+    POD_RULE_KEYS,
+    QUEUE_OF_VC,
+    QUEUES,
+    QUEUES_KEY,
+    PodRules,
+    Queueing,
+    check_foreign,
+    read_pod_rules,
+)
+from hived_config.settings import CERTIFY, CERTIFY_KEY, RULES_KEY, SETTING_KEYS, Demand, Settings, read_settings
 from hived_config.skus import SKU_TYPE, SKU_TYPES, read_sku_types
-from hived_config.trees import CELL
 from hived_config.virtual import PINNED_CELL, VIRTUAL_CELL, VIRTUAL_CLUSTER, VIRTUAL_CLUSTERS, VirtualClusters
 
 PHYSICAL_CLUSTER = Record(

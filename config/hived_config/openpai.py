@@ -9,8 +9,7 @@ The rest of that file belongs to OpenPAI's other services and is not looked at.
 
 import yaml
 
-from hived_config.document import MAX_NODES, compose
-from hived_config.errors import ConfigError
+from hived_config.document import MAX_NODES, ConfigError, compose
 from hived_config.reader import Reader, closest, describe, is_null
 
 _SECTION = "hivedscheduler"

@@ -1,8 +1,13 @@
-"""The tables of keys in the reference of the configuration, made from the records of its keys.
+"""The configuration's keys for people and for editors: tables of the reference, and the JSON schema (draft 7).
 
 On a page, a table stands between `<!-- keys: NAME -->` and `<!-- end of keys -->`, where NAME is `document` or one of
 a mapping inside it; everything else on the page is left as it is. `python -m hived_config.reference PAGE` brings
 the tables of a page up to date.
+
+The schema judges keys and kinds of values one by one; whether cells exist, fit and are given once is for the loader to
+say. Every file that the loader accepts is valid here, too: names may look like numbers (`cellAddress: 4`), and a key
+without a value counts as left out. Beside the words of JSON schema, `x-default` is a default that is no value but a
+rule.
 """
 
 import re
@@ -10,9 +15,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hived.errors import UserError
-from hived_config.kinds import Key, as_written
+from hived.values.errors import UserError
 from hived_config.loader import DOCUMENT, RECORDS
+from hived_config.reader import Key, Schema, as_written
+
+SCHEMA: Schema = {
+    "$schema": "http://json-schema.org/draft-07/schema#",
+    "title": "HiveD scheduler configuration",
+    **DOCUMENT.definition(),
+    "definitions": {record.name: record.definition() for record in RECORDS},
+}
+
 
 TITLES = {
     "document": "The document",

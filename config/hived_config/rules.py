@@ -1,29 +1,311 @@
-"""How to read pods that do not ask in HiveD's own words."""
+"""Rules of pods: how those are read that do not ask in HiveD's own words, how long they may take to leave, which may be
+moved, and how jobs wait in queues.
+"""
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
+from typing import Any
 
 import msgspec
 import yaml
 
-from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
-from hived_config.access import AccessRules
+from hived.values.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
+from hived_config.access import PREEMPTIBLE, PRIORITY_WORDS, AccessRules, Priority
 from hived_config.chains import CellTypes
-from hived_config.grace import GRACE_KEYS, LENT_KEY, PREEMPTED_KEY, Grace
-from hived_config.kinds import Choice, Given, Integer, Key, ListOf, MapOf, Schema, Text, ValueKind, name_text
-from hived_config.moving import Moving
-from hived_config.queueing import Queueing
-from hived_config.reader import Reader, closest, shorten
+from hived_config.reader import (
+    Boolean,
+    Choice,
+    Given,
+    Integer,
+    Key,
+    ListOf,
+    MapOf,
+    Number,
+    Reader,
+    Record,
+    Text,
+    closest,
+    name_text,
+    shorten,
+)
 from hived_config.skus import GPU_DEVICE_CLASS, GPU_RESOURCE, RESOURCE
+
+LENT_KEY, PREEMPTED_KEY = "lentGraceSeconds", "preemptionGraceSeconds"
+_SECONDS = Integer("a whole number", 0, 86_400)
+
+
+class Grace(msgspec.Struct, frozen=True):
+    """Ceilings in seconds: of opportunistic pods, of those of some virtual clusters, and of guaranteed pods."""
+
+    lent_s: int = 300
+    preempted_s: int = 3_600
+    lent_of_vc: Mapping[str, int] = msgspec.field(default_factory=dict)
+
+    def ceiling_s(self, vc: str, *, is_lent: bool) -> int:
+        """The most seconds that a pod of a virtual cluster has to leave; `is_lent` if it runs opportunistically."""
+        return self.lent_of_vc.get(vc, self.lent_s) if is_lent else self.preempted_s
+
+
+DEFAULT = Grace()
+
+GRACE_KEYS = (
+    Key(
+        LENT_KEY,
+        _SECONDS,
+        "how many seconds an opportunistic pod has to leave at the most, whatever its `terminationGracePeriodSeconds`: "
+        "see [time to leave](preemption.md#time-to-leave)",
+        DEFAULT.lent_s,
+    ),
+    Key(
+        PREEMPTED_KEY,
+        _SECONDS,
+        "the same of a guaranteed pod that is preempted or moved",
+        DEFAULT.preempted_s,
+    ),
+)
+
+LENT_OF_VC_KEY = Key(
+    LENT_KEY,
+    _SECONDS,
+    "`lentGraceSeconds` of its opportunistic pods",
+    rule="that of all",
+    is_nullable=False,
+)
+
+
+class Budget(msgspec.Struct, frozen=True):
+    """The most that moves for one virtual cluster may cost in an hour. `groups` is None for no limit."""
+
+    gpu_hours: float
+    groups: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """As a file could have it."""
+        return {"maxGpuHours": self.gpu_hours} | ({} if self.groups is None else {"maxGroups": self.groups})
+
+
+class Moving(msgspec.Struct, frozen=True):
+    """`movable` are the virtual clusters whose groups may all be moved; `automatic` has the budgets of those in which
+    the service makes room by itself.
+    """
+
+    movable: frozenset[str] = frozenset()
+    automatic: Mapping[str, Budget] = msgspec.field(default_factory=dict)
+
+    def of(self, vc: str) -> tuple[bool, Budget | None]:
+        """Both, of one virtual cluster."""
+        return vc in self.movable, self.automatic.get(vc)
+
+
+DEFRAG = Record(
+    "defrag",
+    "how much room may be made by moving (a mapping)",
+    "How much work the service may lose to make room in a virtual cluster by itself.",
+    (
+        Key(
+            "maxGpuHours",
+            Number("a number of GPU-hours"),
+            "the most work that moves may lose in an hour, in GPU-hours; `0`: only groups that lose none are moved",
+            is_required=True,
+        ),
+        Key(
+            "maxGroups",
+            Integer("a whole number of groups", 1),
+            "the most groups that may be moved in an hour",
+            rule="no limit",
+            is_nullable=False,
+        ),
+    ),
+)
+
+MOVING_KEYS = (
+    Key(
+        "movable",
+        Boolean(),
+        "whether all its groups may be [moved](defrag.md) to make room; without it, those whose pods say `may-move`",
+        False,
+        is_nullable=False,
+    ),
+    Key(
+        "defrag",
+        DEFRAG,
+        "the service [makes room](defrag.md#by-itself) for guaranteed jobs of this virtual cluster by itself",
+        rule="it does not",
+        is_nullable=False,
+    ),
+)
+
+
+def read_budget(given: Given) -> Budget | None:
+    """The budget of a virtual cluster whose keys are `given`, None without the key."""
+    node = given.part("defrag")
+    if node is None:
+        return None
+    parts = DEFRAG.given(given.reader, node)
+    return Budget(parts.value("maxGpuHours") or 0.0, parts.value("maxGroups"))
+
+
+START_S = 600
+
+
+class QueuePolicy(Enum):
+    """The order of a queue: ours, or those of Kube Queue."""
+
+    HIVED = "hived"
+    PRIORITY = "Priority"
+    BLOCK = "Block"
+    ROUND = "Round"
+
+
+class QueueOfVc(msgspec.Struct, frozen=True):
+    """The queue of one virtual cluster. Limits are None for any number."""
+
+    borrows: bool = False
+    weight: float = 1.0
+    most_running: int | None = None
+    most_waiting: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """As a file could have it."""
+        values = {"borrow": self.borrows, "weight": self.weight}
+        limits = {"maxRunningPerUser": self.most_running, "maxWaitingPerUser": self.most_waiting}
+        return values | {key: value for key, value in limits.items() if value is not None}
+
+
+class Queueing(msgspec.Struct, frozen=True):
+    """The rules of queues. `half_life_s`: borrowed use of the past counts less with time; 0 for present use alone.
+
+    `start_s`: a job that was let go has a pod with a node after so long, or waits again.
+    """
+
+    is_enabled: bool = False
+    policy: QueuePolicy = QueuePolicy.HIVED
+    half_life_s: float = 0.0
+    start_s: float = START_S
+    virtual_clusters: Mapping[str, QueueOfVc] = msgspec.field(default_factory=dict)
+
+    def of(self, vc: str) -> QueueOfVc:
+        """The queue of one virtual cluster."""
+        return self.virtual_clusters.get(vc, QueueOfVc())
+
+    def as_json(self) -> dict[str, Any]:
+        """As a file could have it, the queues of virtual clusters left aside."""
+        minutes = {"halfLifeMinutes": self.half_life_s / 60} if self.half_life_s else {}
+        minutes |= {"startMinutes": self.start_s / 60} if self.start_s != START_S else {}
+        return {"enabled": self.is_enabled, "policy": self.policy.value, **minutes}
+
+
+class _Queues(Record):
+    """`queues`: read as a whole."""
+
+    def read(self, reader: Any, node: Any) -> Queueing:
+        """The rules, without those of virtual clusters."""
+        given = self.given(reader, node)
+        start = given.value("startMinutes")
+        if start == 0:
+            reader.note(given.nodes["startMinutes"], "0", "a number of minutes above 0")
+        return Queueing(
+            bool(given.value("enabled")),
+            given.value("policy") or QueuePolicy.HIVED,
+            60.0 * (given.value("halfLifeMinutes") or 0.0),
+            60.0 * start if start else START_S,
+        )
+
+
+QUEUES = _Queues(
+    "queues",
+    "how jobs wait in queues (a mapping)",
+    "Jobs wait as jobs: they are suspended until cells for all of their pods are held.",
+    (
+        Key(
+            "enabled",
+            Boolean(),
+            "whether jobs are held back until it is their turn; see [queues](queues.md)",
+            False,
+            is_nullable=False,
+        ),
+        Key(
+            "policy",
+            Choice(QueuePolicy),
+            "the order: `hived` reserves a start for the first job and lets others past that do not delay it; "
+            "`Priority`, `Block` and `Round` are Kube Queue's",
+            QueuePolicy.HIVED,
+            is_nullable=False,
+        ),
+        Key(
+            "halfLifeMinutes",
+            Number("a number of minutes"),
+            "borrowed use of the past counts in the order of borrowers, half after so long",
+            rule="present use alone counts",
+            is_nullable=False,
+        ),
+        Key(
+            "startMinutes",
+            Number("a number of minutes"),
+            "a job that was let go, and has no pod with a node after so long, goes back to the end of its queue, and "
+            "rests: so long, and [longer each time](queued-jobs.md)",
+            START_S // 60,
+            is_nullable=False,
+        ),
+    ),
+)
+QUEUES_KEY = Key("queues", QUEUES, "jobs wait in [queues](queues.md)", rule="they do not", is_nullable=False)
+
+QUEUE_OF_VC = Record(
+    "queue",
+    "the queue of a virtual cluster (a mapping)",
+    "The queue of a virtual cluster's jobs, where `queues` is enabled.",
+    (
+        Key(
+            "borrow",
+            Boolean(),
+            "whether its guaranteed jobs may run ahead of their turn on idle cells of others, which are taken back; "
+            "with a quota tree its `max` decides",
+            False,
+            is_nullable=False,
+        ),
+        Key("weight", Number("a number"), "of its share of cells that are borrowed", 1.0, is_nullable=False),
+        Key(
+            "maxRunningPerUser",
+            Integer("a whole number of jobs", 1),
+            "the most jobs of one user of a namespace that run at a time",
+            rule="no limit",
+            is_nullable=False,
+        ),
+        Key(
+            "maxWaitingPerUser",
+            Integer("a whole number of jobs", 1),
+            "the most jobs of one user that take part in the order; others stand aside until some have started",
+            rule="no limit",
+            is_nullable=False,
+        ),
+    ),
+)
+QUEUE_OF_VC_KEY = Key(
+    "queue", QUEUE_OF_VC, "its queue, where `queues` is enabled", rule="as by default", is_nullable=False
+)
+
+
+def read_queue_of_vc(given: Given) -> QueueOfVc | None:
+    """The queue of a virtual cluster whose keys are `given`, None without the key."""
+    node = given.part("queue")
+    if node is None:
+        return None
+    parts = QUEUE_OF_VC.given(given.reader, node)
+    weight = parts.value("weight")
+    if weight is not None and not weight > 0:
+        given.reader.note(parts.nodes["weight"], f"{weight:g}", "a weight above 0")
+        weight = None
+    return QueueOfVc(
+        bool(parts.value("borrow")),
+        1.0 if weight is None else weight,
+        parts.value("maxRunningPerUser"),
+        parts.value("maxWaitingPerUser"),
+    )
+
 
 SCHEDULER_NAMES = ("hived", "hived-{vc}", "hivedscheduler-ds-{vc}")
 """The default names that pods may have as schedulerName: ours, and those of `hived submit` and OpenPAI."""
-
-PRIORITY_WORDS = {"crit": 120, "prod": 100, "test": 10, "oppo": OPPORTUNISTIC_PRIORITY}
-"""OpenPAI's words for priorities."""
-
-PREEMPTIBLE = "preemptible"
-"""Of a PriorityClass: opportunistic."""
 
 
 class Foreign(Enum):
@@ -32,29 +314,6 @@ class Foreign(Enum):
     OCCUPY = "occupy"
     IGNORE = "ignore"
     REFUSE = "refuse"
-
-
-_WORDS = PRIORITY_WORDS | {PREEMPTIBLE: OPPORTUNISTIC_PRIORITY}
-
-
-class Priority(ValueKind):
-    """A priority as a number or one of the known words."""
-
-    what = f"{', '.join(_WORDS)} or a number from {OPPORTUNISTIC_PRIORITY} to {MAX_GUARANTEED_PRIORITY}"
-    words = "word or whole number"
-
-    def read(self, reader: Reader, node: yaml.Node) -> int:
-        """The number; 0 after noting why it is neither."""
-        if isinstance(node, yaml.ScalarNode) and node.value in _WORDS:
-            return _WORDS[node.value]
-        return _PRIORITY.read(reader, node) or 0
-
-    def schema(self) -> Schema:
-        """Either of them."""
-        return {"anyOf": [{"enum": [*_WORDS]}, _PRIORITY.schema()]}
-
-
-_PRIORITY = Integer(Priority.what, OPPORTUNISTIC_PRIORITY, MAX_GUARANTEED_PRIORITY)
 
 
 _SCHEDULER_NAMES = ListOf(

@@ -9,11 +9,23 @@ from typing import Any
 import msgspec
 import yaml
 
-from hived.specs import SkuTypeSpec
+from hived.values.specs import SkuTypeSpec
 from hived_config.chains import CellTypes
-from hived_config.kinds import Integer, Key, MapOf, Number, Record, Schema, Text, ValueKind
 from hived_config.quantities import amount
-from hived_config.reader import Reader, closest, describe, shorten
+from hived_config.reader import (
+    Integer,
+    Key,
+    MapOf,
+    Number,
+    Reader,
+    Record,
+    Schema,
+    Text,
+    ValueKind,
+    closest,
+    describe,
+    shorten,
+)
 
 GPU_RESOURCE = "nvidia.com/gpu"
 """A leaf cell is this to Kubernetes, unless its SKU type says otherwise."""

@@ -5,17 +5,35 @@ from enum import Enum
 import msgspec
 import yaml
 
-from hived.specs import Rules, VirtualCellSpec, VirtualClusterSpec
-from hived_config.access import Access, VirtualClusterAccess
-from hived_config.access_reader import USER_KEYS, NamespaceReader
-from hived_config.chains import Chain, split_by_pins
-from hived_config.grace import LENT_KEY, LENT_OF_VC_KEY
-from hived_config.kinds import Boolean, Choice, Given, Integer, Key, ListOf, MapOf, Record, name_text
-from hived_config.moving import MOVING_KEYS, Budget, Moving, read_budget
+from hived.values.specs import Rules, VirtualCellSpec, VirtualClusterSpec
+from hived_config.access import USER_KEYS, Access, NamespaceReader, VirtualClusterAccess
+from hived_config.chains import Chain, refuse_large_claims, split_by_pins
 from hived_config.physical import PhysicalCells
-from hived_config.queueing import QUEUE_OF_VC_KEY, QueueOfVc, read_queue_of_vc
-from hived_config.reader import Reader, closest, shorten
-from hived_config.size import refuse_large_claims
+from hived_config.reader import (
+    Boolean,
+    Choice,
+    Given,
+    Integer,
+    Key,
+    ListOf,
+    MapOf,
+    Reader,
+    Record,
+    closest,
+    name_text,
+    shorten,
+)
+from hived_config.rules import (
+    LENT_KEY,
+    LENT_OF_VC_KEY,
+    MOVING_KEYS,
+    QUEUE_OF_VC_KEY,
+    Budget,
+    Moving,
+    QueueOfVc,
+    read_budget,
+    read_queue_of_vc,
+)
 
 VIRTUAL_CELL = Record(
     "virtualCell",

@@ -6,12 +6,13 @@ every command the same way: one clear message on stderr, exit code 1. A bug of o
 """
 
 import os
+from collections.abc import Mapping
 
 import click
 
 from hived import __version__
-from hived.errors import HivedError, InvariantError
-from hived_cli.helpers.kernels import check_wanted
+from hived.kernels.linked import VARIABLE, Way
+from hived.values.errors import HivedError, InvariantError, UserError
 from hived_cli.helpers.lazy import LazyGroup
 
 SUMMARIES = {
@@ -36,6 +37,18 @@ SUMMARIES = {
     "version": "Show the version of hived and of what it runs on.",
     "completion": "Print the script that completes hived in your shell.",
 }
+PLACES = {"resume": "submit", "hold": "queueing", "release": "queueing", "move": "queueing"}
+"""Modules of commands that share one."""
+
+VARIANTS = ("avx512", "avx2", "baseline")
+"""Kernels that a library may have; the one of this machine need not have each."""
+
+
+def check_wanted(environ: Mapping[str, str]) -> None:
+    """Raise UserError if the environment asks for kernels that there are nowhere: others would run in silence."""
+    wanted, known = environ.get(VARIABLE, ""), [*VARIANTS, *(way.value for way in Way)]
+    if wanted and wanted not in known:
+        raise UserError(f"{VARIABLE}={wanted}: expected {', '.join(known[:-1])} or {known[-1]}")
 
 
 class Main(LazyGroup):
@@ -56,6 +69,7 @@ class Main(LazyGroup):
     cls=Main,
     package=__name__,
     summaries=SUMMARIES,
+    places=PLACES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, "-V", "--version", prog_name="hived", message="%(prog)s %(version)s")

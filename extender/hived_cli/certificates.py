@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import yaml
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.deploy.certificates import Authority, KeyPair, service_hosts
 
 SERVICE = "hived"

@@ -3,7 +3,7 @@
 import click
 from click.shell_completion import get_completion_class
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_cli import main
 
 

@@ -4,12 +4,11 @@ from collections.abc import Callable
 
 import click
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_cli.config.helpers.asking import ask
-from hived_cli.helpers.answers import as_json
-from hived_cli.helpers.completing import complete_jobs
+from hived_cli.helpers.answers import as_json, output_option
 from hived_cli.helpers.connecting import asks_api_server, asks_service
-from hived_cli.helpers.names import GANG, find_jobs, find_queued, submitted_as
+from hived_cli.helpers.names import GANG, complete_jobs, find_jobs, find_queued, submitted_as
 from hived_cli.helpers.waits import listed
 from hived_config.reader import printable
 from hived_extender.api.waiting import Job
@@ -25,7 +24,7 @@ SHOWN = 16
 @click.option("-n", "--namespace", default="", help="Namespace of the job.  [default: in its name, else default]")
 @click.option("-y", "--yes", "is_sure", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Delete nothing; say what would be deleted.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Form of the answer.")
+@output_option
 @asks_api_server
 @asks_service
 def command(

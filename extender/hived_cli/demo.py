@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_cli.helpers.answers import as_json
-from hived_cli.helpers.signals import stop_signal
+from hived_cli.helpers.progress import stop_signal
 from hived_cli.helpers.tables import table
 from hived_extender.kube import logs
 from hived_lab.demo.experiment import experiments_folder, load_experiments

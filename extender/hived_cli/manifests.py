@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_cli.helpers.documents import as_yaml
 from hived_cli.helpers.refusals import refused_in_vain
 from hived_config.loader import Configuration, load

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import click
 
-from hived.errors import InvariantError
-from hived.specs import ClusterSpec
+from hived.values.errors import InvariantError
+from hived.values.specs import ClusterSpec
+from hived_cli.helpers.progress import Count
 from hived_config.loader import load_cluster
 from hived_extender.recording.operations import read_scenario
 from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
 from hived_extender.recording.traces import Json, encode_record
-
-PROGRESS_INTERVAL_S = 2.0
 
 
 @click.command()
@@ -98,10 +97,8 @@ def _write(records: Iterator[Json], trace: Path) -> int:
 
 
 def _with_progress(records: Iterator[Json], name: str) -> Iterator[Json]:
-    """The same records; every two seconds a line on stderr says how far they are."""
-    reported = time.monotonic()
+    """The same records; a line on stderr says now and then how far they are."""
+    tell = Count(name, "operations")
     for count, record in enumerate(records, 1):
         yield record
-        if time.monotonic() - reported >= PROGRESS_INTERVAL_S:
-            reported = time.monotonic()
-            click.echo(f"{name}: {count} operations", err=True)
+        tell(count)

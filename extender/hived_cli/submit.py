@@ -1,23 +1,28 @@
-"""`hived submit`: jobs and pod manifests become pods of the cluster."""
+"""`hived submit` and `hived resume`: jobs and pod manifests become pods of the cluster."""
 
 import getpass
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import click
 
-from hived.errors import HivedError, UserError
-from hived_cli.helpers.answers import as_json
+from hived.values.errors import HivedError, UserError
+from hived_cli.helpers.answers import NEVER, RUNS, as_json, worst
 from hived_cli.helpers.connecting import asks_api_server, asks_service
 from hived_cli.helpers.documents import as_yaml
-from hived_cli.helpers.forecasts import UNCHECKED, check_access, check_taken, print_forecasts
-from hived_cli.helpers.outcomes import NEVER, RUNS
-from hived_cli.helpers.unqueued import unqueued
+from hived_cli.helpers.names import submitted_as
+from hived_cli.helpers.tables import table
 from hived_cli.helpers.waits import listed
 from hived_config.loader import Configuration
-from hived_extender.client.inspection import Inspector
+from hived_config.reader import printable
+from hived_extender.api.waiting import MASKED
+from hived_extender.api.what_if import PodOutcome
+from hived_extender.client.inspection import Inspector, NoAnswerError
+from hived_extender.job_kinds import gates, marks
+from hived_extender.job_kinds.kinds import find_kind
+from hived_extender.job_kinds.parts import Part
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.pods.priorities import parse_priority
 from hived_jobs.configuration import find_configuration, is_embedded
@@ -29,10 +34,13 @@ from hived_jobs.creation import (
     refuse_known_names,
     refuse_names_of_objects,
     refuse_resources,
+    resume_job,
+    submission_refusals,
 )
 from hived_jobs.documents import Document
 from hived_jobs.kinds import plan_documents, read_jobs
 from hived_jobs.policies import Phase, summary
+from hived_jobs.records import read_record
 from hived_jobs.submission import (
     Manifest,
     NoConfigurationError,
@@ -42,6 +50,137 @@ from hived_jobs.submission import (
     TooLargeError,
     priority_classes,
 )
+
+UNCHECKED = "--unchecked"
+
+_OUTCOMES = {"bind": "run", "never": "never run", "refused": "be refused", "not-ours": "not be for hived"}
+
+
+def print_forecasts(inspector: Inspector, jobs: Sequence[PlannedJob], namespace: str) -> int:
+    """A row for every pod that would be created; returns the exit code of the worst. Raises UserError if the service
+    does not say.
+    """
+    for job in jobs:
+        if job.is_suspended:
+            click.echo(f"job {job.name} is suspended: no pod would be created")
+        for each in job.objects if job.document is None else ():
+            click.echo(f"{each['kind'].lower()}/{each['metadata']['name']} would be created")
+    manifests = _manifests(jobs, namespace)
+    if not manifests:
+        return RUNS
+    try:
+        told = inspector.what_if(manifests)
+    except NoAnswerError as error:
+        raise UserError(f"{error.message} Name it with --server, or print the objects alone: -o yaml") from error
+    except UserError as error:
+        raise UserError(f"{error.message}; -o yaml prints the objects alone") from error
+    rows = [[one.name, _OUTCOMES.get(one.outcome, one.outcome), one.node, ",".join(map(str, one.cells)), one.reason]
+            for one in told]  # fmt: skip
+    click.echo(table(["POD", "WOULD", "NODE", "CELLS", "REASON"], rows))
+    for one in told:
+        if one.victims:
+            click.echo(f"{_preemptor(one, told)} would preempt {_victims(one)}")
+    if any(one.outcome == "preempt" for one in told) and not any(one.victims for one in told):  # an older service
+        click.echo("Who may have to leave: hived get jobs --node NODE lists the jobs of a node", err=True)
+    return worst([one.outcome for one in told])
+
+
+def _preemptor(one: PodOutcome, told: Sequence[PodOutcome]) -> str:
+    """The pod, unless it is the only one."""
+    return "It" if len(told) == 1 else one.name
+
+
+def _victims(one: PodOutcome) -> str:
+    """The jobs that would have to leave, each with the number of its pods; hidden ones together."""
+    hidden = [victim.pods for victim in one.victims if victim.name == MASKED]
+    named = [f"{printable(victim.name)} ({_pod_count(victim.pods)})" for victim in one.victims if victim.name != MASKED]
+    if hidden:
+        named.append(f"{len(hidden)} job{'s' * (len(hidden) != 1)} of other tenants ({_pod_count(sum(hidden))})")
+    if one.more_victims:
+        named.append(f"{one.more_victims} more jobs")
+    return ", ".join(named)
+
+
+def _pod_count(count: int) -> str:
+    return f"{count} pod{'s' * (count != 1)}"
+
+
+def check_taken(inspector: Inspector, jobs: Sequence[PlannedJob], namespace: str) -> str:
+    """Ask the service whether it takes the pods. Returns why it could not be asked, "" if it could.
+
+    Raises UserError, with the reason for each pod, if it refuses some, or has no room for them at any time.
+    """
+    manifests = _manifests(jobs, namespace)
+    if not manifests:
+        return ""
+    try:
+        told = inspector.what_if(manifests)
+    except NoAnswerError as error:
+        return f"{error.message} Name it with --server."
+    except UserError as error:
+        return error.message
+    refused = [one for one in told if one.outcome in ("refused", "never")]
+    if refused:
+        count = f"{len(refused)} of {len(told)} pods" if len(told) > 1 else "the pod"
+        can_never = all(one.outcome == "never" for one in refused)
+        says = f"says that {count} can never run" if can_never else f"refuses {count}"
+        raise UserError(
+            f"nothing was created, because {inspector.server} {says}:\n{_by_reason(refused)}\n"
+            f"Correct that, name the cluster's own service with --server, or create them all the same with {UNCHECKED}"
+        )
+    return ""
+
+
+def check_access(configuration: Configuration, jobs: Sequence[PlannedJob], namespace: str) -> None:
+    """Raise UserError for pods that may not use their virtual cluster, by a configuration that may be another's."""
+    refused = submission_refusals(_manifests(jobs, namespace), configuration.rules, configuration.cluster)
+    if refused:
+        listing = "\n".join(f"  {one}" for one in refused)
+        raise UserError(
+            f"nothing was created, because the configuration does not allow it:\n{listing}\n"
+            f"Correct that, or create the pods all the same with {UNCHECKED}"
+        )
+
+
+def _by_reason(refused: Sequence[PodOutcome]) -> str:
+    """A line for each reason, with the pods that it is told of."""
+    pods: dict[str, list[str]] = {}
+    for one in refused:
+        pods.setdefault(one.reason, []).append(f"{one.namespace}/{one.name}")
+    return "\n".join(f"  {listed(names, most=5)}: {reason}" for reason, names in pods.items())
+
+
+def _manifests(jobs: Sequence[PlannedJob], namespace: str) -> list[Manifest]:
+    """The pods that would be created now, each with its namespace."""
+    pods = [pod.manifest for job in jobs for pod in job.first_pods()]
+    return [{**pod, "metadata": {"namespace": namespace, **pod["metadata"]}} for pod in pods]
+
+
+def unqueued(jobs: Sequence[PlannedJob], pods: Sequence[Manifest]) -> str:
+    """A sentence about the pods of these jobs, as the API server has stored them; "" if all wait in a queue, or are
+    to be in none by their own words.
+    """
+    passing = {
+        pod["metadata"]["name"]
+        for pod in pods
+        if not gates.is_gated(Part(pod["spec"], "spec")) and _may_queue(pod["metadata"])
+    }
+    found = [job for job in jobs if any(pod.name in passing for pod in job.pods)]
+    if not found:
+        return ""
+    queued = [job.name for job in found if job.document and find_kind(*map(job.document.get, ("apiVersion", "kind")))]
+    ways = [f"kubectl apply the file of {listed(queued)}"] if queued else []
+    if len(queued) < len(found):
+        ways.append(f"create the pods with the scheduling gate {gates.GATE}")
+    return (
+        "jobs wait in queues here, and pods of hived submit do not: they get cells as they come. To have them wait, "
+        f"{', and '.join(ways)} instead"
+    )
+
+
+def _may_queue(metadata: Mapping[str, Any]) -> bool:
+    return marks.may_queue(metadata.get("labels") or {}, metadata.get("annotations") or {})
+
 
 _USER = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 
@@ -316,3 +455,30 @@ def _find_configuration(config: str, kube: KubeClient | None, may_fail: bool) ->
         if not may_fail:
             raise
         return find_configuration(config, None)
+
+
+@click.command()
+@click.argument("name")
+@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the job.")
+@click.option("--watch", is_flag=True, help="Stay, and run the job's policies until it has ended; of any job.")
+@asks_api_server
+def resume(*, name: str, namespace: str, watch: bool, connect: Callable[[], KubeClient]) -> None:
+    """Create the pods of a job that was submitted suspended, or that was aborted.
+
+    NAME is the job's, as its file has it or with its namespace; it is resumed as it was submitted. With --watch a job
+    that runs already is looked after, where nobody else does: an embedded cluster does it by itself.
+
+    \b
+    Examples:
+      hived resume train
+      hived resume train -n research
+      hived resume train --watch
+    """
+    kube = connect()
+    namespace, name = submitted_as(name, namespace)
+    record = read_record(kube, namespace, name)
+    if record.state.phase.is_resumable or not watch:
+        print_created(resume_job(kube, record))
+        click.echo(f"job {name} resumed")
+    if watch:
+        watch_jobs(kube, [(namespace, name)])

@@ -7,13 +7,11 @@ from itertools import groupby
 import click
 import msgspec
 
-from hived_cli.helpers.answers import as_json
-from hived_cli.helpers.completing import complete_vcs
+from hived_cli.helpers.answers import as_json, output_option
 from hived_cli.helpers.connecting import asks_service
-from hived_cli.helpers.job_tables import job_table
-from hived_cli.helpers.names import of_vc
+from hived_cli.helpers.names import complete_vcs, of_vc
 from hived_cli.helpers.tables import table
-from hived_cli.helpers.waits import WAITING_STATES, age
+from hived_cli.helpers.waits import WAITING_STATES, age, job_table
 from hived_cli.helpers.watching import follow, interval_option, is_live
 from hived_config.reader import printable
 from hived_extender.api.waiting import FreeCells, Job, NodeView
@@ -39,7 +37,7 @@ class Frame(msgspec.Struct, frozen=True):
 @click.option(
     "--vc", default="", metavar="NAME", help="This virtual cluster and its jobs alone.", shell_complete=complete_vcs
 )
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Form of the answer.")
+@output_option
 @interval_option("From one look to the next, on a terminal.")
 @asks_service
 def command(*, inspector: Inspector, vc: str, output: str, interval_s: float) -> None:

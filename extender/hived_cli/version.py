@@ -6,13 +6,13 @@ from importlib.metadata import version
 import click
 
 from hived import __version__
-from hived_cli.helpers.answers import as_json
+from hived_cli.helpers.answers import as_json, output_option
 
 LIBRARIES = ("numpy", "numba", "flask", "uvloop")
 
 
 @click.command()
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Form of the answer.")
+@output_option
 def command(output: str) -> None:
     """Show the version of hived and of what it runs on.
 

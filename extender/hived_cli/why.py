@@ -7,13 +7,10 @@ from typing import NoReturn
 
 import click
 
-from hived.errors import UserError
-from hived_cli.helpers.answers import as_json
-from hived_cli.helpers.certificates import draw_trial, draw_why, queued
-from hived_cli.helpers.completing import complete_jobs
-from hived_cli.helpers.names import find_queued, find_why
-from hived_cli.helpers.outcomes import NEVER, RUNS, WAITS
-from hived_cli.helpers.waits import GONE
+from hived.values.errors import UserError
+from hived_cli.helpers.answers import NEVER, RUNS, WAITS, as_json, output_option
+from hived_cli.helpers.names import complete_jobs, find_queued, find_why
+from hived_cli.helpers.waits import GONE, draw_trial, draw_why, queued
 from hived_cli.helpers.watching import Answer, Show, watches
 from hived_config.reader import printable
 from hived_extender.api.queues import QueuedJob
@@ -32,7 +29,7 @@ WITHOUT_PODS = ("Waiting", "Held", "Refused")
     help="Try a change: priority=N, opportunistic, pods=16x1, leafType=TYPE, vc=NAME, ends=JOB, heal=NODE, move=JOB, "
     "cells=VC:+2xTYPE or combine=VC. Several are tried together.",
 )  # fmt: skip
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Form of the answer.")
+@output_option
 @click.option("--json", "is_json", is_flag=True, help="The same as -o json.")
 @watches
 def command(

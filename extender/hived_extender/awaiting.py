@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from typing import TypeVar
 
-from hived.errors import HivedError, UserError
+from hived.values.errors import HivedError, UserError
 from hived_extender.api.paths import HEALTH_PATH, READINESS_PATH
 from hived_extender.api.service import Health, Readiness
 from hived_extender.http import server

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import click
 
-from hived.compiling.build import TARGETS, build
-from hived.jit import ENTRY_KERNELS
-from hived.linked import HERE
+from hived.kernels.compiling.build import TARGETS, build
+from hived.kernels.jit import ENTRY_KERNELS
+from hived.kernels.linked import HERE
 from hived_extender.warm import MODULES_WITH_KERNELS
 
 _VARIANTS = sorted({target.name for targets in TARGETS.values() for target in targets})

@@ -14,8 +14,8 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 
-from hived.jit import has_plain_kernels, kernels_in_use
-from hived.linked import SAYS
+from hived.kernels.jit import has_plain_kernels, kernels_in_use
+from hived.kernels.linked import SAYS
 from hived_extender.warm import load_kernels, may_compile
 
 log = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ class Changeover:
 
         The code is None if the process was not started any more. Its kernels are where this process looks for them.
         """
-        from hived.compiling.kernel_cache import kernel_folders  # noqa: PLC0415  # numba, which few services need
+        from hived.kernels.compiling.kernel_cache import kernel_folders  # noqa: PLC0415  # numba, which few services need
 
         environment = {
             "HIVED_KERNELS": "compiled",

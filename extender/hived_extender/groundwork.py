@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_config.loader import Configuration
 from hived_extender.awaiting import Awaiting
 from hived_extender.job_kinds.admission import JobAdmission
@@ -17,7 +17,7 @@ from hived_extender.kube.metrics import Metrics
 from hived_extender.options import Options
 from hived_extender.pods.namespaces import Namespaces
 from hived_extender.pods.proofs import Prover
-from hived_extender.reconfiguration.origins import ConfigMapName, Origin, config_map_origin, file_origin
+from hived_extender.reconfiguration.stores import ConfigMapName, Origin, config_map_origin, file_origin
 from hived_extender.service.writes.binding_secret import BindingSecret
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from pathlib import Path
 from socket import socket
 from typing import TYPE_CHECKING, Unpack
 
-from hived.errors import UserError
-from hived.jit import kernels_in_use
+from hived.kernels.jit import kernels_in_use
+from hived.values.errors import UserError
 from hived_config.loader import Configuration
 from hived_extender.changeover import Changeover
 from hived_extender.defrag.desk import DefragDesk
@@ -45,11 +45,9 @@ from hived_extender.queues.desk import QueueDesk
 from hived_extender.queues.going import without_queues
 from hived_extender.queues.lender import QueueLender
 from hived_extender.queues.tree_warnings import tree_warnings
-from hived_extender.reconfiguration.configurations import Configurations
-from hived_extender.reconfiguration.in_force import InForce
-from hived_extender.reconfiguration.origins import ConfigMapName, Origin
+from hived_extender.reconfiguration.configurations import Configurations, InForce
 from hived_extender.reconfiguration.reading import read_apart
-from hived_extender.reconfiguration.stores import ConfigMapStore, Store
+from hived_extender.reconfiguration.stores import ConfigMapName, ConfigMapStore, Origin, Store
 from hived_extender.recording.record import Recorder
 from hived_extender.service.devices.following import DeviceObjects
 from hived_extender.service.leadership import Leadership

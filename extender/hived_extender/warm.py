@@ -10,8 +10,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 
-from hived.jit import EXCHANGEABLE, has_plain_kernels, kernels_in_use
-from hived.linked import SAYS
+from hived.kernels.jit import EXCHANGEABLE, has_plain_kernels, kernels_in_use
+from hived.kernels.linked import SAYS
 from hived.scheduler import handle
 from hived_extender.pods.node_names import NodeNames
 
@@ -30,7 +30,7 @@ def compile_kernels(tell: Callable[[int, int], None] = lambda ready, total: None
     `tell` is called with how many of them are ready, and how many there are. Cost a minute of CPU, once.
     """
     if may_compile():
-        from hived.compiling import compiled  # noqa: PLC0415  # numba, which few processes need
+        from hived.kernels.compiling import compiled  # noqa: PLC0415  # numba, which few processes need
 
         _tell_of_unusable_folder()
         compiled.compile_kernels(tell)
@@ -46,7 +46,7 @@ def load_kernels(
     The change itself takes place `within` a context. Cost half a second of CPU.
     """
     if may_compile():
-        from hived.compiling import compiled  # noqa: PLC0415  # numba, which few processes need
+        from hived.kernels.compiling import compiled  # noqa: PLC0415  # numba, which few processes need
 
         _tell_of_unusable_folder()
         if not compiled.load_kernels(tell):
@@ -63,7 +63,7 @@ def _tell_of_unusable_folder() -> None:
     The cache says so itself where others may write to the folder. Nothing needs saying of one that has kernels already
     and is read-only, as in an image.
     """
-    from hived.compiling import kernel_cache  # noqa: PLC0415  # numba
+    from hived.kernels.compiling import kernel_cache  # noqa: PLC0415  # numba
 
     folders = kernel_cache.kernel_folders()
     try:

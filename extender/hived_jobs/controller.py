@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_jobs.creation import create_again, delete_pods
 from hived_jobs.policies import END_OF, Action, Phase, Reaction, TaskPod, decide, outcome

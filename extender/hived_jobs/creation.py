@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from hived.errors import UserError
-from hived.specs import ClusterSpec
+from hived.values.errors import UserError
+from hived.values.specs import ClusterSpec
 from hived_config.rules import PodRules
 from hived_extender.job_kinds.kinds import KINDS
 from hived_extender.job_kinds.writes import path_of

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.api.queues import QueuedJob
 from hived_extender.job_kinds.kinds import find_kind
 from hived_extender.job_kinds.writes import path_of

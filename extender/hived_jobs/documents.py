@@ -23,9 +23,8 @@ from typing import Any
 import yaml
 from msgspec.structs import replace
 
-from hived.errors import UserError
-from hived_config.document import PLAIN, compose, compose_all, read_stream, read_text
-from hived_config.errors import ConfigError
+from hived.values.errors import UserError
+from hived_config.document import PLAIN, ConfigError, compose, compose_all, read_stream, read_text
 from hived_config.reader import (
     FALSES,
     INT32_MAX,

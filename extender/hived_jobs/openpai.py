@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from hived.errors import UserError
-from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
-from hived_config.rules import PRIORITY_WORDS
+from hived.values.errors import UserError
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
+from hived_config.access import PRIORITY_WORDS
 from hived_extender.pods.annotations import LEAF_CELL_ISOLATION
 from hived_extender.pods.capacity import Capacity, Resources, cluster_capacity, sku, skus_needed, vc_capacity
 from hived_extender.pods.device_words import HIVED_WORD, NO_DEVICE, NVIDIA_WORD

@@ -10,8 +10,8 @@ read a number. Everything else means the same as to Kubernetes.
 import re
 from collections.abc import Callable, Mapping
 
-from hived.errors import UserError
-from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
+from hived.values.errors import UserError
+from hived.values.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived_extender.pods.annotations import SCHEDULING_SPEC, pod_request
 from hived_extender.pods.priorities import priority_class_name
 from hived_extender.pods.wire import ENABLE_LIMIT

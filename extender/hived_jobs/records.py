@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
 from hived_extender.kube.metrics import Metrics
 from hived_extender.kube.versions import is_older

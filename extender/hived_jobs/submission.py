@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from hived.errors import UserError
-from hived.specs import ClusterSpec
+from hived.values.errors import UserError
+from hived.values.specs import ClusterSpec
 from hived_extender.pods import dialects
 from hived_extender.pods.annotations import PREFIX, SCHEDULING_SPEC
 from hived_extender.pods.asks import PRIORITY, VIRTUAL_CLUSTER

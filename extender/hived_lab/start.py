@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_config.loader import Configuration
 from hived_extender.job_kinds.admission import JobAdmission
 from hived_extender.kube.client import KubeClient
@@ -17,9 +17,7 @@ from hived_extender.kube.metrics import Metrics
 from hived_extender.options import LOOPBACK
 from hived_extender.pods.proofs import Prover
 from hived_extender.queues.tree_warnings import tree_warnings
-from hived_extender.reconfiguration.origins import Origin, file_origin
-from hived_extender.reconfiguration.stores import ConfigMapStore
-from hived_extender.reconfiguration.versions import Stored
+from hived_extender.reconfiguration.stores import ConfigMapStore, Origin, Stored, file_origin
 from hived_extender.running import Extender, start_extender
 from hived_extender.service.notices import Pace
 from hived_extender.service.writes.binding_secret import KEY_BYTES

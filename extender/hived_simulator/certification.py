@@ -16,8 +16,8 @@ import msgspec
 from msgspec.structs import replace
 
 from hived import __version__
-from hived.errors import UserError
-from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
+from hived.values.errors import UserError
+from hived.values.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived_extender.api.certificates import (
     PERCENT,
     REPORTED,

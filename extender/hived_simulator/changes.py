@@ -6,8 +6,6 @@ fail=NODE@2h         the nodes fail, and so does what runs there
 heal=NODE@5h         they are healthy again
 add=2xROW@1d         two more top cells of that type, which belong to no virtual cluster
 add=FILE@1d          the cells of the configuration FILE; push=FILE@1d is the same by another name
-
-Lengths of time are as people write them: 90s, 30m, 2h, 1.5d.
 """
 
 import re
@@ -16,21 +14,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from hived.errors import UserError
-from hived.specs import ClusterSpec, PhysicalCellSpec
+from hived.values.errors import UserError
+from hived.values.specs import ClusterSpec, PhysicalCellSpec
 from hived_config.loader import load_cluster
-
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_FORM = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)([smhdw]?)", re.ASCII)
-
-
-def parse_duration(text: str, where: str) -> float:
-    """Seconds. UserError names `where` the text stands."""
-    match = _FORM.fullmatch(text)
-    if match is None:
-        raise UserError(f"{where}: {text!r} is no length of time; expected a number with s, m, h, d or w, as in 1.5d")
-    return float(match[1]) * _UNITS[match[2]]
-
+from hived_simulator.traces.fields import parse_duration
 
 _CELLS = re.compile(r"([0-9]{1,5})x(.+)", re.ASCII)
 

@@ -18,10 +18,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from hived.errors import UserError
-from hived.specs import ClusterSpec
-from hived.state import State, empty_state
-from hived.topology import Topology
+from hived.cells.state import State, empty_state
+from hived.cells.topology import Topology
+from hived.values.errors import UserError
+from hived.values.specs import ClusterSpec
 from hived_simulator.writing import write
 
 FILE = "checkpoint.bin"

@@ -6,8 +6,8 @@ In answers, `cancelled` groups reserve cells no more, and `lent` ones go on as o
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from hived.layout import build_topology
-from hived.specs import ClusterSpec
+from hived.cells.layout import build_topology
+from hived.values.specs import ClusterSpec
 from hived_simulator.hardware import level_name, nodes_below
 from hived_simulator.tasks import Cause, Task
 

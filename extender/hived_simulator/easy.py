@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from hived.specs import ClusterSpec
-from hived.topology import LongArray
+from hived.cells.topology import LongArray
+from hived.values.specs import ClusterSpec
 from hived_simulator.changes import Change
 from hived_simulator.clusters import Started, Waits
 from hived_simulator.loop import Loop, Manner

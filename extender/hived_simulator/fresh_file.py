@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import yaml
 
-from hived.errors import UserError
-from hived.specs import OPPORTUNISTIC_PRIORITY
+from hived.values.errors import UserError
+from hived.values.specs import OPPORTUNISTIC_PRIORITY
 from hived_config.virtual import VC_NAME
 from hived_simulator.tenants import UNNAMED_VC
 from hived_simulator.traces.jobs import Trace

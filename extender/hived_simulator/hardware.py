@@ -6,9 +6,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from hived.errors import UserError
-from hived.state import CellState, State
-from hived.topology import NO_CELL, Chain, IntArray, Topology
+from hived.cells.state import CellState, State
+from hived.cells.topology import NO_CELL, Chain, IntArray, Topology
+from hived.values.errors import UserError
 
 ACROSS = "across"
 BoolArray: TypeAlias = NDArray[np.bool_]

@@ -6,9 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hived.decisions import Applied, Bind, Decision, Preempt, Wait
-from hived.errors import UserError
-from hived.events import (
+from hived.cells.state import GroupState, State
+from hived.cells.topology import NO_CELL
+from hived.life.groups import without_place
+from hived.scheduler import handle, new_state
+from hived.values.decisions import Applied, Bind, Decision, Preempt, Wait
+from hived.values.errors import UserError
+from hived.values.events import (
     Event,
     LeavesLost,
     NodeHealthChanged,
@@ -18,11 +22,7 @@ from hived.events import (
     PodProgressed,
     ScheduleRequested,
 )
-from hived.groups import without_place
-from hived.scheduler import handle, new_state
-from hived.specs import NO_TIMES, OPPORTUNISTIC_PRIORITY, BindInfo, ClusterSpec, PodRequest, Rules, WorkTimes
-from hived.state import GroupState, State
-from hived.topology import NO_CELL
+from hived.values.specs import NO_TIMES, OPPORTUNISTIC_PRIORITY, BindInfo, ClusterSpec, PodRequest, Rules, WorkTimes
 from hived_extender.reconfiguration.successor import Successor
 from hived_extender.service.state_inputs import Placed, StateInputs, reservations
 from hived_simulator.clusters import Answer, Displaced, Leaving, Room, SimulatedCluster, Started, Waits

@@ -10,7 +10,7 @@ any more, or wait anew, are skipped.
 import heapq
 from collections.abc import Iterator, Sequence
 
-from hived.specs import OPPORTUNISTIC_PRIORITY
+from hived.values.specs import OPPORTUNISTIC_PRIORITY
 from hived_simulator.clusters import SimulatedCluster
 from hived_simulator.tasks import Phase, Shape, Task
 

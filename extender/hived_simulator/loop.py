@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
-from hived.specs import OPPORTUNISTIC_PRIORITY
+from hived.values.specs import OPPORTUNISTIC_PRIORITY
 from hived_simulator.changes import Act, Change
 from hived_simulator.clusters import Answer, Leaving, SimulatedCluster, Started, Waits
 from hived_simulator.lanes import Lanes

@@ -10,12 +10,12 @@ import msgspec
 from msgspec.structs import replace
 
 from hived import __version__
-from hived.errors import UserError
-from hived.layout import build_topology
-from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
+from hived.cells.layout import build_topology
+from hived.values.errors import UserError
+from hived.values.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived_config.loader import load_cluster
 from hived_extender.queues.policies import Policy as QueuePolicy
-from hived_simulator.changes import Change, parse_changes, parse_duration
+from hived_simulator.changes import Change, parse_changes
 from hived_simulator.clusters import SimulatedCluster
 from hived_simulator.easy import EasyCluster, EasyLoop
 from hived_simulator.hardware import nodes_below
@@ -28,6 +28,7 @@ from hived_simulator.quotas import QuotaCluster
 from hived_simulator.tasks import Task, tasks_of
 from hived_simulator.tenants import assigned, with_known_models
 from hived_simulator.traces.draft import Options as Reading
+from hived_simulator.traces.fields import parse_duration
 from hived_simulator.traces.jobs import Job, Trace
 from hived_simulator.traces.reading import read_trace
 

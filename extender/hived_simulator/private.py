@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hived.errors import UserError
-from hived.layout import build_topology
-from hived.specs import ClusterSpec, PhysicalCellSpec, VirtualClusterSpec
-from hived.topology import NO_CELL, Topology
+from hived.cells.layout import build_topology
+from hived.cells.topology import NO_CELL, Topology
+from hived.values.errors import UserError
+from hived.values.specs import ClusterSpec, PhysicalCellSpec, VirtualClusterSpec
 from hived_simulator.clusters import Answer, Configured, Displaced, Room, Waits
 from hived_simulator.hardware import BoolArray, leaves_below, whole_cells
 from hived_simulator.hived_cluster import HivedCluster, Owned

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 import msgspec
 import numpy as np
 
-from hived.decisions import Bind, Wait
-from hived.errors import UserError
-from hived.events import GroupsUpgraded, ScheduleRequested
-from hived.groups import bind_info_of_slot, virtual_leaves
+from hived.cells.state import State
+from hived.life.groups import bind_info_of_slot, virtual_leaves
 from hived.scheduler import Asked, handle
-from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest
-from hived.specs import Rules as CoreRules
-from hived.state import State
+from hived.values.decisions import Bind, Wait
+from hived.values.errors import UserError
+from hived.values.events import GroupsUpgraded, ScheduleRequested
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest
+from hived.values.specs import Rules as CoreRules
 from hived_extender.queues.policies import THROTTLE_S, QueueRules, Rules
 from hived_extender.queues.policies import Policy as QueuePolicy
 from hived_extender.queues.queues import Queues

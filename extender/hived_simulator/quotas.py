@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hived.layout import build_topology
-from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
-from hived.topology import LongArray, Topology
+from hived.cells.layout import build_topology
+from hived.cells.topology import LongArray, Topology
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived_simulator.clusters import Answer, Configured, Displaced, Leaving, Room, Started, Waits
 from hived_simulator.hardware import best_level, common_level, promised_leaves
 from hived_simulator.tasks import Cause, Shape, Task

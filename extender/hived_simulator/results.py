@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from hived.specs import OPPORTUNISTIC_PRIORITY
+from hived.values.specs import OPPORTUNISTIC_PRIORITY
 from hived_simulator.tasks import CAUSE_NAMES, NEVER, Cause, Phase, Task
 from hived_simulator.traces.jobs import Trace
 

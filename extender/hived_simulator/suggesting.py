@@ -21,13 +21,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from hived.errors import UserError
-from hived.layout import build_topology
-from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, VirtualCellSpec
+from hived.cells.layout import build_topology
+from hived.values.errors import UserError
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, VirtualCellSpec
 from hived_config.chains import Chain
-from hived_config.division import chains_of
+from hived_config.division import CellTypePlace, chains_of, counts_of
 from hived_config.loader import load_text
-from hived_config.promises import CellTypePlace, counts_of
 from hived_config.text.edits import set_vc
 from hived_extender.api.certificates import CertifiedVc
 from hived_simulator.certification import Ran, Tell, compared, run, within_bounds

@@ -11,7 +11,7 @@ A task that no cell of its virtual cluster can ever take is REFUSED.
 from enum import IntEnum
 from typing import NamedTuple
 
-from hived.specs import OPPORTUNISTIC_PRIORITY, GroupSpec, MemberSpec, PodRequest, PodSpec
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, GroupSpec, MemberSpec, PodRequest, PodSpec
 from hived_simulator.traces.jobs import Job
 
 NEVER = -1.0

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from hived.errors import UserError
-from hived.layout import build_topology
-from hived.specs import ClusterSpec
+from hived.cells.layout import build_topology
+from hived.values.errors import UserError
+from hived.values.specs import ClusterSpec
 from hived_simulator.hardware import promised_leaves
 from hived_simulator.traces.jobs import Trace
 
@@ -103,10 +103,10 @@ def with_known_models(trace: Trace, specs: Iterable[ClusterSpec]) -> Trace:
     known = {chain.types[0] for spec in specs for chain in build_topology(spec).chains}
     if not wanted or known.intersection(wanted):
         return trace
-    more = f" and {len(wanted) - SHOWN} more" if len(wanted) > SHOWN_MODELS else ""
+    more = f" and {len(wanted) - SHOWN_MODELS} more" if len(wanted) > SHOWN_MODELS else ""
     note = (
-        f"{IGNORED}: the trace has {', '.join(wanted[:SHOWN])}{more}, and the configuration only "
-        f"{', '.join(sorted(known)[:SHOWN])}; its jobs take any"
+        f"{IGNORED}: the trace has {', '.join(wanted[:SHOWN_MODELS])}{more}, and the configuration only "
+        f"{', '.join(sorted(known)[:SHOWN_MODELS])}; its jobs take any"
     )
     jobs = tuple(msgspec.structs.replace(job, leaf_type="") for job in trace.jobs)
     return msgspec.structs.replace(trace, jobs=jobs, notes=(*trace.notes, note))

@@ -10,7 +10,7 @@ from pathlib import Path
 from shutil import copy
 from typing import Any
 
-from hived_cli.helpers.signals import stop_signal
+from hived_cli.helpers.progress import stop_signal
 from hived_config.loader import load_cluster
 from hived_extender.http.bodies import Receive, Scope, Send
 from hived_extender.http.exchange import Application

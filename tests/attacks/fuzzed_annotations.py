@@ -13,8 +13,8 @@ from contextlib import suppress
 
 import msgspec
 
-from hived.errors import UserError
 from hived.scheduler import check_invariants
+from hived.values.errors import UserError
 from hived_config.access import Access
 from hived_config.loader import load_text
 from hived_config.rules import PodRules

@@ -2,7 +2,7 @@
 
 import json
 
-from hived.specs import PodRequest
+from hived.values.specs import PodRequest
 
 
 def spec_json(pod: PodRequest) -> str:

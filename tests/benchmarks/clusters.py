@@ -8,7 +8,7 @@ promised as racks and one quarter as single nodes. `SHARES` says who gets how mu
 
 from collections.abc import Iterator
 
-from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, Rules, VirtualCellSpec, VirtualClusterSpec
+from hived.values.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, Rules, VirtualCellSpec, VirtualClusterSpec
 
 GPUS_PER_NODE = 8
 NODES_PER_RACK = 16

@@ -3,11 +3,11 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 
-from hived.decisions import Bind, Decision, Preempt
-from hived.events import NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.cells.state import State
 from hived.scheduler import handle
-from hived.specs import BindInfo, PodRequest
-from hived.state import State
+from hived.values.decisions import Bind, Decision, Preempt
+from hived.values.events import NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.values.specs import BindInfo, PodRequest
 from hived_extender.pods.annotations import SCHEDULING_SPEC, pod_request
 from hived_extender.pods.bind_info import bind_annotations
 from tests.benchmarks.annotations import spec_json, spec_yaml

@@ -9,14 +9,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hived.copying import copy_state
-from hived.decisions import Wait
-from hived.emptied import Emptied
-from hived.events import NodeHealthChanged, Offer, ScheduleRequested
-from hived.explaining import explain_wait
+from hived.cells.copying import copy_state
+from hived.cells.state import State
+from hived.cells.topology import BoolArray
 from hived.scheduler import handle
-from hived.state import State
-from hived.topology import BoolArray
+from hived.values.decisions import Wait
+from hived.values.events import NodeHealthChanged, Offer, ScheduleRequested
+from hived.why.explaining import explain_wait
+from hived.why.relaxing import Emptied
 from tests.benchmarks.figures import Figures
 from tests.benchmarks.workload import KINDS, LOW_PRIORITY, JobKind, JobSource
 

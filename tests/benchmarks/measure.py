@@ -11,11 +11,11 @@ import random
 from collections.abc import Callable
 from time import perf_counter_ns
 
-from hived.decisions import Wait
-from hived.events import NodeHealthChanged, PodAllocated
+from hived.cells.state import State
 from hived.scheduler import check_invariants, handle, new_state
-from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, Rules
-from hived.state import State
+from hived.values.decisions import Wait
+from hived.values.events import NodeHealthChanged, PodAllocated
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, Rules
 from hived_extender.http.server import settle_process, tune_process
 from tests.benchmarks.clusters import GPUS_PER_NODE, VC_NAMES, cluster_spec
 from tests.benchmarks.driver import Driver

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import msgspec
 
-from hived.specs import ClusterSpec
+from hived.values.specs import ClusterSpec
 from hived_config.loader import load_text
 from hived_extender.http import routes
 from hived_extender.http.answers import Question

@@ -13,7 +13,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
-from hived_config.queueing import Queueing
+from hived_config.rules import Queueing
 from hived_extender.http.dumps import item_list
 from hived_extender.job_kinds.job import Job, JobName, JobRef, JobState
 from hived_extender.job_kinds.needs import Need

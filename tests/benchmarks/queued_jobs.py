@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any, cast
 
-from hived.specs import (
+from hived.values.specs import (
     CellTypeSpec,
     ClusterSpec,
     GroupSpec,

@@ -12,10 +12,11 @@ from time import perf_counter_ns
 
 import numpy as np
 
-from hived.decisions import Bind, Wait
-from hived.events import NodeHealthChanged, Offer, PodAllocated, ScheduleRequested
+from hived.cells.topology import BoolArray
 from hived.scheduler import handle, new_state
-from hived.specs import (
+from hived.values.decisions import Bind, Wait
+from hived.values.events import NodeHealthChanged, Offer, PodAllocated, ScheduleRequested
+from hived.values.specs import (
     ClusterSpec,
     GroupSpec,
     MemberSpec,
@@ -25,7 +26,6 @@ from hived.specs import (
     VirtualCellSpec,
     VirtualClusterSpec,
 )
-from hived.topology import BoolArray
 from tests.benchmarks.clusters import GPUS_PER_NODE, NODES_PER_RACK, cluster_spec
 from tests.benchmarks.figures import Figures
 from tests.benchmarks.measure import add_all_nodes

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from hived.specs import Rules
+from hived.values.specs import Rules
 from hived_extender.warm import compile_kernels
 from tests.benchmarks.clusters import GPUS_PER_NODE
 from tests.benchmarks.measure import Measurement

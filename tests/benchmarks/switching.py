@@ -11,7 +11,7 @@ from time import perf_counter_ns, sleep
 
 import msgspec
 
-from hived.specs import PodRequest, Rules
+from hived.values.specs import PodRequest, Rules
 from hived_config.loader import load_text
 from hived_extender.http.server import settle_process, tune_process
 from hived_extender.pods.wire import FilterArgs, Pod, decode_args

@@ -17,7 +17,7 @@ from statistics import median
 from time import perf_counter, perf_counter_ns, sleep
 from urllib.parse import quote
 
-from hived.specs import PodRequest, Rules
+from hived.values.specs import PodRequest, Rules
 from hived_extender.api.paths import WHY_PATH
 from tests.benchmarks.client import Connection, request_bytes
 from tests.benchmarks.clusters import GPUS_PER_NODE, VC_NAMES, config_text

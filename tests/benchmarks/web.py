@@ -14,7 +14,7 @@ from pathlib import Path
 from time import perf_counter_ns, sleep
 from typing import Any, Self
 
-from hived.specs import BindInfo, PodRequest, Rules
+from hived.values.specs import BindInfo, PodRequest, Rules
 from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_extender.pods.bind_info import bind_annotations
 from hived_extender.pods.wire import ENABLE_LIMIT

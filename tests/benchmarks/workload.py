@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hived.specs import OPPORTUNISTIC_PRIORITY, GroupSpec, MemberSpec, PodRequest, PodSpec
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, GroupSpec, MemberSpec, PodRequest, PodSpec
 
 LOW_PRIORITY, HIGH_PRIORITY = 0, 100
 

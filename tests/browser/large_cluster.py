@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from hived.specs import PodRequest, Rules
+from hived.values.specs import PodRequest, Rules
 from hived_extender.kube.client import NODES as NODES_PATH
 from hived_extender.kube.client import KubeClient
 from hived_lab.embedded.apiserver.registry import Registry

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_cli import main
 from hived_extender.deploy.certificates import Authority
 

@@ -9,11 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from hived import __version__
-from hived.compiling.build import TARGETS
-from hived_cli import SUMMARIES, config, get, main
-from hived_cli.helpers import kernels
+from hived.kernels.compiling.build import TARGETS
+from hived_cli import SUMMARIES, VARIANTS, config, main
 
-GROUPS = {"config": config.SUMMARIES, "get": get.SUMMARIES}
+GROUPS = {"config": config.SUMMARIES}
 
 
 def every_command() -> list[tuple[str, click.Command]]:
@@ -71,14 +70,14 @@ def test_kernels_that_there_are_nowhere_are_an_error_that_names_those_there_are(
     assert (result.exit_code, result.stderr, result.stdout) == (1, expected, "")
 
 
-@pytest.mark.parametrize("name", ["", *kernels.VARIANTS, "linked", "compiled", "plain"])
+@pytest.mark.parametrize("name", ["", *VARIANTS, "linked", "compiled", "plain"])
 def test_all_kernels_that_there_are_may_be_asked_for(monkeypatch, name):
     monkeypatch.setenv("HIVED_KERNELS", name)
     assert CliRunner().invoke(main, ["version"]).exit_code == 0
 
 
 def test_the_variants_that_may_be_asked_for_are_those_of_the_library():
-    assert set(kernels.VARIANTS) == {target.name for targets in TARGETS.values() for target in targets}
+    assert set(VARIANTS) == {target.name for targets in TARGETS.values() for target in targets}
 
 
 HEAVY = (

@@ -1,4 +1,4 @@
-"""`hived submit` against the embedded API server."""
+"""`hived submit`: jobs and manifests become pods, or the reason is told why not."""
 
 import json
 import re
@@ -9,21 +9,27 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from click.testing import CliRunner
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_cli import main
-from hived_cli.helpers.outcomes import worst
+from hived_cli.helpers.answers import worst
+from hived_cli.submit import print_forecasts
+from hived_extender.api.waiting import MASKED
+from hived_extender.api.what_if import PodOutcome, Victim, WhatIfResult
 from hived_extender.client.inspection import Inspector
 from hived_extender.kube.client import PODS, KubeClient, KubeError
 from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_jobs import creation
 from hived_jobs.configuration import publish
+from hived_jobs.submission import PlannedJob, PlannedPod
 from hived_lab.embedded.apiserver.server import ApiServer
 from hived_lab.start import Embedded, start_embedded
 from tests.expecting import expect_soon
+from tests.stub_server import Request, StubServer
 
 CONFIGURATION = """\
 physicalCluster:
@@ -856,3 +862,53 @@ def test_pods_that_wait_in_a_queue_or_shall_not_are_not_warned_of(run, write):
 
 def test_nobody_is_warned_of_queues_where_there_are_none(run, write, configuration):
     assert "queues" not in run(write(PLAIN_JOB), "--config", configuration, "--vc", "research").stderr
+
+
+class Foreteller(StubServer):
+    """Answers with the outcomes that a test has put there."""
+
+    def __init__(self) -> None:
+        super().__init__(self._answer)
+        self.outcomes: list[PodOutcome] = []
+
+    def _answer(self, _: Request) -> tuple[Any, ...]:
+        return 200, msgspec.json.encode(WhatIfResult(self.outcomes))
+
+
+@pytest.fixture
+def foreteller() -> Iterator[Foreteller]:
+    with Foreteller() as server:
+        yield server
+
+
+def told(server: Foreteller, capsys: pytest.CaptureFixture[str]) -> tuple[list[str], str]:
+    """The lines below the table, and standard error."""
+    pods = [PlannedPod({"metadata": {"name": one.name}, "spec": {}}, None) for one in server.outcomes]
+    assert print_forecasts(Inspector(server.url), [PlannedJob(pods)], "cv") == 0
+    shown = capsys.readouterr()
+    return shown.out.splitlines()[1 + len(pods) :], shown.err
+
+
+def outcome(name: str, *victims: Victim, more: int = 0) -> PodOutcome:
+    return PodOutcome(namespace="cv", name=name, outcome="preempt", victims=list(victims), more_victims=more)
+
+
+def test_victims_are_named_and_hidden_ones_counted(foreteller: Foreteller, capsys: pytest.CaptureFixture[str]) -> None:
+    foreteller.outcomes = [outcome("p", Victim("cv/a", "cv"), Victim(MASKED, "", 3), Victim(MASKED), more=2)]
+    lines, errors = told(foreteller, capsys)
+    assert lines == ["It would preempt cv/a (1 pod), 2 jobs of other tenants (4 pods), 2 more jobs"]
+    assert errors == ""
+
+
+def test_of_several_pods_the_one_that_needs_the_cells_is_named(
+    foreteller: Foreteller, capsys: pytest.CaptureFixture[str]
+) -> None:
+    foreteller.outcomes = [outcome("p", Victim("podgroup/cv/a", "cv", 2)), outcome("q")]
+    assert told(foreteller, capsys)[0] == ["p would preempt podgroup/cv/a (2 pods)"]
+
+
+def test_an_older_service_that_names_nobody_leaves_a_way_to_find_out(
+    foreteller: Foreteller, capsys: pytest.CaptureFixture[str]
+) -> None:
+    foreteller.outcomes = [outcome("p")]
+    assert "hived get jobs --node NODE" in told(foreteller, capsys)[1]

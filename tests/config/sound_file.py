@@ -2,8 +2,8 @@
 
 import pytest
 
-from hived.specs import ClusterSpec
-from hived_config.errors import ConfigError
+from hived.values.specs import ClusterSpec
+from hived_config.document import ConfigError
 from hived_config.loader import load_text
 
 SOUND = """\

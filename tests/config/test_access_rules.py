@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hived.specs import MAX_GUARANTEED_PRIORITY
+from hived.values.specs import MAX_GUARANTEED_PRIORITY
 from hived_config.access import (
     Access,
     AccessRules,

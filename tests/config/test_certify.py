@@ -2,10 +2,10 @@
 
 import pytest
 
-from hived_config.certify import Demand, OnFailure
 from hived_config.compare import compare
-from hived_config.errors import ConfigError
+from hived_config.document import ConfigError
 from hived_config.loader import load_text
+from hived_config.settings import Demand, OnFailure
 from tests.cli.config.config_service import TEXT
 
 

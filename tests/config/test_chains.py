@@ -2,7 +2,7 @@
 
 import pytest
 
-from hived.specs import CellTypeSpec
+from hived.values.specs import CellTypeSpec
 from hived_config.chains import MAX_LEVELS, Chain
 from tests.config.sound_file import SOUND, changed, cluster_of, mistakes_of
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import yaml
 
-from hived.layout import build_topology
+from hived.cells.layout import build_topology
 from hived_config.changes import CellCount, CellTypeChange, Changes, NamedChanges, SettingChange, Shape
 from hived_config.compare import compare
 from hived_config.loader import Configuration, load_text

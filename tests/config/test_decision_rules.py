@@ -2,10 +2,10 @@
 
 import pytest
 
-from hived.specs import Rules
-from hived_config.decision_rules import NAMES, value_of
-from hived_config.errors import ConfigError
+from hived.values.specs import Rules
+from hived_config.document import ConfigError
 from hived_config.loader import load_text
+from hived_config.settings import NAMES, value_of
 from tests.config.sound_file import SOUND
 
 

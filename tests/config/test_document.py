@@ -11,13 +11,13 @@ from hived_config.document import (
     MAX_ALIASED_NODES,
     MAX_FILE_BYTES,
     MAX_NESTING,
+    ConfigError,
     compose,
     compose_all,
     composer_on,
     gc_paused,
     read_stream,
 )
-from hived_config.errors import ConfigError
 from hived_config.loader import load
 from tests.config.sound_file import SOUND, mistakes_of
 

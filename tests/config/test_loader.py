@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from hived.scheduler import check_invariants, new_state
-from hived.specs import ClusterSpec
-from hived_config.errors import ConfigError
+from hived.values.specs import ClusterSpec
+from hived_config.document import ConfigError
 from hived_config.loader import load, load_cluster, load_text
 from tests.config.sound_file import SOUND, cluster_of, mistakes_of
 from tests.places import ROOT, SHARED

@@ -1,8 +1,8 @@
 """`movable` and `defrag` of a virtual cluster: values, defaults and mistakes."""
 
-from hived_config.errors import ConfigError
+from hived_config.document import ConfigError
 from hived_config.loader import load_text
-from hived_config.moving import Budget, Moving
+from hived_config.rules import Budget, Moving
 
 CONFIG = """\
 physicalCluster:

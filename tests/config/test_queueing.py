@@ -3,9 +3,9 @@
 import pytest
 
 from hived_config.compare import compare
-from hived_config.errors import ConfigError
+from hived_config.document import ConfigError
 from hived_config.loader import Configuration, load_text
-from hived_config.queueing import QueueOfVc, QueuePolicy
+from hived_config.rules import QueueOfVc, QueuePolicy
 
 TEXT = """
 physicalCluster:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hived_config.errors import ConfigError
+from hived_config.document import ConfigError
 from hived_config.loader import load_text
 from tests.config.sound_file import SOUND, changed, cluster_of, mistakes_of
 

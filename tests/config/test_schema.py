@@ -12,12 +12,11 @@ from jsonschema import Draft7Validator
 
 from hived_cli import main
 from hived_config import reference
-from hived_config.document import PLAIN, compose
-from hived_config.errors import ConfigError
+from hived_config.document import PLAIN, ConfigError, compose
 from hived_config.loader import load_text
 from hived_config.openpai import inner_text
 from hived_config.reader import NULLS
-from hived_config.schema import SCHEMA
+from hived_config.reference import SCHEMA
 from tests.config.sound_file import SOUND, changed, mistakes_of
 from tests.places import ROOT
 

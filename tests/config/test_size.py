@@ -4,9 +4,8 @@ import time
 
 import pytest
 
-from hived_config.chains import MAX_CHILD_COUNT
+from hived_config.chains import MAX_CELL_COUNT, MAX_CHILD_COUNT, MAX_NODE_COUNT, MAX_PAIR_COUNT
 from hived_config.loader import load_text
-from hived_config.size import MAX_CELL_COUNT, MAX_NODE_COUNT, MAX_PAIR_COUNT
 from tests.config.sound_file import mistakes_of
 
 ENTRY = "physicalCluster.physicalCells[{}]"

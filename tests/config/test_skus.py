@@ -2,7 +2,7 @@
 
 import pytest
 
-from hived.specs import SkuTypeSpec
+from hived.values.specs import SkuTypeSpec
 from hived_config.loader import load_text
 from hived_config.skus import SKU_TYPE
 from tests.config.sound_file import changed, cluster_of, mistakes_of

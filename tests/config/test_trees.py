@@ -2,7 +2,7 @@
 
 import pytest
 
-from hived.specs import PhysicalCellSpec
+from hived.values.specs import PhysicalCellSpec
 from tests.config.sound_file import SOUND, changed, cluster_of, mistakes_of
 
 FIRST = "    - cellAddress: n0\n"

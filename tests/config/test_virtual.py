@@ -2,7 +2,7 @@
 
 import pytest
 
-from hived.specs import VirtualCellSpec, VirtualClusterSpec
+from hived.values.specs import VirtualCellSpec, VirtualClusterSpec
 from hived_config.loader import load_text
 from tests.config.sound_file import SOUND, changed, cluster_of, mistakes_of
 

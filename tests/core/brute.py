@@ -11,16 +11,16 @@ from itertools import combinations, permutations
 
 import numpy as np
 
-from hived.allocation import release_group
-from hived.events import Limit, Offer, PodAllocated, Spread, Together
-from hived.groups import member_slots
-from hived.journal import mark, start_recording, stop_recording, undo_changes
-from hived.preemption import preempt_lazily_for
+from hived.cells.journal import mark, start_recording, stop_recording, undo_changes
+from hived.cells.state import NO_GROUP, CellState, Group, State
+from hived.cells.topology import NO_CELL
+from hived.cells.views import forget_order
+from hived.life.allocation import release_group
+from hived.life.groups import member_slots
+from hived.life.preemption import preempt_lazily_for
 from hived.scheduler import _allocate_first
-from hived.specs import BindInfo, GroupSpec, MemberSpec, PodPlacement, PodRequest, PodSpec
-from hived.state import NO_GROUP, CellState, Group, State
-from hived.topology import NO_CELL
-from hived.views import forget_order
+from hived.values.events import Limit, Offer, PodAllocated, Spread, Together
+from hived.values.specs import BindInfo, GroupSpec, MemberSpec, PodPlacement, PodRequest, PodSpec
 
 Choice = tuple[tuple[int, ...], int]  # leaves of one pod, and the level of their preassigned cell
 

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from hived.decisions import Bind, Decision
-from hived.events import LeavesLost, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.cells.state import State
+from hived.cells.topology import BoolArray
 from hived.scheduler import handle, new_state
-from hived.specs import (
+from hived.values.decisions import Bind, Decision
+from hived.values.events import LeavesLost, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.values.specs import (
     BindInfo,
     CellTypeSpec,
     ClusterSpec,
@@ -24,8 +26,6 @@ from hived.specs import (
     VirtualCellSpec,
     VirtualClusterSpec,
 )
-from hived.state import State
-from hived.topology import BoolArray
 from tests.property.choices import Choices, Seeded
 from tests.property.clusters import make_cluster, make_hardware
 

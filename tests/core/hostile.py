@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from hived.decisions import Bind, Decision
-from hived.errors import UserError
-from hived.events import Event, LeavesLost, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.cells.state import State
 from hived.scheduler import handle, new_state
-from hived.specs import BindInfo, GroupSpec, MemberSpec, PodPlacement, PodRequest, PodSpec
-from hived.state import State
+from hived.values.decisions import Bind, Decision
+from hived.values.errors import UserError
+from hived.values.events import Event, LeavesLost, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.values.specs import BindInfo, GroupSpec, MemberSpec, PodPlacement, PodRequest, PodSpec
 from tests.core.builders import random_cluster
 
 LENGTH = 60

@@ -2,11 +2,11 @@
 
 import pytest
 
-from hived.decisions import Preempt
-from hived.errors import UserError
-from hived.events import GroupSplit, Phase
+from hived.cells.state import State
 from hived.scheduler import check_invariants, handle
-from hived.state import State
+from hived.values.decisions import Preempt
+from hived.values.errors import UserError
+from hived.values.events import GroupSplit, Phase
 from tests.core.builders import delete, healthy_state, held_nodes, pod, quota, rack_cluster, request, run
 
 ALL_OF_A = rack_cluster(quota("A", {"RACK.NODE": 4}))

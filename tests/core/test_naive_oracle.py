@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from hived.errors import InvariantError
-from hived.events import NodeHealthChanged, PodAllocated, ScheduleRequested
-from hived.specs import (
+from hived.values.errors import InvariantError
+from hived.values.events import NodeHealthChanged, PodAllocated, ScheduleRequested
+from hived.values.specs import (
     CellTypeSpec,
     ClusterSpec,
     GroupSpec,

@@ -6,13 +6,13 @@ from random import Random
 import numpy as np
 import pytest
 
-from hived.copying import copy_state
-from hived.decisions import Bind, Decision, Preempt, Wait
-from hived.errors import UserError
-from hived.events import LeavesLost, NodeHealthChanged, Phase, PodDeleted
+from hived.cells.copying import copy_state
+from hived.cells.state import State
 from hived.scheduler import Asked, Fact, check_invariants, handle, plan_in_turn, plan_together
-from hived.specs import PodRequest, Rules
-from hived.state import State
+from hived.values.decisions import Bind, Decision, Preempt, Wait
+from hived.values.errors import UserError
+from hived.values.events import LeavesLost, NodeHealthChanged, Phase, PodDeleted
+from hived.values.specs import PodRequest, Rules
 from tests.core.builders import (
     busy_state,
     delete,

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from hived.decisions import Bind, Preempt, Wait
-from hived.events import Phase, PodAllocated
+from hived.cells.state import CellState, GroupState, State
+from hived.cells.topology import NO_CELL
 from hived.scheduler import check_invariants, handle, new_state
-from hived.specs import BindInfo
-from hived.state import CellState, GroupState, State
-from hived.topology import NO_CELL
+from hived.values.decisions import Bind, Preempt, Wait
+from hived.values.events import Phase, PodAllocated
+from hived.values.specs import BindInfo
 from tests.core.builders import (
     delete,
     fingerprint,

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hived.decisions import Applied, Bind, Wait
-from hived.errors import InvariantError, UserError
-from hived.events import Phase, PodAllocated, ScheduleRequested
+from hived.cells.state import CellState, GroupState, State
 from hived.scheduler import check_invariants, handle
-from hived.specs import PodRequest
-from hived.state import CellState, GroupState, State
+from hived.values.decisions import Applied, Bind, Wait
+from hived.values.errors import InvariantError, UserError
+from hived.values.events import Phase, PodAllocated, ScheduleRequested
+from hived.values.specs import PodRequest
 from tests.core import hostile
 from tests.core.builders import (
     bind_info,

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from hived.decisions import Bind, Decision, Wait
-from hived.errors import UserError
-from hived.events import Phase
-from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, PodRequest, Rules, VirtualClusterSpec
-from hived.state import State
+from hived.cells.state import State
+from hived.values.decisions import Bind, Decision, Wait
+from hived.values.errors import UserError
+from hived.values.events import Phase
+from hived.values.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, PodRequest, Rules, VirtualClusterSpec
 from tests.core.builders import (
     fingerprint,
     healthy_state,

@@ -1,10 +1,11 @@
-"""charts/hived is what config/deploy makes of it, and its values are documented."""
+"""charts/hived agrees with config/deploy and with itself, and its package is as Helm wants it."""
 
 import gzip
 import hashlib
 import io
 import json
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,29 +13,38 @@ import jsonschema
 import pytest
 import yaml
 
-from delivery.chart import BY_HAND, CHART, make_chart
-from delivery.chart_values import VALUES
-from delivery.layout import CONFIG_TYPE, CONTENT_TYPE, write_package
+from delivery.chart import CHART, CONFIG_TYPE, CONTENT_TYPE, write_package
 from delivery.project import read_version
+from tests.extender.deploy.installations import DEPLOY
 
-FILES = sorted(path.relative_to(CHART).as_posix() for path in CHART.rglob("*") if path.is_file())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
 
 
-@pytest.fixture(scope="module")
-def made() -> dict[str, str]:
-    """The files as config/deploy makes them."""
-    return make_chart()
+def leaves(node: dict[str, Any], name: str = "") -> dict[str, dict[str, Any]]:
+    """The values of a schema by name."""
+    children = {f"{name}{key}": each for key, each in node.get("properties", {}).items() if key != "global"}
+    found = [leaves(each, f"{key}.") if "properties" in each else {key: each} for key, each in children.items()]
+    return {key: each for some in found for key, each in some.items()}
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if Path(name).name not in BY_HAND])
-def test_a_file_of_the_chart_is_what_config_deploy_makes_of_it(made: dict[str, str], name: str) -> None:
-    assert (CHART / name).read_text() == made.get(name), "make chart"
+VALUES = leaves(SCHEMA)
 
 
-def test_the_chart_has_all_files_that_are_made_and_no_others(made: dict[str, str]) -> None:
-    assert {*FILES} == made.keys() | {f"templates/{name}" for name in BY_HAND}
+def test_the_chart_has_the_version_of_hived() -> None:
+    about = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert about["version"] == about["appVersion"] == read_version()
+
+
+def test_the_configuration_of_the_chart_is_the_sample_of_config_deploy() -> None:
+    sample = (DEPLOY / "base" / "hivedscheduler.yaml").read_text()
+    assert DEFAULTS["configuration"] == sample
+    assert hashlib.sha256(sample.encode()).hexdigest()[:16] in (CHART / "templates" / "_helpers.tpl").read_text()
+
+
+def test_the_kinds_of_queues_are_those_of_config_deploy() -> None:
+    for path in (CHART / "crds").iterdir():
+        assert path.read_text() == (DEPLOY / "queues" / path.name).read_text()
 
 
 def test_the_defaults_follow_their_schema() -> None:
@@ -51,20 +61,32 @@ def test_a_value_that_is_misspelt_or_of_another_type_is_refused(values: dict[str
         jsonschema.validate(values, SCHEMA)
 
 
-@pytest.mark.parametrize("value", VALUES, ids=lambda value: value.name)
-def test_a_value_has_its_default_and_its_meaning_in_the_schema(value: Any) -> None:
-    node, default = SCHEMA, DEFAULTS
-    for part in value.name.split("."):
-        node, default = node["properties"][part], default[part]
-    assert (node["type"], node["description"], node["default"]) == (value.type, value.description, default)
+@pytest.mark.parametrize("name", VALUES)
+def test_a_value_has_its_default_and_its_meaning_everywhere(name: str) -> None:
+    default: Any = DEFAULTS
+    for part in name.split("."):
+        default = default[part]
+    value = VALUES[name]
+    assert value["default"] == default
+    shown = f"`{json.dumps(default)}`" if len(json.dumps(default)) <= 40 else "see `values.yaml`"
+    row = f"| `{name}` | {value['type']} | {shown} | {value['description']} |\n"
+    assert row in (CHART / "README.md").read_text()
+    assert f"# {value['description']}\n" in (CHART / "values.yaml").read_text()
 
 
-@pytest.mark.parametrize("value", VALUES, ids=lambda value: value.name)
-def test_a_value_is_used_by_a_template(value: Any) -> None:
+@pytest.mark.parametrize("name", VALUES)
+def test_a_value_is_used_by_a_template(name: str) -> None:
     texts = [path.read_text() for path in (CHART / "templates").iterdir()]
-    short = value.name.replace("kubeScheduler.image.", "image.").rpartition(".Values.")[2]
-    expressions = (f".Values.{value.name}", f"${short}")
-    assert any(expression in text for text in texts for expression in expressions)
+    short = name.replace("kubeScheduler.image.", "image.")
+    assert any(expression in text for text in texts for expression in (f".Values.{name}", f"${short}"))
+
+
+def test_the_schema_knows_every_default() -> None:
+    def names(node: Any, above: str = "") -> Iterator[str]:
+        for key, each in node.items():
+            yield from names(each, f"{above}{key}.") if f"{above}{key}" not in VALUES else [f"{above}{key}"]
+
+    assert list(names(DEFAULTS)) == list(VALUES)
 
 
 # -- its package ------------------------------------------------------------------------------------------------------

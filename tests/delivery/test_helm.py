@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import combinations
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -11,8 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from delivery.chart import CHART
-from delivery.layout import MANIFEST_TYPE, write_package
+from delivery.chart import CHART, MANIFEST_TYPE, write_package
 from delivery.project import read_version
 from hived_extender.deploy import kustomize
 from hived_extender.deploy.installation import DIGEST_ANNOTATION, NAMESPACE, Installation
@@ -120,6 +120,31 @@ def installed(**choices: Any) -> list[Document]:
     """The objects of `hived manifests` with these choices; the defaults are those of config/deploy."""
     choices = {"scheduler_names": ("hived",), "is_scheduler_per_vc": False} | choices
     return Installation(configuration=CONFIGURATION, virtual_clusters=VIRTUAL_CLUSTERS, **choices).objects()
+
+
+FLAGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "tls": ({"tls": {"enabled": True}}, {"overlay": "tls"}),
+    "monitor": ({"serviceMonitor": {"enabled": True}}, {"has_service_monitor": True}),
+    "webhook": (
+        {"webhook": {"enabled": True, "caBundle": CA, "refusedResources": []}},
+        {"webhook_ca": CA, "refused_resources": ()},
+    ),
+    "refused": ({"webhook": {"refusedResources": ["a/x"]}}, {"refused_resources": ("a/x",)}),
+    "jobs": ({"webhook": {"holdsJobs": True}}, {"holds_jobs": True}),
+    "queues": ({"queues": {"enabled": True}}, {"has_queues": True}),
+    "kueue": ({"kueue": {"enabled": True}}, {"has_kueue": True}),
+    "tenants": ({"rbac": {"namespaces": ["a", "b"]}}, {"tenant_namespaces": ("a", "b")}),
+}
+"""What adds or changes objects, alone."""
+
+
+@pytest.mark.parametrize("flags", [each for count in range(9) for each in combinations(FLAGS, count)], ids="+".join)
+def test_any_choices_together_give_the_objects_of_the_manifests_command(flags: tuple[str, ...], helm: Path) -> None:
+    values: dict[str, Any] = {"createNamespace": True}
+    choices: dict[str, Any] = {}
+    for flag in flags:
+        values, choices = kustomize.merge(values, FLAGS[flag][0]), choices | FLAGS[flag][1]
+    assert by_name(template(helm, values)) == by_name(installed(**choices))
 
 
 def test_the_defaults_are_the_objects_of_config_deploy(helm: Path) -> None:

@@ -3,13 +3,13 @@
 import os
 import subprocess
 import sys
+import tomllib
 from importlib import metadata
 
 import pytest
 from hatchling.build import get_requires_for_build_wheel
 from packaging.requirements import Requirement
 
-from delivery.project import read_pyproject
 from tests.places import ROOT
 
 OURS = "hivedscheduler"
@@ -26,8 +26,9 @@ def build_of_a_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_isolated_build_has_versions_that_hived_itself_needs() -> None:
     wanted = {Requirement(each) for each in get_requires_for_build_wheel()}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert "numba" in {each.name for each in wanted}
-    assert wanted <= {Requirement(each) for each in read_pyproject()["project"]["dependencies"]}
+    assert wanted <= {Requirement(each) for each in project["dependencies"]}
 
 
 def test_translating_imports_nothing_that_an_isolated_build_lacks() -> None:

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from docs.site.pages import Block, pages
-from hived.errors import HivedError
+from hived.values.errors import HivedError
 from tests.docs.kinds import WrongExampleError, check
 
 BLOCKS = [block for page in pages() for block in page.blocks if block.language == "yaml"]

@@ -15,7 +15,7 @@ from hived_extender.deploy.installation import CONFIG, NAMESPACE, OVERLAYS, SCHE
 from hived_extender.deploy.kustomize import build
 from hived_extender.kube.client import PODS, KubeClient
 from hived_extender.kube.lease import LeaseName
-from hived_extender.reconfiguration.origins import ConfigMapName
+from hived_extender.reconfiguration.stores import ConfigMapName
 from hived_extender.running import start_extender
 from hived_lab.embedded.nodes import Machine
 from tests.e2e.plane import ControlPlane

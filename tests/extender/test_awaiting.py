@@ -11,15 +11,14 @@ from urllib.request import urlopen
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender import awaiting
 from hived_extender.awaiting import Awaiting, StoppedError
 from hived_extender.http import server
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.lease import LeaseName
 from hived_extender.options import BindingSecretName
-from hived_extender.reconfiguration.origins import ConfigMapName
-from hived_extender.reconfiguration.versions import TEXT_KEY
+from hived_extender.reconfiguration.stores import TEXT_KEY, ConfigMapName
 from hived_extender.running import start_extender
 from hived_extender.service import leadership
 from hived_lab.embedded.cluster import EmbeddedCluster

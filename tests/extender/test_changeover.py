@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from hived.compiling import kernel_cache
-from hived.jit import ENTRY_KERNELS
+from hived.kernels.compiling import kernel_cache
+from hived.kernels.jit import ENTRY_KERNELS
 from hived_extender import changeover
 from hived_extender.changeover import Changeover
 from hived_extender.warm import MODULES_WITH_KERNELS
-from tests.core.test_linked import say
+from tests.core.kernels.test_linked import say
 from tests.places import ROOT
 
 pytestmark = pytest.mark.sample(8)
@@ -94,7 +94,9 @@ def test_kernels_lie_where_the_service_reads_them_if_its_folder_cannot_be_used(
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file" / "below"))
     folders = kernel_cache.find_folders()
     monkeypatch.setattr(kernel_cache, "kernel_folders", lambda: folders)
-    state["program"] = "from hived.compiling.kernel_cache import kernel_folders as f; (f()[0] / 'kernel').touch()"
+    state["program"] = (
+        "from hived.kernels.compiling.kernel_cache import kernel_folders as f; (f()[0] / 'kernel').touch()"
+    )
     wait(begin(state))
     assert [each.name for each in folders[0].iterdir()] == ["kernel"]
 

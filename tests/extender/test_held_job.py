@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hived.specs import GroupSpec, MemberSpec, PodSpec
+from hived.values.specs import GroupSpec, MemberSpec, PodSpec
 from hived_extender.job_kinds.job import JobRef
 from hived_extender.kube.client import KubeClient
 from hived_extender.service.holds import HeldBind

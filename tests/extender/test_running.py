@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.kube.client import KubeClient, pod_path
 from hived_extender.options import BindingSecretName
 from hived_extender.pods.annotations import BIND_INFO

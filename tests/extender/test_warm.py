@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.core.test_linked import say
+from tests.core.kernels.test_linked import say
 
 CODE = "from hived_extender.warm import load_kernels\nfor _ in range(2): load_kernels()"
 

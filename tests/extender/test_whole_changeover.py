@@ -18,11 +18,11 @@ from urllib.request import urlopen
 
 import pytest
 
-from hived.jit import EXCHANGEABLE
+from hived.kernels.jit import EXCHANGEABLE
 from hived_extender.kube.client import KubeClient
 from hived_extender.warm import compile_kernels
 from hived_lab.embedded.cluster import EmbeddedCluster
-from tests.core.test_linked import PATH
+from tests.core.kernels.test_linked import PATH
 from tests.extender.replica import DEADLINE_S, connect, create_pod, place, status_of
 from tests.extender.service.small_cluster import CONFIG, cluster_spec, spec_text, wait_until
 from tests.programs import hived
@@ -70,7 +70,7 @@ def served(folder: Path, cluster: EmbeddedCluster) -> Iterator[Service]:
 
 @pytest.mark.skipif(not EXCHANGEABLE, reason="kernels are linked, or stay plain: make test-jit")
 def test_a_service_that_changes_over_answers_all_the_while_and_keeps_its_state(tmp_path: Path) -> None:
-    from hived.compiling.kernel_cache import kernel_folders  # noqa: PLC0415  # numba
+    from hived.kernels.compiling.kernel_cache import kernel_folders  # noqa: PLC0415  # numba
 
     compile_kernels()
     numbers = count()

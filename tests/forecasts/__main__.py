@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from time import monotonic
 
-from tests.forecasts.cases import Figures, figures
+from tests.forecasts.cases import QUICK, RUNS, Figures, Run, figures
 from tests.forecasts.report import as_json, misses, table
-from tests.forecasts.runs import QUICK, RUNS, Run
 from tests.process_count import process_count
-from tests.quality.jobs import PHILLY
+from tests.quality.large import PHILLY
 
 TELL_EVERY_S = 15.0
 _EXAMPLES = """examples:

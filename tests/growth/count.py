@@ -15,10 +15,10 @@ from dataclasses import asdict, replace
 import numpy as np
 import numpy.typing as npt
 
-from hived.decisions import Bind, Preempt, Wait
-from hived.events import LeavesLost, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
 from hived.scheduler import check_invariants, handle, new_state
-from hived.specs import OPPORTUNISTIC_PRIORITY, BindInfo, PodRequest
+from hived.values.decisions import Bind, Preempt, Wait
+from hived.values.events import LeavesLost, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, BindInfo, PodRequest
 from tests.benchmarks.clusters import GPUS_PER_NODE, NODES_PER_POOL, cluster_spec, promised_cells
 from tests.benchmarks.driver import Driver
 from tests.benchmarks.measure import add_all_nodes, vc_quota

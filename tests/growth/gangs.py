@@ -11,10 +11,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from hived.decisions import Bind, Preempt, Wait
-from hived.events import NodeHealthChanged, Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.cells.state import State
 from hived.scheduler import check_invariants, handle, new_state
-from hived.specs import (
+from hived.values.decisions import Bind, Preempt, Wait
+from hived.values.events import NodeHealthChanged, Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.values.specs import (
     CellTypeSpec,
     ClusterSpec,
     GroupSpec,
@@ -25,7 +26,6 @@ from hived.specs import (
     VirtualCellSpec,
     VirtualClusterSpec,
 )
-from hived.state import State
 from tests.growth.meter import Meter
 
 Answer = TypeVar("Answer", Bind, Preempt, Wait)

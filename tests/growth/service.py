@@ -16,9 +16,9 @@ from unittest.mock import patch
 import msgspec
 
 import hived_extender
+from hived.cells.state import State
 from hived.scheduler import check_invariants, new_state
-from hived.specs import BindInfo, PodRequest, VirtualCellSpec, VirtualClusterSpec
-from hived.state import State
+from hived.values.specs import BindInfo, PodRequest, VirtualCellSpec, VirtualClusterSpec
 from hived_extender.http import routes
 from hived_extender.http.answers import Question
 from hived_extender.http.routing import Backend, Handler

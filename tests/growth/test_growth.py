@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from hived.state import INITIAL_JOURNAL_LENGTH
+from hived.cells.state import INITIAL_JOURNAL_LENGTH
 from tests.places import ROOT
 
 METERS = ("operations", "allocated")

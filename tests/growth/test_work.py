@@ -29,10 +29,10 @@ PROGRAM = """
 import json, sys
 import numpy as np
 import shelves
-from hived.events import NodeHealthChanged
-from hived.groups import check_members
+from hived.values.events import NodeHealthChanged
+from hived.life.groups import check_members
 from hived.scheduler import handle, new_state
-from hived.specs import GroupSpec, MemberSpec, PodSpec
+from hived.values.specs import GroupSpec, MemberSpec, PodSpec
 from tests.benchmarks.clusters import cluster_spec
 from tests.benchmarks.measure import add_all_nodes
 from tests.growth.work import counted

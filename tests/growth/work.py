@@ -21,7 +21,7 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 import hived
-from hived.jit import IS_INTERPRETED
+from hived.kernels.jit import IS_INTERPRETED
 
 
 @dataclass(slots=True)

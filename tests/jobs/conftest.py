@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hived.specs import (
+from hived.values.specs import (
     CellTypeSpec,
     ClusterSpec,
     PhysicalCellSpec,

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.kube.client import PODS, KubeClient, KubeError, pod_path
 from hived_jobs import creation
 from hived_jobs.controller import JobController

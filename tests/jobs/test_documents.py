@@ -10,7 +10,7 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.pods.annotations import SCHEDULING_SPEC, pod_request
 from hived_extender.pods.asks import PRIORITY
 from hived_jobs.documents import read_documents

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.pods import dialects
 from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_extender.pods.asks import PRIORITY, VIRTUAL_CLUSTER

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import convert
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.pods import dialects
 from hived_extender.pods.annotations import SCHEDULING_SPEC, pod_request
 from hived_extender.pods.dialects.kinds import NoObjects

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_jobs.documents import read_documents
 
 

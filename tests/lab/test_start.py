@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_cli import main
 from hived_extender.kube.client import pod_path
 from hived_lab.start import Embedded, start_embedded

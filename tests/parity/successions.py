@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hived.specs import ClusterSpec
+from hived.values.specs import ClusterSpec
 from hived_config.loader import load_cluster
+from hived_extender.reconfiguration.judging import Verdict, Verdicts
 from hived_extender.reconfiguration.successor import Successor
-from hived_extender.reconfiguration.verdicts import Verdict, Verdicts
 from hived_extender.recording.operations import Restart, read_scenario
 from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
 from hived_extender.recording.traces import Json

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hived.status import snapshot
+from hived.life.status import snapshot
 from hived_extender.recording.traces import Json
 from tests import places
 from tests.parity.replays import scenario_names

@@ -7,7 +7,7 @@ and all invariants hold after each operation.
 from dataclasses import replace
 from typing import Any
 
-from hived.specs import ClusterSpec, Rules
+from hived.values.specs import ClusterSpec, Rules
 from hived_extender.recording.replay import CoreScheduler
 from tests.property.choices import Choices, Seeded
 from tests.property.clusters import make_cluster, make_hardware, pack_some

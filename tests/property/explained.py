@@ -17,12 +17,12 @@ from unittest.mock import patch
 
 import numpy as np
 
-from hived import explaining
-from hived.copying import copy_state
-from hived.decisions import Bind, Preempt, Wait
-from hived.emptied import Emptied, every_node
-from hived.errors import UserError
-from hived.events import (
+from hived.cells.copying import copy_state
+from hived.cells.state import State
+from hived.scheduler import handle, idle_state, new_state
+from hived.values.decisions import Bind, Cause, Explanation, Preempt, Wait
+from hived.values.errors import UserError
+from hived.values.events import (
     LeavesLost,
     Limit,
     NodeHealthChanged,
@@ -32,11 +32,10 @@ from hived.events import (
     PodDeleted,
     ScheduleRequested,
 )
-from hived.explaining import explain_wait
-from hived.explanation import Cause, Explanation
-from hived.scheduler import handle, idle_state, new_state
-from hived.specs import GroupSpec, MemberSpec, PodRequest, Rules
-from hived.state import State
+from hived.values.specs import GroupSpec, MemberSpec, PodRequest, Rules
+from hived.why import explaining
+from hived.why.explaining import explain_wait
+from hived.why.relaxing import Emptied, every_node
 from tests.core.builders import busy_state, fingerprint, pod, random_cluster, set_nodes
 from tests.property.false_waits import KINDS, change, make_room, new_world, random_group, small_spec
 

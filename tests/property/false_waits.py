@@ -13,11 +13,13 @@ from random import Random
 
 import numpy as np
 
-from hived.decisions import Applied, Bind, Preempt, Wait
-from hived.errors import UserError
-from hived.events import LeavesLost, NodeHealthChanged, Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.cells.state import State
+from hived.life.status import physical_cluster
 from hived.scheduler import check_invariants, handle, new_state
-from hived.specs import (
+from hived.values.decisions import Applied, Bind, Preempt, Wait
+from hived.values.errors import UserError
+from hived.values.events import LeavesLost, NodeHealthChanged, Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.values.specs import (
     BindInfo,
     CellTypeSpec,
     ClusterSpec,
@@ -27,8 +29,6 @@ from hived.specs import (
     Rules,
     VirtualClusterSpec,
 )
-from hived.state import State
-from hived.status import physical_cluster
 from tests.core.builders import pod, quota
 from tests.quality.exhaustive import Wanted, exists, may_evict
 from tests.quality.plain import Facts, Plain, is_safe

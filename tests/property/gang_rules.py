@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
-from hived.errors import UserError
+from hived.cells.state import GroupState
 from hived.scheduler import check_invariants
-from hived.specs import BindInfo
-from hived.state import GroupState
+from hived.values.errors import UserError
+from hived.values.specs import BindInfo
 from hived_extender.pods.bind_info import bind_info
 from hived_extender.pods.dialects.description import GangKey, MatchPolicy, ObjectRef
 from hived_extender.service.gangs.plans import Round

@@ -7,9 +7,9 @@ from typing import Any
 
 import yaml
 
-from hived.groups import bind_info_of_slot
-from hived.specs import ClusterSpec, PhysicalCellSpec, Rules
-from hived.state import GroupState, State
+from hived.cells.state import GroupState, State
+from hived.life.groups import bind_info_of_slot
+from hived.values.specs import ClusterSpec, PhysicalCellSpec, Rules
 from hived_extender.pods.annotations import BIND_INFO, spec_fields
 from hived_extender.pods.bind_info import bind_annotations
 from hived_extender.recording.operations import Operation, decode_operation

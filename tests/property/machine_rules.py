@@ -2,10 +2,10 @@
 
 from collections import Counter
 
+from hived.cells.state import GroupState
+from hived.life.status import snapshot
 from hived.scheduler import check_invariants
-from hived.specs import BindInfo
-from hived.state import GroupState
-from hived.status import snapshot
+from hived.values.specs import BindInfo
 from hived_extender.pods.annotations import BIND_INFO
 from hived_extender.pods.bind_info import bind_info
 from hived_extender.pods.progress import read_progress

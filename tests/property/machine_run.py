@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from hived.status import snapshot
+from hived.life.status import snapshot
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULING_SPEC
 from hived_extender.pods.progress import CHECKPOINTED_AT, MAY_MOVE, write_time

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_config.loader import Configuration
 from hived_extender.pods.dialects.kinds import NoObjects
 from hived_extender.pods.interpreter import Interpreter

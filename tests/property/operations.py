@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from hived.specs import ClusterSpec, PhysicalCellSpec
+from hived.values.specs import ClusterSpec, PhysicalCellSpec
 from tests.property.choices import Choices
 
 Op = dict[str, Any]

@@ -19,10 +19,10 @@ from random import Random
 
 from msgspec.structs import replace as changed
 
-from hived.decisions import Bind
-from hived.groups import nodes_of_slots
-from hived.specs import GroupSpec, MemberSpec, PodSpec
-from hived.specs import Rules as CoreRules
+from hived.life.groups import nodes_of_slots
+from hived.values.decisions import Bind
+from hived.values.specs import GroupSpec, MemberSpec, PodSpec
+from hived.values.specs import Rules as CoreRules
 from hived_extender.job_kinds.job import JobState
 from hived_extender.queues.book import Action, Change, Step
 from hived_extender.queues.policies import WAKE_S, Policy, QueueRules, Rules

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING
 
-from hived.decisions import Bind
-from hived.invariants import broken_rule
-from hived.specs import PodSpec
+from hived.life.invariants import broken_rule
+from hived.values.decisions import Bind
+from hived.values.specs import PodSpec
 from hived_extender.job_kinds.job import JobState, uid_of
 from hived_extender.queues.book import Step
 from hived_extender.queues.policies import Policy

@@ -6,7 +6,7 @@ of jobs count here; `queued_checks` compares it with what really runs.
 
 from collections.abc import Sequence
 
-from hived.specs import ClusterSpec
+from hived.values.specs import ClusterSpec
 from hived_extender.queues.own_schedule import OwnSchedule
 from hived_extender.queues.units import Unit
 from tests.property.queued_quotas import GPU, may_run

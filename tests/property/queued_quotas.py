@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from hived.specs import ClusterSpec
+from hived.values.specs import ClusterSpec
 from hived_extender.queues.own_schedule import OwnSchedule
 from hived_extender.queues.units import Unit
 from hived_extender.quotas.reading import read_tree

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from hived.specs import ClusterSpec
+from hived.values.specs import ClusterSpec
 from hived_extender.job_kinds.job import Job, JobRef, JobState
 from hived_extender.queues.book import Action, Book
 from hived_extender.queues.kept import Kept

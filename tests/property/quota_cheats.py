@@ -16,8 +16,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 
-from hived.decisions import Bind
-from hived.errors import UserError
+from hived.values.decisions import Bind
+from hived.values.errors import UserError
 from hived_extender.quotas.naming import LABELS
 from hived_extender.quotas.tree import QuotaTree
 from hived_extender.service.quota_bound import Charge

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hived.decisions import Bind, Decision, Preempt, Wait
-from hived.events import LeavesLost, Limit, Offer, Phase, PodAllocated, ScheduleRequested, Spread, Together
+from hived.cells.state import NO_GROUP, GroupState, State
 from hived.scheduler import check_invariants, handle
-from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, PodRequest, Rules
-from hived.state import NO_GROUP, GroupState, State
+from hived.values.decisions import Bind, Decision, Preempt, Wait
+from hived.values.events import LeavesLost, Limit, Offer, Phase, PodAllocated, ScheduleRequested, Spread, Together
+from hived.values.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, PodRequest, Rules
 from tests.core.brute import has_place, is_allowed, is_near
 from tests.core.builders import delete, fingerprint, healthy_state, pod, quota, rack_cluster, set_nodes
 

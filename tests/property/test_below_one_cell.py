@@ -9,13 +9,13 @@ from random import Random
 
 import numpy as np
 
-from hived.decisions import Bind, Decision, Preempt
-from hived.errors import UserError
-from hived.events import Phase, ScheduleRequested
+from hived.cells.state import State
+from hived.cells.topology import NO_CELL
 from hived.scheduler import handle
-from hived.specs import BindInfo, PodRequest
-from hived.state import State
-from hived.topology import NO_CELL
+from hived.values.decisions import Bind, Decision, Preempt
+from hived.values.errors import UserError
+from hived.values.events import Phase, ScheduleRequested
+from hived.values.specs import BindInfo, PodRequest
 from tests.core.builders import busy_state, pod, random_cluster
 
 

@@ -5,12 +5,12 @@ from random import Random
 
 import pytest
 
-from hived.decisions import Bind, Decision
-from hived.errors import UserError
-from hived.events import LeavesLost, Phase, PodAllocated
+from hived.cells.state import State
 from hived.scheduler import check_invariants, handle, new_state
-from hived.specs import PodRequest, Rules, VirtualClusterSpec, WorkTimes
-from hived.state import State
+from hived.values.decisions import Bind, Decision
+from hived.values.errors import UserError
+from hived.values.events import LeavesLost, Phase, PodAllocated
+from hived.values.specs import PodRequest, Rules, VirtualClusterSpec, WorkTimes
 from tests.core.builders import delete, fingerprint, pod, random_cluster, request, set_nodes
 from tests.property.better_run import BetterRun
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from hived.decisions import Bind, Decision
-from hived.errors import UserError
-from hived.events import Event, PodAllocated, ScheduleRequested
-from hived.groups import placements_of
+from hived.cells.state import State
+from hived.life.groups import placements_of
 from hived.scheduler import handle, new_state
-from hived.specs import ClusterSpec, Placements
-from hived.state import State
+from hived.values.decisions import Bind, Decision
+from hived.values.errors import UserError
+from hived.values.events import Event, PodAllocated, ScheduleRequested
+from hived.values.specs import ClusterSpec, Placements
 from hived_extender.recording.operations import decode_operation
 from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
 from tests.core.builders import fingerprint, healthy_state, pod, rack_cluster

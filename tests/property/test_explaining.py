@@ -2,8 +2,8 @@
 
 import pytest
 
-from hived.explanation import Cause
-from hived.specs import Rules
+from hived.values.decisions import Cause
+from hived.values.specs import Rules
 from tests.property.examples import examples
 from tests.property.explained import run_busy, run_world
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hived.specs import Rules
+from hived.values.specs import Rules
 from tests.property.false_waits import run_world
 
 

@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from hived.invariants import broken_rule
-from hived.specs import ClusterSpec, Rules
+from hived.life.invariants import broken_rule
+from hived.values.specs import ClusterSpec, Rules
 from tests.quality.exhaustive import Found, Wanted, cheapest_victims, exists, own_form, placements
 from tests.quality.plain import OPPORTUNISTIC, Running
 from tests.quality.play import Answer, Play

@@ -10,12 +10,12 @@ from random import Random
 
 import pytest
 
-from hived.decisions import Bind, Wait
-from hived.errors import UserError
-from hived.groups import virtual_leaves
+from hived.life.groups import virtual_leaves
+from hived.life.status import snapshot
 from hived.scheduler import check_invariants
-from hived.specs import Rules
-from hived.status import snapshot
+from hived.values.decisions import Bind, Wait
+from hived.values.errors import UserError
+from hived.values.specs import Rules
 from hived_config.loader import load_text
 from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_extender.recording.operations import STAND_IN, read_scenario

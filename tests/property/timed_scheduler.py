@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.service.acceptance import HELD_S
 from tests.extender.service.small_cluster import NODES, Json, node_json, to_node, to_pod
 from tests.extender.service.small_gangs import SmallGangCluster, koordinator

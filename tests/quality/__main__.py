@@ -10,15 +10,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from time import monotonic, process_time
 
-from hived.errors import UserError
-from hived.specs import Rules
+from hived.values.errors import UserError
+from hived.values.specs import Rules
 from tests.process_count import process_count
-from tests.quality.bounds import TRACES, Results, misses
-from tests.quality.exact_measures import Figures
-from tests.quality.jobs import PHILLY
-from tests.quality.plan import TABLES, TRACE_LOADS, Unit, trace_units, units
+from tests.quality.large import PHILLY, trace_workload
+from tests.quality.plan import TABLES, TRACE_LOADS, TRACES, Results, Unit, misses, trace_units, units
 from tests.quality.report import RULES_NAMES, bounds_text, tables
-from tests.quality.trace_jobs import trace_workload
+from tests.quality.small import Figures
 
 RULES = {"hived": (Rules.HIVED,), "2": (Rules.BETTER,), "both": (Rules.HIVED, Rules.BETTER)}
 _EXAMPLES = """examples:

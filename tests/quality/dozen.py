@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice
 from random import Random
 
-from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, Rules, VirtualCellSpec, VirtualClusterSpec
+from hived.values.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, Rules, VirtualCellSpec, VirtualClusterSpec
 from tests.quality.exhaustive import Wanted
 from tests.quality.plain import OPPORTUNISTIC, Facts, Running, is_safe, unmet_by_good
 from tests.quality.play import Answer, Play

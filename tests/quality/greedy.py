@@ -12,12 +12,12 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from hived_simulator.changes import parse_duration
 from hived_simulator.easy import EasyCluster, EasyLoop
 from hived_simulator.loop import Loop
 from hived_simulator.queued import Queueing
 from hived_simulator.results import HOUR_S, SLIGHT_S
 from hived_simulator.tasks import Task, tasks_of
+from hived_simulator.traces.fields import parse_duration
 from hived_simulator.traces.jobs import Job
 from tests.quality.queues import LARGE
 from tests.quality.queues_ends import cluster, jobs, play

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, Rules, VirtualCellSpec, VirtualClusterSpec
+from hived.values.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, Rules, VirtualCellSpec, VirtualClusterSpec
 from hived_simulator.hived_cluster import HivedCluster
 from hived_simulator.loop import Loop, Manner
 from hived_simulator.tasks import Task, tasks_of
 from hived_simulator.traces.jobs import Job, Pods
-from tests.quality.exact_measures import Figures
+from tests.quality.small import Figures
 
 ROWS, RACKS, NODES, GPUS = 17, 2, 4, 8
 VC_NODES = (20, 18, 15, 13, 11, 10, 9, 8, 7, 6, 5, 5, 4, 3, 2)

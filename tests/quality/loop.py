@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tests.quality.exhaustive import Wanted
-from tests.quality.jobs import Job
+from tests.quality.large import Job
 from tests.quality.plain import OPPORTUNISTIC, Facts, Plain
 from tests.quality.play import Answer, Play
 

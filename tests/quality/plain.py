@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from hived.specs import ClusterSpec, PhysicalCellSpec, Placements
+from hived.values.specs import ClusterSpec, PhysicalCellSpec, Placements
 
 OPPORTUNISTIC = -1
 NOBODY = ""

@@ -5,11 +5,11 @@ from typing import Literal
 
 import numpy as np
 
-from hived.decisions import Bind, Decision, Preempt, Wait
-from hived.events import NodeHealthChanged, Phase, PodAllocated, PodDeleted, PodProgressed, ScheduleRequested
-from hived.groups import bind_info_for
+from hived.life.groups import bind_info_for
 from hived.scheduler import handle, new_state
-from hived.specs import ClusterSpec, GroupSpec, MemberSpec, PodRequest, PodSpec, WorkTimes
+from hived.values.decisions import Bind, Decision, Preempt, Wait
+from hived.values.events import NodeHealthChanged, Phase, PodAllocated, PodDeleted, PodProgressed, ScheduleRequested
+from hived.values.specs import ClusterSpec, GroupSpec, MemberSpec, PodRequest, PodSpec, WorkTimes
 from tests.quality.exhaustive import Wanted
 from tests.quality.plain import Facts, Plain, Running
 

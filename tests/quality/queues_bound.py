@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.queues.policies import QueueRules, Rules
 from hived_extender.queues.units import Unit
 from hived_simulator.plan import Plan

@@ -14,12 +14,12 @@ from time import monotonic
 
 import msgspec
 
-from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, Rules, VirtualCellSpec, VirtualClusterSpec
+from hived.values.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, Rules, VirtualCellSpec, VirtualClusterSpec
 from hived_extender.queues.units import Order, Start, Stop
-from hived_simulator.changes import parse_duration
 from hived_simulator.queued import QueuedCluster, QueuedLoop, Queueing
 from hived_simulator.results import HOUR_S, SLIGHT_S
 from hived_simulator.tasks import NEVER, Task, tasks_of
+from hived_simulator.traces.fields import parse_duration
 from hived_simulator.traces.jobs import Job, Pods
 
 RACKS, NODES, GPUS = 17, 8, 8

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
-from hived.specs import Rules
-from tests.quality.bounds import CROWDS, TRACES, Miss, Results, added, near_by_load
-from tests.quality.exact_measures import Figures
-from tests.quality.plan import CRASHED, TABLES, Unit
+from hived.values.specs import Rules
+from tests.quality.plan import CRASHED, CROWDS, TABLES, TRACES, Miss, Results, Unit, added, near_by_load
+from tests.quality.small import Figures
 
 RULES_NAMES = {Rules.HIVED: "hived", Rules.BETTER: "2"}
 Row = Sequence[object]

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, Rules, VirtualCellSpec, VirtualClusterSpec
+from hived.values.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, Rules, VirtualCellSpec, VirtualClusterSpec
 from tests.quality.dozen import DOZEN_KINDS, DOZEN_LOADS, Hardware, dozen_cluster, evictions, walk_dozen
 from tests.quality.exhaustive import Wanted
 from tests.quality.play import Play

@@ -2,12 +2,11 @@
 
 from dataclasses import replace
 
-from hived.specs import Rules
+from hived.values.specs import Rules
 from tests.core.builders import quota, rack_cluster
-from tests.quality.jobs import Job, quotas_by_work
-from tests.quality.large_measures import compare
+from tests.quality.large import Job, quotas_by_work
+from tests.quality.large_measures import _pack, compare
 from tests.quality.loop import Course, Loop, Options, rewound
-from tests.quality.philly_measures import _pack
 from tests.quality.plain import OPPORTUNISTIC
 from tests.quality.play import Play
 from tests.quality.small import Load, walk

@@ -5,15 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from hived.specs import Rules
+from hived.values.specs import Rules
 from tests.quality.__main__ import main
-from tests.quality.bounds import misses
-from tests.quality.exact_measures import Figures
-from tests.quality.jobs import random_jobs
-from tests.quality.large import large_cluster
-from tests.quality.philly_measures import drawn_delays
-from tests.quality.plan import TABLES, Unit, units
+from tests.quality.large import large_cluster, random_jobs
+from tests.quality.large_measures import drawn_delays
+from tests.quality.plan import TABLES, Unit, misses, units
 from tests.quality.report import bounds_text, tables
+from tests.quality.small import Figures
 
 
 def unit(measure: str, *arguments: bool | float | str, rules: Rules = Rules.BETTER) -> Unit:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from hived.specs import ClusterSpec
+from hived.values.specs import ClusterSpec
 from hived_config.loader import load_text
 from hived_lab.embedded.nodes import STOP_SECONDS, Machine, machines_of
 from tests.e2e.pods import Json, pod

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hived.specs import ClusterSpec
+from hived.values.specs import ClusterSpec
 from hived_config.loader import load_text
 from hived_extender.recording.operations import decode_operation
 from hived_extender.recording.replay import CoreScheduler, Replay, Scheduler, StateDetail

@@ -6,7 +6,7 @@ is found anew at each moment.
 
 from collections.abc import Sequence
 
-from hived.specs import OPPORTUNISTIC_PRIORITY
+from hived.values.specs import OPPORTUNISTIC_PRIORITY
 from hived_simulator.changes import Act, Change
 from hived_simulator.clusters import Leaving, SimulatedCluster, Started
 from hived_simulator.loop import Manner

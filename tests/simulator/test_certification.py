@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from hived.errors import UserError
-from hived.specs import ClusterSpec
+from hived.values.errors import UserError
+from hived.values.specs import ClusterSpec
 from hived_extender.api.certificates import Certificate, CertifiedTrace
 from hived_simulator import certification
 from hived_simulator.certification import ConfigText, Stopped, Wish, certify, compared, described, run

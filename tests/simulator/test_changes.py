@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from hived.errors import UserError
-from hived_simulator.changes import Act, parse_changes, parse_duration
+from hived.values.errors import UserError
+from hived_simulator.changes import Act, parse_changes
+from hived_simulator.traces.fields import parse_duration
 from tests.simulator.builders import NODE, cluster_of
 from tests.simulator.test_checkpoints import CONFIG
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hived.errors import UserError
 from hived.scheduler import new_state
+from hived.values.errors import UserError
 from hived_simulator.campaign import Campaign, Progress
 from hived_simulator.checkpoints import FILE, _Pickler, _Unpickler, discard, load, save
 from hived_simulator.plan import Options, OverQuota, Plan, make_plan

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_config.loader import load_text
 from hived_simulator.fresh_file import Hardware, first_text
 from hived_simulator.traces.jobs import Trace

@@ -2,15 +2,16 @@
 
 import pytest
 
-from hived.errors import UserError
 from hived.scheduler import check_invariants
+from hived.values.errors import UserError
+from hived.values.specs import NO_TIMES, WorkTimes
 from hived_simulator.changes import Act, Change
 from hived_simulator.clusters import Leaving, Started, Waits
-from hived_simulator.hived_cluster import HivedCluster
+from hived_simulator.hived_cluster import HivedCluster, Saves
 from hived_simulator.loop import Loop, Manner
 from hived_simulator.tasks import Cause
 from tests.simulator.builders import NODE, PAIR, RACK, cluster_of, job, random_jobs, run, tasks
-from tests.simulator.service_cluster import ServiceCluster
+from tests.simulator.test_service_cluster import ServiceCluster
 
 SPEC = cluster_of(3, a={NODE: 2}, b={RACK: 1}, c={NODE: 1})
 
@@ -197,3 +198,39 @@ def test_invariants_hold_at_every_moment(seed: int) -> None:
         running = [task for task in loop.tasks if task.phase == 3]
         assert loop.now.used_count == sum(task.shape.leaf_count for task in running)
         assert sum(loop.now.waiting) == sum(task.phase in (1, 2) for task in loop.tasks)
+
+
+def test_saves_are_told_once_each() -> None:
+    saves, task = Saves(), tasks([job("one", "a", 0, 1000, (1, 1), checkpoint_s=100.0)])[0]
+    assert saves.started(task, 50.0) == WorkTimes(50.0, None)
+    assert list(saves.due(149.0)) == []
+    assert list(saves.due(150.0)) == [task.group]
+    assert list(saves.due(160.0)) == []
+    assert list(saves.due(399.0)) == [task.group]
+    assert saves.times(task.group) == WorkTimes(50.0, 350.0)
+
+
+def test_a_run_that_is_over_saves_nothing() -> None:
+    saves, task = Saves(), tasks([job("one", "a", 0, 1000, (1, 1), checkpoint_s=100.0)])[0]
+    saves.started(task, 0.0)
+    saves.ended(task.group)
+    assert saves.times(task.group) == NO_TIMES
+    saves.started(task, 70.0)
+    assert list(saves.due(120.0)) == []
+    assert list(saves.due(170.0)) == [task.group]
+
+
+def test_without_checkpoints_nothing_is_ever_saved() -> None:
+    saves, task = Saves(), tasks([job("one", "a", 0, 1000, (1, 1))])[0]
+    saves.started(task, 0.0)
+    assert list(saves.due(1e9)) == []
+
+
+def test_a_save_at_the_very_moment_is_told_once_although_differences_are_rounded() -> None:
+    saves, task = Saves(), tasks([job("one", "a", 0, 9000, (1, 1), checkpoint_s=600.0)])[0]
+    started_s = 3257.964864
+    moment_s = started_s + 4 * 600.0
+    assert (moment_s - started_s) // 600.0 == 3
+    saves.started(task, started_s)
+    assert [group for _, group in zip(range(9), saves.due(moment_s), strict=False)] == [task.group]
+    assert saves.times(task.group).saved_s == moment_s

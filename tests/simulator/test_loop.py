@@ -1,19 +1,49 @@
-"""The event loop equals the naive one, is deterministic, and keeps its rules."""
+"""The event loop and its lanes against the same written plainly, and what happens at one moment."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from hived.specs import Rules
+from hived.values.specs import Rules
 from hived_simulator.changes import Act, Change
 from hived_simulator.clusters import SimulatedCluster
 from hived_simulator.hived_cluster import HivedCluster
+from hived_simulator.lanes import Heap
 from hived_simulator.loop import Loop, Manner
 from hived_simulator.private import PrivateClusters
 from hived_simulator.quotas import QuotaCluster
 from hived_simulator.tasks import FIRST_REST_S, REST_FACTOR, Cause, Phase
 from tests.simulator.builders import NODE, RACK, cluster_of, history, job, random_jobs, run, tasks
 from tests.simulator.naive import NaiveLoop
+
+
+def looks(nodes: int, priority: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How often the head of a queue is looked at when a job on all nodes ends for which one of each shape waits."""
+    jobs = [job("first", "a", 0, 100, (nodes, 4), priority=priority)]
+    jobs += [job(str(pods), "a", 1, 10, (pods, 4), priority=priority) for pods in range(1, nodes)]
+    cluster = QuotaCluster(cluster_of(nodes // 2, a={NODE: nodes}), False)
+    loop = Loop(cluster, tasks(jobs), (), Manner(has_backfill=True), 0.0)
+    while loop.now.at_s < 1:
+        loop.step()
+    seen, first = [0], Heap.first
+
+    def counted(heap: Heap, known: Any) -> object:
+        seen[0] += 1
+        return first(heap, known)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Heap, "first", counted)
+        loop.step()
+    assert loop.now.at_s == 100
+    return seen[0]
+
+
+@pytest.mark.parametrize("priority", [0, -1])
+def test_many_shapes_cost_as_many_looks(priority: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    few, many = (looks(nodes, priority, monkeypatch) for nodes in (12, 48))
+    assert 0 < many <= 5 * few
+
 
 SPEC = cluster_of(3, a={NODE: 2}, b={RACK: 1}, c={NODE: 1})
 OTHER = cluster_of(4, a={NODE: 3}, b={RACK: 1}, d={NODE: 1})

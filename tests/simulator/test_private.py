@@ -2,8 +2,8 @@
 
 import pytest
 
-from hived.layout import build_topology
-from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, VirtualCellSpec, VirtualClusterSpec
+from hived.cells.layout import build_topology
+from hived.values.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, VirtualCellSpec, VirtualClusterSpec
 from hived_simulator.changes import Act, Change
 from hived_simulator.clusters import Room
 from hived_simulator.hived_cluster import HivedCluster

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from hived.status import snapshot
+from hived.life.status import snapshot
 from hived_extender.kube.client import KubeClient
 from hived_jobs.configuration import CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE
 from hived_lab.embedded.nodes import RUN_SECONDS

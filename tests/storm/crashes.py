@@ -18,13 +18,12 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from hived import status
+from hived.life import status
 from hived_config.loader import load_text
 from hived_extender.kube.client import NODES, KubeClient
 from hived_extender.kube.metrics import Metrics
 from hived_extender.pods.wire import Node, Pod
-from hived_extender.reconfiguration.stores import ConfigMapStore
-from hived_extender.reconfiguration.versions import Stored
+from hived_extender.reconfiguration.stores import ConfigMapStore, Stored
 from hived_extender.service.service import Service
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.e2e.http_proxy import HttpProxy, Side

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from hived_config.errors import ConfigError
+from hived_config.document import ConfigError
 from hived_config.loader import load_text
 from tests.property.choices import Choices
 

@@ -16,7 +16,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from hived_extender.reconfiguration.verdicts import Verdict
+from hived_extender.reconfiguration.judging import Verdict
 from tests.property.choices import Choices, Seeded
 from tests.storm.busy_cluster import CONFIG, BusyCluster
 from tests.storm.changes import changed

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from hived import status
-from hived.specs import MIN_GUARANTEED_PRIORITY
-from hived.state import State
+from hived.cells.state import State
+from hived.life import status
+from hived.values.specs import MIN_GUARANTEED_PRIORITY
 from hived_extender.pods.wire import PreemptArgs, PreemptResult
-from hived_extender.reconfiguration.verdicts import Verdict
+from hived_extender.reconfiguration.judging import Verdict
 from hived_extender.service.machine import Machine
 from hived_extender.service.service import Service
 from hived_extender.service.stimuli import Stimulus, Switched

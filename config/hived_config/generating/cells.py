@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from hived_config.generating.machines import Machine, in_order, natural_key
-from hived_config.generating.naming import Names
+from hived_config.generating.machines import Machine, Names, in_order, natural_key
 from hived_config.node_names import PLACEHOLDER
 
 

@@ -17,8 +17,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import yaml
 
-from hived_config.document import compose
-from hived_config.errors import ConfigError
+from hived_config.document import ConfigError, compose
 from hived_config.generating.machines import (
     CPU_PRODUCT,
     NVIDIA_GPU,
@@ -28,9 +27,8 @@ from hived_config.generating.machines import (
     in_order,
     listed,
 )
-from hived_config.kinds import Integer, Number, name_text, required
 from hived_config.quantities import quantity
-from hived_config.reader import TRUES, Reader, closest, describe, is_null, shorten
+from hived_config.reader import TRUES, Integer, Number, Reader, closest, describe, is_null, name_text, required, shorten
 
 RESERVED_CPU = 1.0
 RESERVED_MEMORY_MIB = 2048.0

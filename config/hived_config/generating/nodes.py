@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_config.access import Operator, Requirement
 from hived_config.generating.machines import (
     CPU_PRODUCT,

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_config.generating.cells import Cell, Shape
 from hived_config.generating.machines import counted, natural_key
 from hived_config.virtual import VC_NAME

@@ -7,25 +7,259 @@ tree, filled up with placeholders. Only addresses are written and trees appended
 everything else stay as they are, byte by byte. Syncing twice changes nothing the second time.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
 import msgspec
+import yaml
 
-from hived.errors import InvariantError, UserError
+from hived.values.errors import InvariantError, UserError
 from hived_config.chains import Chain
-from hived_config.generating.chain_finder import ChainFinder, aligned
-from hived_config.generating.growth import Growth, node_names
-from hived_config.generating.machines import Machine, counted, in_order, listed, notes_on
-from hived_config.generating.nameless import Nameless
-from hived_config.generating.naming import Names
-from hived_config.generating.node_places import NodeGroup, NodePlace, read_trees
+from hived_config.generating.generate import NewCell, block, compact, flow
+from hived_config.generating.machines import (
+    NVIDIA_GPU,
+    Machine,
+    Names,
+    counted,
+    full_name,
+    in_order,
+    listed,
+    notes_on,
+    short_name,
+)
+from hived_config.generating.node_places import NodeGroup, NodePlace, NodeTrees, read_trees
 from hived_config.generating.nodes import Reading, absent_resources, labels_of, machines_of, name_of
-from hived_config.generating.writing import NewCell, block, flow
 from hived_config.loader import Configuration, load_text
 from hived_config.node_names import PLACEHOLDER
-from hived_config.text.places import FileText, Splice, UneditableError, add, replace_scalar
+from hived_config.text.places import FileText, Splice, UneditableError, add, is_flow, replace_scalar, scalar
+
+
+class ChainFinder:
+    """Facts about the chains of a file: from its SKU types, and from the machines that it has already."""
+
+    def __init__(
+        self, configuration: Configuration, places: Iterable[NodePlace], machines: Mapping[str, Sequence[Machine]]
+    ) -> None:
+        self._rules = configuration.rules
+        self._skus = configuration.cluster.sku_types
+        self._chains: dict[str, Chain] = {}
+        self._learnt: dict[tuple[str, str], set[str]] = {}
+        self._machines = machines
+        self._devices: Counter[tuple[str, str]] = Counter()
+        places = list(places)
+        for place in places:
+            key = place.name, self._resource(place.chain.types[-1])
+            self._devices[key] += place.chain.leaf_counts[place.chain.node_depth]
+        for place in places:
+            self._chains.setdefault(place.chain.name, place.chain)
+            machine = self.machine_at(place)
+            if machine is not None and not self.is_different(place, machine):
+                leaf = place.chain.types[-1]
+                self._learnt.setdefault((machine.product, machine.resource), set()).add(leaf)
+
+    def machine_at(self, place: NodePlace) -> Machine | None:
+        """The machine that has the devices of a place, None where there is none; CPUs beside devices are no machine."""
+        resource = self._resource(place.chain.types[-1])
+        return next((each for each in self._machines.get(place.name, ()) if each.resource == resource), None)
+
+    def is_different(self, place: NodePlace, machine: Machine) -> bool:
+        """Whether a machine has not as many devices of its resource as its places together."""
+        if not machine.resource:
+            return machine.device_count != place.chain.leaf_counts[place.chain.node_depth]
+        return machine.device_count != self._devices[place.name, machine.resource]
+
+    def chains_for(self, machine: Machine, labels: Mapping[str, str]) -> tuple[list[Chain], bool]:
+        """The chains whose nodes are machines of this kind, in file order, and whether they are no answer: there are
+        none, or they are of several leaf cell types.
+        """
+        fitting = [
+            chain
+            for chain in self._chains.values()
+            if chain.leaf_counts[chain.node_depth] == machine.device_count
+            and self._resource(chain.types[-1]) == machine.resource
+        ]
+        by_labels = [chain for chain in fitting if self._is_labelled(chain.types[-1], labels)]
+        others = [chain for chain in fitting if not self._rules.node_labels.get(chain.types[-1])]
+        learnt = self._learnt.get((machine.product, machine.resource), set())
+        by_machines = [chain for chain in others if chain.types[-1] in learnt]
+        names = {machine.product.lower(), full_name(machine.product).lower(), short_name(machine.product).lower()}
+        by_name = [chain for chain in others if chain.types[-1].lower() in names]
+        chains = by_labels or by_machines or by_name
+        return chains, len({chain.types[-1] for chain in chains}) != 1
+
+    def _is_labelled(self, leaf: str, labels: Mapping[str, str]) -> bool:
+        wanted = self._rules.node_labels.get(leaf, {})
+        return bool(wanted) and all(labels.get(key) == value for key, value in wanted.items())
+
+    def _resource(self, leaf: str) -> str:
+        """The resource of leaf cells, "" of CPUs."""
+        if leaf in self._skus and not self._skus[leaf].gpu:
+            return ""
+        return self._rules.resources.get(leaf, NVIDIA_GPU)
+
+
+def aligned(chain: Chain, machine: Machine) -> tuple[str, ...] | None:
+    """The groups of a machine, one for each level of a chain above the nodes, outermost first.
+
+    () if there are no such levels, or no groups were read; None if it has too few.
+    """
+    if not machine.groups or not chain.node_depth:
+        return ()
+    groups = tuple(filter(None, machine.groups))
+    return groups[-chain.node_depth :] if len(groups) >= chain.node_depth else None
+
+
+Newcomer = tuple[tuple[str, ...], str]
+"""A node to come: what it stands in below the cell in question, one group for each level or none, and its name."""
+
+
+class NewTrees(msgspec.Struct, frozen=True):
+    """New top cells; `placeholders` counts their nodes that do not exist, `left` names nodes that had no room."""
+
+    cells: tuple[NewCell, ...]
+    placeholders: int
+    left: tuple[str, ...]
+
+
+class Growth:
+    """Makes top cells of the chains of a file; `names` are taken, so placeholders may not use them."""
+
+    def __init__(self, trees: NodeTrees, names: Names) -> None:
+        self._names = names
+        self._left: list[str] = []
+        self._devices: dict[str, tuple[NewCell, ...]] = {}
+        for place in trees.places():
+            if place.chain.name not in self._devices:
+                self._devices[place.chain.name] = _copied(place.children)
+
+    def trees_for(self, chain: Chain, nodes: Sequence[Newcomer]) -> NewTrees:
+        """As few trees as hold the nodes, with all nodes of one outermost group in one tree."""
+        self._left = []
+        cells = [self._tree(chain, 0, group, own) for group, own in _divided(chain, 0, nodes)]
+        return self._grown(cells)
+
+    def placeholders_for(self, chain: Chain, count: int) -> NewTrees:
+        """As many trees as have `count` nodes, none of which exists."""
+        trees = -(-count // _node_count(chain, 0))
+        return self._grown([self._tree(chain, 0, "", ()) for _ in range(trees)])
+
+    def _grown(self, cells: Sequence[NewCell]) -> NewTrees:
+        names = [name for cell in cells for name in node_names(cell)]
+        return NewTrees(tuple(cells), sum(name.startswith(PLACEHOLDER) for name in names), tuple(self._left))
+
+    def _tree(self, chain: Chain, depth: int, group: str, nodes: Sequence[Newcomer], path: str = "") -> NewCell:
+        """A cell at a depth with as many of the nodes as it has room for; the others are left."""
+        cell_type = "" if depth else chain.name
+        path = "-".join(filter(None, (path, group)))
+        if depth == chain.node_depth:
+            name = nodes[0][1] if nodes else self._placeholder(chain, path)
+            return NewCell(name, cell_type, self._devices.get(chain.name, ()), is_node=True)
+        if not nodes:
+            group = self._placeholder(chain, path)
+            path = group.removeprefix(PLACEHOLDER)
+        room = chain.fan_out[depth]
+        batches = _divided(chain, depth + 1, nodes)
+        self._left += [name for _, own in batches[room:] for _, name in own]
+        batches = batches[:room] + [("", [])] * (room - len(batches))
+        return NewCell(group, cell_type, tuple(self._tree(chain, depth + 1, *batch, path) for batch in batches))
+
+    def _placeholder(self, chain: Chain, path: str) -> str:
+        return self._names.numbered(f"{PLACEHOLDER}{path or chain.types[chain.node_depth]}".lower())
+
+
+def _node_count(chain: Chain, depth: int) -> int:
+    return chain.leaf_counts[depth] // chain.leaf_counts[chain.node_depth]
+
+
+def _divided(chain: Chain, depth: int, nodes: Sequence[Newcomer]) -> list[tuple[str, Sequence[Newcomer]]]:
+    """The nodes by the cell at `depth` that each is to be in: by group, or one after the other if that is unknown."""
+    if nodes and nodes[0][0]:
+        by_group: dict[str, list[Newcomer]] = {}
+        for groups, name in nodes:
+            by_group.setdefault(groups[0], []).append((groups[1:], name))
+        return list(by_group.items())
+    size = _node_count(chain, depth)
+    return [("", nodes[at : at + size]) for at in range(0, len(nodes), size)]
+
+
+def node_names(cell: NewCell) -> list[str]:
+    """The names of the nodes in a new cell."""
+    if cell.is_node:
+        return [cell.address]
+    return [name for child in cell.children for name in node_names(child)]
+
+
+def _copied(items: yaml.SequenceNode | None) -> tuple[NewCell, ...]:
+    """The cells below a node as they are written, for other nodes like it."""
+    cells = []
+    for item in items.value if items else ():
+        fields = {key.value: value for key, value in item.value} if isinstance(item, yaml.MappingNode) else {}
+        address, children = fields.get("cellAddress"), fields.get("cellChildren")
+        cells.append(
+            NewCell(
+                str(address.value) if isinstance(address, yaml.ScalarNode) else "",
+                children=_copied(children if isinstance(children, yaml.SequenceNode) else None),
+            )
+        )
+    return tuple(cells)
+
+
+_CHILDREN = "cellChildren"
+_ADDRESS = "cellAddress"
+
+
+class Nameless:
+    """Writes names into a text. `keeps` tells of a generated name whether it is that of a node; others become
+    placeholders.
+    """
+
+    def __init__(self, text: str, names: Names, keeps: Callable[[str], bool]) -> None:
+        self._text = text
+        self._names = names
+        self._keeps = keeps
+
+    def edits(self, taken: Mapping[NodePlace, str]) -> Iterator[Splice]:
+        """The edits for nodes that take places, some of which have no name in the text."""
+        roots: dict[NodeGroup, None] = {}
+        for place, name in taken.items():
+            if place.mapping is not None:
+                yield from self._name(place.mapping, name)
+            elif place.root is not None:
+                roots[place.root] = None
+        for root in roots:
+            assert root.mapping is not None  # its places would not be writable
+            cells = self._children(root, taken, root.address)
+            lines = [f"{_CHILDREN}:", *(line for cell in cells for line in block(cell, ""))]
+            yield from self._add(root.mapping, _CHILDREN, lines, f"[{', '.join(map(compact, cells))}]",
+                                 f"[{', '.join(map(flow, cells))}]")  # fmt: skip
+
+    def _children(self, group: NodeGroup, taken: Mapping[NodePlace, str], path: str) -> tuple[NewCell, ...]:
+        below = [NewCell(children=self._children(each, taken, path)) for each in group.groups]
+        return (*below, *(NewCell(self._name_of(place, taken, path), is_node=True) for place in group.places))
+
+    def _name_of(self, place: NodePlace, taken: Mapping[NodePlace, str], path: str) -> str:
+        if place in taken:
+            return taken[place]
+        if self._keeps(place.name):
+            return place.name
+        return self._names.numbered(f"{PLACEHOLDER}{path or place.node_type}".lower())
+
+    def _name(self, mapping: yaml.MappingNode, name: str) -> Iterator[Splice]:
+        quoted = flow(NewCell(name)).removeprefix(f'{{"{_ADDRESS}": ').removesuffix("}")
+        return self._add(mapping, _ADDRESS, [f"{_ADDRESS}: {scalar(name)}"], scalar(name), quoted)
+
+    def _add(self, mapping: yaml.MappingNode, key: str, lines: list[str], plain: str, quoted: str) -> Iterator[Splice]:
+        """Give a cell a key: as `lines` in block style, else on one line, as JSON where its keys are quoted."""
+        is_json = any(each.style == '"' for each, _ in mapping.value)
+        short = f'"{key}": {quoted}' if is_json else f"{key}: {plain}"
+        if mapping.value:
+            yield from add(self._text, mapping, lines, short)
+        else:
+            assert is_flow(mapping)  # YAML has no other way to write an empty one
+            close = int(mapping.end_mark.index) - 1
+            yield Splice(close, close, short)
 
 
 class Synced(msgspec.Struct, frozen=True):

@@ -11,13 +11,11 @@ from typing import Any
 import msgspec
 import yaml
 
-from hived.errors import UserError
-from hived.specs import ClusterSpec
-from hived_config.division import chains_of
-from hived_config.document import gc_paused
-from hived_config.errors import ConfigError, Mistake
+from hived.values.errors import UserError
+from hived.values.specs import ClusterSpec
+from hived_config.division import CellTypePlace, Promise, chains_of, counts_of, place_of, resolve, suggest
+from hived_config.document import ConfigError, Mistake, gc_paused
 from hived_config.loader import load_text
-from hived_config.promises import CellTypePlace, Promise, counts_of, place_of, resolve, suggest
 from hived_config.reader import Reader
 from hived_config.text.places import (
     FileText,

@@ -13,8 +13,7 @@ from itertools import accumulate
 import msgspec
 import yaml
 
-from hived_config.document import compose
-from hived_config.errors import ConfigError, Mistake
+from hived_config.document import ConfigError, Mistake, compose
 from hived_config.openpai import inner_scalar
 
 Span = tuple[int, int]

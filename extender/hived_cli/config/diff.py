@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from hived.errors import HivedError, InvariantError, UserError
+from hived.values.errors import HivedError, InvariantError, UserError
 from hived_cli.config.helpers.files import Source, read_source
 from hived_cli.config.helpers.given_files import takes_file
 from hived_cli.helpers.answers import difference

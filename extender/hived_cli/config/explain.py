@@ -5,19 +5,19 @@ from typing import Any
 
 import click
 
-from hived.specs import ClusterSpec, Rules
+from hived.values.specs import ClusterSpec, Rules
 from hived_cli.config.helpers.access_tables import access_as_json, draw_access
 from hived_cli.config.helpers.division_tables import draw
 from hived_cli.config.helpers.files import find_file
 from hived_cli.config.helpers.given_files import takes_file
 from hived_cli.helpers.answers import as_json, format_option
 from hived_cli.helpers.connecting import asks_service
-from hived_config.decision_rules import value_of
 from hived_config.division import DividedChain, divide
 from hived_config.document import read_text
 from hived_config.loader import load_text
-from hived_config.queueing import Queueing, QueueOfVc
 from hived_config.reader import printable
+from hived_config.rules import Queueing, QueueOfVc
+from hived_config.settings import value_of
 from hived_extender.client.config_client import ConfigClient
 from hived_extender.client.inspection import Inspector
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_cli.config.helpers.machines import Machines, reads_machines, tell
 from hived_cli.helpers.answers import as_json
 from hived_config.document import read_text

@@ -12,7 +12,7 @@ from hived_cli.config.helpers.past import draw_past, find_past
 from hived_cli.config.helpers.report import draw
 from hived_cli.helpers.answers import as_json, format_option
 from hived_cli.helpers.connecting import asks_service
-from hived_config.errors import ConfigError
+from hived_config.document import ConfigError
 from hived_extender.api.configuration import ConfigReport
 from hived_extender.api.past import RecordedPast
 from hived_extender.client.config_client import ConfigClient

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_cli.config.helpers.certificate_text import drawn
 from hived_cli.config.helpers.files import PULLED
 from hived_cli.helpers.connecting import asks_service

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import click
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_cli.config.helpers.files import read_sound_source, tell_mistakes
 from hived_cli.config.helpers.given_files import takes_file
 from hived_cli.config.helpers.pushing import PushOptions, push_text, pushes
 from hived_cli.helpers.connecting import asks_service
-from hived_config.errors import ConfigError
+from hived_config.document import ConfigError
 from hived_extender.client.inspection import Inspector
 
 SERVICE = "service"

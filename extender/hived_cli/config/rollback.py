@@ -2,7 +2,7 @@
 
 import click
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_cli.config.helpers.pushing import PushOptions, push_text, pushes
 from hived_cli.helpers.connecting import asks_service
 from hived_extender.client.config_client import ConfigClient

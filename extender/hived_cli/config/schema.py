@@ -3,8 +3,7 @@
 import click
 
 from hived_cli.helpers.answers import as_json
-from hived_config.reference import as_markdown
-from hived_config.schema import SCHEMA
+from hived_config.reference import SCHEMA, as_markdown
 
 
 @click.command("schema")

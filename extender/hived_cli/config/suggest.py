@@ -6,14 +6,13 @@ from typing import Any
 
 import click
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_cli.config.helpers.editing import replace_file
 from hived_cli.config.helpers.files import find_file
 from hived_cli.config.helpers.given_files import takes_file
 from hived_cli.config.helpers.shares import show_shares
 from hived_cli.helpers.answers import as_json, difference
-from hived_cli.helpers.progress import Bar
-from hived_cli.helpers.signals import stop_signal
+from hived_cli.helpers.progress import Bar, stop_signal
 from hived_cli.helpers.tables import table
 from hived_config.document import read_text
 from hived_config.loader import load_text

@@ -4,17 +4,16 @@ from pathlib import Path
 
 import click
 
-from hived.errors import HivedError, InvariantError
+from hived.values.errors import HivedError, InvariantError
 from hived_cli.config.helpers.answering import AnsweringCommand
 from hived_cli.config.helpers.asking import ask
 from hived_cli.config.helpers.editing import replace_file
 from hived_cli.config.helpers.files import find_file
 from hived_cli.config.helpers.machines import Machines, Node, read_limits, reads_machines, tell
 from hived_cli.config.helpers.pushing import PushOptions, push_text, pushes
-from hived_cli.helpers.answers import as_json, difference
+from hived_cli.helpers.answers import FiniteRange, as_json, difference
 from hived_cli.helpers.connecting import asks_service
-from hived_cli.helpers.numbers import FiniteRange
-from hived_cli.helpers.signals import stop_signal
+from hived_cli.helpers.progress import stop_signal
 from hived_config.document import read_text
 from hived_config.generating.nodes import Reading
 from hived_config.generating.sync import Synced, synced

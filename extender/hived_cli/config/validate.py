@@ -5,11 +5,11 @@ from typing import Any
 
 import click
 
-from hived.specs import ClusterSpec
+from hived.values.specs import ClusterSpec
 from hived_cli.config.helpers.files import find_file
 from hived_cli.config.helpers.given_files import takes_files
 from hived_cli.helpers.answers import as_json, format_option
-from hived_config.errors import ConfigError, Mistake
+from hived_config.document import ConfigError, Mistake
 from hived_config.loader import load
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_cli.helpers.answers import with_options
 from hived_extender.client import inspection
 from hived_extender.client.inspection import Credentials, Inspector

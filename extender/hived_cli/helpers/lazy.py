@@ -1,4 +1,4 @@
-"""A group of commands that are modules of one package, each imported only when it is asked for."""
+"""Groups of commands: those of one file, and those of modules that are imported only when they are asked for."""
 
 import gc
 from collections.abc import Mapping
@@ -9,40 +9,22 @@ import click
 from click.shell_completion import CompletionItem
 
 
-class LazyGroup(click.Group):
-    """A click group whose commands live in modules of a package, named as the command with `_` for `-`.
+class CommandGroup(click.Group):
+    """A group that lists its commands in the order of the file, and names those that are nearest to a wrong one."""
 
-    Each module has its click command as `command`. The list of commands with their one-line summaries is given, so that
-    help and shell completion answer at once.
-    """
-
-    def __init__(
-        self, *args: Any, package: str = "", summaries: Mapping[str, str] | None = None, **kwargs: Any
-    ) -> None:
-        super().__init__(*args, **kwargs)
-        self.package = package
-        self.summaries = summaries or {}
+    @property
+    def summaries(self) -> Mapping[str, str]:
+        """The first line of each command's help."""
+        return {name: command.get_short_help_str(limit=200) for name, command in self.commands.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of all commands, in the order of the summaries."""
+        """The names of all commands."""
         return list(self.summaries)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name, imported now; None if there is none."""
-        if cmd_name not in self.summaries:
-            return None
-        # Modules leave no garbage behind: looking for it takes a tenth of the time of an import.
-        gc.disable()
-        try:
-            command: click.Command = import_module(f"{self.package}.{cmd_name.replace('-', '_')}").command
-        finally:
-            gc.enable()
-        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the arguments name; of a wrong name the nearest ones are told."""
+        """The command that the arguments name."""
         if args[0] not in self.summaries and not args[0].startswith("-"):
             from difflib import get_close_matches  # noqa: PLC0415  # for a mistake alone
 
@@ -51,7 +33,7 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands without importing any of them."""
+        """Write the list of commands."""
         with formatter.section("Commands"):
             formatter.write_dl(list(self.summaries.items()))
 
@@ -61,3 +43,34 @@ class LazyGroup(click.Group):
             CompletionItem(name, help=text) for name, text in self.summaries.items() if name.startswith(incomplete)
         ]
         return names + click.Command.shell_complete(self, ctx, incomplete)
+
+
+class LazyGroup(CommandGroup):
+    """A group whose commands are modules of a package, named as the command with `_` for `-`, each with a `command`.
+
+    summaries : the list of commands with their first lines, so that help and completion answer at once
+    places : the module of a command that shares one, where it has its own name
+    """
+
+    summaries: Mapping[str, str] = {}
+
+    def __init__(
+        self, *args: Any, package: str = "", summaries: Mapping[str, str] | None = None,
+        places: Mapping[str, str] | None = None, **kwargs: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(*args, **kwargs)
+        self.package, self.summaries, self.places = package, summaries or {}, places or {}
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name, imported now; None if there is none."""
+        if cmd_name not in self.summaries:
+            return None
+        name = cmd_name.replace("-", "_")
+        # Modules leave no garbage behind: looking for it takes a tenth of the time of an import.
+        gc.disable()
+        try:
+            module = import_module(f"{self.package}.{self.places.get(cmd_name, name)}")
+        finally:
+            gc.enable()
+        command: click.Command = getattr(module, name if cmd_name in self.places else "command")
+        return command

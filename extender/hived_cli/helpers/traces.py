@@ -2,42 +2,47 @@
 
 import gzip
 import os
-import re
-import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
 
-from hived.errors import UserError
-from hived_cli.helpers.answers import with_options
-from hived_cli.helpers.numbers import FiniteRange
+from hived.values.errors import UserError
+from hived_cli.helpers.answers import FiniteRange, with_options
+from hived_cli.helpers.progress import Count
 from hived_simulator.traces.draft import Options
-from hived_simulator.traces.fields import Unusable, instant, zone
+from hived_simulator.traces.fields import Unusable, instant, parse_duration, zone
 from hived_simulator.traces.jobs import Trace
 from hived_simulator.traces.reading import NAMES, read_with_format
 from hived_simulator.traces.writing import WRITERS, losses
 
-PROGRESS_INTERVAL_S = 2.0
-UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 READING_KEYS = (
     "node_leaf_cells", "time_zone", "tenant_column", "is_as_placed", "steps_per_s", "throughputs", "columns", "devices",
 )  # fmt: skip
 """Options of a command line that are those of a reader."""
-_SPAN = re.compile(r"(?P<number>\d+(?:\.\d+)?|\.\d+)(?P<unit>[smhdw]?)")
 
 
-def span_of(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
-    """The seconds of a span such as 90, 1.5d, 12h or 2w, for an option; a mistake ends the command."""
-    if value is None:
-        return None
-    match = _SPAN.fullmatch(value.strip())
-    seconds = float(match["number"]) * UNITS[match["unit"] or "s"] if match else 0.0
-    if seconds <= 0:
-        said = f"{value!r} is no span above 0; expected a number and s, m, h, d or w, such as 1.5d"
-        raise click.BadParameter(said, ctx, param)
-    return seconds
+class Duration(click.ParamType[float]):
+    """A length of time such as 30m or 1.5d, in seconds."""
+
+    name = "duration"
+
+    def __init__(self, *, may_be_zero: bool = True) -> None:
+        self._may_be_zero = may_be_zero
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The seconds."""
+        if isinstance(value, float):
+            return value
+        try:
+            seconds = parse_duration(value, param.opts[0] if param is not None else "time")
+        except UserError as error:
+            self.fail(str(error), param, ctx)
+        if not seconds and not self._may_be_zero:
+            self.fail(f"{value!r} is no length of time above 0", param, ctx)
+        return seconds
 
 
 _READING: list[Callable[..., Any]] = [
@@ -92,13 +97,13 @@ def named_trace_of(file: str, options: dict[str, Any]) -> tuple[str, Trace]:
     name = options.pop("name_of_format") or ""
     found = {key: options.pop(key) for key in READING_KEYS}
     options_of_reader = Options(**{key: value for key, value in found.items() if value})
-    return read_with_format(file, name, options_of_reader, _Progress(file))
+    return read_with_format(file, name, options_of_reader, Count(file, "rows"))
 
 
 def moment_in(trace: Trace, text: str, time_zone: str, option: str) -> float:
     """Seconds since a trace's start of a date, or of a span since the start. Raises UserError for anything else."""
-    if match := _SPAN.fullmatch(text.strip()):
-        return float(match["number"]) * UNITS[match["unit"] or "s"]
+    with suppress(UserError):
+        return parse_duration(text.strip(), option)
     try:
         found = instant(text.strip(), option, zone(time_zone))
     except Unusable:
@@ -143,16 +148,3 @@ def _write(output: Path, pieces: Iterable[bytes]) -> None:
         beside.replace(output)
     finally:
         beside.unlink(missing_ok=True)
-
-
-class _Progress:
-    """Every two seconds a line on stderr says how far reading is."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._reported = time.monotonic()
-
-    def __call__(self, count: int) -> None:
-        if time.monotonic() - self._reported >= PROGRESS_INTERVAL_S:
-            self._reported = time.monotonic()
-            click.echo(f"{self._name}: {count} rows", err=True)

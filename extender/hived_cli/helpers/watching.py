@@ -14,10 +14,9 @@ from typing import Any, NoReturn, Protocol
 import click
 import msgspec
 
-from hived.errors import UserError
-from hived_cli.helpers.answers import as_json, with_options
+from hived.values.errors import UserError
+from hived_cli.helpers.answers import FiniteRange, as_json, with_options
 from hived_cli.helpers.connecting import asks_service
-from hived_cli.helpers.numbers import FiniteRange
 from hived_extender.client.inspection import Inspector
 
 INTERRUPTED = 130

@@ -1,8 +1,8 @@
 """The status of cells as JSON text, in slices, in the shapes of `cells.Cell`.
 
 A cluster of 16,384 nodes has 90 MB of it. Text is put together level by level from parts that many cells share, and
-no mapping is made for any cell: that takes about half of the time of encoding the mappings of `hived.status`, which
-this equals byte for byte. A slice has few cells, whatever the cluster is like, so that others are served between two.
+no mapping is made for any cell: that takes about half of the time of encoding the mappings of `hived.life.status`.
+This equals it byte for byte. A slice has few cells, so that others are served between two.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,9 +11,9 @@ from typing import TypeAlias
 import msgspec
 import numpy as np
 
-from hived.errors import UserError
-from hived.status import HEALTH_NAMES, STATE_NAMES, CellStatus
-from hived.topology import NO_CELL, IntArray
+from hived.cells.topology import NO_CELL, IntArray
+from hived.life.status import HEALTH_NAMES, STATE_NAMES, CellStatus
+from hived.values.errors import UserError
 
 _encode = msgspec.json.Encoder().encode
 

@@ -1,14 +1,14 @@
 """Cells, groups, lost devices and shortages, as the inspect paths answer them. Empty fields are left out.
 
-The core makes cells and groups as plain mappings in these shapes (`hived.status`), since it knows no JSON library; a
-test decodes and encodes every answer and finds the same bytes.
+The core makes cells and groups as plain mappings in these shapes (`hived.life.status`), since it knows no JSON library;
+a test decodes and encodes every answer and finds the same bytes.
 """
 
 from typing import Annotated, Literal
 
 import msgspec
 
-from hived.specs import FREE_PRIORITY, MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
+from hived.values.specs import FREE_PRIORITY, MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 
 
 class Cell(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):

@@ -4,7 +4,7 @@ from http import HTTPStatus
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.api.configuration import (
     Config,
     ConfigPlanArgs,

@@ -14,7 +14,7 @@ import msgspec
 import urllib3
 
 from hived import __version__
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.api import paths
 from hived_extender.api.cells import AffinityGroup, AffinityGroups, Cell, LostDevices, RulesInForce, Shortage
 from hived_extender.api.queues import QueueArgs, QueuedJob, QueuedJobs, QueueList, QueueReport

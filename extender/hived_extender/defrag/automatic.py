@@ -1,7 +1,7 @@
 """Plans of the desk: one is made for the job that waits first, and one is checked before it is carried out."""
 
-from hived.errors import UserError
-from hived.specs import MIN_GUARANTEED_PRIORITY
+from hived.values.errors import UserError
+from hived.values.specs import MIN_GUARANTEED_PRIORITY
 from hived_extender.api.defrag import DefragPlan, Inputs, Move
 from hived_extender.defrag.causes import LIMITS
 from hived_extender.defrag.checking import placement_of, refusals

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from hived.state import State
+from hived.cells.state import State
 from hived_extender.defrag.model import Allowed, Refused, View, make_puzzle
 from hived_extender.defrag.parts import free_leaves
 from hived_extender.defrag.puzzle import Puzzle, Solution

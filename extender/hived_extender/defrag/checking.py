@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Mapping
 
-from hived.errors import UserError
-from hived.specs import BindInfo, ClusterSpec, PodPlacement, PodRequest
-from hived.state import State
+from hived.cells.state import State
+from hived.values.errors import UserError
+from hived.values.specs import BindInfo, ClusterSpec, PodPlacement, PodRequest
 from hived_extender.api.defrag import DefragPlan, Inputs, Move, PlannedPod, WantedOutcome
 from hived_extender.defrag.execution import Failed, Rehearsal, Requests
 from hived_extender.defrag.model import View, views_for

@@ -5,14 +5,14 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from hived.specs import ClusterSpec
-from hived_config.moving import Moving
+from hived.values.specs import ClusterSpec
+from hived_config.rules import Moving
 from hived_extender.api.defrag import InputLoss, InputRules, Inputs
 from hived_extender.defrag.kube_facts import FactsNoted
 from hived_extender.defrag.snapshot import Facts, inputs_of
 from hived_extender.kube.clocks import wall_s
-from hived_extender.reconfiguration.present import waiting_jobs
-from hived_extender.reconfiguration.waiting_jobs import Waiting
+from hived_extender.reconfiguration.change import waiting_jobs
+from hived_extender.reconfiguration.judging import Waiting
 from hived_extender.service.pods import PodRecord
 from hived_extender.service.service import Service
 from hived_extender.service.state_inputs import Placed, StateInputs, reservations

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from hived.errors import InvariantError, UserError
-from hived_config.moving import Budget
+from hived.values.errors import InvariantError, UserError
+from hived_config.rules import Budget
 from hived_extender.api.defrag import AutomaticMoves, DefragArgs, DefragPlan, Inputs, LastLook, MovingReport
 from hived_extender.defrag.collecting import Collected, collect
 from hived_extender.defrag.limits import Limits

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from hived.decisions import Applied, Bind, Decision, Preempt
-from hived.errors import UserError
-from hived.events import Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested
-from hived.groups import bind_info_for
+from hived.cells.state import NO_GROUP, State
+from hived.cells.topology import NO_CELL, BoolArray, Chain, IntArray
+from hived.life.groups import bind_info_for
 from hived.scheduler import handle
-from hived.specs import MIN_GUARANTEED_PRIORITY, BindInfo, GroupSpec, MemberSpec, PodRequest, PodSpec
-from hived.state import NO_GROUP, State
-from hived.topology import NO_CELL, BoolArray, Chain, IntArray
+from hived.values.decisions import Applied, Bind, Decision, Preempt
+from hived.values.errors import UserError
+from hived.values.events import Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.values.specs import MIN_GUARANTEED_PRIORITY, BindInfo, GroupSpec, MemberSpec, PodRequest, PodSpec
 from hived_extender.api.defrag import PlannedPod, WantedOutcome
 from hived_extender.defrag.model import View
 from hived_extender.defrag.puzzle import NO_BINS, Puzzle, Solution

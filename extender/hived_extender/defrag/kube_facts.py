@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from hived.events import Offer
-from hived.specs import BindInfo, PodRequest
-from hived.topology import BoolArray
+from hived.cells.topology import BoolArray
+from hived.values.events import Offer
+from hived.values.specs import BindInfo, PodRequest
 from hived_extender.api.defrag import InputRules
 from hived_extender.kube_rules.demands import Demands, RuledPod
 from hived_extender.kube_rules.mates import Surroundings, mate_rules

@@ -5,11 +5,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from hived.errors import UserError
-from hived.specs import MIN_GUARANTEED_PRIORITY
-from hived.state import Group, GroupState, State
-from hived.topology import NO_CELL, BoolArray, Chain, IntArray, LongArray
-from hived.views import chain_of_view
+from hived.cells.state import Group, GroupState, State
+from hived.cells.topology import NO_CELL, BoolArray, Chain, IntArray, LongArray
+from hived.cells.views import chain_of_view
+from hived.values.errors import UserError
+from hived.values.specs import MIN_GUARANTEED_PRIORITY
 from hived_extender.defrag.puzzle import NO_BINS, Kind, Mover, Puzzle, Spot, cost_of
 from hived_extender.defrag.wants import Shape
 

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from hived.decisions import Bind
-from hived.errors import UserError
+from hived.cells.state import State
+from hived.cells.topology import NO_CELL
 from hived.scheduler import Asked, plan_in_turn
-from hived.specs import MIN_GUARANTEED_PRIORITY, BindInfo, ClusterSpec, PodPlacement, PodRequest
-from hived.state import State
-from hived.topology import NO_CELL
+from hived.values.decisions import Bind
+from hived.values.errors import UserError
+from hived.values.specs import MIN_GUARANTEED_PRIORITY, BindInfo, ClusterSpec, PodPlacement, PodRequest
 from hived_extender.api.defrag import DefragPlan, Inputs, Move, PlannedPod, WantedOutcome
 from hived_extender.defrag.causes import (
     CUT_SHORT,

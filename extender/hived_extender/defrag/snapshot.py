@@ -6,7 +6,7 @@ import msgspec
 
 from hived_extender.api.defrag import InputGroup, InputJob, InputLoss, InputPlace, InputPod, InputRules, Inputs
 from hived_extender.pods.annotations import spec_fields
-from hived_extender.reconfiguration.waiting_jobs import Waiting
+from hived_extender.reconfiguration.judging import Waiting
 from hived_extender.service.state_inputs import Placed, StateInputs
 
 

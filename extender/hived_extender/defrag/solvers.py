@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from importlib import import_module
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.defrag import search
 from hived_extender.defrag.puzzle import Puzzle, Solution
 

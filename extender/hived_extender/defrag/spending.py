@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from hived_config.moving import Budget
+from hived_config.rules import Budget
 from hived_extender.defrag.limits import Limits
 from hived_extender.kube.client import KubeError
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
-from hived.errors import UserError
-from hived.events import GroupReserved, LeavesLost, NodeHealthChanged, PodAllocated
+from hived.cells.state import State
+from hived.cells.topology import NO_CELL
 from hived.scheduler import handle, new_state
-from hived.specs import BindInfo, ClusterSpec, PodPlacement, PodRequest, PodSpec, WorkTimes
-from hived.state import State
-from hived.topology import NO_CELL
+from hived.values.errors import UserError
+from hived.values.events import GroupReserved, LeavesLost, NodeHealthChanged, PodAllocated
+from hived.values.specs import BindInfo, ClusterSpec, PodPlacement, PodRequest, PodSpec, WorkTimes
 from hived_extender.api.defrag import InputGroup, InputPod, Inputs
 from hived_extender.defrag.kube_facts import KubeFacts
 from hived_extender.pods.annotations import read_spec

@@ -4,8 +4,8 @@ import re
 
 import msgspec
 
-from hived.errors import UserError
-from hived.specs import MemberSpec
+from hived.values.errors import UserError
+from hived.values.specs import MemberSpec
 
 MOST_SHAPES = 4096
 """Wanted at once; a larger number is a slip."""

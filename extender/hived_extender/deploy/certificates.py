@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 
 CA_NAME = "hived-ca"
 CA_DAYS = 3650

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_config.access import DEFAULT_VIRTUAL_CLUSTER
 from hived_config.rules import SCHEDULER_NAMES, names_for
 from hived_config.skus import GPU_RESOURCE

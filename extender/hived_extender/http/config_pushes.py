@@ -4,14 +4,13 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.api.configuration import Config, ConfigPushArgs, ConfigReport
 from hived_extender.http.identities import Identity
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.annotations import PREFIX
 from hived_extender.reconfiguration.configurations import Configurations
-from hived_extender.reconfiguration.stores import ConfigMapStore, Store
-from hived_extender.reconfiguration.versions import Version
+from hived_extender.reconfiguration.stores import ConfigMapStore, Store, Version
 
 OF_A_FILE = {"group": PREFIX.rstrip("/"), "resource": "configurations"}
 """`resourceAttributes` of the right to change queues and move groups, where the configuration is a file."""

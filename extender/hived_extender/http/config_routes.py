@@ -1,12 +1,12 @@
 """The paths of the configuration: show, plan, push."""
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.api.certificates import SIZE_LIMIT
 from hived_extender.api.configuration import ConfigPlanArgs, ConfigPushArgs, ConfigPushResult, Refusal, VersionList
 from hived_extender.http.answers import Answer, Question
 from hived_extender.http.routing import Backend
 from hived_extender.pods.wire import decode_args, encode
-from hived_extender.reconfiguration.in_force import Refused
+from hived_extender.reconfiguration.configurations import Refused
 
 CONFIG_TEXT_LIMIT = 1024 * 1024
 """Bytes. A ConfigMap holds no more."""

@@ -1,6 +1,6 @@
 """The paths of defragmentation: the inputs of a plan, carrying one out, and how far that has come."""
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.api.defrag import DefragArgs
 from hived_extender.http.answers import Answer, Question
 from hived_extender.http.routing import Backend

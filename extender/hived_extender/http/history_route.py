@@ -4,7 +4,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.http.answers import Answer, Question
 from hived_extender.http.routing import Backend
 from hived_extender.insight.history import LATEST_S

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import parse_qs
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.api.waiting import MASKED, FreeCells, IfArgs, Job, Why
 from hived_extender.http.answers import Answer, Question
 from hived_extender.http.dumps import item_list, separated, tagged

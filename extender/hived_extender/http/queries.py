@@ -1,6 +1,6 @@
 """Values behind a path."""
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 
 MOST_DIGITS = 9
 

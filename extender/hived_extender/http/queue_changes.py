@@ -4,7 +4,7 @@ Whoever may change the configuration may change all jobs that they see. Owners h
 that a role of theirs lets them update. A place in the order concerns others too, so owners do not move jobs.
 """
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.api.queues import QueueAction, QueueArgs, QueuedJob
 from hived_extender.http.config_pushes import ConfigPushes
 from hived_extender.http.identities import Identity

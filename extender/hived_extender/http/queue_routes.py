@@ -5,7 +5,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.api.queues import QueueArgs, QueueList
 from hived_extender.http.answers import Answer, Question
 from hived_extender.http.dumps import item_list, tagged

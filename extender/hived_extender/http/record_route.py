@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 from urllib.parse import parse_qs
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.http.answers import Answer, Question
 from hived_extender.http.dumps import stream
 from hived_extender.http.routing import Backend

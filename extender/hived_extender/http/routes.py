@@ -11,8 +11,8 @@ from itertools import chain
 from typing import Any
 
 from hived import __version__
-from hived.errors import HivedError, UserError
-from hived_config.decision_rules import value_of
+from hived.values.errors import HivedError, UserError
+from hived_config.settings import value_of
 from hived_extender.api import paths
 from hived_extender.api.cell_texts import CellTexts
 from hived_extender.api.cells import AffinityGroup, AffinityGroups, Cell, Cluster, LostDevices, RulesInForce, Shortage

@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.defrag.desk import DefragDesk
 from hived_extender.http.access import Gate
 from hived_extender.http.answers import Answer, Question

@@ -13,7 +13,7 @@ from contextlib import suppress
 import uvloop
 from prometheus_client import Counter
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.http.exchange import Application
 from hived_extender.http.listening import Connection, Limits, Port, limits_of_process, raise_file_limit
 from hived_extender.http.protocol import HttpProtocol, Site

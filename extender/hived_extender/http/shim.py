@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.api import paths
 from hived_extender.http import browsers
 from hived_extender.http.answers import Answer, Question

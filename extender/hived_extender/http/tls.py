@@ -9,7 +9,7 @@ import logging
 import ssl
 from pathlib import Path
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 
 log = logging.getLogger(__name__)
 

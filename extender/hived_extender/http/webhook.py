@@ -6,7 +6,7 @@ caller is not checked, since the answer holds nothing but the question's own con
 
 import logging
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.api.paths import HEALTH_PATH
 from hived_extender.api.service import Health
 from hived_extender.http.answers import Answer

@@ -10,9 +10,9 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from hived.emptied import Emptied
-from hived.errors import HivedError, UserError
-from hived.topology import Topology
+from hived.cells.topology import Topology
+from hived.values.errors import HivedError, UserError
+from hived.why.relaxing import Emptied
 from hived_extender.api.waiting import CauseName, Certificate, FreeCells, IfResult, NodeView, When, Why
 from hived_extender.insight.changes import Change, words
 from hived_extender.insight.forecaster import Forecaster

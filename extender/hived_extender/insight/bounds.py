@@ -13,14 +13,14 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from hived.copying import copy_state
-from hived.decisions import Preempt, Wait
-from hived.errors import UserError
-from hived.events import PodDeleted
+from hived.cells.copying import copy_state
+from hived.cells.state import Group, GroupState, State
+from hived.cells.topology import NO_CELL, BoolArray
 from hived.scheduler import Asked, handle, plan_in_turn
-from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest, Rules, VirtualClusterSpec
-from hived.state import Group, GroupState, State
-from hived.topology import NO_CELL, BoolArray
+from hived.values.decisions import Preempt, Wait
+from hived.values.errors import UserError
+from hived.values.events import PodDeleted
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, PodRequest, Rules, VirtualClusterSpec
 from hived_extender.insight.scene import Runner, Scene, Waiter, may_have
 from hived_extender.pods.declared import MOST_S
 

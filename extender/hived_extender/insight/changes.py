@@ -12,8 +12,8 @@ from itertools import takewhile
 
 import msgspec
 
-from hived.errors import UserError
-from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, MemberSpec
+from hived.values.errors import UserError
+from hived.values.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, MemberSpec
 
 MOST_PODS = 2**14
 """Pods of a job that is tried with other pods."""

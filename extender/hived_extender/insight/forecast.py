@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from hived.specs import OPPORTUNISTIC_PRIORITY
-from hived.state import State
+from hived.cells.state import State
+from hived.values.specs import OPPORTUNISTIC_PRIORITY
 from hived_extender.api.waiting import When
 from hived_extender.insight.bounds import bound_of
 from hived_extender.insight.corrections import Corrector

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from msgspec.msgpack import Decoder, encode
 
-from hived.errors import HivedError
+from hived.values.errors import HivedError
 from hived_extender.api.waiting import When
 from hived_extender.insight.durations import Curves
 from hived_extender.insight.forecast import PLAYS_OF_ALL, ages, forecast_all, forecast_of, forecasts_from, play

@@ -13,14 +13,14 @@ from enum import IntEnum
 
 import numpy as np
 
-from hived.copying import copy_state
-from hived.decisions import Applied, Bind, Preempt, Wait
-from hived.errors import UserError
-from hived.events import Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.cells.copying import copy_state
+from hived.cells.state import Group, GroupState, State
+from hived.cells.topology import NO_CELL, BoolArray
 from hived.scheduler import Asked, handle, plan_in_turn
-from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest, Rules
-from hived.state import Group, GroupState, State
-from hived.topology import NO_CELL, BoolArray
+from hived.values.decisions import Applied, Bind, Preempt, Wait
+from hived.values.errors import UserError
+from hived.values.events import Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, PodRequest, Rules
 from hived_extender.insight.lineup import Lineup, Usage
 from hived_extender.insight.scene import GRACE_S, Scene, has_own_cells, leaf_count, may_have
 from hived_extender.insight.snapshot import WaitingEntry

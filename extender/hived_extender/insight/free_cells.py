@@ -16,10 +16,10 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from hived.specs import FREE_PRIORITY
-from hived.state import State
-from hived.status import CellStatus, copy_cells
-from hived.topology import NO_CELL, BoolArray, Forest, IntArray, LongArray
+from hived.cells.state import State
+from hived.cells.topology import NO_CELL, BoolArray, Forest, IntArray, LongArray
+from hived.life.status import CellStatus, copy_cells
+from hived.values.specs import FREE_PRIORITY
 from hived_extender.api.waiting import FreeCells
 
 

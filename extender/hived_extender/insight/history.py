@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.api.history import History, Series
 from hived_extender.insight.store import Store
 

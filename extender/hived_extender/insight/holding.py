@@ -10,10 +10,10 @@ from itertools import combinations, islice
 
 import numpy as np
 
-from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, PodSpec
-from hived.state import NO_GROUP, State
-from hived.topology import NO_CELL, BoolArray, IntArray, LongArray
-from hived.views import views_to_try
+from hived.cells.state import NO_GROUP, State
+from hived.cells.topology import NO_CELL, BoolArray, IntArray, LongArray
+from hived.cells.views import views_to_try
+from hived.values.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, PodSpec
 
 MOST_APART = 24
 """Jobs on any nodes of which pairs are looked at, the ones with the least lost work."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.api.waiting import TAKEN_BACK, Certificate, IfResult
 from hived_extender.insight.changes import (
     ACCEPTED,

@@ -5,15 +5,14 @@ from contextlib import AbstractContextManager
 
 from msgspec.structs import replace
 
-from hived.decisions import Bind, Decision, Preempt, Wait
-from hived.emptied import Emptied
-from hived.errors import UserError
-from hived.explaining import explain_wait
-from hived.explanation import HoldingGroup
+from hived.cells.state import GroupState
+from hived.cells.topology import NO_CELL
 from hived.scheduler import Asked, plan_in_turn
-from hived.specs import OPPORTUNISTIC_PRIORITY, PodSpec
-from hived.state import GroupState
-from hived.topology import NO_CELL
+from hived.values.decisions import Bind, Decision, HoldingGroup, Preempt, Wait
+from hived.values.errors import UserError
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, PodSpec
+from hived.why.explaining import explain_wait
+from hived.why.relaxing import Emptied
 from hived_extender.api.waiting import BadNode, CauseName, Certificate
 from hived_extender.insight.scene import may_have
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry

@@ -7,9 +7,9 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from hived.specs import PodRequest
-from hived.state import CellState, Group, GroupState
-from hived.topology import NO_CELL, LongArray
+from hived.cells.state import CellState, Group, GroupState
+from hived.cells.topology import NO_CELL, LongArray
+from hived.values.specs import PodRequest
 from hived_extender.api.waiting import BadNode, Certificate, Job, LeafCounts, NodeView, Preempted, When
 from hived_extender.insight.preempted import PreemptedJob
 from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
-from hived.state import GroupState
+from hived.cells.state import GroupState
 from hived_extender.insight.corrections import Corrections, Corrector, Outcome
 from hived_extender.insight.durations import Durations, Ended
 from hived_extender.insight.scene import Runner, Scene, Waiter

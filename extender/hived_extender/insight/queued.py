@@ -10,8 +10,8 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from hived.errors import UserError
-from hived.specs import OPPORTUNISTIC_PRIORITY
+from hived.values.errors import UserError
+from hived.values.specs import OPPORTUNISTIC_PRIORITY
 from hived_extender.api.queues import QueuedJob
 from hived_extender.api.waiting import TAKEN_BACK, Certificate, IfResult, Job, Unblock, When, Why
 from hived_extender.insight.answering import Answering, View

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from hived.errors import UserError
-from hived.events import GroupReserved, LeavesLost, NodeHealthChanged, PodAllocated
-from hived.groups import bind_info_of_slot
-from hived.safety import spare_of
+from hived.cells.safety import spare_of
+from hived.cells.state import State
+from hived.cells.topology import NO_CELL
+from hived.life.groups import bind_info_of_slot
 from hived.scheduler import handle, new_state
-from hived.specs import ClusterSpec, Rules, VirtualCellSpec, VirtualClusterSpec, WorkTimes
-from hived.state import State
-from hived.topology import NO_CELL
+from hived.values.errors import UserError
+from hived.values.events import GroupReserved, LeavesLost, NodeHealthChanged, PodAllocated
+from hived.values.specs import ClusterSpec, Rules, VirtualCellSpec, VirtualClusterSpec, WorkTimes
 from hived_extender.insight.changes import Combine, ConfigurationChange, Resize
 from hived_extender.service.state_inputs import Placed, in_replay_order, reservations
 

@@ -10,10 +10,10 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
-from hived.errors import HivedError
-from hived.specs import Rules
-from hived.status import CellStatus
-from hived.topology import NO_CELL
+from hived.cells.topology import NO_CELL
+from hived.life.status import CellStatus
+from hived.values.errors import HivedError
+from hived.values.specs import Rules
 from hived_extender.api.waiting import FreeCells
 from hived_extender.insight.free_cells import free_cells
 from hived_extender.insight.history import HistoryRings, Key

@@ -10,12 +10,12 @@ from collections.abc import Hashable, Sequence
 import msgspec
 import numpy as np
 
-from hived.copying import copy_state
-from hived.decisions import Decision, Preempt
-from hived.events import Offer
-from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest
-from hived.state import Group, GroupState, State
-from hived.topology import NO_CELL, BoolArray, Topology
+from hived.cells.copying import copy_state
+from hived.cells.state import Group, GroupState, State
+from hived.cells.topology import NO_CELL, BoolArray, Topology
+from hived.values.decisions import Decision, Preempt
+from hived.values.events import Offer
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, PodRequest
 from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry
 from hived_extender.service.tallies import PodEnd
 

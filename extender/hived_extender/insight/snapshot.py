@@ -14,12 +14,12 @@ from contextlib import contextmanager
 import msgspec
 from msgspec.structs import replace
 
-from hived.copying import copy_groups, copy_state
-from hived.errors import InvariantError, UserError
-from hived.events import Offer
-from hived.specs import MIN_GUARANTEED_PRIORITY, PodRequest
-from hived.state import Group, State
-from hived.topology import BoolArray
+from hived.cells.copying import copy_groups, copy_state
+from hived.cells.state import Group, State
+from hived.cells.topology import BoolArray
+from hived.values.errors import InvariantError, UserError
+from hived.values.events import Offer
+from hived.values.specs import MIN_GUARANTEED_PRIORITY, PodRequest
 from hived_config.access import AccessRules
 from hived_extender.kube_rules.demands import Demands
 from hived_extender.kube_rules.nodes import RuledNode

@@ -11,15 +11,15 @@ from itertools import chain
 import msgspec
 from msgspec.structs import replace
 
-from hived.checks import check_request
-from hived.copying import copy_state
-from hived.decisions import Bind, Decision, Wait
-from hived.errors import UserError
-from hived.events import LeavesLost, NodeHealthChanged, PodDeleted
+from hived.cells.copying import copy_state
+from hived.cells.state import State
+from hived.cells.topology import NO_CELL
+from hived.life.checks import check_request
 from hived.scheduler import Asked, Fact, handle, plan_in_turn
-from hived.specs import PodRequest, PodSpec
-from hived.state import State
-from hived.topology import NO_CELL
+from hived.values.decisions import Bind, Decision, Wait
+from hived.values.errors import UserError
+from hived.values.events import LeavesLost, NodeHealthChanged, PodDeleted
+from hived.values.specs import PodRequest, PodSpec
 from hived_extender.insight.changes import Change, Ends, Heal, Move, Priority
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry
 from hived_extender.insight.wanted import Wanted, changed, offered, rows_of, slot_count

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from hived.specs import MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, MemberSpec
+from hived.values.specs import MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, MemberSpec
 from hived_extender.insight.changes import (
     Cells,
     Change,

@@ -12,8 +12,9 @@ from itertools import chain, islice
 import numpy as np
 from msgspec.structs import replace
 
-from hived.errors import UserError
-from hived.specs import (
+from hived.cells.topology import NO_CELL
+from hived.values.errors import UserError
+from hived.values.specs import (
     MAX_GUARANTEED_PRIORITY,
     MIN_GUARANTEED_PRIORITY,
     OPPORTUNISTIC_PRIORITY,
@@ -22,7 +23,6 @@ from hived.specs import (
     Rules,
     VirtualClusterSpec,
 )
-from hived.topology import NO_CELL
 from hived_extender.api.waiting import Unblock
 from hived_extender.insight.changes import (
     Cells,

@@ -7,10 +7,10 @@ cause that its own state, or its gang's, shows.
 import time
 from collections import Counter
 
-from hived.errors import UserError
-from hived.specs import PodRequest
-from hived.state import State
-from hived.victims import victims_of
+from hived.cells.state import State
+from hived.life.victims import victims_of
+from hived.values.errors import UserError
+from hived.values.specs import PodRequest
 from hived_extender.api.waiting import CauseName
 from hived_extender.service.machine import Machine
 from hived_extender.service.pods import PodRecord, PodState

@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from hived.events import Limit, Offer, Spread, Together
-from hived.specs import MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, GroupSpec, MemberSpec, PodRequest
-from hived.topology import BoolArray
+from hived.cells.topology import BoolArray
+from hived.values.events import Limit, Offer, Spread, Together
+from hived.values.specs import MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, GroupSpec, MemberSpec, PodRequest
 from hived_extender.insight.changes import Change, LeafType, OtherCluster, Pods, Priority
 from hived_extender.insight.snapshot import Snapshot
 from hived_extender.kube_rules.demands import Demands

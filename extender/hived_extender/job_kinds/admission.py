@@ -10,8 +10,8 @@ in no queue.
 from collections.abc import Mapping
 from typing import Any
 
-from hived.errors import UserError
-from hived.specs import ClusterSpec
+from hived.values.errors import UserError
+from hived.values.specs import ClusterSpec
 from hived_config.rules import PodRules
 from hived_extender.job_kinds import gangs, gates, kinds, marks
 from hived_extender.job_kinds.job import JobState

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.job_kinds import gates, marks
 from hived_extender.job_kinds.job import Document, Job, JobName, JobRef, JobState, Role
 from hived_extender.job_kinds.kind import root_of

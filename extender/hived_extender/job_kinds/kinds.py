@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.job_kinds import batch, dlrover, gates, jobset, kubeflow, ray, trainer, volcano
 from hived_extender.job_kinds.job import Document, Job, JobName, JobRef
 from hived_extender.job_kinds.jobset import Child

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from hived.errors import UserError
-from hived.specs import GroupSpec, MemberSpec, PodSpec
+from hived.values.errors import UserError
+from hived.values.specs import GroupSpec, MemberSpec, PodSpec
 from hived_extender.job_kinds import gangs, marks
 from hived_extender.job_kinds.job import Job, JobState, Role
 from hived_extender.job_kinds.minimums import Minimum, minimum_of

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.job_kinds import marks
 from hived_extender.job_kinds.job import WORKLOAD, Document, Job, JobName
 from hived_extender.job_kinds.kind import root_of

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.pods.annotations import MAX_COUNT
 
 _SHOWN = 40

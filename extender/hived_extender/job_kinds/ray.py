@@ -5,7 +5,7 @@ KubeRay suspends a RayJob only if it has a cluster of its own, which goes with i
 
 from dataclasses import replace
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.job_kinds.job import Document, Job, JobState, Role
 from hived_extender.job_kinds.kind import Patch, Switch, job_of, kind_with, role_of, root_of
 from hived_extender.job_kinds.parts import Part

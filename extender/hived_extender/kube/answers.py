@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import urllib3
 
-from hived.errors import HivedError
+from hived.values.errors import HivedError
 
 log = logging.getLogger(__name__)
 

@@ -1,15 +1,15 @@
-"""The way to an API server as plain values: its address, TLS, proxy, and who we are there."""
+"""An API server as plain values: its address, TLS, proxy, and the identity that we have there."""
 
-import base64
+import threading
+import time
 from collections.abc import Callable
-from typing import Protocol
 
 import msgspec
 
+BEFORE_EXPIRY_S = 30.0
+"""A token is renewed so long before it expires: a call may be under way for that time."""
 
-def basic(name: str, password: str) -> str:
-    """The header of a name and a password, in UTF-8."""
-    return f"Basic {base64.b64encode(f'{name}:{password}'.encode()).decode()}"
+NEVER = float("inf")
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -24,56 +24,48 @@ class Identity(msgspec.Struct, frozen=True):
         return f"Identity(certificate_file={self.certificate_file!r}, key_file={self.key_file!r})"
 
 
-class Credentials(Protocol):
-    """The means by which a caller gets an identity. Thread-safe."""
+ANONYMOUS = Identity()
+
+
+class Credentials:
+    """An identity that is kept until shortly before it expires, or is refused. Thread-safe.
+
+    `renew` gives a new one with the time when it expires, in s since 1970.
+    """
+
+    def __init__(
+        self, renew: Callable[[], tuple[Identity, float]], identity: Identity = ANONYMOUS, expires_at: float = 0.0
+    ) -> None:
+        self._renew = renew
+        self._lock = threading.Lock()
+        self._identity, self._expires_at = identity, expires_at
 
     def identity(self) -> Identity:
-        """The identity that is good now. It reads files and runs programs, and may raise any Exception."""
+        """The identity that is good now. One thread renews it, the others wait. Raises what `renew` raises."""
+        with self._lock:
+            if time.time() > self._expires_at - BEFORE_EXPIRY_S:
+                self._identity, self._expires_at = self._renew()
+            return self._identity
 
     def forget(self, refused: Identity) -> None:
-        """Renew the identity before its next use, as the API server has refused it. An older one changes nothing."""
-
-
-class Header:
-    """Credentials that are a header alone, which is read for each call."""
-
-    def __init__(self, read: Callable[[], str]) -> None:
-        self._read = read
-
-    def identity(self) -> Identity:
-        """Raises what reading raises."""
-        return Identity(self._read())
-
-    def forget(self, refused: Identity) -> None:
-        """Nothing: it is read anew in any case."""
-
-
-NOBODY = Header(str)
-"""A caller without a token."""
+        """Renew it at its next use. Many calls may be refused at once: only the first of them finds it unchanged."""
+        with self._lock:
+            if refused is self._identity:
+                self._expires_at = 0.0
 
 
 class Tls(msgspec.Struct, frozen=True):
-    """Paths of PEM files, "" for none; `ca_data` is PEM itself. Without either the system's authorities count.
-
-    `server_name` is the name that the server's certificate has to have, "" for that of the address.
-    """
+    """The path of a PEM file with authorities, "" for the system's. `server_name` is "" for that of the address."""
 
     ca_file: str = ""
-    ca_data: str = ""
-    certificate_file: str = ""
-    key_file: str = ""
     server_name: str = ""
     is_verified: bool = True
 
 
 class Configuration(msgspec.Struct, frozen=True):
-    """An API server as somebody with a certificate or a token reaches it.
-
-    A certificate of `tls` counts more than one of `credentials`. `proxy` is a URL, "" for none, None for that of the
-    environment.
-    """
+    """An API server as one caller reaches it. `proxy` is a URL, "" for none, None for that of the environment."""
 
     host: str
     tls: Tls = Tls()
     proxy: str | None = None
-    credentials: Credentials = NOBODY
+    credentials: Credentials = Credentials(lambda: (ANONYMOUS, NEVER))

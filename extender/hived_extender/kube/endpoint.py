@@ -1,11 +1,14 @@
 """The way to the API server: where it is, connections to it, and the identity that calls have there."""
 
+import base64
 import math
 import ssl
 import threading
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies_environment
 
 import msgspec
 import urllib3
@@ -15,7 +18,6 @@ from urllib3.util import parse_url
 from hived_extender.kube.answers import KubeError
 from hived_extender.kube.configuration import Configuration, Identity
 from hived_extender.kube.connections import Connections
-from hived_extender.kube.proxies import environment_proxy, login_headers
 
 POOL_SIZE = 32
 TOKEN_S = 1.0
@@ -39,22 +41,22 @@ class Way(msgspec.Struct, frozen=True):
 
 
 def load_configuration(api_server: str = "", kubeconfig: str = "") -> Configuration:
-    """Find out where the API server is and how to authenticate.
+    """Find the API server and the credentials for it.
 
     `kubeconfig` is a path ("" = $KUBECONFIG, else ~/.kube/config, if it is there). An `api_server` overrides the
-    address found in it. With neither, the service account of the pod we run in is used. Raises KubeError if nothing
-    usable is found.
+    address found in it. With neither, the service account of the pod is used. Raises KubeError if nothing usable is
+    found.
     """
     if api_server:
         _check_address(api_server)
     if api_server and not kubeconfig:
         return Configuration(api_server.rstrip("/"))
-    from hived_extender.kube import kubeconfig as kubeconfigs  # noqa: PLC0415  # YAML, which an address does without
+    from hived_extender.kube import kubeconfig as kubeconfigs  # noqa: PLC0415  # the official client, 15 MB
 
     try:
         files = [Path(kubeconfig)] if kubeconfig else kubeconfigs.default_files()
         configuration = kubeconfigs.read_kubeconfig(files) if files else kubeconfigs.read_service_account()
-    except Exception as error:  # a broken kubeconfig makes its readers stumble in many ways
+    except Exception as error:  # a broken kubeconfig makes its readers fail in many ways
         wanted = "kubeApiServerAddress or KUBE_APISERVER_ADDRESS, a kubeconfig file or a service account"
         found = f"kubeconfig {kubeconfig}: {error}" if kubeconfig else str(error)
         message = f"cannot find a Kubernetes API server: expected {wanted}, found none that is usable ({found})"
@@ -150,13 +152,11 @@ def _way(configuration: Configuration, identity: Identity, token: str) -> Way:
 
 def _pool(configuration: Configuration, identity: Identity) -> urllib3.PoolManager:
     tls = configuration.tls
-    has_own = bool(tls.certificate_file)
     options: dict[str, Any] = {
         "cert_reqs": ssl.CERT_REQUIRED if tls.is_verified else ssl.CERT_NONE,
         "ca_certs": tls.ca_file or None,
-        "ca_cert_data": tls.ca_data or None,
-        "cert_file": (tls.certificate_file if has_own else identity.certificate_file) or None,
-        "key_file": (tls.key_file if has_own else identity.key_file) or None,
+        "cert_file": identity.certificate_file or None,
+        "key_file": identity.key_file or None,
         "maxsize": POOL_SIZE,
     }
     if tls.server_name:
@@ -168,3 +168,32 @@ def _pool(configuration: Configuration, identity: Identity) -> urllib3.PoolManag
         return urllib3.ProxyManager(proxy, proxy_headers=login_headers(proxy), **options)
     except (urllib3.exceptions.HTTPError, ValueError) as error:
         raise KubeError(0, "ConfigError", f"proxy for the API server: {error}") from error
+
+
+def environment_proxy(url: str) -> str:
+    """The URL of the proxy that the environment names for a server, "" for none. One without a scheme speaks HTTP.
+
+    `*.example.com` in `NO_PROXY` counts as `.example.com`.
+    """
+    proxies = getproxies_environment()
+    proxy = proxies.get(urlsplit(url).scheme) or proxies.get("all", "")
+    if not proxy:
+        return ""
+    from kubernetes.client.rest import should_bypass_proxies  # noqa: PLC0415  # 15 MB
+
+    if should_bypass_proxies(url, proxies.get("no", "").replace("*.", ".")):
+        return ""
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def login_headers(proxy: str) -> dict[str, str] | None:
+    """Headers with the name and the password of a proxy's URL, where these are percent-encoded; None without.
+
+    Raises ValueError or urllib3's LocationParseError if `proxy` is no URL.
+    """
+    login = parse_url(proxy).auth
+    if not login:
+        return None
+    name, _, password = login.partition(":")
+    encoded = base64.b64encode(f"{unquote(name)}:{unquote(password)}".encode()).decode()
+    return {"proxy-authorization": f"Basic {encoded}"}

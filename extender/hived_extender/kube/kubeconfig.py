@@ -1,119 +1,30 @@
-"""Reading a kubeconfig, and the service account of a pod.
+"""Reading a kubeconfig, and the service account of a pod, by the official client.
 
-It takes the place of the official client, which hived used for nothing else. Importing that took 0.24 s of CPU and 20
-MB at every start. It knows what kubectl's own reader knows, but for proxies of the kind SOCKS.
+Its import takes 0.12 s and 15 MB, so this module is imported only where one of these is read. In front of it are the
+checks without which it would go on with no server, no user or no credentials.
 """
 
 import base64
 import os
-import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
+import certifi
 import yaml
+from kubernetes.client import Configuration as Loaded
+from kubernetes.config.exec_provider import ExecProvider
+from kubernetes.config.incluster_config import InClusterConfigLoader
+from kubernetes.config.kube_config import ConfigNode, FileOrData, KubeConfigLoader
 
-from hived_extender.kube.configuration import NOBODY, Configuration, Credentials, Header, Tls, basic
-from hived_extender.kube.credentials import IdentityProvider, Issuer, Program, Renewed, bearer, kept, token_file
-
-Entry = TypeVar("Entry")
+from hived_extender.kube.configuration import NEVER, Configuration, Credentials, Identity, Tls
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-EXEC_EXTENSION = "client.authentication.k8s.io/exec"
 
-
-class _Cluster(msgspec.Struct, rename="kebab"):
-    server: str = ""
-    certificate_authority: str = ""
-    certificate_authority_data: str = ""
-    insecure_skip_tls_verify: bool = False
-    tls_server_name: str = ""
-    proxy_url: str = ""
-    extensions: list[dict[str, Any]] | None = None
-
-
-class _Variable(msgspec.Struct):
-    name: str = ""
-    value: str = ""
-
-
-class _Exec(msgspec.Struct, rename="camel"):
-    api_version: str = ""
-    command: str = ""
-    args: list[str] | None = None
-    env: list[_Variable] | None = None
-    provide_cluster_info: bool = False
-    interactive_mode: str = "IfAvailable"
-    install_hint: str = ""
-
-
-class _Provider(msgspec.Struct):
-    name: str = ""
-    config: IdentityProvider | None = None
-
-
-class _User(msgspec.Struct, rename="kebab"):
-    token: str = ""
-    token_file: str = msgspec.field(default="", name="tokenFile")
-    client_certificate: str = ""
-    client_certificate_data: str = ""
-    client_key: str = ""
-    client_key_data: str = ""
-    username: str = ""
-    password: str = ""
-    exec: _Exec | None = None
-    auth_provider: _Provider | None = None
-
-
-class _Context(msgspec.Struct):
-    cluster: str = ""
-    user: str = ""
-
-
-class _NamedCluster(msgspec.Struct):
-    name: str = ""
-    cluster: _Cluster = msgspec.field(default_factory=_Cluster)
-
-
-class _NamedUser(msgspec.Struct):
-    name: str = ""
-    user: _User = msgspec.field(default_factory=_User)
-
-
-class _NamedContext(msgspec.Struct):
-    name: str = ""
-    context: _Context = msgspec.field(default_factory=_Context)
-
-
-class _File(msgspec.Struct, rename="kebab"):
-    current_context: str = ""
-    clusters: list[_NamedCluster] | None = None
-    contexts: list[_NamedContext] | None = None
-    users: list[_NamedUser] | None = None
-
-
-class _Kubeconfig:
-    """Files that are read as one: of two entries with one name the first counts."""
-
-    def __init__(self) -> None:
-        self.current = ""
-        self.clusters: dict[str, tuple[_Cluster, Path]] = {}  # with the folder that paths in it are relative to
-        self.contexts: dict[str, _Context] = {}
-        self.users: dict[str, tuple[_User, Path]] = {}
-
-    def add(self, path: Path) -> None:
-        """Read one more file."""
-        document = yaml.load(path.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        document = {} if document is None else document  # an empty file says nothing, as with kubectl
-        file, folder = msgspec.convert(_without_nulls(document), _File), path.absolute().parent
-        self.current = self.current or file.current_context
-        for cluster in file.clusters or ():
-            self.clusters.setdefault(cluster.name, (cluster.cluster, folder))
-        for context in file.contexts or ():
-            self.contexts.setdefault(context.name, context.context)
-        for user in file.users or ():
-            self.users.setdefault(user.name, (user.user, folder))
+REREAD_S = 60.0
+"""Files of tokens are read anew after this time: kubelet replaces a token long before it expires."""
 
 
 def default_files() -> list[Path]:
@@ -123,48 +34,94 @@ def default_files() -> list[Path]:
     return [path for path in paths if path.is_file()]
 
 
-def read_kubeconfig(paths: list[Path]) -> Configuration:
-    """The API server of the current context.
-
-    Raises OSError, yaml.YAMLError, msgspec.ValidationError, KeyError or ValueError, each with a message.
-    """
-    found = _Kubeconfig()
-    for path in paths:
-        found.add(path)
-    if not found.current:
-        raise ValueError("current-context is not set")
-    context = _named(found.contexts, "context", found.current)
-    cluster, cluster_folder = _named(found.clusters, "cluster", context.cluster)
-    user, user_folder = _named(found.users, "user", context.user) if context.user else (_User(), cluster_folder)
-    if not cluster.server:
-        raise ValueError(f"cluster {context.cluster!r} has no server")
-    certificate, key = _certificate(user, user_folder)
-    return Configuration(
-        host=cluster.server.rstrip("/"),
-        tls=Tls(
-            ca_file="" if cluster.certificate_authority_data else _path(cluster.certificate_authority, cluster_folder),
-            ca_data=_decoded(cluster.certificate_authority_data, "certificate-authority-data"),
-            certificate_file=certificate,
-            key_file=key,
-            server_name=cluster.tls_server_name,
-            is_verified=not cluster.insecure_skip_tls_verify,
-        ),
-        proxy=cluster.proxy_url or None,
-        credentials=_credentials(user, user_folder, cluster, cluster_folder),
-    )
-
-
 def read_service_account(folder: Path = SERVICE_ACCOUNT) -> Configuration:
-    """The API server of the cluster that this process is a pod of. Raises ValueError or OSError."""
-    host, port = (os.environ.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
-    if not host or not port:
-        raise ValueError("this is no pod: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")
-    authority, token = folder / "ca.crt", token_file(folder / "token")
-    token.identity()  # a pod without a service account has none: better known now than at the first call
-    if not authority.read_text():
-        raise ValueError(f"{authority} is empty")
-    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    return Configuration(server, Tls(ca_file=str(authority)), credentials=token)
+    """The API server of the cluster that this process is a pod of. Raises what the official client raises."""
+
+    def load() -> tuple[Any, float]:
+        loaded = Loaded(proxy="")
+        files = str(folder / "token"), str(folder / "ca.crt")
+        InClusterConfigLoader(*files, try_refresh_token=False).load_and_set(loaded)
+        return loaded, time.time() + REREAD_S
+
+    return _configuration(load)
+
+
+def read_kubeconfig(paths: list[Path]) -> Configuration:
+    """The API server of the current context, of files that are read as one. Raises what the official client raises,
+    or ValueError.
+
+    Of two entries with one name, and of two current contexts, the first counts, as with kubectl.
+    """
+    document: dict[str, Any] = {"current-context": None, "clusters": [], "contexts": [], "users": []}
+    for path in paths:
+        file = _without_nulls(yaml.safe_load(path.read_text()) or {})
+        document["current-context"] = document["current-context"] or file.get("current-context")
+        for kind in ("clusters", "contexts", "users"):
+            known = {node.value["name"] for node in document[kind]}
+            new = [each for each in file.get(kind, ()) if each["name"] not in known]
+            document[kind] += [ConfigNode(f"{path}/{kind}", each, str(path)) for each in new]
+    return _configuration(lambda: _load(document))
+
+
+def _load(document: dict[str, Any]) -> tuple[Any, float]:
+    """A merged kubeconfig as the official client reads it, and when the credentials in it expire.
+
+    Refuses where the official client would go on without a server, a user or credentials.
+    """
+    root = ConfigNode("kubeconfig", document)
+    context = root["contexts"].get_with_name(root["current-context"])["context"]
+    cluster = root["clusters"].get_with_name(context["cluster"])["cluster"]
+    if not cluster.safe_get("server"):
+        raise ValueError(f"cluster {context['cluster']!r} has no server")
+    loaded, expires_at = Loaded(proxy=""), time.time() + REREAD_S
+    if name := context.safe_get("user"):
+        user = root["users"].get_with_name(name)["user"]
+        if "auth-provider" in user:
+            _verify_provider(user["auth-provider"])
+        elif "exec" in user and "token" not in user and "tokenFile" not in user:
+            given, expires_at = _run_program(user, cluster)
+            document = document | {"users": [ConfigNode(name, {"name": name, "user": given}, user.path)]}
+    KubeConfigLoader(document, config_base_path=None).load_and_set(loaded)
+    if name and "auth-provider" in user and not loaded.api_key:
+        raise ValueError(f"auth-provider of user {name!r}: expected an id-token that is a JSON web token")
+    return loaded, expires_at
+
+
+def _verify_provider(provider: Any) -> None:
+    """Have an identity provider checked against public authorities: by default the official client accepts any."""
+    if provider["name"] != "oidc":
+        raise ValueError(f"auth-provider {provider['name']!r} is not supported: expected oidc, or exec")
+    config = provider["config"].value
+    if not config.keys() & {"idp-certificate-authority", "idp-certificate-authority-data"}:
+        config["idp-certificate-authority"] = certifi.where()
+
+
+def _run_program(user: Any, cluster: Any) -> tuple[dict[str, Any], float]:
+    """A user's entry with what its program gives, a token, a certificate or both, and when these expire.
+
+    The official client drops one of two, does not renew certificates, and logs what went wrong. Raises ValueError.
+    """
+    program, folder = user["exec"], str(Path(user.path).absolute().parent)
+    name = program.safe_get("command")
+    authority = FileOrData(cluster, "certificate-authority", file_base_path=str(Path(cluster.path).absolute().parent))
+    if data := authority.as_data():
+        cluster = ConfigNode(cluster.name, cluster.value | {"certificate-authority-data": data}, cluster.path)
+    try:
+        status = ExecProvider(program, folder, cluster).run()
+    except Exception as error:
+        hint = program.safe_get("installHint") if isinstance(error, FileNotFoundError) else ""
+        raise ValueError(f"exec {name}: {error} {hint or ''}".strip()) from error
+    token, certificate, key = (status.get(key) or "" for key in ("token", "clientCertificateData", "clientKeyData"))
+    if (not token and not certificate) or bool(certificate) != bool(key):
+        raise ValueError(f"exec {name}: expected a token, or a client certificate with its key, or both")
+    given = {key: value for key, value in user.value.items() if key != "exec"}
+    if token:
+        given["token"] = token
+    if certificate and not given.keys() & {"client-certificate", "client-certificate-data"}:
+        given["client-certificate-data"] = base64.b64encode(certificate.encode()).decode()
+        given["client-key-data"] = base64.b64encode(key.encode()).decode()
+    expiry = status.get("expirationTimestamp")
+    return given, datetime.fromisoformat(expiry).timestamp() if expiry else NEVER
 
 
 def _without_nulls(value: Any) -> Any:
@@ -178,85 +135,21 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
-def _named(entries: Mapping[str, Entry], kind: str, name: str) -> Entry:
-    if name not in entries:
-        raise ValueError(f"there is no {kind} {name!r}")
-    return entries[name]
+def _configuration(load: Callable[[], tuple[Any, float]]) -> Configuration:
+    """Our values of what the official client has loaded; `load` gives that, and when its credentials expire."""
+    loaded, expires_at = load()
 
+    def renew() -> tuple[Identity, float]:
+        renewed, until = load()
+        return _identity(renewed), until
 
-def _credentials(user: _User, folder: Path, cluster: _Cluster, cluster_folder: Path) -> Credentials:
-    """Of several means the first counts that kubectl would use."""
-    if user.auth_provider is not None:
-        if user.auth_provider.name != "oidc" or user.auth_provider.config is None:
-            raise ValueError(f"auth-provider {user.auth_provider.name!r} is not supported: expected oidc, or exec")
-        return Renewed(user.auth_provider.config.renew)
-    if user.token_file:
-        return token_file(Path(_path(user.token_file, folder)))
-    if user.token:
-        header = bearer(user.token)
-        return Header(lambda: header)
-    if user.exec is not None:
-        asked = Renewed(Issuer(_program(user.exec, folder, cluster, cluster_folder)).renew)
-        asked.identity()  # a program that fails is better known now than at the first call
-        return asked
-    if user.username:
-        header = basic(user.username, user.password)
-        return Header(lambda: header)
-    return NOBODY
-
-
-def _certificate(user: _User, folder: Path) -> tuple[str, str]:
-    """Paths of a client certificate and its key, "" without."""
-    certificate = _path(user.client_certificate, folder)
-    key = _path(user.client_key, folder)
-    if user.client_certificate_data:
-        certificate = kept(_decoded(user.client_certificate_data, "client-certificate-data"))
-    if user.client_key_data:
-        key = kept(_decoded(user.client_key_data, "client-key-data"))
-    return certificate, key
-
-
-def _program(wanted: _Exec, folder: Path, cluster: _Cluster, cluster_folder: Path) -> Program:
-    for key, value in (("command", wanted.command), ("apiVersion", wanted.api_version)):
-        if not value:
-            raise ValueError(f"exec has no {key}")
-    is_interactive = wanted.interactive_mode != "Never" and sys.stdin is not None and sys.stdin.isatty()
-    spec: dict[str, Any] = {"interactive": is_interactive}
-    if wanted.provide_cluster_info:
-        spec["cluster"] = {
-            "server": cluster.server,
-            "tls-server-name": cluster.tls_server_name,
-            "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
-            "certificate-authority-data": _authority(cluster, cluster_folder),
-            "proxy-url": cluster.proxy_url,
-        }
-        for extension in cluster.extensions or ():
-            if extension.get("name") == EXEC_EXTENSION:
-                spec["cluster"]["config"] = extension.get("extension")
-    command = _path(wanted.command, folder) if os.sep in wanted.command else wanted.command
-    return Program(
-        arguments=[command, *(wanted.args or ())],
-        environment=os.environ | {variable.name: variable.value for variable in wanted.env or ()},
-        folder=folder,
-        info={"apiVersion": wanted.api_version, "kind": "ExecCredential", "spec": spec},
-        install_hint=wanted.install_hint,
-        is_interactive=is_interactive,
+    return Configuration(
+        host=loaded.host,
+        tls=Tls(loaded.ssl_ca_cert or "", loaded.tls_server_name or "", loaded.verify_ssl),
+        proxy=loaded.proxy or None,
+        credentials=Credentials(renew, _identity(loaded), expires_at),
     )
 
 
-def _authority(cluster: _Cluster, folder: Path) -> str:
-    """The authority in base64, from its file if need be: a program gets it as data in any case."""
-    if cluster.certificate_authority_data or not cluster.certificate_authority:
-        return cluster.certificate_authority_data
-    return base64.b64encode(Path(_path(cluster.certificate_authority, folder)).read_bytes()).decode()
-
-
-def _path(written: str, folder: Path) -> str:
-    return str(folder / written) if written else ""
-
-
-def _decoded(data: str, key: str) -> str:
-    try:
-        return base64.b64decode("".join(data.split()), validate=True).decode()
-    except ValueError as error:
-        raise ValueError(f"{key} is not base64: {error}") from error
+def _identity(loaded: Any) -> Identity:
+    return Identity(loaded.api_key.get("BearerToken", "").strip(), loaded.cert_file or "", loaded.key_file or "")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.kube_rules.quantities import MOST, units
 from hived_extender.kube_rules.selectors import (
     IN,

@@ -1,4 +1,4 @@
-"""Rules between the pods of one gang on their nodes, as rules of the core (`hived.events`).
+"""Rules between the pods of one gang on their nodes, as rules of the core (`hived.values.events`).
 
 kube-scheduler's offer for each pod was made before any mate had a node, so it knows nothing of these. The rules are
 never laxer than Kubernetes, and stricter in two cases: a pod that a mate's spread constraint counts is held to it too.
@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from hived.errors import UserError
-from hived.events import Limit, Spread, Together
+from hived.values.errors import UserError
+from hived.values.events import Limit, Spread, Together
 from hived_extender.kube_rules.demands import (
     ANY_IP,
     Demands,

@@ -8,9 +8,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from hived.decisions import Bind
-from hived.errors import UserError
-from hived.specs import MIN_GUARANTEED_PRIORITY, PodRequest, PodSpec
+from hived.values.decisions import Bind
+from hived.values.errors import UserError
+from hived.values.specs import MIN_GUARANTEED_PRIORITY, PodRequest, PodSpec
 from hived_extender.kueue.checks import Checks
 from hived_extender.service.core import Refused
 from hived_extender.service.explaining import Ration

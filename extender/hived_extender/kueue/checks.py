@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from hived.errors import UserError
-from hived.specs import MIN_GUARANTEED_PRIORITY
+from hived.values.errors import UserError
+from hived.values.specs import MIN_GUARANTEED_PRIORITY
 from hived_extender.job_kinds.job import JobRef
 from hived_extender.kube.refused_writes import Backoff
 from hived_extender.kube.transitions import with_transition

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from hived.errors import HivedError, InvariantError, UserError
+from hived.values.errors import HivedError, InvariantError, UserError
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.clocks import wall_s
 from hived_extender.kube.metrics import Metrics

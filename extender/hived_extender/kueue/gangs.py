@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from hived.errors import UserError
-from hived.specs import OPPORTUNISTIC_PRIORITY, GroupSpec, MemberSpec, PodSpec
+from hived.values.errors import UserError
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, GroupSpec, MemberSpec, PodSpec
 from hived_extender.job_kinds.marks import HOLD
 from hived_extender.kueue.workloads import Object, PodSet, Workload
 from hived_extender.pods.asks import PRIORITY, VIRTUAL_CLUSTER, Ask

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.pods.dialects.kueue import HOST
 
 Domain = tuple[Mapping[str, str], int]

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.job_kinds.job import JobRef
 from hived_extender.kueue.names import (
     ACTIVE,

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from hived.errors import UserError
-from hived.specs import ClusterSpec
+from hived.values.errors import UserError
+from hived.values.specs import ClusterSpec
 from hived_config.quantities import is_positive
 from hived_config.rules import PodRules, names_for
 from hived_extender.pods.annotations import SCHEDULING_SPEC, read_spec

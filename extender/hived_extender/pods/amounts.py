@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from hived.specs import ClusterSpec
+from hived.values.specs import ClusterSpec
 from hived_config.rules import PodRules
 from hived_extender.pods.asks import taken_away
 from hived_extender.pods.requests import all_requested, own_requests

@@ -10,7 +10,7 @@ from typing import TypeAlias, TypeVar
 import msgspec
 import yaml
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.pods.plain_yaml import OLD_SPELLINGS, Value, meaning, read_plain
 
 YAML_DEPTH_LIMIT = 32

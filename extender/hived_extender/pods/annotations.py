@@ -12,8 +12,15 @@ from typing import Annotated, Any
 
 import msgspec
 
-from hived.errors import UserError
-from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, GroupSpec, MemberSpec, PodRequest, PodSpec
+from hived.values.errors import UserError
+from hived.values.specs import (
+    MAX_GUARANTEED_PRIORITY,
+    OPPORTUNISTIC_PRIORITY,
+    GroupSpec,
+    MemberSpec,
+    PodRequest,
+    PodSpec,
+)
 from hived_extender.pods.annotation_yaml import check_size, convert, has_old_spelling, most_nodes, read_yaml
 
 PREFIX = "hivedscheduler.microsoft.com/"

@@ -11,9 +11,9 @@ from math import ceil
 
 import msgspec
 
-from hived.errors import UserError
-from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec, GroupSpec
-from hived.specs import PodSpec as CoreSpec
+from hived.values.errors import UserError
+from hived.values.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec, GroupSpec
+from hived.values.specs import PodSpec as CoreSpec
 from hived_config.access import DEFAULT_VIRTUAL_CLUSTER, Access
 from hived_config.rules import PodRules
 from hived_extender.pods.annotations import MAX_COUNT, PREFIX
@@ -67,7 +67,7 @@ class Ask(msgspec.Struct, frozen=True):
     `leaf_cell_count` is 0 for a pod without devices: it takes no cells, but may belong to a gang. Empty text means that
     nothing was said. `job_cell` is the cell type of which a Job of a JobSet with exclusive placement needs one, "" if
     the configuration knows none. A pod that `prefers_near` has said nothing of that, but its gang is kept together
-    where that costs nothing. The other fields are those of `hived.specs.PodSpec`.
+    where that costs nothing. The other fields are those of `hived.values.specs.PodSpec`.
     """
 
     virtual_cluster: str

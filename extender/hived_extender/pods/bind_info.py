@@ -13,8 +13,8 @@ from typing import TypeVar
 
 import msgspec
 
-from hived.errors import UserError
-from hived.specs import BindInfo, Placements, PodPlacement
+from hived.values.errors import UserError
+from hived.values.specs import BindInfo, Placements, PodPlacement
 from hived_extender.pods.annotation_yaml import PLAIN, convert, has_old_spelling, read_yaml
 from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, OLD_LEAF_CELL_ISOLATION, Int32
 

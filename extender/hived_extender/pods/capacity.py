@@ -9,8 +9,8 @@ from math import ceil
 
 import msgspec
 
-from hived.errors import UserError
-from hived.specs import ClusterSpec, PhysicalCellSpec, SkuTypeSpec
+from hived.values.errors import UserError
+from hived.values.specs import ClusterSpec, PhysicalCellSpec, SkuTypeSpec
 
 _UNDESCRIBED_SKU = SkuTypeSpec(gpu=1)
 

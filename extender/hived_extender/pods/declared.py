@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.pods.annotations import PREFIX
 from hived_extender.pods.wire import Pod
 

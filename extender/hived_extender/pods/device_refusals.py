@@ -6,8 +6,8 @@ operator whose pods test each device. Administrators label namespaces.
 
 import msgspec
 
-from hived.layout import build_topology
-from hived.specs import ClusterSpec
+from hived.cells.layout import build_topology
+from hived.values.specs import ClusterSpec
 from hived_config.rules import PodRules, names_for
 from hived_extender.pods.annotations import PREFIX
 from hived_extender.pods.node_selectors import NodeSelector

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from hived.errors import UserError
-from hived.specs import BindInfo, PodPlacement, PodRequest, PodSpec
+from hived.values.errors import UserError
+from hived.values.specs import BindInfo, PodPlacement, PodRequest, PodSpec
 from hived_extender.pods.annotations import PREFIX, SCHEDULING_SPEC, spec_fields
 from hived_extender.pods.bind_info import bind_annotations
 

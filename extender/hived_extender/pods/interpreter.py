@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from hived.errors import UserError
-from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodSpec
+from hived.values.errors import UserError
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodSpec
 from hived_config.rules import PodRules, names_for
 from hived_extender.pods import dialects
 from hived_extender.pods.amounts import CellAmounts

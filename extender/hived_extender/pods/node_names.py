@@ -18,9 +18,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from hived.errors import UserError
-from hived.jit import entry_kernel, is_plain, kernel
-from hived.signatures import READ_ONLY
+from hived.kernels.jit import READ_ONLY, entry_kernel, is_plain, kernel
+from hived.values.errors import UserError
 
 REMEMBERED_LISTS = 4
 

@@ -6,8 +6,8 @@ unless it is refused either way: the scheduler asks again when it places it.
 
 from collections.abc import Callable, Mapping
 
-from hived.errors import UserError
-from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
+from hived.values.errors import UserError
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived_config.rules import PodRules
 from hived_extender.pods import dialects
 from hived_extender.pods.annotations import BIND_INFO, SCHEDULING_SPEC, is_quickly_read, read_spec

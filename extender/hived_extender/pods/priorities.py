@@ -1,8 +1,8 @@
 """HiveD priorities as people write them, and the PriorityClasses that agree with them."""
 
-from hived.errors import UserError
-from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
-from hived_config.rules import PRIORITY_WORDS
+from hived.values.errors import UserError
+from hived.values.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
+from hived_config.access import PRIORITY_WORDS
 
 
 def parse_priority(text: str) -> int:

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from hived.errors import UserError
-from hived.specs import WorkTimes
+from hived.values.errors import UserError
+from hived.values.specs import WorkTimes
 from hived_extender.pods.annotations import PREFIX
 from hived_extender.pods.declared import declared_limit
 from hived_extender.pods.wire import Pod

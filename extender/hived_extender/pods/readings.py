@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from hived.errors import UserError
-from hived.specs import BindInfo, PodSpec
+from hived.values.errors import UserError
+from hived.values.specs import BindInfo, PodSpec
 from hived_extender.pods.annotations import SCHEDULING_SPEC, SPEC_LIMIT, is_quickly_read, read_json_spec, read_spec
 from hived_extender.pods.bind_info import bind_info
 from hived_extender.pods.gang_annotations import Promise, asks_in_own_words, peers_of, spec_text

@@ -7,8 +7,8 @@ the scheduler says so then. What is refused could not run in an empty cluster.
 from collections.abc import Iterable, Iterator
 from math import ceil
 
-from hived.errors import UserError
-from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PhysicalCellSpec
+from hived.values.errors import UserError
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PhysicalCellSpec
 from hived_config.quantities import exact
 from hived_config.rules import PodRules
 from hived_extender.pods import dialects

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_config.quantities import is_positive
 from hived_extender.pods.annotations import PREFIX
 

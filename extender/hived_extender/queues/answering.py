@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
-from hived.errors import UserError
-from hived.specs import PodRequest, PodSpec
+from hived.values.errors import UserError
+from hived.values.specs import PodRequest, PodSpec
 from hived_extender.api.queues import HELD_LATER, QueueArgs, QueuedJob, QueueReport
 from hived_extender.api.waiting import Preempted, When
 from hived_extender.job_kinds import gangs

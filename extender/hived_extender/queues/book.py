@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from hived.specs import MIN_GUARANTEED_PRIORITY, PodSpec
+from hived.values.specs import MIN_GUARANTEED_PRIORITY, PodSpec
 from hived_extender.job_kinds import kinds
 from hived_extender.job_kinds.job import Job, JobRef, JobState, masked
 from hived_extender.job_kinds.marks import is_marked_held

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.job_kinds import gangs, gates, kinds
 from hived_extender.job_kinds.writes import Verb, Write
 from hived_extender.kube.client import KubeClient, KubeError

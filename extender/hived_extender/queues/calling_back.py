@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.job_kinds.job import JobRef
 from hived_extender.queues.announcing import JobEvents
 from hived_extender.queues.book import Book, JobRecord

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from hived.errors import InvariantError
-from hived.specs import ClusterSpec
-from hived_config.queueing import Queueing
+from hived.values.errors import InvariantError
+from hived.values.specs import ClusterSpec
+from hived_config.rules import Queueing
 from hived_extender.job_kinds import gangs as gang_kind
 from hived_extender.job_kinds import gates, kinds
 from hived_extender.job_kinds.job import Job, JobName, JobRef

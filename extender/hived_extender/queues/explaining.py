@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from hived.specs import FREE_PRIORITY, OPPORTUNISTIC_PRIORITY
+from hived.values.specs import FREE_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived_extender.queues.entries import Entry
 from hived_extender.queues.ledger import Use
 from hived_extender.queues.minimums import smallest

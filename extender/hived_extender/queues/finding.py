@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from itertools import islice
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.api.waiting import MASKED
 from hived_extender.job_kinds.job import parts_of
 from hived_extender.queues.book import JobRecord

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 from msgspec.structs import replace
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.job_kinds import gangs
 from hived_extender.job_kinds.job import Document, Job, JobName, JobState
 from hived_extender.kube.versions import is_older

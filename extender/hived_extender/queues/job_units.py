@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from hived.errors import UserError
-from hived.specs import ClusterSpec
+from hived.values.errors import UserError
+from hived.values.specs import ClusterSpec
 from hived_extender.job_kinds.job import Job
 from hived_extender.job_kinds.needs import Need
 from hived_extender.kube_rules.reader import DemandsReader

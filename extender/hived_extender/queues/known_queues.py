@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from hived.specs import ClusterSpec
+from hived.values.specs import ClusterSpec
 from hived_config.rules import PodRules
 from hived_extender.quotas.backing import cells_of, virtual_cluster_of
 from hived_extender.quotas.reading import MAX_JOBS

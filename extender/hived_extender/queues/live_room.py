@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from hived.decisions import Bind, Wait
-from hived.errors import UserError
-from hived.groups import virtual_leaves
-from hived.specs import OPPORTUNISTIC_PRIORITY
-from hived.state import State
+from hived.cells.state import State
+from hived.life.groups import virtual_leaves
+from hived.values.decisions import Bind, Wait
+from hived.values.errors import UserError
+from hived.values.specs import OPPORTUNISTIC_PRIORITY
 from hived_extender.job_kinds.job import JobRef
 from hived_extender.pods.wire import Pod
 from hived_extender.queues.minimums import pods_of

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hived.decisions import Bind, Wait
+from hived.values.decisions import Bind, Wait
 from hived_extender.queues.claims import Claims
 from hived_extender.queues.entries import Entry, Run
 from hived_extender.queues.minimums import largest

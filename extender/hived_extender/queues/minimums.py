@@ -10,7 +10,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from hived.specs import GroupSpec
+from hived.values.specs import GroupSpec
 from hived_extender.job_kinds.minimums import Minimum, PodKind
 from hived_extender.queues.units import Unit
 from hived_extender.service.stand_ins import members_of

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from hived.specs import PodSpec
+from hived.values.specs import PodSpec
 from hived_extender.queues.units import Unit
 
 At = tuple[float, str]

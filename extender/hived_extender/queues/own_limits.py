@@ -1,6 +1,6 @@
 """May the own schedule of a virtual cluster start a unit at all: by its quota and user, and if nobody else ran?"""
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.queues import played
 from hived_extender.queues.entries import Entry
 from hived_extender.queues.minimums import smallest

@@ -17,14 +17,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hived.copying import Scratch, copy_state
-from hived.decisions import Bind, Preempt
-from hived.errors import UserError
-from hived.events import GroupSplit, NodeHealthChanged, PodAllocated, PodDeleted, ScheduleRequested
+from hived.cells.copying import Scratch, copy_state
+from hived.cells.state import State
+from hived.cells.topology import IntArray
 from hived.scheduler import handle, idle_state
-from hived.specs import BindInfo, ClusterSpec, PodRequest, PodSpec, Rules, WorkTimes
-from hived.state import State
-from hived.topology import IntArray
+from hived.values.decisions import Bind, Preempt
+from hived.values.errors import UserError
+from hived.values.events import GroupSplit, NodeHealthChanged, PodAllocated, PodDeleted, ScheduleRequested
+from hived.values.specs import BindInfo, ClusterSpec, PodRequest, PodSpec, Rules, WorkTimes
 from hived_extender.queues.units import Unit
 from hived_extender.service.stand_ins import like, ranges_of, sizes_of
 

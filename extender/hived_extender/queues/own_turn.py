@@ -1,6 +1,6 @@
 """A turn of the own schedules: what has ended there ends, and units start in the order of their virtual cluster."""
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.queues import own_limits, played, promises
 from hived_extender.queues.entries import Entry
 from hived_extender.queues.minimums import has_smaller, largest, smallest

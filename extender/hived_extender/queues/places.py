@@ -2,7 +2,7 @@
 
 import math
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.queues.entries import Entry
 from hived_extender.queues.table import Table
 

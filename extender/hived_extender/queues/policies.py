@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 
 WAKE_S = 30.0
 """`Block`: a unit that did not fit is tried again after so long, although nothing is known to have changed."""

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.queues.policies import Policy, Rules, policy_named
 from hived_extender.queues.records import MAX_DEPTH, QUEUE_NAMESPACE, queue_name
 

@@ -6,7 +6,7 @@ that are due there, then lends what is left. Facts only note what is to be looke
 
 from collections.abc import Callable
 
-from hived.specs import BindInfo, ClusterSpec, PodSpec
+from hived.values.specs import BindInfo, ClusterSpec, PodSpec
 from hived_extender.queues import played
 from hived_extender.queues.entries import Entry, Memo, Run
 from hived_extender.queues.ledger import Ledger, Unlimited

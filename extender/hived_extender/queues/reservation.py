@@ -14,12 +14,12 @@ from enum import StrEnum
 
 import numpy as np
 
-from hived.decisions import Bind
-from hived.errors import UserError
-from hived.events import PodDeleted
+from hived.cells.state import State
+from hived.cells.topology import IntArray
 from hived.scheduler import Asked, plan_in_turn
-from hived.state import State
-from hived.topology import IntArray
+from hived.values.decisions import Bind
+from hived.values.errors import UserError
+from hived.values.events import PodDeleted
 from hived_extender.queues.own_schedule import OwnRun, OwnSchedule, stand_in
 from hived_extender.queues.units import Unit
 

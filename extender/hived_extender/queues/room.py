@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from hived.decisions import Bind, Wait
+from hived.values.decisions import Bind, Wait
 from hived_extender.queues.units import Unit
 
 

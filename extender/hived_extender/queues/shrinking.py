@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
-from hived.specs import GroupSpec
+from hived.values.specs import GroupSpec
 from hived_extender.job_kinds import gangs
 from hived_extender.job_kinds.job import JobRef
 from hived_extender.queues.book import Book

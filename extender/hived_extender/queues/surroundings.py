@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from hived.errors import UserError
-from hived.groups import bind_info_of_slot
-from hived.specs import MIN_GUARANTEED_PRIORITY, BindInfo, PodSpec
-from hived.state import GroupState
+from hived.cells.state import GroupState
+from hived.life.groups import bind_info_of_slot
+from hived.values.errors import UserError
+from hived.values.specs import MIN_GUARANTEED_PRIORITY, BindInfo, PodSpec
 from hived_extender.queues.queues import Queues
 from hived_extender.recording.operations import STAND_IN
 from hived_extender.service.core import Core

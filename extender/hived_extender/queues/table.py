@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import NamedTuple
 
-from hived.errors import UserError
-from hived.specs import MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec, PodSpec
-from hived.topology import IntArray
+from hived.cells.topology import IntArray
+from hived.values.errors import UserError
+from hived.values.specs import MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec, PodSpec
 from hived_extender.queues.entries import Entry, Run
 from hived_extender.queues.ledger import Ledger, Unlimited, Use
 from hived_extender.queues.order import Kinds, Line, Rank

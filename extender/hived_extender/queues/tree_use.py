@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.queues.book import Book, JobRecord
 from hived_extender.queues.questions import Questions
 from hived_extender.queues.units import OtherUse, Unit

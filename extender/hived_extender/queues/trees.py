@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.kube.optional_kinds import ObjectKind
 from hived_extender.quotas.reading import NAMESPACE, misspelt_in, names_of, read_tree
 from hived_extender.quotas.tree import QuotaTree

@@ -11,9 +11,9 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from hived.errors import InvariantError, UserError
-from hived.specs import ClusterSpec
-from hived_config.queueing import Queueing
+from hived.values.errors import InvariantError, UserError
+from hived.values.specs import ClusterSpec
+from hived_config.rules import Queueing
 from hived_extender.job_kinds import gangs, kinds
 from hived_extender.job_kinds.gates import GATE
 from hived_extender.job_kinds.job import Job, JobName, JobRef

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from hived.specs import PodSpec
+from hived.values.specs import PodSpec
 from hived_extender.job_kinds.minimums import Minimum
 
 GROWN = "others until it is its turn, as it asks for more than it was let go with"

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.job_kinds import kinds
 from hived_extender.job_kinds.batch import JOB
 from hived_extender.job_kinds.job import Job, JobName, JobState

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from hived.errors import UserError
-from hived.specs import ClusterSpec
+from hived.values.errors import UserError
+from hived.values.specs import ClusterSpec
 from hived_extender.quotas.backing import fit_warnings
 from hived_extender.quotas.reading import NAMESPACE, misspelt_in, names_of, read_tree
 from hived_extender.quotas.tree import QuotaTree

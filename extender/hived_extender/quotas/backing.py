@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 
-from hived.specs import ClusterSpec
+from hived.values.specs import ClusterSpec
 from hived_config.division import divide
 from hived_config.reader import closest
 from hived_extender.quotas.reading import VIRTUAL_CLUSTER, alike

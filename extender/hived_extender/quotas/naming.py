@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_config.reader import closest
 from hived_extender.quotas.tree import Quota, QuotaTree
 

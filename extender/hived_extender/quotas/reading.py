@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_config.quantities import quantity
 from hived_config.reader import closest
 from hived_extender.quotas.tree import ROOT, Quota, QuotaTree

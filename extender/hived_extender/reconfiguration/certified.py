@@ -6,9 +6,9 @@ the demands of the configuration in force, and the promises, which are judged an
 
 import msgspec
 
-from hived_config.certify import Demand, OnFailure
+from hived_config.settings import Demand, OnFailure
 from hived_extender.api.certificates import PERCENT, REPORTED, SIZE_LIMIT, Certificate, CertifiedTrace
-from hived_extender.reconfiguration.versions import ALLOW_UNCERTIFIED, digest
+from hived_extender.reconfiguration.stores import digest
 
 REFUSED_SHOWN = 3
 """Broken promises that a refusal names."""
@@ -44,11 +44,6 @@ def not_demanded(trace: CertifiedTrace, demand: Demand) -> str:
             f"push with the very file, as {remedy(demand)}"
         )
     return ""
-
-
-def waiver(source: str) -> str:
-    """How to do once without a certificate that is demanded, where the configuration is kept in `source`."""
-    return f"annotate the {source} with {ALLOW_UNCERTIFIED}=true to do without once"
 
 
 def remedy(demand: Demand) -> str:

@@ -1,25 +1,75 @@
 """One change from the configuration in force to another: the successor state, its effects on jobs, and the switch."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from hived.errors import InvariantError, UserError
-from hived.state import State
+from hived.cells.state import State
+from hived.values.errors import InvariantError, UserError
 from hived_config.changes import Changes
 from hived_config.compare import compare
+from hived_config.document import gc_paused
 from hived_config.loader import Configuration
 from hived_config.rules import names_for
 from hived_extender.api.configuration import BadCells, ConfigReport, ReportedGroups, ReportedJob
-from hived_extender.reconfiguration.node_checks import bad_nodes, judge
-from hived_extender.reconfiguration.present import cluster_nodes, held, switch, waiting_jobs
+from hived_extender.reconfiguration.judging import (
+    HARM,
+    Affected,
+    Verdict,
+    Verdicts,
+    Waiting,
+    bad_nodes,
+    in_turn,
+    judge,
+    news_of,
+    note_waiting,
+    outcomes,
+    refused_by,
+)
 from hived_extender.reconfiguration.successor import Successor
-from hived_extender.reconfiguration.verdicts import HARM, Affected, Verdict, Verdicts
-from hived_extender.reconfiguration.waiting_jobs import Waiting, outcomes, refused_by
 from hived_extender.recording.record import Draft
+from hived_extender.service.pods import PodState
 from hived_extender.service.service import Service
 from hived_extender.service.state_inputs import StateInputs
+from hived_extender.service.stimuli import Configured, Reconfigured, Switched
+
+LOOKED_AT_ONCE = 100
+"""Waiting pods; gangs of which the plan is not known cost 0.1 ms each."""
+
+
+def waiting_jobs(service: Service) -> list[Waiting]:
+    """The jobs that wait, highest priority first. Others are served in between."""
+    with service.runner.exclusive() as machine:
+        records = machine.cache.pods.records(PodState.WAITING)
+    found: dict[str, Waiting] = {}
+    for first in range(0, len(records), LOOKED_AT_ONCE):
+        with service.runner.exclusive() as machine:
+            note_waiting(found, machine.cache, records[first : first + LOOKED_AT_ONCE])
+        time.sleep(0)  # let another waiter have the lock first
+    return in_turn(found)
+
+
+def nodes_in_use(service: Service) -> frozenset[str]:
+    """The nodes that pods of ours run on, or are being bound to."""
+    with service.runner.look() as machine:
+        return frozenset(record.place.node for record in machine.cache.pods if record.place.node)
+
+
+def configure(service: Service, configuration: Configuration, text: str) -> bool:
+    """Take up another configuration on a replica that does not lead; False on one that does, which has to switch.
+
+    Pods that this makes ours, or reads differently, have to be listed anew.
+    """
+    return bool(service.runner.handle(Configured(configuration, text)))
+
+
+def tell_affected(service: Service, affected: Iterable[Affected]) -> None:
+    """Tell the owners of running pods how another configuration has affected them."""
+    news = [(one.uids, told) for one in affected if (told := news_of(one)) is not None]
+    service.tell(Reconfigured(tuple(news)))
+
 
 log = logging.getLogger(__name__)
 
@@ -112,14 +162,17 @@ class Change:
         Raises UserError if the state to come is broken, NotLeadingError if the present one is gone.
         """
         for _ in range(ROUNDS):
-            inputs, state = held(service)
+            service.check_leads()
+            with service.runner.exclusive() as machine:
+                inputs, state = machine.terms.inputs(), machine.verbs.core.state
             if self.catch_up(inputs) <= FEW:
                 break
         try:
             self._successor.check()
         except InvariantError as error:
             raise UserError(f"the new state breaks a rule: {error}", 500) from error
-        self._cluster = cluster_nodes(service)
+        with service.runner.look() as machine:
+            self._cluster = machine.cache.nodes.names
         return state, waiting_jobs(service)
 
     def outcome(self, present: State, waiting: Sequence[Waiting]) -> Outcome:
@@ -143,30 +196,36 @@ class Change:
         )
 
     def switch(self, service: Service, agreed: Agreed | None, version: int = 0, *, may_lock_out: bool = True) -> float:
-        """Put it in force as this version; returns how long requests had to wait, in seconds.
+        """Replace the state with its successor between two requests; returns how long these had to wait, in seconds.
 
         Raises Disagreement if running work would fare other than `agreed`, where given. So does a lock-out of
         guaranteed work that is not allowed. Raises UserError if the switch is impossible. After each of these the old
         configuration stays in force.
         """
+        service.check_leads()
+        with gc_paused(), service.runner.exclusive() as machine:
+            began = time.perf_counter()
+            present = machine.verbs.core.state  # kept until nobody waits any more: to give it back takes milliseconds
+            self._finish(machine.terms.inputs(), present, agreed, may_lock_out)
+            new = self._successor
+            service.runner.handle_within(Switched(self._new, new.core, new.losses, new.unaccounted, version))
+            return time.perf_counter() - began
 
-        def finish(inputs: StateInputs, present: State) -> None:
-            try:
-                self.catch_up(inputs)
-                affected = () if agreed is None and may_lock_out else self._verdicts.affected(present)
-                if agreed is not None:
-                    check_agreed(affected, agreed, present)
-                if not may_lock_out:
-                    check_lock_out(affected)
-            except UserError:
-                raise
-            except Exception as error:
-                log.critical("a configuration is not taken up: its state is broken", exc_info=error)
-                raise UserError(
-                    f"the new state is broken ({type(error).__name__}: {error}); see the log", 500
-                ) from error
-
-        return switch(service, self._new, self._successor, finish, version)
+    def _finish(self, inputs: StateInputs, present: State, agreed: Agreed | None, may_lock_out: bool) -> None:
+        """Catch up with the last differences. Raises UserError, and nothing else, to keep the present state."""
+        try:
+            self.catch_up(inputs)
+            affected = () if agreed is None and may_lock_out else self._verdicts.affected(present)
+            if agreed is not None:
+                check_agreed(affected, agreed, present)
+            for one in affected if not may_lock_out else ():
+                if one.is_locked_out:
+                    raise Disagreement(f"group {one.name} would be {one.verdict.value} now: plan again", 409)
+        except UserError:
+            raise
+        except Exception as error:
+            log.critical("a configuration is not taken up: its state is broken", exc_info=error)
+            raise UserError(f"the new state is broken ({type(error).__name__}: {error}); see the log", 500) from error
 
     def drop(self) -> None:
         """It is not going to happen."""
@@ -195,10 +254,3 @@ def check_agreed(affected: Sequence[Affected], agreed: Agreed, present: State) -
         if name in present.groups and now.get(name) != expected.get(name):
             found, wanted = now.get(name, "unaffected"), expected.get(name, "unaffected")
             raise Disagreement(f"group {name} would be {found} now, and {wanted} was agreed to: plan again", 409)
-
-
-def check_lock_out(affected: Sequence[Affected]) -> None:
-    """Raise Disagreement if a running guaranteed group would lose cells guaranteed to its VC."""
-    for one in affected:
-        if one.is_locked_out:
-            raise Disagreement(f"group {one.name} would be {one.verdict.value} now: plan again", 409)

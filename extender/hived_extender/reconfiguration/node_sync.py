@@ -12,16 +12,15 @@ from typing import Any, Protocol
 
 import msgspec
 
-from hived.errors import UserError
-from hived_config.errors import ConfigError
+from hived.values.errors import UserError
+from hived_config.document import ConfigError
 from hived_config.generating.nodes import Reading
 from hived_config.generating.sync import synced
 from hived_extender.api.configuration import ConfigPushArgs
 from hived_extender.kube.answers import Listing
 from hived_extender.kube.client import NODES, KubeError
-from hived_extender.reconfiguration.configurations import Configurations
-from hived_extender.reconfiguration.in_force import Refused
-from hived_extender.reconfiguration.present import nodes_in_use
+from hived_extender.reconfiguration.change import nodes_in_use
+from hived_extender.reconfiguration.configurations import Configurations, Refused
 from hived_extender.service.service import Service
 
 log = logging.getLogger(__name__)

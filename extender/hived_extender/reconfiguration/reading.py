@@ -14,9 +14,8 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-from hived.errors import UserError
-from hived_config.document import gc_paused
-from hived_config.errors import ConfigError, Mistake
+from hived.values.errors import UserError
+from hived_config.document import ConfigError, Mistake, gc_paused
 from hived_config.loader import Configuration, load_text
 
 MOST_NODES = 150_000

@@ -7,17 +7,17 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from hived.errors import UserError
-from hived.groups import without_place
-from hived.specs import BindInfo, ClusterSpec
-from hived.state import State
-from hived_config.errors import ConfigError
+from hived.cells.state import State
+from hived.life.groups import without_place
+from hived.values.errors import UserError
+from hived.values.specs import BindInfo, ClusterSpec
+from hived_config.document import ConfigError
 from hived_config.loader import Configuration, load, load_text
 from hived_extender.api.configuration import ConfigReport
 from hived_extender.api.past import RecordedPast
 from hived_extender.reconfiguration.change import Change
-from hived_extender.reconfiguration.in_force import invalid
-from hived_extender.reconfiguration.waiting_jobs import Waiting
+from hived_extender.reconfiguration.configurations import invalid
+from hived_extender.reconfiguration.judging import Waiting
 from hived_extender.recording.operations import New, Operation, read_scenario
 from hived_extender.recording.past import Past, has_other_rules, with_rules_of
 from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail

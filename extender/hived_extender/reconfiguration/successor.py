@@ -5,10 +5,10 @@ work is done while the present state answers. Only the few changes of the last r
 thread-safe; it needs no lock, as nobody else knows of it.
 """
 
-from hived.errors import UserError
+from hived.cells.state import Group
 from hived.scheduler import check_invariants
-from hived.specs import ClusterSpec
-from hived.state import Group
+from hived.values.errors import UserError
+from hived.values.specs import ClusterSpec
 from hived_config.rules import PodRules
 from hived_extender.recording.record import Draft
 from hived_extender.service.core import Core

@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from hived import specs
-from hived.errors import UserError
+from hived.values import specs
+from hived.values.errors import UserError
 from hived_extender.recording.recorded_offer import Names, OfferText
 
 STAND_IN = "_moving:"

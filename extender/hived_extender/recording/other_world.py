@@ -19,9 +19,12 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from hived.decisions import Applied, Bind, Preempt, Wait
-from hived.errors import InvariantError, UserError
-from hived.events import (
+from hived.cells.topology import IntArray
+from hived.life.allocation import split_bind_info
+from hived.life.groups import without_place
+from hived.values.decisions import Applied, Bind, Preempt, Wait
+from hived.values.errors import InvariantError, UserError
+from hived.values.events import (
     GangChanged,
     GroupReserved,
     GroupSplit,
@@ -33,10 +36,7 @@ from hived.events import (
     PodProgressed,
     ScheduleRequested,
 )
-from hived.groups import without_place
-from hived.specs import BindInfo, ClusterSpec, PodRequest, WorkTimes
-from hived.split import split_bind_info
-from hived.topology import IntArray
+from hived.values.specs import BindInfo, ClusterSpec, PodRequest, WorkTimes
 from hived_extender.pods import annotations
 from hived_extender.pods.bind_info import bind_info
 from hived_extender.pods.node_names import Mask

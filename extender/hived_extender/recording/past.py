@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from hived.decisions import Bind, Preempt, Wait
-from hived.specs import ClusterSpec, PodRequest, Rules
-from hived_config.decision_rules import value_of
+from hived.values.decisions import Bind, Preempt, Wait
+from hived.values.specs import ClusterSpec, PodRequest, Rules
+from hived_config.settings import value_of
 from hived_extender.api.past import DecisionCount, MovedStart, OtherDecision, RecordedPast
 from hived_extender.pods.progress import write_time
 from hived_extender.recording import operations as ops

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 
 MOST_BYTES = 1024 * 1024 * 1024
 """Of the files that are read for one answer."""

@@ -23,8 +23,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from hived.events import Offer, Phase
-from hived.specs import NO_TIMES, Gang, PodRequest, WorkTimes
+from hived.values.events import Offer, Phase
+from hived.values.specs import NO_TIMES, Gang, PodRequest, WorkTimes
 from hived_extender.pods.annotations import spec_fields
 from hived_extender.recording import operations as ops
 from hived_extender.recording.operations import Operation

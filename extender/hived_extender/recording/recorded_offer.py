@@ -9,8 +9,8 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from hived.errors import UserError
-from hived.events import Limit, Offer, Spread, Together
+from hived.values.errors import UserError
+from hived.values.events import Limit, Offer, Spread, Together
 from hived_extender.pods.node_names import Mask
 
 
@@ -32,7 +32,7 @@ class Row(msgspec.Struct):
 
 
 class LimitText(msgspec.Struct, tag="limit", tag_field="rule"):
-    """See `hived.events.Limit`."""
+    """See `hived.values.events.Limit`."""
 
     domain: list[int]
     weight: list[int]
@@ -40,7 +40,7 @@ class LimitText(msgspec.Struct, tag="limit", tag_field="rule"):
 
 
 class SpreadText(msgspec.Struct, tag="spread", tag_field="rule", rename="camel"):
-    """See `hived.events.Spread`."""
+    """See `hived.values.events.Spread`."""
 
     domain: list[int]
     counts: list[bool]
@@ -49,14 +49,14 @@ class SpreadText(msgspec.Struct, tag="spread", tag_field="rule", rename="camel")
 
 
 class TogetherText(msgspec.Struct, tag="together", tag_field="rule"):
-    """See `hived.events.Together`."""
+    """See `hived.values.events.Together`."""
 
     domain: list[int]
     slots: list[bool]
 
 
 class OfferText(msgspec.Struct, omit_defaults=True):
-    """See `hived.events.Offer`."""
+    """See `hived.values.events.Offer`."""
 
     rows: list[Row]
     rules: list[LimitText | SpreadText | TogetherText] = []

@@ -16,10 +16,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from hived import scheduler, status
-from hived.decisions import Bind, Decision
-from hived.errors import InvariantError, UserError
-from hived.events import (
+from hived import scheduler
+from hived.life import status
+from hived.life.allocation import split_bind_info
+from hived.values.decisions import Bind, Decision
+from hived.values.errors import InvariantError, UserError
+from hived.values.events import (
     Event,
     GangChanged,
     GroupReserved,
@@ -33,8 +35,7 @@ from hived.events import (
     PodProgressed,
     ScheduleRequested,
 )
-from hived.specs import NO_TIMES, BindInfo, ClusterSpec, PodRequest, WorkTimes
-from hived.split import split_bind_info
+from hived.values.specs import NO_TIMES, BindInfo, ClusterSpec, PodRequest, WorkTimes
 from hived_extender.pods import annotations
 from hived_extender.pods.bind_info import bind_annotations, bind_info
 from hived_extender.recording import operations as ops

@@ -6,9 +6,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from hived.decisions import Applied, Bind, Decision, Preempt, Wait
-from hived.errors import InvariantError, UserError
-from hived.specs import BindInfo
+from hived.values.decisions import Applied, Bind, Decision, Preempt, Wait
+from hived.values.errors import InvariantError, UserError
+from hived.values.specs import BindInfo
 
 Json: TypeAlias = dict[str, Any]
 

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from hived.errors import HivedError, UserError
+from hived.values.errors import HivedError, UserError
 from hived_extender.kube_rules.demands import needs_kube_scheduler
 from hived_extender.service.announcements import Announcements
 from hived_extender.service.cluster_cache import ClusterCache

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from typing import NoReturn
 
-from hived.errors import HivedError
+from hived.values.errors import HivedError
 
 log = logging.getLogger(__name__)
 

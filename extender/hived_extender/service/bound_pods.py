@@ -12,10 +12,10 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from hived.errors import UserError
-from hived.groups import bind_info_of_slot, without_place
-from hived.specs import BindInfo, PodRequest
-from hived.state import Group
+from hived.cells.state import Group
+from hived.life.groups import bind_info_of_slot, without_place
+from hived.values.errors import UserError
+from hived.values.specs import BindInfo, PodRequest
 from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULING_SPEC
 from hived_extender.pods.bind_info import isolation_text
 from hived_extender.pods.device_words import NO_DEVICE

@@ -9,12 +9,12 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
-from hived.emptied import Emptied
-from hived.events import Offer
-from hived.explanation import Cause, Explanation, HoldingGroup
-from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest
-from hived.state import State
-from hived.topology import BoolArray, Topology
+from hived.cells.state import State
+from hived.cells.topology import BoolArray, Topology
+from hived.values.decisions import Cause, Explanation, HoldingGroup
+from hived.values.events import Offer
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest
+from hived.why.relaxing import Emptied
 from hived_extender.api.waiting import BadNode, CauseName, Certificate, Holder
 from hived_extender.kube_rules.demands import Demands
 from hived_extender.pods.progress import write_time

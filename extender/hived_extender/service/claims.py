@@ -9,15 +9,15 @@ from typing import Protocol, TypeVar, cast
 
 import numpy as np
 
-from hived.copying import Scratch
-from hived.decisions import Bind, Decision
-from hived.errors import UserError
-from hived.events import Limit, Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested, Spread, Together
-from hived.groups import nodes_of_slots
+from hived.cells.copying import Scratch
+from hived.cells.state import State
+from hived.cells.topology import BoolArray
+from hived.life.groups import nodes_of_slots
 from hived.scheduler import Asked, handle, plan_in_turn
-from hived.specs import PodRequest
-from hived.state import State
-from hived.topology import BoolArray
+from hived.values.decisions import Bind, Decision
+from hived.values.errors import UserError
+from hived.values.events import Limit, Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested, Spread, Together
+from hived.values.specs import PodRequest
 from hived_extender.service.reclaiming import least_prefix
 
 Name = TypeVar("Name")

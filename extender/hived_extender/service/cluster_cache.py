@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from hived.errors import UserError
-from hived.events import Offer
-from hived.specs import OPPORTUNISTIC_PRIORITY, BindInfo, GroupSpec, PodRequest
+from hived.values.errors import UserError
+from hived.values.events import Offer
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, BindInfo, GroupSpec, PodRequest
 from hived_extender.kube.versions import is_older
 from hived_extender.kube_rules.demands import RuledPod
 from hived_extender.kube_rules.reader import DemandsReader

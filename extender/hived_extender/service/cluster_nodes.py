@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Collection
 from contextlib import suppress
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.kube.versions import is_older
 from hived_extender.kube_rules.demands import NamespaceLabels, RuledPod
 from hived_extender.kube_rules.nodes import CORDON, RuledNode

@@ -13,9 +13,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-from hived.decisions import Applied, Bind, Decision, Preempt, Wait
-from hived.errors import InvariantError, UserError
-from hived.events import (
+from hived.cells.state import CellState, Group, GroupState, State
+from hived.cells.topology import NO_CELL, IntArray
+from hived.complete.offers import slot_nodes
+from hived.life.groups import bind_info_of_slot
+from hived.scheduler import Asked, check_changed_request, handle, new_state, plan_in_turn
+from hived.values.decisions import Applied, Bind, Decision, Preempt, Wait
+from hived.values.errors import InvariantError, UserError
+from hived.values.events import (
     Event,
     GangChanged,
     GroupReserved,
@@ -30,12 +35,16 @@ from hived.events import (
     PodProgressed,
     ScheduleRequested,
 )
-from hived.groups import bind_info_of_slot
-from hived.offers import slot_nodes
-from hived.scheduler import Asked, check_changed_request, handle, new_state, plan_in_turn
-from hived.specs import NO_TIMES, OPPORTUNISTIC_PRIORITY, BindInfo, ClusterSpec, Gang, PodRequest, PodSpec, WorkTimes
-from hived.state import CellState, Group, GroupState, State
-from hived.topology import NO_CELL, IntArray
+from hived.values.specs import (
+    NO_TIMES,
+    OPPORTUNISTIC_PRIORITY,
+    BindInfo,
+    ClusterSpec,
+    Gang,
+    PodRequest,
+    PodSpec,
+    WorkTimes,
+)
 from hived_extender.pods.annotations import BIND_INFO
 from hived_extender.pods.bind_info import bind_annotations
 from hived_extender.recording.record import Draft, Operations, Recorder

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from hived.state import Group, GroupState, State
-from hived.topology import NO_CELL
+from hived.cells.state import Group, GroupState, State
+from hived.cells.topology import NO_CELL
 from hived_extender.kube.metrics import Gauges
 from hived_extender.service.devices.guarantees import shared_shortages
 

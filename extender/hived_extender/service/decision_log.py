@@ -8,10 +8,10 @@ import logging
 import time
 from typing import Any
 
-from hived.decisions import Bind, Preempt, Wait
-from hived.errors import UserError
-from hived.events import Phase
-from hived.specs import PodRequest
+from hived.values.decisions import Bind, Preempt, Wait
+from hived.values.errors import UserError
+from hived.values.events import Phase
+from hived.values.specs import PodRequest
 from hived_extender.kube.metrics import Metrics
 
 log = logging.getLogger(__name__)

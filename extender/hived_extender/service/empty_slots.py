@@ -8,7 +8,7 @@ use, that is shorter; a pod that waits keeps its slot longer there, as it may be
 import logging
 import math
 
-from hived.state import Group, GroupState
+from hived.cells.state import Group, GroupState
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.core import Core
 from hived_extender.service.outbox import Outbox

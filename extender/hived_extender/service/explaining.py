@@ -13,11 +13,11 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from hived.emptied import Emptied
-from hived.errors import UserError
-from hived.events import Offer
-from hived.explaining import explain_wait
-from hived.specs import PodRequest, PodSpec
+from hived.values.errors import UserError
+from hived.values.events import Offer
+from hived.values.specs import PodRequest, PodSpec
+from hived.why.explaining import explain_wait
+from hived.why.relaxing import Emptied
 from hived_config.settings import WaitingMessages
 from hived_extender.api.waiting import MASKED, BadNode, Certificate
 from hived_extender.pods.progress import seconds_of

@@ -4,7 +4,7 @@ import logging
 
 from msgspec.structs import replace
 
-from hived.errors import HivedError, UserError
+from hived.values.errors import HivedError, UserError
 from hived_extender.service.announcements import Announcements
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.effects import BindPod

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from contextlib import suppress
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.pods.dialects.description import GangKey
 from hived_extender.service.announcements import Announcements
 from hived_extender.service.cluster_cache import ClusterCache

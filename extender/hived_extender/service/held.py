@@ -8,15 +8,15 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from hived.decisions import Bind
-from hived.errors import UserError
-from hived.events import Offer, Phase
-from hived.groups import bind_info_for, bind_info_of_slot, is_placed, nodes_of_slots, placements_of
+from hived.cells.state import GroupState
+from hived.cells.topology import NO_CELL, BoolArray, IntArray
+from hived.life.allocation import split_bind_info
+from hived.life.groups import bind_info_for, bind_info_of_slot, is_placed, nodes_of_slots, placements_of
 from hived.scheduler import Asked
-from hived.specs import BindInfo, PodPlacement, PodRequest
-from hived.split import split_bind_info
-from hived.state import GroupState
-from hived.topology import NO_CELL, BoolArray, IntArray
+from hived.values.decisions import Bind
+from hived.values.errors import UserError
+from hived.values.events import Offer, Phase
+from hived.values.specs import BindInfo, PodPlacement, PodRequest
 from hived_extender.service.core import Core
 from hived_extender.service.pods import PodRecord
 from hived_extender.service.stand_ins import like, sizes_of

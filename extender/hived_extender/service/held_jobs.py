@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import numpy as np
 
-from hived.errors import UserError
-from hived.events import Offer
-from hived.gangs import leaving_with
+from hived.cells.topology import BoolArray, IntArray
+from hived.life.victims import leaving_with
 from hived.scheduler import Asked
-from hived.specs import FREE_PRIORITY, PodRequest
-from hived.topology import BoolArray, IntArray
+from hived.values.errors import UserError
+from hived.values.events import Offer
+from hived.values.specs import FREE_PRIORITY, PodRequest
 from hived_extender.job_kinds.job import JobName, JobRef
 from hived_extender.kube_rules.demands import Demands
 from hived_extender.kube_rules.reader import DemandsReader

@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hived.decisions import Bind
-from hived.events import Offer
-from hived.groups import bind_info_of_slot, member_slots
-from hived.specs import PodRequest
-from hived.topology import BoolArray
+from hived.cells.topology import BoolArray
+from hived.life.groups import bind_info_of_slot, member_slots
+from hived.values.decisions import Bind
+from hived.values.events import Offer
+from hived.values.specs import PodRequest
 from hived_extender.job_kinds.job import JobName
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.core import Core

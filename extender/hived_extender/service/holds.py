@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from hived.decisions import Bind, Wait
-from hived.errors import UserError
-from hived.events import Phase
-from hived.groups import virtual_leaves, without_place
+from hived.life.groups import virtual_leaves, without_place
 from hived.scheduler import Asked
-from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest, PodSpec
+from hived.values.decisions import Bind, Wait
+from hived.values.errors import UserError
+from hived.values.events import Phase
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, PodRequest, PodSpec
 from hived_extender.job_kinds.job import JobRef
 from hived_extender.service.claims import Afterwards, Claim, Stage
 from hived_extender.service.cluster_cache import ClusterCache

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Protocol
 
-from hived.errors import InvariantError
+from hived.values.errors import InvariantError
 from hived_extender.kube.watch import drained
 from hived_extender.pods.dialects.description import ObjectRef
 from hived_extender.pods.readings import Texts

@@ -6,9 +6,9 @@ A job that its queue holds back has none, and its pods get no others either. Nor
 from collections.abc import Callable
 from typing import Any
 
-from hived.decisions import Bind, Wait
-from hived.events import Offer
-from hived.specs import PodRequest
+from hived.values.decisions import Bind, Wait
+from hived.values.events import Offer
+from hived.values.specs import PodRequest
 from hived_extender.service.core import Core
 from hived_extender.service.gangs.plans import Round
 from hived_extender.service.gangs.rounds import single_request

@@ -14,8 +14,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from hived.errors import UserError
-from hived.specs import ClusterSpec
+from hived.values.errors import UserError
+from hived.values.specs import ClusterSpec
 from hived_config.loader import Configuration
 from hived_extender.kube.metrics import Metrics
 from hived_extender.pods.dialects.description import GangKey

@@ -14,12 +14,12 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hived.decisions import Bind, Wait
-from hived.errors import HivedError, UserError
-from hived.events import Offer
-from hived.groups import bind_info_for, member_slots
-from hived.specs import BindInfo, PodRequest, PodSpec
-from hived.state import Group, GroupState
+from hived.cells.state import Group, GroupState
+from hived.life.groups import bind_info_for, member_slots
+from hived.values.decisions import Bind, Wait
+from hived.values.errors import HivedError, UserError
+from hived.values.events import Offer
+from hived.values.specs import BindInfo, PodRequest, PodSpec
 from hived_extender.api.defrag import MoveState, MovingReport, PlannedPod
 from hived_extender.kube.client import KubeError
 from hived_extender.kube_rules.demands import RuledPod

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from hived.events import Offer
-from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, PodSpec
-from hived.topology import NO_CELL, Topology
+from hived.cells.topology import NO_CELL, Topology
+from hived.values.events import Offer
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, PodSpec
 from hived_extender.kube_rules.demands import Demands, NamespaceLabels, RuledPod
 from hived_extender.kube_rules.mates import Surroundings, mate_rules
 from hived_extender.kube_rules.neighbours import takers

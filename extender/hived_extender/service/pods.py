@@ -21,8 +21,8 @@ from enum import Enum
 import msgspec
 from msgspec.structs import replace
 
-from hived.errors import UserError
-from hived.specs import OPPORTUNISTIC_PRIORITY, BindInfo, PodRequest, PodSpec
+from hived.values.errors import UserError
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, BindInfo, PodRequest, PodSpec
 from hived_extender.job_kinds.job import WORKLOAD, JobName
 from hived_extender.kube.versions import is_older
 from hived_extender.kube_rules.demands import RuledPod

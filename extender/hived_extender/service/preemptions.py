@@ -6,7 +6,7 @@ lazily preempted groups, whose Kubernetes priority stays the same.
 
 A victim is looked at again before every attempt: a preemption that is cancelled spares those not evicted yet. Where the
 Eviction API refuses for too long, and the policy says so, the pod is deleted. A pod has no more time to leave than the
-configuration allows (`hived_config.grace`), whoever deletes it. If it is there after that, its object is deleted at
+configuration allows (`hived_config.rules`), whoever deletes it. If it is there after that, its object is deleted at
 once, unless its node is not ready: nobody knows what runs there. Else a pod that is terminating is left to its kubelet;
 its cells are given away only when it is gone. Not thread-safe.
 """
@@ -17,12 +17,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from hived.decisions import Bind, Preempt, Wait
-from hived.errors import HivedError, UserError
-from hived.events import Offer, Phase
-from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest
-from hived_config.grace import Grace
-from hived_config.rules import PodRules
+from hived.values.decisions import Bind, Preempt, Wait
+from hived.values.errors import HivedError, UserError
+from hived.values.events import Offer, Phase
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, PodRequest
+from hived_config.rules import Grace, PodRules
 from hived_config.settings import BorrowedResources, Budgets, PreemptBy, Settings
 from hived_extender.job_kinds.job import parts_of, told_with_uid
 from hived_extender.kube.client import KubeError

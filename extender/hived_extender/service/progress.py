@@ -1,6 +1,6 @@
 """The progress of pods on its way to the core: starts, checkpoints and leave to move. Not thread-safe."""
 
-from hived.specs import NO_TIMES
+from hived.values.specs import NO_TIMES
 from hived_extender.pods.progress import read_progress
 from hived_extender.pods.wire import Pod
 from hived_extender.service.announcements import Announcements

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import msgspec
 from msgspec import msgpack
 
-from hived.errors import InvariantError, UserError
+from hived.values.errors import InvariantError, UserError
 from hived_extender.api.what_if import PodOutcome
 from hived_extender.service.apart import ApartError, compute_apart
 from hived_extender.service.machine import Machine

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from hived.decisions import Wait
-from hived.errors import UserError
-from hived.specs import MIN_GUARANTEED_PRIORITY, MemberSpec, PodRequest, PodSpec
-from hived.state import Group, State
-from hived.topology import NO_CELL
+from hived.cells.state import Group, State
+from hived.cells.topology import NO_CELL
+from hived.values.decisions import Wait
+from hived.values.errors import UserError
+from hived.values.specs import MIN_GUARANTEED_PRIORITY, MemberSpec, PodRequest, PodSpec
 from hived_extender.job_kinds import marks
 from hived_extender.job_kinds.job import JobName
 from hived_extender.pods.amounts import amounts_of

@@ -8,12 +8,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hived import status
-from hived.errors import UserError
-from hived.specs import Rules
-from hived.state import NO_TIME
-from hived.status import CellStatus
-from hived.topology import NO_CELL
+from hived.cells.state import NO_TIME
+from hived.cells.topology import NO_CELL
+from hived.life import status
+from hived.life.status import CellStatus
+from hived.values.errors import UserError
+from hived.values.specs import Rules
 from hived_extender.api.waiting import MASKED
 from hived_extender.pods.progress import write_time
 from hived_extender.recording.operations import STAND_IN, held_for

@@ -7,7 +7,7 @@ policy forbids that. The original is kept where tenants cannot write, so that a 
 
 from collections.abc import Mapping
 
-from hived.errors import HivedError
+from hived.values.errors import HivedError
 from hived_extender.kube.client import KubeError
 from hived_extender.service.effects import AnnotatePod, KeepChanged
 from hived_extender.service.outbox import Outbox

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from hived.errors import InvariantError, UserError
+from hived.values.errors import InvariantError, UserError
 from hived_extender.kube.clocks import wall_s
 from hived_extender.kube.logs import tell_failure
 from hived_extender.service.effects import Awaits, Effect, HoldBindings, ReleaseBindings, Write

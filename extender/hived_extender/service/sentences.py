@@ -5,7 +5,7 @@ The sentence follows from the certificate alone. It changes only when a fact doe
 
 from collections.abc import Iterator, Sequence
 
-from hived.specs import OPPORTUNISTIC_PRIORITY
+from hived.values.specs import OPPORTUNISTIC_PRIORITY
 from hived_extender.api.waiting import MASKED, TAKEN_BACK, BadNode, Certificate, Holder, Preempted
 
 NAMED = 3

@@ -11,9 +11,9 @@ from typing import Any, TypedDict, Unpack
 
 from msgspec.structs import replace
 
-from hived.errors import InvariantError, UserError
-from hived.jit import kernels_in_use
-from hived.specs import ClusterSpec
+from hived.kernels.jit import kernels_in_use
+from hived.values.errors import InvariantError, UserError
+from hived.values.specs import ClusterSpec
 from hived_config.rules import PodRules
 from hived_extender.api.cells import LostDevices, Shortage
 from hived_extender.api.what_if import PodOutcome

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from hived.specs import ClusterSpec
-from hived.topology import Topology
+from hived.cells.topology import Topology
+from hived.values.specs import ClusterSpec
 from hived_extender.kube_rules.demands import Demands
 from hived_extender.kube_rules.quantities import CPU
 from hived_extender.kube_rules.table import Mask, NodeRules

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from hived.errors import UserError
-from hived.groups import bind_info_for
-from hived.specs import BindInfo, GroupSpec, MemberSpec, PodRequest, PodSpec
+from hived.life.groups import bind_info_for
+from hived.values.errors import UserError
+from hived.values.specs import BindInfo, GroupSpec, MemberSpec, PodRequest, PodSpec
 from hived_extender.job_kinds.job import parts_of
 from hived_extender.recording.operations import STAND_IN, held_for
 from hived_extender.service.core import Core

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.service.effects import HoldBindings, ReleaseBindings
 from hived_extender.service.gangs.plans import listed
 from hived_extender.service.gangs.table import Gangs

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from hived.groups import bind_info_of_slot
-from hived.specs import NO_TIMES, BindInfo, PodRequest, WorkTimes
-from hived.state import GroupState, State
+from hived.cells.state import GroupState, State
+from hived.life.groups import bind_info_of_slot
+from hived.values.specs import NO_TIMES, BindInfo, PodRequest, WorkTimes
 from hived_extender.service.devices.table import NodeDevices, Selector
 
 

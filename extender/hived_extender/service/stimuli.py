@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from hived.errors import HivedError, UserError
-from hived.specs import BindInfo, PodSpec
+from hived.values.errors import HivedError, UserError
+from hived.values.specs import BindInfo, PodSpec
 from hived_config.loader import Configuration
 from hived_extender.api.defrag import PlannedPod
 from hived_extender.job_kinds.job import JobName, JobRef

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-from hived.errors import UserError
-from hived.state import NO_TIME
+from hived.cells.state import NO_TIME
+from hived.values.errors import UserError
 from hived_extender.pods.progress import read_progress, read_time
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.outbox import Outbox

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from hived.errors import UserError
-from hived.specs import ClusterSpec
+from hived.values.errors import UserError
+from hived.values.specs import ClusterSpec
 from hived_extender.recording.record import Recorder
 from hived_extender.service.announcements import Announcements
 from hived_extender.service.cluster_cache import ClusterCache

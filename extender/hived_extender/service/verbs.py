@@ -9,10 +9,10 @@ import time
 import msgspec
 from msgspec.structs import replace
 
-from hived.decisions import Bind, Preempt, Wait
-from hived.errors import UserError
-from hived.events import Phase
-from hived.specs import PodRequest
+from hived.values.decisions import Bind, Preempt, Wait
+from hived.values.errors import UserError
+from hived.values.events import Phase
+from hived.values.specs import PodRequest
 from hived_config.settings import Settings, WaitingMessages
 from hived_extender.api.what_if import PodOutcome
 from hived_extender.kube.versions import is_older

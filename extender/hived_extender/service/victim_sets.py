@@ -15,15 +15,14 @@ from itertools import combinations
 import msgspec
 import numpy as np
 
-from hived.decisions import Bind, Preempt, Wait
-from hived.errors import UserError
-from hived.events import Offer
-from hived.fair_losses import weighed_losses
-from hived.losses import loss_of
+from hived.cells.state import NO_GROUP, Group, GroupState
+from hived.cells.topology import NO_CELL, BoolArray
+from hived.life.losses import loss_of, weighed_losses
 from hived.scheduler import Asked
-from hived.specs import OPPORTUNISTIC_PRIORITY, BindInfo, PodRequest, PodSpec, Rules
-from hived.state import NO_GROUP, Group, GroupState
-from hived.topology import NO_CELL, BoolArray
+from hived.values.decisions import Bind, Preempt, Wait
+from hived.values.errors import UserError
+from hived.values.events import Offer
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, BindInfo, PodRequest, PodSpec, Rules
 from hived_extender.kube_rules.demands import RuledPod
 from hived_extender.kube_rules.neighbours import NO_ANTI_AFFINITY, NO_ANTI_AFFINITY_OF_OTHERS
 from hived_extender.service.cluster_cache import ClusterCache

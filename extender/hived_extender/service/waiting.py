@@ -4,10 +4,10 @@ import dataclasses
 import logging
 from collections.abc import Sequence
 
-from hived.decisions import Bind, Preempt, Wait
-from hived.errors import UserError
-from hived.events import Offer, Phase
-from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest
+from hived.values.decisions import Bind, Preempt, Wait
+from hived.values.errors import UserError
+from hived.values.events import Offer, Phase
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, PodRequest
 from hived_extender.service.acceptance import Acceptance
 from hived_extender.service.announcements import Announcements
 from hived_extender.service.cluster_cache import ClusterCache

@@ -1,6 +1,6 @@
 """Having kube-scheduler try a pod again, by a change of the pod: the event that it needs."""
 
-from hived.errors import HivedError
+from hived.values.errors import HivedError
 from hived_extender.kube.client import KubeError
 from hived_extender.service.effects import TouchPod
 from hived_extender.service.outbox import Outbox

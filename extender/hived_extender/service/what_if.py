@@ -12,10 +12,10 @@ from collections.abc import Collection, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from hived.decisions import Bind, Preempt, Wait
-from hived.errors import UserError
 from hived.scheduler import Asked
-from hived.specs import BindInfo, PodPlacement, PodRequest
+from hived.values.decisions import Bind, Preempt, Wait
+from hived.values.errors import UserError
+from hived.values.specs import BindInfo, PodPlacement, PodRequest
 from hived_extender.api.waiting import Certificate
 from hived_extender.api.what_if import PodOutcome, Victim
 from hived_extender.kube_rules.reader import DemandsReader

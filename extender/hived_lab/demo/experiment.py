@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.client.pictures import LETTERS
 
 FILE = "experiment.yaml"

@@ -13,7 +13,7 @@ from datetime import datetime
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.api.cells import AffinityGroup, Cell
 from hived_extender.client.inspection import Inspector
 from hived_extender.kube.client import PODS, KubeClient

@@ -9,10 +9,10 @@ from urllib.parse import quote, urlsplit
 
 import yaml
 
-from hived.errors import HivedError, UserError
-from hived.specs import ClusterSpec, PodRequest
+from hived.values.errors import HivedError, UserError
+from hived.values.specs import ClusterSpec, PodRequest
+from hived_config.access import PRIORITY_WORDS
 from hived_config.loader import load_cluster
-from hived_config.rules import PRIORITY_WORDS
 from hived_extender.client.inspection import Inspector
 from hived_extender.kube.client import NODES, KubeClient, pod_path
 from hived_extender.options import LOOPBACK

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import yaml
 
-from hived.errors import UserError
-from hived.specs import ClusterSpec
+from hived.values.errors import UserError
+from hived.values.specs import ClusterSpec
 from hived_config.rules import PodRules
 from hived_extender.kube import struct_types
 from hived_extender.kube.client import KubeClient

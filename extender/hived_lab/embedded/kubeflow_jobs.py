@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.job_kinds.kubeflow import REPLICA_SPECS
 from hived_jobs.documents import stored_document
 from hived_jobs.kinds import plan_document

@@ -24,10 +24,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from hived.errors import UserError
-from hived.layout import build_topology
-from hived.specs import ClusterSpec, SkuTypeSpec
-from hived.topology import Topology
+from hived.cells.layout import build_topology
+from hived.cells.topology import Topology
+from hived.values.errors import UserError
+from hived.values.specs import ClusterSpec, SkuTypeSpec
 from hived_config.node_names import PLACEHOLDER
 from hived_config.rules import PodRules
 from hived_config.skus import GPU_RESOURCE

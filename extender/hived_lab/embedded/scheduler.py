@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from hived.errors import HivedError, UserError
+from hived.values.errors import HivedError, UserError
 from hived_extender.api.paths import BIND_PATH, FILTER_PATH, PREEMPT_PATH
 from hived_extender.kube.client import LIVE_PODS, NAMESPACES, NODES, PODS, KubeClient, KubeError, pod_path
 from hived_extender.kube.connections import BrokenError, Connections

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_simulator.plan import FORMAT, Input, Kind
 from hived_simulator.results import Difference, JobKind, Summary
 

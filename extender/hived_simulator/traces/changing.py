@@ -10,7 +10,7 @@ from random import Random
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_simulator.traces.fields import MAX_LEAVES, packed
 from hived_simulator.traces.jobs import Job, Trace
 from hived_simulator.traces.own import rebased

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_simulator.traces.fields import FIRST_DATE, MAX_LEAVES, MAX_SECONDS, MAX_TIME, Unusable, zone
 from hived_simulator.traces.jobs import Job, Trace
 

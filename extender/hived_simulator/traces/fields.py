@@ -1,4 +1,7 @@
-"""Single fields of a row, read strictly. An unusable field raises `Unusable`: the row is lost, not the file."""
+"""Single fields of a row, read strictly, and lengths of time.
+
+An unusable field raises `Unusable`: the row is lost, not the file.
+"""
 
 import math
 import re
@@ -7,7 +10,7 @@ from functools import lru_cache
 from math import ceil
 from zoneinfo import ZoneInfo
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_simulator.traces.jobs import Pods
 
 MAX_LEAVES = 1_000_000
@@ -136,6 +139,8 @@ def spread(leaves: int, nodes: int) -> tuple[Pods, ...]:
 
 
 _PART = re.compile(r"(?:(\d{1,7})x)?(\d{1,7})")
+_UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_LENGTH = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?|\.[0-9]{1,6})([smhdw]?)", re.ASCII)
 
 
 def to_text(pods: tuple[Pods, ...]) -> str:
@@ -153,3 +158,11 @@ def from_text(text: str) -> tuple[Pods, ...]:
         sizes[int(match[2])] = sizes.get(int(match[2]), 0) + int(match[1] or 1)
     bounded(sum(size * count for size, count in sizes.items()), "pods")
     return tuple(Pods(sizes[size], size) for size in sorted(sizes))
+
+
+def parse_duration(text: str, where: str) -> float:
+    """Seconds of a length of time as people write it: 90s, 30m, 2h, 1.5d. UserError names `where` the text stands."""
+    match = _LENGTH.fullmatch(text)
+    if match is None:
+        raise UserError(f"{where}: {text!r} is no length of time; expected a number with s, m, h, d or w, as in 1.5d")
+    return float(match[1]) * _UNITS_S[match[2]]

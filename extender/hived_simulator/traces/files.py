@@ -19,7 +19,7 @@ from typing import IO, Any, TypeVar, cast
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_simulator.traces.draft import Draft, shown
 from hived_simulator.traces.fields import Unusable
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from hived.errors import UserError
-from hived.specs import PodSpec
+from hived.values.errors import UserError
+from hived.values.specs import PodSpec
 from hived_extender.pods import dialects
 from hived_extender.pods.annotations import SCHEDULING_SPEC, read_spec
 from hived_extender.pods.asks import DEVICE_REQUESTS, DeviceRequests

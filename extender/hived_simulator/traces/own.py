@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_simulator.traces.draft import MAX_JOBS, shown
 from hived_simulator.traces.fields import MAX_LEAVES, MAX_SECONDS, MAX_TIME
 from hived_simulator.traces.files import Source

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_simulator.traces.any_table import PROPERTIES, Column, Layout, read_rows
 from hived_simulator.traces.draft import Draft
 from hived_simulator.traces.fields import (

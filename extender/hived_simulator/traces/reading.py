@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_simulator.traces import any_table, kubernetes, own, published, record, slurm
 from hived_simulator.traces.any_table import explained
 from hived_simulator.traces.draft import Draft, Options, shown

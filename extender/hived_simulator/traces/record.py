@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from hived.errors import UserError
-from hived.specs import PodSpec
+from hived.values.errors import UserError
+from hived.values.specs import PodSpec
 from hived_extender.pods.annotations import read_spec
 from hived_extender.recording.operations import STAND_IN, held_for
 from hived_simulator.traces.draft import Draft

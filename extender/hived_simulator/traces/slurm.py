@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_simulator.traces.draft import Draft
 from hived_simulator.traces.fields import (
     NOTHING,

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from hived_config.compare import compare
-from hived_config.errors import ConfigError
+from hived_config.document import ConfigError
 from hived_config.loader import load_text
 from tests.stub_server import Request, StubServer
 

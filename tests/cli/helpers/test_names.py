@@ -1,10 +1,16 @@
-"""A job is found by every form of its name that people are shown."""
+"""Names of jobs as people write them, and their completion."""
+
+from collections.abc import Iterator
 
 import pytest
+from click.shell_completion import ShellComplete
 from msgspec.structs import replace
 
+from hived_cli import main
 from hived_cli.helpers.names import known_as, matching, submitted_as
-from hived_extender.api.waiting import Job
+from hived_extender.api.waiting import MASKED, Job
+from tests.cli.waiting_service import GANG as WAITING
+from tests.cli.waiting_service import WaitingService
 
 JOBS = [
     Job(name="podgroup/lab/gang", state="Waiting", namespace="lab", pods=["lab/gang-0", "lab/gang-1"]),
@@ -52,3 +58,41 @@ def test_a_namespace_may_be_called_like_a_kind() -> None:
 @pytest.mark.parametrize("name", ["train", "job/train", "lab/train", "podgroup/lab/train"])
 def test_a_submitted_job_has_its_namespace_in_its_name_or_beside_it(name: str) -> None:
     assert submitted_as(name, "lab") == ("lab", "train")
+
+
+@pytest.fixture
+def service() -> Iterator[WaitingService]:
+    with WaitingService() as running:
+        yield running
+
+
+def completed(words: list[str], incomplete: str) -> list[str]:
+    completer = ShellComplete(main, {}, "hived", "_HIVED_COMPLETE")
+    return [item.value for item in completer.get_completions(words, incomplete)]
+
+
+@pytest.mark.parametrize("command", ["why", "delete"])
+def test_jobs_are_completed(service: WaitingService, command: str) -> None:
+    assert completed([command, "--server", service.url], "pod") == ["podgroup/lab/gang"]
+
+
+def test_the_service_may_be_named_by_the_environment(service: WaitingService, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HIVED_SERVER", service.url)
+    assert completed(["why"], "") == ["podgroup/lab/gang", "default/solo", "me~train/default"]
+
+
+def test_masked_names_are_left_out(service: WaitingService) -> None:
+    service.jobs = [replace(WAITING, name=MASKED)]
+    assert completed(["why", "--server", service.url], "") == []
+
+
+@pytest.mark.parametrize("words", [["get", "vc"], ["get", "free"], ["get", "jobs", "--vc"]])
+def test_virtual_clusters_are_completed(
+    service: WaitingService, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HIVED_SERVER", service.url)
+    assert completed(words, "vi") == ["vision"]
+
+
+def test_a_service_that_does_not_answer_completes_nothing() -> None:
+    assert completed(["why", "--server", "http://127.0.0.1:1"], "") == []

@@ -1,11 +1,16 @@
-"""When a job starts, in a few words."""
+"""Jobs as text: starts in a few words, and lines that fit the terminal."""
 
+import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
 
+from hived_cli.helpers.tables import cut
 from hived_cli.helpers.waits import brief_when
 from hived_extender.api.waiting import When
+from tests.cli.terminal import Running
+from tests.cli.waiting_service import REASON, SENTENCE, WaitingService
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SOON, LATE, OVER = "2026-01-01T00:06:44Z", "2026-01-01T02:00:00Z", "2025-12-31T23:59:59Z"
@@ -25,3 +30,52 @@ SOON, LATE, OVER = "2026-01-01T00:06:44Z", "2026-01-01T02:00:00Z", "2025-12-31T2
 )
 def test_a_moment_has_its_kind_and_one_that_is_over_is_no_promise(when: When | None, expected: str) -> None:
     assert brief_when(when, NOW) == expected
+
+
+@pytest.fixture
+def service() -> Iterator[WaitingService]:
+    with WaitingService() as running:
+        yield running
+
+
+def lines(service: WaitingService, *arguments: str, columns: int) -> list[str]:
+    """The lines that a command shows on a terminal, without their styles."""
+    with Running(*arguments, "--server", service.url, size=(50, columns)) as command:
+        assert command.wait() == 0
+        return re.sub("\\x1b\\[[0-9;]*m", "", command.text).replace("\r", "").splitlines()
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("arguments", [("get", "jobs"), ("get", "nodes"), ("why", "gang")])
+@pytest.mark.parametrize("columns", [60, 80, 100])
+def test_no_line_is_longer_than_the_terminal(service: WaitingService, arguments: tuple[str, ...], columns: int) -> None:
+    found = lines(service, *arguments, columns=columns)
+    assert max(map(len, found)) <= columns
+
+
+def test_a_reason_stands_below_its_job_where_the_terminal_is_narrow(service: WaitingService) -> None:
+    found = lines(service, "get", "jobs", columns=80)
+    assert found[0].split() == ["JOB", "VC", "STATE", "AGE", "WHEN"]
+    assert found[1].startswith("podgroup/lab/gang ")
+    assert " ".join(line.strip() for line in found[2:4]) == SENTENCE
+    assert found[4].startswith("default/solo ")
+
+
+def test_a_reason_stands_beside_its_job_where_there_is_room(service: WaitingService) -> None:
+    found = lines(service, "get", "jobs", columns=200)
+    assert found[1].endswith(REASON)
+    assert len(found) == 4
+
+
+@pytest.mark.parametrize(
+    ("line", "width", "expected"),
+    [
+        ("abcdef", 6, "abcdef"),
+        ("abcdefg", 6, "abc..."),
+        ("\x1b[1mabcdefg\x1b[0m", 6, "\x1b[1mabc\x1b[0m..."),
+        ("\x1b[1mab\x1b[0m cd \x1b[31mefgh\x1b[0m", 9, "\x1b[1mab\x1b[0m cd \x1b[31m\x1b[0m..."),
+        ("abc", 2, "..."),
+    ],
+)
+def test_a_line_is_cut_with_its_styles_closed(line: str, width: int, expected: str) -> None:
+    assert cut(line, width) == expected

@@ -3,10 +3,10 @@
 import re
 
 from hived_config.generating.generate import generated
-from hived_config.generating.inner import LEVELS
 from hived_config.generating.layout import RESERVED_CPU, RESERVED_MEMORY_MIB, read_layout
 from hived_config.generating.nodes import AMD_GPU, PRODUCT_LABELS, Reading
 from hived_config.generating.shares import Shares
+from hived_config.generating.topologies import LEVELS
 from tests.places import ROOT
 
 PAGE = (ROOT / "docs" / "generate.md").read_text(encoding="utf-8")

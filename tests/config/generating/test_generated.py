@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from hived.errors import UserError
-from hived.layout import build_topology
+from hived.cells.layout import build_topology
+from hived.values.errors import UserError
 from hived_config.access import Access
 from hived_config.generating.generate import Generated, generated
 from hived_config.generating.machines import DeviceGroups, Machine

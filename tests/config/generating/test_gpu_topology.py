@@ -2,11 +2,9 @@
 
 import pytest
 
-from hived_config.errors import ConfigError
-from hived_config.generating.inner import inner_of
+from hived_config.document import ConfigError
 from hived_config.generating.machines import DeviceGroups, Machine
-from hived_config.generating.matrix import parse_matrix
-from hived_config.generating.topologies import Topology, with_topologies
+from hived_config.generating.topologies import Topology, inner_of, parse_matrix, with_topologies
 from tests.config.generating import gpu_topologies as known
 
 

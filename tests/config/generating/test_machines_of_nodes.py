@@ -2,7 +2,7 @@
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_config.generating.machines import Machine, natural_key
 from hived_config.generating.nodes import Reading, machines_of, parse_selector
 from tests.config.generating import machine_room as room

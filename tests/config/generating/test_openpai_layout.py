@@ -2,7 +2,7 @@
 
 import pytest
 
-from hived_config.errors import ConfigError
+from hived_config.document import ConfigError
 from hived_config.generating.layout import read_layout
 
 LAYOUT = """\

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hived.errors import UserError
-from hived.layout import build_topology
-from hived_config.errors import ConfigError
+from hived.cells.layout import build_topology
+from hived.values.errors import UserError
+from hived_config.document import ConfigError
 from hived_config.generating.generate import generated
 from hived_config.generating.nodes import Reading, machines_of
 from hived_config.generating.shares import Shares

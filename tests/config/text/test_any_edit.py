@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import pytest
 
-from hived.errors import UserError
-from hived.specs import ClusterSpec
+from hived.values.errors import UserError
+from hived.values.specs import ClusterSpec
+from hived_config.division import counts_of
 from hived_config.loader import Configuration, load_text
-from hived_config.promises import counts_of
 from hived_config.text.edits import move_cells, remove_vc, set_vc
 from tests.config.sound_file import cluster_of
 

@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from hived.errors import UserError
-from hived.specs import Rules
-from hived_config.errors import ConfigError
-from hived_config.promises import counts_of
+from hived.values.errors import UserError
+from hived.values.specs import Rules
+from hived_config.division import counts_of
+from hived_config.document import ConfigError
 from hived_config.text.edits import move_cells, remove_vc, set_vc
 from tests.config.sound_file import SOUND, cluster_of
 

@@ -6,7 +6,7 @@ The methods follow rules 3, 9 and 10 one by one; each names its rule.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
+from hived.values.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
 from tests.core.naive.model import (
     FREE,
     USED,

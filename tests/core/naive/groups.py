@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from hived.errors import UserError
-from hived.specs import BindInfo, PodRequest, PodSpec
+from hived.values.errors import UserError
+from hived.values.specs import BindInfo, PodRequest, PodSpec
 from tests.core.naive.cluster import Cluster
 from tests.core.naive.model import (
     ALLOCATED,

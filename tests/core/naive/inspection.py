@@ -2,8 +2,8 @@
 
 from collections import defaultdict
 
-from hived.errors import UserError
-from hived.specs import FREE_PRIORITY, OPPORTUNISTIC_PRIORITY
+from hived.values.errors import UserError
+from hived.values.specs import FREE_PRIORITY, OPPORTUNISTIC_PRIORITY
 from tests.core.naive.cluster import Cluster
 from tests.core.naive.model import USED, Group, PhysicalCell, VirtualCell
 

@@ -1,7 +1,7 @@
 """Invariants that must hold after every event (rule 4.6)."""
 
-from hived.errors import InvariantError
-from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY
+from hived.values.errors import InvariantError
+from hived.values.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY
 from tests.core.naive.cluster import Cluster
 from tests.core.naive.model import ALLOCATED, FREE, PREEMPTING, RESERVED, RESERVING, USED, PhysicalCell
 

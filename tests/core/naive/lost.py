@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from hived.events import LeavesLost
-from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY
+from hived.values.events import LeavesLost
+from hived.values.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY
 from tests.core.naive.cluster import Cluster
 from tests.core.naive.model import PhysicalCell
 

@@ -1,6 +1,6 @@
 """From a virtual placement to physical cells: buddy allocation, safe relaxed split, matching (rules 7)."""
 
-from hived.specs import OPPORTUNISTIC_PRIORITY
+from hived.values.specs import OPPORTUNISTIC_PRIORITY
 from tests.core.naive.cluster import Cluster, swap_remove
 from tests.core.naive.model import PhysicalCell, VirtualCell
 from tests.core.naive.placement import Suggestions

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from hived.specs import FREE_PRIORITY, BindInfo, ClusterSpec, PhysicalCellSpec, PodPlacement, PodRequest, PodSpec
+from hived.values.specs import FREE_PRIORITY, BindInfo, ClusterSpec, PhysicalCellSpec, PodPlacement, PodRequest, PodSpec
 
 FREE, USED, RESERVING, RESERVED = "Free", "Used", "Reserving", "Reserved"
 ALLOCATED, PREEMPTING, BEING_PREEMPTED = "Allocated", "Preempting", "BeingPreempted"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hived.specs import (
+from hived.values.specs import (
     FREE_PRIORITY,
     MAX_GUARANTEED_PRIORITY,
     MIN_GUARANTEED_PRIORITY,

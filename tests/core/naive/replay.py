@@ -1,7 +1,7 @@
 """A pod that is already bound: live after its decision, or read back after a restart (rules 11)."""
 
-from hived.errors import UserError
-from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, BindInfo, PodPlacement, PodRequest
+from hived.values.errors import UserError
+from hived.values.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, BindInfo, PodPlacement, PodRequest
 from tests.core.naive.cluster import Cluster
 from tests.core.naive.groups import (
     allocate_preempting,

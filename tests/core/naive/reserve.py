@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from hived.errors import UserError
-from hived.specs import MIN_GUARANTEED_PRIORITY, BindInfo, PodRequest
+from hived.values.errors import UserError
+from hived.values.specs import MIN_GUARANTEED_PRIORITY, BindInfo, PodRequest
 from tests.core.naive.cluster import Cluster
 from tests.core.naive.groups import check_agreement, create_preempting, intended_bindings, planned_cells
 from tests.core.naive.model import FREE, PREEMPTING, USED, Group, PhysicalCell, VirtualCell

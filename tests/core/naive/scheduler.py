@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from hived.decisions import Applied, Bind, Decision, Preempt, Wait
-from hived.errors import UserError
-from hived.events import (
+from hived.hived_rules.placement import MOST_COMPARED
+from hived.values.decisions import Applied, Bind, Decision, Preempt, Wait
+from hived.values.errors import UserError
+from hived.values.events import (
     Event,
     GroupReserved,
     GroupSplit,
@@ -20,8 +21,14 @@ from hived.events import (
     PodProgressed,
     ScheduleRequested,
 )
-from hived.placement import MOST_COMPARED
-from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, PodSpec
+from hived.values.specs import (
+    FREE_PRIORITY,
+    MIN_GUARANTEED_PRIORITY,
+    OPPORTUNISTIC_PRIORITY,
+    ClusterSpec,
+    PodRequest,
+    PodSpec,
+)
 from tests.core.naive import inspection, invariants, within
 from tests.core.naive.cluster import Cluster
 from tests.core.naive.groups import (

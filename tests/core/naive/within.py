@@ -2,7 +2,14 @@
 
 from collections.abc import Iterator
 
-from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, GroupSpec, MemberSpec, PodSpec
+from hived.values.specs import (
+    FREE_PRIORITY,
+    MIN_GUARANTEED_PRIORITY,
+    OPPORTUNISTIC_PRIORITY,
+    GroupSpec,
+    MemberSpec,
+    PodSpec,
+)
 from tests.core.naive.cluster import Cluster
 from tests.core.naive.model import ALLOCATED, Cell, Chain, PhysicalCell, VirtualCell
 from tests.core.naive.placement import Attempt, Placement, Suggestions, choose_all_leaves, choose_nodes, view_key

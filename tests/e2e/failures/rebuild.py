@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
-from hived.status import iter_physical_cluster, iter_virtual_cluster
+from hived.life.status import iter_physical_cluster, iter_virtual_cluster
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived_extender.api.paths import GROUPS_PATH, PHYSICAL_CLUSTER_PATH, VIRTUAL_CLUSTERS_PATH
 from hived_extender.kube.client import LIVE_PODS, NODES, PODS, KubeClient
 from hived_extender.pods.wire import WAITING_KEY, FilterArgs, Node, Pod

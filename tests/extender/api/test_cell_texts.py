@@ -1,13 +1,13 @@
-"""Texts of cells: the same bytes as the encoded mappings of `hived.status`, in any state."""
+"""Texts of cells: the same bytes as the encoded mappings of `hived.life.status`, in any state."""
 
 import random
 from itertools import chain
 
 import pytest
 
-from hived import status
-from hived.errors import UserError
-from hived.state import State
+from hived.cells.state import State
+from hived.life import status
+from hived.values.errors import UserError
 from hived_config.loader import load_text
 from hived_extender.api import cell_texts
 from hived_extender.api.cell_texts import CellTexts

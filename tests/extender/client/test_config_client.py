@@ -2,7 +2,7 @@
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.api.configuration import ConfigPushArgs
 from hived_extender.client.config_client import ConfigClient
 from hived_extender.client.inspection import Inspector

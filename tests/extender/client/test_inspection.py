@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.api.paths import GROUPS_PATH, group_path, virtual_cluster_path
 from hived_extender.client.inspection import Inspector, OlderError
 from tests.stub_server import Request, StubServer

@@ -11,12 +11,12 @@ from random import Random
 
 import msgspec
 
-from hived.decisions import Bind
-from hived.events import NodeHealthChanged, PodAllocated, PodDeleted, ScheduleRequested
-from hived.groups import bind_info_of_slot
+from hived.cells.state import State
+from hived.life.groups import bind_info_of_slot
 from hived.scheduler import handle, new_state
-from hived.specs import ClusterSpec, GroupSpec, MemberSpec, PodRequest, PodSpec, WorkTimes
-from hived.state import State
+from hived.values.decisions import Bind
+from hived.values.events import NodeHealthChanged, PodAllocated, PodDeleted, ScheduleRequested
+from hived.values.specs import ClusterSpec, GroupSpec, MemberSpec, PodRequest, PodSpec, WorkTimes
 from hived_extender.api.defrag import DefragPlan
 from hived_extender.defrag.planner import Task, plan
 from hived_extender.defrag.snapshot import Facts, inputs_of

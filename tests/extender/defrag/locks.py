@@ -12,9 +12,8 @@ from typing import Any
 
 import msgspec
 
-from hived.specs import PodRequest
-from hived_config.moving import Moving
-from hived_config.rules import PodRules
+from hived.values.specs import PodRequest
+from hived_config.rules import Moving, PodRules
 from hived_extender.api.defrag import DefragArgs, DefragPlan
 from hived_extender.defrag.desk import DefragDesk
 from hived_extender.defrag.planner import Task, plan

@@ -4,11 +4,12 @@ from random import Random
 
 import msgspec
 
-from hived.decisions import Bind
-from hived.events import NodeHealthChanged, PodAllocated, PodDeleted, ScheduleRequested
-from hived.groups import bind_info_of_slot
+from hived.cells.state import State
+from hived.life.groups import bind_info_of_slot
 from hived.scheduler import handle, new_state
-from hived.specs import (
+from hived.values.decisions import Bind
+from hived.values.events import NodeHealthChanged, PodAllocated, PodDeleted, ScheduleRequested
+from hived.values.specs import (
     NO_TIMES,
     BindInfo,
     CellTypeSpec,
@@ -22,7 +23,6 @@ from hived.specs import (
     VirtualClusterSpec,
     WorkTimes,
 )
-from hived.state import State
 from hived_extender.api.defrag import Inputs
 from hived_extender.defrag.snapshot import Facts, inputs_of
 from hived_extender.service.state_inputs import Placed, StateInputs

@@ -5,16 +5,16 @@ Cells are held as a service does: by a stand-in in the core, from before the gro
 
 from random import Random
 
-from hived.decisions import Bind
-from hived.events import PodAllocated
-from hived.groups import bind_info_for
-from hived.specs import BindInfo, ClusterSpec, PodRequest
+from hived.life.groups import bind_info_for
+from hived.values.decisions import Bind
+from hived.values.events import PodAllocated
+from hived.values.specs import BindInfo, ClusterSpec, PodRequest
 from hived_extender.api.defrag import DefragPlan, Inputs, Move
 from hived_extender.defrag.checking import placement_of
 from hived_extender.defrag.planner import PLAN, job_shapes, plan
 from hived_extender.defrag.planner import Task as Question
 from hived_extender.defrag.snapshot import Facts, inputs_of
-from hived_extender.reconfiguration.waiting_jobs import Waiting
+from hived_extender.reconfiguration.judging import Waiting
 from hived_extender.service.state_inputs import StateInputs, reservations
 from hived_simulator.changes import Change
 from hived_simulator.clusters import Answer

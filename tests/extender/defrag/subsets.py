@@ -2,9 +2,9 @@
 
 from itertools import combinations, permutations
 
-from hived.events import PodAllocated
 from hived.scheduler import handle
-from hived.specs import MIN_GUARANTEED_PRIORITY
+from hived.values.events import PodAllocated
+from hived.values.specs import MIN_GUARANTEED_PRIORITY
 from hived_extender.api.defrag import Inputs
 from hived_extender.defrag.execution import Failed, Rehearsal, Requests
 from hived_extender.defrag.model import View, views_for

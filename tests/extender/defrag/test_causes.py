@@ -5,7 +5,7 @@ from random import Random
 import msgspec
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.defrag.causes import CELLS, SEARCH, UNCONFIRMED
 from hived_extender.defrag.planner import NOT_KNOWN, NOTHING_POSSIBLE, PLAN, Solver, Task, plan
 from hived_extender.defrag.puzzle import Puzzle, Solution

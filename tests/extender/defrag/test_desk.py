@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from hived.errors import UserError
 from hived.scheduler import check_invariants
+from hived.values.errors import UserError
 from hived_config.loader import load_text
 from hived_extender.api.defrag import DefragArgs, DefragPlan, Inputs, LastLook
 from hived_extender.defrag.desk import DefragDesk

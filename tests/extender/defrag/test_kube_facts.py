@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.api.defrag import DefragArgs, DefragPlan
 from hived_extender.defrag import automatic
 from hived_extender.defrag.collecting import collect

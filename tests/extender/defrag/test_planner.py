@@ -4,12 +4,12 @@ from random import Random
 
 import pytest
 
-from hived.decisions import Applied, Bind, Preempt
-from hived.errors import UserError
-from hived.events import PodAllocated, PodDeleted, ScheduleRequested
+from hived.cells.topology import NO_CELL
 from hived.scheduler import check_invariants, handle
-from hived.specs import BindInfo, PodPlacement
-from hived.topology import NO_CELL
+from hived.values.decisions import Applied, Bind, Preempt
+from hived.values.errors import UserError
+from hived.values.events import PodAllocated, PodDeleted, ScheduleRequested
+from hived.values.specs import BindInfo, PodPlacement
 from hived_extender.api.defrag import DefragPlan, Move
 from hived_extender.defrag.execution import Requests
 from hived_extender.defrag.planner import PLAN, Task, plan

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from hived.scheduler import check_invariants
-from hived.specs import ClusterSpec, Rules
+from hived.values.specs import ClusterSpec, Rules
 from hived_simulator.tasks import Phase
 from tests.extender.defrag.simulated import DefragmentingLoop, MovingCluster
 from tests.property.examples import examples

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hived_config.moving import Budget
+from hived_config.rules import Budget
 from hived_extender.defrag.limits import Limits
 from hived_extender.defrag.spending import HOUR_S, Spending
 from hived_extender.kube.client import KubeError

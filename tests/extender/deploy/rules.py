@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from hived_config.errors import ConfigError
+from hived_config.document import ConfigError
 from hived_config.loader import load_text
 from hived_extender.deploy.installation import DIGEST_ANNOTATION, VC_LABEL, digest, is_of_tenants
 from hived_extender.http.webhook import MUTATE_PATH, VALIDATE_PATH

@@ -8,7 +8,7 @@ from flask.testing import FlaskClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hived.jit import kernels_in_use
+from hived.kernels.jit import kernels_in_use
 from hived_extender.api.paths import (
     CONFIG_PATH,
     DEFRAG_PATH,

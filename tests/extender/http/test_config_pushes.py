@@ -16,9 +16,8 @@ from hived_extender.http.identities import Identity
 from hived_extender.http.reviews import Reviews
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.metrics import Metrics
-from hived_extender.reconfiguration.in_force import Refused
-from hived_extender.reconfiguration.stores import ConfigMapStore, FileStore, Store
-from hived_extender.reconfiguration.versions import Stored, Version
+from hived_extender.reconfiguration.configurations import Refused
+from hived_extender.reconfiguration.stores import ConfigMapStore, FileStore, Store, Stored, Version
 from tests.extender.http.secured import ReviewServer
 from tests.extender.service.small_cluster import CONFIG, SmallCluster
 from tests.extender.stored_config import FIRST, api_server, begun, configurations_of

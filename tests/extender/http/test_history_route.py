@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 from flask.testing import FlaskClient
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.http.app import create_app
 from hived_extender.http.history_route import DAY_S, Span, read_span
 from hived_extender.insight.history import HistoryRings

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from flask import Flask, Response
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.http import shim
 from hived_extender.http.app import create_app
 from hived_extender.http.listening import Limits

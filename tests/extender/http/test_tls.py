@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization as form
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.api.paths import FILTER_PATH
 from hived_extender.deploy.certificates import Authority
 from hived_extender.http import server

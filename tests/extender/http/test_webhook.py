@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_cli import main
 from hived_config.loader import load_text
 from hived_extender.http.server import HttpServer, listen

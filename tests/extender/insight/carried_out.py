@@ -12,13 +12,15 @@ from random import Random
 
 import numpy as np
 
-from hived.copying import copy_state
-from hived.decisions import Bind, Preempt, Wait
-from hived.errors import UserError
-from hived.events import LeavesLost, NodeHealthChanged, Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested
-from hived.groups import bind_info_of_slot
+from hived.cells.copying import copy_state
+from hived.cells.state import NO_GROUP, State
+from hived.cells.topology import NO_CELL, BoolArray
+from hived.life.groups import bind_info_of_slot
 from hived.scheduler import Asked, check_invariants, handle, plan_in_turn
-from hived.specs import (
+from hived.values.decisions import Bind, Preempt, Wait
+from hived.values.errors import UserError
+from hived.values.events import LeavesLost, NodeHealthChanged, Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.values.specs import (
     ClusterSpec,
     GroupSpec,
     MemberSpec,
@@ -28,8 +30,6 @@ from hived.specs import (
     VirtualClusterSpec,
     WorkTimes,
 )
-from hived.state import NO_GROUP, State
-from hived.topology import NO_CELL, BoolArray
 from hived_config.access import AccessRules
 from hived_extender.api.waiting import Unblock
 from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry, jobs_of

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from hived.decisions import Bind, Preempt
-from hived.events import Offer, Phase, PodAllocated, ScheduleRequested
+from hived.cells.state import State
 from hived.scheduler import handle
-from hived.specs import ClusterSpec, PodRequest, Rules
-from hived.state import State
+from hived.values.decisions import Bind, Preempt
+from hived.values.events import Offer, Phase, PodAllocated, ScheduleRequested
+from hived.values.specs import ClusterSpec, PodRequest, Rules
 from hived_config.access import AccessRules
 from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry, jobs_of
 from hived_extender.service.tallies import PodEnd

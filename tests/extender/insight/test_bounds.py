@@ -5,10 +5,10 @@ from random import Random
 
 import pytest
 
-from hived.decisions import Bind
-from hived.events import NodeHealthChanged, ScheduleRequested
 from hived.scheduler import handle
-from hived.specs import Rules
+from hived.values.decisions import Bind
+from hived.values.events import NodeHealthChanged, ScheduleRequested
+from hived.values.specs import Rules
 from hived_extender.insight.bounds import bound_of
 from hived_extender.insight.forward import Play
 from hived_extender.insight.scene import Scene, scene_of

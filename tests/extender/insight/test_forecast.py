@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from hived.events import NodeHealthChanged, Offer
 from hived.scheduler import handle
-from hived.specs import Rules
+from hived.values.events import NodeHealthChanged, Offer
+from hived.values.specs import Rules
 from hived_extender.api.waiting import When
 from hived_extender.insight.bounds import SCHEDULING_S
 from hived_extender.insight.durations import LEAST_ENDS, Ended

@@ -4,13 +4,13 @@ from random import Random
 
 import pytest
 
-from hived.decisions import Bind, Wait
-from hived.errors import UserError
-from hived.events import NodeHealthChanged, Phase, PodAllocated, ScheduleRequested
+from hived.cells.state import State
+from hived.life.status import copy_cells
 from hived.scheduler import handle
-from hived.specs import PodRequest
-from hived.state import State
-from hived.status import copy_cells
+from hived.values.decisions import Bind, Wait
+from hived.values.errors import UserError
+from hived.values.events import NodeHealthChanged, Phase, PodAllocated, ScheduleRequested
+from hived.values.specs import PodRequest
 from hived_extender.api.waiting import FreeCells
 from hived_extender.insight.free_cells import free_cells
 from tests.core.builders import healthy_state, pod, quota, rack_cluster

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from hived.emptied import Emptied
-from hived.errors import UserError
+from hived.values.errors import UserError
+from hived.why.relaxing import Emptied
 from hived_config.access import Access, AccessRules, VirtualClusterAccess
 from hived_config.rules import PodRules
 from hived_extender.api.waiting import IfResult

@@ -2,7 +2,7 @@
 
 import threading
 
-from hived.emptied import Emptied
+from hived.why.relaxing import Emptied
 from hived_extender.api.waiting import Certificate
 from hived_extender.insight.answering import Answering
 from hived_extender.insight.judge import Judge

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hived.events import PodDeleted
 from hived.scheduler import handle
+from hived.values.events import PodDeleted
 from hived_extender.insight.corrections import FIRST_FACTORS, LEAST, Corrections, Outcome
 from hived_extender.insight.past import MOST_OPEN, SPARE, Past, Raw
 from hived_extender.insight.scene import scene_of

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.api.waiting import Certificate, When, Why
 from hived_extender.insight.judge import HELD
 from tests.expecting import expect_soon

@@ -6,8 +6,8 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from hived.errors import InvariantError
 from hived.scheduler import check_invariants
+from hived.values.errors import InvariantError
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry, take
 from hived_extender.pods.dialects import native_podgroup
 from hived_extender.pods.dialects.description import ObjectRef

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hived_config.queueing import Queueing
-from hived_config.rules import PodRules
+from hived_config.rules import PodRules, Queueing
 from hived_extender.job_kinds import gates, kinds, marks
 from hived_extender.job_kinds.admission import JobAdmission
 from hived_extender.job_kinds.job import JobState

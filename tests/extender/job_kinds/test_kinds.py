@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.job_kinds import kinds, marks
 from hived_extender.job_kinds.job import Job, JobName, JobRef, JobState
 from hived_extender.job_kinds.writes import Verb, path_of

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from hived.errors import UserError
-from hived.specs import MemberSpec
+from hived.values.errors import UserError
+from hived.values.specs import MemberSpec
 from hived_config.access import Access, AccessRules, NamespaceEntry, VirtualClusterAccess
 from hived_config.loader import load_text
 from hived_config.rules import PodRules

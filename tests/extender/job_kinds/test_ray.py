@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.job_kinds import kinds
 from hived_extender.job_kinds.job import JobName, JobState
 from tests.extender.job_kinds.documents import (

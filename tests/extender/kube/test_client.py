@@ -3,7 +3,7 @@
 import itertools
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -13,8 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from hived_extender.kube.client import NODES, PODS, KubeClient, KubeError
-from hived_extender.kube.configuration import Header, Identity
-from hived_extender.kube.credentials import Renewed
+from hived_extender.kube.configuration import Credentials, Identity
 from hived_extender.kube.endpoint import load_configuration
 from tests.expecting import PATIENCE_S
 from tests.stub_server import Request, StubServer
@@ -195,8 +194,13 @@ def test_an_address_that_is_none_is_a_clear_error(address: str) -> None:
         KubeClient.connect(address)
 
 
+def bearer(token: Callable[[], str]) -> Credentials:
+    """Credentials whose token is asked for anew each time."""
+    return Credentials(lambda: (Identity(f"Bearer {token()}"), 0.0))
+
+
 def test_a_token_from_a_file_with_a_line_break_is_sent_without_it(server: Server) -> None:
-    configuration = replace(load_configuration(server.url), credentials=Header(lambda: "Bearer secret\n"))
+    configuration = replace(load_configuration(server.url), credentials=bearer(lambda: "secret\n"))
     server.will_answer({})
     KubeClient(configuration).get("/api")
     assert server.seen[0][3]["Authorization"] == "Bearer secret"
@@ -204,7 +208,7 @@ def test_a_token_from_a_file_with_a_line_break_is_sent_without_it(server: Server
 
 def test_a_token_is_renewed_once_for_many_calls_and_at_once_when_it_is_refused(server: Server) -> None:
     numbers = itertools.count(1)
-    client = KubeClient(replace(load_configuration(server.url), credentials=Header(lambda: f"Bearer {next(numbers)}")))
+    client = KubeClient(replace(load_configuration(server.url), credentials=bearer(lambda: str(next(numbers)))))
     for status in (200, 200, 401, 200):
         server.will_answer({}, status=status)
         with suppress(KubeError):
@@ -218,7 +222,7 @@ def test_credentials_that_are_refused_are_renewed_for_the_next_call(
     server: Server, *, is_proxied: bool, is_watch: bool
 ) -> None:
     numbers = itertools.count(1)
-    renewed = Renewed(lambda: (Identity(f"Bearer {next(numbers)}"), math.inf))
+    renewed = Credentials(lambda: (Identity(f"Bearer {next(numbers)}"), math.inf))
     proxy = server.url if is_proxied else ""
     client = KubeClient(replace(load_configuration(server.url), credentials=renewed, proxy=proxy))
     for status in (401, 200):
@@ -240,7 +244,7 @@ def test_calls_go_through_the_proxy_that_is_configured(server: Server) -> None:
 
 
 def test_a_token_that_cannot_be_sent_is_an_error_without_it(server: Server) -> None:
-    configuration = replace(load_configuration(server.url), credentials=Header(lambda: "Bearer secret\nX-Other: 1"))
+    configuration = replace(load_configuration(server.url), credentials=bearer(lambda: "secret\nX-Other: 1"))
     with pytest.raises(KubeError, match="control character") as caught:
         KubeClient(configuration).get("/api")
     assert "secret" not in str(caught.value)
@@ -250,9 +254,7 @@ def test_a_token_that_cannot_be_sent_is_an_error_without_it(server: Server) -> N
 @pytest.mark.parametrize("is_proxied", [False, True])
 def test_a_token_may_have_any_letters_and_is_sent_in_utf8(server: Server, is_proxied: bool) -> None:
     proxy = server.url if is_proxied else ""
-    configuration = replace(
-        load_configuration(server.url), credentials=Header(lambda: "Bearer t\u00f6k\u20acn"), proxy=proxy
-    )
+    configuration = replace(load_configuration(server.url), credentials=bearer(lambda: "t\u00f6k\u20acn"), proxy=proxy)
     server.will_answer({})
     KubeClient(configuration, request_timeout_s=PATIENCE_S).get("/api")
     assert server.seen[0][3]["Authorization"].encode("latin-1").decode() == "Bearer t\u00f6k\u20acn"
@@ -262,7 +264,7 @@ def test_a_token_that_cannot_be_read_anew_is_an_error_like_any_other(server: Ser
     def renew() -> str:
         raise FileNotFoundError("no such file: /var/run/token")
 
-    configuration = replace(load_configuration(server.url), credentials=Header(renew))
+    configuration = replace(load_configuration(server.url), credentials=bearer(renew))
     with pytest.raises(KubeError, match="credentials for the API server cannot be renewed: no such file"):
         KubeClient(configuration).get("/api")
     assert server.seen == []

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from hived_extender.kube.client import KubeClient, KubeError
-from hived_extender.kube.configuration import Configuration, Header, Identity, Tls
-from hived_extender.kube.credentials import Renewed
+from hived_extender.kube.configuration import Configuration, Credentials, Identity, Tls
 from hived_extender.kube.endpoint import Endpoint
 from tests.expecting import PATIENCE_S
 from tests.extender.http.secured import Files
@@ -54,7 +53,7 @@ def test_calls_after_a_refusal_show_the_new_certificate_on_new_connections(files
     with Server(files.tls().context) as server:
         url = server.url.replace("http://", "https://")
         configuration = Configuration(
-            url, Tls(ca_file=str(files.ca)), proxy="", credentials=Renewed(lambda: (next(found), LATER))
+            url, Tls(ca_file=str(files.ca)), proxy="", credentials=Credentials(lambda: (next(found), LATER))
         )
         client = KubeClient(configuration, request_timeout_s=PATIENCE_S)
         for _ in range(4):
@@ -65,5 +64,7 @@ def test_calls_after_a_refusal_show_the_new_certificate_on_new_connections(files
 
 
 def test_a_token_is_not_in_the_text_of_a_way() -> None:
-    way = Endpoint(Configuration("http://127.0.0.1:1", credentials=Header(lambda: "Bearer secret"))).way()
+    way = Endpoint(
+        Configuration("http://127.0.0.1:1", credentials=Credentials(lambda: (Identity("Bearer secret"), 0.0)))
+    ).way()
     assert (way.token, "secret" in repr(way)) == ("Bearer secret", False)

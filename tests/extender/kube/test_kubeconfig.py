@@ -1,17 +1,29 @@
-"""A kubeconfig in each of its forms, and the service account of a pod."""
+"""A kubeconfig in each of its forms, the service account of a pod, and the proxies of the environment."""
 
 import base64
 import json
+import os
 import stat
+import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
+from msgspec.structs import replace
 
-from hived_extender.kube.configuration import Configuration
-from hived_extender.kube.endpoint import Endpoint, KubeError, Way, load_configuration
-from hived_extender.kube.kubeconfig import read_kubeconfig, read_service_account
+from hived_extender.kube import kubeconfig
+from hived_extender.kube.client import KubeClient
+from hived_extender.kube.configuration import Configuration, Credentials, Identity
+from hived_extender.kube.endpoint import Endpoint, KubeError, Way, environment_proxy, load_configuration
+from hived_extender.kube.kubeconfig import read_service_account
+from tests.expecting import PATIENCE_S
+from tests.extender.http.secured import Files
+from tests.stub_server import Request, StubServer
 
 EXEC = "client.authentication.k8s.io/v1"
 
@@ -33,7 +45,7 @@ def write(
 
 
 def read(folder: Path, user: dict[str, Any] | None = None, cluster: dict[str, Any] | None = None) -> Configuration:
-    return read_kubeconfig([write(folder, user, cluster)])
+    return load_configuration(kubeconfig=str(write(folder, user, cluster)))
 
 
 def program(folder: Path, answer: object, *, before: str = "") -> dict[str, Any]:
@@ -76,11 +88,12 @@ def test_a_token_is_sent_as_bearer(tmp_path: Path) -> None:
 
 
 def test_a_name_and_a_password_are_sent_as_basic(tmp_path: Path) -> None:
-    header = read(tmp_path, {"username": "me", "password": "x:\u20ac"}).credentials.identity().header
-    assert base64.b64decode(header.removeprefix("Basic ")).decode() == "me:x:\u20ac"
+    header = read(tmp_path, {"username": "me", "password": "x:y"}).credentials.identity().header
+    assert base64.b64decode(header.removeprefix("Basic ")).decode() == "me:x:y"
 
 
-def test_a_token_file_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
+def test_a_token_file_that_was_replaced_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubeconfig, "REREAD_S", 0.0)
     (tmp_path / "token").write_text("one\n")
     configuration = read(tmp_path, {"tokenFile": "token"})
     first = configuration.credentials.identity().header
@@ -89,14 +102,18 @@ def test_a_token_file_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
 
 
 def test_paths_are_relative_to_the_file_that_names_them(tmp_path: Path) -> None:
-    tls = read(tmp_path, {"client-certificate": "a/c", "client-key": "/k"}, {"certificate-authority": "ca"}).tls
-    assert (tls.certificate_file, tls.key_file, tls.ca_file) == (f"{tmp_path}/a/c", "/k", f"{tmp_path}/ca")
+    for name in ("c", "k", "ca"):
+        (tmp_path / name).write_text("pem")
+    user = {"client-certificate": "c", "client-key": str(tmp_path / "k")}
+    configuration = read(tmp_path, user, {"certificate-authority": "ca"})
+    assert configuration.credentials.identity() == Identity("", f"{tmp_path}/c", f"{tmp_path}/k")
+    assert configuration.tls.ca_file == f"{tmp_path}/ca"
 
 
 def test_certificates_in_the_file_are_kept_where_nobody_else_reads_them(tmp_path: Path) -> None:
     data = {f"client-{kind}-data": base64.b64encode(kind.encode()).decode() for kind in ("certificate", "key")}
-    tls = read(tmp_path, data).tls
-    kept = [Path(tls.certificate_file), Path(tls.key_file)]
+    identity = read(tmp_path, data).credentials.identity()
+    kept = [Path(identity.certificate_file), Path(identity.key_file)]
     assert [(path.read_text(), stat.S_IMODE(path.stat().st_mode)) for path in kept] == [
         ("certificate", 0o600),
         ("key", 0o600),
@@ -106,7 +123,7 @@ def test_certificates_in_the_file_are_kept_where_nobody_else_reads_them(tmp_path
 def test_data_of_an_authority_counts_more_than_its_file(tmp_path: Path) -> None:
     data = base64.b64encode(b"pem").decode()
     tls = read(tmp_path, None, {"certificate-authority": "ca", "certificate-authority-data": data}).tls
-    assert (tls.ca_file, tls.ca_data) == ("", "pem")
+    assert Path(tls.ca_file).read_text() == "pem"
 
 
 def test_a_certificate_may_be_unverified_and_have_another_name(tmp_path: Path) -> None:
@@ -115,11 +132,13 @@ def test_a_certificate_may_be_unverified_and_have_another_name(tmp_path: Path) -
 
 
 def test_the_options_of_tls_reach_the_connections(tmp_path: Path) -> None:
-    cluster = {"insecure-skip-tls-verify": True, "tls-server-name": "other", "certificate-authority": "/ca"}
-    pool = Endpoint(read(tmp_path, {"client-certificate": "/c", "client-key": "/k"}, cluster)).way().pool
+    pem = tmp_path / "pem"
+    pem.write_text("pem")
+    cluster = {"insecure-skip-tls-verify": True, "tls-server-name": "other", "certificate-authority": "pem"}
+    pool = Endpoint(read(tmp_path, {"client-certificate": "pem", "client-key": "pem"}, cluster)).way().pool
     options = pool.connection_pool_kw
     assert [options[key] for key in ("ca_certs", "cert_file", "key_file", "server_hostname", "cert_reqs")] == [
-        "/ca", "/c", "/k", "other", 0,
+        str(pem), str(pem), str(pem), "other", 0,
     ]  # fmt: skip
 
 
@@ -143,12 +162,6 @@ def test_several_files_are_read_as_one_and_the_first_counts(tmp_path: Path, monk
     assert (configuration.host, configuration.credentials.identity().header) == ("https://d", "Bearer second")
 
 
-def test_an_empty_list_may_be_null(tmp_path: Path) -> None:
-    (tmp_path / "config").write_text("current-context: c\nusers: null\nclusters:\n")
-    with pytest.raises(ValueError, match="there is no context 'c'"):
-        read_kubeconfig([tmp_path / "config"])
-
-
 @pytest.mark.parametrize(
     "user",
     [
@@ -169,13 +182,13 @@ def test_nulls_in_entries_that_are_not_in_use_do_no_harm(tmp_path: Path) -> None
     program = {"command": None, "apiVersion": None, "args": None, "env": [{"name": "V", "value": None}]}
     document["users"] += [{"name": "v", "user": None}, {"name": "w", "user": {"exec": program, "token": None}}]
     (tmp_path / "config").write_text(json.dumps(document))
-    assert read_kubeconfig([tmp_path / "config"]).credentials.identity().header == "Bearer secret"
+    assert load_configuration(kubeconfig=str(tmp_path / "config")).credentials.identity().header == "Bearer secret"
 
 
-def test_an_empty_file_beside_others_does_no_harm(tmp_path: Path) -> None:
+def test_an_empty_file_beside_others_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "empty").write_text("")
-    paths = [tmp_path / "empty", write(tmp_path, {"token": "secret"})]
-    assert read_kubeconfig(paths).credentials.identity().header == "Bearer secret"
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/empty:{write(tmp_path, {'token': 'secret'})}")
+    assert load_configuration().credentials.identity().header == "Bearer secret"
 
 
 def test_nulls_in_the_extension_for_a_program_reach_it(tmp_path: Path) -> None:
@@ -189,18 +202,26 @@ def test_nulls_in_the_extension_for_a_program_reach_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("user", "cluster", "message"),
     [
-        ({"client-key-data": "%"}, {}, "client-key-data is not base64"),
         ({"auth-provider": {"name": "gcp"}}, {}, "auth-provider 'gcp' is not supported"),
+        ({"auth-provider": {"name": "oidc", "config": {"id-token": "x"}}}, {}, "expected an id-token"),
         ({}, {"server": ""}, "cluster 'c' has no server"),
-        ({"token": 7}, {}, "Expected `str`, got `int`"),
-        ({"exec": {"apiVersion": EXEC, "command": None}}, {}, "exec has no command"),
-        ({"exec": {"command": "x"}}, {}, "exec has no apiVersion"),
+        ({"client-certificate": "absent"}, {}, "File does not exist: .*/absent"),
+        ({"exec": {"apiVersion": EXEC, "command": None}}, {}, "missing key 'command'"),
+        ({"exec": {"command": "x"}}, {}, "missing key 'apiVersion'"),
         ({"tokenFile": "absent"}, {}, "No such file"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_named(tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any], message: str) -> None:
-    with pytest.raises((ValueError, OSError), match=message):
-        read(tmp_path, user, cluster).credentials.identity()
+    with pytest.raises(KubeError, match=message):
+        read(tmp_path, user, cluster)
+
+
+@pytest.mark.parametrize("kind", ["contexts", "clusters", "users"])
+def test_an_entry_that_is_not_there_is_named(tmp_path: Path, kind: str) -> None:
+    path = write(tmp_path, {"token": "x"})
+    path.write_text(json.dumps(json.loads(path.read_text()) | {kind: None}))
+    with pytest.raises(KubeError, match=f"{path}.*Expected object with name (here|c|u) in kubeconfig/{kind} list"):
+        load_configuration(kubeconfig=str(path))
 
 
 def test_a_program_gives_a_token(tmp_path: Path) -> None:
@@ -279,18 +300,6 @@ def test_connections_are_kept_if_the_certificate_stays_the_same(tmp_path: Path) 
     assert (way.token, way.connections) == ("Bearer new", refused.connections)
 
 
-def test_certificates_that_were_renewed_are_removed_but_for_the_last(tmp_path: Path) -> None:
-    ways: list[Way] = []
-    endpoint = None
-    for number in range(4):
-        user = program(tmp_path, credential(clientCertificateData=f"{number}", clientKeyData="k"))
-        endpoint = endpoint or Endpoint(read(tmp_path, user))
-        ways.append(endpoint.way())
-        endpoint.forget(ways[-1])
-    files = [Path(way.pool.connection_pool_kw["cert_file"]) for way in ways]
-    assert [file.read_text() if file.exists() else "" for file in files] == ["", "", "2", "3"]
-
-
 def test_a_program_gets_an_authority_in_a_file_as_data(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_text("pem")
     user = program(tmp_path, credential(token="x"))
@@ -317,23 +326,96 @@ def test_a_program_gets_its_arguments_and_variables(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("answer", "before", "message"),
     [
-        (credential(), "", "gave no token"),
-        (credential(clientCertificateData="c"), "", "gave no token, and no client certificate with its key"),
-        (credential(token="x", clientCertificateData="c"), "", "a client certificate or its key: expected both"),
-        (credential(token="x") | {"apiVersion": "v0"}, "", "answered v0, expected client.authentication"),
-        ({}, "", "missing required field"),
-        (None, "sys.exit('log in first')", "ended with exit code 1: log in first"),
+        (credential(), "", "expected a token, or a client certificate with"),
+        (credential(token="x", clientCertificateData="c"), "", "expected a token, or a client certificate with"),
+        (credential(token="x") | {"apiVersion": "v0"}, "", "api version v0 does not match client.authentication"),
+        ({}, "", "malformed response. missing key 'apiVersion'"),
+        (None, "sys.exit('log in first')", "process returned 1. log in first"),
     ],
 )  # fmt: skip
 def test_a_program_that_fails_is_named(tmp_path: Path, answer: object, before: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(KubeError, match=f"exec ./plugin.py: .*{message}"):
         read(tmp_path, program(tmp_path, answer, before=before))
 
 
 def test_a_program_that_is_not_installed_comes_with_the_advice_to_install_it(tmp_path: Path) -> None:
     user = {"exec": {"apiVersion": EXEC, "command": "hived-no-such-plugin", "installHint": "see the manual"}}
-    with pytest.raises(ValueError, match=r"hived-no-such-plugin.*see the manual"):
+    with pytest.raises(KubeError, match=r"hived-no-such-plugin.*see the manual"):
         read(tmp_path, user)
+
+
+FAR = 32503680000
+"""The year 3000."""
+
+
+def json_web_token(expiry: int, mark: str = "") -> str:
+    claims = base64.urlsafe_b64encode(json.dumps({"exp": expiry, "mark": mark}).encode()).decode().rstrip("=")
+    return f"head.{claims}.signature"
+
+
+class Provider(StubServer):
+    """Answers as an identity provider does, and keeps the forms that it gets."""
+
+    def __init__(self) -> None:
+        super().__init__(self._answer_one)
+        self.scheme = "http"
+        self.forms: list[tuple[dict[str, list[str]], str]] = []
+        self.renewed: dict[str, Any] = {"id_token": json_web_token(1, "new"), "refresh_token": "next"}
+
+    @property
+    def issuer(self) -> str:
+        return f"{self.scheme}://127.0.0.1:{self.server_port}"
+
+    def _answer_one(self, request: Request) -> tuple[int, Any]:
+        if request.method == "GET":
+            return 200, {"token_endpoint": f"{self.issuer}/token"}
+        self.forms.append((parse_qs(request.body.decode()), request.headers.get("Authorization", "")))
+        return 200, {"access_token": "x", "token_type": "Bearer"} | self.renewed
+
+
+@pytest.fixture
+def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
+    monkeypatch.setenv("OAUTHLIB_INSECURE_TRANSPORT", "1")
+    with Provider() as running:
+        yield running
+
+
+def oidc(provider: Provider, expiry: int = 1) -> dict[str, Any]:
+    config = {
+        "id-token": json_web_token(expiry),
+        "idp-issuer-url": provider.issuer,
+        "client-id": "hived",
+        "client-secret": "s",
+        "refresh-token": "r",
+    }
+    return {"auth-provider": {"name": "oidc", "config": config}}
+
+
+def test_a_token_of_an_identity_provider_that_is_good_is_used_as_it_is(tmp_path: Path, provider: Provider) -> None:
+    header = read(tmp_path, oidc(provider, FAR)).credentials.identity().header
+    assert (header, provider.forms) == (f"Bearer {json_web_token(FAR)}", [])
+
+
+def test_an_expired_token_is_renewed_by_its_provider(
+    tmp_path: Path, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubeconfig, "REREAD_S", 0.0)
+    credentials = read(tmp_path, oidc(provider)).credentials
+    assert credentials.identity().header == f"Bearer {json_web_token(1, 'new')}"
+    assert [form["refresh_token"] for form, _ in provider.forms] == [["r"], ["next"]]
+    assert base64.b64decode(provider.forms[0][1].removeprefix("Basic ")) == b"hived:s"
+
+
+def test_an_identity_provider_is_checked_against_its_authority_or_public_ones(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    with Provider() as provider:
+        provider.socket = files.tls().context.wrap_socket(provider.socket, server_side=True)
+        provider.scheme = "https"
+        user = oidc(provider)
+        with pytest.raises(KubeError, match="CERTIFICATE_VERIFY_FAILED"):
+            read(tmp_path, user)
+        user["auth-provider"]["config"]["idp-certificate-authority"] = str(files.ca)
+        assert read(tmp_path, user).credentials.identity().header == f"Bearer {json_web_token(1, 'new')}"
 
 
 def account(folder: Path, monkeypatch: pytest.MonkeyPatch, host: str = "10.0.0.1") -> Path:
@@ -347,23 +429,118 @@ def account(folder: Path, monkeypatch: pytest.MonkeyPatch, host: str = "10.0.0.1
 def test_a_pod_uses_its_service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     configuration = read_service_account(account(tmp_path, monkeypatch))
     found = configuration.host, configuration.tls.ca_file, configuration.credentials.identity().header
-    assert found == ("https://10.0.0.1:443", f"{tmp_path}/ca.crt", "Bearer secret")
+    assert found == ("https://10.0.0.1:443", f"{tmp_path}/ca.crt", "bearer secret")
+
+
+def test_a_token_of_a_pod_that_is_refused_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint = Endpoint(read_service_account(account(tmp_path, monkeypatch)))
+    refused = endpoint.way()
+    (tmp_path / "token").write_text("new\n")
+    endpoint.forget(refused)
+    assert [refused.token, endpoint.way().token] == ["bearer secret", "bearer new"]
+
+
+def test_a_token_of_a_pod_is_read_anew_by_and_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubeconfig, "REREAD_S", 0.0)
+    credentials = read_service_account(account(tmp_path, monkeypatch)).credentials
+    (tmp_path / "token").write_text("new\n")
+    assert credentials.identity().header == "bearer new"
 
 
 def test_the_address_of_a_pods_api_server_may_be_one_of_ipv6(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_service_account(account(tmp_path, monkeypatch, "fd00::1")).host == "https://[fd00::1]:443"
 
 
-@pytest.mark.parametrize("name", ["token", "ca.crt"])
+@pytest.mark.parametrize(("name", "message"), [("token", "Token file"), ("ca.crt", "Cert file")])
 def test_an_empty_file_of_a_service_account_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, message: str
 ) -> None:
     (account(tmp_path, monkeypatch) / name).write_text("")
-    with pytest.raises(ValueError, match=f"{name} is empty"):
+    with pytest.raises(Exception, match=f"{message} exists but empty"):
         read_service_account(tmp_path)
 
 
-def test_a_process_that_is_no_pod_has_no_service_account(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_is_no_pod_has_no_service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "absent"))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(ValueError, match="this is no pod"):
-        read_service_account()
+    with pytest.raises(KubeError, match=r"expected kubeApiServerAddress.*Service host/port is not set"):
+        load_configuration()
+
+
+def test_an_address_alone_does_without_the_official_client() -> None:
+    code = (
+        "import sys; from hived_extender.kube.client import KubeClient; KubeClient.connect('http://127.0.0.1:1');"
+        "sys.exit(bool({'kubernetes', 'yaml'} & sys.modules.keys()))"
+    )
+    subprocess.run([sys.executable, "-c", code], env=os.environ | {"HTTP_PROXY": "", "http_proxy": ""}, check=True)
+
+
+def test_many_calls_at_once_renew_a_token_once() -> None:
+    renewals = []
+
+    def renew() -> tuple[Identity, float]:
+        renewals.append(1)
+        time.sleep(0.02)
+        return Identity("Bearer x"), time.time() + 3600
+
+    credentials = Credentials(renew)
+    threads = [threading.Thread(target=credentials.identity) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(renewals) == 1
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """One without proxies."""
+    for name in ("http", "https", "no", "all"):
+        monkeypatch.delenv(f"{name}_proxy", raising=False)
+        monkeypatch.delenv(f"{name.upper()}_PROXY", raising=False)
+    return monkeypatch
+
+
+@pytest.mark.parametrize(
+    ("url", "listed", "expected"),
+    [
+        ("https://host.example.com:6443", "*", ""),
+        ("https://host.example.com:6443", "a, EXAMPLE.com", ""),
+        ("https://host.example.com:6443", "*.example.com", ""),
+        ("https://host.example.com:6443", "host.example.com:6443", ""),
+        ("https://host.example.com:6443", " ,ample.com, host.example.com:1, 10.0.0.0/8", "http://secure:1"),
+        ("https://10.96.0.1", "10.0.0.0/8", ""),
+        ("https://11.96.0.1", "10.0.0.0/8", "http://secure:1"),
+        ("http://host", "", "http://plain:1"),
+    ],
+)
+def test_the_proxy_is_the_one_of_the_servers_scheme_unless_the_server_is_listed(
+    environment: pytest.MonkeyPatch, url: str, listed: str, expected: str
+) -> None:
+    environment.setenv("HTTPS_PROXY", "http://secure:1")
+    environment.setenv("HTTP_PROXY", "http://plain:1")
+    environment.setenv("NO_PROXY", listed)
+    assert environment_proxy(url) == expected
+
+
+def test_a_proxy_without_a_scheme_speaks_http(environment: pytest.MonkeyPatch) -> None:
+    environment.setenv("HTTPS_PROXY", "proxy:3128")
+    assert environment_proxy("https://host") == "http://proxy:3128"
+
+
+@pytest.mark.parametrize(
+    ("login", "expected"),
+    [("me:p%40ss%3A", "me:p@ss:"), ("m%C3%A9:p%E2%82%AC", "m\u00e9:p\u20ac"), ("me", "me:")],
+)
+def test_the_login_of_a_proxy_is_sent_as_it_was_before_it_was_encoded(login: str, expected: str) -> None:
+    sent = []
+
+    def answer(request: Request) -> tuple[int, dict[str, str]]:
+        sent.append(request.headers["proxy-authorization"].removeprefix("Basic "))
+        return 200, {}
+
+    with StubServer(answer) as server:
+        proxy = f"http://{login}@127.0.0.1:{server.server_port}"
+        configuration = replace(load_configuration("http://nowhere.example:1"), proxy=proxy)
+        KubeClient(configuration, request_timeout_s=PATIENCE_S).get("/api")
+    assert base64.b64decode(sent[0]).decode() == expected

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.kube_rules.demands import (
     ANY_IP,
     EVERY_TAINT,

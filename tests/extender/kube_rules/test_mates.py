@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from hived.errors import UserError
-from hived.events import Limit, Spread, Together
+from hived.values.errors import UserError
+from hived.values.events import Limit, Spread, Together
 from hived_extender.kube_rules.demands import RuledPod
 from hived_extender.kube_rules.mates import MOST_RULES, MOST_TERMS, Rule, Surroundings, mate_rules
 from hived_extender.kube_rules.residents import Residents

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hived.events import Limit, Spread
+from hived.values.events import Limit, Spread
 from hived_extender.kube_rules.demands import RuledPod
 from hived_extender.kube_rules.mates import Rule, Surroundings, mate_rules
 from hived_extender.kube_rules.neighbours import refusals

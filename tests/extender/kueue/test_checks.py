@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from hived.errors import UserError
-from hived.specs import GroupSpec, MemberSpec, PodSpec
+from hived.values.errors import UserError
+from hived.values.specs import GroupSpec, MemberSpec, PodSpec
 from hived_extender.kube.refused_writes import FIRST_RETRY_S
 from hived_extender.kueue.checks import (
     EVICTION_S,

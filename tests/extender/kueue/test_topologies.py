@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.kueue.topologies import MOST_DOMAINS, Assignment, domains_of
 
 LEVELS = ["block", "rack"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import convert
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_config.loader import load_text
 from hived_config.rules import Foreign, PodRules
 from hived_extender.pods.admission import Admission, review

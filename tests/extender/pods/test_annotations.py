@@ -7,8 +7,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hived.errors import UserError
-from hived.specs import BindInfo, GroupSpec, MemberSpec, PodRequest, PodSpec
+from hived.values.errors import UserError
+from hived.values.specs import BindInfo, GroupSpec, MemberSpec, PodRequest, PodSpec
 from hived_extender.pods import annotations as a
 from hived_extender.pods.annotation_yaml import USUAL
 from hived_extender.pods.bind_info import bind_info

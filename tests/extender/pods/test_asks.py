@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from hived.errors import UserError
-from hived.specs import SkuTypeSpec
+from hived.values.errors import UserError
+from hived.values.specs import SkuTypeSpec
 from hived_config.access import Access, AccessRules, NamespaceEntry, Operator, Requirement, VirtualClusterAccess
 from hived_config.loader import load_text
 from hived_config.rules import PodRules

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hived.errors import UserError
-from hived.specs import BindInfo, PodPlacement
+from hived.values.errors import UserError
+from hived.values.specs import BindInfo, PodPlacement
 from hived_extender.pods import bind_info as b
 from hived_extender.pods.annotations import BIND_INFO, PREFIX
 from tests.property.examples import examples

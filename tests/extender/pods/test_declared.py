@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.pods.declared import (
     EXPECTED_DURATION,
     KUEUE_LIMIT,

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hived import jit
-from hived.errors import UserError
-from hived.jit import ENTRY_KERNELS, IS_INTERPRETED, EntryKernel
-from hived.jit import is_plain as is_plain_now
+from hived.kernels import jit
+from hived.kernels.jit import ENTRY_KERNELS, IS_INTERPRETED, EntryKernel
+from hived.kernels.jit import is_plain as is_plain_now
+from hived.values.errors import UserError
 from hived_extender import warm
 from hived_extender.pods import node_names
 from hived_extender.pods.node_names import NO_NODE, Mask, NodeNames, enter_names, mark_names

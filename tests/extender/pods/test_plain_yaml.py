@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.pods.annotation_yaml import parse_yaml
 from hived_extender.pods.plain_yaml import SIZE_LIMIT, Value, read_plain
 from tests.places import ROOT

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from hived.errors import UserError
-from hived.specs import WorkTimes
+from hived.values.errors import UserError
+from hived.values.specs import WorkTimes
 from hived_extender.pods.declared import EXPECTED_DURATION
 from hived_extender.pods.progress import (
     CHECKPOINTED_AT,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.kube.versions import is_older
 from hived_extender.pods import readings
 from hived_extender.pods.annotations import SCHEDULING_SPEC, is_quickly_read, read_json_spec, read_spec

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.pods.wire import (
     BindArgs,
     BindResult,

@@ -5,8 +5,8 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from hived.specs import GroupSpec, MemberSpec, PodSpec
-from hived_config.queueing import Queueing
+from hived.values.specs import GroupSpec, MemberSpec, PodSpec
+from hived_config.rules import Queueing
 from hived_extender.job_kinds.job import Job, JobState
 from hived_extender.job_kinds.needs import Need
 from hived_extender.kube.client import KubeClient

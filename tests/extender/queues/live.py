@@ -7,14 +7,21 @@ from functools import lru_cache
 
 import numpy as np
 
-from hived.copying import copy_state
-from hived.decisions import Bind, Preempt, Wait
-from hived.errors import UserError
-from hived.events import GroupSplit, GroupsUpgraded, NodeHealthChanged, PodAllocated, PodDeleted, ScheduleRequested
-from hived.groups import virtual_leaves
+from hived.cells.copying import copy_state
+from hived.cells.state import State
+from hived.life.groups import virtual_leaves
 from hived.scheduler import handle, idle_state
-from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, PodSpec
-from hived.state import State
+from hived.values.decisions import Bind, Preempt, Wait
+from hived.values.errors import UserError
+from hived.values.events import (
+    GroupSplit,
+    GroupsUpgraded,
+    NodeHealthChanged,
+    PodAllocated,
+    PodDeleted,
+    ScheduleRequested,
+)
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, PodSpec
 from hived_extender.queues.room import Ask, Claimed, NoCells, Pending, Victims
 from hived_extender.queues.units import Unit
 from hived_extender.service.stand_ins import like, sizes_of

@@ -6,13 +6,13 @@ from math import inf
 
 import numpy as np
 
-from hived.copying import copy_state
-from hived.decisions import Bind, Preempt
-from hived.events import PodAllocated, PodDeleted, ScheduleRequested
+from hived.cells.copying import copy_state
+from hived.cells.state import State
+from hived.cells.topology import NO_CELL
 from hived.scheduler import handle, idle_state
-from hived.specs import ClusterSpec, PodRequest, PodSpec, WorkTimes
-from hived.state import State
-from hived.topology import NO_CELL
+from hived.values.decisions import Bind, Preempt
+from hived.values.events import PodAllocated, PodDeleted, ScheduleRequested
+from hived.values.specs import ClusterSpec, PodRequest, PodSpec, WorkTimes
 from hived_extender.queues.policies import Policy, Rules
 from hived_extender.queues.units import Unit
 from hived_extender.quotas.tree import QuotaTree

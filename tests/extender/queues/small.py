@@ -1,6 +1,6 @@
 """A small cluster for tests of queues: four nodes of four GPUs; A and B are promised one node each, C two."""
 
-from hived.specs import (
+from hived.values.specs import (
     CellTypeSpec,
     ClusterSpec,
     GroupSpec,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.api.queues import QueueArgs, QueuedJob
 from hived_extender.api.waiting import MASKED, When
 from hived_extender.insight.durations import LEAST_ENDS, Ended

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hived.specs import GroupSpec, MemberSpec, PodSpec
+from hived.values.specs import GroupSpec, MemberSpec, PodSpec
 from hived_extender.job_kinds.job import Job, JobRef, JobState
 from hived_extender.queues.book import Action, Book, Change, Step
 from hived_extender.queues.kept import Kept

@@ -4,8 +4,8 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from hived.decisions import Bind, Wait
-from hived.groups import nodes_of_slots
+from hived.life.groups import nodes_of_slots
+from hived.values.decisions import Bind, Wait
 from hived_extender.queues.ledger import TreeLedger
 from hived_extender.queues.policies import QueueRules, Rules
 from hived_extender.queues.queues import Queues

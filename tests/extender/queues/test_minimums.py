@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from hived.specs import GroupSpec, MemberSpec, PodSpec
+from hived.values.specs import GroupSpec, MemberSpec, PodSpec
 from hived_extender.job_kinds.minimums import Minimum, PodKind
 from hived_extender.queues.minimums import largest, no_larger, pods_of, smallest
 from hived_extender.queues.units import Unit

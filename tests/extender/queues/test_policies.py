@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.queues.policies import Blocks, policy_named
 from tests.extender.queues.small import Desk, unit
 from tests.places import ROOT

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.queues.policies import Policy, QueueRules, Rules
 from hived_extender.queues.queue_objects import IGNORED, QueueItem, QueueObjects, Said, said_by
 from hived_extender.queues.records import MAX_DEPTH, queue_name

@@ -5,9 +5,9 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from hived.decisions import Bind, Wait
-from hived.errors import UserError
-from hived.groups import nodes_of_slots
+from hived.life.groups import nodes_of_slots
+from hived.values.decisions import Bind, Wait
+from hived.values.errors import UserError
 from hived_extender.queues import words
 from hived_extender.queues.entries import Memo
 from hived_extender.queues.explaining import Known

@@ -5,8 +5,8 @@ from itertools import permutations, product
 
 import pytest
 
-from hived.groups import virtual_leaves
-from hived_config.queueing import START_S
+from hived.life.groups import virtual_leaves
+from hived_config.rules import START_S
 from hived_extender.queues.book import LEAVE_S
 from hived_extender.queues.reasons import NotItsTurn, PodsLate
 from hived_extender.queues.rests import IN_TIME

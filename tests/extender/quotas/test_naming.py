@@ -2,7 +2,7 @@
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.quotas.naming import LABELS, MOST_COMPARED, quota_of
 from tests.extender.quotas.trees import quota, tree
 

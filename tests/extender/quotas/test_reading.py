@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.quotas.reading import (
     DRAIN,
     LEND_LIMIT,

@@ -4,15 +4,14 @@ from collections.abc import Mapping
 
 import pytest
 
-from hived.errors import UserError
-from hived.specs import GroupSpec, MemberSpec, PodRequest, PodSpec, Rules
-from hived.state import GroupState
+from hived.cells.state import GroupState
+from hived.values.errors import UserError
+from hived.values.specs import GroupSpec, MemberSpec, PodRequest, PodSpec, Rules
 from hived_config.access import Access, AccessRules, NamespaceEntry, VirtualClusterAccess
 from hived_config.loader import Configuration, load_text
-from hived_extender.reconfiguration import present
-from hived_extender.reconfiguration.change import Change, Disagreement, Outcome
-from hived_extender.reconfiguration.present import configure, tell_affected, waiting_jobs
-from hived_extender.reconfiguration.waiting_jobs import Waiting, refused_by
+from hived_extender.reconfiguration import change as changes
+from hived_extender.reconfiguration.change import Change, Disagreement, Outcome, configure, tell_affected, waiting_jobs
+from hived_extender.reconfiguration.judging import Waiting, refused_by
 from hived_extender.service.preemptions import PreemptionPolicy
 from tests.extender.service.small_cluster import CONFIG, SmallCluster, preempt_args, spec_text
 
@@ -249,7 +248,7 @@ def test_a_gang_of_two_namespaces_starts_only_if_both_may_use_its_virtual_cluste
 def test_others_are_served_while_the_jobs_that_wait_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     small = SmallCluster()
     pods = {name: small.create(name, spec_text("a")) for name in ("one", "two", "three")}
-    monkeypatch.setattr(present, "LOOKED_AT_ONCE", 1)
+    monkeypatch.setattr(changes, "LOOKED_AT_ONCE", 1)
     leaving = iter(("two", "one"))
 
     def let_others_go_on(_: float) -> None:
@@ -257,7 +256,7 @@ def test_others_are_served_while_the_jobs_that_wait_are_looked_at(monkeypatch: p
         if name:
             small.delete(pods[name])
 
-    monkeypatch.setattr(present.time, "sleep", let_others_go_on)
+    monkeypatch.setattr(changes.time, "sleep", let_others_go_on)
     assert [job.name for job in waiting_jobs(small.service)] == ["ns/one", "ns/three"]
 
 

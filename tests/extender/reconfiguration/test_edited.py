@@ -9,9 +9,7 @@ import pytest
 
 from hived_extender.kube.client import KubeClient, pod_path
 from hived_extender.reconfiguration import configurations, stores
-from hived_extender.reconfiguration.origins import ConfigMapName
-from hived_extender.reconfiguration.present import cluster_nodes
-from hived_extender.reconfiguration.versions import ALLOW_DOWNGRADE, ALLOW_UNCERTIFIED, REFUSED, TEXT_KEY
+from hived_extender.reconfiguration.stores import ALLOW_DOWNGRADE, ALLOW_UNCERTIFIED, REFUSED, TEXT_KEY, ConfigMapName
 from hived_extender.running import Extender, start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.e2e.pods import POD_LIST, pod
@@ -127,7 +125,12 @@ def test_pushed_rules_are_in_force_and_told(stored: Edited) -> None:
 
 def test_a_node_that_cannot_be_is_refused_with_the_one_that_was_meant(stored: Edited) -> None:
     stored.kube.create("/api/v1/nodes", {"metadata": {"name": "gpu-4"}})
-    wait_until(lambda: "gpu-4" in cluster_nodes(stored.extender.service))
+
+    def has_joined() -> bool:
+        with stored.extender.service.runner.look() as machine:
+            return "gpu-4" in machine.cache.nodes.names
+
+    wait_until(has_joined)
     stored.edit(MORE_FOR_B.replace("n3", "GPU_04"))
     wait_until(lambda: stored.current.refused)
     reason = stored.current.refused.reason

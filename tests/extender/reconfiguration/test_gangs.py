@@ -2,10 +2,9 @@
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_config.loader import Configuration, load_text
-from hived_extender.reconfiguration.change import Change
-from hived_extender.reconfiguration.present import configure
+from hived_extender.reconfiguration.change import Change, configure
 from tests.extender.service.small_cluster import CONFIG, node, to_pod
 from tests.extender.service.small_gangs import SmallGangCluster, koordinator
 

@@ -3,7 +3,7 @@
 from hived_config.loader import Configuration, load_text
 from hived_extender.api.configuration import BadCells
 from hived_extender.reconfiguration.change import Change
-from hived_extender.reconfiguration.node_checks import Judged, judge
+from hived_extender.reconfiguration.judging import Judged, judge
 from tests.extender.service.small_cluster import CONFIG, NODES, SmallCluster, node
 
 CELLS = "physicalCluster.physicalCells"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hived.errors import UserError
-from hived_config.errors import ConfigError
+from hived.values.errors import UserError
+from hived_config.document import ConfigError
 from hived_config.loader import Configuration, load_text
 from hived_config.reader import MAX_MISTAKES
 from hived_extender.http.app import create_app

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hived.errors import UserError
-from hived.specs import Rules
+from hived.values.errors import UserError
+from hived.values.specs import Rules
 from hived_config.loader import load, load_text
 from hived_extender.reconfiguration.change import Change
 from hived_extender.reconfiguration.recorded import plan_recorded

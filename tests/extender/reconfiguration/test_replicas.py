@@ -10,15 +10,14 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.api.configuration import ConfigPushArgs
 from hived_extender.client.config_client import ConfigClient, PushAnswer
 from hived_extender.client.inspection import Inspector
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.lease import LeaseName
 from hived_extender.reconfiguration import configurations
-from hived_extender.reconfiguration.origins import ConfigMapName
-from hived_extender.reconfiguration.versions import TEXT_KEY, decode
+from hived_extender.reconfiguration.stores import TEXT_KEY, ConfigMapName, decode
 from hived_extender.running import Extender, start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.e2e.pods import POD_LIST, pod

@@ -4,7 +4,7 @@ import pytest
 
 from hived_config.loader import Configuration, load_text
 from hived_extender.reconfiguration.change import Change
-from hived_extender.reconfiguration.verdicts import Verdicts
+from hived_extender.reconfiguration.judging import Verdicts
 from hived_extender.service.preemptions import PreemptionPolicy
 from tests.extender.service.small_cluster import CONFIG, SmallCluster, preempt_args, spec_text
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hived.specs import ClusterSpec, VirtualCellSpec
+from hived.values.specs import ClusterSpec, VirtualCellSpec
 from hived_config.loader import load_cluster
 from hived_extender.api.past import DecisionCount, MovedStart, RecordedPast
 from hived_extender.recording import operations as ops

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.recording import recent
 from hived_extender.recording.recent import recent_lines, recent_parts
 

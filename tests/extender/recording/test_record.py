@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from hived.decisions import Bind, Decision, Preempt
-from hived.errors import UserError
-from hived.events import Event, GroupSplit, NodeHealthChanged, Phase, PodAllocated, ScheduleRequested
+from hived.cells.state import State
+from hived.life.status import snapshot
 from hived.scheduler import handle
-from hived.specs import PodRequest
-from hived.state import State
-from hived.status import snapshot
+from hived.values.decisions import Bind, Decision, Preempt
+from hived.values.errors import UserError
+from hived.values.events import Event, GroupSplit, NodeHealthChanged, Phase, PodAllocated, ScheduleRequested
+from hived.values.specs import PodRequest
 from hived_config.loader import load_cluster
 from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULING_SPEC, pod_request
 from hived_extender.recording.operations import read_scenario

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from hived.errors import InvariantError, UserError
-from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, VirtualCellSpec, VirtualClusterSpec
+from hived.values.errors import InvariantError, UserError
+from hived.values.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, VirtualCellSpec, VirtualClusterSpec
 from hived_extender.recording import operations as operation_lines
 from hived_extender.recording import traces
 from hived_extender.recording.operations import ScenarioError, read_scenario

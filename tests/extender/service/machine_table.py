@@ -7,7 +7,7 @@ otherwise, and the clock stands still until `wait`.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from hived.errors import HivedError, UserError
+from hived.values.errors import HivedError, UserError
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.annotations import BIND_INFO, SCHEDULING_SPEC
 from hived_extender.pods.dialects.kinds import NoObjects

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from hived.specs import ClusterSpec
-from hived.state import State
+from hived.cells.state import State
+from hived.values.specs import ClusterSpec
 from hived_config.loader import load_text
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.annotations import SCHEDULING_SPEC

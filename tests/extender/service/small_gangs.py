@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_config.access import AccessRules, NamespaceEntry, VirtualClusterAccess
 from hived_config.rules import PodRules
 from hived_extender.pods.dialects.description import GangKey

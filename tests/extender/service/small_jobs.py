@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from hived.decisions import Bind, Wait
-from hived.errors import UserError
-from hived.specs import GroupSpec, MemberSpec, PodSpec, Rules
+from hived.values.decisions import Bind, Wait
+from hived.values.errors import UserError
+from hived.values.specs import GroupSpec, MemberSpec, PodSpec, Rules
 from hived_extender.job_kinds.job import JobRef
 from hived_extender.pods.wire import Pod
 from hived_extender.service.holds import HeldBind

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.kube.client import KubeError
 from hived_extender.service import acceptance, emptied
 from hived_extender.service.preemptions import PreemptionPolicy

@@ -2,9 +2,9 @@
 
 import pytest
 
-from hived.explanation import Cause, Explanation, HoldingGroup
 from hived.scheduler import new_state
-from hived.specs import GroupSpec, MemberSpec, PodRequest, PodSpec
+from hived.values.decisions import Cause, Explanation, HoldingGroup
+from hived.values.specs import GroupSpec, MemberSpec, PodRequest, PodSpec
 from hived_extender.api.waiting import BadNode
 from hived_extender.service.certificates import GroupFacts, asks_of, certificate_of, holders_of
 from tests.extender.service.small_cluster import cluster_spec

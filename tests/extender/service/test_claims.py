@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from hived.decisions import Bind
-from hived.events import PodAllocated, PodDeleted, ScheduleRequested
+from hived.cells.state import State
 from hived.scheduler import Asked, handle
-from hived.specs import PodRequest, Rules
-from hived.state import State
+from hived.values.decisions import Bind
+from hived.values.events import PodAllocated, PodDeleted, ScheduleRequested
+from hived.values.specs import PodRequest, Rules
 from hived_extender.service.claims import Afterwards, Claim, Stage
 from hived_extender.service.reclaiming import least_prefix
 from tests.core.builders import healthy_state, pod, rack_cluster

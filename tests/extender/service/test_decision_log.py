@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from hived.decisions import Wait
+from hived.values.decisions import Wait
 from hived_extender.service import decision_log
 from hived_extender.service.decision_log import DecisionRecord
 

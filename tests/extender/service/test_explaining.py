@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hived.events import Offer
-from hived.specs import GroupSpec, MemberSpec, PodRequest, PodSpec
+from hived.values.events import Offer
+from hived.values.specs import GroupSpec, MemberSpec, PodRequest, PodSpec
 from hived_extender.api.what_if import PodOutcome, WhatIfArgs
 from hived_extender.pods.wire import decode_args, encode
 from hived_extender.service import explaining, what_if

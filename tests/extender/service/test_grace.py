@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from hived.specs import ClusterSpec
-from hived_config.grace import Grace
+from hived.values.specs import ClusterSpec
+from hived_config.rules import Grace
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.progress import write_time
 from hived_extender.service.preemptions import LATE_S, LONGEST_WAIT_S, PreemptionPolicy

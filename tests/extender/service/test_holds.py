@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from hived.decisions import Wait
-from hived.errors import UserError
-from hived.groups import virtual_leaves
+from hived.life.groups import virtual_leaves
 from hived.scheduler import check_invariants
+from hived.values.decisions import Wait
+from hived.values.errors import UserError
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.annotations import BIND_INFO, SCHEDULING_SPEC
 from hived_extender.pods.wire import Node, Pod

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hived.scheduler import check_invariants
-from hived.specs import GroupSpec, MemberSpec, PodSpec
+from hived.values.specs import GroupSpec, MemberSpec, PodSpec
 from hived_extender.job_kinds.job import JobRef
 from hived_extender.job_kinds.marks import HOLD
 from hived_extender.recording.operations import STAND_IN

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from hived.errors import UserError
-from hived.groups import nodes_of_slots
+from hived.life.groups import nodes_of_slots
 from hived.scheduler import check_invariants
+from hived.values.errors import UserError
 from hived_extender.insight.answering import Answering
 from hived_extender.insight.forecaster import Forecaster
 from hived_extender.kube.client import KubeError

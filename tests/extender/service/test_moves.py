@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from hived.errors import UserError
 from hived.scheduler import check_invariants
-from hived.specs import BindInfo, PodPlacement
+from hived.values.errors import UserError
+from hived.values.specs import BindInfo, PodPlacement
 from hived_extender.api.defrag import MovingReport, PlannedPod
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.bind_info import bind_annotations

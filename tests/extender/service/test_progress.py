@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from hived.losses import loss_of
-from hived.specs import WorkTimes
+from hived.life.losses import loss_of
+from hived.values.specs import WorkTimes
 from hived_config.loader import load_text
 from hived_extender.pods.progress import CHECKPOINTED_AT, MAY_MOVE, read_time
 from hived_extender.reconfiguration.change import Change

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.api.what_if import PodOutcome, WhatIfArgs
 from hived_extender.pods.wire import decode_args, encode
 from hived_extender.service import questions

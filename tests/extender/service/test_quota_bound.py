@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hived.decisions import Bind, Wait
+from hived.values.decisions import Bind, Wait
 from hived_extender.job_kinds.job import WORKLOAD, JobName, JobRef
 from hived_extender.job_kinds.marks import KUEUE_QUEUE, QUEUE
 from hived_extender.pods.proofs import PROOF

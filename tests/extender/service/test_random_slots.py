@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from hived.errors import UserError
 from hived.scheduler import check_invariants
+from hived.values.errors import UserError
 from hived_extender.service.empty_slots import LENT_S, OWN_S
 from tests.extender.service.small_cluster import Json, SmallCluster, spec_text
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from hived.specs import Rules
-from hived_config.decision_rules import NAMES
+from hived.values.specs import Rules
 from hived_config.loader import load_text
+from hived_config.settings import NAMES
 from tests.extender.service.small_cluster import CONFIG, SmallCluster
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hived.errors import InvariantError, UserError
+from hived.values.errors import InvariantError, UserError
 from hived_extender.service.effects import Awaits, Effect, HoldBindings, ReadPod, ReleaseBindings, TouchPod, Write
 from hived_extender.service.outbox import Now
 from hived_extender.service.pods import PodName

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hived.specs import Rules
+from hived.values.specs import Rules
 from hived_extender.service.preemptions import LATE_S
 from tests.extender.service.small_cluster import Json, cluster_spec, spec_text
 from tests.extender.service.test_grace import LENT_S, PREEMPTED_S, Slow

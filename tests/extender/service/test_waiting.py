@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from hived.decisions import Decision
-from hived.events import Event, ScheduleRequested
+from hived.cells.state import State
 from hived.scheduler import handle
-from hived.state import State
+from hived.values.decisions import Decision
+from hived.values.events import Event, ScheduleRequested
 from hived_extender.service.verbs import VerbSettings
 from hived_extender.service.waiting import WaitingPods
 from tests.extender.service.small_cluster import SmallCluster, node, spec_text

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.kube.client import KubeError
 from hived_extender.service.effects import TouchPod
 from hived_extender.service.outbox import Now, Outbox

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from hived.specs import ClusterSpec, VirtualCellSpec
+from hived.values.specs import ClusterSpec, VirtualCellSpec
 from hived_config.loader import load_text
 from hived_extender.api.waiting import Certificate, IfResult, Why
 from hived_extender.insight.answering import Answering

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, SkuTypeSpec
+from hived.values.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, SkuTypeSpec
 from hived_config.rules import PodRules
 from hived_extender.pods.wire import ENABLE_LIMIT
 from hived_lab.embedded.apiserver.server import ApiServer

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_simulator.campaign import Campaign
 from hived_simulator.plan import Options, OverQuota, make_plan
 from hived_simulator.report.page import report, write_pictures, write_report

@@ -4,7 +4,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_simulator.traces import fields
 from hived_simulator.traces.fields import Unusable
 from hived_simulator.traces.jobs import Pods

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_simulator.traces import draft, files, own
 from hived_simulator.traces.reading import NAMES, read_trace
 from tests.places import ROOT
-from tests.simulator.traces.test_table import EXPECTED
+from tests.simulator.traces.test_reading import EXPECTED
 
 SAMPLES = ROOT / "tests" / "simulator" / "traces" / "samples"
 HEADER = "timestamp,duration,num_gpus,gpu_time,cluster\n"

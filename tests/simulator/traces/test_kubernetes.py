@@ -1,4 +1,4 @@
-"""Pitfalls of what Kubernetes, Prometheus and OpenPAI tell."""
+"""Pods and events as kubectl prints them, answers of Prometheus, and pods that are put together to jobs."""
 
 import json
 from pathlib import Path
@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_simulator.traces.draft import Options
+from hived_simulator.traces.fields import Unusable, from_text, to_text
 from hived_simulator.traces.jobs import Pods, Trace
+from hived_simulator.traces.kubernetes import SeenPod, jobs_of
 from hived_simulator.traces.reading import read_trace
-from tests.simulator.traces.test_table import SAMPLES
+from tests.simulator.traces.test_reading import SAMPLES
 
 DAY = "2026-03-01T"
 
@@ -127,3 +129,33 @@ def test_a_list_of_openpai_without_a_total_and_with_users_as_tenants(tmp_path: P
     entries = json.loads((SAMPLES / "openpai.json").read_text())["data"]
     trace = read(tmp_path / "a", entries, tenant_column="username")
     assert [job.tenant for job in trace.jobs] == ["ada", "bob"]
+
+
+def test_a_gang_has_as_many_pods_as_ran_at_once() -> None:
+    pods = [
+        SeenPod("g-0", "t", 8, 0.0, 10.0, 100.0, gang="g"),
+        SeenPod("g-1", "t", 8, 1.0, 12.0, 50.0, gang="g"),
+        SeenPod("g-1", "t", 8, 50.0, 50.0, 110.0, gang="g"),
+        SeenPod("g-boss", "t", 1, 1.0, 11.0, 110.0, gang="g"),
+        SeenPod("alone", "t", 2, 5.0, 6.0, 7.0),
+    ]
+    gang, alone = jobs_of(pods)
+    assert (gang.name, gang.submitted_s, gang.started_s, gang.duration_s) == ("g", 0.0, 10.0, 100.0)
+    assert gang.pods == (Pods(1, 1), Pods(2, 8))
+    assert (alone.name, alone.pods, alone.duration_s) == ("alone", (Pods(1, 2),), 1.0)
+
+
+def test_a_shape_that_a_pod_tells_counts() -> None:
+    (job,) = jobs_of([SeenPod("g-0", "t", 8, 0.0, 10.0, 100.0, gang="g", shape=(Pods(4, 8),))])
+    assert job.pods == (Pods(4, 8),)
+
+
+@pytest.mark.parametrize("text", ["1", "2x8", "3x1+2", "4+2x8"])
+def test_a_shape_is_read_as_it_is_written(text: str) -> None:
+    assert to_text(from_text(text)) == text
+
+
+@pytest.mark.parametrize("text", ["", "0", "0x8", "2x", "x8", "-1", "1.5", "9999999x9999999", "2x8,4"])
+def test_what_is_no_shape_is_unusable(text: str) -> None:
+    with pytest.raises(Unusable):
+        from_text(text)

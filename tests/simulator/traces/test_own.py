@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_simulator.traces import own
 from hived_simulator.traces.jobs import Job, Pods, Trace
 from hived_simulator.traces.reading import read_trace

@@ -1,18 +1,22 @@
-"""Pitfalls of other published traces: Helios, Acme, Alibaba, gavel, and tables of any kind."""
+"""Pitfalls of published traces: Philly, Helios, Acme, Alibaba, gavel, and tables of any kind."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
+from hived_simulator.traces.changing import between, first_part, fold, load
+from hived_simulator.traces.describing import describe
 from hived_simulator.traces.draft import Options
 from hived_simulator.traces.fields import to_text
 from hived_simulator.traces.files import Source
 from hived_simulator.traces.jobs import Pods, Trace
 from hived_simulator.traces.published import LAYOUTS, read_throughputs
 from hived_simulator.traces.reading import read_trace, recognised
-from tests.simulator.traces.test_table import SAMPLES
+from tests.places import SHARED
+from tests.simulator.traces.test_reading import SAMPLES
 
 
 def read(path: Path, text: str, **options: Any) -> Trace:
@@ -202,3 +206,83 @@ def test_another_table_of_a_trace_says_which_one_to_read(tmp_path: Path, head: s
     (tmp_path / "a").write_text(f"{head}\n")
     with pytest.raises(UserError, match=f"a:1: .*{message}"):
         read_trace(tmp_path / "a")
+
+
+def read_attempts(path: Path, *attempts: dict[str, object], **options: Any) -> Trace:
+    entry = {"jobid": "a", "vc": "red", "user": "u", "status": "Pass", "submitted_time": "2017-10-16 08:00:00"}
+    path.write_text(json.dumps([entry | {"attempts": attempts}]))
+    return read_trace(path, "", Options(**options))
+
+
+def attempt(start: str | None, end: str | None, *sizes: int) -> dict[str, object]:
+    detail = [{"ip": f"m{n}", "gpus": [f"gpu{m}" for m in range(size)]} for n, size in enumerate(sizes)]
+    return {"start_time": start, "end_time": end, "detail": detail}
+
+
+def test_a_gang_is_shaped_as_placed_only_if_that_is_wanted(tmp_path: Path) -> None:
+    ran = attempt("2017-10-16 09:00:00", "2017-10-16 10:00:00", 3, 5, 3)
+    assert read_attempts(tmp_path / "a", ran).jobs[0].pods == (Pods(1, 3), Pods(1, 8))
+    assert read_attempts(tmp_path / "a", ran, is_as_placed=True).jobs[0].pods == (Pods(2, 3), Pods(1, 5))
+
+
+def test_attempts_are_added_without_the_waits_between_them(tmp_path: Path) -> None:
+    (job,) = read_attempts(
+        tmp_path / "a",
+        attempt("2017-10-16 09:00:00", "2017-10-16 09:10:00", 1),
+        attempt("2017-10-16 10:00:00", None, 1),
+        attempt("2017-10-16 11:00:00", "2017-10-16 11:20:00", 2),
+    ).jobs
+    assert (job.started_s, job.duration_s, job.pods) == (3600.0, 1800.0, (Pods(1, 2),))
+
+
+def test_the_user_can_be_the_tenant(tmp_path: Path) -> None:
+    ran = attempt("2017-10-16 09:00:00", "2017-10-16 10:00:00", 1)
+    assert read_attempts(tmp_path / "a", ran, tenant_column="user").jobs[0].tenant == "u"
+
+
+def test_times_of_a_zone_are_moved_to_utc() -> None:
+    summer = read_trace(SAMPLES / "philly.csv", "", Options(time_zone="America/Los_Angeles"))
+    assert summer.start == 1508140800.0 + 7 * 3600
+    assert "times have no zone: read as America/Los_Angeles" in summer.notes
+
+
+def test_numbers_are_times_as_well(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("timestamp,duration,num_gpus,gpu_time,cluster\n100,60,4,240,a\n40,60,4,240,b\n")
+    trace = read_trace(tmp_path / "a")
+    assert (trace.start, [job.submitted_s for job in trace.jobs]) == (None, [0.0, 60.0])
+
+
+PATH = SHARED / "data" / "philly.csv.gz"
+DAY = 86_400.0
+START_OF_WEEKS = 1508112000.0  # 2017-10-16 00:00:00
+
+
+@pytest.fixture(scope="module")
+def philly() -> Trace:
+    if not PATH.exists():
+        pytest.skip("there is no trace beside the checkout")
+    return read_trace(PATH)
+
+
+@pytest.mark.long
+def test_it_has_82247_jobs_of_15_tenants(philly: Trace) -> None:
+    found = describe(philly)
+    assert (found.jobs, len(found.tenants)) == (82_247, 15)
+    assert (found.start, found.end) == ("2017-09-04T10:30:41+00:00", "2017-12-22T08:02:11+00:00")
+    assert {row.gpus: row.jobs for row in found.sizes} == {
+        1: 76627, 2: 1818, 4: 1870, 8: 1643, 12: 7, 16: 199, 24: 7, 32: 67, 64: 6, 128: 3,
+    }  # fmt: skip
+    assert not any(note.startswith("left out") for note in philly.notes)
+
+
+@pytest.mark.long
+def test_13_days_from_the_first_job_of_october_16_have_21736_jobs_of_11_tenants(philly: Trace) -> None:
+    """From that job on, at 00:02:04. Calendar days give 21,735 jobs up to October 29, and 21,933 with that day."""
+    assert philly.start is not None
+    since = START_OF_WEEKS - philly.start
+    weeks = first_part(between(philly, since, None), 13 * DAY)
+    assert (len(weeks.jobs), len({job.tenant for job in weeks.jobs})) == (21_736, 11)
+    assert weeks.start == START_OF_WEEKS + 124
+    assert len(between(philly, since, since + 13 * DAY).jobs) == 21_735
+    assert len(between(philly, since, since + 14 * DAY).jobs) == 21_933
+    assert load(fold(weeks, 1.5 * DAY), 2496) == pytest.approx(2.558, abs=0.001)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.recording.operations import STAND_IN
 from hived_extender.recording.record import Recorder
 from hived_simulator.traces.jobs import Pods, Trace

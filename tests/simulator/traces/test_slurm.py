@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_simulator.traces.draft import Options
 from hived_simulator.traces.fields import Unusable, to_text
 from hived_simulator.traces.jobs import Job, Trace

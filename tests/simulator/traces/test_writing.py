@@ -1,5 +1,8 @@
-"""Tables are read again as they were written, as far as they can keep a trace."""
+"""Traces as text: what a form keeps, and the same bytes in every process."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,6 +10,7 @@ import pytest
 from hived_simulator.traces.jobs import Job, Pods, Trace
 from hived_simulator.traces.reading import read_trace
 from hived_simulator.traces.writing import WRITERS, losses
+from tests.places import ROOT
 
 JOBS = (
     Job("a", "red, or blue", 0.0, 60.5, (Pods(1, 1),), user='"u"', started_s=0.25),
@@ -49,3 +53,34 @@ def test_the_same_trace_gives_the_same_bytes(form: str) -> None:
     pieces = [b"".join(WRITERS[form](Trace("t", many))) for _ in range(2)]
     assert pieces[0] == pieces[1]
     assert pieces[0].count(b"\n") == 3001
+
+
+PROGRAM = """
+import hashlib, sys
+from hived_simulator.traces.describing import describe
+from hived_simulator.traces.reading import read_trace
+from hived_simulator.traces.changing import some
+from hived_simulator.traces.changing import fold
+from hived_simulator.traces.writing import WRITERS
+import msgspec
+digest = hashlib.sha256()
+for path in sys.argv[1:]:
+    trace = fold(some(read_trace(path), 1, 3), 60.0)
+    for each in (trace, read_trace(path)):
+        digest.update(msgspec.json.encode(describe(each, gpus=0)))
+        for write in WRITERS.values():
+            digest.update(b"".join(write(each)))
+print(digest.hexdigest())
+"""
+
+
+def test_another_process_gives_the_same_bytes() -> None:
+    left_out = {"README.md", "pai_job_table.csv", "gavel-throughputs.json"}
+    samples = sorted(path for path in (ROOT / "tests/simulator/traces/samples").iterdir() if path.name not in left_out)
+    paths = ":".join(str(ROOT / folder) for folder in ("", "config", "extender"))
+    digests = set()
+    for seed, zone in (("1", "UTC"), ("2", "America/Los_Angeles")):
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "TZ": zone, "LC_ALL": "C", "PYTHONPATH": paths}
+        command = [sys.executable, "-P", "-c", PROGRAM, *map(str, samples)]
+        digests.add(subprocess.run(command, env=environment, check=True, capture_output=True, cwd=Path("/")).stdout)
+    assert len(digests) == 1

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from hived.specs import MAX_GUARANTEED_PRIORITY
+from hived.values.specs import MAX_GUARANTEED_PRIORITY
 from hived_cli.helpers.tables import table
 from hived_config.access import Access, AccessRules, NamespaceEntry, Operator, Requirement, VirtualClusterAccess
 

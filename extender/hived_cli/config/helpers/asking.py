@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 
 
 def ask(question: str, done: str, is_json: bool) -> None:

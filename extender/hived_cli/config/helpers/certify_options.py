@@ -9,8 +9,8 @@ from typing import Any
 import click
 import msgspec
 
-from hived.errors import UserError
-from hived_cli.helpers.numbers import FiniteRange
+from hived.values.errors import UserError
+from hived_cli.helpers.answers import FiniteRange
 from hived_extender.api.certificates import PERCENT
 
 _DAYS = re.compile(r"([0-9]{1,4})d", re.ASCII)

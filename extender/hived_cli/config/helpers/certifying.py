@@ -7,15 +7,16 @@ from pathlib import Path
 
 import click
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_cli.config.helpers.certificate_text import drawn
 from hived_cli.config.helpers.certify_options import Certifying
-from hived_config.certify import MOST_DAYS, OnFailure
 from hived_config.loader import load_text
+from hived_config.settings import MOST_DAYS, OnFailure
 from hived_extender.api.certificates import PERCENT, Certificate, CertifiedTrace
 from hived_extender.api.configuration import Config
 from hived_extender.client.inspection import Inspector
-from hived_extender.reconfiguration.certified import not_demanded, waiver, why_not
+from hived_extender.reconfiguration.certified import not_demanded, why_not
+from hived_extender.reconfiguration.stores import waiver
 
 
 def refuse_early(current: Config, pushed: str, wish: Certifying) -> None:

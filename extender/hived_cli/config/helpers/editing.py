@@ -13,15 +13,14 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_cli.config.helpers.asking import ask
 from hived_cli.config.helpers.files import find_file
 from hived_cli.config.helpers.pushing import PushOptions, push_text, pushes
 from hived_cli.config.plan import tell_plan
 from hived_cli.helpers.answers import as_json, difference
 from hived_cli.helpers.connecting import asks_service
-from hived_config.document import read_text
-from hived_config.errors import ConfigError
+from hived_config.document import ConfigError, read_text
 from hived_config.loader import load_text
 from hived_extender.client.config_client import ConfigClient
 from hived_extender.client.inspection import Inspector

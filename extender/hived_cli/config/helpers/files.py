@@ -5,9 +5,8 @@ from pathlib import Path
 
 import click
 
-from hived.errors import UserError
-from hived_config.document import read_text
-from hived_config.errors import ConfigError
+from hived.values.errors import UserError
+from hived_config.document import ConfigError, read_text
 from hived_config.loader import load_text
 from hived_config.openpai import inner_text, open_configuration
 

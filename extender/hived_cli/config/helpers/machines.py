@@ -11,7 +11,7 @@ import click
 import msgspec
 import yaml
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_cli.helpers.answers import with_options
 from hived_cli.helpers.connecting import asks_api_server
 from hived_config.document import read_stream, read_text

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from hived.errors import UserError
-from hived.specs import Rules
+from hived.values.errors import UserError
+from hived.values.specs import Rules
 from hived_cli.config.helpers.files import Source
 from hived_cli.config.helpers.report import LINES, NAMES
 from hived_config.loader import load_text

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_cli.config.helpers.asking import ask, refuse_unasked
 from hived_cli.config.helpers.certify_options import NO_CERTIFICATE, Certifying, taken
 from hived_cli.config.helpers.certify_options import OPTIONS as CERTIFY_OPTIONS

@@ -9,11 +9,10 @@ from typing import IO
 import click
 import msgspec
 
-from hived.errors import UserError
-from hived.specs import ClusterSpec
+from hived.values.errors import UserError
+from hived.values.specs import ClusterSpec
 from hived_cli.config.helpers.certify_options import Certifying
-from hived_cli.helpers.progress import Bar
-from hived_cli.helpers.signals import stop_signal
+from hived_cli.helpers.progress import Bar, stop_signal
 from hived_extender.api.certificates import Certificate
 from hived_extender.api.paths import RECORD_PATH
 from hived_extender.client.inspection import Inspector

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from hived.layout import build_topology
-from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
+from hived.cells.layout import build_topology
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived_cli.helpers.answers import as_json
 from hived_cli.helpers.tables import table
 from hived_simulator.fresh_file import OTHERS

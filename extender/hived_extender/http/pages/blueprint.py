@@ -4,7 +4,7 @@ import msgspec
 from flask import Blueprint, Response, abort, render_template, request
 from werkzeug.exceptions import HTTPException
 
-from hived.errors import HivedError, UserError
+from hived.values.errors import HivedError, UserError
 from hived_extender.http.access import Gate
 from hived_extender.http.masking import Masking
 from hived_extender.http.pages import (

@@ -13,9 +13,9 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from hived.state import CellState
-from hived.status import CellStatus
-from hived.topology import NO_CELL
+from hived.cells.state import CellState
+from hived.cells.topology import NO_CELL
+from hived.life.status import CellStatus
 
 USE_SHIFT, BAD_SHIFT = 10, 12
 MOST_VCS = (1 << USE_SHIFT) - 1

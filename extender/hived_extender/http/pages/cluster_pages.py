@@ -6,8 +6,8 @@ import msgspec
 import numpy as np
 from flask import Response, request
 
-from hived.errors import UserError
-from hived.status import HEALTH_NAMES, STATE_NAMES
+from hived.life.status import HEALTH_NAMES, STATE_NAMES
+from hived.values.errors import UserError
 from hived_extender.http.pages import cell_keys
 from hived_extender.http.pages.cell_keys import Runs
 from hived_extender.http.pages.frames import CellRange, Frame

@@ -8,7 +8,7 @@ import msgspec
 from flask import Response, redirect, request
 from werkzeug.wrappers import Response as Plain
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_config.changes import Changes
 from hived_extender.api import paths
 from hived_extender.api.configuration import Config, ConfigPushArgs, ConfigReport, ReportedJob
@@ -18,7 +18,7 @@ from hived_extender.http.config_routes import CONFIG_BODY_LIMIT, check_size
 from hived_extender.http.pages.form_guard import FormGuard
 from hived_extender.http.pages.marks import Kind, marks_of
 from hived_extender.http.pages.site import Site
-from hived_extender.reconfiguration.in_force import Refused
+from hived_extender.reconfiguration.configurations import Refused
 
 TAB = "Configuration"
 HOME = paths.PAGE_CONFIG_PATH

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.http.identities import Identity
 
 FORBIDDEN = 403

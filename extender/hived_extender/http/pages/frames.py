@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from hived.errors import UserError
-from hived.specs import Rules
-from hived.status import CellStatus
+from hived.life.status import CellStatus
+from hived.values.errors import UserError
+from hived.values.specs import Rules
 from hived_extender.api.waiting import FreeCells
 from hived_extender.client.pictures import letters
 from hived_extender.http.pages.cell_keys import Keys, Runs, leaf_keys, runs_of

@@ -11,7 +11,7 @@ import msgspec
 from flask import Response, redirect, request
 from werkzeug.wrappers import Response as Plain
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.api.paths import PAGE_JOBS_PATH, page_job_path, page_queued_path
 from hived_extender.api.waiting import MASKED, UNTRIED_CAUSES, CauseName, Certificate, IfResult, Job, When
 from hived_extender.http.pages.marks import Kind, marks_of

@@ -5,8 +5,8 @@ from enum import IntEnum
 
 import numpy as np
 
-from hived.state import State
-from hived.topology import NO_CELL
+from hived.cells.state import State
+from hived.cells.topology import NO_CELL
 
 Mark = tuple[int, int, int, int]
 """Chain, first leaf cell and the end (not included), counted within the chain, and the kind."""

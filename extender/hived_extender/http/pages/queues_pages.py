@@ -4,7 +4,7 @@ import msgspec
 from flask import Response, redirect, request
 from werkzeug.wrappers import Response as Plain
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.api import paths
 from hived_extender.api.queues import QueueAction, QueueArgs, QueuedJob, QueueReport
 from hived_extender.api.waiting import MASKED, Why

@@ -13,7 +13,7 @@ import re
 
 import numpy as np
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.http.pages.cell_keys import Runs
 from hived_extender.http.pages.frames import CellRange, Frame
 

@@ -5,8 +5,8 @@ from urllib.parse import urlencode
 import msgspec
 from flask import Response, request
 
-from hived.errors import UserError
-from hived.specs import MAX_LEVELS, ClusterSpec
+from hived.values.errors import UserError
+from hived.values.specs import MAX_LEVELS, ClusterSpec
 from hived_extender.http.pages.charts import (
     KIND_OF,
     KINDS,

@@ -3,7 +3,7 @@
 import msgspec
 from flask import Response
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.api.waiting import FreeCells
 from hived_extender.http.pages.cluster_pages import Part
 from hived_extender.http.pages.frames import Frame

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 
 
 class MatchPolicy(Enum):

@@ -5,7 +5,7 @@ The name of the gang is that of the coscheduling labels if the pod has them.
 
 from msgspec.structs import replace
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.pods.dialects.coscheduling_labels import GROUP_NAME, MIN_AVAILABLE
 from hived_extender.pods.dialects.description import Description, GangKey
 from hived_extender.pods.dialects.kinds import Lookup

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.pods.annotations import MAX_COUNT
 from hived_extender.pods.dialects.description import GangKey, MatchPolicy, Within, shown
 

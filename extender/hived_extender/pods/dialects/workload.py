@@ -3,7 +3,7 @@
 Each replica of a pod group is a gang by itself.
 """
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.pods.dialects.description import Description, GangKey
 from hived_extender.pods.dialects.kinds import Kind, Lookup, find
 from hived_extender.pods.dialects.vocabulary import reads

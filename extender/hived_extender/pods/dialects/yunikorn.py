@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.pods.annotations import MAX_COUNT
 from hived_extender.pods.dialects.description import Description, GangKey
 from hived_extender.pods.dialects.kinds import Lookup

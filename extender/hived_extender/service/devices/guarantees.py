@@ -5,9 +5,9 @@ from collections.abc import Iterable
 import msgspec
 import numpy as np
 
-from hived.safety import claims_without_good_cells
-from hived.state import State
-from hived.topology import NO_CELL
+from hived.cells.safety import claims_without_good_cells
+from hived.cells.state import State
+from hived.cells.topology import NO_CELL
 from hived_extender.service.devices.notes import first_of, in_short
 from hived_extender.service.devices.shortage import Loss
 

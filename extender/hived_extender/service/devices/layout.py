@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from hived.specs import ClusterSpec
-from hived.topology import IntArray, Topology
+from hived.cells.topology import IntArray, Topology
+from hived.values.specs import ClusterSpec
 from hived_config.rules import Foreign, PodRules
 from hived_extender.pods.device_words import is_numbered
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from hived.specs import ClusterSpec
-from hived.topology import Topology
+from hived.cells.topology import Topology
+from hived.values.specs import ClusterSpec
 from hived_config.rules import PodRules
 from hived_extender.service.core import Core
 from hived_extender.service.devices.layout import Layout

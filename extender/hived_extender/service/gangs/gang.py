@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.pods.dialects.description import Description, GangKey, MatchPolicy, ObjectRef
 from hived_extender.pods.wire import Owner
 from hived_extender.service.pods import PodRecord, PodState

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.pods.annotations import PREFIX
 from hived_extender.pods.dialects import kueue
 from hived_extender.pods.dialects.description import Description, GangKey, ObjectRef

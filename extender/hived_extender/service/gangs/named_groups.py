@@ -6,7 +6,7 @@ that are there already have to be known.
 
 from collections import Counter
 
-from hived.specs import GroupSpec, PodRequest
+from hived.values.specs import GroupSpec, PodRequest
 from hived_extender.service.pods import PodRecord, PodState
 
 MOST_SLOTS = 4096

@@ -12,8 +12,8 @@ from itertools import islice
 
 import msgspec
 
-from hived.errors import UserError
-from hived.specs import GroupSpec, MemberSpec, PodRequest
+from hived.values.errors import UserError
+from hived.values.specs import GroupSpec, MemberSpec, PodRequest
 from hived_extender.pods.asks import Ask
 from hived_extender.pods.dialects import kueue
 from hived_extender.pods.dialects.description import GangKey, MatchPolicy

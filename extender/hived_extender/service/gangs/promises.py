@@ -9,7 +9,7 @@ import logging
 import msgspec
 from msgspec.structs import replace
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.pods.dialects.description import GangKey
 from hived_extender.pods.gang_annotations import Promise, promise
 from hived_extender.pods.readings import Reading, ready

@@ -14,11 +14,11 @@ from typing import Protocol
 
 import msgspec
 
-from hived.decisions import Bind, Preempt, Wait
-from hived.errors import InvariantError, UserError
-from hived.events import Offer, Phase
 from hived.scheduler import Asked
-from hived.specs import GroupSpec, MemberSpec, PodRequest, PodSpec
+from hived.values.decisions import Bind, Preempt, Wait
+from hived.values.errors import InvariantError, UserError
+from hived.values.events import Offer, Phase
+from hived.values.specs import GroupSpec, MemberSpec, PodRequest, PodSpec
 from hived_extender.kube_rules.demands import RuledPod
 from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_extender.pods.bind_info import bind_annotations

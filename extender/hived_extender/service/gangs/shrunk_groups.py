@@ -8,9 +8,9 @@ pods said, takes a free slot of the group if there is one. Else it is a group of
 from collections import Counter
 from dataclasses import replace
 
-from hived.errors import UserError
-from hived.specs import BindInfo, GroupSpec, PodRequest, PodSpec
-from hived.state import Group
+from hived.cells.state import Group
+from hived.values.errors import UserError
+from hived.values.specs import BindInfo, GroupSpec, PodRequest, PodSpec
 
 
 class ShrunkGroups:

@@ -7,7 +7,7 @@ thread-safe.
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.pods.dialects.description import GangKey
 from hived_extender.service.gangs.gang import Ended, Gang, task_of
 from hived_extender.service.gangs.plans import Plan, make_plan

@@ -7,10 +7,10 @@ questions costs no more than one. Not thread-safe.
 
 from collections.abc import Iterable
 
-from hived.errors import UserError
-from hived.specs import Gang as GangOfCore
-from hived.specs import GangLimit, Rules
-from hived.state import State
+from hived.cells.state import State
+from hived.values.errors import UserError
+from hived.values.specs import Gang as GangOfCore
+from hived.values.specs import GangLimit, Rules
 from hived_extender.pods.dialects.description import GangKey
 from hived_extender.service.core import Core
 from hived_extender.service.gangs.gang import Gang, task_of

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
 from hived_extender.pods.annotations import PREFIX
 from hived_extender.pods.proofs import SIGNED, Prover

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.pods.proofs import parse_keys
 

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from hived.errors import HivedError, InvariantError, UserError
+from hived.values.errors import HivedError, InvariantError, UserError
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.metrics import Metrics
 from hived_extender.pods.proofs import Prover

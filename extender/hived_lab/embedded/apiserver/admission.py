@@ -7,7 +7,7 @@ the reason to refuse it, "" if there is none. The first rule that is broken coun
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.pods.admission import Admission
 from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, OLD_LEAF_CELL_ISOLATION, PREFIX
 from hived_extender.pods.asks import DEVICE_REQUESTS

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.http.identities import Identity
 from hived_extender.http.pages.form_guard import WINDOW_S, FormGuard
 

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.http.pages.cell_keys import Use
 from hived_extender.http.pages.frames import CellRange, Frame, Frames
 from hived_extender.http.pages.tiles import MOST_RANGES, names, read_ranges, tiles

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.pods.dialects.coscheduling_labels import GROUP_NAME as GANG
 from hived_extender.pods.dialects.coscheduling_labels import GROUPS, MATCH_POLICY, MIN_AVAILABLE, NAME
 from hived_extender.pods.dialects.description import Description, GangKey, MatchPolicy

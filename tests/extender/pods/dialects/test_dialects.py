@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.pods import dialects
 from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_extender.pods.dialects import coscheduling_labels, koordinator, podgroup, podgroup_old, volcano, yunikorn

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.pods.dialects.coscheduling_labels import GROUP_NAME, MIN_AVAILABLE
 from hived_extender.pods.dialects.description import Description, GangKey, MatchPolicy
 from hived_extender.pods.dialects.koordinator import NAME, PODGROUP_LABEL, PREFIX

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hived.specs import ClusterSpec
+from hived.values.specs import ClusterSpec
 from hived_config.loader import load_text
 from hived_extender.pods.dialects import kai, koordinator, podgroup, volcano, yunikorn
 from hived_extender.pods.dialects.description import GangKey

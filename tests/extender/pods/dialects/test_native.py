@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.pods.dialects import native_podgroup, workload
 from hived_extender.pods.dialects.description import Description, GangKey, ObjectRef, Within
 from hived_extender.pods.wire import PodSpec, SchedulingGroup, WorkloadRef

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.pods.dialects import coscheduling_labels, koordinator, podgroup, podgroup_old
 from hived_extender.pods.dialects.description import Description, GangKey, MatchPolicy
 from tests.extender.pods.dialects.descriptions import TRAIN, Cluster, describe, podgroup_ref, podgroups

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.pods.dialects import kai, kueue, own, volcano
 from hived_extender.pods.dialects.description import Description, Within
 from tests.extender.pods.dialects.descriptions import TRAIN, describe, podgroups

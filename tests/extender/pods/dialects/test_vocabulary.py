@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.pods import dialects
 from hived_extender.pods.dialects import Use, jobset, koordinator, kueue
 from hived_extender.pods.dialects.vocabulary import Key

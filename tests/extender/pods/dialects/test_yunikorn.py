@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.pods.dialects.description import Description, GangKey
 from hived_extender.pods.dialects.yunikorn import APPLICATION, NAME, OLD_APPLICATION, TASK_GROUP, TASK_GROUPS
 from tests.extender.pods.dialects.descriptions import TRAIN, describe

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from hived.layout import build_topology
+from hived.cells.layout import build_topology
 from hived_config.loader import load_text
 from hived_extender.pods.wire import Node, Pod
 from hived_extender.service.devices.dra import (

@@ -6,7 +6,7 @@ from unittest.mock import Mock, patch
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_extender.pods.dialects import podgroup

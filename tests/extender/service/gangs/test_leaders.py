@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_config.access import AccessRules, NamespaceEntry, VirtualClusterAccess
 from hived_config.loader import load_text
 from hived_config.rules import PodRules

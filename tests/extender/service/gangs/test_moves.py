@@ -1,7 +1,7 @@
 """A gang of another dialect moves as a whole, and finds its new cells once all of it has come back."""
 
 from hived.scheduler import check_invariants
-from hived.specs import BindInfo, PodPlacement
+from hived.values.specs import BindInfo, PodPlacement
 from hived_extender.api.defrag import MovingReport, PlannedPod
 from hived_extender.pods.progress import MAY_MOVE
 from hived_extender.service.stimuli import MoveOrder, MovesAsked, MovesLookedAt

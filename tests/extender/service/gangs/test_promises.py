@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from hived.errors import UserError
+from hived.values.errors import UserError
 from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_extender.pods.gang_annotations import POD_GANG, Promise, gang_annotations, peers_of
 from tests.extender.service.machine_table import Table

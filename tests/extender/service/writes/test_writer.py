@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hived.errors import InvariantError, UserError
+from hived.values.errors import InvariantError, UserError
 from hived_extender.kube.client import KubeError
 from hived_extender.kube.metrics import Metrics
 from hived_extender.pods.dialects.description import GangKey

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
+from hived.values.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
 from hived_config.loader import load_text
 from hived_extender.job_kinds.admission import JobAdmission
 from hived_extender.kube.client import KubeClient, KubeError

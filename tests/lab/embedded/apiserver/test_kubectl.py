@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
+from hived.values.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
 from hived_lab.embedded.cluster import EmbeddedCluster
 from hived_lab.embedded.nodes import READY
 from tests.expecting import expect_soon

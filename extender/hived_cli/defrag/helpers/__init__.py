@@ -1,1 +1,0 @@
-"""Parts that commands about defragmentation share."""

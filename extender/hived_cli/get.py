@@ -1,0 +1,544 @@
+"""`hived get`: what the service knows, as tables."""
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import get_args, get_type_hints
+
+import click
+
+from hived_cli.helpers.lazy import CommandGroup
+from hived_cli.helpers.names import complete_queues, complete_vcs, of_vc
+from hived_cli.helpers.tables import fitted, output_option, table, with_note
+from hived_cli.helpers.waits import UNKNOWN, WAITING_STATES, age, brief_when, job_table, listed, priority
+from hived_cli.helpers.watching import Answer, Show, watches
+from hived_config.reader import printable
+from hived_extender.api.cells import AffinityGroup, Cell, GroupStatus, LostDevices
+from hived_extender.api.paths import (
+    FREE_CELLS_PATH,
+    GROUPS_PATH,
+    PHYSICAL_CLUSTER_PATH,
+    QUEUES_PATH,
+    VIRTUAL_CLUSTERS_PATH,
+    group_path,
+    virtual_cluster_path,
+)
+from hived_extender.api.queues import QueuedJob, QueuedJobs, QueueReport
+from hived_extender.api.waiting import FreeCells, Job, Jobs, NodeView
+from hived_extender.client import pictures
+from hived_extender.client.inspection import Inspector, jobs_path, nodes_path, queue_jobs_path
+from hived_extender.client.pictures import BAD, FREE, RESERVED, cell_picture, legend, letters
+
+
+@click.group(cls=CommandGroup)
+def command() -> None:
+    """Show the cluster, virtual clusters, jobs, nodes or affinity groups.
+
+    Asks a running service. Tables are plain text when the output is not a terminal or NO_COLOR is set. With --watch an
+    answer is shown anew whenever it changes, until Ctrl-C (exit code 130); with -o json as one line each.
+
+    \b
+    Examples:
+      hived get cluster                      every node, one character per GPU
+      hived get vc research                  what research is promised, and where it is
+      hived get jobs --waiting --vc research why its jobs wait, and when they start
+      hived get nodes --bad                  bad nodes, why and since when
+      hived get queue                        how many jobs wait and run in each queue
+      hived get free                         how many cells of each size could start a job now
+      hived get groups -o wide               every gang with its nodes and devices
+      hived get groups team-a:train          one gang
+      hived get cluster --watch              again whenever it changes
+      hived get cluster -o json | jq .       as served by the inspect paths
+      HIVED_SERVER=http://10.0.0.7:9096 hived get groups
+      hived get groups --server https://10.0.0.7:9096 --certificate-authority ca.crt --token-file token
+    """
+
+
+SIGN_COLORS = {BAD: "red", RESERVED: "yellow", FREE: "bright_black"}
+VC_COLORS = ("cyan", "green", "magenta", "blue", "yellow")
+
+
+def _health(cell: Cell) -> str:
+    """Whether the cell is healthy, in colour."""
+    return click.style(pictures.health(cell), fg="red" if cell.is_bad else "green")
+
+
+def _use(cell: Cell) -> str:
+    """Leaf cells in use, and all of them."""
+    leaves = cell.leaves()
+    return f"{sum(leaf.is_used for leaf in leaves)}/{len(leaves)}"
+
+
+def _colored(picture: str, letter_of: dict[str, str]) -> str:
+    """The picture with each run of equal characters in its colour."""
+    colors = SIGN_COLORS | {letter: VC_COLORS[i % len(VC_COLORS)] for i, letter in enumerate(letter_of.values())}
+    runs = ("".join(run) for _, run in groupby(picture))
+    return "".join(click.style(run, fg=colors.get(run[0].upper(), colors.get(run[0]))) for run in runs)
+
+
+def _reasons_by_node(lost: list[LostDevices]) -> dict[str, str]:
+    """Why leaf cells of a node cannot be had, by its name."""
+    reasons: dict[str, str] = {}
+    for each in lost:
+        reasons[each.node] = "; ".join(filter(None, (reasons.get(each.node, ""), each.reason)))
+    return reasons
+
+
+@command.command("cluster")
+@watches
+@output_option
+def cluster(*, inspector: Inspector, show: Show, output: str) -> None:
+    """Show every node: health, use, and one character per leaf cell.
+
+    The last line names the rules of decisions, if they are others than HiveD's.
+
+    \b
+    Examples:
+      hived get cluster
+      hived get cluster -o wide   with the groups on each node
+      hived get cluster --watch   again whenever it changes
+    """
+    show(
+        lambda: (
+            inspector.fetch(PHYSICAL_CLUSTER_PATH) if output == "json" else _cluster_table(inspector, output == "wide")
+        )
+    )
+
+
+def _cluster_table(inspector: Inspector, is_wide: bool) -> str:
+    tenants = _groups_by_node(inspector.groups()) if is_wide else {}
+    reasons = _reasons_by_node(inspector.lost_devices())
+    cells = inspector.physical_cluster()
+    letter_of = letters(sorted({leaf.vc for cell in cells for leaf in cell.leaves() if leaf.vc}))
+    rows = []
+    for top in cells:
+        nodes = top.nodes()
+        if nodes != [top]:
+            rows.append([top.cell_address, top.cell_type, _health(top), _use(top), "", "", ""])
+        for node in nodes:
+            address = (
+                node.cell_address if node is top else "  " + node.cell_address.removeprefix(top.cell_address + "/")
+            )
+            picture = _colored(cell_picture(node, letter_of), letter_of)
+            on_node = ", ".join(tenants.get(node.name, ()))
+            reason = reasons.get(node.name, "")
+            rows.append([address, node.cell_type, _health(node), _use(node), picture, on_node, reason])
+    headers = ["CELL", "TYPE", "HEALTH", ">USED", "CELLS", "GROUPS" if is_wide else "", "DEVICES" if reasons else ""]
+    columns = [i for i, header in enumerate(headers) if header]
+    shown = table([headers[i] for i in columns], [[row[i] for i in columns] for row in rows])
+    rules = inspector.rules()
+    named = "" if rules == "hived" else "\n" + click.style(f"rules: {rules}", dim=True)
+    return with_note(shown, legend(letter_of)) + named
+
+
+def _groups_by_node(found: list[AffinityGroup]) -> dict[str, list[str]]:
+    by_node: dict[str, list[str]] = {}
+    for group in sorted(found, key=lambda one: one.name):
+        for node in group.status.physical_placement:
+            by_node.setdefault(node, []).append(group.name)
+    return by_node
+
+
+@command.command("vc")
+@click.argument("name", required=False, shell_complete=complete_vcs)
+@watches
+@output_option
+def vc(*, inspector: Inspector, show: Show, name: str | None, output: str) -> None:
+    """Show what virtual clusters are promised and where those cells are now.
+
+    \b
+    Examples:
+      hived get vc
+      hived get vc research
+      hived get vc research --watch
+      hived get vc -o json
+    """
+    path = virtual_cluster_path(name) if name else VIRTUAL_CLUSTERS_PATH
+    show(lambda: inspector.fetch(path) if output == "json" else _vc_table(inspector, name))
+
+
+def _vc_table(inspector: Inspector, name: str | None) -> str:
+    clusters = {name: inspector.virtual_cluster(name)} if name else inspector.virtual_clusters()
+    found = inspector.groups()
+    reasons = _reasons_by_node(inspector.lost_devices())
+    short: list[str] = []
+    rows = []
+    for vc_name, cells in clusters.items():
+        title = vc_name
+        short += _shortage(vc_name, cells, reasons)
+        borrowed = [cell for cell in cells if _is_opportunistic_entry(cell)]
+        for cell in cells:
+            if _is_opportunistic_entry(cell):
+                continue
+            bound = cell.physical_cell.cell_address if cell.physical_cell else "-"
+            picture = _colored(cell_picture(cell, {}), {})
+            rows.append([title, cell.cell_address, cell.cell_type, _health(cell), _use(cell), picture, bound])
+            title = ""
+        if borrowed or title:
+            nodes = _opportunistic_nodes(vc_name, found)
+            rows.append([title, "(opportunistic)", "", "", str(len(borrowed)), "o" * len(borrowed), nodes])
+    for shared in inspector.shortages():
+        if not clusters.keys().isdisjoint(shared.virtual_clusters):
+            short += [click.style(shared.message, fg="red"), *(f"  {reason}" for reason in shared.reasons)]
+    headers = ["VC", "CELL", "TYPE", "HEALTH", ">USED", "CELLS", "BOUND TO"]
+    shown = "\n".join([table(headers, rows), *([""] if short else []), *short])
+    return with_note(shown, "# in use   o in use beyond the promise   . free   x bad, not in use   ~ reserved")
+
+
+def _is_opportunistic_entry(cell: Cell) -> bool:
+    return cell.cell_address.endswith("-opp")
+
+
+def _opportunistic_nodes(vc_name: str, found: list[AffinityGroup]) -> str:
+    """The nodes on which groups of a virtual cluster run without a claim to stay."""
+    borrowers = [group.status for group in found if group.status.vc == vc_name and not group.status.virtual_placement]
+    return ", ".join(sorted({node for status in borrowers for node in status.physical_placement})) or "-"
+
+
+def _shortage(vc_name: str, cells: list[Cell], reasons: dict[str, str]) -> list[str]:
+    """Which of the cells that a virtual cluster is promised lack leaf cells now, and why."""
+    promised = [cell for cell in cells if not _is_opportunistic_entry(cell)]
+    lines = []
+    short_count = 0
+    for cell in promised:
+        bad = [leaf.physical_cell for leaf in cell.leaves() if leaf.is_bad and leaf.physical_cell is not None]
+        counts = Counter(node for leaf in bad for node in leaf.cell_address.split("/") if node in reasons)
+        short_count += bool(counts)
+        lines += [f"  {cell.cell_address} is short of {n} on {node}: {reasons[node]}" for node, n in counts.items()]
+    if not lines:
+        return []
+    title = f"{vc_name}: {short_count} of {len(promised)} promised cells lack leaf cells"
+    return [click.style(title, fg="red"), *lines]
+
+
+STATE_COLORS = {"Allocated": "green", "Preempting": "yellow", "BeingPreempted": "yellow"}
+
+
+@command.command("groups")
+@click.argument("name", required=False)
+@watches
+@output_option
+def groups(*, inspector: Inspector, show: Show, name: str | None, output: str) -> None:
+    """Show the affinity groups (gangs) that hold or await cells.
+
+    A row `_moving:...` is no gang: its cells are held for a group that is being moved, see hived defrag status.
+
+    LOSS is the work that is lost if the group has to leave now: since its start, or its last checkpoint. It is in hours
+    of one leaf cell: 48.0 A100-h are 6 hours of 8 A100.
+
+    Each pod of a gang of another dialect, such as a PyTorchJob, is a group of one pod once it runs. Its name is
+    NAMESPACE/POD.
+
+    \b
+    Examples:
+      hived get groups
+      hived get groups team-a:train
+      hived get groups -o wide
+      hived get groups --watch -o json
+    """
+    path = group_path(name) if name else GROUPS_PATH
+    show(lambda: inspector.fetch(path) if output == "json" else _group_table(inspector, name, output == "wide"))
+
+
+def _group_table(inspector: Inspector, name: str | None, is_wide: bool) -> str:
+    found = [inspector.group(name)] if name else sorted(inspector.groups(), key=lambda group: group.name)
+    with_devices = is_wide or name is not None
+    rows, now = [], datetime.now(UTC)
+    for group in found:
+        status = group.status
+        pods = "-" if status.held_for else f"{len(status.allocated_pods)}"
+        if status.preempting_pods:
+            pods += f" +{len(status.preempting_pods)} waiting"
+        rows.append(
+            [
+                group.name,
+                status.vc,
+                priority(status.priority),
+                _state(status),
+                pods,
+                *([", ".join(status.leaf_cell_types) or "-"] if with_devices else []),
+                _placement(group, with_devices),
+                *([_loss(group, now)] if with_devices else []),
+                _preemptor(group),
+            ]
+        )
+    places = ["TYPE", "PLACEMENT", ">LOSS"] if with_devices else ["NODES"]
+    headers = ["GROUP", "VC", ">PRIORITY", "STATE", "PODS", *places, "LAZILY PREEMPTED BY"]
+    return table(headers, rows) if rows else "No group holds or awaits cells."
+
+
+def _state(status: GroupStatus) -> str:
+    shown = f"held for {status.held_for}" if status.held_for else status.state
+    return click.style(shown, fg="yellow" if status.held_for else STATE_COLORS.get(status.state))
+
+
+def _loss(group: AffinityGroup, now: datetime) -> str:
+    """The hours of leaf cells that are lost if the group leaves now, "-" if its start is unknown."""
+    work, types = group.status.work, group.status.leaf_cell_types
+    if work is None:
+        return "-"
+    hours = max((now - datetime.fromisoformat(work.since)).total_seconds(), 0) / 3600
+    return f"{work.leaf_cells * hours:.1f} {types[0] if len(types) == 1 else 'cell'}-h"
+
+
+def _preemptor(group: AffinityGroup) -> str:
+    """The group that has its place in its VC, and since when; a group names itself if nobody knows the other."""
+    lazy = group.status.lazy_preemption_status
+    if lazy is None:
+        return "-"
+    who = "nobody known, its VC has no place for it" if lazy.preemptor == group.name else lazy.preemptor
+    return f"{who} {lazy.preemption_time}"
+
+
+def _placement(group: AffinityGroup, with_devices: bool) -> str:
+    placement = sorted(group.status.physical_placement.items())
+    if with_devices:
+        return " ".join(f"{node}[{','.join(map(str, sorted(devices)))}]" for node, devices in placement) or "-"
+    return ", ".join(node for node, _ in placement) or "-"
+
+
+QUEUED = "500"
+"""Jobs of queues that are shown, first ones first."""
+
+STATES = get_args(get_type_hints(Job)["state"])
+
+
+@command.command("jobs")
+@click.option("--vc", default="", metavar="NAME", help="Jobs of this virtual cluster.", shell_complete=complete_vcs)
+@click.option("--waiting", "is_waiting", is_flag=True, help="Jobs that have no cells yet.")
+@click.option(
+    "--state", "wanted_state", type=click.Choice(STATES, case_sensitive=False), help="Jobs in this state."
+)  # fmt: skip
+@click.option("--user", default="", metavar="NAME", help="Jobs of this user.")
+@click.option("-n", "--namespace", default="", help="Jobs with pods in this namespace.")
+@click.option("--node", default="", metavar="NAME", help="Jobs on this node.")
+@watches
+@output_option
+def jobs(
+    *, inspector: Inspector, show: Show, is_waiting: bool, wanted_state: str | None, output: str, **wanted: str
+) -> None:
+    """Show jobs: why waiting ones do not start, and when they do.
+
+    Waiting jobs come first, in the order in which they are served; then those that wait in queues, without pods, as
+    `hived get queue` has them. A job is a gang, an affinity group or a single pod,
+    by the name that `hived why` takes. WHEN has its kind: certain, bounded by what the holders declared, estimated from
+    earlier jobs, or unknown. On a narrow terminal the reason stands below its job; -o wide shows all on one line, with
+    users, priorities and nodes.
+
+    \b
+    Examples:
+      hived get jobs
+      hived get jobs --waiting --vc research
+      hived get jobs --user me --watch
+      hived get jobs --state running --node gpu-7 -o wide
+      hived get jobs --waiting -o json | jq -r '.items[].name'
+    """
+    if is_waiting and wanted_state:
+        raise click.UsageError("--waiting and --state exclude each other")
+    states = WAITING_STATES if is_waiting else (wanted_state or "",)
+    path = jobs_path({**{name: (value,) for name, value in wanted.items()}, "state": states, "queued": (QUEUED,)})
+
+    def answer() -> Answer:
+        told = inspector.fetch_new(path)
+        if output == "json":
+            return told
+        jobs = inspector.decode(path, Jobs, told).items
+        if not jobs and wanted["vc"]:
+            of_vc(inspector.free_cells(), wanted["vc"])
+        if not jobs:
+            is_limited = any(states) or any(wanted.values())
+            return "No such job waits or runs." if is_limited else "No job waits or runs."
+        return job_table(jobs, datetime.now(UTC), is_wide=output == "wide")
+
+    show(answer)
+
+
+@command.command("nodes")
+@click.option("--bad", "is_bad", is_flag=True, help="Bad nodes alone: not ready, cordoned, or with lost devices.")
+@watches
+@output_option
+def nodes(*, inspector: Inspector, show: Show, is_bad: bool, output: str) -> None:
+    """Show nodes: which are bad, why and since when, and what runs on them.
+
+    \b
+    Examples:
+      hived get nodes
+      hived get nodes --bad
+      hived get nodes --bad --watch
+      hived get nodes --bad -o json | jq -r '.[].node'
+    """
+    path = nodes_path(is_bad)
+    show(
+        lambda: (
+            inspector.fetch_new(path)
+            if output == "json"
+            else _node_table(inspector.nodes(is_bad), is_bad, output == "wide")
+        )
+    )
+
+
+def _count(one: NodeView, part: str) -> str:
+    """Cells of a node, by leaf cell type where it has several."""
+    if part == "lost" and not one.lost:
+        return UNKNOWN
+    by_type = [f"{getattr(counts, part)} {printable(name)}" for name, counts in one.by_type.items()]
+    return ", ".join(by_type) or str(getattr(one, part))
+
+
+def _node_table(nodes: Sequence[NodeView], is_bad: bool, is_wide: bool) -> str:
+    if not nodes:
+        return "No node is bad." if is_bad else "There is no node."
+    now = datetime.now(UTC)
+    rows = [
+        [
+            printable(one.node),
+            click.style("Bad", fg="red") if one.is_bad else click.style("Healthy", fg="green"),
+            age(one.since, now) if one.since else UNKNOWN,
+            *(_count(one, part) for part in ("cells", "free", "lost")),
+            printable(one.reason) or UNKNOWN,
+            listed(one.groups, most=len(one.groups) if is_wide else 4) or UNKNOWN,
+        ]
+        for one in nodes
+    ]
+    headers = ["NODE", "HEALTH", ">FOR", ">CELLS", ">FREE", ">LOST", "REASON", "GROUPS"]
+    return table(headers, rows) if is_wide else fitted(headers, rows)
+
+
+ROWS = 500
+"""Jobs that are shown. A long queue has tens of thousands, and people look at its beginning."""
+
+
+@command.command("queue")
+@click.argument("name", required=False, shell_complete=complete_queues)
+@click.option("--jobs", "has_jobs", is_flag=True, help="The jobs of all queues.")
+@click.option(
+    "--limit", type=click.IntRange(min=0), metavar="COUNT",
+    help=f"So many jobs at the most, 0 for all.  [default: {ROWS}; all with -o json]",
+)  # fmt: skip
+@watches
+@output_option
+def queue(
+    *, inspector: Inspector, show: Show, name: str | None, has_jobs: bool, limit: int | None, output: str
+) -> None:
+    """Show queues, and the jobs in them with their places and reasons.
+
+    Of the queue NAME its jobs are shown: those that wait in their order, then the others.
+    MIN is guaranteed, by a quota or by cells. MAX bounds all that runs; without a quota nothing does. BORROWED jobs
+    run ahead of their turn, or above their MIN, on cells that may be taken back. A queue is OVER if its
+    quota was lowered below its use. With an oversellrate of 2, MIN and MAX are "x2".
+
+    \b
+    Examples:
+      hived get queue
+      hived get queue root/team-a
+      hived get queue research --watch
+      hived get queue --jobs -o json | jq -r '.items[] | select(.state == "Waiting") | .name'
+    """
+    if name is None and not has_jobs:
+        show(lambda: inspector.fetch_new(QUEUES_PATH) if output == "json" else _queues(inspector.queues()))
+        return
+    if limit is None:
+        limit = 0 if output == "json" else ROWS
+    wanted = {"limit": str(limit)} if limit else {}
+    show(
+        lambda: (
+            inspector.fetch_new(queue_jobs_path(name or "", wanted))
+            if output == "json"
+            else _part(inspector.queued_jobs(name or "", wanted), is_wide=output == "wide", is_one=name is not None)
+        )
+    )
+
+
+def _queues(queues: Sequence[QueueReport]) -> str:
+    rows = [
+        [
+            printable(one.name),
+            printable(one.vc),
+            one.policy,
+            str(one.waiting),
+            str(one.running),
+            str(one.borrowed),
+            _amounts(one.used),
+            _amounts(one.guaranteed, one.oversell),
+            _amounts(one.max, one.oversell),
+            click.style(_amounts(one.over), fg="red") if one.over else UNKNOWN,
+        ]
+        for one in queues
+    ]
+    return table(["QUEUE", "VC", "POLICY", ">WAITING", ">RUNNING", ">BORROWED", "USED", "MIN", "MAX", "OVER"], rows)
+
+
+def _part(found: QueuedJobs, *, is_wide: bool, is_one: bool) -> str:
+    more = found.total - len(found.items)
+    told = f"\n{more:,} more: --limit 0 shows all" if more > 0 else ""
+    return _jobs(found.items, is_wide=is_wide, is_one=is_one) + told
+
+
+def _jobs(jobs: Sequence[QueuedJob], *, is_wide: bool, is_one: bool) -> str:
+    if not jobs:
+        return "No job is in a queue."
+    now = datetime.now(UTC)
+    rows = [
+        [
+            str(one.position) if one.position else UNKNOWN,
+            printable(one.name),
+            *([] if is_one else [printable(one.queue) or UNKNOWN]),
+            str(one.priority) if one.queue else UNKNOWN,
+            str(one.gpus or UNKNOWN),
+            printable(one.user) or UNKNOWN,
+            one.state,
+            age(datetime.fromtimestamp(one.since, UTC).isoformat().replace("+00:00", "Z"), now),
+            brief_when(one.when, now),
+            printable(one.reason) or UNKNOWN,
+        ]
+        for one in jobs
+    ]
+    queue = [] if is_one else ["QUEUE"]
+    headers = [">PLACE", "JOB", *queue, ">PRIORITY", ">GPUS", "USER", "STATE", ">FOR", "STARTS", "REASON"]
+    return table(headers, rows) if is_wide else fitted(headers, rows)
+
+
+def _amounts(amounts: dict[str, float], oversell: float = 1.0) -> str:
+    shown = {name.rpartition("/")[2]: amount for name, amount in amounts.items() if amount and name != "memory"}
+    times = "" if oversell == 1.0 else f" x{oversell:g}"
+    return ", ".join(f"{amount:g} {name}{times}" for name, amount in shown.items()) or UNKNOWN
+
+
+@command.command("free")
+@click.argument("name", required=False, shell_complete=complete_vcs)
+@watches
+@output_option
+def free(*, inspector: Inspector, show: Show, name: str | None, output: str) -> None:
+    """Show how many cells of each size virtual clusters could start jobs on now.
+
+    FREE counts cells of a level that could start a guaranteed job at once. Lent ones are among them, since borrowers
+    leave. IN USE counts cells that a guaranteed job uses or has reserved, bad ones too; BAD counts the other bad ones.
+    A cell that is counted at its level counts with its parts below, too. BORROWED is in use beyond the promise, by
+    opportunistic jobs.
+
+    \b
+    Examples:
+      hived get free
+      hived get free research --watch
+      hived get free -o json
+    """
+    show(
+        lambda: (
+            inspector.fetch_new(FREE_CELLS_PATH)
+            if output == "json"
+            else _free_table(of_vc(inspector.free_cells(), name))
+        )
+    )
+
+
+def _free_table(cells: Sequence[FreeCells]) -> str:
+    rows, last = [], ("", "")
+    for one in cells:
+        key = (one.vc, one.chain)
+        vc = "" if one.vc == last[0] else printable(one.vc)
+        counts = (one.promised, one.in_use, one.lent, one.bad, one.free, one.borrowed)
+        rows.append([vc, "" if key == last else one.chain, one.level, f"{one.leaves}", *map(str, counts)])
+        last = key
+    headers = ["VC", "CHAIN", "LEVEL", ">GPUS", ">PROMISED", ">IN USE", ">LENT", ">BAD", ">FREE", ">BORROWED"]
+    return table(headers, rows)

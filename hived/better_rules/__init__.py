@@ -1,0 +1,1 @@
+"""The better choice of a place (`rules: 2`)."""

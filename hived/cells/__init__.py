@@ -1,0 +1,1 @@
+"""The hierarchy of cells, its state and its journal."""

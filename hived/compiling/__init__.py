@@ -1,1 +1,0 @@
-"""numba compiles the kernels: in a running process, and into the linked library when hived is built."""

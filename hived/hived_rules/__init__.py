@@ -1,0 +1,1 @@
+"""The reference's choice of a place (`rules: hived`)."""

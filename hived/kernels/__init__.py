@@ -1,0 +1,1 @@
+"""Functions of the core as machine code."""

@@ -1,0 +1,1 @@
+"""Cells are taken and given back: allocation, eviction, failure, restart."""

@@ -1,0 +1,315 @@
+"""Bad hardware: which cells are bad, and how their VCs see it (rules 10).
+
+Leaves that are bad singly: which of a node's leaves are lost, and the effect on cells and VCs.
+
+A lost leaf cannot be had although its node is healthy; the other leaves of the node can. Nothing but its health tells
+it from the leaf of a bad node: cells above it are bad. A cell that is bad in part does not count for the promise of a
+cell of its type to a VC (rule 10.5). A VC that is promised whole nodes is therefore doomed to a node with lost leaves
+once only such nodes are left; the node is then bound like any other, its VC sees which leaves are bad, and its pods use
+the others. Healing takes the same steps back. Three things are particular:
+
+- Where a doomed cell has to be chosen, the least bad one is bound, and the worst one released (`doomed`).
+- A free cell can become less bad and stay bad, and a doomed one worse. So once a node's health changed, a doomed cell
+  that nobody uses is exchanged for a free bad one with fewer bad leaves. One of the two is above or below the node.
+- Which leaves are lost is often not known, only how many: they are chosen here.
+"""
+
+from collections import Counter
+
+import numpy as np
+
+from hived.cells.binding import bind_bad_child, unbind_cell
+from hived.cells.free_lists import append_bad, is_free, remove_bad
+from hived.cells.journal import put
+from hived.cells.state import Cells, State
+from hived.cells.topology import NO_CELL, IntArray, TopologyArrays
+from hived.cells.tree import ancestor_at
+from hived.cells.views import note_change
+from hived.kernels.jit import entry_kernel, kernel
+from hived.life.doomed import count_bad, least_bad_free, remove_doomed, worst_idle_doomed
+from hived.life.preassigned import BIND, RELEASE, UNBIND, release_doomed, settle
+from hived.values.events import LeavesLost
+from hived.values.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY
+
+
+@entry_kernel
+def set_node_health(t: TopologyArrays, s: Cells, nodes: IntArray, bad: int) -> None:
+    """Nodes turned bad (1) or healthy (0), one after the other: their leaves in canonical order (rules 10.1, 10.3).
+
+    A node that was so already is left alone, and so are lost leaves, which are bad in either case.
+    Cost O(leaves of the nodes x (height + VCs)).
+    """
+    for node in nodes:
+        if s.node_bad[node] == bad:
+            continue
+        put(s, s.node_bad, node, bad)
+        for position in range(t.node_leaf_start[node], t.node_leaf_start[node + 1]):
+            leaf = t.node_leaf[position]
+            if s.lost[leaf] == 1:
+                note_path(t, s, leaf)
+            elif bad == 1:
+                set_leaf_bad(t, s, leaf)
+            else:
+                set_leaf_healthy(t, s, leaf)
+
+
+@kernel
+def set_leaf_bad(t: TopologyArrays, s: Cells, leaf: int) -> None:
+    """A leaf turned bad: mark it and its ancestors, then list or bind them, ancestors first (rules 10.4, 10.9)."""
+    top = leaf
+    cell = leaf
+    while cell != NO_CELL and s.bad[cell] == 0:
+        _write_health(t, s, cell, 1)
+        top = cell
+        cell = t.parent[cell]
+    for level in range(t.level[top], 0, -1):
+        cell = ancestor_at(t, leaf, level)
+        if is_free(t, s, cell):
+            append_bad(t, s, cell)
+            settle(t, s, BIND, t.chain_level[cell], 0, 0)
+        elif s.split[cell] == 0:
+            bind_bad_child(t, s, cell)
+
+
+@kernel
+def set_leaf_healthy(t: TopologyArrays, s: Cells, leaf: int) -> None:
+    """A leaf healed: it, then each ancestor whose children are all healthy (rules 10.10, 10.11)."""
+    cell = leaf
+    while cell != NO_CELL and s.bad[cell] == 1 and not _has_bad_child(t, s, cell):
+        _write_health(t, s, cell, 0)
+        if is_free(t, s, cell):
+            remove_bad(t, s, cell)
+            settle(t, s, UNBIND, t.chain_level[cell], 0, 0)
+        elif s.bound[cell] != NO_CELL and t.pinned[cell] == 0:
+            _drop_binding_of_bad_cell(t, s, cell)
+        cell = t.parent[cell]
+
+
+@kernel
+def _drop_binding_of_bad_cell(t: TopologyArrays, s: Cells, cell: int) -> None:
+    """A healed cell that nobody uses was bound only to be seen; a doomed one in real use is now an ordinary one."""
+    virtual = s.bound[cell]
+    is_doomed = s.doomed_position[cell] != NO_CELL
+    slot = t.vc[virtual] * len(t.child_count) + t.chain_level[cell]
+    if s.priority[cell] < MIN_GUARANTEED_PRIORITY:
+        unbind_cell(t, s, cell)
+        if is_doomed:
+            remove_doomed(t, s, slot, cell)
+            settle(t, s, RELEASE, cell, t.vc[virtual], 1)
+    elif is_doomed:
+        remove_doomed(t, s, slot, cell)
+
+
+@kernel
+def _has_bad_child(t: TopologyArrays, s: Cells, cell: int) -> bool:
+    first = t.first_child[cell]
+    for child in range(first, first + t.child_count[t.chain_level[cell]]):
+        if s.bad[child] == 1:
+            return True
+    return False
+
+
+@kernel
+def _write_health(t: TopologyArrays, s: Cells, cell: int, bad: int) -> None:
+    put(s, s.bad, cell, bad)
+    note_change(t, s, cell)
+    if s.bound[cell] != NO_CELL:
+        put(s, s.bad, s.bound[cell], bad)
+        note_change(t, s, s.bound[cell])
+
+
+@kernel
+def note_path(t: TopologyArrays, s: Cells, cell: int) -> None:
+    """Have the views look anew at a physical cell, its ancestors, and the cells bound to them."""
+    while cell != NO_CELL:
+        note_change(t, s, cell)
+        if s.bound[cell] != NO_CELL:
+            note_change(t, s, s.bound[cell])
+        cell = t.parent[cell]
+
+
+@entry_kernel
+def catch_up_after_plan(t: TopologyArrays, s: Cells) -> None:
+    """Do the work that a plan put off: show hidden bad cells, then check doomed ones, levels top down (rule 10.13).
+
+    Does nothing while another plan is still open. Cost O(levels x VCs), and O(cells) of a chain with hidden cells.
+    """
+    if s.planned_total[0] > 0:
+        return
+    for chain in range(len(t.top_level)):
+        if s.hidden[chain] == 1:
+            put(s, s.hidden, chain, 0)
+            _show_bad_cells(t, s, chain)
+    for chain in range(len(t.top_level)):
+        if s.left_out[chain] == 1:
+            put(s, s.left_out, chain, 0)
+            for level in range(t.top_level[chain], 0, -1):
+                settle(t, s, UNBIND, t.level_offset[chain] + level, 0, 0)
+                settle(t, s, BIND, t.level_offset[chain] + level, 0, 0)
+
+
+@kernel
+def _show_bad_cells(t: TopologyArrays, s: Cells, chain: int) -> None:
+    for level in range(t.level_offset[chain] + t.top_level[chain] - 1, t.level_offset[chain], -1):
+        base = t.level_base[level]
+        for cell in range(base, base + t.level_size[level]):
+            if s.bad[cell] == 1:
+                bind_bad_child(t, s, cell)
+
+
+@entry_kernel
+def bind_doomed_in_chain(t: TopologyArrays, s: Cells, chain: int) -> None:
+    """Bind doomed cells wherever one is missing in a chain, levels top down (rule 11.10). Cost O(levels x VCs)."""
+    for level in range(t.top_level[chain], 0, -1):
+        settle(t, s, BIND, t.level_offset[chain] + level, 0, 0)
+
+
+Rank = tuple[bool, bool, int, bool]
+
+
+def lose_leaves(state: State, node: int, event: LeavesLost) -> None:
+    """So many leaves of a type on a node are lost from now on, earlier losses included (rule 14.1).
+
+    A count beyond the node's means all leaves; leaf types and devices that are not configured are ignored. Cost
+    O(leaves of the node x height) and `choose_lost`; nothing more if these leaves are lost already.
+    """
+    arrays, cells, topology = state.arrays, state.cells, state.topology
+    leaves = [
+        leaf
+        for leaf in arrays.node_leaf[arrays.node_leaf_start[node] : arrays.node_leaf_start[node + 1]].tolist()
+        if topology.chain_of(leaf).types[0] == event.leaf_type
+    ]
+    known = [leaf for leaf in leaves if int(arrays.device[leaf]) in event.known]
+    chosen = set(choose_lost(state, leaves, known, event.count))
+    was = {leaf for leaf in leaves if cells.lost[leaf] == 1}
+    lost = [leaf for leaf in leaves if leaf in chosen - was]
+    healed = [leaf for leaf in leaves if leaf in was - chosen]
+    if lost or healed:
+        set_lost(arrays, cells, np.array(lost, np.int32), np.array(healed, np.int32))
+
+
+def choose_lost(state: State, leaves: list[int], known: list[int], count: int) -> list[int]:
+    """The lost leaves of a node: the known ones, and others until there are `count`, where it hurts least (rule 14.3).
+
+    Unused leaves come before used ones: nobody else has a device that a pod of ours runs on. Of these, leaves that are
+    lost already, so that the same event again moves nothing; then leaves of lowest priority; then free ones before
+    leaves of a VC's cell. Of equals the next breaks fewest larger cells, and has most of the equals still wanted beside
+    it. Leaves that heal are the last chosen. Cost O(leaves x height) for each leaf that is chosen.
+    """
+    parent = state.arrays.parent
+    chosen, above = list(known), {leaf: _cells_above(state, leaf) for leaf in leaves}
+    rest = {leaf: (_rank(state, leaf), int(parent[leaf])) for leaf in leaves if leaf not in known}
+    equals = Counter(rest.values())  # by rank and parent
+    broken = {cell for leaf in known for cell in above[leaf]}
+
+    def cost(leaf: int) -> tuple[Rank, int, int, int]:
+        newly_broken = sum(cell not in broken for cell in above[leaf])
+        return rest[leaf][0], newly_broken, -min(equals[rest[leaf]], count - len(chosen)), leaf
+
+    while len(chosen) < min(count, len(leaves)):
+        leaf = min(rest, key=cost)
+        chosen.append(leaf)
+        equals[rest.pop(leaf)] -= 1
+        broken.update(above[leaf])
+    return chosen
+
+
+def _rank(state: State, leaf: int) -> Rank:
+    """How much it hurts to lose a leaf: (is used, is not lost yet, priority, is in a cell that a VC has)."""
+    cells, cell = state.cells, leaf
+    while cell != NO_CELL and cells.free_position[cell] == NO_CELL:
+        cell = int(state.arrays.parent[cell])
+    priority = int(cells.priority[leaf])
+    return priority > FREE_PRIORITY, cells.lost[leaf] == 0, priority, cell == NO_CELL
+
+
+def _cells_above(state: State, leaf: int) -> list[int]:
+    """The cells above a leaf, up to its node, that are not split."""
+    arrays, cells = state.arrays, []
+    cell = int(arrays.parent[leaf])
+    while cell != NO_CELL and arrays.node[cell] != NO_CELL:
+        if state.cells.split[cell] == 0:
+            cells.append(cell)
+        cell = int(arrays.parent[cell])
+    return cells
+
+
+@entry_kernel
+def set_lost(t: TopologyArrays, s: Cells, lost: IntArray, healed: IntArray) -> None:
+    """Leaves are lost, or not lost any more, in canonical order; leaves of bad nodes stay bad (rule 14.2).
+
+    All are counted first, so that dooming meanwhile goes by the outcome. Cost O(leaves x (height + VCs)).
+    """
+    for leaf in lost:
+        _count_lost(t, s, leaf, 1)
+    for leaf in healed:
+        _count_lost(t, s, leaf, -1)
+    for leaf in lost:
+        if s.bad[leaf] == 0:
+            set_leaf_bad(t, s, leaf)
+    for leaf in healed:
+        if s.node_bad[t.node[leaf]] == 0:
+            set_leaf_healthy(t, s, leaf)
+
+
+@kernel
+def _count_lost(t: TopologyArrays, s: Cells, leaf: int, change: int) -> None:
+    """Count a leaf in or out of the lost ones, up to the root."""
+    note_path(t, s, leaf)
+    cell = leaf
+    while cell != NO_CELL:
+        put(s, s.lost, cell, s.lost[cell] + change)
+        if s.bound[cell] != NO_CELL:
+            put(s, s.lost, s.bound[cell], s.lost[cell])
+        cell = t.parent[cell]
+    chain = t.chain_of_level[t.chain_level[leaf]]
+    put(s, s.lost_total, chain, s.lost_total[chain] + change)
+
+
+@entry_kernel
+def exchange_doomed(t: TopologyArrays, s: Cells, node: int) -> None:
+    """Once a node's health changed: give VCs free bad cells for worse doomed ones, where leaves are lost (rule 14.5).
+
+    Looked at are the cells above and below the node, levels top down: a free one may take the place of the worst doomed
+    one that nobody uses, VCs ascending; a doomed one may have its place taken by the least bad free one. Below a level
+    where something was exchanged doomed cells are checked, as after a plan. Cost O(leaves of the node x height) where
+    nothing is doomed, else also O(doomed and free bad cells of a level).
+    """
+    for chain in range(len(t.top_level)):
+        if s.lost_total[chain] == 0:
+            continue
+        has_exchanged = False
+        for level in range(t.top_level[chain], 0, -1):
+            chain_level = t.level_offset[chain] + level
+            if has_exchanged:
+                settle(t, s, UNBIND, chain_level, 0, 0)
+                settle(t, s, BIND, chain_level, 0, 0)
+            previous = NO_CELL
+            for position in range(t.node_leaf_start[node], t.node_leaf_start[node + 1]):
+                leaf = t.node_leaf[position]
+                if t.chain_of_level[t.chain_level[leaf]] != chain:
+                    continue
+                cell = ancestor_at(t, leaf, level)
+                if cell != previous and s.doomed_total[chain_level] > 0:
+                    has_exchanged = _exchange(t, s, cell) or has_exchanged
+                previous = cell
+
+
+@kernel
+def _exchange(t: TopologyArrays, s: Cells, cell: int) -> bool:
+    """Exchange a doomed cell for a free one that is less bad, if this cell is one of them; was there anything to do?"""
+    level, levels = t.chain_level[cell], len(t.child_count)
+    if s.bad_position[cell] != NO_CELL:
+        for vc in range(len(s.doomed_count) // levels):
+            worst = worst_idle_doomed(t, s, vc * levels + level)
+            if worst != NO_CELL and count_bad(t, s, cell) < count_bad(t, s, worst):
+                release_doomed(t, s, vc * levels + level, worst)
+                settle(t, s, BIND, level, 0, 0)
+                return True
+    elif s.doomed_position[cell] != NO_CELL and s.priority[cell] < MIN_GUARANTEED_PRIORITY:
+        best = least_bad_free(t, s, level)
+        if best != NO_CELL and count_bad(t, s, best) < count_bad(t, s, cell):
+            release_doomed(t, s, t.vc[s.bound[cell]] * levels + level, cell)
+            settle(t, s, BIND, level, 0, 0)
+            return True
+    return False

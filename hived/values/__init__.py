@@ -1,0 +1,1 @@
+"""Values that enter and leave the core."""

@@ -1,0 +1,254 @@
+"""Lost work: what a group would lose if it left now, by the times of its pods (rule 8.12)."""
+
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pytest
+
+from hived.cells.journal import mark, start_recording, stop_recording, undo_changes
+from hived.cells.state import NO_TIME, State
+from hived.life.losses import forget_times, loss_of, losses_of_leaves, milliseconds, note_times, since_of
+from hived.scheduler import Asked, check_invariants, handle, plan_in_turn
+from hived.values.decisions import Bind
+from hived.values.errors import UserError
+from hived.values.events import GroupSplit, PodAllocated, PodDeleted, PodProgressed, ScheduleRequested
+from hived.values.specs import PodRequest, Rules, WorkTimes
+from tests.core.builders import (
+    delete,
+    fingerprint,
+    healthy_state,
+    leaf,
+    pod,
+    quota,
+    rack_cluster,
+    request,
+    run,
+)
+
+NOW_S = 1_000.0
+NOW_MS = 1_000_000
+
+
+def better(**sizes: int) -> State:
+    """A scheduler under the better rules; A has every rack."""
+    racks = sizes.get("racks", 2)
+    return healthy_state(replace(rack_cluster(quota("A", {"RACK": racks}), **sizes), rules=Rules.BETTER))
+
+
+def progress(state: State, one: PodRequest, started_s: float | None = None, saved_s: float | None = None) -> None:
+    handle(state, PodProgressed(one, WorkTimes(started_s, saved_s)))
+    check_invariants(state)
+
+
+def loss(state: State, group: str, now_s: float | None = NOW_S) -> float:
+    """In leaf-seconds; by group and by leaf it is the same."""
+    found = state.groups[group]
+    by_leaf = losses_of_leaves(state, found.physical, milliseconds(now_s))
+    of_group = loss_of(found, milliseconds(now_s))
+    assert by_leaf.tolist() == [of_group] * len(by_leaf)
+    return of_group / 1000
+
+
+def test_a_pod_loses_its_leaves_times_the_time_since_it_started() -> None:
+    state = better()
+    run(state, pod("p"))
+    progress(state, pod("p"), started_s=400)
+    assert loss(state, "p") == 2 * 600
+
+
+def test_work_that_was_saved_is_not_lost() -> None:
+    state = better()
+    run(state, pod("p"))
+    progress(state, pod("p"), started_s=400, saved_s=900)
+    assert loss(state, "p") == 2 * 100
+
+
+def test_work_that_was_saved_before_the_start_does_not_count() -> None:
+    state = better()
+    run(state, pod("p"))
+    progress(state, pod("p"), started_s=400, saved_s=100)
+    assert loss(state, "p") == 2 * 600
+
+
+@pytest.mark.parametrize("times", [WorkTimes(), WorkTimes(saved_s=100)])
+def test_a_start_that_nobody_knows_counts_as_no_loss(times: WorkTimes) -> None:
+    state = better()
+    run(state, pod("p"))
+    progress(state, pod("p"), times.started_s, times.saved_s)
+    assert loss(state, "p") == 0
+
+
+def test_a_start_in_the_future_counts_as_no_loss() -> None:
+    state = better()
+    run(state, pod("p"))
+    progress(state, pod("p"), started_s=NOW_S + 5)
+    assert loss(state, "p") == 0
+
+
+def test_nobody_loses_anything_when_the_time_is_unknown() -> None:
+    state = better()
+    run(state, pod("p"))
+    progress(state, pod("p"), started_s=400)
+    assert loss(state, "p", None) == 0
+
+
+def test_a_gang_works_since_its_first_pod_started_and_saves_its_work_together() -> None:
+    state = better()
+    gang = [pod(f"p{i}", "gang", members=((3, 2),)) for i in range(3)]
+    for one in gang:
+        run(state, one)
+    progress(state, gang[1], started_s=500)
+    progress(state, gang[0], started_s=400)
+    assert loss(state, "gang") == 6 * 600
+    progress(state, gang[2], started_s=600, saved_s=700)
+    assert loss(state, "gang") == 6 * 300
+
+
+def test_the_times_of_a_pod_that_left_do_not_count() -> None:
+    state = better()
+    gang = [pod(f"p{i}", "gang", members=((2, 2),)) for i in range(2)]
+    for one, started_s in zip(gang, (400, 800), strict=True):
+        run(state, one)
+        progress(state, one, started_s)
+    delete(state, gang[0])
+    check_invariants(state)
+    assert loss(state, "gang") == 4 * 200
+
+
+def test_a_group_that_takes_the_cells_of_another_has_lost_nothing_yet() -> None:
+    state = better(racks=1, nodes=1)
+    run(state, pod("old"))
+    progress(state, pod("old"), started_s=1)
+    delete(state, pod("old"))
+    run(state, pod("new"))
+    check_invariants(state)
+    assert loss(state, "new") == 0
+
+
+def test_a_leaf_that_nobody_uses_has_no_loss() -> None:
+    state = better()
+    run(state, pod("p"))
+    progress(state, pod("p"), started_s=400)
+    idle = np.array([leaf(state, "n3", 0)], np.int32)
+    assert state.cells.using[idle] == -1
+    assert losses_of_leaves(state, idle, NOW_MS).tolist() == [0]
+
+
+def test_a_pod_that_holds_no_cells_is_ignored() -> None:
+    state = better()
+    progress(state, pod("p"), started_s=400)
+    run(state, pod("q", "g", members=((2, 2),)))
+    before = fingerprint(state)
+    progress(state, pod("r", "g", members=((2, 2),)), started_s=400)
+    assert fingerprint(state) == before
+
+
+def test_a_pod_may_come_with_its_times_and_keeps_them_if_it_is_told_again() -> None:
+    state = better()
+    decision = request(state, pod("p"))
+    assert isinstance(decision, Bind)
+    handle(state, PodAllocated(pod("p"), decision.bind_info, times=WorkTimes(400)))
+    for times in (None, WorkTimes()):
+        handle(state, PodAllocated(pod("p"), decision.bind_info, times=times))
+        check_invariants(state)
+        assert loss(state, "p") == 2 * 600
+
+
+def test_the_pods_of_a_group_that_is_split_keep_their_own_times() -> None:
+    state = better()
+    gang = [pod(f"p{i}", "gang", members=((2, 2),)) for i in range(2)]
+    for one, started_s in zip(gang, (400, 800), strict=True):
+        run(state, one)
+        progress(state, one, started_s)
+    handle(state, GroupSplit("gang", (pod("p0"), pod("p1"))))
+    check_invariants(state)
+    assert (loss(state, "p0"), loss(state, "p1")) == (2 * 600, 2 * 200)
+
+
+def test_times_can_be_undone() -> None:
+    state = better()
+    run(state, pod("p"))
+    progress(state, pod("p"), started_s=400, saved_s=500)
+    before = fingerprint(state)
+    start_recording(state)
+    group, moment = state.groups["p"], mark(state)
+    note_times(state, group, "p", WorkTimes(400, 900))
+    forget_times(state, group, "p")
+    assert group.since_ms == NO_TIME
+    undo_changes(state, moment)
+    stop_recording(state)
+    assert fingerprint(state) == before
+
+
+@pytest.mark.parametrize("time_s", [-1.0, float("nan"), float("inf"), 1e12])
+def test_a_number_that_is_no_time_is_refused_and_changes_nothing(time_s: float) -> None:
+    state = better()
+    decision = run(state, pod("p"))
+    before = fingerprint(state)
+    with pytest.raises(UserError, match="a time must be"):
+        progress(state, pod("p"), started_s=time_s)
+    with pytest.raises(UserError, match="a time must be"):
+        handle(state, PodAllocated(pod("p"), decision.bind_info, times=WorkTimes(1, time_s)))
+    with pytest.raises(UserError, match="a time must be"):
+        handle(state, ScheduleRequested(pod("q"), now_s=time_s))
+    assert fingerprint(state) == before
+
+
+def test_the_reference_s_rules_keep_the_times_of_groups_but_none_for_kernels() -> None:
+    state = healthy_state(rack_cluster())
+    run(state, pod("p"))
+    progress(state, pod("p"), started_s=400)
+    assert state.work is None
+    assert loss_of(state.groups["p"], NOW_MS) == 2 * 600 * 1000
+
+
+def test_a_plan_knows_the_time_that_is_asked_with() -> None:
+    state = better()
+    plan_in_turn(state, [[Asked(pod("p"))]], now_s=7.5)
+    assert state.now_ms == 7_500
+
+
+@pytest.mark.sample(5)
+@pytest.mark.parametrize("seed", range(20))
+def test_any_order_of_telling_ends_with_the_same_losses(seed: int) -> None:
+    """Pods come, start, save and leave; then a restart tells those that are left, in another order."""
+    source = Random(seed)
+    state = better(nodes=4)
+    told: dict[str, tuple[PodRequest, Bind]] = {}
+    times: dict[str, WorkTimes] = {}
+    for step in range(60):
+        number = source.randrange(6)
+        one = pod(f"p{step}", f"g{number}", members=((3, 1),), priority=number % 2)
+        choice = source.random()
+        if choice < 0.5 or not told:
+            with_room = state.groups.get(f"g{number}")
+            if with_room is not None and None not in with_room.holders:
+                continue
+            decision = request(state, one)
+            if isinstance(decision, Bind):
+                handle(state, PodAllocated(one, decision.bind_info, decision.lazily_preempted))
+                told[one.uid] = one, decision
+        else:
+            uid = source.choice(sorted(told))
+            one = told[uid][0]
+            if choice < 0.6:
+                handle(state, PodDeleted(one))
+                del told[uid]
+                times.pop(uid, None)
+            else:
+                saved = source.choice([None, float(source.randrange(900))])
+                times[uid] = WorkTimes(source.choice([None, float(source.randrange(900))]), saved)
+                handle(state, PodProgressed(one, times[uid]))
+        check_invariants(state)
+    again = better(nodes=4)
+    uids = sorted(told)
+    source.shuffle(uids)
+    for uid in uids:
+        one, decision = told[uid]
+        handle(again, PodAllocated(one, decision.bind_info, times=times.get(uid, WorkTimes())))
+    check_invariants(again)
+    for name, group in state.groups.items():
+        assert (again.groups[name].times, again.groups[name].since_ms) == (group.times, since_of(group))
+        assert loss(again, name) == loss(state, name)
+    assert any(group.since_ms != NO_TIME for group in state.groups.values())
