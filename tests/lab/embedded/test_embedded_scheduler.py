@@ -594,8 +594,3 @@ def test_a_taint_of_no_known_effect_is_refused(http: Http) -> None:
     status, answer = http.patch(f"{NODES}/n1", {"spec": {"taints": [{"key": "a", "effect": "Sometimes"}]}})
     assert status == 422
     assert "spec.taints[0].effect: Unsupported value: 'Sometimes'" in answer["message"]
-
-
-@pytest.mark.parametrize("field", ["affinity", "tolerations", "topologySpreadConstraints"])
-def test_rules_of_a_wrong_type_are_refused(http: Http, field: str) -> None:
-    assert http.call("POST", PODS, pod("one", **{field: 3}))[0] == 400

@@ -369,23 +369,19 @@ class Format:
 class Rest:
     """The verbs over one registry.
 
-    `expired_as_status` answers a watch of an expired version with the HTTP status 410, as old API servers did, instead
-    of an ERROR event. The `admission`, if given, changes pods and jobs that are created, and judges quota trees. With
-    a `hived_token` only its bearer writes the parts of pods that `pod_policy` keeps for hived; without one everybody
-    does.
+    The `admission`, if given, changes pods and jobs that are created, and judges quota trees. With a `hived_token` only
+    its bearer writes the parts of pods that the pod policy keeps for hived; without one every client does.
     """
 
     def __init__(
         self,
         registry: Registry,
         bookmark_interval_s: float,
-        expired_as_status: bool,
         admission: Admission | None = None,
         hived_token: str = "",
     ) -> None:
         self._registry = registry
         self._bookmark_interval_s = bookmark_interval_s
-        self._expired_as_status = expired_as_status
         self._admission = admission
         self._hived_header = f"Bearer {hived_token}".encode() if hived_token else b""
         self._is_stopping = False
@@ -530,8 +526,6 @@ class Rest:
             if is_streaming_list or not version:
                 version = store.version
         except ApiError as gone:
-            if self._expired_as_status:
-                raise
             initial, timeout_s, version = watch_frame("ERROR", encode(gone.status())), 0.0, store.version
         has_bookmarks = request.flag("allowWatchBookmarks") and timeout_s > 0
         return Watch(

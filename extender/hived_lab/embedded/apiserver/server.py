@@ -138,7 +138,6 @@ class ApiServer:
     ----------
     port : 0 chooses a free one
     history_limit : changes remembered per resource; a watch from before them is answered with 410
-    expired_as_status : answer such a watch with the HTTP status, not with an ERROR event
     event_ttl_s : seconds after which an event that nobody touched is removed
     admission : changes pods and jobs that are created, and judges quota trees; by default none
     hived_token : who bears it may write what only hived writes onto pods; by default everybody may
@@ -149,7 +148,6 @@ class ApiServer:
         port: int = 0,
         history_limit: int = DEFAULT_HISTORY_LIMIT,
         bookmark_interval_s: float = DEFAULT_BOOKMARK_INTERVAL_S,
-        expired_as_status: bool = False,
         event_ttl_s: float = DEFAULT_EVENT_TTL_S,
         admission: Admission | None = None,
         hived_token: str = "",
@@ -157,7 +155,7 @@ class ApiServer:
         self._socket = _listen(port)
         # Versions from the clock are above those of an earlier run on this port, so its clients list again.
         self.registry = Registry(Store(time.time_ns() // 1000, history_limit))
-        self._rest = Rest(self.registry, bookmark_interval_s, expired_as_status, admission, hived_token)
+        self._rest = Rest(self.registry, bookmark_interval_s, admission, hived_token)
         self._event_ttl_s = event_ttl_s
         self._started: Future[None] = Future()
         self._loop: asyncio.AbstractEventLoop

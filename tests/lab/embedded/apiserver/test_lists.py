@@ -67,38 +67,6 @@ def test_a_namespace_can_be_selected_in_a_list_of_all(http: Http, namespace: str
     assert {"one", f"in-{namespace}"} <= set(names(http.ok("GET", "/api/v1/pods")))
 
 
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {"labelSelector": "a in b"},
-        {"labelSelector": "a=b c"},
-        {"labelSelector": ",,"},
-        {"fieldSelector": "status.x=1"},
-        {"fieldSelector": "metadata.name"},
-        {"limit": "-1"},
-        {"limit": "many"},
-        {"continue": "nonsense"},
-        {"resourceVersion": "x"},
-        {"watch": "maybe"},
-        {"watch": "true", "timeoutSeconds": "soon"},
-    ],
-)
-def test_a_malformed_parameter_is_a_bad_request(http: Http, pods: str, parameters: dict[str, str]) -> None:
-    assert http.refused("GET", pods, **parameters)[:2] == (400, "BadRequest")
-
-
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {"resourceVersionMatch": "Exact"},
-        {"resourceVersionMatch": "Roughly", "resourceVersion": "1"},
-        {"watch": "true", "sendInitialEvents": "true"},
-    ],
-)
-def test_parameters_that_do_not_fit_together_are_invalid(http: Http, pods: str, parameters: dict[str, str]) -> None:
-    assert http.refused("GET", pods, **parameters)[:2] == (422, "Invalid")
-
-
 def test_pages_show_one_moment_whatever_changes_in_between(http: Http, config_maps: str) -> None:
     for number in range(7):
         http.ok("POST", config_maps, config_map(f"c{number}", v="old"))

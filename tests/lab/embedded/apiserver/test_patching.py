@@ -220,29 +220,3 @@ def test_a_patch_with_a_version_is_refused_when_that_is_old(http: Http, config_m
     patch = {"metadata": {"resourceVersion": version}, "data": {"a": "b"}}
     assert http.patch(f"{config_maps}/one", patch)[0] == 200
     assert http.patch(f"{config_maps}/one", patch)[0] == 409
-
-
-@pytest.mark.parametrize(
-    "patch",
-    [{"kind": "Secret"}, {"apiVersion": "v2"}, {"metadata": {"name": "two"}}, {"data": {"a": 1}}, [], "x", None],
-)
-def test_a_patch_cannot_turn_an_object_into_something_else(http: Http, config_maps: str, patch: Any) -> None:
-    created = http.ok("POST", config_maps, config_map("one"))
-    status, answer = http.patch(f"{config_maps}/one", b"null" if patch is None else patch)
-    assert (status, answer["reason"]) == (400, "BadRequest")
-    assert http.ok("GET", f"{config_maps}/one") == created
-
-
-def test_server_side_apply_is_refused_with_an_explanation(http: Http, config_maps: str) -> None:
-    http.ok("POST", config_maps, config_map("one"))
-    headers = {"Content-Type": "application/apply-patch+yaml"}
-    status, answer = http.call("PATCH", f"{config_maps}/one", config_map("one"), headers)
-    assert (status, answer["reason"]) == (415, "UnsupportedMediaType")
-    assert "client-side apply" in answer["message"]
-
-
-def test_most_of_a_pod_cannot_be_changed(http: Http, pods: str) -> None:
-    http.ok("POST", pods, pod("one"))
-    assert http.patch(f"{pods}/one", {"spec": {"nodeName": "x"}})[0] == 422
-    assert http.patch(f"{pods}/one", {"spec": {"schedulerName": "x"}})[0] == 422
-    assert http.patch(f"{pods}/one", {"metadata": {"annotations": {"a": "b"}}})[0] == 200

@@ -108,7 +108,7 @@ def test_any_request_is_served_or_refused_and_a_refused_one_changes_nothing(
 ) -> None:
     registry = Registry(Store(1))
     registry.create(PODS, {**pod("one"), "metadata": {"name": "one", "namespace": "default"}})
-    rest = Rest(registry, 30.0, expired_as_status=False)
+    rest = Rest(registry, 30.0)
     before = _versions(registry)
     path, text = "/" + "/".join(quote(part) for part in parts), urlencode(query)
     answer = rest.handle(Request(method, path, text, {"content-type": content_type, "accept": accept}, body))
@@ -129,7 +129,7 @@ def test_any_request_is_served_or_refused_and_a_refused_one_changes_nothing(
 def test_whatever_got_in_can_still_be_listed(
     resource: ResourceType, body: Any, patch: Any, kind: str, subresource: str
 ) -> None:
-    rest = Rest(Registry(Store(1)), 30.0, expired_as_status=False)
+    rest = Rest(Registry(Store(1)), 30.0)
     scope = "/namespaces/default" if resource.is_namespaced else ""
     path = f"{resource.base_path}{scope}/{resource.plural}"
     rest.handle(Request("POST", path, body=_encoded(body)))

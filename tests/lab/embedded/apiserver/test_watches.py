@@ -149,13 +149,6 @@ def test_a_watch_of_an_expired_version_is_an_error_event() -> None:
     assert (event["object"]["kind"], event["object"]["code"], event["object"]["reason"]) == ("Status", 410, "Expired")
 
 
-def test_a_watch_of_an_expired_version_can_be_a_status() -> None:
-    with api_server(history_limit=5, expired_as_status=True) as server:
-        http = Http(server.port)
-        start = outlive_history(http)
-        assert http.refused("GET", CONFIG_MAPS, watch="true", resourceVersion=start)[:2] == (410, "Expired")
-
-
 def test_a_version_that_the_history_just_reaches_can_be_watched() -> None:
     with api_server(history_limit=5) as server:
         http = Http(server.port)
@@ -181,9 +174,9 @@ def test_a_version_from_before_a_restart_has_expired_on_the_same_port() -> None:
     with api_server() as first:
         port = first.port
         start = version_of(Http(port), CONFIG_MAPS)
-    with api_server(port=port, expired_as_status=True):
-        code = Http(port).refused("GET", CONFIG_MAPS, watch="true", resourceVersion=start)[0]
-    assert code == 410
+    with api_server(port=port), Http(port).watch(CONFIG_MAPS, resourceVersion=start) as watch:
+        (event,) = watch.rest()
+    assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
 
 
 def test_the_server_stops_though_somebody_watches() -> None:
