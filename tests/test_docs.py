@@ -15,8 +15,8 @@ from hived_config.skus import GPU_RESOURCE
 from hived_extender.kube.events import MESSAGE_LIMIT
 from hived_extender.pods import annotations
 from hived_extender.pods import asks as requests
+from hived_extender.pods.annotation_yaml import OLD_SPELLINGS
 from hived_extender.pods.annotations import PREFIX
-from hived_extender.pods.plain_yaml import OLD_SPELLINGS
 from hived_extender.queues.words import DEQUEUED, ENQUEUED, EVICTED, INSUFFICIENT
 from hived_extender.service.announcements import BOARD_LIMIT
 from hived_extender.service.notices import CONDITION_REASONS, CONDITION_TYPE, Pace, Reason

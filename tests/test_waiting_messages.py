@@ -47,7 +47,7 @@ EXCEPT = {
     "{}/namespaces/{}/{}/{}": "an address",
     "nothing proves that hived bound it: its devices count as used by others": "of pods that run",
     "_Pending | None": "a type",
-    "_Scalar | list[_Tree] | dict[str, _Tree]": "a type",
+    "bool | int | str | list[Value] | dict[str, Value] | None": "a type",
     "Terms | UserError | None": "a type",
     "Offers | None": "a type",
 }

@@ -65,47 +65,41 @@ MAX_NODES = 3_000_000
 """
 
 
-class _TooManyNodes(Exception):
+class TooManyNodesError(Exception):
     """`near` is the last node that was read before the one that is too many."""
 
     def __init__(self, most: int, near: yaml.Node | None) -> None:
-        super().__init__(most)
+        super().__init__(f"more than {most} nodes")
         self.most = most
         self.line = 0 if near is None else int(near.start_mark.line)
 
 
-def composer_on(loader: type[Any]) -> type[Any]:
-    """A class that composes with the parser of a PyYAML loader: tags only say "plain" or not, nesting is bounded."""
+class Composer(yaml.CBaseLoader):
+    """Composes with libyaml: the tag of a node only says "plain" or not, and nodes and nesting are bounded."""
 
-    class Composer(loader):  # type: ignore[misc]  # the base is chosen at run time
-        depth = 0
-        count = 0
-        most_nodes = MAX_NODES
+    most_nodes = MAX_NODES
+    most_levels = MAX_NESTING
+    depth = 0
+    count = 0
 
-        def resolve(self, _kind: type, _value: object, implicit: Any) -> str:
-            """The tag of a node that was written without one. `implicit` is a pair for scalars."""
-            return PLAIN if implicit is True or (implicit and implicit[0]) else QUOTED
+    def resolve(self, _kind: type, _value: object, implicit: Any) -> str:
+        """The tag of a node that was written without one. `implicit` is a pair for scalars."""
+        return PLAIN if implicit is True or (implicit and implicit[0]) else QUOTED
 
-        def descend_resolver(self, parent: yaml.Node | None, _index: object) -> None:
-            """The composer enters a node."""
-            self.count += 1
-            if self.count > self.most_nodes:
-                before = parent.value[-1] if parent is not None and parent.value else parent
-                raise _TooManyNodes(self.most_nodes, before[0] if isinstance(before, tuple) else before)
-            self.depth += 1
-            if self.depth > MAX_NESTING:
-                mark = parent.start_mark if parent else None
-                raise yaml.MarkedYAMLError(problem=f"nesting deeper than {MAX_NESTING} levels", problem_mark=mark)
+    def descend_resolver(self, parent: yaml.Node | None, _index: object) -> None:
+        """The composer enters a node."""
+        self.count += 1
+        if self.count > self.most_nodes:
+            before = parent.value[-1] if parent is not None and parent.value else parent
+            raise TooManyNodesError(self.most_nodes, before[0] if isinstance(before, tuple) else before)
+        self.depth += 1
+        if self.depth > self.most_levels:
+            mark = parent.start_mark if parent else None
+            raise yaml.MarkedYAMLError(problem=f"nesting deeper than {self.most_levels} levels", problem_mark=mark)
 
-        def ascend_resolver(self) -> None:
-            """The composer leaves a node."""
-            self.depth -= 1
-
-    return Composer
-
-
-# PyYAML can be built without libyaml; its own parser is twenty times slower.
-_COMPOSER = composer_on(yaml.CBaseLoader if yaml.__with_libyaml__ else yaml.BaseLoader)
+    def ascend_resolver(self) -> None:
+        """The composer leaves a node."""
+        self.depth -= 1
 
 
 @contextmanager
@@ -153,24 +147,23 @@ def compose(text: str, file: str, first_line: int = 0, most_nodes: int = MAX_NOD
     aliases that expand to far more than that.
     """
     with _mistakes_of(text, file, first_line):
-        composer = _COMPOSER(text)
+        composer = Composer(text)
         composer.most_nodes = most_nodes
         root = composer.get_single_node()
     if root is None:
         raise ConfigError([Mistake(file, first_line, "", "an empty document", "a scheduler configuration")])
     if "*" in text:
         _refuse_alias_bomb(root, file, first_line, min(most_nodes, MAX_ALIASED_NODES))
-    document: yaml.Node = root
-    return document
+    return root
 
 
 def compose_all(text: str, file: str, first_line: int = 0) -> list[yaml.Node]:
     """Compose every document in `text`, of which there may be none; otherwise as `compose`."""
     roots: list[yaml.Node] = []
     with _mistakes_of(text, file, first_line):
-        composer = _COMPOSER(text)
-        while composer.check_node():
-            roots.append(composer.get_node())
+        composer = Composer(text)
+        while (root := composer.get_node()) is not None:
+            roots.append(root)
     if "*" in text:
         for root in roots:
             _refuse_alias_bomb(root, file, first_line, MAX_ALIASED_NODES)
@@ -182,7 +175,7 @@ def _mistakes_of(text: str, file: str, first_line: int) -> Iterator[None]:
     """Errors of the parser become ConfigError."""
     try:
         yield
-    except _TooManyNodes as error:
+    except TooManyNodesError as error:
         expected = "fewer keys and values: leave out cells below the nodes, which are generated"
         found = f"more than {error.most} keys, values and lists"
         raise ConfigError([Mistake(file, first_line + error.line + 1, "", found, expected)]) from error

@@ -5,7 +5,6 @@ import io
 from pathlib import Path
 
 import pytest
-import yaml
 
 from hived_config.document import (
     MAX_ALIASED_NODES,
@@ -14,7 +13,6 @@ from hived_config.document import (
     ConfigError,
     compose,
     compose_all,
-    composer_on,
     gc_paused,
     read_stream,
 )
@@ -122,20 +120,6 @@ def test_merges_that_multiply_are_refused_without_being_expanded() -> None:
 def test_a_long_chain_of_aliases_is_refused_like_deep_nesting() -> None:
     lines = ["a0: &a0 {cellType: X}"] + [f"a{i}: &a{i} {{cellChildren: [*a{i - 1}]}}" for i in range(1, 600)]
     assert f"expected at most {MAX_NESTING} levels" in mistakes_of("\n".join(lines))[0]
-
-
-def test_both_parsers_of_pyyaml_compose_the_same_nodes() -> None:
-    text = "a: &x [no, 010, 'q', \"~\", !!str 5, !odd 6, ~]\nb: *x\nc: |\n  block\n? [k]\n: v\n"
-    nodes = [composer_on(loader)(text).get_single_node() for loader in (yaml.CBaseLoader, yaml.BaseLoader)]
-    assert repr(nodes[0]) == repr(nodes[1])
-    assert [value.start_mark.line for _, value in nodes[0].value] == [v.start_mark.line for _, v in nodes[1].value]
-
-
-@pytest.mark.long
-def test_both_parsers_of_pyyaml_bound_the_nesting() -> None:
-    for loader in (yaml.CBaseLoader, yaml.BaseLoader):
-        with pytest.raises((yaml.YAMLError, RecursionError)):
-            composer_on(loader)("[" * 5000).get_single_node()
 
 
 def test_lines_count_from_the_outer_file() -> None:

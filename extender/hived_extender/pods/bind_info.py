@@ -15,7 +15,7 @@ import msgspec
 
 from hived.values.errors import UserError
 from hived.values.specs import BindInfo, Placements, PodPlacement
-from hived_extender.pods.annotation_yaml import PLAIN, convert, has_old_spelling, read_yaml
+from hived_extender.pods.annotation_yaml import LARGE, convert, has_old_spelling, read_yaml
 from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, OLD_LEAF_CELL_ISOLATION, Int32
 
 GROUP_CACHE_SIZE = 1024
@@ -176,7 +176,7 @@ def _decode_yaml_group(block: str) -> Placements:
     """Raises UserError also for fields that contradict each other."""
     if not _PLAIN_LINES.fullmatch(block):
         raise UserError("not plain")
-    tree = read_yaml(block, PLAIN)
+    tree = read_yaml(block, LARGE)
     return _decode_members(_encoder.encode(tree[_GROUP_KEY] if isinstance(tree, dict) else tree))
 
 

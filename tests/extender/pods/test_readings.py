@@ -9,7 +9,7 @@ import pytest
 
 from hived.values.errors import UserError
 from hived_extender.kube.versions import is_older
-from hived_extender.pods import readings
+from hived_extender.pods import annotation_yaml, readings
 from hived_extender.pods.annotations import SCHEDULING_SPEC, is_quickly_read, read_json_spec, read_spec
 from hived_extender.pods.proofs import Prover
 from hived_extender.pods.readings import Reading, Texts
@@ -41,14 +41,14 @@ def slow_text(number: int) -> str:
 @pytest.mark.parametrize("text", BOMBS.values(), ids=list(BOMBS))
 def test_no_text_takes_more_than_the_limits(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     counted = 0
-    read_event = readings.read_spec.__globals__["read_yaml"].__globals__["_Composer"]._count
+    enter = annotation_yaml._Values._enter
 
-    def count(self: Any, size: int) -> None:
+    def count(self: Any, *where: Any) -> None:
         nonlocal counted
         counted += 1
-        read_event(self, size)
+        enter(self, *where)
 
-    monkeypatch.setattr(readings.read_spec.__globals__["read_yaml"].__globals__["_Composer"], "_count", count)
+    monkeypatch.setattr(annotation_yaml._Values, "_enter", count)
     with pytest.raises(UserError):
         read_spec(text)
     assert counted <= 5_001
