@@ -162,8 +162,9 @@ def compose_all(text: str, file: str, first_line: int = 0) -> list[yaml.Node]:
     roots: list[yaml.Node] = []
     with _mistakes_of(text, file, first_line):
         composer = Composer(text)
-        while (root := composer.get_node()) is not None:
-            roots.append(root)
+        while composer.check_node():
+            if (root := composer.get_node()) is not None:
+                roots.append(root)
     if "*" in text:
         for root in roots:
             _refuse_alias_bomb(root, file, first_line, MAX_ALIASED_NODES)
