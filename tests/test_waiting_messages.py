@@ -14,8 +14,9 @@ from tests.places import ROOT
 PAGE = (ROOT / "docs/waiting.md").read_text()
 PACKAGE = ROOT / "extender/hived_extender"
 CORE = (
-    "bind_info", "checks", "deciding", "fitting", "groups", "offered_placement", "packing", "packing_below",
-    "placement", "scheduler", "search", "views",
+    "cells/views", "complete/fitting", "complete/offered_placement", "deciding", "hived_rules/packing",
+    "hived_rules/packing_below", "hived_rules/placement", "life/bind_info", "life/checks", "life/groups", "scheduler",
+    "search",
 )  # fmt: skip
 SERVICE = (
     "acceptance", "bound_pods", "cluster_cache", "cluster_nodes", "forced", "gang_notices", "kept_cells", "offers",
