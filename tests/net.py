@@ -8,6 +8,7 @@ look like one. No fact names a module, so a move of code changes none.
 import ast
 import gc
 import importlib
+import inspect
 import json
 import pkgutil
 import re
@@ -90,19 +91,33 @@ def facts() -> list[str]:
 
 def _commands(modules: Mapping[str, "Source"]) -> Iterator[str]:
     """Commands with arguments, options and exit codes."""
-    used: set[str] = set()
     for name, entry in PROJECT["project"]["scripts"].items():
         module, _, attribute = entry.partition(":")
         command = getattr(importlib.import_module(module), attribute)
         for path, each in _below(command, click.Context(command, info_name=name)):
             yield f"command {path}"
             yield from (f"command {path}: {_parameter(one)}" for one in each.params)
-            source = modules.get(getattr(each.callback, "__module__", ""))
-            if source is not None:
-                used.add(source.name)
-                yield from (f"command {path}: exit code {code}" for code in source.exit_codes())
-    shared = {code for source in modules.values() if source.name not in used for code in source.exit_codes()}
-    yield from (f"command any: exit code {code}" for code in shared)
+            ends = _exit_codes(inspect.unwrap(each.callback), module, modules, set()) if each.callback else ()
+            yield from (f"command {path}: exit code {code}" for code in ends)
+        for source in modules.values():
+            if source.name.startswith(module):
+                yield from (f"exit code {code}" for code in source.exit_codes(source.tree))
+
+
+def _exit_codes(called: Any, package: str, modules: Mapping[str, "Source"], seen: set[Any]) -> set[int]:
+    """Numbers with which a function or class, or another one of the same package that it names, ends the program."""
+    source = modules.get(getattr(called, "__module__", ""))
+    if source is None or not source.name.startswith(package) or called in seen:
+        return set()
+    seen.add(called)
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    body = next((each for each in source.tree.body if isinstance(each, kinds) and each.name == called.__name__), None)
+    found = source.exit_codes(body) if body else set()
+    for name in {node.id for node in (ast.walk(body) if body else ()) if isinstance(node, ast.Name)}:
+        value = source.scope.get(name)
+        if inspect.isfunction(value) or inspect.isclass(value):
+            found |= _exit_codes(value, package, modules, seen)
+    return found
 
 
 def _below(command: click.Command, context: click.Context) -> Iterator[tuple[str, click.Command]]:
@@ -251,8 +266,7 @@ class Source:
 
     def texts(self) -> Iterator[str]:
         """Texts that are values, {} for each part that is not known; no docstrings, names of types, log lines."""
-        speaking = [node for node in self.nodes if type(node) in _SPEAKING]
-        silent = {id(inner) for node in speaking for outer in _silent(node) for inner in ast.walk(outer)}
+        silent = {id(inner) for node in self.nodes for outer in _silent(node) for inner in ast.walk(outer)}
         for node in self.nodes:
             if isinstance(node, ast.JoinedStr | ast.BinOp) and id(node) not in silent:
                 silent |= {id(part) for part in _parts(node)}
@@ -301,13 +315,13 @@ class Source:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
                 yield (node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id), node
 
-    def exit_codes(self) -> set[int]:
-        """Numbers with which this module ends the program."""
-        ends = [call.args[0] for name, call in self.calls() if name in ("SystemExit", "exit", "_exit") and call.args]
-        for node in self.nodes:
-            targets = node.targets if isinstance(node, ast.Assign) else ()
-            if any(isinstance(each, ast.Name | ast.Attribute) and "exit_code" in ast.unparse(each) for each in targets):
-                assert isinstance(node, ast.Assign)
+    def exit_codes(self, body: ast.AST) -> set[int]:
+        """Numbers with which a part of this module ends the program."""
+        ends: list[ast.AST] = []
+        for node in ast.walk(body):
+            if isinstance(node, ast.Call) and re.fullmatch(r"SystemExit|\w+\.exit", ast.unparse(node.func)):
+                ends += node.args[:1]
+            elif isinstance(node, ast.Assign) and "exit_code" in ast.unparse(node.targets[0]):
                 ends.append(node.value)
         values = [self.value(each) for end in ends for each in ast.walk(end)]
         values += [each for end in values if isinstance(end, Mapping) for each in end.values()]
@@ -315,8 +329,10 @@ class Source:
 
     def identifiers(self) -> Iterator[str]:
         """Names that this module gives to values, functions, parameters and attributes."""
-        fields = {ast.Name: "id", ast.Attribute: "attr", ast.arg: "arg", ast.keyword: "arg", ast.FunctionDef: "name"}
-        return (str(getattr(node, fields[type(node)])) for node in self.nodes if type(node) in fields)
+        for node in self.nodes:
+            for field in ("id", "attr", "arg", "name", "module"):
+                name = getattr(node, field, None)
+                yield from name.split(".") if isinstance(name, str) else ()
 
 
 def _modules() -> dict[str, Source]:
@@ -326,9 +342,6 @@ def _modules() -> dict[str, Source]:
         names += [each.name for each in pkgutil.walk_packages([str(package)], f"{package.name}.")]
     modules = {name: importlib.import_module(name) for name in names}
     return {name: Source(name, each) for name, each in modules.items() if str(each.__file__).endswith(".py")}
-
-
-_SPEAKING = {ast.Expr, ast.AnnAssign, ast.arg, ast.FunctionDef, ast.AsyncFunctionDef, ast.Assign, ast.Call}
 
 
 def _silent(node: ast.AST) -> Iterator[ast.AST]:
@@ -408,8 +421,12 @@ def _documents(modules: Mapping[str, Source]) -> Iterator[str]:
                         said = [f"{key}{'' if key in must else '?'} {kind}" for key, kind in sorted(fields.items())]
                         yield from [f"json {{{', '.join(said)}}}"] if said else ()
                     else:
-                        is_key = re.compile(KINDS_OF_TEXT["key"]).fullmatch
-                        yield from (f"{'key' if is_key(field) else 'field'} {field}" for field in fields)
+                        yield from (f"{_kind_of(field)} {field}" for field in fields)
+
+
+def _kind_of(field: str) -> str:
+    kinds = (kind for kind in ("key", "name", "word") if re.fullmatch(KINDS_OF_TEXT[kind], field))
+    return next(kinds, "field")
 
 
 def _schemas(kind: Any) -> list[Object]:
