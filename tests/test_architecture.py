@@ -191,9 +191,10 @@ INTERNALS = {
         "numba.core.runtime.nrtdynmod",
     },
     "hived.kernels.compiling.shared": {"numba.core"},
+    "hived_extender.http.guard": {"uvicorn.protocols.http.httptools_impl", "uvicorn.server"},
 }
-INTERNAL_PARTS = ("numba.core", "numba.np", "numba.misc")
-BOUNDED = {"numba", "llvmlite"}
+INTERNAL_PARTS = ("numba.core", "numba.np", "numba.misc", "uvicorn.")
+BOUNDED = {"numba", "llvmlite", "uvicorn"}
 
 # Import names whose distribution has another name.
 DISTRIBUTION_OF = {"yaml": "PyYAML", "prometheus_client": "prometheus-client"}

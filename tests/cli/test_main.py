@@ -88,6 +88,7 @@ HEAVY = (
     "kubernetes",
     "numba",
     "numpy",
+    "uvicorn",
     "uvloop",
     "yaml",
 )
@@ -104,7 +105,7 @@ HEAVY = (
         (["get", "--help"], {"yaml"}),
         (["submit", "--help"], {"hived_config.generating", "yaml"}),
         (["resume", "--help"], {"hived_config.generating", "yaml"}),
-        (["serve", "--help"], {"numba", "numpy", "uvloop", "yaml"}),
+        (["serve", "--help"], {"numba", "numpy", "uvicorn", "uvloop", "yaml"}),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

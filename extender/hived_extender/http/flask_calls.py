@@ -38,20 +38,29 @@ class FlaskCall:
     async def answer(self, pieces: Iterable[bytes], turn: asyncio.Lock) -> None:
         """Make and send each piece, none before the client has read enough of the last, until it goes away.
 
-        The connection of a client that does not read is ended (`listening.py`), so this ends in bounded time.
+        The connection of a client that does not read is ended (`guard.py`), so this ends in bounded time.
         Calls of one `turn` make one piece among them before others are served; an empty piece is not sent.
         """
-        rest = iter(pieces)
+        rest, whole = iter(pieces), list[bytes]()
         try:
             while (piece := await _next(rest, turn)) is not None and not self._is_client_gone:
-                if piece:
+                if self._environ.get("SERVER_PROTOCOL") == "HTTP/1.0":
+                    whole.append(piece)
+                elif piece:
                     await self._deliver(piece, is_last=False)
             if not self._is_client_gone:
-                await self._deliver(b"", is_last=True)
+                await self._deliver(self._with_length(whole), is_last=True)
         finally:
             close = getattr(pieces, "close", None)
             if close is not None:
                 close()
+
+    def _with_length(self, whole: list[bytes]) -> bytes:
+        """The body for a client with HTTP/1.0, which knows no chunks; empty where the pieces have been sent."""
+        body = b"".join(whole)
+        if whole and not any(name == b"content-length" for name, _ in self._start["headers"]):
+            self._start["headers"].append((b"content-length", b"%d" % len(body)))
+        return body
 
     def _start_response(self, status: str, headers: list[tuple[str, str]], _: object = None) -> Callable[[bytes], None]:
         self._start = {

@@ -1,4 +1,4 @@
-"""The life of a server: an event loop on a thread of its own, with TLS or without, and its orderly end."""
+"""The life of a server: uvicorn behind our guard, on an event loop of its own thread, with TLS or without."""
 
 import asyncio
 import ctypes
@@ -9,17 +9,29 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Protocol
 
+import uvicorn
 import uvloop
 from prometheus_client import Counter
 
 from hived.values.errors import UserError
-from hived_extender.http.exchange import Application
-from hived_extender.http.listening import Connection, Limits, Port, limits_of_process, raise_file_limit
-from hived_extender.http.protocol import HttpProtocol, Site
+from hived_extender.http.bodies import Receive, Scope, Send
+from hived_extender.http.guard import IDLE_S, Limits, Port, limits_of_process, raise_file_limit
 from hived_extender.http.tls import ServerTls
 
 DRAIN_TIMEOUT_S = 20.0
+DRAIN_CHECK_S = 0.005
+
+
+class Application(Protocol):
+    """An ASGI application, closed when the last request has been answered."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+
+    def close(self) -> None:
+        """Wait for calls that are still being answered."""
 
 
 class Serving:
@@ -35,7 +47,9 @@ class Serving:
         on_drop: Callable[[str], None] = lambda reason: None,
         drain_timeout_s: float = DRAIN_TIMEOUT_S,
     ) -> None:
-        """`on_drop` is told why a connection was dropped; at the end requests have `drain_timeout_s` to be answered."""
+        """`on_drop` is called with the reason for each dropped connection; at the end requests have `drain_timeout_s`
+        to be answered.
+        """
         self._application = application
         self._listener = listener
         self._context = context
@@ -52,15 +66,10 @@ class Serving:
         """Accept connections and answer requests until `stop`; then finish the requests under way."""
         self._woken = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        site = Site(self._application, self._loop)
-
-        def protocol(connection: Connection) -> HttpProtocol:
-            return HttpProtocol(connection, site)
-
-        port = self.port = Port(self._listener, protocol, self._context, self._limits, self._on_drop)
+        port = self.port = Port(self._listener, _config(self._application), self._context, self._limits, self._on_drop)
         if not self._should_stop.is_set():
             await self._woken.wait()
-        await self._drain(site, port)
+        await self._drain(port)
 
     def stop(self) -> None:
         """Have `run` end; from any thread, at any time, any number of times."""
@@ -69,24 +78,37 @@ class Serving:
             with suppress(RuntimeError):  # it has ended already
                 self._loop.call_soon_threadsafe(self._woken.set)
 
-    async def _drain(self, site: Site, port: Port) -> None:
-        site.is_stopping = True
+    async def _drain(self, port: Port) -> None:
         port.close()
-        self._listener.close()  # so that clients are refused, and do not wait for a turn that never comes
-        for protocol in tuple(site.protocols):
-            protocol.finish()
+        connections, tasks = port.state.connections, port.state.tasks
         with suppress(TimeoutError):
             async with asyncio.timeout(self._drain_timeout_s):
-                while site.protocols or site.tasks:
-                    site.on_change = asyncio.Event()
-                    await site.on_change.wait()
-        for task in tuple(site.tasks):
+                while connections or tasks:
+                    await asyncio.sleep(DRAIN_CHECK_S)
+        for task in tuple(tasks):
             task.cancel()
-        for protocol in tuple(site.protocols):
-            protocol.transport.abort()
-        if site.tasks:
-            await asyncio.wait(site.tasks)
+        for connection in tuple(connections):
+            connection.transport.abort()
+        if tasks:
+            await asyncio.wait(tasks)
         await port.wait_closed()
+
+
+def _config(application: Application) -> uvicorn.Config:
+    config = uvicorn.Config(
+        application,
+        interface="asgi3",
+        ws="none",
+        http="httptools",
+        lifespan="off",
+        log_config=None,
+        log_level="error",  # it warns of each request that is none
+        access_log=False,  # a query may hold a token
+        proxy_headers=False,
+        timeout_keep_alive=int(2 * IDLE_S),  # the guard ends idle connections
+    )
+    config.load()
+    return config
 
 
 class HttpServer:

@@ -2,7 +2,7 @@
 
 The shim reads every body itself (`bodies.py`), so that a half-sent request holds nothing but its own connection. It
 asks the gate first: a caller without access cannot even send a body. Filter, preempt and the health checks are answered
-at once (`protocol.py`), in microseconds, from bytes by the functions that the Flask routes call too; so is bind, which
+on the event loop, in microseconds, from bytes by the functions that the Flask routes call too; so is bind, which
 waits for the API server, on threads of its own. Everything else goes to Flask on a thread. Slow readers of long status
 dumps hold up nobody but each other: the event loop makes the pieces of all of them in turn. Plans and pushes have one
 thread among them, and the gate's questions to the API server have threads of their own too. Bodies, and calls that wait
@@ -15,10 +15,10 @@ One thread only waits until the lock is free, and the loop goes on with the call
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from hived.values.errors import UserError
 from hived_extender.api import paths
@@ -35,13 +35,10 @@ from hived_extender.http.bodies import (
     Share,
     send_answer,
 )
-from hived_extender.http.callers import GRANTED, Call, Verdict, refused
+from hived_extender.http.callers import Call, Verdict, refused
 from hived_extender.http.config_routes import CONFIG_BODY_LIMIT
-from hived_extender.http.exchange import Admission
 from hived_extender.http.flask_calls import FlaskCall, caller_of, environ_of
 from hived_extender.http.gated_app import BODY_LIMIT, GatedApp, gate_of
-from hived_extender.http.heads import Head
-from hived_extender.http.identities import Identity
 from hived_extender.http.routes import answer, bind_call, filter_call, health, preempt_call, readiness
 from hived_extender.http.routing import Backend, Handler
 from hived_extender.pods.wire import BindArgs, decode_args, encode
@@ -209,7 +206,6 @@ class Shim:
         self._shares = _Shares(body_limit)
         self._body_timeout_s = body_timeout_s
         self._turns = _Turns(service.runner.wait_until_free)
-        self._quick = {each: (handler, *self._shares.of(each[1])) for each, handler in INLINE.items()}
         self._reviews = _Lane("access", ACCESS_THREADS, MOST_REVIEWS)
         self._bind_threads = ThreadPoolExecutor(BIND_THREADS, "bind")
         self._others = _Lane("http", OTHER_THREADS, MOST_OTHERS)
@@ -230,31 +226,6 @@ class Shim:
         async with Body(scope, receive, send, limit, share, self._body_timeout_s) as body:
             if body is not None:
                 await self._answer(scope, body, receive, send)
-
-    def admit(self, head: Head, caller: Identity | None) -> Admission | None:
-        """Room for the body of a call that can be answered at once, if its caller may make it."""
-        quick = self._quick.get((head.method, head.path))
-        if quick is None or head.length is None:
-            return None
-        _, limit, share = quick
-        budget = share.of(head.length)
-        if (
-            head.length > limit
-            or self._gate.quick(Call(head.method, head.path, caller)) is not GRANTED
-            or (self._gate.is_open(head.path) and browsers.refusal(head.method, head.headers))
-            or not budget.try_take(head.length)
-        ):
-            return None  # `__call__` says so
-        return Admission(budget, head.length, self._body_timeout_s)
-
-    def answer_at_once(self, head: Head, body: bytes) -> Answer | Coroutine[Any, Any, Answer]:
-        """The answer to an admitted call, or what gives it later."""
-        handler, _, _ = self._quick[head.method, head.path]
-        has_to_wait = handler in TAKE_TURNS and (self._turns.count or not self._may_filter.is_set())
-        reply = None if has_to_wait else self._ask(handler, body)
-        if reply is None or reply.is_busy or reply.is_premature or reply.delay_s:
-            return self._answer_inline(handler, body, reply)
-        return reply
 
     async def _answer(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         handler = INLINE.get((scope["method"], scope["path"]))
@@ -308,30 +279,29 @@ class Shim:
                 return refused(503, CROWDED, RETRY_AFTER)
         return verdict
 
-    async def _answer_inline(self, handler: Handler, body: bytes, reply: Answer | None = None) -> Answer:
-        """The answer of a handler; `reply` is its first, if it has been asked."""
-        if reply is None and handler is filter_call and not self._may_filter.is_set():
+    async def _answer_inline(self, handler: Handler, body: bytes) -> Answer:
+        if handler is filter_call and not self._may_filter.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._may_filter.wait(), BACKLOG_WAIT_S)
-        reply = await self._in_turn(handler, body, reply)
+        reply = await self._in_turn(handler, body)
         tries = 0
         while reply.is_premature and (tries < PREMATURE_TRIES or reply.is_growing):
             tries += 0 if reply.is_growing else 1
             await asyncio.sleep(PREMATURE_WAIT_S)
-            reply = await self._in_turn(handler, body, None)
+            reply = await self._in_turn(handler, body)
         if reply.is_premature and isinstance(reply.body, bytes):
             log.warning("unknown pod", extra={"fields": {"answer": reply.body.decode()}})
         if reply.delay_s:
             await asyncio.sleep(reply.delay_s)
         return reply
 
-    async def _in_turn(self, handler: Handler, body: bytes, reply: Answer | None) -> Answer:
-        """`reply` if it will do; else the handler is asked, behind the calls that wait for the lock already."""
-        if reply is None and not (handler in TAKE_TURNS and self._turns.count):
+    async def _in_turn(self, handler: Handler, body: bytes) -> Answer:
+        """The answer of a handler, behind the calls that wait for the lock already."""
+        if not (handler in TAKE_TURNS and self._turns.count):
             reply = self._ask(handler, body)
-        if reply is None or reply.is_busy:
-            reply = await self._turns.run(lambda: self._ask(handler, body))
-        return reply
+            if not reply.is_busy:
+                return reply
+        return await self._turns.run(lambda: self._ask(handler, body))
 
     def _ask(self, handler: Handler, body: bytes) -> Answer:
         return answer(handler, self._backend, Question(body, wait_s=WAIT_S))

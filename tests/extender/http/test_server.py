@@ -17,8 +17,7 @@ from flask import Flask, Response
 from hived.values.errors import UserError
 from hived_extender.http import shim
 from hived_extender.http.app import create_app
-from hived_extender.http.listening import Limits
-from hived_extender.http.protocol import HEAD_LIMIT
+from hived_extender.http.guard import HEAD_LIMIT, Limits
 from hived_extender.http.server import HttpServer, listen
 from hived_extender.http.shim import Shim
 from hived_extender.service.verbs import VerbSettings
@@ -118,6 +117,13 @@ def test_a_status_dump_is_streamed_in_pieces(running: Running) -> None:
         body = response.read()
     flask = create_app(running.cluster.service).test_client()
     assert body == flask.get("/v1/inspect/clusterstatus").data
+
+
+def test_a_status_dump_by_http_1_0_has_its_length_and_no_chunks(running: Running) -> None:
+    head, _, body = running.raw(b"GET /v1/inspect/clusterstatus HTTP/1.0\r\nHost: x\r\n\r\n").partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head
+    assert f"content-length: {len(body)}".encode() in head
+    assert json.loads(body)["physicalCluster"]
 
 
 def test_a_client_that_leaves_during_a_dump_harms_nobody(running: Running) -> None:

@@ -16,7 +16,7 @@ from hived.values.errors import UserError
 from hived_extender.api.paths import FILTER_PATH
 from hived_extender.deploy.certificates import Authority
 from hived_extender.http import server
-from hived_extender.http.listening import Limits
+from hived_extender.http.guard import Limits
 from hived_extender.http.tls import ServerTls
 from tests.extender.http.secured import HOSTS, Files, Secured, call_on
 from tests.extender.service.small_cluster import PATIENCE_S, filter_body

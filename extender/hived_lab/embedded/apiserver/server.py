@@ -18,7 +18,7 @@ import uvloop
 
 from hived.values.errors import UserError
 from hived_extender.http.bodies import ClientGoneError, Receive, Scope, Send, TooLargeError, read_body
-from hived_extender.http.listening import Limits
+from hived_extender.http.guard import Limits
 from hived_extender.http.server import Serving
 from hived_extender.pods.admission import Admission
 from hived_lab.embedded.apiserver import bodies

@@ -10,19 +10,15 @@ import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from hived_extender.http import listening
+from hived_extender.http import guard
 from hived_extender.http.answers import Answer
-from hived_extender.http.bodies import Body, Budget, Receive, Scope, Send, Share, send_answer
-from hived_extender.http.exchange import Application
-from hived_extender.http.listening import READ_AT_LEAST, Connection, Limits, Port, limits_of_process
-from hived_extender.http.protocol import PIPELINE_LIMIT
-from hived_extender.http.server import HttpServer, listen
+from hived_extender.http.bodies import Body, Budget, Receive, Scope, Send, Share, read_body, send_answer
+from hived_extender.http.guard import PIPELINE_LIMIT, READ_AT_LEAST, Limits, Port, limits_of_process
+from hived_extender.http.server import Application, HttpServer, listen
 from hived_extender.http.tls import ServerTls
 from tests.expecting import expect_soon
 from tests.extender.http.secured import Files
@@ -108,12 +104,17 @@ class Served:
     def has(self, count: int, *, opened: bool = True) -> bool:
         """Whether there are so many connections, with their handshakes over unless `opened` is False."""
         there = list(self._accepting._all)
-        return len(there) == count and all((each.transport is not None) is opened for each in there)
+        return len(there) == count and all(each.is_open is opened for each in there)
 
     @property
     def waits_for_clients(self) -> int:
         """How many clients are behind with reading."""
         return sum(each.unread_deadline < math.inf for each in list(self._accepting._all))
+
+    @property
+    def unread_size(self) -> int:
+        """How many bytes wait for clients to read."""
+        return sum(each.transport.get_write_buffer_size() for each in list(self._accepting._all))
 
     def dropped(self, reason: str) -> int:
         return int(self._counter.labels("http", reason)._value.get())
@@ -180,7 +181,7 @@ def test_a_silent_connection_has_little_time() -> None:
         expect_soon(lambda: served.has(1))
         served.put_forward()
         assert is_over(silent)
-        expect_soon(lambda: served.dropped(listening.REQUEST) == 1)
+        expect_soon(lambda: served.dropped(guard.REQUEST) == 1)
 
 
 def test_a_silent_handshake_has_little_time(tmp_path: Path) -> None:
@@ -189,7 +190,7 @@ def test_a_silent_handshake_has_little_time(tmp_path: Path) -> None:
         expect_soon(lambda: served.has(1, opened=False))
         served.put_forward()
         assert is_over(silent)
-        expect_soon(lambda: served.dropped(listening.HANDSHAKE) == 1)
+        expect_soon(lambda: served.dropped(guard.HANDSHAKE) == 1)
         assert served.health(files.context()) == 200
 
 
@@ -202,7 +203,7 @@ def test_silence_after_the_handshake_has_little_time(tmp_path: Path) -> None:
         expect_soon(lambda: served.has(1))
         served.put_forward()
         assert is_over(silent)
-        expect_soon(lambda: served.dropped(listening.REQUEST) == 1)
+        expect_soon(lambda: served.dropped(guard.REQUEST) == 1)
 
 
 @pytest.mark.parametrize("first", [b"", REQUEST, REQUEST * 2], ids=["first", "second", "third"])
@@ -260,7 +261,7 @@ def test_where_a_cap_is_reached_the_oldest_without_a_request_goes(caplog: pytest
         expect_soon(lambda: any("too many at once" in message for message in caplog.messages))
         assert answered(idle)
         assert b"200" in answered(fresh[-1])
-        assert 15 <= served.dropped(listening.CROWDED) <= 17
+        assert 15 <= served.dropped(guard.CROWDED) <= 17
 
 
 def test_then_the_one_that_is_idle_for_the_longest_goes() -> None:
@@ -298,7 +299,7 @@ def test_an_address_leaves_room_for_others() -> None:
             held.sendall(REQUEST.replace(b"/healthz", b"/held"))
             expect_soon(lambda expected=number + 1: served.echo.held_count == expected)
         assert is_over(stack.enter_context(closing(served.connect("127.0.0.2"))))
-        assert served.dropped(listening.FULL) == 1
+        assert served.dropped(guard.FULL) == 1
         assert served.health() == 200
 
 
@@ -328,7 +329,7 @@ def test_without_free_descriptors_the_oldest_makes_room(caplog: pytest.LogCaptur
             for each in others:  # their other ends need descriptors too
                 each.settimeout(PATIENCE_S)
                 each.connect(("127.0.0.1", served.port))
-            expect_soon(lambda: served.dropped(listening.FILES) >= 1)
+            expect_soon(lambda: served.dropped(guard.FILES) >= 1)
             assert b"200" in answered(others[-1])
         expect_soon(lambda: any("files" in getattr(record, "fields", {}) for record in caplog.records))
 
@@ -339,7 +340,7 @@ def test_the_caps_leave_descriptors_for_everything_else() -> None:
         for files in (256, 1024, 4096):
             resource.setrlimit(resource.RLIMIT_NOFILE, (files, before[1]))
             limits = limits_of_process()
-            assert 2 * limits.most + listening.RESERVED_FILES <= files
+            assert 2 * limits.most + guard.RESERVED_FILES <= files
             assert limits.most_quiet <= limits.most
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
@@ -349,7 +350,7 @@ def test_the_soft_limit_of_files_is_raised() -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (before[1] // 2, before[1]))
-        listening.raise_file_limit()
+        guard.raise_file_limit()
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == before[1]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
@@ -363,16 +364,16 @@ def test_a_client_that_does_not_take_its_goodbye_is_cut_off(tmp_path: Path) -> N
         files.context().wrap_socket(served.connect(), server_hostname="localhost") as client,
     ):
         client.sendall(b"nonsense\r\n\r\n")
-        expect_soon(lambda: served.put_forward(0.1) or served.dropped(listening.UNREAD))
-        assert served.dropped(listening.UNREAD) == 1
+        expect_soon(lambda: served.put_forward(0.1) or served.dropped(guard.UNREAD))
+        assert served.dropped(guard.UNREAD) == 1
 
 
 def test_a_client_that_does_not_read_its_answers_is_cut_off() -> None:
     with serving(TIMED, application=Large()) as served, closing(served.connect()) as client:
         client.sendall(REQUEST * 2)  # the second answer waits for the first to be read
-        expect_soon(lambda: served.put_forward(0.1) or served.dropped(listening.UNREAD))
+        expect_soon(lambda: served.put_forward(0.1) or served.dropped(guard.UNREAD))
         expect_soon(lambda: served.has(0))
-        assert served.dropped(listening.UNREAD) == 1
+        assert served.dropped(guard.UNREAD) == 1
 
 
 def test_a_client_that_has_read_its_answers_in_time_stays() -> None:
@@ -394,14 +395,71 @@ def read_answers(connection: socket.socket, count: int) -> bool:
     return not missing
 
 
-@pytest.mark.parametrize(("read", "is_stuck"), [(0, True), (READ_AT_LEAST - 1, True), (READ_AT_LEAST, False)])
-def test_a_client_that_goes_on_reading_has_the_time_anew(read: int, *, is_stuck: bool) -> None:
-    unread = [Large.SIZE, Large.SIZE - read]
-    port = SimpleNamespace(loop=SimpleNamespace(time=lambda: 0.0), limits=Limits(unread_s=10.0))
-    connection = Connection(cast(Port, port), socket.socket(), "127.0.0.1", math.inf)
-    connection.opened(cast(asyncio.Transport, SimpleNamespace(get_write_buffer_size=lambda: unread.pop(0))))
-    connection.is_behind()
-    assert connection.is_stuck(10.5) is is_stuck
+def test_a_client_that_goes_on_reading_has_the_time_anew() -> None:
+    with serving(TIMED, application=Large()) as served, closing(served.connect()) as client:
+        client.sendall(REQUEST)
+        expect_soon(lambda: served.waits_for_clients == 1)
+        for _ in range(3):
+            unread = served.unread_size
+            assert sum(len(client.recv(1 << 16)) for _ in range(64))
+            expect_soon(lambda unread=unread: served.unread_size <= unread - READ_AT_LEAST)
+            served.put_forward(9.0)
+        assert served.dropped(guard.UNREAD) == 0
+
+
+def test_a_client_that_reads_too_little_is_cut_off() -> None:
+    with serving(TIMED, application=Large()) as served, closing(served.connect()) as client:
+        client.sendall(REQUEST)
+        expect_soon(lambda: client.recv(100) and (served.put_forward(1.0) or served.dropped(guard.UNREAD)))
+        assert served.dropped(guard.UNREAD) == 1
+
+
+class Headers(Refusing):
+    """Answers with the names of the headers that are there when the body has been read."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await read_body(receive, 1000)
+        await send_answer(send, Answer(b" ".join(name for name, _ in scope["headers"])))
+
+
+CHUNKS = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n"
+
+
+def test_headers_after_a_body_are_ignored() -> None:
+    with serving(LONG, application=Headers()) as served, closing(served.connect()) as client:
+        assert answered(client, CHUNKS + b"Authorization: Bearer x\r\n\r\n").endswith(b"\r\n\r\nhost transfer-encoding")
+
+
+@pytest.mark.parametrize("name", ["Authorization", "Host"])
+def test_a_header_that_must_be_single_is_refused_when_it_comes_again(name: str) -> None:
+    with serving(LONG) as served, closing(served.connect()) as client:
+        answer = answered(client, f"GET / HTTP/1.1\r\n{name}: a\r\n{name}: b\r\n\r\n".encode())
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert answer.endswith(f"received: the request has several {name} headers".encode())
+        assert is_over(client)
+
+
+@pytest.mark.parametrize("request_", [REQUEST.replace(b"\r\n\r\n", b"\r\nContent-Length: 9\r\n\r\n"), CHUNKS])
+def test_a_body_behind_a_wish_for_another_protocol_is_refused(request_: bytes) -> None:
+    with serving(LONG) as served, closing(served.connect()) as client:
+        wish = b"Host: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n"
+        assert answered(client, request_.replace(b"Host: x\r\n", wish)).startswith(b"HTTP/1.1 400 Bad Request")
+        assert is_over(client)
+
+
+def test_a_wish_for_another_protocol_ends_the_connection_with_the_answer() -> None:
+    with serving(LONG) as served, closing(served.connect()) as client:
+        wish = b"Host: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n"
+        assert b"connection: close" in answered(client, REQUEST.replace(b"Host: x\r\n", wish))
+        assert is_over(client)
+
+
+def test_requests_and_bytes_that_are_none_leave_no_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with serving(LONG) as served:
+        for request in (REQUEST.replace(b"/healthz", b"/?token=secret"), b"nonsense\r\n\r\n"):
+            with closing(served.connect()) as client:
+                assert answered(client, request)
+    assert not [record for record in caplog.records if record.name.startswith("uvicorn")]
 
 
 def test_many_requests_ahead_of_their_answers_are_refused() -> None:
@@ -417,13 +475,13 @@ def test_many_requests_ahead_of_their_answers_are_refused() -> None:
 
 
 def test_headers_in_pieces_are_bounded_over_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hived_extender.http.protocol.HEADS_LIMIT", 200_000)
+    monkeypatch.setattr("hived_extender.http.guard.HEADS_LIMIT", 200_000)
     with serving(LONG) as served, ExitStack() as stack:
         for _ in range(10):
             slow = stack.enter_context(closing(served.connect()))
             with suppress(OSError):
                 slow.sendall(b"GET / HTTP/1.1\r\nX: " + b"y" * 50_000)
-        expect_soon(lambda: served.dropped(listening.HEADS) >= 5)
+        expect_soon(lambda: served.dropped(guard.HEADS) >= 5)
         assert served.health() == 200
 
 
