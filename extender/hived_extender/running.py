@@ -20,10 +20,9 @@ from hived_extender.defrag.desk import DefragDesk
 from hived_extender.groundwork import Groundwork, lay_groundwork
 from hived_extender.http import server
 from hived_extender.http.access import Security
-from hived_extender.http.config_pushes import ConfigPushes
-from hived_extender.http.late_app import LateApp
+from hived_extender.http.change_rights import ConfigPushes
 from hived_extender.http.server import HttpServer
-from hived_extender.http.shim import Shim
+from hived_extender.http.shim import LateApp, Shim
 from hived_extender.http.webhook import Webhook
 from hived_extender.insight.answering import Answering
 from hived_extender.insight.forecaster import Forecaster

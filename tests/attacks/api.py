@@ -12,8 +12,8 @@ from typing import Any
 
 from hived_cli.helpers.progress import stop_signal
 from hived_config.loader import load_cluster
+from hived_extender.http.access import ACCESS_REVIEWS, TOKEN_REVIEWS
 from hived_extender.http.bodies import Receive, Scope, Send
-from hived_extender.http.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
 from hived_extender.http.server import Application
 from hived_lab.embedded.cluster import EmbeddedCluster
 

@@ -15,9 +15,8 @@ import msgspec
 
 from hived_config.loader import load_cluster
 from hived_extender.http.bodies import Receive, Scope, Send
-from hived_extender.http.late_app import LateApp
 from hived_extender.http.server import HttpServer, listen, settle_process, tune_process
-from hived_extender.http.shim import Shim
+from hived_extender.http.shim import LateApp, Shim
 from hived_extender.insight.answering import Answering
 from hived_extender.insight.forecaster import Forecaster
 from hived_extender.insight.history import HistoryRings

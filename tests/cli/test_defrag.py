@@ -28,10 +28,9 @@ from hived_extender.api.defrag import (
     PlannedPod,
     WantedOutcome,
 )
-from hived_extender.http.config_pushes import ConfigPushes
-from hived_extender.http.late_app import LateApp
+from hived_extender.http.change_rights import ConfigPushes
 from hived_extender.http.server import HttpServer, listen
-from hived_extender.http.shim import Shim
+from hived_extender.http.shim import LateApp, Shim
 from hived_extender.reconfiguration.stores import FileStore
 from tests.extender.defrag.halves import Halves
 from tests.extender.stored_config import configurations_of

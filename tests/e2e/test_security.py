@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hived_extender.api.paths import FILTER_PATH
-from hived_extender.http.reviews import REMEMBER_GRANTED_S
+from hived_extender.http.access import REMEMBER_GRANTED_S
 from hived_extender.kube.client import pod_path
 from hived_lab.embedded.nodes import machines_of
 from tests.e2e.cluster import READY_S

@@ -13,11 +13,10 @@ from werkzeug.routing import PathConverter
 
 from hived_extender.api.paths import CONFIG_PATH, DEFRAG_PATH, INPUTS_PATH, MOVES_PATH, PAGE_PATH, QUEUE_PATHS
 from hived_extender.defrag.desk import DefragDesk
-from hived_extender.http.access import Gate
+from hived_extender.http.access import CALLER, GATE, Call, Gate, gate_of
 from hived_extender.http.answers import JSON, Answer, Question
-from hived_extender.http.callers import CALLER, Call
-from hived_extender.http.config_pushes import ConfigPushes
-from hived_extender.http.gated_app import BODY_LIMIT, CLOSE, GATE, gate_of
+from hived_extender.http.bodies import BODY_LIMIT, CLOSE
+from hived_extender.http.change_rights import ConfigPushes
 from hived_extender.http.masking import Masking
 from hived_extender.http.pages.blueprint import front_page, pages, refusal_page, wants_page
 from hived_extender.http.pages.site import Site

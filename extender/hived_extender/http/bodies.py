@@ -15,6 +15,13 @@ import msgspec
 from hived_extender.http.answers import Answer
 from hived_extender.pods.wire import encode
 
+BODY_LIMIT = 8 * 1024 * 1024
+"""Bytes, of any body. A filter call for 16,000 nodes with names of the longest kind is 4 MB."""
+
+CLOSE = "hived.close"
+"""Set in the WSGI environment by an answer after which the connection is to be closed; the header itself is the
+server's affair."""
+
 BODY_TIMEOUT_S = 10.0
 """Until a body is admitted; and from then on, until it has arrived."""
 

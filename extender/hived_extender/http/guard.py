@@ -27,8 +27,8 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from hived_extender.http.callers import CALLER
-from hived_extender.http.identities import identity_of
+from hived_extender.http.access import CALLER
+from hived_extender.http.answers import identity_of
 
 log = logging.getLogger(__name__)
 

@@ -3,17 +3,15 @@
 Names of other tenants' jobs are masked before anything is chosen by a name, so that nobody finds a name by guessing.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
-from urllib.parse import parse_qs
 
 from hived.values.errors import UserError
 from hived_extender.api.waiting import MASKED, FreeCells, IfArgs, Job, Why
 from hived_extender.http.answers import Answer, Question
 from hived_extender.http.dumps import item_list, separated, tagged
 from hived_extender.http.masking import Mask
-from hived_extender.http.queries import number
-from hived_extender.http.routing import Backend
+from hived_extender.http.routing import Backend, number, query_of
 from hived_extender.insight.answering import NOT_FOUND, View, unknown
 from hived_extender.insight.queued import job_of, try_on_queued, why_queued
 from hived_extender.job_kinds.gangs import KIND as GANG
@@ -133,13 +131,11 @@ def _view_of(backend: Backend, question: Question, name: str) -> tuple[View, Mas
     return view, mask
 
 
-def _filters(question: Question, known: Iterable[str]) -> Filters:
+def _filters(question: Question, known: Collection[str]) -> Filters:
     """The query by key, with states as they are spelt. Raises UserError for a key that means nothing here."""
-    found = parse_qs(question.query, keep_blank_values=True)
+    found = query_of(question, known)
     if "state" in found:
         found["state"] = [state.capitalize() for state in found["state"]]
-    if wrong := sorted(found.keys() - set(known)):
-        raise UserError(f"{wrong[0]!r} means nothing here; the query may have {', '.join(known)}")
     return found
 
 

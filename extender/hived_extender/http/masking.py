@@ -19,7 +19,7 @@ from hived_extender.api.queues import QueuedJob
 from hived_extender.api.waiting import MASKED, Certificate, Holder, IfResult, Job, NodeView, Preempted, Unblock, Why
 from hived_extender.api.what_if import PodOutcome, Victim
 from hived_extender.http.access import Gate
-from hived_extender.http.identities import Identity
+from hived_extender.http.answers import Identity
 from hived_extender.kube.client import KubeError
 from hived_extender.service.certificates import today, with_sentence
 from hived_extender.service.sentences import is_derived, preempted_sentence

@@ -1,17 +1,15 @@
 """The paths of queues. Names of other tenants' jobs are masked, as everywhere."""
 
 from collections.abc import Mapping
-from urllib.parse import parse_qs
 
 import msgspec
 
 from hived.values.errors import UserError
 from hived_extender.api.queues import QueueArgs, QueueList
 from hived_extender.http.answers import Answer, Question
+from hived_extender.http.change_rights import QueueChanges
 from hived_extender.http.dumps import item_list, tagged
-from hived_extender.http.queries import number
-from hived_extender.http.queue_changes import QueueChanges
-from hived_extender.http.routing import Backend
+from hived_extender.http.routing import Backend, number, query_of
 from hived_extender.pods.wire import decode_args, encode
 from hived_extender.queues.answering import Wanted
 
@@ -33,7 +31,7 @@ def queues(backend: Backend, question: Question) -> Answer:
 
 def jobs(backend: Backend, question: Question) -> Answer:
     """The jobs of a queue, or a part of them: those that wait in their order with their reasons, then the others."""
-    asked = read_asked(question.query, question.name)
+    asked = _asked(question)
     mask = backend.mask(question)
     seen = mask.seen(backend.queues.namespaces())
     total, found = backend.queues.some_jobs(asked.wanted, seen, asked.start, asked.limit)
@@ -61,13 +59,11 @@ def act(backend: Backend, question: Question) -> Answer:
     return Answer(encode(changes.make(args, question.caller, backend.mask(question))))
 
 
-def read_asked(query: str, queue: str) -> Asked:
-    """A query, about one queue or "" for all. Raises UserError (400)."""
-    given = {name: texts[-1] for name, texts in parse_qs(query, keep_blank_values=True).items()}
-    if unknown := sorted(given.keys() - set(LIST_KEYS)):
-        raise UserError(f"{unknown[0][:40]!r} means nothing here; the query may have {', '.join(LIST_KEYS)}")
+def _asked(question: Question) -> Asked:
+    """The jobs of one queue, or of all, that a query chooses. Raises UserError (400)."""
+    given = {name: texts[-1] for name, texts in query_of(question, LIST_KEYS).items()}
     chosen = {name: given.get(name, "") for name in ("vc", "user", "namespace", "prefix")}
-    wanted = Wanted(queue, is_waiting="waiting" in given, **chosen)
+    wanted = Wanted(question.name, is_waiting="waiting" in given, **chosen)
     limit = _given(given, "limit", "a number of jobs, such as 500")
     start = _given(given, "continue", 'the "continue" of the answer before')
     if limit == 0:

@@ -31,14 +31,13 @@ from hived_extender.api.queues import QueueArgs, QueuedJob, QueuedJobs, QueueLis
 from hived_extender.api.service import Health, Paths, Readiness
 from hived_extender.api.waiting import FreeCells, IfArgs, IfResult, Jobs, NodeView, Why
 from hived_extender.api.what_if import WhatIfArgs, WhatIfResult
-from hived_extender.http import defrag_routes, insight_routes, queue_routes
+from hived_extender.http import change_routes as changing
+from hived_extender.http import insight_routes as insight
+from hived_extender.http import queue_routes as queueing
 from hived_extender.http.answers import JSON, Answer, Question
-from hived_extender.http.config_routes import config, plan, push, version, versions
 from hived_extender.http.dumps import dump, stream, unchanged
-from hived_extender.http.history_route import history
-from hived_extender.http.openapi import openapi_document
-from hived_extender.http.record_route import record
-from hived_extender.http.routing import Backend, Handler, Route
+from hived_extender.http.past_routes import history, record
+from hived_extender.http.routing import Backend, Handler, Names, Rights, Role, Route, openapi_document
 from hived_extender.kube import metrics
 from hived_extender.kube.clocks import wall_s
 from hived_extender.pods.wire import (
@@ -216,68 +215,71 @@ def openapi(backend: Backend, question: Question) -> Answer:
     return Answer(encode(openapi_document(__version__, ROUTES)))
 
 
+MASKED = Names.MASKED
+VERB: Rights = {"role": Role.SCHEDULER, "names": Names.SHOWN}
+PUSH: Rights = {"role": Role.PUSHER, "names": Names.SHOWN}
+QUEUED: Any = {"errors": (400, 404, 503), "query": queueing.LIST_KEYS, "names": MASKED}
+
 ROUTES = (
     Route("GET", "/", all_paths, Paths),
-    Route("POST", paths.FILTER_PATH, filter_call, FilterResult, FilterArgs),
-    Route("POST", paths.PREEMPT_PATH, preempt_call, PreemptResult, PreemptArgs, (400, 500, 503)),
-    Route("POST", paths.BIND_PATH, bind_call, BindResult, BindArgs),
-    Route("GET", paths.GROUPS_PATH, affinity_groups, AffinityGroups, errors=(503,)),
-    Route("GET", f"{paths.GROUPS_PATH}{{name}}", affinity_group, AffinityGroup, errors=(400, 503)),
+    Route("POST", paths.FILTER_PATH, filter_call, FilterResult, FilterArgs, **VERB),
+    Route("POST", paths.PREEMPT_PATH, preempt_call, PreemptResult, PreemptArgs, (400, 500, 503), **VERB),
+    Route("POST", paths.BIND_PATH, bind_call, BindResult, BindArgs, **VERB),
+    Route("GET", paths.GROUPS_PATH, affinity_groups, AffinityGroups, errors=(503,), names=MASKED),
+    Route("GET", f"{paths.GROUPS_PATH}{{name}}", affinity_group, AffinityGroup, errors=(400, 503), names=MASKED),
     Route("GET", paths.CLUSTER_PATH, cluster_status, Cluster, errors=(503,)),
     Route("GET", paths.PHYSICAL_CLUSTER_PATH, physical_cluster, list[Cell], errors=(503,)),
     Route("GET", paths.VIRTUAL_CLUSTERS_PATH, virtual_clusters, dict[str, list[Cell]], errors=(503,)),
     Route("GET", f"{paths.VIRTUAL_CLUSTERS_PATH}{{name}}", virtual_cluster, list[Cell], errors=(400, 503)),
-    Route("GET", paths.DEVICES_PATH, devices, list[LostDevices], errors=(503,)),
+    Route("GET", paths.DEVICES_PATH, devices, list[LostDevices], errors=(503,), names=MASKED),
     Route("GET", paths.SHORTAGES_PATH, shortages, list[Shortage], errors=(503,)),
     Route("GET", paths.RULES_PATH, rules, RulesInForce, errors=(503,)),
-    Route("GET", paths.RECORD_PATH, record, errors=(400, 404, 413, 503)),
+    Route("GET", paths.RECORD_PATH, record, errors=(400, 404, 413, 503), names=Names.REFUSED),
     Route("GET", paths.HISTORY_PATH, history, History, errors=(400, 404)),
-    Route("POST", paths.WHAT_IF_PATH, what_if, WhatIfResult, WhatIfArgs, (400, 429, 500, 503)),
-    Route("GET", paths.JOBS_PATH, insight_routes.jobs, Jobs, errors=(400, 503), query=insight_routes.JOB_KEYS),
-    Route("GET", f"{paths.WHY_PATH}{{name}}", insight_routes.why, Why, errors=(404, 503)),
-    Route("POST", paths.IF_PATH, insight_routes.try_changes, IfResult, IfArgs, (400, 404, 500, 503)),
-    Route("GET", paths.NODES_PATH, insight_routes.nodes, list[NodeView], errors=(400, 503), query=("bad",)),
-    Route("GET", paths.FREE_CELLS_PATH, insight_routes.free_cells, list[FreeCells], errors=(503,)),
-    Route("GET", paths.INPUTS_PATH, defrag_routes.inputs, Inputs, errors=(503,)),
-    Route("GET", paths.MOVES_PATH, defrag_routes.moves, MovingReport, errors=(503,)),
-    Route("POST", paths.DEFRAG_PATH, defrag_routes.apply, MovingReport, DefragArgs, (400, 401, 403, 409, 500, 503)),
-    Route("POST", paths.DEFRAG_STOP_PATH, defrag_routes.stop, MovingReport, errors=(401, 403, 503)),
-    Route("GET", paths.QUEUES_PATH, queue_routes.queues, QueueList, errors=(404, 503)),
+    Route("POST", paths.WHAT_IF_PATH, what_if, WhatIfResult, WhatIfArgs, (400, 429, 500, 503), names=MASKED),
+    Route("GET", paths.JOBS_PATH, insight.jobs, Jobs, errors=(400, 503), query=insight.JOB_KEYS, names=MASKED),
+    Route("GET", f"{paths.WHY_PATH}{{name}}", insight.why, Why, errors=(404, 503), names=MASKED),
+    Route("POST", paths.IF_PATH, insight.try_changes, IfResult, IfArgs, (400, 404, 500, 503), names=MASKED),
+    Route("GET", paths.NODES_PATH, insight.nodes, list[NodeView], errors=(400, 503), query=("bad",), names=MASKED),
+    Route("GET", paths.FREE_CELLS_PATH, insight.free_cells, list[FreeCells], errors=(503,)),
+    Route("GET", paths.INPUTS_PATH, changing.inputs, Inputs, errors=(503,), names=Names.REFUSED),
+    Route("GET", paths.MOVES_PATH, changing.moves, MovingReport, errors=(503,), names=MASKED),
+    Route("POST", paths.DEFRAG_PATH, changing.apply, MovingReport, DefragArgs, (400, 401, 403, 409, 500, 503), **PUSH),
+    Route("POST", paths.DEFRAG_STOP_PATH, changing.stop, MovingReport, errors=(401, 403, 503), **PUSH),
+    Route("GET", paths.QUEUES_PATH, queueing.queues, QueueList, errors=(404, 503)),
+    Route("GET", paths.QUEUE_JOBS_PATH, queueing.jobs, QueuedJobs, **QUEUED),
+    Route("GET", f"{paths.QUEUE_JOBS_PATH}/{{name}}", queueing.jobs, QueuedJobs, **QUEUED),
+    Route("GET", f"{paths.QUEUED_JOB_PATH}{{name}}", queueing.job, QueuedJob, errors=(404,), names=MASKED),
     Route(
-        "GET",
-        paths.QUEUE_JOBS_PATH,
-        queue_routes.jobs,
-        QueuedJobs,
-        errors=(400, 404, 503),
-        query=queue_routes.LIST_KEYS,
+        "POST",
+        paths.QUEUE_CHANGES_PATH,
+        queueing.act,
+        QueuedJob,
+        QueueArgs,
+        (400, 401, 403, 404, 409, 503),
+        role=Role.OWNER,
+        names=MASKED,
     ),
-    Route(
-        "GET",
-        f"{paths.QUEUE_JOBS_PATH}/{{name}}",
-        queue_routes.jobs,
-        QueuedJobs,
-        errors=(400, 404, 503),
-        query=queue_routes.LIST_KEYS,
-    ),
-    Route("GET", f"{paths.QUEUED_JOB_PATH}{{name}}", queue_routes.job, QueuedJob, errors=(404,)),
-    Route("POST", paths.QUEUE_CHANGES_PATH, queue_routes.act, QueuedJob, QueueArgs, (400, 401, 403, 404, 409, 503)),
-    Route("GET", paths.HEALTH_PATH, health, Health, fails_alike=(500,)),
-    Route("GET", paths.READINESS_PATH, readiness, Readiness, fails_alike=(503,)),
+    Route("GET", paths.HEALTH_PATH, health, Health, fails_alike=(500,), role=Role.ALL),
+    Route("GET", paths.READINESS_PATH, readiness, Readiness, fails_alike=(503,), role=Role.ALL),
     Route("GET", paths.METRICS_PATH, metrics_text),
     Route("GET", paths.OPENAPI_PATH, openapi, dict),
-    Route("GET", paths.CONFIG_PATH, config, Config),
+    Route("GET", paths.CONFIG_PATH, changing.config, Config),
     Route(
         "POST",
         paths.CONFIG_PATH,
-        push,
+        changing.push,
         ConfigPushResult,
         ConfigPushArgs,
         (400, 401, 403, 500, 503),
         refusals=(409, 422),
+        **PUSH,
     ),
-    Route("POST", paths.CONFIG_PLAN_PATH, plan, ConfigReport, ConfigPlanArgs, (400, 500, 503)),
-    Route("GET", paths.CONFIG_VERSIONS_PATH, versions, VersionList, errors=(503,)),
-    Route("GET", f"{paths.CONFIG_VERSIONS_PATH}/{{name}}", version, ConfigVersion, errors=(404, 503)),
+    Route(
+        "POST", paths.CONFIG_PLAN_PATH, changing.plan, ConfigReport, ConfigPlanArgs, (400, 500, 503), names=Names.REPORT
+    ),
+    Route("GET", paths.CONFIG_VERSIONS_PATH, changing.versions, VersionList, errors=(503,)),
+    Route("GET", f"{paths.CONFIG_VERSIONS_PATH}/{{name}}", changing.version, ConfigVersion, errors=(404, 503)),
 )
 
 

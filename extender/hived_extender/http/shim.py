@@ -2,11 +2,10 @@
 
 The shim reads every body itself (`bodies.py`), so that a half-sent request holds nothing but its own connection. It
 asks the gate first: a caller without access cannot even send a body. Filter, preempt and the health checks are answered
-on the event loop, in microseconds, from bytes by the functions that the Flask routes call too; so is bind, which
-waits for the API server, on threads of its own. Everything else goes to Flask on a thread. Slow readers of long status
-dumps hold up nobody but each other: the event loop makes the pieces of all of them in turn. Plans and pushes have one
-thread among them, and the gate's questions to the API server have threads of their own too. Bodies, and calls that wait
-for a thread, are bounded kind by kind.
+on the event loop, in microseconds, by the functions that the Flask routes call too. Bind waits for the API server, on
+threads of its own. Everything else goes to Flask on a thread, but the event loop makes the pieces of its answers: slow
+readers of long status dumps hold up nobody but each other. Plans and pushes have one thread, and the gate's questions
+to the API server have threads of their own. Bodies, and calls that wait for a thread, are bounded kind by kind.
 
 Verbs are decided on the event loop and nowhere else: it waits for the lock, but not long (`WAIT_S`). A thread that
 decided would compete with the loop for the interpreter and for the lock. Each call behind it would need a thread too.
@@ -14,36 +13,183 @@ One thread only waits until the lock is free, and the loop goes on with the call
 """
 
 import asyncio
+import io
 import logging
-from collections.abc import AsyncIterator, Callable
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hived.values.errors import UserError
 from hived_extender.api import paths
-from hived_extender.http import browsers
-from hived_extender.http.answers import Answer, Question
+from hived_extender.http.access import CALLER, GATE, Call, Gate, GatedApp, Verdict, browser_refusal, gate_of, refused
+from hived_extender.http.answers import Answer, Identity, Question
 from hived_extender.http.bodies import (
+    BODY_LIMIT,
     BODY_TIMEOUT_S,
+    CLOSE,
+    CLOSE_HEADER,
     RETRY_AFTER,
     Body,
     Budget,
+    Message,
     Receive,
     Scope,
     Send,
     Share,
     send_answer,
 )
-from hived_extender.http.callers import Call, Verdict, refused
-from hived_extender.http.config_routes import CONFIG_BODY_LIMIT
-from hived_extender.http.flask_calls import FlaskCall, caller_of, environ_of
-from hived_extender.http.gated_app import BODY_LIMIT, GatedApp, gate_of
+from hived_extender.http.change_routes import CONFIG_BODY_LIMIT
 from hived_extender.http.routes import answer, bind_call, filter_call, health, preempt_call, readiness
 from hived_extender.http.routing import Backend, Handler
 from hived_extender.pods.wire import BindArgs, decode_args, encode
 from hived_extender.service.acceptance import HELD_S
 from hived_extender.service.service import Service
+
+
+class LateApp:
+    """The Flask application, as `create_app` makes it of the same parts, but only for the first request. Thread-safe.
+
+    Importing Flask takes a tenth of the CPU of a start, and 5 MB. A replica saves both until its metrics
+    or its status are read.
+    """
+
+    def __init__(self, service: Service, gate: Gate | None = None, *parts: Any, **named: Any) -> None:
+        self.extensions: dict[str, Any] = {GATE: gate or Gate()}
+        self._parts = (service, gate_of(self), *parts), named
+        self._lock = threading.Lock()
+        self._app: GatedApp | None = None
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        """Answer one request."""
+        with self._lock:
+            if self._app is None:
+                from hived_extender.http.app import create_app  # noqa: PLC0415  # imports Flask, see above
+
+                parts, named = self._parts
+                self._app = create_app(*parts, **named)
+        return self._app(environ, start_response)
+
+
+class FlaskCall:
+    """One request in Flask. It is begun on a thread, but the pieces of its answer are made on the event loop.
+
+    A thread that made them would compete with the loop for the interpreter's lock, for which each filter call would
+    wait several times.
+    """
+
+    def __init__(self, app: GatedApp, environ: dict[str, Any], send: Send) -> None:
+        self._app = app
+        self._environ = environ
+        self._send = send
+        self._is_client_gone = False
+        self._start: Message = {}
+
+    async def watch_client(self, receive: Receive) -> None:
+        """Note when the client goes away: nobody needs the rest of the answer."""
+        await receive()
+        self._is_client_gone = True
+
+    def begin(self) -> Iterable[bytes]:
+        """The pieces of the answer, to be made by `answer`. For a thread."""
+        return self._app(self._environ, self._start_response)
+
+    async def answer(self, pieces: Iterable[bytes], turn: asyncio.Lock) -> None:
+        """Make and send each piece, none before the client has read enough of the last, until it goes away.
+
+        The connection of a client that does not read is ended (`guard.py`), so this ends in bounded time.
+        Calls of one `turn` make one piece among them before others are served; an empty piece is not sent.
+        """
+        rest, whole = iter(pieces), list[bytes]()
+        try:
+            while (piece := await _next(rest, turn)) is not None and not self._is_client_gone:
+                if self._environ.get("SERVER_PROTOCOL") == "HTTP/1.0":
+                    whole.append(piece)
+                elif piece:
+                    await self._deliver(piece, is_last=False)
+            if not self._is_client_gone:
+                await self._deliver(self._with_length(whole), is_last=True)
+        finally:
+            close = getattr(pieces, "close", None)
+            if close is not None:
+                close()
+
+    def _with_length(self, whole: list[bytes]) -> bytes:
+        """The body for a client with HTTP/1.0, which knows no chunks; empty where the pieces have been sent."""
+        body = b"".join(whole)
+        if whole and not any(name == b"content-length" for name, _ in self._start["headers"]):
+            self._start["headers"].append((b"content-length", b"%d" % len(body)))
+        return body
+
+    def _start_response(self, status: str, headers: list[tuple[str, str]], _: object = None) -> Callable[[bytes], None]:
+        self._start = {
+            "type": "http.response.start",
+            "status": int(status[:3]),
+            "headers": [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers],
+        }
+        if self._environ.get(CLOSE):
+            self._start["headers"].append(CLOSE_HEADER)
+        return _refuse_write
+
+    async def _deliver(self, piece: bytes, *, is_last: bool) -> None:
+        if self._start:
+            start, self._start = self._start, {}
+            await self._send(start)
+        await self._send({"type": "http.response.body", "body": piece, "more_body": not is_last})
+
+
+async def _next(pieces: Iterator[bytes], turn: asyncio.Lock) -> bytes | None:
+    """The next piece; others are served before there can be another. None at the end."""
+    async with turn:
+        piece = next(pieces, None)
+        if piece is not None:
+            await asyncio.sleep(0)
+        return piece
+
+
+def _refuse_write(_: bytes) -> None:
+    """WSGI's old way to send a piece, which Flask does not use."""
+    raise NotImplementedError("an answer is made of pieces that are returned")
+
+
+def caller_of(scope: Scope) -> Identity | None:
+    """The identity in the verified client certificate of the connection."""
+    caller: Identity | None = scope.get("state", {}).get(CALLER)
+    return caller
+
+
+def environ_of(scope: Scope, body: bytes) -> dict[str, Any]:
+    """The WSGI environment of a request whose body has been read."""
+    host, port = scope.get("server") or ("", 0)
+    environ: dict[str, Any] = {
+        "REQUEST_METHOD": scope["method"],
+        "SCRIPT_NAME": "",
+        "PATH_INFO": scope["path"].encode("utf-8", "surrogatepass").decode("latin-1"),
+        "QUERY_STRING": scope["query_string"].decode("latin-1"),
+        "SERVER_PROTOCOL": f"HTTP/{scope['http_version']}",
+        "SERVER_NAME": host,
+        "SERVER_PORT": str(port),
+        "REMOTE_ADDR": (scope.get("client") or ("",))[0],
+        "CONTENT_LENGTH": str(len(body)),
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": scope["scheme"],
+        "wsgi.input": io.BytesIO(body),
+        "wsgi.errors": sys.stderr,
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": False,
+        "wsgi.run_once": False,
+        CALLER: caller_of(scope),
+    }
+    for name, value in scope["headers"]:
+        key = name.decode("latin-1").upper().replace("-", "_")
+        if key in {"CONTENT_LENGTH", "TRANSFER_ENCODING"}:
+            continue
+        key, text = key if key == "CONTENT_TYPE" else f"HTTP_{key}", value.decode("latin-1")
+        environ[key] = f"{environ[key]}, {text}" if key in environ else text
+    return environ
+
 
 log = logging.getLogger(__name__)
 
@@ -269,7 +415,7 @@ class Shim:
 
     async def _verdict(self, scope: Scope) -> Verdict:
         call = Call(scope["method"], scope["path"], caller_of(scope), _authorization(scope))
-        if self._gate.is_open(call.place) and (why := browsers.refusal(call.method, scope["headers"])):
+        if self._gate.is_open(call.place) and (why := browser_refusal(call.method, scope["headers"])):
             return refused(403, why)
         verdict = self._gate.quick(call)
         if verdict is None:

@@ -14,7 +14,7 @@ from hived_extender.api.queues import QueuedJob
 from hived_extender.api.waiting import Why
 from hived_extender.defrag.desk import DefragDesk
 from hived_extender.http.app import create_app
-from hived_extender.http.config_pushes import ConfigPushes
+from hived_extender.http.change_rights import ConfigPushes
 from hived_extender.http.routes import ROUTES
 from hived_extender.http.routing import Route
 from hived_extender.insight.history import HistoryRings

@@ -12,9 +12,8 @@ from typing import Any
 from flask import Flask
 
 from hived_extender.deploy.certificates import Authority, KeyPair
-from hived_extender.http.access import DEFAULT_VERB_CALLERS, Gate, Security
+from hived_extender.http.access import ACCESS_REVIEWS, DEFAULT_VERB_CALLERS, TOKEN_REVIEWS, Gate, Security
 from hived_extender.http.app import create_app
-from hived_extender.http.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
 from hived_extender.http.server import HttpServer, listen
 from hived_extender.http.shim import Shim
 from hived_extender.http.tls import ServerTls

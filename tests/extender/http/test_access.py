@@ -25,11 +25,9 @@ from hived_extender.api.paths import (
     WHAT_IF_PATH,
     why_path,
 )
-from hived_extender.http import reviews as asking
-from hived_extender.http.access import Gate
-from hived_extender.http.callers import CALLER, GRANTED, Call
-from hived_extender.http.identities import AUTHENTICATED, Identity, identity_of
-from hived_extender.http.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS, Reviews
+from hived_extender.http import access as asking
+from hived_extender.http.access import ACCESS_REVIEWS, CALLER, GRANTED, TOKEN_REVIEWS, Call, Gate, Reviews
+from hived_extender.http.answers import AUTHENTICATED, Identity, identity_of
 from hived_extender.http.routes import ROUTES
 from hived_extender.kube.client import KubeClient
 from hived_extender.kube.endpoint import load_configuration

@@ -20,8 +20,9 @@ from hived_extender.api.paths import (
     WHAT_IF_PATH,
 )
 from hived_extender.http import shim, webhook
-from hived_extender.http.app import BODY_LIMIT, create_app
-from hived_extender.http.config_routes import CONFIG_BODY_LIMIT
+from hived_extender.http.app import create_app
+from hived_extender.http.bodies import BODY_LIMIT
+from hived_extender.http.change_routes import CONFIG_BODY_LIMIT
 from hived_extender.http.server import HttpServer, listen
 from hived_extender.http.shim import SMALL_LIMIT, WHAT_IF_LIMIT, Shim
 from hived_extender.http.webhook import MUTATE_PATH, Webhook

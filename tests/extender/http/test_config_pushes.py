@@ -9,11 +9,10 @@ import pytest
 from flask.testing import FlaskClient
 
 from hived_extender.api.configuration import ConfigPushArgs
-from hived_extender.http.access import Gate
+from hived_extender.http.access import Gate, Reviews
+from hived_extender.http.answers import Identity
 from hived_extender.http.app import create_app
-from hived_extender.http.config_pushes import ConfigPushes, MayDo
-from hived_extender.http.identities import Identity
-from hived_extender.http.reviews import Reviews
+from hived_extender.http.change_rights import ConfigPushes, MayDo
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.metrics import Metrics
 from hived_extender.reconfiguration.configurations import Refused

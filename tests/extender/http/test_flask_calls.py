@@ -10,9 +10,8 @@ from flask import Flask, Response
 
 from hived_extender.http import shim
 from hived_extender.http.bodies import Message
-from hived_extender.http.flask_calls import FlaskCall, environ_of
 from hived_extender.http.server import HttpServer, listen
-from hived_extender.http.shim import Shim
+from hived_extender.http.shim import FlaskCall, Shim, environ_of
 from tests.extender.service.small_cluster import PATIENCE_S, SmallCluster
 
 

@@ -9,7 +9,7 @@ from flask.testing import FlaskClient
 
 from hived.values.errors import UserError
 from hived_extender.http.app import create_app
-from hived_extender.http.history_route import DAY_S, Span, read_span
+from hived_extender.http.past_routes import DAY_S, Span, read_span
 from hived_extender.insight.history import HistoryRings
 from hived_extender.insight.store import Store
 from tests.extender.service.small_cluster import SmallCluster

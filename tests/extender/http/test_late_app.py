@@ -9,10 +9,9 @@ from werkzeug.test import Client
 
 from hived_extender.api import paths
 from hived_extender.http import app
-from hived_extender.http.access import Gate
+from hived_extender.http.access import Gate, gate_of
 from hived_extender.http.app import create_app
-from hived_extender.http.gated_app import gate_of
-from hived_extender.http.late_app import LateApp
+from hived_extender.http.shim import LateApp
 from tests.extender.service.small_cluster import SmallCluster
 
 pytestmark = pytest.mark.sample(3)

@@ -10,10 +10,9 @@ from flask.testing import FlaskClient
 
 from hived_extender.api.queues import QueueArgs
 from hived_extender.api.waiting import MASKED
-from hived_extender.http.access import Gate
+from hived_extender.http.access import Gate, Reviews
 from hived_extender.http.app import create_app
-from hived_extender.http.config_pushes import ConfigPushes
-from hived_extender.http.reviews import Reviews
+from hived_extender.http.change_rights import ConfigPushes
 from hived_extender.kube.metrics import Metrics
 from hived_extender.queues.answering import QueueAnswers
 from hived_extender.reconfiguration.stores import ConfigMapStore

@@ -11,8 +11,8 @@ from hived_config.document import ConfigError
 from hived_config.loader import Configuration, load_text
 from hived_config.reader import MAX_MISTAKES
 from hived_extender.http.app import create_app
-from hived_extender.http.config_pushes import ConfigPushes
-from hived_extender.http.config_routes import CONFIG_TEXT_LIMIT
+from hived_extender.http.change_rights import ConfigPushes
+from hived_extender.http.change_routes import CONFIG_TEXT_LIMIT
 from hived_extender.reconfiguration import reading
 from hived_extender.reconfiguration.reading import MOST_NODES, read_apart
 from hived_extender.reconfiguration.stores import FileStore

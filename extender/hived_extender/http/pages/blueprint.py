@@ -11,13 +11,10 @@ from hived_extender.http.pages import (
     cluster_pages,
     configuration_pages,
     jobs_pages,
-    queues_pages,
     time_pages,
-    vc_pages,
 )
-from hived_extender.http.pages.assets import ASSETS
-from hived_extender.http.pages.frames import Frames
-from hived_extender.http.pages.site import HTML, PREFIX, TABS, Site, add_safety
+from hived_extender.http.pages.cells import Frames
+from hived_extender.http.pages.site import ASSETS, HTML, PREFIX, TABS, Site, add_safety
 from hived_extender.http.routing import Backend
 
 FOREVER = "public, max-age=31536000, immutable"
@@ -38,7 +35,7 @@ def pages(backend: Backend, gate: Gate) -> Site:
     blueprint = Blueprint("pages", __name__, template_folder="templates", url_prefix=None)
     site = Site(backend, gate, Frames(backend.service.reader), backend.masking or Masking(gate), blueprint)
     blueprint.add_url_rule(f"{PREFIX}/static/<path:name>", "static", _static)
-    for module in (cluster_pages, vc_pages, queues_pages, jobs_pages, configuration_pages, time_pages):
+    for module in (cluster_pages, jobs_pages, configuration_pages, time_pages):
         module.add_pages(site)
     blueprint.add_url_rule(f"{PREFIX}/<path:rest>", "missing", _missing)
     blueprint.after_request(add_safety)

@@ -1,4 +1,4 @@
-"""The cluster: a picture of all cells, which a script draws from tiles, and a table of the same cells."""
+"""The cluster and its virtual clusters: a picture of all cells, which a script draws, and tables of them."""
 
 from collections.abc import Sequence
 
@@ -8,11 +8,20 @@ from flask import Response, request
 
 from hived.life.status import HEALTH_NAMES, STATE_NAMES
 from hived.values.errors import UserError
-from hived_extender.http.pages import cell_keys
-from hived_extender.http.pages.cell_keys import Runs
-from hived_extender.http.pages.frames import CellRange, Frame
+from hived_extender.api.waiting import FreeCells
+from hived_extender.http.pages.cells import (
+    BAD_SHIFT,
+    CellRange,
+    Frame,
+    Runs,
+    is_bad,
+    names,
+    read_ranges,
+    tiles,
+    use_of,
+    vc_of,
+)
 from hived_extender.http.pages.site import BYTES, PREFIX, Site, paged
-from hived_extender.http.pages.tiles import names, read_ranges, tiles
 
 ROWS = 64
 """Rows of one page of the table."""
@@ -54,7 +63,7 @@ class ChainSummary(msgspec.Struct, frozen=True):
 
 
 def add_pages(site: Site) -> None:
-    """The page, its tiles, its names, and one cell."""
+    """The page, its tiles, its names, and one cell; the virtual clusters, and one of them."""
 
     def cluster() -> Response:
         return cluster_page(site)
@@ -73,12 +82,22 @@ def add_pages(site: Site) -> None:
     def one() -> Response:
         return one_cell(site)
 
+    def vcs() -> Response:
+        frame = site.frames.latest()
+        shown = [_summary(frame, number, name) for number, name in enumerate(frame.cells.topology.vc_names)]
+        return site.page("vcs.html", "Virtual clusters", vcs=shown)
+
+    def vc(name: str) -> Response:
+        return vc_page(site, name)
+
     add = site.blueprint.add_url_rule
     add(f"{PREFIX}/cluster", "cluster", cluster)
     add(f"{PREFIX}/cells/one", "one", one)
     add(f"{PREFIX}/cells/layout", "layout", layout)
     add(f"{PREFIX}/cells/tiles", "tiles", tile)
     add(f"{PREFIX}/cells/names", "names", name)
+    add(f"{PREFIX}/vcs", "vcs", vcs)
+    add(f"{PREFIX}/vcs/<rest:name>", "vc", vc)
 
 
 def cluster_page(site: Site) -> Response:
@@ -166,7 +185,7 @@ def _health(frame: Frame, wanted: CellRange, position: int) -> str:
     """`Healthy`, `Bad`, or how many leaf cells are bad."""
     count = frame.cells.topology.chains[wanted.chain].leaf_count(wanted.level)
     keys = frame.keys[wanted.chain][position * count : (position + 1) * count]
-    bad = int((keys >> cell_keys.BAD_SHIFT & 1).sum())
+    bad = int((keys >> BAD_SHIFT & 1).sum())
     return HEALTH_NAMES[0] if not bad else HEALTH_NAMES[1] if bad == count == 1 else f"{bad} bad of {count}"
 
 
@@ -183,9 +202,9 @@ def parts_of(frame: Frame, keys: Sequence[int], counts: Sequence[int]) -> tuple[
     """Keys and their counts in words."""
     found = []
     for key, count in zip(keys, counts, strict=True):
-        number, use = cell_keys.vc_of(key), cell_keys.use_of(key)
+        number, use = vc_of(key), use_of(key)
         vc = frame.layout.vcs[number] if 0 <= number < len(frame.layout.vcs) else ""
-        found.append(Part(vc, number, use.name.lower(), cell_keys.is_bad(key), count))
+        found.append(Part(vc, number, use.name.lower(), is_bad(key), count))
     return tuple(found)
 
 
@@ -225,3 +244,83 @@ def _trail(frame: Frame, chain: int, level: int, above: int) -> list[tuple[str, 
             position //= frame.layout.chains[chain].children[up]
         up += 1
     return found[::-1]
+
+
+class Share(msgspec.Struct, frozen=True):
+    """A row of free cells, with bars of its promise; `is_node` marks the level of nodes."""
+
+    row: FreeCells
+    is_node: bool
+    bar: tuple[Part, ...]
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """A virtual cluster in leaf cells; `whole` has its nodes, as (type, free, promised), chain by chain."""
+
+    name: str
+    number: int
+    promised: int
+    in_use: int
+    lent: int
+    bad: int
+    free: int
+    borrowed: int
+    whole: tuple[tuple[str, int, int], ...]
+    bar: tuple[Part, ...]
+
+
+def vc_page(site: Site, name: str) -> Response:
+    """One virtual cluster. Raises UserError (404) if it is not known."""
+    frame = site.frames.latest()
+    number = frame.cells.topology.vc_index.get(name)
+    if number is None:
+        known = ", ".join(frame.cells.topology.vc_names)
+        raise UserError(f"there is no virtual cluster {name!r}; there are: {known}", 404)
+    return site.page(
+        "vc.html",
+        "Virtual clusters",
+        f"Virtual cluster {name}",
+        vc=_summary(frame, number, name),
+        shares=shares(frame, number, name),
+    )
+
+
+def shares(frame: Frame, number: int, name: str) -> list[Share]:
+    """The rows of a virtual cluster, chain by chain, top level first."""
+    nodes = {(chain.name, chain.types[chain.node]) for chain in frame.layout.chains}
+    return [
+        Share(row, (row.chain, row.level) in nodes, _bar(name, number, row))
+        for row in frame.free_cells()
+        if row.vc == name
+    ]
+
+
+def _summary(frame: Frame, number: int, name: str) -> Summary:
+    rows = shares(frame, number, name)
+    leaves = [share.row for share in rows if share.row.leaves == 1]
+    total = FreeCells(
+        vc=name, chain="", level="", leaves=1,
+        promised=sum(row.promised for row in leaves), in_use=sum(row.in_use for row in leaves),
+        lent=sum(row.lent for row in leaves), bad=sum(row.bad for row in leaves),
+        free=sum(row.free for row in leaves), borrowed=sum(row.borrowed for row in leaves),
+    )  # fmt: skip
+    whole: dict[str, tuple[int, int]] = {}
+    for share in rows:
+        if share.is_node:
+            free, promised = whole.get(share.row.level, (0, 0))
+            whole[share.row.level] = free + share.row.free, promised + share.row.promised
+    return Summary(
+        name, number, total.promised, total.in_use, total.lent, total.bad, total.free, total.borrowed,
+        tuple((level, *counts) for level, counts in whole.items()), _bar(name, number, total),
+    )  # fmt: skip
+
+
+def _bar(name: str, number: int, row: FreeCells) -> tuple[Part, ...]:
+    """The promise: in use, lent out, free, bad."""
+    parts = (
+        Part(name, number, "used", False, row.in_use),
+        Part("", -1, "lent", False, row.lent),
+        Part("", -1, "free", False, row.free - row.lent),
+        Part("", -1, "free", True, row.bad),
+    )
+    return tuple(part for part in parts if part.count)

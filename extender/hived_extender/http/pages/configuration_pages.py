@@ -13,11 +13,10 @@ from hived_config.changes import Changes
 from hived_extender.api import paths
 from hived_extender.api.configuration import Config, ConfigPushArgs, ConfigReport, ReportedJob
 from hived_extender.api.waiting import MASKED
-from hived_extender.http.config_pushes import ConfigPushes
-from hived_extender.http.config_routes import CONFIG_BODY_LIMIT, check_size
-from hived_extender.http.pages.form_guard import FormGuard
-from hived_extender.http.pages.marks import Kind, marks_of
-from hived_extender.http.pages.site import Site
+from hived_extender.http.change_rights import ConfigPushes
+from hived_extender.http.change_routes import CONFIG_BODY_LIMIT, check_size
+from hived_extender.http.pages.cells import Kind, marks_of
+from hived_extender.http.pages.site import FormGuard, Site
 from hived_extender.reconfiguration.configurations import Refused
 
 TAB = "Configuration"
@@ -49,7 +48,7 @@ class DiffLine(msgspec.Struct, frozen=True):
 
 
 class ConfigurationPages:
-    """See the module."""
+    """The configuration in force, one version, a plan, and the push of it."""
 
     def __init__(self, site: Site, pushes: ConfigPushes) -> None:
         self._site = site

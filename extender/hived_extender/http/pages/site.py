@@ -1,28 +1,137 @@
-"""How a page is answered: its headers, its tag, its form as a whole page or as the part that a page asks for again.
+"""How a page is answered: headers, tag, whole or as the part that a page asks for again; static files; forms.
 
 No page has a script or a style of its own: the policy allows files of this server alone. A page is never kept without
-asking again, and whoever has it already gets 304.
+asking again, and a browser that has it already gets 304. Files never change while the service runs: they are read once,
+with a digest in their paths.
+
+Forms that change something are taken only from our own pages. A browser sends along whatever lets a user in, the token
+that a proxy adds or a client certificate, for any page that posts here; to a loopback address every page on the machine
+can post. So three things have to agree. The browser says that the page is of this very host (`Origin`). The form has a
+token that only a page of ours could show to this caller. And where callers are not known, the host is a loopback
+address by name, so that no name of another site leads here.
 """
 
 import gzip
 import hashlib
-from collections.abc import Iterator
+import hmac
+import ipaddress
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 from flask import Blueprint, Response, g, render_template, request
 
+from hived.values.errors import UserError
 from hived_extender.api.paths import PAGE_PATH
 from hived_extender.http.access import Gate
-from hived_extender.http.answers import JSON
-from hived_extender.http.identities import Identity
+from hived_extender.http.answers import JSON, Identity
 from hived_extender.http.masking import Mask, Masking
-from hived_extender.http.pages.assets import ASSETS
-from hived_extender.http.pages.frames import Frames
+from hived_extender.http.pages.cells import Frames
 from hived_extender.http.routing import Backend
+
+FOLDER = Path(__file__).parent / "static"
+TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """A file: its bytes as they are and compressed, its media type, and a digest."""
+
+    body: bytes
+    compressed: bytes
+    content_type: str
+    digest: str
+
+
+class Assets:
+    """All files in a folder, by their paths in it; read when the first is asked for."""
+
+    def __init__(self, folder: Path = FOLDER) -> None:
+        self._folder = folder
+
+    @cached_property
+    def files(self) -> dict[str, Asset]:
+        """Every file."""
+        found = {}
+        for path in sorted(self._folder.rglob("*")):
+            if path.suffix in TYPES:
+                body = path.read_bytes()
+                digest = hashlib.blake2b(body, digest_size=8).hexdigest()
+                name = path.relative_to(self._folder).as_posix()
+                found[name] = Asset(body, gzip.compress(body, mtime=0), TYPES[path.suffix], digest)
+        return found
+
+    def path(self, name: str) -> str:
+        """The path of a file, another one for other bytes, so that browsers may keep it."""
+        return f"/page/static/{name}?v={self.files[name].digest}"
+
+
+ASSETS = Assets()
+
+
+FORBIDDEN = 403
+WINDOW_S = 3 * 3600
+"""A token is taken for this long at least, and twice as long at most."""
+
+ELSEWHERE = "a form from another site was refused: open this page here, and send the form from it"
+
+
+class FormGuard:
+    """Makes and checks tokens of forms. Another process makes other ones."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` gives seconds."""
+        self._key = secrets.token_bytes(32)
+        self._clock = clock
+
+    def token(self, caller: Identity | None) -> str:
+        """The token for the forms of a caller."""
+        return self._token(caller, self._window())
+
+    def check(self, headers: Mapping[str, str], token: str, caller: Identity | None, *, is_open: bool) -> None:
+        """Raises UserError (403) unless the form is of our own page. `is_open`: nobody asks who calls."""
+        host = headers.get("Host", "")
+        origin = urlsplit(headers.get("Origin", ""))
+        if not host or origin.netloc.lower() != host.lower() or origin.scheme not in {"http", "https"}:
+            raise UserError(ELSEWHERE, FORBIDDEN)
+        if headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
+            raise UserError(ELSEWHERE, FORBIDDEN)
+        if is_open and not _is_loopback(host):
+            raise UserError(f"{host} is no loopback address: this service does not ask who calls", FORBIDDEN)
+        good = [self._token(caller, self._window() - age) for age in (0, 1)]
+        if not any(hmac.compare_digest(each.encode(), token.encode("utf-8", "replace")) for each in good):
+            raise UserError("the form is too old, or another replica has made it: load the page again", FORBIDDEN)
+
+    def _window(self) -> int:
+        return int(self._clock() // WINDOW_S)
+
+    def _token(self, caller: Identity | None, window: int) -> str:
+        who = "" if caller is None else f"{caller.name}\n{caller.uid}"
+        return hmac.new(self._key, f"{window}\n{who}".encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether `host[:port]` is a loopback address, or localhost."""
+    name = urlsplit(f"//{host}").hostname or ""
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
 
 PREFIX = PAGE_PATH
 

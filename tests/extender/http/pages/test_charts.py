@@ -6,7 +6,7 @@ import pytest
 
 from hived_extender.api.history import History, MetricName, Series
 from hived_extender.api.waiting import CauseName
-from hived_extender.http.pages.charts import (
+from hived_extender.http.pages.time_pages import (
     CAUSES,
     KIND_OF,
     KINDS,

@@ -5,11 +5,9 @@ import re
 import pytest
 from flask.testing import FlaskClient
 
-from hived_extender.http.access import Gate
+from hived_extender.http.access import Gate, Reviews
 from hived_extender.http.app import create_app
-from hived_extender.http.pages.assets import ASSETS
-from hived_extender.http.pages.site import POLICY, paged
-from hived_extender.http.reviews import Reviews
+from hived_extender.http.pages.site import ASSETS, POLICY, paged
 from tests.extender.http.secured import ReviewServer
 from tests.extender.service.small_cluster import SmallCluster, spec_text
 

@@ -10,11 +10,10 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from hived_extender.http.access import Gate
+from hived_extender.http.access import Gate, Reviews
 from hived_extender.http.app import create_app
-from hived_extender.http.config_pushes import ConfigPushes, MayDo
+from hived_extender.http.change_rights import ConfigPushes, MayDo
 from hived_extender.http.pages.configuration_pages import diff
-from hived_extender.http.reviews import Reviews
 from hived_extender.kube.client import KubeClient
 from hived_extender.kube.metrics import Metrics
 from hived_extender.reconfiguration.stores import ConfigMapStore

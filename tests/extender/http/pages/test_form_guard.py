@@ -3,8 +3,8 @@
 import pytest
 
 from hived.values.errors import UserError
-from hived_extender.http.identities import Identity
-from hived_extender.http.pages.form_guard import WINDOW_S, FormGuard
+from hived_extender.http.answers import Identity
+from hived_extender.http.pages.site import WINDOW_S, FormGuard
 
 ANN, BOB = Identity("ann"), Identity("bob")
 OURS = {"Host": "hived.example:8080", "Origin": "https://hived.example:8080", "Sec-Fetch-Site": "same-origin"}

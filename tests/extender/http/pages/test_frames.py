@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from hived_extender.http.pages.frames import FRESH_S, CellRange, Frames
+from hived_extender.http.pages.cells import FRESH_S, CellRange, Frames
 from hived_extender.service.verbs import NotLeadingError
 from tests.extender.service.small_cluster import SmallCluster
 

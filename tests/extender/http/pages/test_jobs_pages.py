@@ -9,10 +9,9 @@ import pytest
 from flask.testing import FlaskClient
 
 from hived_extender.api.waiting import MASKED, CauseName, Certificate, Job, Unblock, When
-from hived_extender.http.access import Gate
+from hived_extender.http.access import Gate, Reviews
 from hived_extender.http.app import create_app
 from hived_extender.http.pages.jobs_pages import Filters, _may_help
-from hived_extender.http.reviews import Reviews
 from tests.extender.http.pages.test_cluster_pages import BROWSER, page, text_of
 from tests.extender.http.secured import ReviewServer
 from tests.extender.service.small_cluster import SmallCluster, node, spec_text

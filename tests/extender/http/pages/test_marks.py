@@ -1,6 +1,6 @@
 """Marks on the picture: the cells of groups, as ranges of leaves."""
 
-from hived_extender.http.pages.marks import Kind, marks_of
+from hived_extender.http.pages.cells import Kind, marks_of
 from tests.extender.service.small_cluster import SmallCluster, spec_text
 
 

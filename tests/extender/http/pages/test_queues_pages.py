@@ -8,7 +8,7 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from hived_extender.http.app import create_app
-from hived_extender.http.config_pushes import ConfigPushes, MayDo
+from hived_extender.http.change_rights import ConfigPushes, MayDo
 from hived_extender.queues.answering import QueueAnswers
 from tests.extender.http.pages.test_cluster_pages import BROWSER, page, text_of
 from tests.extender.queues.embedded_jobs import Jobs, jobs_on

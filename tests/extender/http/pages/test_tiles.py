@@ -5,9 +5,7 @@ import struct
 import pytest
 
 from hived.values.errors import UserError
-from hived_extender.http.pages.cell_keys import Use
-from hived_extender.http.pages.frames import CellRange, Frame, Frames
-from hived_extender.http.pages.tiles import MOST_RANGES, names, read_ranges, tiles
+from hived_extender.http.pages.cells import MOST_RANGES, CellRange, Frame, Frames, Use, names, read_ranges, tiles
 from tests.extender.service.small_cluster import SmallCluster, spec_text
 
 Tile = tuple[tuple[int, int, int], list[list[tuple[int, int]]]]

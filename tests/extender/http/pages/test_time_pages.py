@@ -8,9 +8,8 @@ import pytest
 from flask.testing import FlaskClient
 
 from hived_extender.http.app import create_app
-from hived_extender.http.pages.charts import KINDS
 from hived_extender.http.pages.site import POLICY
-from hived_extender.http.pages.time_pages import SPANS
+from hived_extender.http.pages.time_pages import KINDS, SPANS
 from hived_extender.insight.history import RINGS, HistoryRings
 from hived_extender.insight.store import Store
 from tests.extender.http.pages.test_cluster_pages import BROWSER, page, text_of
