@@ -5,7 +5,7 @@ from collections.abc import Callable
 import click
 
 from hived.values.errors import UserError
-from hived_cli.config.helpers.asking import ask
+from hived_cli.config.asking import ask
 from hived_cli.helpers.answers import as_json, output_option
 from hived_cli.helpers.connecting import asks_api_server, asks_service
 from hived_cli.helpers.names import GANG, complete_jobs, find_jobs, find_queued, submitted_as

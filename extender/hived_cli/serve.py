@@ -354,7 +354,7 @@ def command(**given: Any) -> None:
 
 
 def _syncing(options: ServeOptions, interval_s: float) -> "NodeSyncing":
-    from hived_cli.config.helpers.machines import read_limits, split  # noqa: PLC0415  # it generates configurations,
+    from hived_cli.config.generating import read_limits, split  # noqa: PLC0415  # it generates configurations,
     from hived_config.generating.nodes import Reading  # noqa: PLC0415  # which most services do without
     from hived_extender.reconfiguration.node_sync import NodeSyncing  # noqa: PLC0415  # as well
 

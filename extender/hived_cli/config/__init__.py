@@ -1,4 +1,4 @@
-"""`hived config`: one file per subcommand, each loaded only when it is asked for."""
+"""`hived config`: subcommands, whose modules are loaded only when one is asked for."""
 
 import click
 
@@ -24,7 +24,22 @@ SUMMARIES = {
 }
 
 
-@click.group(cls=LazyGroup, package=__name__, summaries=SUMMARIES)
+PLACES = {
+    name: module
+    for module, names in {
+        "checking": ("validate", "schema"),
+        "plan": ("plan",),
+        "pushing": ("push", "rollback"),
+        "versions": ("pull", "diff", "history", "get-id"),
+        "editing": ("set-vc", "move", "remove-vc"),
+        "generating": ("generate", "sync"),
+    }.items()
+    for name in names
+}
+"""The module of each command; one that is not here has a module of its own."""
+
+
+@click.group(cls=LazyGroup, package=__name__, summaries=SUMMARIES, places=PLACES)
 def command() -> None:
     """Check, explain and change configurations.
 

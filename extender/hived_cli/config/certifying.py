@@ -1,4 +1,4 @@
-"""The certificates of commands that push: a trace or the record is replayed, and the result is sent with the push.
+"""Certificates of commands that push: the replay that a push is sent with, and certificates as text.
 
 `refuse_early` finds in no time all that would make minutes of replays useless.
 """
@@ -8,15 +8,56 @@ from pathlib import Path
 import click
 
 from hived.values.errors import UserError
-from hived_cli.config.helpers.certificate_text import drawn
-from hived_cli.config.helpers.certify_options import Certifying
+from hived_cli.config.certify_options import Certifying
+from hived_cli.helpers.tables import table
 from hived_config.loader import load_text
+from hived_config.reader import printable
 from hived_config.settings import MOST_DAYS, OnFailure
 from hived_extender.api.certificates import PERCENT, Certificate, CertifiedTrace
 from hived_extender.api.configuration import Config
 from hived_extender.client.inspection import Inspector
 from hived_extender.reconfiguration.certified import not_demanded, why_not
 from hived_extender.reconfiguration.stores import waiver
+
+
+def drawn(certificate: Certificate) -> str:
+    """A certificate as text: what was replayed, the virtual clusters, and the verdict."""
+    lines = [click.style("Certificate", bold=True), f"  {brief(certificate)}"]
+    rows = [
+        (
+            printable(one.vc),
+            f"{one.jobs:,}",
+            f"{one.old_delay_s / 60:,.1f}",
+            f"{one.new_delay_s / 60:,.1f}",
+            f"{one.later:,}",
+            f"{one.lost:,}",
+        )
+        for one in certificate.vcs
+    ]
+    if rows:
+        headers = ("VC", ">JOBS", ">MEAN DELAY, MIN", ">THEN", ">LATER THAN PRIVATE", ">NEVER")
+        lines += [f"  {line}" for line in table(headers, rows).splitlines()]
+    if len(rows) < certificate.vc_count:
+        lines.append(f"  and {certificate.vc_count - len(rows):,} more")
+    failures = certificate.failures()
+    if failures:
+        lines.append(click.style("Broken promises", bold=True, fg="red"))
+        lines += [f"  {printable(failure)}" for failure in failures]
+    else:
+        lines.append("  no virtual cluster would be worse off")
+    return "\n".join(lines)
+
+
+def brief(certificate: Certificate) -> str:
+    """A certificate in one line."""
+    trace = certificate.trace
+    days = "a day" if trace.days == 1 else f"{trace.days:g} days"
+    name = f"{days} of record" if trace.days else printable(trace.name)
+    times = f", {trace.first} to {trace.last}" if trace.first else ""
+    return (
+        f"{name}, {trace.jobs:,} jobs{times}, SHA-256 {trace.sha256[:12]}, {certificate.percent:g} % allowed, "
+        f"hived {certificate.version}"
+    )
 
 
 def refuse_early(current: Config, pushed: str, wish: Certifying) -> None:
@@ -61,7 +102,7 @@ def certified(
     demand = old.certify
     new = load_text(pushed, file, lenient=True, environ={})
     percent = wish.percent if wish.percent is not None else (PERCENT if demand is None else demand.percent)
-    from hived_cli.config.helpers.replays import replayed  # noqa: PLC0415  # loads the simulator; few pushes need it
+    from hived_cli.config.replays import replayed  # noqa: PLC0415  # loads the simulator; few pushes need it
 
     try:
         found = replayed(inspector, (current.text, old.cluster), (pushed, new.cluster), wish, percent)

@@ -11,7 +11,7 @@ import msgspec
 
 from hived.values.errors import UserError
 from hived.values.specs import ClusterSpec
-from hived_cli.config.helpers.certify_options import Certifying
+from hived_cli.config.certify_options import Certifying
 from hived_cli.helpers.progress import Bar, stop_signal
 from hived_extender.api.certificates import Certificate
 from hived_extender.api.paths import RECORD_PATH

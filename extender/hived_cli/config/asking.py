@@ -1,10 +1,13 @@
-"""The kind of command whose exit code 2 is an answer."""
+"""Questions at the terminal, and commands whose exit code 2 is an answer."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import click
+
+from hived.values.errors import UserError
 
 
 class MisuseError(click.UsageError):
@@ -33,3 +36,20 @@ def _telling() -> Iterator[None]:
         yield
     except click.UsageError as error:
         raise MisuseError(error.format_message(), error.ctx) from error
+
+
+def ask(question: str, done: str, is_json: bool) -> None:
+    """Ask whether something may be done, such as "pushed"; exits with 1 if not. Raises UserError if nobody can answer.
+
+    Where stdout is for JSON (`is_json`), the question goes to stderr.
+    """
+    refuse_unasked(done)
+    if not click.confirm(question, default=False, err=is_json):
+        click.echo(f"Nothing was {done}.", err=True)
+        raise SystemExit(1)
+
+
+def refuse_unasked(done: str) -> None:
+    """Raise UserError if nobody can answer a question; `done` is as for `ask`."""
+    if sys.stdin is None or not sys.stdin.isatty():  # None: it was closed before we began
+        raise UserError(f"nothing was {done}: cannot ask, as standard input is no terminal; give --yes")

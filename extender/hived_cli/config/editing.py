@@ -1,7 +1,8 @@
-"""The commands that edit virtual clusters: the service's configuration is pushed, a file changed in place."""
+"""`hived config set-vc`, `move` and `remove-vc`: the service's configuration is pushed, a file changed in place."""
 
 import codecs
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -14,14 +15,16 @@ import click
 from msgspec.structs import replace
 
 from hived.values.errors import UserError
-from hived_cli.config.helpers.asking import ask
-from hived_cli.config.helpers.files import find_file
-from hived_cli.config.helpers.pushing import PushOptions, push_text, pushes
+from hived_cli.config.asking import AnsweringCommand, ask
+from hived_cli.config.given import find_file
 from hived_cli.config.plan import tell_plan
+from hived_cli.config.pushing import PushOptions, push_text, pushes
 from hived_cli.helpers.answers import as_json, difference
 from hived_cli.helpers.connecting import asks_service
 from hived_config.document import ConfigError, read_text
 from hived_config.loader import load_text
+from hived_config.reader import closest
+from hived_config.text import edits as texts
 from hived_extender.client.config_client import ConfigClient
 from hived_extender.client.inspection import Inspector
 
@@ -112,3 +115,91 @@ def replace_file(file: Path, text: str) -> None:
             raise
     except OSError as error:
         raise UserError(f"cannot write {file}: {error.strerror}") from error
+
+
+@click.command("set-vc", cls=AnsweringCommand)
+@click.argument("name")
+@click.argument("cells", metavar="CELLTYPE=N...", nargs=-1, required=True)
+@edits
+def set_vc(name: str, cells: tuple[str, ...]) -> Edit:
+    """Set how many cells a virtual cluster is promised.
+
+    A virtual cluster that does not exist is added. 0 takes a cell type away; types that are not named stay as they are.
+    A CELLTYPE is a path down a chain such as RACK.NODE, or its last part where only one chain has it. Comments and
+    layout of the configuration are kept.
+
+    The configuration of the running service is edited: its plan is shown, and pushed when you agree. With -f a file is
+    edited in its place.
+
+    \b
+    Examples:
+      hived config set-vc research RACK=2 NODE=1
+      hived config set-vc research NODE=0 --message "the project has ended"
+      hived config set-vc research RACK=2 -f hivedscheduler.yaml --dry-run
+    """
+    given: dict[str, int] = {}
+    for each in cells:
+        match = re.fullmatch(r"(.+)=([0-9]{1,10})", each)
+        if match is None or match[1] in given:
+            expected = "a cell type and a number, such as RACK.NODE=2, each type once"
+            raise click.BadParameter(f"found {each!r}, expected {expected}", param_hint="CELLTYPE=N")
+        given[match[1]] = int(match[2])
+
+    def make(text: str, file: str) -> str:
+        edited = texts.set_vc(text, name, given, file)
+        _tell_new(text, file, name)
+        return edited
+
+    return Edit(f"set-vc {name} {' '.join(cells)}", make)
+
+
+def _tell_new(text: str, file: str, name: str) -> None:
+    """A new name may be a typing error."""
+    names = list(load_text(text, file, lenient=True, environ={}).cluster.virtual_clusters)
+    if name not in names:
+        near = closest(name, names)
+        click.echo(f"{name} is a new virtual cluster" + (f" (did you mean {near}?)" if near else ""), err=True)
+
+
+@click.command("move", cls=AnsweringCommand)
+@click.argument("count", metavar="N", type=click.IntRange(min=1))
+@click.argument("cell_type", metavar="CELLTYPE")
+@click.argument("_from", metavar="from", type=click.Choice(["from"]))
+@click.argument("from_vc", metavar="VC")
+@click.argument("_to", metavar="to", type=click.Choice(["to"]))
+@click.argument("to_vc", metavar="VC")
+@edits
+def move(count: int, cell_type: str, _from: str, from_vc: str, _to: str, to_vc: str) -> Edit:
+    """Give cells of one virtual cluster to another one.
+
+    A CELLTYPE is a path down a chain such as RACK.NODE, or its last part where only one chain has it. Pinned cells
+    stay. Comments and layout of the configuration are kept.
+
+    The configuration of the running service is edited: its plan is shown, and pushed when you agree. With -f a file is
+    edited in its place.
+
+    \b
+    Examples:
+      hived config move 2 NODE from research to training
+      hived config move 1 RACK.NODE from research to training --message "for the release" --yes
+      hived config move 2 NODE from research to training -f hivedscheduler.yaml
+    """
+    summary = f"move {count} {cell_type} from {from_vc} to {to_vc}"
+    return Edit(summary, lambda text, file: texts.move_cells(text, count, cell_type, from_vc, to_vc, file))
+
+
+@click.command("remove-vc", cls=AnsweringCommand)
+@click.argument("name")
+@edits
+def remove_vc(name: str) -> Edit:
+    """Remove a virtual cluster.
+
+    Its cells are nobody's then. The configuration of the running service is edited: its plan is shown, and pushed when
+    you agree. With -f a file is edited in its place.
+
+    \b
+    Examples:
+      hived config remove-vc research
+      hived config remove-vc research -f hivedscheduler.yaml --yes
+    """
+    return Edit(f"remove-vc {name}", lambda text, file: texts.remove_vc(text, name, file))

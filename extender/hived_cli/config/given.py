@@ -1,7 +1,13 @@
-"""The configuration that a command is given: a file, or a folder of OpenPAI's."""
+"""Configurations that commands are given: `COMMAND FILE` and `COMMAND -f FILE` mean the same. A folder will do.
 
+Commands that edit a configuration (`set-vc`, `move`, `remove-vc`, `sync`) have arguments of their own, and `-f` alone.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -32,10 +38,10 @@ def find_file(path: Path) -> Path:
         return path
     found = [path / name for name in FILE_NAMES if (path / name).is_file()]
     if not found:
-        raise UserError(f"{_shown(path)} has no configuration: expected {' or '.join(FILE_NAMES)} in it")
+        raise UserError(f"{click.format_filename(path)} has no configuration: expected {' or '.join(FILE_NAMES)} in it")
     if len(found) > 1:
         both = " and ".join(each.name for each in found)
-        raise UserError(f"{_shown(path)} has {both}: expected one of them; name the file that counts")
+        raise UserError(f"{click.format_filename(path)} has {both}: expected one of them; name the file that counts")
     return found[0]
 
 
@@ -45,7 +51,7 @@ def read_source(path: Path) -> Source:
     A file without a configuration may be OpenPAI's, with passwords that nobody should see.
     """
     found = find_file(path)
-    file = _shown(found)
+    file = click.format_filename(found)
     text = read_text(found, file)
     reader = open_configuration(text, file, lenient=True)
     if _KEYS.isdisjoint(name for name, _, _ in reader.fields(reader.root, "")):
@@ -59,7 +65,7 @@ def read_source(path: Path) -> Source:
 def read_sound_source(path: Path) -> Source:
     """As `read_source`, of a configuration without mistakes. Raises ConfigError with all of them, lines of the file."""
     found = find_file(path)
-    file = _shown(found)
+    file = click.format_filename(found)
     text = read_text(found, file)
     load_text(text, file)
     return Source(file, inner_text(text, file))
@@ -74,5 +80,38 @@ def tell_mistakes(error: ConfigError) -> None:
     click.echo(f"{file}: {len(mistakes)} mistake{'s' * (len(mistakes) != 1)}", err=True)
 
 
-def _shown(path: Path) -> str:
-    return click.format_filename(path)
+_PATH = click.Path(path_type=Path)
+_HELP = "The same as FILE."
+
+
+def takes_file(function: Callable[..., None]) -> Callable[..., None]:
+    """Add FILE|DIR, and -f for it; the command gets it as `path`, None if none is given."""
+
+    @wraps(function)
+    def run(path: Path | None, same: Path | None, **options: Any) -> None:
+        if path is not None and same is not None:
+            raise click.UsageError(
+                f"expected one configuration, found {click.format_filename(path)} and -f {click.format_filename(same)}"
+            )
+        function(path=path or same, **options)
+
+    option = click.option("-f", "same", type=_PATH, metavar="FILE|DIR", help=_HELP)
+    return click.argument("path", metavar="[FILE|DIR]", type=_PATH, required=False)(option(run))
+
+
+def takes_files(function: Callable[..., None]) -> Callable[..., None]:
+    """Add FILE|DIR several times, and -f for each; the command gets them as `paths`, at least one."""
+
+    @wraps(function)
+    def run(paths: tuple[Path, ...], same: tuple[Path, ...], **options: Any) -> None:
+        function(paths=tuple(required(path) for path in (*paths, *same) or (None,)), **options)
+
+    option = click.option("-f", "same", type=_PATH, metavar="FILE|DIR", multiple=True, help=_HELP)
+    return click.argument("paths", metavar="FILE|DIR...", type=_PATH, nargs=-1)(option(run))
+
+
+def required(path: Path | None) -> Path:
+    """A path that is given. Raises UsageError without one."""
+    if path is None:
+        raise click.UsageError("expected the file of a configuration: FILE, -f FILE or a folder DIR with one")
+    return path

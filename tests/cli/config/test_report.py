@@ -6,7 +6,7 @@ import click
 import msgspec
 import pytest
 
-from hived_cli.config.helpers.report import draw
+from hived_cli.config.report import draw
 from hived_extender.api.configuration import ConfigReport
 from tests.cli.config.config_service import hit
 

@@ -1,4 +1,4 @@
-"""`hived config validate`: check configuration files before the scheduler meets them."""
+"""`hived config validate` and `schema`."""
 
 from pathlib import Path
 from typing import Any
@@ -6,18 +6,18 @@ from typing import Any
 import click
 
 from hived.values.specs import ClusterSpec
-from hived_cli.config.helpers.files import find_file
-from hived_cli.config.helpers.given_files import takes_files
+from hived_cli.config.given import find_file, takes_files
 from hived_cli.helpers.answers import as_json, format_option
 from hived_config.document import ConfigError, Mistake
 from hived_config.loader import load
+from hived_config.reference import SCHEMA, as_markdown
 
 
 @click.command("validate")
 @takes_files
 @click.option("--lenient", is_flag=True, help="Unknown keys are warnings, not mistakes.")
 @format_option
-def command(paths: tuple[Path, ...], lenient: bool, form: str) -> None:
+def validate(paths: tuple[Path, ...], lenient: bool, form: str) -> None:
     """List every mistake in scheduler configurations, each with its place and what was expected.
 
     A FILE is a scheduler configuration, or an OpenPAI services-configuration.yaml that contains one under
@@ -73,3 +73,27 @@ def _print(file: str, cluster: ClusterSpec | None, noted: tuple[Mistake, ...]) -
     chains = {cell.cell_type for cell in cluster.physical_cells}
     vcs = len(cluster.virtual_clusters)
     click.echo(f"{file}: valid, cell chains {', '.join(sorted(chains))}; {vcs} virtual cluster{'s' * (vcs != 1)}")
+
+
+@click.command("schema")
+@click.option(
+    "--format", "form", type=click.Choice(["json", "markdown"]), default="json", show_default=True,
+    help="The JSON schema, or tables of its keys.",
+)  # fmt: skip
+def schema(form: str) -> None:
+    """Print the JSON schema of configurations, for editors that check and complete YAML.
+
+    Save it beside the configuration and name it in the first line of the configuration; editors with the YAML language
+    server (VS Code, Vim, Emacs and others) then know every key:
+
+    \b
+      # yaml-language-server: $schema=hivedscheduler.schema.json
+
+    The schema is that of the scheduler's own file, not of OpenPAI's file that holds it as text.
+
+    \b
+    Examples:
+      hived config schema > hivedscheduler.schema.json
+      hived config schema --format markdown
+    """
+    click.echo(as_markdown() if form == "markdown" else as_json(SCHEMA))

@@ -1,21 +1,25 @@
-"""How commands bring a configuration into force: the plan is shown, somebody agrees to it, and that is what is done."""
+"""`hived config push` and `rollback`: the plan is shown, somebody agrees to it, and that comes into force."""
 
 import getpass
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
 from hived.values.errors import UserError
-from hived_cli.config.helpers.asking import ask, refuse_unasked
-from hived_cli.config.helpers.certify_options import NO_CERTIFICATE, Certifying, taken
-from hived_cli.config.helpers.certify_options import OPTIONS as CERTIFY_OPTIONS
-from hived_cli.config.helpers.certifying import certified, refuse_early
-from hived_cli.config.helpers.report import draw
+from hived_cli.config.asking import ask, refuse_unasked
+from hived_cli.config.certify_options import NO_CERTIFICATE, Certifying, taken
+from hived_cli.config.certify_options import OPTIONS as CERTIFY_OPTIONS
+from hived_cli.config.certifying import certified, refuse_early
+from hived_cli.config.given import read_sound_source, takes_file, tell_mistakes
+from hived_cli.config.report import draw
 from hived_cli.helpers.answers import as_json, format_option, with_options
+from hived_cli.helpers.connecting import asks_service
+from hived_config.document import ConfigError
 from hived_config.reader import printable
 from hived_extender.api.configuration import Config, ConfigPushArgs, ConfigPushResult, ConfigReport
 from hived_extender.client.config_client import ConfigClient, PushAnswer
@@ -184,3 +188,86 @@ def _login_name() -> str:
 
 def _tell(options: PushOptions, answer: ConfigPushResult, text: str) -> None:
     click.echo(as_json(answer) if options.is_json else text)
+
+
+SERVICE = "service"
+
+
+@click.command("push")
+@takes_file
+@click.option(
+    "-p", "folder", type=click.Path(path_type=Path, exists=True, file_okay=False), metavar="DIR",
+    help="A folder with OpenPAI's services-configuration.yaml, also spelled service-configuration.yaml.",
+)  # fmt: skip
+@click.option(
+    "-m", "part", default=SERVICE, metavar=SERVICE, help="As paictl has it: services' configuration, not others."
+)
+@click.option(
+    "--base-version", type=int, metavar="N",
+    help="The version that this was made from: refuse if another one is in force.",
+)  # fmt: skip
+@pushes
+@asks_service
+def push(
+    inspector: Inspector,
+    folder: Path | None,
+    part: str,
+    path: Path | None,
+    base_version: int | None,
+    pushing: PushOptions,
+) -> None:
+    """Bring a configuration into force: check it, show what it would do, ask, and wait until it is.
+
+    FILE is a scheduler configuration or OpenPAI's services-configuration.yaml; DIR is a folder with such a file. -p DIR
+    is paictl's form. Of an OpenPAI file only the scheduler's part leaves this machine. Nothing is stopped, nothing is
+    restarted.
+
+    \b
+    Examples:
+      hived config push -p /cluster-configuration -m service
+      hived config push -f hivedscheduler.yaml --message 'two racks for research'
+      hived config push hivedscheduler.yaml --certify 14d
+      hived config push -f hivedscheduler.yaml --yes --cluster-id prod --format json
+    """
+    if part != SERVICE:
+        raise UserError(
+            f"-m {part}: expected -m {SERVICE}, as hived has no other configuration; paictl pushes the rest"
+        )
+    source = folder or path
+    if source is None or (folder and path):
+        raise UserError("expected either FILE (or -f FILE) or -p DIR, which says what is to be pushed")
+    try:
+        found = read_sound_source(source)
+    except ConfigError as error:
+        tell_mistakes(error)
+        raise SystemExit(1) from error
+    push_text(inspector, found.text, found.file, pushing, base_version)
+
+
+@click.command("rollback")
+@click.argument("version", type=int, required=False)
+@pushes
+@asks_service
+def rollback(inspector: Inspector, version: int | None, pushing: PushOptions) -> None:
+    """Bring an earlier version into force again, by default the one before.
+
+    It becomes a new version, and is planned and asked about as any push is.
+
+    \b
+    Examples:
+      hived config rollback
+      hived config rollback 5 --yes
+    """
+    service = ConfigClient(inspector)
+    number = _before(service) if version is None else version
+    file, message = f"version {number}", f"rollback to version {number}"
+    push_text(inspector, service.version(number).text, file, pushing, message=message)
+
+
+def _before(service: ConfigClient) -> int:
+    """The newest version that is kept and not in force."""
+    current = service.current().version
+    earlier = [each.version for each in service.versions() if each.version < current]
+    if not earlier:
+        raise UserError(f"no version before {current} is kept: there is nothing to go back to")
+    return max(earlier)

@@ -2,7 +2,7 @@
 
 import click
 
-from hived_cli.config.helpers.past import draw_past
+from hived_cli.config.plan import draw_past
 from hived_extender.api.past import DecisionCount, MovedStart, OtherDecision, RecordedPast
 
 WAITED = "insufficient capacity when scheduling in VC b"

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from hived_config.changes import CellCount, Changes, NamedChanges, SettingChange, Shape
+from hived_config.generating.machines import counted
 from hived_extender.api.configuration import ConfigReport, ReportedJob
 
 LINES = 10
@@ -66,9 +67,9 @@ class _Drawing:
         harmed = sum(group.verdict not in HARMLESS for group in groups.affected)
         total = groups.unaffected + len(groups.affected)
         if harmed:
-            yield _heading(f"Running work: {_count(harmed, 'group')} of {total:,} affected", "red")
+            yield _heading(f"Running work: {counted(harmed, 'group')} of {total:,} affected", "red")
         else:
-            yield _heading(f"Running work: not affected ({_count(total, 'group')})", "green")
+            yield _heading(f"Running work: not affected ({counted(total, 'group')})", "green")
         yield from self._by_verdict(groups.affected, GROUP_VERDICTS)
         if report.needs_allow_downgrade and not report.refusals:
             yield "  Some of these groups lose their guarantee: a push needs --allow-downgrade"
@@ -155,9 +156,12 @@ class _Drawing:
             yield f"{' ' * indent}and {len(every) - len(shown):,} more"
 
     def _names(self, names: Sequence[str]) -> str:
-        if self._full or len(names) <= NAMES + 1:
-            return ", ".join(names)
-        return f"{', '.join(names[:NAMES])} and {len(names) - NAMES:,} more"
+        return shortened(names, full=self._full)
+
+
+def shortened(names: Sequence[str], *, full: bool) -> str:
+    """All names, or the first ones and how many more there are."""
+    return ", ".join(names) if full or len(names) <= NAMES + 1 else _few(names[:NAMES], len(names))
 
 
 def _heading(text: str, color: str | None = None) -> str:
@@ -169,13 +173,9 @@ def _few(names: Sequence[str], count: int) -> str:
     return ", ".join(names) + (f" and {count - len(names):,} more" if count > len(names) else "")
 
 
-def _count(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'s' * (count != 1)}"
-
-
 def _group(group: ReportedJob) -> str:
     priority = "opportunistic" if group.priority < 0 else f"priority {group.priority}"
-    who = f"{group.name} ({group.vc}, {priority}, {_count(len(group.pods), 'pod')})"
+    who = f"{group.name} ({group.vc}, {priority}, {counted(len(group.pods), 'pod')})"
     return f"{who}: {group.reason}" if group.reason else who
 
 

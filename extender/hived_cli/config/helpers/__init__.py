@@ -1,1 +1,0 @@
-"""Functions that several subcommands of `hived config` share."""
