@@ -90,7 +90,7 @@ def _write(folder: Path, authority: Authority, server: KeyPair, client: KeyPair,
 
 
 def _write_file(path: Path, content: bytes, mode: int) -> None:
-    """Whole or not at all: a server may be reading the file that is replaced."""
+    """Replace a file at once: a server may be reading it."""
     new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:

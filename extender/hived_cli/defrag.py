@@ -50,7 +50,7 @@ INPUTS_TIMEOUT_S = 120.0
 
 
 def read_inputs(inspector: Inspector, file: Path | None) -> Inputs:
-    """The inputs in `file`, else those of the service. Raises UserError that says where the mistake is."""
+    """The inputs in `file`, else of the service. Raises UserError that says where the mistake is."""
     if file is None:
         _, answer = inspector.ask(INPUTS_PATH, timeout_s=INPUTS_TIMEOUT_S)
         return inspector.decode(INPUTS_PATH, Inputs, answer)
@@ -91,7 +91,7 @@ def begin(inspector: Inspector, plan: DefragPlan, return_s: float) -> MovingRepo
 
 
 def stop(inspector: Inspector) -> MovingReport:
-    """Have the service move nobody else."""
+    """Have the service begin no more moves."""
     return inspector.decode(DEFRAG_STOP_PATH, MovingReport, inspector.fetch(DEFRAG_STOP_PATH, b"{}"))
 
 

@@ -60,12 +60,11 @@ VC_COLORS = ("cyan", "green", "magenta", "blue", "yellow")
 
 
 def _health(cell: Cell) -> str:
-    """Whether the cell is healthy, in colour."""
+    """The health of a cell, in colour."""
     return click.style(pictures.health(cell), fg="red" if cell.is_bad else "green")
 
 
 def _use(cell: Cell) -> str:
-    """Leaf cells in use, and all of them."""
     leaves = cell.leaves()
     return f"{sum(leaf.is_used for leaf in leaves)}/{len(leaves)}"
 
@@ -78,7 +77,6 @@ def _colored(picture: str, letter_of: dict[str, str]) -> str:
 
 
 def _reasons_by_node(lost: list[LostDevices]) -> dict[str, str]:
-    """Why leaf cells of a node cannot be had, by its name."""
     reasons: dict[str, str] = {}
     for each in lost:
         reasons[each.node] = "; ".join(filter(None, (reasons.get(each.node, ""), each.reason)))
@@ -283,7 +281,7 @@ def _loss(group: AffinityGroup, now: datetime) -> str:
 
 
 def _preemptor(group: AffinityGroup) -> str:
-    """The group that has its place in its VC, and since when; a group names itself if nobody knows the other."""
+    """The group that has its place in its VC, and since when; a group names itself if the other is unknown."""
     lazy = group.status.lazy_preemption_status
     if lazy is None:
         return "-"

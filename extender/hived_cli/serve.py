@@ -171,7 +171,7 @@ def _check_company(option: str, is_there: bool, *parameters: str) -> None:
 
 
 def is_given(parameter: str) -> bool:
-    """Whether the parameter is on the command line."""
+    """True if the parameter is on the command line."""
     return click.get_current_context().get_parameter_source(parameter) is ParameterSource.COMMANDLINE
 
 
@@ -196,7 +196,7 @@ class Brief(logging.Filter):
     """Lets changes and whatever is above INFO pass."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is worth a line."""
+        """True if the record is worth a line."""
         is_change = record.name == JOBS_LOG or record.getMessage() in CHANGES
         return record.levelno > logging.INFO or (record.levelno == logging.INFO and is_change)
 

@@ -86,12 +86,10 @@ def print_forecasts(inspector: Inspector, jobs: Sequence[PlannedJob], namespace:
 
 
 def _preemptor(one: PodOutcome, told: Sequence[PodOutcome]) -> str:
-    """The pod, unless it is the only one."""
     return "It" if len(told) == 1 else one.name
 
 
 def _victims(one: PodOutcome) -> str:
-    """The jobs that would have to leave, each with the number of its pods; hidden ones together."""
     hidden = [victim.pods for victim in one.victims if victim.name == MASKED]
     named = [f"{printable(victim.name)} ({_pod_count(victim.pods)})" for victim in one.victims if victim.name != MASKED]
     if hidden:
@@ -151,7 +149,6 @@ def _by_reason(refused: Sequence[PodOutcome]) -> str:
 
 
 def _manifests(jobs: Sequence[PlannedJob], namespace: str) -> list[Manifest]:
-    """The pods that would be created now, each with its namespace."""
     pods = [pod.manifest for job in jobs for pod in job.first_pods()]
     return [{**pod, "metadata": {"namespace": namespace, **pod["metadata"]}} for pod in pods]
 
@@ -282,7 +279,7 @@ def command(
 
 
 def _warn(unqueued_pods: str, unasked: str) -> None:
-    """Say that pods wait in no queue, and why nobody was asked about them; "" for neither."""
+    """Warn of pods that wait in no queue, and of pods that were not checked; "" for neither."""
     if unqueued_pods:
         click.echo(f"Warning: {unqueued_pods}", err=True)
     if unasked:
@@ -419,7 +416,7 @@ def _echo(line: str) -> None:
 
 
 def _tell_of(job: PlannedJob, is_alone: bool) -> None:
-    """Print what happens to a job from now on; `is_alone`: nobody runs its policies."""
+    """Print what happens to a job from now on; `is_alone`: no controller runs its policies."""
     if job.document is None:
         return
     where = "" if job.namespace == "default" else f" -n {job.namespace}"
@@ -432,12 +429,10 @@ def _tell_of(job: PlannedJob, is_alone: bool) -> None:
 
 
 def _pods(jobs: Sequence[PlannedJob]) -> list[PlannedPod]:
-    """The pods that would be created now."""
     return [pod for job in jobs for pod in job.first_pods()]
 
 
 def _objects(jobs: Sequence[PlannedJob]) -> list[Manifest]:
-    """Everything that would be created now, the jobs' records aside."""
     pods = _pods(jobs)
     others = [each for job in jobs if not job.is_suspended for each in job.objects]
     return [*priority_classes(pods), *others, *(pod.manifest for pod in pods)]

@@ -87,7 +87,7 @@ def command(
 
 
 def _find(inspector: Inspector, name: str, namespace: str, queued_job: QueuedJob | None) -> Why:
-    """See `find_why`. A job of a queue that was just let go has no pods yet."""
+    """See `find_why`. A job that its queue has just admitted has no pods yet."""
     try:
         return find_why(inspector, name, namespace)
     except UserError as error:

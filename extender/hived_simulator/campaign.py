@@ -36,9 +36,6 @@ from hived_simulator.writing import (
     write,
 )
 
-STEPS_PER_LOOK = 64
-"""Events between two looks at the clock."""
-
 
 class Progress(msgspec.Struct, frozen=True):
     """How far a campaign is. `done` and `total` count tasks that need no cells any more, of all runs."""
@@ -137,10 +134,7 @@ class Campaign:
                 kept.loop = self._start(policy, draw)
             loop = kept.loop
             while not loop.is_over:
-                for _ in range(STEPS_PER_LOOK):
-                    if loop.is_over:
-                        break
-                    loop.step()
+                loop.advance()
                 done = self._task_count - loop.now.open_count
                 before = kept.number * self._task_count
                 total = self._run_count * self._task_count
@@ -158,7 +152,7 @@ class Campaign:
     def _start(self, policy: Policy, draw: int) -> Loop:
         loop = self.plan.loop(policy, self._drawn(draw))
         if draw:
-            loop.series = Series(0.0)  # nobody reads it
+            loop.series = Series(0.0)  # not read
         return loop
 
     def _end(self, policy: Policy, draw: int, loop: Loop) -> None:
@@ -169,8 +163,7 @@ class Campaign:
         against = None
         if kept.private is not None and policy.kind is not Kind.PRIVATE:
             against = Against(kept.private, list(excesses(found, kept.private)))
-        window_s = loop.window_s if loop.window_s != float("inf") else loop.now.at_s
-        rows = summaries(found, Measured(loop.promises, loop.usage, window_s), against)
+        rows = summaries(found, Measured(loop.promises, loop.usage, loop.measured_s), against)
         kept.totals.setdefault(policy.name, []).append(rows[0])
         if not draw:
             kept.rows[policy.name] = rows

@@ -8,7 +8,6 @@ trace and the same texts give the same certificate on every machine.
 import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from itertools import groupby
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ from msgspec.structs import replace
 
 from hived import __version__
 from hived.values.errors import UserError
-from hived.values.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived_extender.api.certificates import (
     PERCENT,
     REPORTED,
@@ -32,19 +31,16 @@ from hived_simulator.hived_cluster import HivedCluster
 from hived_simulator.loop import Loop, Manner, Series
 from hived_simulator.private import PrivateClusters
 from hived_simulator.results import SLIGHT_S, Outcome, outcomes
-from hived_simulator.tasks import tasks_of
+from hived_simulator.tasks import tasks_of, within_bounds
 from hived_simulator.tenants import AUTO, assigned
 from hived_simulator.traces.jobs import Job, Trace
-
-STEPS_PER_LOOK = 64
-"""Events between two calls of `tell`."""
 
 Tell = Callable[[int, int], None]
 """Called with the tasks that are done, and with all."""
 
 
 class Stopped(Exception):
-    """Raised by `tell` to end a run: somebody has interrupted it."""
+    """Raised by `tell` to end a run that was interrupted."""
 
 
 class Ran(msgspec.Struct, frozen=True):
@@ -66,28 +62,11 @@ def run(
     """Run jobs on a fresh cluster; `vc_of` is the virtual cluster of each tenant. Cost: a minute for 20,000 jobs."""
     tasks = [task for number, job in enumerate(jobs) for task in tasks_of(job, number, vc_of[job.tenant])]
     loop = Loop(cluster, tasks, (), manner, 0.0)
-    loop.series = Series(0.0)  # nobody reads it
-    while not loop.is_over:
-        for _ in range(STEPS_PER_LOOK):
-            if loop.is_over:
-                break
-            loop.step()
-        tell(len(tasks) - loop.now.open_count, len(tasks))
-    loop.finish()
-    window_s = loop.window_s if loop.window_s != float("inf") else loop.now.at_s
-    there_s = cluster.measure().leaf_count * window_s
+    loop.series = Series(0.0)  # not read
+    loop.run(lambda: tell(len(tasks) - loop.now.open_count, len(tasks)))
+    there_s = cluster.measure().leaf_count * loop.measured_s
     used_s = sum(usage.used_s for usage in loop.usage.values())
     return Ran(outcomes(tasks, [0] * len(tasks)), used_s / there_s if there_s else 0.0)
-
-
-def within_bounds(jobs: Sequence[Job]) -> list[Job]:
-    """The jobs with priorities that the scheduler knows."""
-    return [
-        job
-        if job.priority is None
-        else replace(job, priority=max(OPPORTUNISTIC_PRIORITY, min(job.priority, MAX_GUARANTEED_PRIORITY)))
-        for job in jobs
-    ]
 
 
 SEED = 0
@@ -123,12 +102,8 @@ def described(trace: Trace, name: str, sha256: str = "", days: float = 0.0) -> C
     """A trace as a certificate names it; without a SHA-256, that of its jobs as JSON. Cost O(jobs)."""
     digest = sha256 or hashlib.sha256(msgspec.json.encode(trace.jobs)).hexdigest()
     last_s = trace.jobs[-1].submitted_s if trace.jobs else 0.0
-    first, last = _date(trace.start, 0.0), _date(trace.start, last_s)
+    first, last = (f"{date:%Y-%m-%dT%H:%M:%SZ}" if (date := trace.date(s)) else "" for s in (0.0, last_s))
     return CertifiedTrace(name, digest, len(trace.jobs), days, first, last)
-
-
-def _date(start: float | None, seconds: float) -> str:
-    return "" if start is None else datetime.fromtimestamp(start + seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def certify(
@@ -215,7 +190,6 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _bounded(certificate: Certificate) -> Certificate:
-    """The certificate with as many virtual clusters as have room in it."""
     while len(msgspec.json.encode(certificate)) > SIZE_LIMIT and certificate.vcs:
         certificate = replace(certificate, vcs=certificate.vcs[: len(certificate.vcs) * 3 // 4])
     return certificate

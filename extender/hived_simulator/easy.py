@@ -1,4 +1,4 @@
-"""EASY backfill over the whole cluster, as batch systems have it: no virtual clusters, no lending, nobody is evicted.
+"""EASY backfill over the whole cluster, as batch systems have it: no virtual clusters, no lending, no evictions.
 
 All jobs stand in one queue, by falling priority, then place. The first one starts as soon as it fits. While it does
 not, it has a start reserved: the moment at which it fits if each running job ends by its declared limit, which is its
@@ -46,14 +46,14 @@ class _First:
 
 
 class EasyCluster(QuotaCluster):
-    """Nodes with free leaf cells, and nobody's share of them."""
+    """Nodes with free leaf cells, without shares of them."""
 
     def __init__(self, spec: ClusterSpec) -> None:
         """Cost O(cells)."""
         super().__init__(spec, spreads=False)
 
     def lacks_room(self, task: Task, priority: int) -> Cause | None:
-        """Nobody has a share that could be used up."""
+        """None: there are no shares that could be used up."""
         return None
 
     def _impossible(self, task: Task) -> Waits | None:
@@ -63,11 +63,11 @@ class EasyCluster(QuotaCluster):
         return None
 
     def free(self) -> dict[str, LongArray]:
-        """What may be taken now."""
+        """The leaf cells that may be taken now."""
         return self._usable()
 
     def without(self, free: Free, tasks: Sequence[Task]) -> dict[str, LongArray]:
-        """What could be taken once these running tasks have ended, too."""
+        """The leaf cells that could be taken once these running tasks have ended, too."""
         found, names = {name: cells.copy() for name, cells in free.items()}, list(self._types)
         for task in tasks:
             for kind, node, leaves in self._seated[task.group].seats:
@@ -75,7 +75,7 @@ class EasyCluster(QuotaCluster):
         return found
 
     def less(self, free: Free, seats: Seats) -> dict[str, LongArray]:
-        """What is left beside these seats."""
+        """The leaf cells that are left beside these seats."""
         found, names = {name: cells.copy() for name, cells in free.items()}, list(self._types)
         for kind, node, leaves in seats:
             found[names[kind]][node] -= leaves
@@ -118,7 +118,7 @@ class EasyLoop(Loop):
         super()._leave(task)
 
     def _try_waiting(self) -> None:
-        """Start the first ones while they fit, then those that may go past.
+        """Start the first ones while they fit, then jobs that may go past.
 
         While nothing has become free only jobs that have come can: what is left for others only shrinks. Cost: a search
         for each kind that waits.
@@ -145,7 +145,7 @@ class EasyLoop(Loop):
             free = self.cluster.less(free, seats)
 
     def _pass(self, first: _First, free: dict[str, LongArray], places: Sequence[_Place]) -> None:
-        """Let those of these start that fit and do not delay the first one."""
+        """Start the jobs that fit and do not delay the first one."""
         refused, started = set[Shape](), set[_Place]()
         for place in places:
             task = self.tasks[place[1]]

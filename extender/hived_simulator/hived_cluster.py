@@ -54,7 +54,7 @@ class Owned:
 
 
 def is_there(node: str, owned: Owned | None) -> bool:
-    """Is this node there? All are, without `owned`."""
+    """True if this node is there; all are, without `owned`."""
     return owned is None or node in owned.nodes
 
 
@@ -182,7 +182,7 @@ class Holding(NamedTuple):
 
 
 def has_place(state: State, group: str) -> bool:
-    """Has a group cells of its virtual cluster, and not only hardware?"""
+    """True if a group has cells of its virtual cluster, and not only hardware."""
     found = state.groups.get(group)
     return found is not None and found.virtual is not None
 
@@ -275,7 +275,7 @@ class HivedCluster(SimulatedCluster):
         return self._possible.refusal(task)
 
     def lacks_room(self, task: Task, priority: int) -> Cause | None:
-        """The leaf cells that nobody of at least this priority has are fewer than it asks for."""
+        """A quick count: leaf cells without a user of at least this priority are fewer than it asks for."""
         wanted = task.shape.leaf_count
         if priority == OPPORTUNISTIC_PRIORITY:
             return Cause.NO_ROOM if self._used_count + wanted > self._leaf_count else None
@@ -407,7 +407,7 @@ class HivedCluster(SimulatedCluster):
         return [name for name in self._holdings if not has_place(self.state, self.PREFIX + name)]
 
     def dissolve(self) -> Displaced:
-        """Nobody owns this cluster any more: all that run have to leave, and nothing is promised."""
+        """The virtual cluster is gone: all that run have to leave, and nothing is promised."""
         self._promised = {}
         running = [name for name, held in self._holdings.items() if held.infos]
         reserving = [name for name, held in self._holdings.items() if not held.infos]
@@ -465,7 +465,6 @@ class HivedCluster(SimulatedCluster):
 
 
 def _placed(task: Task, priority: int, is_lazy: bool, decision: Bind) -> tuple[list[PodRequest], list[BindInfo]]:
-    """The pods of a task, and the place of each as decided."""
     pods: list[PodRequest] = []
     infos: list[BindInfo] = []
     chain, members = decision.bind_info.cell_chain, decision.bind_info.members

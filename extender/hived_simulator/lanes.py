@@ -1,7 +1,7 @@
 """Waiting jobs, and the next one to be asked.
 
 Each virtual cluster has a lane of guaranteed tasks by rank: falling priority, then place. Its head is tried; with
-backfill, the first one of a shape that was not refused. Opportunistic tasks, and those that may run so while their lane
+backfill, the first one of a shape that was not refused. Opportunistic tasks, and tasks that may run so while their lane
 has no room for them, wait in a pool by rank; they never hold each other up. A shape that was refused is not tried again
 before the cluster's `room` grows. Lists are heaps from which tasks are taken lazily: entries of tasks that do not wait
 any more, or wait anew, are skipped.
@@ -32,7 +32,7 @@ class Heap:
         heapq.heappush(self._entries, entry)
 
     def first(self, tasks: Sequence[Task]) -> Entry | None:
-        """The entry of the next task; None if nobody waits."""
+        """The entry of the next task; None if no task waits."""
         entries = self._entries
         while entries:
             _, _, ticket, number = entries[0]
@@ -68,7 +68,7 @@ class Kinds:
         heapq.heappush(self._open, (entry, kind))
 
     def refuse(self, kind: Kind, room: int) -> None:
-        """Nobody of this kind is tried while there is this room."""
+        """Try no task of this kind while there is this room."""
         self._refused[kind] = room
 
     def first(self, tasks: Sequence[Task], room: int) -> Task | None:
@@ -146,7 +146,7 @@ class Lanes:
         self._pools.setdefault(pool, Kinds()).add((OPPORTUNISTIC_PRIORITY, task.shape), entry)
 
     def refuse(self, task: Task, priority: int) -> None:
-        """Nobody of this shape is tried before there is more room."""
+        """Try no task of this shape before there is more room."""
         kind, room = (priority, task.shape), self._cluster.room(task.vc)
         if priority == OPPORTUNISTIC_PRIORITY:
             self._pools[self._cluster.pool(task.vc)].refuse(kind, room)

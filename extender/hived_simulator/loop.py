@@ -1,11 +1,11 @@
 """The event loop: virtual time from one event to the next, deterministic, with no clock.
 
 Of one moment, tasks end first, then victims leave, then the cluster changes, then jobs are submitted; then waiting
-tasks are tried, guaranteed ones before opportunistic ones, until nobody is left who was not refused.
+tasks are tried, guaranteed ones before opportunistic ones, until all that are left were refused.
 """
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -113,12 +113,16 @@ class Series:
             )  # fmt: skip
 
 
+STEPS_PER_LOOK = 64
+"""Events between two looks at the clock."""
+
+
 @dataclass(frozen=True, slots=True)
 class Manner:
     """How tasks are queued and evicted.
 
     grace_s : seconds between the decision that victims leave and the moment when they are gone
-    has_backfill : later tasks of a virtual cluster pass those that have no room
+    has_backfill : later tasks of a virtual cluster pass tasks that have no room
     lends_over_quota : a guaranteed task that has no room in its virtual cluster runs as an opportunistic one
     """
 
@@ -167,10 +171,28 @@ class Loop:
 
     @property
     def is_over(self) -> bool:
-        """Is every task done, or unable to run whatever happens?"""
+        """True if every task is done, or unable to run whatever happens."""
         if not len(self.agenda):
             return True
         return self.now.open_count == 0 and not (self._change_count and self._refused_count)
+
+    @property
+    def measured_s(self) -> float:
+        """Seconds of which `usage` counts leaf-seconds."""
+        return self.window_s if self.window_s != float("inf") else self.now.at_s
+
+    def run(self, look: Callable[[], object] = lambda: None) -> None:
+        """Go on to the end; `look` is called after each STEPS_PER_LOOK events."""
+        while not self.is_over:
+            self.advance()
+            look()
+        self.finish()
+
+    def advance(self) -> None:
+        """Go on by STEPS_PER_LOOK events, or to the end."""
+        for _ in range(STEPS_PER_LOOK):
+            if not self.is_over:
+                self.step()
 
     def finish(self) -> None:
         """Count the time that tasks have waited that wait still."""
@@ -211,7 +233,7 @@ class Loop:
             self._evict(task)
 
     def _line_up(self, task: Task) -> None:
-        """A task waits from now on, unless it can never run."""
+        """Have a task wait from now on, unless it can never run."""
         failed = self.cluster.can_ever_run(task)
         task.reason = "" if failed is None else failed.reason
         if failed is not None and (task.is_opportunistic or not self._manner.lends_over_quota):
@@ -235,13 +257,13 @@ class Loop:
         self._refused_count += 1
 
     def _wait(self, task: Task, cause: Cause) -> None:
-        """A waiting task waits for another reason."""
+        """Note another reason why a task waits."""
         self.now.waiting[task.cause] -= 1
         self.now.waiting[cause] += 1
         task.wait(self.now.at_s, cause)
 
     def _try_waiting(self) -> None:
-        """Nobody who could start is left afterwards: who starts on lent cells makes another the head of its lane."""
+        """Start all tasks that can: one that starts on lent cells makes another the head of its lane."""
         while True:
             while (task := self._lanes.next_guaranteed()) is not None:
                 cause = self.cluster.lacks_room(task, task.priority)
@@ -282,14 +304,14 @@ class Loop:
         self.agenda.add(ends_s, Kind.END, self._number[task.group], task.run)
 
     def _make_leave(self, task: Task, answer: Leaving) -> None:
-        """Its cells are reserved; it asks again once the victims have left."""
+        """Have victims leave; the task, whose cells are reserved, asks again afterwards."""
         task.phase = Phase.RESERVING
         task.run += 1
         self._victims[task.group] = set(answer.victims)
         self.agenda.add(self.now.at_s + self._manner.grace_s, Kind.LEAVE, self._number[task.group], task.run)
 
     def _take_back(self, groups: Sequence[str]) -> None:
-        """These groups reserve cells no more, and wait again."""
+        """Have groups wait again that reserve cells no more."""
         for name in groups:
             task = self.tasks[self._number[name]]
             del self._victims[name]
@@ -304,7 +326,7 @@ class Loop:
         self._line_up(task)
 
     def _leave(self, task: Task) -> None:
-        """A task's cells are free; whoever has waited for the last of its victims starts at once."""
+        """Free a task's cells; a task that waited for the last of its victims starts at once."""
         self._account(task)
         self.now.used_count -= task.shape.leaf_count
         self.now.lent_count -= task.shape.leaf_count * (task.runs_as == OPPORTUNISTIC_PRIORITY)
@@ -326,7 +348,7 @@ class Loop:
             usage.lent_s += max(0.0, until_s - task.lent_from_s) * leaves
 
     def _ask_again(self, task: Task) -> None:
-        """All victims of a task have left."""
+        """Start a task whose victims have all left."""
         answer: Answer = self.cluster.ask(task, task.priority)
         self._take_back(answer.cancelled)
         self._lend(answer.lent)
@@ -363,7 +385,7 @@ class Loop:
         self.promises.append(Promises(self.now.at_s, self.cluster.measure().leaf_count, promised))
 
     def _lend(self, groups: Sequence[str]) -> None:
-        """These groups go on as opportunistic ones: they have lost the cells of their virtual cluster."""
+        """Let groups go on as opportunistic ones: they have lost the cells of their virtual cluster."""
         for name in groups:
             task = self.tasks[self._number[name]]
             if task.lend(self.now.at_s):
@@ -376,7 +398,7 @@ class Loop:
                 self._evict(task)
 
     def _line_up_anew(self) -> None:
-        """Under a new configuration, tasks that were refused may run, and tasks that wait may never run."""
+        """Try refused and waiting tasks under a new configuration."""
         for task in self.tasks:
             if task.phase is Phase.REFUSED:
                 self.now.open_count += 1
@@ -388,7 +410,7 @@ class Loop:
 
 
 def _first_cause(task: Task, failed: Waits | None) -> Cause:
-    """Why a task waits that begins to; `failed` says why it cannot run in its virtual cluster at all."""
+    """The reason why a task begins to wait; `failed` says why it cannot run in its virtual cluster at all."""
     if failed is not None:
         return Cause.REFUSED
     return Cause.NO_ROOM if task.is_opportunistic else Cause.BEHIND

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from hived import __version__
 from hived.cells.layout import build_topology
 from hived.values.errors import UserError
-from hived.values.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived_config.loader import load_cluster
 from hived_extender.queues.policies import Policy as QueuePolicy
 from hived_simulator.changes import Change, parse_changes
@@ -25,7 +25,7 @@ from hived_simulator.private import PrivateClusters
 from hived_simulator.queued import NAMES as QUEUES
 from hived_simulator.queued import QueuedCluster, QueuedLoop, Queueing, is_queue, queueing_named
 from hived_simulator.quotas import QuotaCluster
-from hived_simulator.tasks import Task, tasks_of
+from hived_simulator.tasks import Task, tasks_of, within_bounds
 from hived_simulator.tenants import assigned, with_known_models
 from hived_simulator.traces.draft import Options as Reading
 from hived_simulator.traces.fields import parse_duration
@@ -113,7 +113,7 @@ class Policy(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     """A simulation. `specs` are by the name of the policy, `tenants` maps those of the trace to virtual clusters.
 
-    `change_files` has the file of each change, None of those that have none.
+    `change_files` has the file of each change, None if it has none.
     """
 
     options: Options
@@ -137,7 +137,7 @@ class Plan(msgspec.Struct, frozen=True):
         return hashlib.sha256(msgspec.json.encode(told, order="deterministic")).hexdigest()
 
     def cluster(self, policy: Policy) -> SimulatedCluster:
-        """A fresh cluster under a policy, nobody on it."""
+        """A fresh, idle cluster under a policy."""
         spec = self.specs[policy.name]
         if policy.kind is Kind.PRIVATE:
             return PrivateClusters(spec, self.options.is_lazy)
@@ -168,7 +168,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def has_queues(self) -> bool:
-        """Do jobs wait in queues under any policy?"""
+        """True if jobs wait in queues under any policy."""
         return any(policy.kind.value in QUEUES for policy in self.policies)
 
     def manner(self, policy: Policy) -> Manner:
@@ -299,7 +299,6 @@ def _lending(text: str, main: Input, spec: ClusterSpec, options: Options) -> Pol
 
 
 def _queued(text: str, main: Input, spec: ClusterSpec, options: Options) -> Policy:
-    """The configuration, its jobs in queues."""
     name, served, borrows = queueing_named(text)
     policy = _policy(text.replace(":", "-"), Kind(name), main, spec, options)
     over_quota = OverQuota.OPPORTUNISTIC if borrows else OverQuota.WAIT
@@ -315,13 +314,10 @@ def _free_name(path: Path, taken: dict[str, ClusterSpec]) -> str:
 
 
 def _prepared(trace: Trace, options: Options) -> Trace:
-    """The trace with the options' checkpoints and opportunistic jobs."""
     source = random.Random(f"opportunistic/{options.seed}")
     jobs: list[Job] = []
-    for job in trace.jobs:
+    for job in within_bounds(trace.jobs):
         priority = job.priority
-        if priority is not None:
-            priority = max(OPPORTUNISTIC_PRIORITY, min(priority, MAX_GUARANTEED_PRIORITY))
         if priority != OPPORTUNISTIC_PRIORITY and source.random() < options.opportunistic_share:
             priority = OPPORTUNISTIC_PRIORITY
         checkpoint_s = job.checkpoint_s if options.checkpoint_s is None else options.checkpoint_s

@@ -101,7 +101,6 @@ class _Writer:
 
 
 def _path(topology: Topology, cell: int) -> Iterator[int]:
-    """A cell and all above it."""
     while cell != NO_CELL:
         yield cell
         cell = int(topology.arrays.parent[cell])
@@ -156,7 +155,7 @@ class Pieces:
         self._next: dict[int, int] = {}
 
     def take(self, cell: int) -> None:
-        """Somebody owns this cell from now on."""
+        """A virtual cluster owns this cell from now on."""
         self._taken.add(cell)
         while cell != NO_CELL and cell not in self._broken:
             self._broken.add(cell)
@@ -205,7 +204,7 @@ class PrivateClusters(Configured):
         return 0 if found is None else found.room(vc)
 
     def pool(self, vc: str) -> str:
-        """Nobody lends anything."""
+        """Each virtual cluster has its own pool: no cells are lent."""
         return vc
 
     def promised(self, vc: str) -> int:
@@ -227,7 +226,7 @@ class PrivateClusters(Configured):
         return self._clusters[task.vc].release(task)
 
     def set_health(self, node: str, is_healthy: bool) -> None:
-        """Whoever owns the node, or a part of it, has the loss."""
+        """The owners of the node, or of parts of it, lose them."""
         (self._bad_nodes.discard if is_healthy else self._bad_nodes.add)(node)
         for cluster in self._clusters.values():
             cluster.set_health(node, is_healthy)

@@ -35,7 +35,7 @@ from hived_simulator.results import Usage
 from hived_simulator.tasks import NEVER, Cause, Phase, Task, pod_of, pod_spec
 
 ALONE = "alone"
-"""`queue:alone`: nobody borrows."""
+"""`queue:alone`: no job borrows."""
 
 NAMES = {
     "queue": QueuePolicy.HIVED,
@@ -88,7 +88,7 @@ def rounded_up(least_s: float) -> float:
 
 
 def is_queue(text: str) -> bool:
-    """Does this name a policy with queues, or mean to?"""
+    """True if this names a policy with queues, or is meant to."""
     return text.partition(":")[0] in NAMES
 
 
@@ -143,7 +143,7 @@ class QueuedCluster(HivedCluster):
         return found
 
     def _spares(self, asked: Asked, claims: Sequence[Claim]) -> bool:
-        """Do the claims still get their cells if this request gets some now?"""
+        """True if the claims still get their cells if this request gets some now."""
         present = _Present(self.state, self._known_s)
         beside, alone = Stage().met(present, [Claim(asked, ()), *claims]), Stage().met(present, claims)
         return beside == [0, *(number + 1 for number in alone)]
@@ -252,7 +252,7 @@ class QueuedLoop(Loop):
         super()._change(change)
 
     def _try_waiting(self) -> None:
-        """One turn; nobody is left after it who could start."""
+        """Take a turn: all tasks that can start."""
         orders = self._queues.turn(self.now.at_s, self.cluster)
         for order in orders:
             self._carry_out(order)

@@ -26,7 +26,7 @@ Seats = tuple[tuple[int, int, int], ...]
 class Nodes(NamedTuple):
     """The nodes that have leaf cells of one type; arrays of shape (node_count,), int64.
 
-    free : leaf cells that nobody has or reserves; below 0 while victims still use reserved ones
+    free : leaf cells that are neither used nor reserved; below 0 while victims still use reserved ones
     lent : leaf cells of opportunistic tasks
     size : all leaf cells; 0 for a bad node, so that nothing fits there
     whole : all leaf cells, also of bad nodes
@@ -295,7 +295,7 @@ class QuotaCluster(Configured):
         ]
 
     def reconfigure(self, spec: ClusterSpec) -> Displaced:
-        """Tasks stay on their nodes; those whose nodes are gone have to leave."""
+        """Tasks stay on their nodes; tasks without a node have to leave."""
         before = list(self._types.items())
         self._spec, self._topology = spec, build_topology(spec)
         self._read()
@@ -318,7 +318,7 @@ class QuotaCluster(Configured):
         return Displaced(tuple(name for name in evicted if name in self._seated), tuple(unreserved))
 
     def _moved(self, seats: Seats, before: Sequence[tuple[str, Nodes]]) -> Seats:
-        """Seats by the numbers of the present configuration; those on nodes that it lacks are left out."""
+        """Seats by the numbers of the present configuration, without seats on nodes that it lacks."""
         kinds = {name: number for number, name in enumerate(self._types)}
         moved = []
         for kind, node, leaves in seats:
@@ -341,7 +341,7 @@ class QuotaCluster(Configured):
         return Room(self._leaf_count, bad, idle, dict(free))
 
     def best_level(self, task: Task) -> int:
-        """A node at least, as nobody chooses among its devices."""
+        """A node at least, as devices are not chosen."""
         chain = max(self._topology.chains, key=lambda each: each.top_level)
         return max(best_level(self._topology, task.shape.pods, task.shape.leaf_type), chain.node_level)
 

@@ -111,14 +111,13 @@ def _outcome(parts: Sequence[tuple[Task, int]]) -> Outcome:
 
 
 def _kind(first: Task) -> JobKind:
-    """The kind of a job by its first task."""
     if first.shape.is_elastic:
         return JobKind.ELASTIC
     return JobKind.GANG if sum(count for count, _ in first.shape.pods) > 1 else JobKind.POD
 
 
 def _is_refused(task: Task) -> bool:
-    """Can it not run in its virtual cluster, and has it not run elsewhere?"""
+    """True if it cannot run in its virtual cluster, and has not run elsewhere."""
     is_waiting = task.phase is Phase.WAITING and task.cause is Cause.REFUSED
     return task.phase is Phase.REFUSED or is_waiting
 

@@ -3,7 +3,7 @@
 Guaranteed jobs start as in a private cluster of their virtual cluster's cells. So the delay of one depends on its own
 cells alone, and is found by a replay of its own jobs. No replay is made twice.
 
-Sizes: cells move from one virtual cluster to another, or come from those that nobody is promised. The search goes from
+Sizes: cells move from one virtual cluster to another, or come from cells that are not promised. The search goes from
 large steps to small ones, and takes the best step each time. It is deterministic: its bound is a number of replays, and
 of equal steps the first in the order of the file is taken.
 
@@ -29,12 +29,13 @@ from hived_config.division import CellTypePlace, chains_of, counts_of
 from hived_config.loader import load_text
 from hived_config.text.edits import set_vc
 from hived_extender.api.certificates import CertifiedVc
-from hived_simulator.certification import Ran, Tell, compared, run, within_bounds
+from hived_simulator.certification import Ran, Tell, compared, run
 from hived_simulator.hived_cluster import HivedCluster
 from hived_simulator.loop import Manner
 from hived_simulator.private import PrivateClusters, divide
 from hived_simulator.results import Outcome
-from hived_simulator.traces.jobs import Job
+from hived_simulator.tasks import within_bounds
+from hived_simulator.traces.jobs import Job, most_at_once
 
 NEVER_FACTOR = 10
 """A job that never starts counts as waiting so many times as long as the trace with its longest job takes."""
@@ -106,7 +107,7 @@ class Sizes:
         return self.chains[chain].leaf_counts[depth]
 
     def has_jobs(self, vc: str) -> bool:
-        """Whether a virtual cluster has guaranteed jobs."""
+        """True if a virtual cluster has guaranteed jobs."""
         return bool(self._jobs[vc])
 
     def delay(self, vc: str, counts: Counts) -> Delay:
@@ -127,7 +128,7 @@ class Sizes:
         return self._delays[key]
 
     def fits(self, table: Table) -> bool:
-        """Whether the hardware suffices for all together. Cost O(cells), once for each sum of cells."""
+        """True if the hardware suffices for all together. Cost O(cells), once for each sum of cells."""
         sums: dict[CellTypePlace, int] = {}
         for counts in table.values():
             for place, count in counts.items():
@@ -146,7 +147,6 @@ class Sizes:
         return self._with(table)
 
     def _with(self, table: Table) -> ClusterSpec:
-        """The configuration with these virtual clusters alone."""
         virtual = {
             vc: replace(
                 self.cluster.virtual_clusters[vc],
@@ -181,7 +181,7 @@ class Goal(StrEnum):
 
 
 class Step(NamedTuple):
-    """`number` cells of a type go from one virtual cluster, or from nobody (""), to another one."""
+    """`number` cells of a type go from one virtual cluster, or from free hardware (""), to another one."""
 
     number: int
     place: CellTypePlace
@@ -235,7 +235,6 @@ def _sizes(sizes: Sizes) -> list[int]:
 
 
 def _best(sizes: Sizes, table: Table, goal: Goal, size: int) -> tuple[tuple[float, ...], Step] | None:
-    """The step of a size with the best score; None if there is none."""
     best: tuple[tuple[float, ...], Step] | None = None
     for step in _steps(sizes, table, size):
         after = applied(table, step)
@@ -348,17 +347,8 @@ def needs(sizes: Sizes, place: CellTypePlace, outcomes: Sequence[Outcome]) -> Ne
     leaf_counts = sizes.chains[chain].leaf_counts
     below, own = leaf_counts[depth + 1], leaf_counts[depth]
     found = [one for one in outcomes if below < one.leaf_count <= own and one.started_s is not None]
-    moments = sorted(
-        moment
-        for one in found
-        if one.started_s is not None and one.ended_s is not None
-        for moment in ((one.started_s, 1), (one.ended_s, -1))
-    )
-    moments.sort(key=lambda moment: (moment[0], moment[1]))  # of one moment, ends come first
-    running = most = 0
-    for _, change in moments:
-        running += change
-        most = max(most, running)
+    ran = [(one.started_s, one.ended_s, 1) for one in found if one.started_s is not None and one.ended_s is not None]
+    most = most_at_once(ran)
     used = sum(map(_leaf_seconds, outcomes))
     return Need(len(found), most, sum(map(_leaf_seconds, found)) / used if used else 0.0)
 

@@ -8,10 +8,20 @@
 A task that no cell of its virtual cluster can ever take is REFUSED.
 """
 
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
-from hived.values.specs import OPPORTUNISTIC_PRIORITY, GroupSpec, MemberSpec, PodRequest, PodSpec
+from msgspec.structs import replace
+
+from hived.values.specs import (
+    MAX_GUARANTEED_PRIORITY,
+    OPPORTUNISTIC_PRIORITY,
+    GroupSpec,
+    MemberSpec,
+    PodRequest,
+    PodSpec,
+)
 from hived_simulator.traces.jobs import Job
 
 NEVER = -1.0
@@ -107,7 +117,7 @@ class Task:
 
     @property
     def is_opportunistic(self) -> bool:
-        """Does it ask for idle cells of others only?"""
+        """True if it asks for idle cells of others only."""
         return self.priority == OPPORTUNISTIC_PRIORITY
 
     @property
@@ -165,7 +175,7 @@ class Task:
 
 
 def tasks_of(job: Job, number: int, vc: str) -> list[Task]:
-    """The tasks of a job: one of a gang, one for each pod of an elastic job, those with fewer leaf cells first."""
+    """The tasks of a job: one of a gang, one for each pod of an elastic job, the ones with fewer leaf cells first."""
     wishes = (job.leaf_type, job.within_cell)
     if job.is_gang or sum(pods.count for pods in job.pods) == 1:
         shape = Shape(tuple((pods.count, pods.leaf_count) for pods in job.pods), *wishes, False)
@@ -191,3 +201,13 @@ def pod_spec(task: Task, priority: int, is_lazy: bool, leaf_count: int = 0) -> P
 def pod_of(task: Task, spec: PodSpec, slot: int) -> PodRequest:
     """The pod in a slot of a task; its uid begins with the task's group."""
     return PodRequest(f"{task.group}/{slot}", f"{task.group}-{slot}", NAMESPACE, spec)
+
+
+def within_bounds(jobs: Iterable[Job]) -> list[Job]:
+    """The jobs with priorities that the scheduler knows."""
+    return [
+        job
+        if job.priority is None
+        else replace(job, priority=max(OPPORTUNISTIC_PRIORITY, min(job.priority, MAX_GUARANTEED_PRIORITY)))
+        for job in jobs
+    ]

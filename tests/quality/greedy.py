@@ -63,8 +63,7 @@ def compare(policy: str, load: Sequence[Job], *, on_racks: bool, grace_s: float 
         loop: Loop = EasyLoop(EasyCluster(spec), tasks, (), Queueing(), grace_s, 1e9)
         if name != "easy":
             loop = play(spec, wanted, borrows=name == "queue", grace_s=grace_s)
-        while not loop.is_over:
-            loop.step()
+        loop.run()
         return {wanted[task.place[0]].name: task for task in loop.tasks}
 
     alone, plain, greedy = run(load, "alone"), run(load, policy), run(with_greedy(load), policy)

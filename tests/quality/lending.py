@@ -109,9 +109,7 @@ def over_quota(
     tasks = drawn_tasks(load, jobs, seed, nodes)
     cluster = HivedCluster(lending_cluster(cells, nodes, rows, rules))
     loop = Loop(cluster, tasks, (), Manner(lends_over_quota=True), HOUR_S)
-    while not loop.is_over:
-        loop.step()
-    loop.finish()
+    loop.run()
     ended = [task for task in tasks if task.ended_s >= 0]
     return Lost(
         round(sum(task.lost_s * task.shape.leaf_count for task in tasks) / HOUR_S, 1),

@@ -162,9 +162,7 @@ def run(plan: Plan, name: str) -> Run:
     planned = "hived" if name == NO_QUEUES else name.replace(":", "-")
     policy = next(policy for policy in plan.policies if policy.name == planned)
     loop, began = plan.loop(policy, plan.trace), monotonic()
-    while not loop.is_over:
-        loop.step()
-    loop.finish()
+    loop.run()
     print(f"{name}: {monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     found = outcomes(loop.tasks, [0] * len(loop.tasks))
     return Run(_figures(name, loop, found, plan.options.grace_s), [one.started_s for one in found])

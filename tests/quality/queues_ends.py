@@ -120,9 +120,7 @@ def play(spec: ClusterSpec, load: Sequence[Job], *, borrows: bool, grace_s: floa
     """The whole run."""
     tasks = [task for number, job in enumerate(load) for task in tasks_of(job, number, job.tenant)]
     loop = CountedLoop(QueuedCluster(spec), tasks, (), Queueing(borrows=borrows), grace_s, 1e9)
-    while not loop.is_over:
-        loop.step()
-    loop.finish()
+    loop.run()
     return loop
 
 

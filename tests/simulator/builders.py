@@ -50,9 +50,7 @@ def run(
 ) -> list[Task]:
     """The tasks after a whole run."""
     loop = Loop(cluster, tasks(jobs), changes, manner or Manner(), 600.0)
-    while not loop.is_over:
-        loop.step()
-    loop.finish()
+    loop.run()
     return list(loop.tasks)
 
 

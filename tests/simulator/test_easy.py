@@ -18,9 +18,7 @@ SPEC = cluster_of(2, a={NODE: 2}, b={NODE: 2})
 
 def play(jobs: Sequence[Job], limit_factor: float = 1.0) -> list[Task]:
     loop = EasyLoop(EasyCluster(SPEC), tasks(jobs), (), Queueing(limit_factor=limit_factor), 0.0, 600.0)
-    while not loop.is_over:
-        loop.step()
-    loop.finish()
+    loop.run()
     return list(loop.tasks)
 
 

@@ -140,8 +140,7 @@ def test_lazily_preempted_work_counts_as_lent_from_then_on(kind: type[HivedClust
         job("next", "c", 40, 50, (1, 4)),
     ]
     loop = Loop(kind(SPEC, is_lazy=True), tasks(jobs), (), Manner(), 20.0)
-    while not loop.is_over:
-        loop.step()
+    loop.run()
     assert [row.lent_count for row in loop.series.rows] == [0, 4, 4, 4, 4]
     assert (loop.usage["c"].used_s, loop.usage["c"].lent_s, loop.tasks[2].first_s) == (240, 120, 40)
 

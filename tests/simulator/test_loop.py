@@ -214,6 +214,5 @@ def test_causes_of_waits_are_told() -> None:
 def test_usage_counts_until_the_last_submission() -> None:
     jobs = [job("a", "a", 0, 100, (1, 4)), job("b", "b", 50, 100, (1, 1))]
     loop = Loop(HivedCluster(SPEC), tasks(jobs), (), Manner(), 0)
-    while not loop.is_over:
-        loop.step()
+    loop.run()
     assert (loop.usage["a"].used_s, loop.usage["b"].used_s) == (200, 0)

@@ -129,8 +129,7 @@ def test_use_is_a_part_of_all_hardware_as_in_the_shared_cluster() -> None:
     parts = []
     for cluster in (PrivateClusters(cluster_of(2, a={NODE: 2})), HivedCluster(cluster_of(2, a={NODE: 2}))):
         loop = Loop(cluster, tasks(jobs), (), Manner(), 0.0)
-        while not loop.is_over:
-            loop.step()
+        loop.run()
         found = outcomes(loop.tasks, [1, 1])
         parts.append(summaries(found, Measured(loop.promises, loop.usage, loop.window_s), None)[0])
     assert [part.utilisation for part in parts] == [0.25, 0.25]

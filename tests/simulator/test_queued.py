@@ -74,9 +74,7 @@ def queued(
 ) -> QueuedLoop:
     """The loop after a whole run."""
     loop = QueuedLoop(QueuedCluster(SPEC), tasks(jobs), changes, queueing, grace_s, 600.0)
-    while not loop.is_over:
-        loop.step()
-    loop.finish()
+    loop.run()
     return loop
 
 

@@ -1,4 +1,4 @@
-"""Groups of commands: those of one file, and those of modules that are imported only when they are asked for."""
+"""Groups of commands: of one file, or of modules that are imported when a command is asked for."""
 
 import gc
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 
 class CommandGroup(click.Group):
-    """A group that lists its commands in the order of the file, and names those that are nearest to a wrong one."""
+    """A group that lists its commands in the order of the file, and names the nearest ones to a wrong one."""
 
     @property
     def summaries(self) -> Mapping[str, str]:

@@ -25,7 +25,7 @@ DEFAULT_NAMESPACE = "default"
 FULL = 2
 CLOSE_COUNT = 3
 MOST_COMPARED = 20_000
-"""So many names are looked through for those that are nearly the one that was given."""
+"""So many names are compared with an unknown one."""
 
 AGAIN_S = 2.2
 """After so many seconds an unknown name is asked for once more: the service's answers may be two seconds old."""
@@ -48,7 +48,7 @@ def without_kind(name: str) -> str:
 
 
 def _is_full(name: str) -> bool:
-    """Is it the name of a gang, or of a job of a queue: Kind/namespace/name?"""
+    """True for the name of a gang, or of a job of a queue: Kind/namespace/name."""
     return name.count("/") == FULL
 
 
@@ -110,7 +110,6 @@ def find_jobs(inspector: Inspector, name: str, namespace: str) -> list[Job]:
 
 
 def _present(inspector: Inspector) -> list[Job]:
-    """The jobs that have pods."""
     return [job for job in inspector.jobs() if job.state != GONE]
 
 

@@ -57,7 +57,7 @@ class Screen:
             self._refresh()
 
     def wait(self, seconds: float) -> bool:
-        """Let so much time pass; whether somebody wants to end. A new size of the terminal is heeded meanwhile."""
+        """Let so much time pass; True if the user wants to end. A new size of the terminal is heeded meanwhile."""
         until = time.monotonic() + seconds
         size = self._console.size
         while (left := until - time.monotonic()) > 0:
@@ -66,7 +66,7 @@ class Screen:
                 key = os.read(sys.stdin.fileno(), 1)
                 if key in (b"q", b"Q"):
                     return True
-                if not key:  # nobody is at the keyboard any more
+                if not key:  # the terminal is closed
                     return True
             if self._console.size != size:
                 size = self._console.size

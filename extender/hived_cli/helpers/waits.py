@@ -106,7 +106,7 @@ def brief_when(when: When | None, now: datetime) -> str:
 
 
 def is_unread(job: Job) -> bool:
-    """Is there a mistake in a job, so that nobody knows its virtual cluster and priority?"""
+    """True if a mistake in a job hides its virtual cluster and priority."""
     return not job.vc and job.state in ("Refused", "Waiting")
 
 
@@ -241,7 +241,7 @@ def queued(job: QueuedJob) -> str:
 
 
 def draw_trial(job: Job, changes: Sequence[str], result: IfResult) -> str:
-    """Whether a job would start with changes."""
+    """The answer to a trial: would a job start with changes?"""
     tried = f"{printable(job.name)} with {' and '.join(map(printable, changes))}"
     if not result.starts:
         lines = [f"{tried} would wait all the same"]
@@ -286,7 +286,7 @@ def _certificate(found: Certificate, when: When | None, now: datetime, *, is_que
         yield from paragraph(printable(found.sentence))
     causes = " and ".join((found.cause, *found.also))
     yield from paragraph(f"cause: {causes}{_counts(found)}")
-    if found.holders and not found.never:  # what can never run waits for nobody
+    if found.holders and not found.never:  # it waits for no holder
         yield from ["", _title("Held by"), *_indented(_holders(found.holders, now))]
         if found.more_holders:
             yield f"  and {found.more_holders} more"
@@ -301,7 +301,6 @@ def _certificate(found: Certificate, when: When | None, now: datetime, *, is_que
 
 
 def _counts(found: Certificate) -> str:
-    """The cells that were counted, and the largest pods."""
     words = [("free", found.free), ("in use", found.in_use), ("in pieces", found.in_pieces), ("bad", found.bad),
              ("refused by Kubernetes", found.refused)]  # fmt: skip
     counted = ", ".join(f"{count} {word}" for word, count in words if count)
@@ -355,7 +354,6 @@ def _unblocks(unblocks: Sequence[Unblock], is_queued: bool) -> Iterator[str]:
 
 
 def _quoted(change: str) -> str:
-    """A change as an argument for a shell."""
     return shlex.quote(printable(change))
 
 

@@ -106,7 +106,7 @@ def watches(function: Callable[..., None]) -> Callable[..., None]:
 def follow(
     inspector: Inspector, answer: Callable[[], Answer | None], interval_s: float, *, leaves_last: bool = True
 ) -> None:
-    """Show an answer anew whenever it changes, until it is None or somebody ends it; exits with 130 after Ctrl-C.
+    """Show an answer anew whenever it changes, until it is None or the user ends it; exits with 130 after Ctrl-C.
 
     On a terminal the answer is drawn over the last one, which `leaves_last` leaves there at the end. A service that
     does not answer any more is asked again. Raises UserError if it does not at first, and for its refusals.
@@ -161,7 +161,7 @@ def _remember_interrupts() -> Sequence[int]:
 
 
 def is_live() -> bool:
-    """Whether standard output is a terminal on which text can be drawn over."""
+    """True if standard output is a terminal on which text can be drawn over."""
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")
 
 

@@ -286,7 +286,7 @@ def delays(results: Sequence[Result]) -> Figure:
 
 
 def _vcs(results: Sequence[Result]) -> list[str]:
-    """Virtual clusters with guaranteed jobs, those whose jobs wait most in sum first."""
+    """Virtual clusters with guaranteed jobs, by the sum of their waits, the longest first."""
     waited: dict[str, float] = {}
     for result in results:
         for row in result.rows[1:]:
@@ -416,7 +416,7 @@ _HOURS, _SHARES = ", s", {"utilisation", "lent share", "gangs at the best level"
 
 
 class Pair(NamedTuple):
-    """Two policies, and how all figures of the second differ from those of the first."""
+    """Two policies, and the difference of each figure."""
 
     heading: str
     table: Table

@@ -182,7 +182,7 @@ def value_axis(highest: float, name: str) -> Axis:
 def line_plot(
     title: str, description: str, across: Axis, up: Axis, lines: Sequence[Line], *, is_stepped: bool = False
 ) -> str:
-    """A picture of some lines; those that come later lie above."""
+    """A picture of some lines; later ones lie above."""
     right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
 
     def x_of(value: float) -> float:

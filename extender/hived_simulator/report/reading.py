@@ -106,7 +106,7 @@ class Result(NamedTuple):
 
     @property
     def is_private(self) -> bool:
-        """Is it that of the private clusters?"""
+        """True for the private clusters."""
         return self.policy.kind is Kind.PRIVATE
 
 

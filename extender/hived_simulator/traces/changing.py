@@ -5,7 +5,6 @@ tells of its own cluster, except times of start, which mean nothing any more.
 """
 
 from collections.abc import Collection, Iterable
-from datetime import UTC, datetime
 from random import Random
 
 import msgspec
@@ -82,9 +81,8 @@ def _part(trace: Trace, jobs: list[Job], note: str) -> Trace:
 
 def _when(trace: Trace, seconds: float) -> str:
     """A moment of a trace as a date, or as seconds where the trace has none."""
-    if trace.start is None:
-        return f"{seconds:.10g} s"
-    return datetime.fromtimestamp(trace.start + seconds, UTC).isoformat(" ")
+    date = trace.date(seconds)
+    return f"{seconds:.10g} s" if date is None else date.isoformat(" ")
 
 
 def gpu_seconds(trace: Trace) -> float:

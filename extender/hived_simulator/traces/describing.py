@@ -2,13 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from math import ceil
 
 import msgspec
 
 from hived_simulator.traces.changing import load, span_s
-from hived_simulator.traces.jobs import Job, Trace
+from hived_simulator.traces.jobs import Job, Trace, most_at_once
 
 PERCENTILES = (5, 25, 50, 75, 90, 95, 99, 100)
 
@@ -47,7 +47,7 @@ class Description(msgspec.Struct, frozen=True):
     gangs : jobs of several pods
     most_gpus_at_once : if every job started when it was submitted
     waits : between submission and start in the trace's own cluster, None if it tells no starts
-    load : see `scaling.load`, None if nobody said how many GPUs there are
+    load : see `changing.load`, None if the number of GPUs is not given
     """
 
     name: str
@@ -80,14 +80,16 @@ def describe(trace: Trace, name_of_format: str = "", gpus: int = 0) -> Descripti
     return Description(
         name=trace.name,
         format=name_of_format,
-        start=_date(trace.start, 0.0),
-        end=_date(trace.start, jobs[-1].submitted_s),
+        start=_iso(trace.date(0.0)),
+        end=_iso(trace.date(jobs[-1].submitted_s)),
         span_s=span_s(trace),
         jobs=len(jobs),
         gangs=sum(sum(pods.count for pods in job.pods) > 1 for job in jobs),
         opportunistic=sum(job.priority == -1 for job in jobs),
         gpu_hours=round(sum(map(_gpu_hours, jobs)), 3),
-        most_gpus_at_once=_most_at_once(jobs),
+        most_gpus_at_once=most_at_once(
+            (job.submitted_s, job.submitted_s + job.duration_s, job.leaf_count) for job in jobs
+        ),
         durations=_spread([job.duration_s for job in jobs]),
         waits=_spread(waits) if waits else None,
         gpus=gpus or None,
@@ -103,8 +105,8 @@ def _gpu_hours(job: Job) -> float:
     return job.leaf_count * job.duration_s / 3600
 
 
-def _date(start: float | None, seconds: float) -> str:
-    return "" if start is None else datetime.fromtimestamp(start + seconds, UTC).isoformat()
+def _iso(date: datetime | None) -> str:
+    return "" if date is None else date.isoformat()
 
 
 def _spread(seconds: list[float]) -> Spread:
@@ -112,17 +114,6 @@ def _spread(seconds: list[float]) -> Spread:
     ordered = sorted(seconds)
     ranks = {str(each): ordered[max(0, ceil(each * len(ordered) / 100) - 1)] for each in PERCENTILES}
     return Spread(round(sum(ordered) / len(ordered), 3), {each: round(value, 3) for each, value in ranks.items()})
-
-
-def _most_at_once(jobs: Sequence[Job]) -> int:
-    """A job that ends when another one starts is gone."""
-    changes = [(job.submitted_s, job.leaf_count) for job in jobs]
-    changes += [(job.submitted_s + job.duration_s, -job.leaf_count) for job in jobs]
-    running = most = 0
-    for _, change in sorted(changes):
-        running += change
-        most = max(most, running)
-    return most
 
 
 def _tenants(jobs: Sequence[Job]) -> tuple[TenantRow, ...]:

@@ -159,7 +159,7 @@ def columns_of(head: str, delimiter: str = ",") -> list[str]:
 
 
 def has_columns(head: str, names: Sequence[str], delimiter: str = ",") -> bool:
-    """Does the first line of a text name all of these columns?"""
+    """True if the first line of a text names all of these columns."""
     return set(names) <= set(columns_of(head, delimiter))
 
 
@@ -232,7 +232,6 @@ class Table:
 
 
 def _lines(source: Source) -> Iterator[str]:
-    """The lines of a source; without the line `sep=,` of a spreadsheet."""
     lines = source.lines()
     first = next(lines, "")
     return lines if first.startswith(SEPARATOR_LINE) else chain((first,), lines)
@@ -254,7 +253,7 @@ def objects(source: Source, draft: Draft, keys: Iterable[str] = ()) -> Iterator[
 
 
 def typed(rows: Iterable[msgspec.Raw], draft: Draft, kind: type[Value]) -> Iterator[Value]:
-    """The objects as values of a type; those that are none are counted as left out."""
+    """The objects as values of a type; others are counted as left out."""
     decoder = msgspec.json.Decoder(kind)
     for row in rows:
         try:

@@ -1,5 +1,8 @@
 """A trace: the jobs that a cluster was asked for, in one form for all formats."""
 
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
 import msgspec
 
 
@@ -56,3 +59,17 @@ class Trace(msgspec.Struct, frozen=True):
     jobs: tuple[Job, ...]
     start: float | None = None
     notes: tuple[str, ...] = ()
+
+    def date(self, seconds: float) -> datetime | None:
+        """The date of a moment, None if the trace tells no date."""
+        return None if self.start is None else datetime.fromtimestamp(self.start + seconds, UTC)
+
+
+def most_at_once(spans: Iterable[tuple[float, float, int]]) -> int:
+    """The highest sum of counts at one moment, of (start, end, count); a span ends before another one starts."""
+    changes = [change for start, end, count in spans for change in ((start, count), (end, -count))]
+    running = most = 0
+    for _, change in sorted(changes):
+        running += change
+        most = max(most, running)
+    return most

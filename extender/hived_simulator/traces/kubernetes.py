@@ -28,7 +28,7 @@ from hived_extender.pods.wire import Pod, PodMetadata
 from hived_simulator.traces.draft import Draft
 from hived_simulator.traces.fields import MAX_LEAVES, Unusable, instant, number
 from hived_simulator.traces.files import Format, Source, objects
-from hived_simulator.traces.jobs import Job, Pods
+from hived_simulator.traces.jobs import Job, Pods, most_at_once
 
 
 class SeenPod(msgspec.Struct, frozen=True):
@@ -83,19 +83,11 @@ def jobs_of(pods: Iterable[SeenPod]) -> Iterator[Job]:
 
 
 def _at_once(members: list[SeenPod]) -> tuple[Pods, ...]:
-    """By size, the most pods that ran at one moment; a pod that ends when another one starts is gone."""
-    sizes: dict[int, list[tuple[float, int]]] = defaultdict(list)
+    """By size, the most pods that ran at one moment."""
+    sizes: dict[int, list[tuple[float, float, int]]] = defaultdict(list)
     for pod in members:
-        sizes[pod.leaf_count] += [(pod.started_s, 1), (pod.ended_s, -1)]
-    return tuple(Pods(_most(changes), size) for size, changes in sorted(sizes.items()))
-
-
-def _most(changes: list[tuple[float, int]]) -> int:
-    running = most = 0
-    for _, change in sorted(changes):
-        running += change
-        most = max(most, running)
-    return max(most, 1)
+        sizes[pod.leaf_count].append((pod.started_s, pod.ended_s, 1))
+    return tuple(Pods(max(most_at_once(spans), 1), size) for size, spans in sorted(sizes.items()))
 
 
 ALONE = frozenset(("ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job", "Node", ""))
@@ -141,8 +133,6 @@ class _Status(msgspec.Struct, rename="camel"):
 
 
 class _Timed(msgspec.Struct):
-    """The times of a pod."""
-
     status: _Status = msgspec.field(default_factory=_Status)
 
 
@@ -211,8 +201,6 @@ def _read(source: Source, draft: Draft) -> None:
 
 
 class _Latest:
-    """The latest time that was read."""
-
     time = 0.0
 
     def read(self, text: str | None, draft: Draft) -> float | None:
@@ -437,7 +425,6 @@ def _read_series(source: Source, draft: Draft) -> None:
 
 
 def _series(source: Source, draft: Draft) -> Iterator[_Series]:
-    """All series of all answers in the file."""
     decoder = msgspec.json.Decoder(_Series)
     for raw in objects(source, draft):
         try:

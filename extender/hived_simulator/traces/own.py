@@ -1,6 +1,6 @@
 """The format of hived: a line that describes the trace, then a line of JSON for each job; nothing is lost in it.
 
-A file of ours is read strictly: a line that is no job is an error, as nobody but a program writes such lines.
+A file of ours is read strictly: a line that is no job is an error, as only programs write such lines.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ _jobs = msgspec.json.Decoder(Job)
 
 
 def recognises(head: str) -> bool:
-    """Does a text begin as a file of ours?"""
+    """True if a text begins as a file of ours."""
     return head.lstrip().startswith('{"hived_trace"')
 
 

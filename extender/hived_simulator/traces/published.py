@@ -1,4 +1,4 @@
-"""Published traces: tables as data, and readers of those whose rows are no jobs yet.
+"""Published traces: tables as data, and readers where a row is no job yet.
 
 Philly (Microsoft, 2017) is there as a condensed table, and as JSON with attempts: how a job was placed, not its wish.
 Helios and Acme are Slurm clusters; in Acme's Kalos `duration` has the waiting in it. Times of Alibaba's traces are
@@ -216,8 +216,6 @@ def other_table(head: str) -> str:
 
 
 class _Machine(msgspec.Struct):
-    """`gpus` of one machine that an attempt ran on."""
-
     gpus: list[str] = []
 
 
@@ -272,7 +270,6 @@ def _read_log(source: Source, draft: Draft) -> None:
 
 
 def _times(entry: _Logged, draft: Draft) -> list[float]:
-    """All times of an entry that can be read."""
     found = []
     for text in (entry.submitted_time, *(time for each in entry.attempts or () for time in _span(each))):
         if text not in NOTHING:
@@ -335,7 +332,7 @@ LAYOUTS = {
 """Columns by their number."""
 GUESSED_STEPS_PER_S = 10.0
 WORKER_TYPE = "v100"
-"""Whose throughputs are taken, where a file has several types of GPU."""
+"""The type of GPU whose throughputs are taken, where a file has several."""
 
 _KEY = re.compile(r"\('(?P<type>[^']*)', (?P<scale>\d+)\)")
 

@@ -23,8 +23,6 @@ from hived_simulator.traces.kubernetes import SeenPod, jobs_of, of_spec
 
 
 class _Named(msgspec.Struct):
-    """One of the pods that a gang was split into."""
-
     pod: str
     spec: msgspec.Raw
     job: str = ""

@@ -52,7 +52,7 @@ def _recognises(head: str) -> bool:
 
 
 def _is_for_people(head: str) -> bool:
-    """Is this the output with columns of fixed width, a line of dashes below their names?"""
+    """True for output with columns of fixed width, a line of dashes below their names."""
     lines = head.split("\n", 2)
     return "JobID" in lines[0].split() and len(lines) > 1 and re.fullmatch(r"[- ]+\r?", lines[1]) is not None
 
@@ -163,7 +163,6 @@ def gpus_in(text: str) -> tuple[int, Sequence[str]]:
 
 
 def _whole(components: dict[str, list[Job]]) -> Iterator[Job]:
-    """One job for all components of a heterogeneous one."""
     for name, parts in components.items():
         sizes = Counter[int]()
         for part in parts:

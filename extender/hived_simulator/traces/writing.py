@@ -37,7 +37,6 @@ def _philly(trace: Trace) -> Iterator[bytes]:
 
 
 def _rows(trace: Trace, header: tuple[str, ...], fields: Callable[[Job], tuple[object, ...]]) -> Iterator[bytes]:
-    """The lines of a table, in pieces."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
@@ -51,9 +50,8 @@ def _rows(trace: Trace, header: tuple[str, ...], fields: Callable[[Job], tuple[o
 
 
 def _moment(trace: Trace, seconds: float) -> str:
-    if trace.start is None:
-        return _plain(seconds)
-    return datetime.fromtimestamp(trace.start + seconds, UTC).isoformat().replace("+00:00", "Z")
+    date = trace.date(seconds)
+    return _plain(seconds) if date is None else date.isoformat().replace("+00:00", "Z")
 
 
 def _plain(number: float) -> str:
